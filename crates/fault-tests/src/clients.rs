@@ -102,7 +102,7 @@ pub struct Client<'a> {
     name: u8,
     serial: i64,
     rng: Rng,
-    /// The last operation that is known to be on the disk, and all behind it.
+    /// The last operation that is known to be on the disk, and all after it.
     pending: Vec<Operation>,
     /// The server was lost since the pending operations were answered.
     lost_server: bool,

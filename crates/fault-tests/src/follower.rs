@@ -15,7 +15,7 @@ pub struct Follow {
     pub collection: Option<&'static str>,
     /// Events of a batch.
     pub batch: i32,
-    /// It is resumed behind the last event, and not by the token of the last batch.
+    /// It is resumed after the last event, and not by the token of the last batch.
     pub by_event: bool,
 }
 

@@ -63,7 +63,7 @@ enum Edge {
 /// Judges a history. `last`: all lists at the end.
 pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict {
     let mut found = Verdict::default();
-    // Who wrote what, and which of a transaction's appends to a key was its last.
+    // The transaction that wrote each value, and its last append to each key.
     let mut writer: HashMap<(i64, i64), usize> = HashMap::new();
     let mut final_append: HashSet<(i64, i64)> = HashSet::new();
     for (t, transaction) in history.iter().enumerate() {
@@ -439,7 +439,7 @@ mod tests {
                 vec![(1, &[1]), (2, &[1])],
             ),
             (
-                // A lost update: both read the same and wrote behind it.
+                // A lost update: both read the same and wrote after it.
                 "G-single",
                 vec![
                     committed(&[Read(1, vec![]), Append(1, 1)]),

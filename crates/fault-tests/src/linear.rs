@@ -75,7 +75,7 @@ pub fn is_linearizable(operations: &[Operation]) -> bool {
         }
         let dead = match row.get(at) {
             None => true,
-            // Who is answered here has not taken effect yet.
+            // An operation whose answer stands here has not taken effect yet.
             Some((_, true, _)) => true,
             Some((_, false, i)) => {
                 let o = &operations[*i];

@@ -52,7 +52,7 @@ pub fn write(c: &mut Connection, db: &str, cmd: &DocBuf) -> Result<DocBuf> {
 /// Inserts documents.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn insert(c: &mut Connection, db: &str, coll: &str, docs: &[DocBuf]) -> Result<DocBuf> {
     let docs: ArrayBuf = docs.iter().map(DocBuf::as_doc).collect();
     write(c, db, &doc! { "insert": coll, "documents": docs })

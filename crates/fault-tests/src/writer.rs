@@ -122,6 +122,8 @@ pub struct Load {
     pub(crate) writers: Vec<Writer>,
     /// Of a hundred writes, so many ask for the journal.
     journaled_percent: u64,
+    /// How long a write may take.
+    patience: Duration,
 }
 
 impl Load {
@@ -140,7 +142,15 @@ impl Load {
         Load {
             writers: (0..writers).map(writer).collect(),
             journaled_percent,
+            patience: Duration::from_secs(20),
         }
+    }
+
+    /// How long the server may take for a write; twenty seconds unless set.
+    #[must_use]
+    pub fn patience(mut self, d: Duration) -> Load {
+        self.patience = d;
+        self
     }
 
     /// Writes documents so large that the engine flushes and compacts all the time.
@@ -159,7 +169,7 @@ impl Load {
     /// If the server refuses a write before.
     pub fn run(&mut self, address: &str, time: Duration, crash: impl FnOnce()) -> Crash {
         let crashing = Arc::new(AtomicBool::new(false));
-        let percent = self.journaled_percent;
+        let (percent, patience) = (self.journaled_percent, self.patience);
         let mut crashed = Crash {
             at: Instant::now(),
             stall: Duration::ZERO,
@@ -167,7 +177,7 @@ impl Load {
         thread::scope(|scope| {
             for w in &mut self.writers {
                 let crashing = crashing.clone();
-                scope.spawn(move || w.work(address, percent, &crashing));
+                scope.spawn(move || w.work(address, patience, percent, &crashing));
             }
             let until = Instant::now() + time;
             let step = Duration::from_millis(5);
@@ -194,9 +204,15 @@ impl Load {
 type Changes = Vec<(i64, Option<State>)>;
 
 impl Writer {
-    fn work(&mut self, address: &str, journaled_percent: u64, crashing: &AtomicBool) {
+    fn work(
+        &mut self,
+        address: &str,
+        patience: Duration,
+        journaled_percent: u64,
+        crashing: &AtomicBool,
+    ) {
         let connected = Connection::connect(address).and_then(|mut c| {
-            c.set_timeout(Some(Duration::from_secs(20)))?;
+            c.set_timeout(Some(patience))?;
             Ok(c)
         });
         let mut c = match connected {
@@ -223,7 +239,8 @@ impl Writer {
                     .or_insert_with(|| vec![(0, None)]);
                 history.push((v, state.clone()));
             }
-            let outcome = c.command(DB, &cmd).and_then(|r| no_write_error(&r));
+            let reply = c.command(DB, &cmd);
+            let outcome = reply.and_then(|r| all_done(&r, changes.len()));
             self.writes.push(Write {
                 v,
                 acknowledged: outcome.is_ok().then(Instant::now),
@@ -368,11 +385,16 @@ fn range(ids: &[i64]) -> DocBuf {
 }
 
 /// A reply with write errors is an error here.
-fn no_write_error(reply: &DocBuf) -> Result<()> {
+///
+/// # Panics
+/// If it says that all went well, and names another number of documents.
+fn all_done(reply: &DocBuf, documents: usize) -> Result<()> {
     for field in ["writeErrors", "writeConcernError"] {
         if let Some(e) = reply.as_doc().get(field) {
             return Err(muniment_value::Error::internal(format!("{field}: {e:?}")));
         }
     }
+    let n = reply.as_doc().get("n").and_then(|v| v.as_i64_exact());
+    assert_eq!(n, Some(documents as i64), "acknowledged: {reply:?}");
     Ok(())
 }

@@ -130,7 +130,7 @@ fn damage_in_the_middle_of_the_journal_is_reported() {
     server.kill9();
     let (file, last) = journal_end(&server.dir());
     for _ in 0..if long() { 30 } else { 4 } {
-        // Half of the journal lies behind it, acknowledged as journaled.
+        // Half of the journal lies after it, acknowledged as journaled.
         let at = last / 4 + rng.below(last / 4);
         let bit = rng.below(8) as u8;
         flip_bit(&file, at, bit);

@@ -3,6 +3,7 @@
 
 use fault_tests::wire::{insert, int, j, write};
 use fault_tests::{Rng, long};
+use muniment_lab::mix::{self, Size};
 use muniment_value::{ArrayBuf, DocBuf, doc};
 use muniment_wire::Connection;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -101,4 +102,45 @@ fn a_long_aggregation_under_full_writes_takes_little_memory() {
     });
     let more = with.saturating_sub(before) >> 20;
     assert!(more < 64, "the aggregation adds {more} MB");
+}
+
+/// Under everything at once that takes memory the server stays within bounds, and says so of each account;
+/// and nobody was cut off who did what is ordinary.
+#[test]
+fn everything_at_once_stays_within_bounds() {
+    const CACHE: u64 = 128 << 20;
+    // The code and the stacks of a build for tests take more than those of a release; what a release
+    // may take beside the cache is measured by the yardstick `resident`.
+    const BESIDE: u64 = 200_000_000;
+    let options = ServerOptions::new().arg("--cacheSizeGB").arg("0.125");
+    let mut server = Server::start(options);
+    let size = Size {
+        workers: 2,
+        transactions: 40,
+        slow: 40,
+        partial: 20,
+    };
+    let time = Duration::from_secs(if long() { 300 } else { 12 });
+    let tally = mix::run(&server.address(), size, time).unwrap();
+    println!("{}", mix::describe(&tally));
+    assert!(server.is_running());
+    let peak = server.peak_bytes();
+    println!("{} MB at most", peak >> 20);
+    assert!(peak < CACHE * 5 / 4 + BESIDE, "{} MB", peak >> 20);
+    // All of it ran, and the ordinary load was not disturbed.
+    for (kind, d) in &tally {
+        assert!(d.done > 0, "{kind}");
+    }
+    let ordinary = tally["ordinary load"];
+    assert_eq!((ordinary.refused, ordinary.closed), (0, 0));
+    let mut c = server.connect();
+    let status = c.command("admin", &doc! { "serverStatus": 1 }).unwrap();
+    let memory = status.as_doc().get_doc("muniment").unwrap();
+    let memory = memory.get_doc("memory").unwrap();
+    println!("{memory:?}");
+    let accounts = memory.get_doc("accounts").unwrap();
+    for account in ["messages", "replies", "transactions", "sessions"] {
+        let figures = accounts.get_doc(account).unwrap();
+        assert!(int(figures, "peakBytes") > 0, "{account}");
+    }
 }

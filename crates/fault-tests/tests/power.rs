@@ -7,7 +7,7 @@ use std::time::Duration;
 use testkit::{Server, ServerOptions};
 
 /// What syncs and scheduling may add to the commit interval before the flush is done, on a
-/// machine that has a processor for whoever is ready to run.
+/// machine that has a processor for every thread that is ready to run.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// Rounds of load and power cut; returns acknowledged and lost writes.
@@ -48,7 +48,7 @@ fn cuts_of(
         server.start_again();
         acknowledged += load.acknowledged();
         let mut c = server.connect();
-        // On a machine that is busy with other things, whoever is ready waits: the flush too.
+        // On a machine that is busy with other things, every thread that is ready waits: the flush too.
         let bound = Duration::from_millis(interval) + SLACK + 3 * crash.stall;
         let cut = crash.at;
         lost += load.judge(&mut c, Promise::Journaled { cut, bound });

@@ -15,7 +15,7 @@ use testkit::{Server, ServerOptions};
 
 const CLIENTS: u8 = 4;
 
-/// Streams that are followed: all of the database in small batches, and one collection, behind
+/// Streams that are followed: all of the database in small batches, and one collection, after
 /// the last event.
 const STREAMS: [Follow; 2] = [
     Follow {

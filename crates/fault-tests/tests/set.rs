@@ -98,7 +98,7 @@ impl Registers {
                 continue;
             };
             if answered.is_none() {
-                // Who does not know what came of many has too many orders to try.
+                // With many operations of unknown outcome the judge has too many orders to try.
                 let next = (register + 1) * OPERATIONS;
                 self.operations.fetch_max(next, SeqCst);
                 std::thread::sleep(Duration::from_millis(5));
@@ -226,8 +226,8 @@ fn misfortunes(
                 "all power cut"
             }
             7 => {
-                // Who has an empty disk counts for nothing until it is filled: of three only one may
-                // be so at a time. What follows soon meets the copy.
+                // A member with an empty disk counts for nothing until it is filled: of three only one
+                // may be so at a time. What follows soon meets the copy.
                 cluster.wait_until_well(PATIENCE).unwrap();
                 cluster.replace_disk(one).unwrap();
                 cluster.restart(one).unwrap();
@@ -357,4 +357,24 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     };
     cluster.wait_until_well(PATIENCE).unwrap();
     assert_eq!((hash(0), hash(1)), (hash(1), hash(2)));
+}
+
+#[test]
+fn a_primary_that_stood_still_is_not_taken_for_the_one_that_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = testkit::binary();
+    let shape = Shape::side_by_side(3);
+    let cluster =
+        Cluster::start_under(Some(testkit::layer()), shape, &program, dir.path(), 0.1).unwrap();
+    for _ in 0..3 {
+        let old = cluster.wait_until_well(PATIENCE).unwrap();
+        let others: Vec<usize> = (0..3).filter(|m| *m != old).collect();
+        cluster.freeze(old).unwrap();
+        cluster.primary_of(&others, PATIENCE).unwrap();
+        cluster.thaw(old).unwrap();
+        let primary = cluster.wait_until_well(PATIENCE).unwrap();
+        let mut c = Connection::connect(cluster.address(primary).unwrap()).unwrap();
+        let find = doc! { "find": "c", "readConcern": doc! { "level": "linearizable" } };
+        c.command(DB, &find).unwrap();
+    }
 }

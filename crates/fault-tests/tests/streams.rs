@@ -76,7 +76,7 @@ fn idle_streams_keep_little_memory_and_no_thread() {
         "{STREAMS} streams: {fresh} bytes each when they are open, {before} threads and then {after}"
     );
     assert!(fresh < 32 << 10 && after <= before + 1);
-    // More than what is kept in memory for all: each is behind and reads the log itself.
+    // More than what is kept in memory for all: each stream lags and reads the log itself.
     for n in 0..30 {
         insert(&mut c, DB, "c", &rows(&mut rng, 1 + n * 1000, 1000, 1000)).unwrap();
     }

@@ -2,64 +2,64 @@
 //! storage.
 //!
 //! Invariants: every read sees one [`muniment_storage::Snapshot`] at a time, and no idle cursor
-//! holds one for long; every write goes through a [`muniment_storage::WriteSet`], whose `lock` is
+//! holds one for long; every write goes through a [`muniment_storage::WriteUnit`], whose `lock` is
 //! followed by a second match before anything is changed; everything that can run long asks its
 //! [`OpContext`] whether it may go on. Must not know the wire or command documents: the server
 //! parses those into the request structures here.
+//!
+//! Layers, each of which imports only those before it: `operation` (what runs, and what stops it),
+//! `plan` (how documents can be found), `run` (finding them), `cursor` (a result between batches),
+//! `database` (what a server holds), `source` (what a name stands for), `verbs`, and the `door`.
 
-mod aggregate;
 mod changes;
-mod count;
+mod context;
 mod cursor;
 mod database;
-mod distinct;
-mod explain;
-mod find;
-mod geo_near;
-mod host;
-mod join;
-mod join_cache;
+mod door;
 mod operation;
 mod oplog;
 mod plan;
 mod run;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tickets;
 mod timeseries;
-mod ttl;
+mod verbs;
 mod view;
-mod write;
 
-pub use aggregate::AggregateRequest;
-pub use count::CountRequest;
 pub use cursor::{
     BatchEnd, BatchLimits, Cursor, CursorInfo, CursorManager, CursorMetrics, CursorOwner,
-    GetMoreRequest, KillResult, Origin,
+    GetMoreRequest, KillResult, opens_change_stream,
 };
 pub use database::{Database, Figures};
-pub use distinct::DistinctRequest;
-pub use explain::{Explainable, MapReduceRequest, Verbosity, omitted};
-pub use find::{FindRequest, Hint};
 pub use muniment_query::stage::search_indexes_refused;
 pub use operation::{
-    Counters, DisconnectProbe, OpContext, OpGuard, OpStart, Operations, PlanFigures,
+    Counters, OpContext, OpGuard, OpStart, Operations, Origin, PlanFigures, ReplyRoom, Retry,
+    SMALL_REPLY, StatementFigures, StatementIds, StatementOutcome, Waiting, session_doc,
 };
 pub use oplog::{
-    GeneratedFigures, OPLOG, Undone, generated_in, is_generated, refuse_generated, session_doc,
+    Generated, GeneratedFigures, OPLOG, Undone, generated_in, is_generated, refuse_generated,
 };
-pub use plan::filters::{ShapeSpec, shape_without_query};
-pub use tickets::{TICKETS, TicketFigures, TicketPool, Tickets};
+pub use plan::hint::Hint;
+pub use source::Source;
+pub use tickets::{TICKETS, Ticket, TicketFigures, TicketPool, Tickets};
 pub use timeseries::{
     BUCKETS, BucketFigures, TimeSeries, buckets_options, granularity_span, series_options,
-    series_view,
+    series_view, stored_name,
 };
-pub use ttl::TtlOutcome;
+pub use verbs::aggregate::AggregateRequest;
+pub use verbs::count::CountRequest;
+pub use verbs::distinct::DistinctRequest;
+pub use verbs::explain::{Explainable, MapReduceRequest, Verbosity, omitted};
+pub use verbs::find::FindRequest;
+pub use verbs::plan_cache::{ShapeSpec, shape_without_query};
+pub use verbs::ttl::TtlOutcome;
+pub use verbs::write::{
+    BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
+    InsertOptions, UpdateStatement, VERSION_COLLECTION, VERSION_DOCUMENT, ValidationLog,
+    WriteError,
+};
 pub use view::{
     MAX_DEPTH as MAX_VIEW_DEPTH, Resolved, View, check_pipeline as check_view_pipeline,
-};
-pub use write::{
-    BulkOutcome, DeleteStatement, Documents, FindAndModifyOutcome, FindAndModifyRequest,
-    InsertOptions, Retry, StatementFigures, StatementIds, StatementOutcome, UpdateStatement,
-    VERSION_COLLECTION, VERSION_DOCUMENT, WriteError,
 };

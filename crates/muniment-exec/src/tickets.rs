@@ -1,27 +1,24 @@
 //! Tickets: how many operations execute at once.
 //!
 //! Thousands of operations that run together only take the processor, the caches and the memory
-//! from each other. A read and a write each need a ticket of their kind; who finds none waits, in
-//! turn, and can be interrupted. Invariants: an operation holds one ticket at most and takes it
-//! before anything else, so that nobody who holds a latch waits for one; one that waits for data or
-//! for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
+//! from each other. A read and a write each need a ticket of their kind; an operation that finds none
+//! waits, in turn, and can be interrupted. Invariants: an operation holds one ticket at most and takes
+//! it before anything else, so that none waits for a ticket while it holds a latch; an operation that
+//! waits for data or for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
 
-use muniment_query::Interrupt;
+use muniment_op::{Event, Interrupt, Ledger};
 use muniment_storage::spread::Spread;
 use muniment_value::Result;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Tickets of either kind, as MongoDB's.
 pub const TICKETS: i64 = 128;
 
 /// Among how many places they are spread.
 const PLACES: usize = 16;
-
-/// How often who waits looks whether it must stop.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Figures of one kind of tickets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,14 +43,17 @@ pub struct TicketPool {
     /// Those that are free, by places: a thread takes from its own first.
     free: Spread<AtomicI64, PLACES>,
     total: AtomicI64,
-    /// How many are to be kept when they are given back, since there are too many.
+    /// How many tickets are not to become free when they are given back, since there are too many.
     excess: AtomicI64,
     queued: AtomicI64,
     waited: AtomicU64,
     waited_micros: AtomicU64,
     given_up: AtomicU64,
-    lock: Mutex<()>,
-    freed: Condvar,
+    /// Held while their number is changed.
+    changing: Mutex<()>,
+    freed: Event,
+    /// Where the operations that have its tickets book memory.
+    pub(crate) ledger: Arc<Ledger>,
 }
 
 impl Default for TicketPool {
@@ -66,8 +66,9 @@ impl Default for TicketPool {
             waited: AtomicU64::new(0),
             waited_micros: AtomicU64::new(0),
             given_up: AtomicU64::new(0),
-            lock: Mutex::new(()),
-            freed: Condvar::new(),
+            changing: Mutex::new(()),
+            freed: Event::new(),
+            ledger: Arc::default(),
         }
     }
 }
@@ -80,10 +81,7 @@ pub struct Ticket<'p>(&'p TicketPool);
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         self.0.give();
-        if self.0.queued.load(SeqCst) > 0 {
-            let _guard = self.0.lock.lock();
-            self.0.freed.notify_one();
-        }
+        self.0.freed.notify_one(|()| true);
     }
 }
 
@@ -105,7 +103,7 @@ impl TicketPool {
         }
     }
 
-    /// A ticket; waits for one behind those who wait already.
+    /// A ticket; waits for one, after the operations that wait already.
     ///
     /// # Errors
     /// What the operation says while it waits.
@@ -124,25 +122,16 @@ impl TicketPool {
         let began = Instant::now();
         self.queued.fetch_add(1, SeqCst);
         self.waited.fetch_add(1, SeqCst);
-        let result = loop {
-            if let Err(e) = op.check() {
-                self.given_up.fetch_add(1, SeqCst);
-                break Err(e);
-            }
-            let mut guard = self.lock.lock();
-            if let Some(t) = self.take() {
-                break Ok(t);
-            }
-            self.freed.wait_for(&mut guard, LOOK_EVERY);
-        };
+        // An operation that is to end must not take a ticket from those that go on.
+        let result = op
+            .check()
+            .and_then(|()| self.freed.wait_for((), op, || self.take()));
+        if result.is_err() {
+            self.given_up.fetch_add(1, SeqCst);
+        }
         self.queued.fetch_sub(1, SeqCst);
         let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.waited_micros.fetch_add(micros, SeqCst);
-        if result.is_err() {
-            // It may have been the one that was told of a free ticket.
-            let _guard = self.lock.lock();
-            self.freed.notify_one();
-        }
         result
     }
 
@@ -157,7 +146,8 @@ impl TicketPool {
         match self.acquire(op) {
             Ok(ticket) => std::mem::forget(ticket),
             Err(e) => {
-                // What it gives back is none.
+                // The operation's `Ticket` will be dropped although it holds none: that one is not
+                // to become free.
                 self.excess.fetch_add(1, SeqCst);
                 return Err(e);
             }
@@ -167,7 +157,7 @@ impl TicketPool {
 
     /// Sets how many there are; at least one.
     pub fn set_total(&self, total: i64) {
-        let _guard = self.lock.lock();
+        let _changing = self.changing.lock();
         let total = total.max(1);
         let before = self.total.swap(total, SeqCst);
         for _ in before..total {
@@ -197,7 +187,7 @@ impl TicketPool {
 }
 
 /// The tickets of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Tickets {
     /// For operations that only read.
     pub reads: Arc<TicketPool>,
@@ -205,14 +195,31 @@ pub struct Tickets {
     pub writes: Arc<TicketPool>,
 }
 
+impl Tickets {
+    /// As many as there are at first, for operations that book memory in `ledger`.
+    pub fn new(ledger: &Arc<Ledger>) -> Tickets {
+        let pool = || {
+            Arc::new(TicketPool {
+                ledger: ledger.clone(),
+                ..TicketPool::default()
+            })
+        };
+        Tickets {
+            reads: pool(),
+            writes: pool(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::operation::{OpStart, Operations};
-    use muniment_query::NeverInterrupted;
+    use muniment_op::{NeverInterrupted, Sleepers};
     use muniment_value::Code;
     use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
 
     #[test]
     fn never_more_than_there_are_and_all_get_one() {
@@ -243,6 +250,7 @@ mod tests {
         fn check(&self) -> Result<()> {
             Err(muniment_value::Error::new(Code::Interrupted, "over"))
         }
+        fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
     }
 
     #[test]
@@ -258,7 +266,8 @@ mod tests {
         drop(out);
         assert_eq!(pool.figures().out, 0);
         assert_eq!(take(1000).len(), 5);
-        // A loan that was not paid back is none, and nobody has a ticket too many.
+        // A ticket that could not be taken again still counts as held, and none is there twice when
+        // it is dropped.
         let held = take(5);
         assert!(pool.lend(&Over, || pool.set_total(2)).is_err());
         assert_eq!(pool.figures().out, 5);
@@ -292,14 +301,14 @@ mod tests {
         assert_eq!(pool.figures().given_up, 2);
         drop(held);
         assert!(pool.acquire(&NeverInterrupted).is_ok());
-        // Lent, it is there for others meanwhile.
+        // A lent ticket is there for others meanwhile.
         let held = pool.acquire(&NeverInterrupted).unwrap();
         let lent = pool.lend(&NeverInterrupted, || {
             pool.acquire(&NeverInterrupted).is_ok()
         });
         assert!(lent.unwrap() && pool.figures().out == 1);
         drop(held);
-        // More tickets wake who waits.
+        // Raising the number of tickets wakes a waiting thread.
         let held = pool.acquire(&NeverInterrupted).unwrap();
         std::thread::scope(|s| {
             let waiting = s.spawn(|| pool.acquire(&NeverInterrupted).is_ok());

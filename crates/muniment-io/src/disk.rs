@@ -23,6 +23,11 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// The machine's, as with every function here.
     fn open(&self, path: &Path, how: Open) -> io::Result<Arc<dyn File>>;
+    /// Opens a file for reading that stays where it is, with its name, for as long as anybody has it:
+    /// it may be closed meanwhile, so that there can be more of them than can be open.
+    fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path, Open::Read)
+    }
     /// Gives a file another name, replacing what has it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
@@ -34,8 +39,25 @@ pub trait Disk: Send + Sync {
     /// Makes the names in a directory durable. One that fails changes nothing: a later one makes
     /// durable what this one should have.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Bytes that can still be written to files in a directory; `u64::MAX` where nobody knows.
-    fn free_space(&self, dir: &Path) -> io::Result<u64>;
+    /// The size of the disk that holds a directory, and how much of it is free.
+    fn space(&self, dir: &Path) -> io::Result<Space>;
+}
+
+/// How much room a disk has, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// All of it; `u64::MAX` where nobody knows.
+    pub total: u64,
+    /// What can still be written; `u64::MAX` where nobody knows.
+    pub free: u64,
+}
+
+impl Space {
+    /// Of a disk that does not say: it is taken to have space.
+    pub const UNKNOWN: Space = Space {
+        total: u64::MAX,
+        free: u64::MAX,
+    };
 }
 
 /// Puts `bytes` in the place of a file that is small enough to be written anew each time. When this has
@@ -81,6 +103,10 @@ pub trait File: Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// Cuts or grows (with zeros) the file.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Gives the disk back the room that the bytes before `end` take, rounded down to what the disk can
+    /// give back. The file keeps its length. From then on these bytes are undefined: zeros, or what they
+    /// were (a power cut may bring them back). Works on a file that was opened for reading, too.
+    fn free_front(&self, end: u64) -> io::Result<()>;
 
     /// Reads all of `buf` at `offset`.
     ///

@@ -7,18 +7,24 @@
 //!
 //! Must not know what is in the files.
 
+#![warn(unreachable_pub)]
+
 mod clock;
 mod disk;
+mod files;
 mod machine;
 mod os;
+mod overlay;
 pub mod sim;
 pub mod spread;
 mod timestamp;
 
 pub use clock::{Clock, SystemClock, thread_time};
-pub use disk::{Disk, File, Open, replace, whole};
+pub use disk::{Disk, File, Open, Space, replace, whole};
+pub use files::{cannot as cannot_free, set_most_open};
 pub use machine::Machine;
-pub use os::{OsDisk, space};
+pub use os::OsDisk;
+pub use overlay::Overlay;
 pub use sim::SimDisk;
 pub use spread::{Spread, SpreadLock};
 pub use timestamp::Timestamp;

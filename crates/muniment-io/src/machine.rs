@@ -11,8 +11,8 @@ pub struct Machine {
     pub disk: Arc<dyn Disk>,
     /// What tells the time, and draws.
     pub clock: Arc<dyn Clock>,
-    /// False: nothing runs by itself. Who has opened something calls its steps, as a simulator with
-    /// one thread does.
+    /// False: nothing runs by itself. The caller that has opened something calls its steps, as a
+    /// simulator with one thread does.
     pub threads: bool,
 }
 

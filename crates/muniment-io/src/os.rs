@@ -1,6 +1,6 @@
 //! The machine's own disk.
 
-use crate::disk::{Disk, File, Open};
+use crate::disk::{Disk, File, Open, Space};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-/// Free bytes for us, and the size, of the file system that holds `dir`; `None` if it does not say.
-pub fn space(dir: &Path) -> Option<(u64, u64)> {
+/// Space on the file system that holds `dir`; `None` if it does not say (some network ones).
+fn space(dir: &Path) -> Option<Space> {
     let mut path = dir.as_os_str().as_bytes().to_vec();
     path.push(0);
     // SAFETY: statvfs is plain data for which zeros are valid.
@@ -25,7 +25,44 @@ pub fn space(dir: &Path) -> Option<(u64, u64)> {
     // The fields' types differ between platforms.
     #[allow(clippy::unnecessary_cast)]
     let (unit, free, total) = (st.f_frsize as u64, st.f_bavail as u64, st.f_blocks as u64);
-    Some((free.saturating_mul(unit), total.saturating_mul(unit)))
+    Some(Space {
+        total: total.saturating_mul(unit),
+        free: free.saturating_mul(unit),
+    })
+}
+
+/// What file systems can give back of a file's middle, in bytes: a page.
+#[cfg(target_os = "linux")]
+const PAGE: u64 = 4096;
+
+/// Frees the bytes before `end` of a file that is open for writing.
+#[cfg(target_os = "linux")]
+pub(crate) fn punch(file: &fs::File, end: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let end = end / PAGE * PAGE;
+    let Ok(len) = libc::off_t::try_from(end) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    if len == 0 {
+        return Ok(());
+    }
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: the descriptor is open as long as `file` lives; the rest are plain numbers.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, 0, len) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+/// Other systems have no such call that all their file systems know.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn punch(_: &fs::File, _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 impl Disk for OsDisk {
@@ -42,6 +79,10 @@ impl Disk for OsDisk {
             }
         }
         Ok(Arc::new(options.open(path)?))
+    }
+
+    fn open_kept(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        crate::files::open(path)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -81,9 +122,8 @@ impl Disk for OsDisk {
         fs::File::open(dir)?.sync_all()
     }
 
-    fn free_space(&self, dir: &Path) -> io::Result<u64> {
-        // A file system that does not say (some network ones) is taken to have space.
-        Ok(space(dir).map_or(u64::MAX, |(free, _)| free))
+    fn space(&self, dir: &Path) -> io::Result<Space> {
+        Ok(space(dir).unwrap_or(Space::UNKNOWN))
     }
 }
 
@@ -111,6 +151,10 @@ impl File for fs::File {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         fs::File::set_len(self, len)
+    }
+
+    fn free_front(&self, end: u64) -> io::Result<()> {
+        punch(self, end)
     }
 }
 
@@ -147,8 +191,37 @@ mod tests {
         assert_eq!(OsDisk.open(&b, Open::Read).unwrap().len().unwrap(), 0);
         OsDisk.remove(&b).unwrap();
         assert!(OsDisk.list(&deep).unwrap().is_empty());
-        let (free, total) = space(&deep).unwrap();
+        let Space { total, free } = OsDisk.space(&deep).unwrap();
         assert!(free > 0 && total >= free);
-        assert!(OsDisk.free_space(&deep).unwrap() > 0);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_front_of_a_file_is_given_back() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let bytes: Vec<u8> = (0..1 << 20).map(|i| (i % 251) as u8 + 1).collect();
+        OsDisk
+            .open(&path, Open::Create)
+            .unwrap()
+            .write_at(&bytes, 0)
+            .unwrap();
+        let blocks = || fs::metadata(&path).unwrap().blocks();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+        let before = blocks();
+        // As tables are opened, for reading alone.
+        let kept = OsDisk.open_kept(&path).unwrap();
+        match kept.free_front(700_001) {
+            // Where the file system cannot do that it says so.
+            Err(e) => assert!(crate::files::cannot(&e), "{e}"),
+            Ok(()) => assert!(blocks() <= before - 1300, "{before} {}", blocks()),
+        }
+        assert_eq!(kept.len().unwrap(), 1 << 20);
+        let mut rest = vec![0; (1 << 20) - 700_001];
+        kept.read_exact_at(&mut rest, 700_001).unwrap();
+        assert_eq!(rest, bytes[700_001..]);
+        kept.free_front(0).unwrap();
+        assert!(dir.path().exists());
     }
 }

@@ -21,7 +21,7 @@ mod node;
 
 pub use faults::{Fault, Op};
 
-use crate::disk::{Disk, File, Open};
+use crate::disk::{Disk, File, Open, Space};
 use faults::Faults;
 use node::{Data, Node};
 use parking_lot::Mutex;
@@ -40,6 +40,8 @@ pub const EIO: i32 = 5;
 const EFBIG: i32 = 27;
 /// The longest file, in bytes.
 const LONGEST: u64 = 1 << 34;
+/// What can be given back of a file, in bytes: less than real disks can, since tests have small files.
+const BLOCK: u64 = 64;
 
 /// The disk. A clone is the same disk.
 #[derive(Clone)]
@@ -51,6 +53,8 @@ struct Inner {
     writes: AtomicU64,
     /// Bytes that files may take together; `u64::MAX` for no limit.
     capacity: AtomicU64,
+    /// What the disk says that its size is; `u64::MAX`: it does not say.
+    size: AtomicU64,
     faults: Faults,
     /// False: only what readers see is kept, and a power cut leaves it as it is.
     safe: bool,
@@ -121,6 +125,7 @@ impl SimDisk {
             names: Mutex::new(names),
             writes: AtomicU64::new(0),
             capacity: AtomicU64::new(u64::MAX),
+            size: AtomicU64::new(u64::MAX),
             faults: Faults::default(),
             safe,
         }))
@@ -206,6 +211,13 @@ impl SimDisk {
         self.0.capacity.store(bytes, SeqCst);
     }
 
+    /// Makes it a disk of so many bytes that says so: [`Disk::space`] tells size and room. With
+    /// [`SimDisk::set_capacity`] alone it does not say, and is full all of a sudden.
+    pub fn set_size(&self, bytes: u64) {
+        self.0.size.store(bytes, SeqCst);
+        self.set_capacity(bytes);
+    }
+
     /// Calls `hook` before each operation, without any lock: for tests that stop or disturb one.
     pub fn set_hook(&self, hook: impl Fn(Op, &Path) + Send + Sync + 'static) {
         self.0.faults.set_hook(Some(Arc::new(hook)));
@@ -221,10 +233,10 @@ impl SimDisk {
         self.0.faults.count(op)
     }
 
-    /// The bytes of all files together.
+    /// The bytes of all files together, without those that were given back.
     pub fn used(&self) -> u64 {
         let names = self.0.names.lock();
-        names.now.values().map(|n| n.len.load(SeqCst)).sum()
+        names.now.values().map(|n| n.taken()).sum()
     }
 
     /// Bytes that may still be written; `u64::MAX` without a limit.
@@ -278,7 +290,7 @@ impl SimDisk {
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Bytes that may still be written behind the ends of files.
+    /// Bytes that may still be written after the ends of files.
     fn room(&self) -> u64 {
         match self.0.capacity.load(SeqCst) {
             u64::MAX => u64::MAX,
@@ -314,6 +326,7 @@ impl Disk for SimDisk {
                     let mut data = node.data.lock();
                     data.set_len(0, self.0.writes.fetch_add(1, SeqCst));
                     node.len.store(0, SeqCst);
+                    node.freed.store(0, SeqCst);
                 }
                 node
             }
@@ -397,8 +410,12 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn free_space(&self, _dir: &Path) -> io::Result<u64> {
-        Ok(self.room())
+    fn space(&self, _dir: &Path) -> io::Result<Space> {
+        let total = self.0.size.load(SeqCst);
+        Ok(Space {
+            total,
+            free: self.room(),
+        })
     }
 }
 
@@ -497,6 +514,18 @@ impl File for SimFile {
         let mut data = self.node.data.lock();
         data.set_len(len, self.disk.0.writes.fetch_add(1, SeqCst));
         self.node.len.store(data.now.len() as u64, SeqCst);
+        self.node.freed.fetch_min(len, SeqCst);
+        Ok(())
+    }
+
+    fn free_front(&self, end: u64) -> io::Result<()> {
+        self.check(Op::Free)?;
+        let end = end.min(self.node.len.load(SeqCst)) / BLOCK * BLOCK;
+        let from = self.node.freed.fetch_max(end, SeqCst);
+        if from < end {
+            // Until it is synced it has happened or not, as a write.
+            self.write(&vec![0; (end - from) as usize], from);
+        }
         Ok(())
     }
 }

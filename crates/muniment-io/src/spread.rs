@@ -81,7 +81,7 @@ pub type SpreadLock<T, const PLACES: usize = 16> = lock_api::RwLock<SpreadRaw<PL
 /// The lock below a [`SpreadLock`]: readers take that of their place, writers all.
 pub struct SpreadRaw<const PLACES: usize>([CachePadded<RawRwLock>; PLACES]);
 
-// SAFETY: whoever has it alone holds every place's lock for writing, so nobody holds any of them
+// SAFETY: a writer holds every place's lock for writing, so nobody holds any of them
 // for reading. A guard stays with its thread (`GuardNoSend`), whose place never changes, so that
 // what is unlocked is what was locked.
 unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {

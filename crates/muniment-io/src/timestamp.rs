@@ -36,7 +36,7 @@ impl Timestamp {
         Timestamp(self.0 + 1).max(Timestamp::new(seconds, 1))
     }
 
-    /// So many behind this one.
+    /// So many after this one.
     #[must_use]
     pub fn plus(self, n: u32) -> Timestamp {
         Timestamp(self.0 + u64::from(n))

@@ -6,24 +6,26 @@
 use crate::from_js::FromJs;
 use crate::to_js::{self, Helpers};
 use md5::{Digest, Md5};
+use muniment_op::{Event, Interrupt, sleep_until};
 use muniment_value::{Code, Doc, DocBuf, Error, MONGODB_VERSION, Result, Value, ValueBuf};
 use rquickjs::context::EvalOptions;
 use rquickjs::{Array, CatchResultExt, CaughtError, Context, Ctx, Function, Object, Persistent};
 use rquickjs::{Runtime, Value as Js};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Codes by which the server tells its own parts what to do (a collection has gone, a plan was killed,
 /// another has the key, a conflict): a script's error that says one of them is a script's error.
 const OURS: [i32; 5] = [26, 48, 112, 175, 11000];
 
 /// Asked again and again while a script runs; an error stops it.
-pub type Stop = Arc<dyn Fn() -> Result<()> + Send + Sync>;
+pub type Stop = Arc<dyn Interrupt>;
 
-/// The heap of a runtime, in bytes.
-const MEMORY: usize = 128 << 20;
+/// The heap of an engine at most, in bytes.
+pub const MOST_HEAP: usize = 128 << 20;
 
 /// The stack that a script may use, in bytes.
 const STACK: usize = 1 << 20;
@@ -37,33 +39,25 @@ const MAX_ENGINES: usize = 16;
 /// How many compiled functions an engine keeps.
 const MAX_FUNCTIONS: usize = 256;
 
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
+static RUNNING: AtomicUsize = AtomicUsize::new(0);
+static ENDED: Event = Event::new();
 
 /// A place among the engines that may run.
 struct Place;
 
 impl Place {
     fn wait(stop: &Stop) -> Result<Place> {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        while *running >= MAX_ENGINES {
-            running = ENDED
-                .wait_timeout(running, Duration::from_millis(10))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-            stop()?;
-        }
-        *running += 1;
+        let one_more = |n: usize| (n < MAX_ENGINES).then(|| n + 1);
+        let take = || RUNNING.fetch_update(SeqCst, SeqCst, one_more).is_ok();
+        ENDED.wait(&**stop, take)?;
         Ok(Place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        *running = running.saturating_sub(1);
-        drop(running);
-        ENDED.notify_one();
+        RUNNING.fetch_sub(1, SeqCst);
+        ENDED.notify_one(|()| true);
     }
 }
 
@@ -96,11 +90,11 @@ fn gone() -> Error {
 }
 
 impl Engine {
-    /// Starts an engine for one operation, which `stop` ends.
+    /// Starts an engine for one operation, which `stop` ends, with a heap of so many bytes at most.
     ///
     /// # Errors
     /// What `stop` says while waiting for a place; 139 when no thread can be had.
-    pub fn start(stop: Stop) -> Result<Engine> {
+    pub fn start(stop: Stop, heap: usize) -> Result<Engine> {
         let place = Place::wait(&stop)?;
         let (jobs, todo) = channel();
         let (done, answers) = channel();
@@ -109,7 +103,7 @@ impl Engine {
             .stack_size(THREAD_STACK)
             .spawn(move || {
                 let _place = place;
-                work(&stop, &todo, &done);
+                work(&stop, heap, &todo, &done);
             })
             .map_err(|e| {
                 Error::new(
@@ -182,9 +176,9 @@ fn taken(reason: &Reason) -> Option<Error> {
     reason.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-fn work(stop: &Stop, jobs: &Receiver<Job>, answers: &Sender<Result<ValueBuf>>) {
+fn work(stop: &Stop, heap: usize, jobs: &Receiver<Job>, answers: &Sender<Result<ValueBuf>>) {
     let reason: Reason = Arc::default();
-    let mut machine = Machine::new(stop, &reason);
+    let mut machine = Machine::new(stop, &reason, heap);
     while let Ok(job) = jobs.recv() {
         let answer = match &mut machine {
             Ok(m) => m.run(job),
@@ -204,6 +198,7 @@ struct Machine {
     context: Context,
     _runtime: Runtime,
     reason: Reason,
+    heap: usize,
 }
 
 fn failed(message: impl Into<String>) -> Error {
@@ -216,24 +211,21 @@ fn loose() -> EvalOptions {
     options
 }
 
+/// Longer than any script sleeps.
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
 /// `sleep(ms)`, which scripts of the server have in MongoDB, too. It ends early when the operation
 /// must.
 fn sleep(ms: f64, stop: &Stop, why: &Reason) -> rquickjs::Result<()> {
-    const PIECE: Duration = Duration::from_millis(5);
-    let mut left = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
-    loop {
-        // First: a script that catches the exception and sleeps again must come to where it cannot.
-        if let Err(e) = stop() {
-            *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
-            return Err(rquickjs::Error::Exception);
-        }
-        if left.is_zero() {
-            return Ok(());
-        }
-        let piece = left.min(PIECE);
-        std::thread::sleep(piece);
-        left -= piece;
-    }
+    let time = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
+    // Also for no time at all: a script that catches the exception and sleeps again must come to where it
+    // cannot.
+    let until = Instant::now().checked_add(time);
+    let until = until.unwrap_or_else(|| Instant::now() + FOR_EVER);
+    sleep_until(until, &**stop).map_err(|e| {
+        *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
+        rquickjs::Error::Exception
+    })
 }
 
 /// `hex_md5(text)`.
@@ -243,14 +235,14 @@ fn hex_md5(text: &str) -> String {
 }
 
 impl Machine {
-    fn new(stop: &Stop, reason: &Reason) -> Result<Machine> {
+    fn new(stop: &Stop, reason: &Reason, heap: usize) -> Result<Machine> {
         let failed = |e: rquickjs::Error| failed(e.to_string());
         let runtime = Runtime::new().map_err(failed)?;
-        runtime.set_memory_limit(MEMORY);
+        runtime.set_memory_limit(heap);
         runtime.set_max_stack_size(STACK);
         let asleep = Arc::clone(stop);
         let (stop, why) = (Arc::clone(stop), Arc::clone(reason));
-        runtime.set_interrupt_handler(Some(Box::new(move || match stop() {
+        runtime.set_interrupt_handler(Some(Box::new(move || match stop.check() {
             Ok(()) => false,
             Err(e) => {
                 *why.lock().unwrap_or_else(PoisonError::into_inner) = Some(e);
@@ -278,6 +270,7 @@ impl Machine {
             context,
             _runtime: runtime,
             reason: Arc::clone(reason),
+            heap,
         })
     }
 
@@ -395,7 +388,9 @@ impl Machine {
                 Some(s) => format!("uncaught exception: {s}"),
                 // The engine has no memory left for an error then.
                 None if v.is_null() => format!(
-                    "uncaught exception: null, or the script needs more than {MEMORY} bytes"
+                    "uncaught exception: null, or the script needs more than {} bytes \
+                     (munimentScriptMemoryBytes)",
+                    self.heap
                 ),
                 None => "uncaught exception".to_owned(),
             },
@@ -442,11 +437,16 @@ fn is_function(code: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_op::{NeverInterrupted, Operation};
     use muniment_value::{array, doc};
-    use std::time::Instant;
+
+    fn limited(ms: u64) -> Stop {
+        let limit = Duration::from_millis(ms);
+        Arc::new(Operation::new(Instant::now(), Some(limit)))
+    }
 
     fn engine() -> Engine {
-        Engine::start(Arc::new(|| Ok(()))).unwrap()
+        Engine::start(Arc::new(NeverInterrupted), MOST_HEAP).unwrap()
     }
 
     fn call(code: &str, args: Doc<'_>) -> Result<ValueBuf> {
@@ -619,28 +619,49 @@ mod tests {
             );
         }
         let started = Instant::now();
-        let stop: Stop = Arc::new(move || match started.elapsed().as_millis() {
-            0..50 => Ok(()),
-            _ => Err(Error::new(Code::MaxTimeMSExpired, "too long")),
-        });
-        let mut e = Engine::start(stop).unwrap();
+        let mut e = Engine::start(limited(50), MOST_HEAP).unwrap();
         let error = e
             .call(&"sleep(60000)".into(), None, Doc::EMPTY)
             .unwrap_err();
         assert_eq!(error.code(), Code::MaxTimeMSExpired);
         assert!(started.elapsed() < Duration::from_secs(30));
+        // Nothing but the kill ends this one.
+        let op = Arc::new(Operation::new(Instant::now(), None));
+        let mut e = Engine::start(op.clone(), MOST_HEAP).unwrap();
+        let error = std::thread::scope(|s| {
+            s.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                op.kill(Code::Interrupted);
+            });
+            e.call(&"sleep(600000)".into(), None, Doc::EMPTY)
+        });
+        assert_eq!(error.unwrap_err().code(), Code::Interrupted);
+    }
+
+    #[test]
+    fn a_place_among_the_engines_is_waited_for() {
+        // Other tests have engines, too: with so many of its own one waits in any case.
+        let all = |n: usize| -> Vec<Engine> {
+            (0..n)
+                .map_while(|_| Engine::start(limited(100), MOST_HEAP).ok())
+                .collect()
+        };
+        let mut held = all(MAX_ENGINES + 1);
+        assert!(held.len() <= MAX_ENGINES);
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| Engine::start(limited(600_000), MOST_HEAP).is_ok());
+            while ENDED.waiting() == 0 && !waits.is_finished() {
+                std::thread::yield_now();
+            }
+            held.clear();
+            assert!(waits.join().unwrap());
+        });
     }
 
     #[test]
     fn loops_memory_and_stack_are_bounded() {
         let started = Instant::now();
-        let stop: Stop = Arc::new(move || {
-            if started.elapsed() > Duration::from_millis(200) {
-                return Err(Error::new(Code::MaxTimeMSExpired, "time"));
-            }
-            Ok(())
-        });
-        let mut e = Engine::start(stop).unwrap();
+        let mut e = Engine::start(limited(200), MOST_HEAP).unwrap();
         for code in [
             "while (true) {}; return 1",
             "/(a+)+$/.test('a'.repeat(50) + 'b')",
@@ -661,8 +682,9 @@ mod tests {
 
     #[test]
     fn one_that_is_stopped_at_once_says_why() {
-        let stop: Stop = Arc::new(|| Err(Error::new(Code::Interrupted, "killed")));
-        let mut e = Engine::start(stop).unwrap();
+        let stop = Operation::new(Instant::now(), None);
+        stop.kill(Code::Interrupted);
+        let mut e = Engine::start(Arc::new(stop), MOST_HEAP).unwrap();
         let err = e.call(&"while (true) {}; return 1".into(), None, Doc::EMPTY);
         assert_eq!(err.unwrap_err().code(), Code::Interrupted);
     }

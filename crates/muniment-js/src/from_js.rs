@@ -38,7 +38,7 @@ pub(crate) struct FromJs<'h, 'js> {
 }
 
 impl<'h, 'js> FromJs<'h, 'js> {
-    pub fn new(helpers: &'h Helpers<'js>) -> FromJs<'h, 'js> {
+    pub(crate) fn new(helpers: &'h Helpers<'js>) -> FromJs<'h, 'js> {
         FromJs { helpers, bytes: 0 }
     }
 
@@ -57,7 +57,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
     ///
     /// # Errors
     /// 139 JSInterpreterFailure, 17279 for a value that nests too deeply.
-    pub fn value(&mut self, v: &Js<'js>, depth: usize) -> Result<ValueBuf, Error> {
+    pub(crate) fn value(&mut self, v: &Js<'js>, depth: usize) -> Result<ValueBuf, Error> {
         if depth > MAX_DEPTH {
             return Err(Error::location(
                 17279,
@@ -126,7 +126,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
             fields.push(entry.map_err(engine)?);
         }
         if !first.is_empty() {
-            // In the order in which they came; new ones behind them.
+            // In the order in which they came; new ones after them.
             let names = first.iter().skip(1).enumerate();
             let places: HashMap<&str, usize> = names.map(|(i, n)| (n.as_str(), i)).collect();
             let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);

@@ -7,11 +7,13 @@
 //!
 //! Must not: keep anything from one operation to the next.
 
+#![warn(unreachable_pub)]
+
 mod engine;
 mod from_js;
 mod to_js;
 
-pub use engine::{Engine, Stop};
+pub use engine::{Engine, MOST_HEAP, Stop};
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

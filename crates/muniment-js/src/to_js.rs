@@ -18,7 +18,7 @@ pub(crate) struct Helpers<'js> {
 }
 
 impl<'js> Helpers<'js> {
-    pub fn of(prelude: &Object<'js>) -> Result<Helpers<'js>> {
+    pub(crate) fn of(prelude: &Object<'js>) -> Result<Helpers<'js>> {
         Ok(Helpers {
             make: prelude.get("make")?,
             kind: prelude.get("kind")?,

@@ -1,12 +1,12 @@
 //! insertMany: batches of documents that were encoded before the clock started.
 
-use crate::conn::{Conn, InsertTemplate, Message, check};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::DB;
-use crate::load::Worker;
-use crate::meter::Meter;
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::load::Worker;
+use muniment_load::meter::Meter;
+use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 use std::sync::Arc;
 

@@ -1,18 +1,21 @@
 //! `muniment bench …`: arguments, and what is run.
 
 use crate::commands;
-use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
+use crate::process::TempDir;
 use crate::report::Outcome;
 use crate::session::Session;
 use crate::stdout::say;
 use crate::targets::{self, Named};
 use crate::workloads::only::{self, Only};
-use crate::workloads::options::{self, Given};
-use crate::{custom, environment, stop, workloads, yardsticks};
+use crate::workloads::options;
+use crate::{custom, environment, shelf, workloads, yardsticks};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::stop;
+use muniment_options::{Given, Group, HELP, Opt, Page, Takes, fold, near};
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What was asked for.
@@ -34,64 +37,101 @@ pub struct Options {
     pub parts: Only,
     /// The embedded servers' cache, GiB.
     pub cache_gb: Option<f64>,
-    /// Options that belong to single experiments.
+    /// All that was given, of which experiments ask for their own options.
     pub given: Given,
 }
 
 /// As few as can show a difference.
-pub const DEFAULT_TURNS: usize = crate::stats::MIN_PAIRS;
+pub const DEFAULT_TURNS: usize = muniment_load::stats::MIN_PAIRS;
 
 /// Where results go.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// JSON lines go here.
+    /// JSON lines go here; `-` is standard output.
     pub json: Option<PathBuf>,
-    /// The report goes here.
-    pub dir: PathBuf,
+    /// The report goes here; without it into a directory of its own below `bench-report`.
+    pub dir: Option<PathBuf>,
     /// Temporary directories are made here.
     pub data: PathBuf,
     /// What an hour of a core costs.
     pub core_hour: Option<f64>,
     /// Take the whole terminal while it runs.
     pub full_screen: bool,
+    /// Print every table, and not only a summary.
+    pub tables: bool,
+}
+
+/// JSON lines beside the report.
+pub const JSON: Opt = Opt::path(
+    "json",
+    "FILE",
+    "write every measurement and result as JSON lines; - is standard output, on which nothing else \
+     is written then",
+);
+/// Where the report goes.
+pub const OUT: Opt = Opt::path(
+    "out",
+    "DIR",
+    "write report.html and results.json here; default bench-report/DATE-TIME, and \
+     bench-report/latest leads to the last run that went well. A run that is there already is never \
+     written over",
+);
+/// Where embedded servers have their files.
+pub const DATA: Opt = Opt::path(
+    "data",
+    "DIR",
+    "make temporary directories of servers here (default: the system's)",
+);
+/// The price of CPU.
+pub const CORE_HOUR: Opt = Opt::new(
+    "core-hour",
+    "N",
+    Takes::Checked(above_0),
+    "what an hour of a core costs: tables of cost show money",
+);
+/// All tables on the terminal.
+pub const TABLES: Opt = Opt::flag("tables", "print every table, and not only a summary");
+/// The full-screen view.
+pub const TUI: Opt = Opt::flag("tui", "a full-screen view while it runs");
+/// The embedded servers' cache.
+pub const CACHE: Opt = Opt::new(
+    "cacheSizeGB",
+    "N",
+    Takes::Checked(|v| above_0(v).map_err(|_| "it must be GiB, above 0".to_string())),
+    "cache of embedded servers (default: the experiment's own)",
+);
+
+/// In how many turns; `about` says of what.
+pub const fn turns(about: &'static str) -> Opt {
+    Opt::new("turns", "N", Takes::Whole(1, 1000), about)
+}
+
+fn above_0(text: &str) -> std::result::Result<(), String> {
+    let n = text.parse().ok();
+    n.filter(|n: &f64| n.is_finite() && *n > 0.0)
+        .map(drop)
+        .ok_or_else(|| "it must be a number above 0".to_string())
 }
 
 impl Output {
-    /// What [`Output::take`] takes, for a help text.
-    pub const HELP: &'static str =
-        "  --json FILE      write every measurement and result as JSON lines
-  --out DIR        write report.html and results.json here; default ./bench-report
-  --data DIR       make the embedded server's temporary directory here
-                   (default: the system's)
-  --core-hour N    what an hour of a core costs: tables of cost show money
-  --tui            a full-screen view while it runs
-";
+    /// What of it a command line can say; not every command has all of it.
+    pub const OPTIONS: &'static [Opt] = &[JSON, OUT, DATA, CORE_HOUR, TABLES, TUI];
 
-    /// Takes the option called `name` (without dashes) if it is one that every command with a
-    /// report has; false if it is not.
-    ///
-    /// # Errors
-    /// No value, or one that the option does not take.
-    pub fn take(
-        &mut self,
-        name: &str,
-        mut value: impl FnMut() -> Result<OsString>,
-    ) -> Result<bool> {
-        match name {
-            "json" => self.json = Some(value()?.into()),
-            "out" => self.dir = value()?.into(),
-            "data" => self.data = value()?.into(),
-            "tui" => self.full_screen = true,
-            "core-hour" => {
-                let v = text(value()?)?;
-                let price = v.parse().ok().filter(|p: &f64| p.is_finite() && *p > 0.0);
-                self.core_hour = Some(price.ok_or_else(|| {
-                    Failure(format!("--core-hour {v}: it must be a number above 0"))
-                })?);
-            }
-            _ => return Ok(false),
+    /// What a command line says.
+    pub fn of(given: &Given) -> Output {
+        let path = |name| given.path(name).map(Path::to_path_buf);
+        Output {
+            json: path(JSON.name),
+            dir: path(OUT.name),
+            data: path(DATA.name).unwrap_or_else(std::env::temp_dir),
+            core_hour: match given.knows(CORE_HOUR.name) {
+                true => given.real(CORE_HOUR.name),
+                // The audit has no table of cost.
+                false => None,
+            },
+            full_screen: given.has(TUI.name),
+            tables: given.has(TABLES.name),
         }
-        Ok(true)
     }
 }
 
@@ -99,10 +139,11 @@ impl Default for Output {
     fn default() -> Output {
         Output {
             json: None,
-            dir: PathBuf::from("bench-report"),
+            dir: None,
             data: std::env::temp_dir(),
             core_hour: None,
             full_screen: false,
+            tables: false,
         }
     }
 }
@@ -110,121 +151,120 @@ impl Default for Output {
 /// Runs `muniment bench` with these arguments (without the program's and `bench`).
 pub fn run(args: Vec<OsString>) -> ExitCode {
     if let Some(c) = args.first().and_then(|a| commands::named(a.to_str()?)) {
-        return (c.run)(args.into_iter().skip(1).collect());
+        return commands::run(c, args.into_iter().skip(1));
     }
     match parse(args) {
-        Ok(Some(o)) => commands::ended(experiments(&o)),
-        Ok(None) => {
-            say(&help());
+        Ok(Parsed::Run(o)) => commands::ended(experiments(&o)),
+        Ok(Parsed::Help(text)) => {
+            say(&text);
             ExitCode::SUCCESS
         }
         Err(e) => commands::misused("", &e),
     }
 }
 
-/// Understands the arguments of a run of experiments; `None` asks for help.
+/// What a command line of experiments means.
+#[derive(Debug, PartialEq)]
+pub enum Parsed {
+    /// Run them.
+    Run(Box<Options>),
+    /// Print this and end.
+    Help(String),
+}
+
+/// Understands the arguments of a run of experiments.
 ///
 /// # Errors
 /// An option or an experiment that there is not, a value that an option does not take.
-pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
-    use lexopt::prelude::*;
-    let mut o = Options {
-        names: Vec::new(),
-        targets: Vec::new(),
-        turns: DEFAULT_TURNS,
-        preset: Preset::Smoke,
-        output: Output::default(),
-        only: None,
-        parts: Only::default(),
-        cache_gb: None,
-        given: Given::default(),
-    };
-    let mut targets = targets::Given::default();
-    let mut turns = None;
-    let mut p = lexopt::Parser::from_args(args);
-    while let Some(arg) = p.next().map_err(said)? {
-        match arg {
-            Short('h') | Long("help") => return Ok(None),
-            Long("turns") => turns = Some(self::turns(&text(p.value().map_err(said)?)?)?),
-            Long("preset") => o.preset = Preset::named(&text(p.value().map_err(said)?)?)?,
-            Long("only") => {
-                let v = text(p.value().map_err(said)?)?;
-                match v.parse() {
-                    Ok(n) => o.only = Some(yardstick(n)?),
-                    Err(_) => o.parts.add(&v)?,
-                }
-            }
-            Long("cacheSizeGB") => {
-                o.cache_gb = Some(cache_size(&text(p.value().map_err(said)?)?)?);
-            }
-            Long(name) if let Some((_, option)) = Given::known(name) => {
-                let value = match option.value {
-                    "" => String::new(),
-                    _ => text(p.value().map_err(said)?)?,
-                };
-                o.given.set(option, value)?;
-            }
-            Long(name) => {
-                let name = name.to_string();
-                let taken = o.output.take(&name, || p.value().map_err(said))?
-                    || targets.take(&name, || text(p.value().map_err(said)?))?;
-                if !taken {
-                    return Err(Failure(format!("invalid option '--{name}'")));
-                }
-            }
-            Value(v) => {
-                let v = text(v)?;
-                match v.as_str() {
-                    "yardsticks" => o.names.push(v),
-                    "all" => {}
-                    _ if !workloads::named(&v).is_empty() => o.names.push(v),
-                    _ if commands::named(&v).is_some() => {
-                        return Err(Failure(format!(
-                            "'{v}' is a command and comes first, with its own options behind it"
-                        )));
-                    }
-                    _ => {
-                        return Err(Failure(format!(
-                            "there is no experiment '{v}' (try {}, w4 or yardsticks)",
-                            workloads::ALL
-                                .iter()
-                                .map(|s| s.name)
-                                .collect::<Vec<_>>()
-                                .join(", ")
-                        )));
-                    }
-                }
-            }
-            other => return Err(said(other.unexpected())),
+pub fn parse(args: Vec<OsString>) -> Result<Parsed> {
+    let given = page().parse(args)?;
+    let words = given.text_words()?;
+    if given.has("help") || words.contains(&"help") {
+        return help_of(&words).map(Parsed::Help);
+    }
+    let names = names(&words)?;
+    let (mut only, mut parts) = (None, Only::default());
+    for part in given.texts("only") {
+        match part.parse() {
+            Ok(n) => only = Some(yardstick(n)?),
+            Err(_) => parts.add(part)?,
         }
     }
-    o.given.belong(&o.names)?;
+    let o = Options {
+        names,
+        targets: targets::of(&given)?,
+        turns: given.whole("turns").map_or(DEFAULT_TURNS, |n| n as usize),
+        preset: Preset::of(&given),
+        output: Output::of(&given),
+        only,
+        parts,
+        cache_gb: given.real(CACHE.name),
+        given,
+    };
+    agree(&o)?;
+    Ok(Parsed::Run(Box::new(o)))
+}
+
+/// The experiments that these words name; none for all of them.
+fn names(words: &[&str]) -> Result<Vec<String>> {
+    let named = words.iter().filter(|w| !["all", "help"].contains(w));
+    named
+        .map(|name| match *name {
+            "yardsticks" => Ok(name.to_string()),
+            name if !workloads::named(name).is_empty() => Ok(name.to_string()),
+            name if commands::named(name).is_some() => Err(Failure(format!(
+                "'{name}' is a command and comes first, with its own options after it"
+            ))),
+            name => Err(no_experiment(name)),
+        })
+        .collect()
+}
+
+/// Refuses options that do not go with each other.
+fn agree(o: &Options) -> Result<()> {
+    options::belong(&o.given, &o.names)?;
     if o.only.is_some() && o.names != ["yardsticks"] {
         return Err(Failure::new(
             "--only N belongs to 'yardsticks'; a part of an experiment is NAME=VALUE,…",
         ));
     }
     o.parts.check(&chosen(&o.names), o.preset)?;
-    o.targets = targets.all();
-    cache_belongs(&o)?;
-    if turns.is_some() && o.targets.len() < 2 {
+    cache_belongs(o)?;
+    if o.given.has("turns") && o.targets.len() < 2 {
         return Err(Failure::new(
             "--turns belongs to several --target: there is nothing to take turns",
         ));
     }
-    o.turns = turns.unwrap_or(DEFAULT_TURNS);
     if !o.targets.is_empty() && o.names.iter().any(|n| n == "yardsticks") {
         return Err(Failure::new(
             "the yardsticks compare the embedded server with its own engine and cannot be run against another target (--uri, --target)",
         ));
     }
-    Ok(Some(o))
+    Ok(())
+}
+
+/// There is no experiment called `name`, but there may be something like it.
+fn no_experiment(name: &str) -> Failure {
+    let experiments: Vec<&str> = workloads::ALL.iter().map(|s| s.name).collect();
+    let known = commands::ALL.iter().filter(|c| !c.about.is_empty());
+    let mut all: Vec<&str> = known.map(|c| c.name).collect();
+    all.extend(
+        experiments
+            .iter()
+            .copied()
+            .chain(["w4", "yardsticks", "all"]),
+    );
+    let hint = match near(name, &all) {
+        Some(near) => format!("is '{near}' meant?"),
+        None => format!("try {}, w4 or yardsticks", experiments.join(", ")),
+    };
+    Failure(format!("there is no experiment '{name}' ({hint})"))
 }
 
 /// The experiments that these names stand for: all of them without any.
 fn chosen(names: &[String]) -> Vec<&'static workloads::Spec> {
     match names {
-        [] => workloads::ALL.to_vec(),
+        [] => workloads::in_order(),
         some => some.iter().flat_map(|n| workloads::named(n)).collect(),
     }
 }
@@ -245,16 +285,6 @@ fn cache_belongs(o: &Options) -> Result<()> {
     Err(Failure(format!("--cacheSizeGB {why}")))
 }
 
-/// The GiB that `text` says.
-///
-/// # Errors
-/// It is no size.
-pub fn cache_size(text: &str) -> Result<f64> {
-    let n = text.parse().ok();
-    n.filter(|n: &f64| n.is_finite() && *n > 0.0)
-        .ok_or_else(|| Failure(format!("--cacheSizeGB {text}: it must be GiB, above 0")))
-}
-
 /// A yardstick's number.
 fn yardstick(n: u32) -> Result<u32> {
     let known = yardsticks::ALL.iter().any(|y| y.number == n);
@@ -266,51 +296,39 @@ fn yardstick(n: u32) -> Result<u32> {
     })
 }
 
-/// The number of turns `text` says.
-///
-/// # Errors
-/// It is none.
-pub fn turns(text: &str) -> Result<usize> {
-    let n = text.parse().ok().filter(|n| (1..=1000).contains(n));
-    n.ok_or_else(|| {
-        Failure(format!(
-            "--turns {text}: it must be a whole number from 1 to 1000"
-        ))
-    })
-}
-
-fn said(e: lexopt::Error) -> Failure {
-    Failure(e.to_string())
-}
-
-fn text(v: OsString) -> Result<String> {
-    v.into_string()
-        .map_err(|v| Failure(format!("{} is not UTF-8", v.to_string_lossy())))
-}
-
 /// What `list` prints.
 pub fn list() -> String {
     let mut o = String::from("Experiments:\n");
     for s in workloads::ALL {
-        let _ = writeln!(o, "  {:<11} {}", s.name, s.title);
+        entry(&mut o, s.name, s.title);
     }
     o.push_str("\nWorkloads (muniment bench run NAME, or a file of your own):\n");
     o.push_str(&custom::builtin::list());
     o.push_str("\nYardsticks (muniment bench yardsticks [--only N]):\n");
     for y in yardsticks::ALL {
-        let _ = writeln!(
-            o,
-            "  {:<11} {}; target: {}",
-            y.number, y.title, y.target_text
-        );
+        yardstick_entry(&mut o, y);
     }
     o.push('\n');
     o.push_str(&commands::list());
     o
 }
 
-/// What `--help` prints.
-pub fn help() -> String {
+/// A name and what it stands for, in lines of the help's width.
+pub fn entry(o: &mut String, name: &str, text: &str) {
+    let mut name = name;
+    for line in fold(text, 72) {
+        let _ = writeln!(o, "  {name:<11} {line}");
+        name = "";
+    }
+}
+
+fn yardstick_entry(o: &mut String, y: &yardsticks::Spec) {
+    let text = format!("{}; target: {}", y.title, y.target_text);
+    entry(o, &y.number.to_string(), &text);
+}
+
+/// What `--help` prints, and what a run of experiments takes.
+pub fn page() -> Page {
     let usage: String = commands::ALL
         .iter()
         .filter(|c| !c.about.is_empty())
@@ -321,8 +339,16 @@ pub fn help() -> String {
                 + "\n"
         })
         .collect();
-    format!(
-        "\
+    let mut groups = vec![
+        Group::new("Options", targets::OPTIONS),
+        Group::untitled(OPTIONS),
+        Group::untitled(Output::OPTIONS),
+        Group::untitled(&[HELP]),
+    ];
+    groups.extend(options::groups(workloads::ALL));
+    Page {
+        head: format!(
+            "\
 Runs published benchmark experiments against a MongoDB-compatible server and prints
 what they show beside what was published.
 
@@ -333,42 +359,155 @@ w4a and w4b. 'yardsticks' measures the server against the raw engine and against
 server that does nothing.
 
 {}
-Options:
-{}  --turns N        in how many turns; default 5: fewer are too few to judge by
-  --preset PRESET  smoke (half a minute an experiment), quick (about a hundredth of the
-                   post's counts) or paper (the post's counts); default smoke
-{}  --cacheSizeGB N  cache of embedded servers (default: the experiment's own)
-  --only PART      one yardstick by its number, or a part of an experiment: NAME=VALUE,VALUE…;
-                   may be repeated
-{}  -h, --help       this text
-
+",
+            list()
+        ),
+        groups,
+        foot: format!(
+            "
 Parts (--only) and the values that they have with the smoke preset:
 {}
-Progress goes to stderr, results to stdout. Ctrl-C ends cleanly and writes what there is.
+muniment bench EXPERIMENT --help tells of one experiment alone.
+
+Progress goes to stderr, a summary to stdout, and everything into the report. Ctrl-C ends
+cleanly and writes what there is (exit code 130).
 The lab works in a database of its own, muniment_bench, which it drops before and after.
 ",
-        list(),
-        targets::Given::HELP,
-        Output::HELP,
-        options::help(),
-        only::help(workloads::ALL)
-    )
+            only::help(workloads::ALL)
+        ),
+        words: true,
+        ..Page::default()
+    }
+}
+
+/// What every run of experiments takes beside targets and output.
+const OPTIONS: &[Opt] = &[
+    turns("in how many turns; default 5: fewer are too few to judge by"),
+    Preset::option(
+        "smoke (half a minute an experiment), quick (about a hundredth of the post's counts) or \
+         paper (the post's counts); default smoke",
+    ),
+    CACHE,
+    Opt::text(
+        "only",
+        "PART",
+        "one yardstick by its number, or a part of an experiment: NAME=VALUE,VALUE…; may be repeated",
+    ),
+];
+
+/// The page of single experiments, or of all there is.
+///
+/// # Errors
+/// There is no such experiment.
+pub fn help_of(words: &[&str]) -> Result<String> {
+    let names = names(words)?;
+    if names.is_empty() {
+        return Ok(page().text());
+    }
+    let mut o = String::new();
+    for name in &names {
+        if name == "yardsticks" {
+            o.push_str(&help_of_yardsticks());
+        }
+        for spec in workloads::named(name) {
+            o.push_str(&help_of_one(spec));
+        }
+    }
+    o.push_str(
+        "What every experiment takes (--preset, --target, --out, …): muniment bench --help\n",
+    );
+    Ok(o)
+}
+
+fn help_of_one(spec: &workloads::Spec) -> String {
+    let mut o = format!(
+        "{}: {}\n\n{}\n\nUsage: muniment bench {} [OPTIONS]\n",
+        spec.name,
+        spec.title,
+        fold(spec.about, 86).join("\n"),
+        spec.name
+    );
+    if !spec.options.is_empty() {
+        let own = Page {
+            head: "\n".into(),
+            groups: vec![Group::new("Options of its own", spec.options)],
+            ..Page::default()
+        };
+        o.push_str(&own.text());
+    }
+    if !spec.dimensions.is_empty() {
+        let _ = write!(
+            o,
+            "\nParts (--only NAME=VALUE,…) and the values that they have with the smoke preset:\n{}",
+            only::help(&[spec])
+        );
+    }
+    let [smoke, quick, paper] = spec.disk_gb;
+    if paper > 0.0 {
+        let _ = writeln!(
+            o,
+            "\nFiles of an embedded server: about {smoke} GB with --preset smoke, {quick} quick, {paper} paper."
+        );
+    }
+    o.push('\n');
+    o
+}
+
+fn help_of_yardsticks() -> String {
+    let mut o = String::from(
+        "yardsticks: the server against the raw engine and against a server that does nothing\n\n\
+         Usage: muniment bench yardsticks [--only N] [OPTIONS]\n\n",
+    );
+    for y in yardsticks::ALL {
+        yardstick_entry(&mut o, y);
+    }
+    o.push('\n');
+    o
+}
+
+/// Refuses a run whose embedded servers have no room for their files.
+fn room(o: &Options) -> Result<()> {
+    if !o.targets.is_empty() && o.targets.iter().all(|t| t.endpoint.is_external()) {
+        return Ok(());
+    }
+    let [smoke, quick, paper] = [0, 1, 2].map(|i| {
+        let all = chosen(&o.names).into_iter();
+        let most = all.max_by(|a, b| a.disk_gb[i].total_cmp(&b.disk_gb[i]));
+        most.map_or((0.1, "a run"), |s| (s.disk_gb[i], s.name))
+    });
+    let (gb, name) = o.preset.pick(smoke, quick, paper);
+    let what = format!("{name} with preset {}", o.preset.name());
+    room_for(&o.output.data, gb, &what)
+}
+
+/// Refuses a directory for embedded servers that cannot be written to, or has less than `gb` free for
+/// the files of `what`.
+fn room_for(data: &Path, gb: f64, what: &str) -> Result<()> {
+    let told = |e: Failure| Failure(format!("{e}: give another directory with --data"));
+    // It goes again at once.
+    TempDir::new(data).map_err(told)?;
+    shelf::room(data, gb * 1e9, what).map_err(told)
 }
 
 fn experiments(o: &Options) -> Result<()> {
     stop::install();
+    room(o)?;
     let endpoint = targets::only(&o.targets);
     let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
     lab.options = o.given.clone();
     lab.only = o.parts.clone();
     lab.cache_gb = o.cache_gb;
-    let mut session = Session::new(&o.output);
-    let busy = environment::busy();
     let names = if o.names.is_empty() {
-        workloads::ALL.iter().map(|s| s.name.to_string()).collect()
+        chosen(&[]).iter().map(|s| s.name.to_string()).collect()
     } else {
         o.names.clone()
     };
+    let each = |n: &String| match n.as_str() {
+        "yardsticks" => 1,
+        n => workloads::named(n).len(),
+    };
+    let mut session = Session::new(&o.output, names.iter().map(each).sum())?;
+    let busy = environment::busy();
     for name in &names {
         if name == "yardsticks" {
             let mut out = Outcome::default();
@@ -417,7 +556,11 @@ pub fn single(
     title: &str,
     f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
 ) -> Result<()> {
-    let mut session = Session::new(output);
+    if !lab.endpoint.is_external() {
+        // How much the workload writes only its file could tell.
+        room_for(&output.data, 0.3, title)?;
+    }
+    let mut session = Session::new(output, 1)?;
     let mut out = Outcome {
         id: id.into(),
         title: title.into(),
@@ -430,11 +573,18 @@ pub fn single(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
     use super::*;
 
-    fn parsed(line: &str) -> Result<Option<Options>> {
+    fn meaning(line: &str) -> Result<Parsed> {
         parse(line.split_whitespace().map(OsString::from).collect())
+    }
+
+    fn parsed(line: &str) -> Result<Option<Options>> {
+        match meaning(line)? {
+            Parsed::Run(o) => Ok(Some(*o)),
+            Parsed::Help(_) => Ok(None),
+        }
     }
 
     #[test]
@@ -445,7 +595,7 @@ mod tests {
         assert_eq!(o.names, ["w1", "w4"]);
         assert_eq!(o.preset, Preset::Quick);
         assert_eq!(o.output.json, Some(PathBuf::from("a.jsonl")));
-        assert_eq!(o.output.dir, PathBuf::from("d"));
+        assert_eq!(o.output.dir, Some(PathBuf::from("d")));
         assert_eq!(o.targets.len(), 1);
         assert_eq!(o.targets[0].name, "h:1");
         let o = parsed("").unwrap().unwrap();
@@ -490,14 +640,19 @@ mod tests {
     #[test]
     fn what_is_refused_and_why() {
         for (line, why) in [
-            ("w9", "there is no experiment 'w9'"),
+            ("w99", "there is no experiment 'w99' (is 'w1' meant?)"),
+            ("querry", "is 'query' meant?"),
+            ("comparre a b", "is 'compare' meant?"),
+            ("nonsense", "(try ceiling, query, w1"),
             (
                 "--preset big",
                 "--preset big: there are smoke, quick and paper",
             ),
-            ("--preset", "missing argument"),
+            ("--preset", "option '--preset' needs a value"),
             ("--uri localhost", "must begin with mongodb://"),
-            ("--fast", "invalid option '--fast'"),
+            ("--fast", "there is no option '--fast'"),
+            ("--prest quick", "is '--preset' meant?"),
+            ("-x", "there is no option '-x'"),
             ("yardsticks --only 99", "--only 99: the yardsticks are 1 to"),
             ("w1 list", "'list' is a command and comes first"),
             ("w1 --only 1", "--only N belongs to 'yardsticks'"),
@@ -531,7 +686,10 @@ mod tests {
             ("ceiling --cacheSizeGB 1", "'ceiling' measures no server"),
             ("w1 --seconds 1", "--seconds belongs to 'ceiling'"),
             ("ceiling --seconds 0", "--seconds 0: it must be seconds"),
-            ("ceiling --connections", "missing argument"),
+            (
+                "ceiling --connections",
+                "option '--connections' needs a value",
+            ),
             ("--core-hour cheap", "must be a number above 0"),
             ("--turns 0", "whole number from 1"),
             ("w1 --turns 3", "nothing to take turns"),
@@ -554,14 +712,52 @@ mod tests {
     }
 
     #[test]
+    fn every_experiment_has_a_page_of_its_own() {
+        for s in workloads::ALL {
+            let Parsed::Help(page) = meaning(&format!("{} --help", s.name)).unwrap() else {
+                panic!("{} asks for no help", s.name);
+            };
+            assert!(
+                page.starts_with(&format!("{}: {}", s.name, s.title)),
+                "{page}"
+            );
+            for d in s.dimensions {
+                assert!(page.contains(d.name), "{} in {page}", d.name);
+            }
+            for o in s.options {
+                assert!(
+                    page.contains(&format!("--{}", o.name)),
+                    "{} in {page}",
+                    o.name
+                );
+            }
+            let others = workloads::ALL.iter().filter(|o| o.name != s.name);
+            for o in others {
+                assert!(!page.contains(o.title), "{} in {page}", o.name);
+            }
+            let widest = page.lines().map(|l| l.chars().count()).max();
+            assert!(widest <= Some(92), "{widest:?} in {page}");
+        }
+        let Parsed::Help(page) = meaning("yardsticks -h").unwrap() else {
+            panic!("no help");
+        };
+        let first = yardsticks::ALL[0].title.split(' ').next().unwrap();
+        assert!(page.contains(&format!("  1           {first}")), "{page}");
+    }
+
+    #[test]
     fn help_names_everything_there_is() {
-        let h = help();
+        let h = page().text();
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let flat = words(&h);
         for s in workloads::ALL {
             assert!(h.contains(s.name) && h.contains(s.title));
         }
         for y in yardsticks::ALL {
-            assert!(h.contains(y.title));
+            assert!(flat.contains(&words(y.title)), "{}", y.title);
         }
+        let widest = h.lines().map(|l| l.chars().count()).max();
+        assert!(widest <= Some(96), "{widest:?} in {h}");
         // What other modules add stands where the rest does.
         for option in ["uri", "target", "json", "out", "tui", "only", "cacheSizeGB"] {
             assert!(h.contains(&format!("\n  --{option} ")), "{option} in {h}");

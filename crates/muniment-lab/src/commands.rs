@@ -1,23 +1,26 @@
 //! What `muniment bench` can do beside running experiments: one line each in [`ALL`], sorted by
-//! name. A command is the first word behind `bench`; everything after it belongs to the command.
+//! name. A command is the first word after `bench`; everything after it belongs to the command.
 
-use crate::fail::{Failure, Result};
 use crate::stdout::say;
 use crate::{audit, cli, compare, custom, null, raw_engine, relay, report, ycsb};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::stop;
+use muniment_options::{Given, Group, Page};
 use std::ffi::OsString;
-use std::fmt::Write;
 use std::process::ExitCode;
 
 /// One command.
 pub struct Spec {
-    /// The first word behind `muniment bench`.
+    /// The first word after `muniment bench`.
     pub name: &'static str,
     /// Its arguments, for the usage line.
     pub arguments: &'static str,
     /// What it does, one line; empty for the lab's own children, which no list shows.
     pub about: &'static str,
-    /// Does it with the arguments behind its name.
-    pub run: fn(Vec<OsString>) -> ExitCode,
+    /// What `--help` prints, and what it takes.
+    pub page: fn() -> Page,
+    /// Does it with what was given; an error is about the arguments.
+    pub run: fn(&Given) -> Result<ExitCode>,
 }
 
 /// Every command, sorted by name.
@@ -36,12 +39,17 @@ pub const ALL: &[&Spec] = &[
 
 const HELP: Spec = Spec {
     name: "help",
-    arguments: "",
-    about: "the options of a run of experiments",
-    run: |args| {
-        nothing_behind("help", &args, || {
-            say(&cli::help());
-        })
+    arguments: "[EXPERIMENT|COMMAND]",
+    about: "the options of a run of experiments, or one experiment or command",
+    page: cli::page,
+    run: |given| {
+        let words = given.text_words()?;
+        let page = match words.first().and_then(|w| named(w)) {
+            Some(c) if c.name != "help" => (c.page)().text(),
+            _ => cli::help_of(&words)?,
+        };
+        say(&page);
+        Ok(ExitCode::SUCCESS)
     },
 };
 
@@ -49,12 +57,42 @@ const LIST: Spec = Spec {
     name: "list",
     arguments: "",
     about: "the experiments, yardsticks and commands there are",
-    run: |args| {
-        nothing_behind("list", &args, || {
-            say(&cli::list());
-        })
+    page: || {
+        Page {
+        head: "Lists the experiments, yardsticks and commands there are.\n\nUsage: muniment bench list\n\n"
+            .into(),
+        groups: vec![Group::untitled(&[muniment_options::HELP])],
+        ..Page::default()
+    }
+    },
+    run: |_| {
+        say(&cli::list());
+        Ok(ExitCode::SUCCESS)
     },
 };
+
+/// Runs a command with its arguments.
+pub fn run(c: &Spec, args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let page = (c.page)();
+    let done = page.parse(args).map_err(Failure::from).and_then(|given| {
+        // A file of this name can still be given, as ./help.
+        let first = given.words().first();
+        if given.has("help") || (c.name != "help" && first.is_some_and(|w| w == "help")) {
+            say(&page.text());
+            return Ok(ExitCode::SUCCESS);
+        }
+        (c.run)(&given)
+    });
+    done.unwrap_or_else(|e| misused(c.name, &e))
+}
+
+/// The page of the lab's own children: words alone, which nobody writes by hand.
+pub fn of_a_child() -> Page {
+    Page {
+        words: true,
+        ..Page::default()
+    }
+}
 
 /// The command called `name`.
 pub fn named(name: &str) -> Option<&'static Spec> {
@@ -65,18 +103,19 @@ pub fn named(name: &str) -> Option<&'static Spec> {
 pub fn list() -> String {
     let mut o = String::from("Commands (muniment bench COMMAND --help tells more):\n");
     for s in ALL.iter().filter(|s| !s.about.is_empty()) {
-        let _ = writeln!(o, "  {:<11} {}", s.name, s.about);
+        cli::entry(&mut o, s.name, s.about);
     }
     o
 }
 
-/// How a command ended: an error goes to stderr, and the exit code is 1.
+/// How a command ended: an error goes to stderr, and the exit code is 1, or the signal's if one
+/// ended it.
 pub fn ended(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("muniment bench: {e}");
-            ExitCode::FAILURE
+            stop::exit_code().map_or(ExitCode::FAILURE, ExitCode::from)
         }
     }
 }
@@ -86,22 +125,6 @@ pub fn misused(command: &str, e: &Failure) -> ExitCode {
     let space = if command.is_empty() { "" } else { " " };
     eprintln!("muniment bench{space}{command}: {e}\nTry 'muniment bench{space}{command} --help'.");
     ExitCode::from(2)
-}
-
-fn nothing_behind(name: &str, args: &[OsString], show: impl FnOnce()) -> ExitCode {
-    match args.first() {
-        Some(a) if a != "--help" && a != "-h" => misused(
-            "",
-            &Failure(format!(
-                "'{name}' takes no arguments, not '{}'",
-                a.to_string_lossy()
-            )),
-        ),
-        _ => {
-            show();
-            ExitCode::SUCCESS
-        }
-    }
 }
 
 #[cfg(test)]
@@ -114,6 +137,21 @@ mod tests {
         assert!(ALL.is_sorted_by_key(|s| s.name));
         for s in ALL {
             assert!(workloads::named(s.name).is_empty() && s.name != "yardsticks");
+        }
+    }
+
+    /// A table in which a name stands twice has an option that nobody can give.
+    #[test]
+    fn no_page_has_an_option_twice() {
+        for page in ALL.iter().map(|s| (s.page)()).chain([cli::page()]) {
+            let mut names: Vec<&str> = page.options().map(|o| o.name).collect();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "{}", page.text());
+            for o in page.options() {
+                assert!(!o.about.is_empty() && !o.about.ends_with('.'), "{}", o.name);
+            }
         }
     }
 

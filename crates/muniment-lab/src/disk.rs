@@ -5,9 +5,9 @@
 //! longer, a sync must write the file system's own journal too, which an honest server need not wait
 //! for.
 
-use crate::fail::{Context, Result};
-use crate::hist::Latency;
-use crate::stop;
+use muniment_load::fail::{Context, Result};
+use muniment_load::hist::Latency;
+use muniment_load::stop;
 use std::fs::OpenOptions;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -50,7 +50,7 @@ pub fn write_and_sync(dir: &Path, count: usize, limit: Duration) -> Result<Laten
         Ok(())
     };
     let result = measure();
-    // The probe must not stay behind, whether or not it could be measured.
+    // The probe's file is removed, whether or not it could be measured.
     let _ = std::fs::remove_file(&path);
     result.context(&what)?;
     Ok(latency)

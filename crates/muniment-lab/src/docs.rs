@@ -1,7 +1,7 @@
 //! The experiments' documents, encoded straight to BSON bytes without a tree. The sizes are
 //! part of the experiments' definitions and are tested here to the byte.
 
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -2,15 +2,7 @@
 //! an experiment runs, told once at its end, a sentence a reason.
 
 use crate::report::table::rate;
-
-/// Why the client may have been the bottleneck.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
-    /// A worker used so much of a core.
-    Core(f64),
-    /// Workers spent so much of the time between operations.
-    Between(f64),
-}
+use muniment_load::load::Bound;
 
 /// A load that came close to what the client can do at all.
 #[derive(Debug, Clone, PartialEq)]

@@ -145,13 +145,6 @@ pub fn utc_now() -> String {
     format!("{} UTC", clock().0)
 }
 
-/// Now, s since 1970.
-pub fn unix_now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0.0, |d| d.as_secs_f64())
-}
-
 /// `2026-01-31 12:00:05:123`.
 pub fn utc_millis() -> String {
     let (text, millis) = clock();

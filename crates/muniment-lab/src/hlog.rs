@@ -2,11 +2,12 @@
 //! (version 2: a comment a header, then `Tag=…,start,length,max,histogram` a line), one file a
 //! sample set.
 
-use crate::fail::{Context, Failure, Result};
-use crate::hist::Latency;
-use crate::report::{Outcome, SampleSet};
+use crate::report::Outcome;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::samples::SampleSet;
 use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,13 +16,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
-/// Writes `histograms/EXPERIMENT-NAME.hlog` below `dir` for every sample set that has seconds.
+/// Writes `histograms/EXPERIMENT-NAME.hlog` below `dir` for every sample set that has seconds. `used`: the
+/// names that the run has given, of which none is given again.
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_all(dir: &Path, outcome: &Outcome) -> Result<()> {
+pub fn write_all(dir: &Path, outcome: &Outcome, used: &mut HashSet<String>) -> Result<()> {
     let dir = dir.join("histograms");
-    let mut used = HashSet::new();
     for set in outcome.samples.iter().filter(|s| !s.intervals.is_empty()) {
         let stem = safe(&format!("{}-{}", outcome.id, set.name));
         // Loads that were repeated have the same name.
@@ -36,22 +37,6 @@ pub fn write_all(dir: &Path, outcome: &Outcome) -> Result<()> {
         let text = of(set).map_err(|e| e.while_doing(&format!("writing {}", file.display())))?;
         std::fs::create_dir_all(&dir).context(&format!("making {}", dir.display()))?;
         std::fs::write(&file, text).context(&format!("writing {}", file.display()))?;
-    }
-    Ok(())
-}
-
-/// Removes the logs that an earlier run left in `dir`.
-///
-/// # Errors
-/// A log that cannot be removed.
-pub fn remove_all(dir: &Path) -> Result<()> {
-    let Ok(there) = std::fs::read_dir(dir.join("histograms")) else {
-        return Ok(());
-    };
-    for file in there.flatten().map(|f| f.path()) {
-        if file.extension().is_some_and(|e| e == "hlog") {
-            std::fs::remove_file(&file).context(&format!("removing {}", file.display()))?;
-        }
     }
     Ok(())
 }
@@ -133,9 +118,9 @@ fn safe(name: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::report::Interval;
     use base64::Engine;
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+    use muniment_load::samples::Interval;
 
     #[test]
     fn the_librarys_reader_reads_it_back() {
@@ -208,18 +193,29 @@ mod tests {
             samples: vec![set("w:0"), set("w/0"), set("w:0"), SampleSet::default()],
             ..Outcome::default()
         };
-        write_all(&dir, &outcome).unwrap();
+        let mut used = HashSet::new();
+        write_all(&dir, &outcome, &mut used).unwrap();
+        // Another experiment of the run, of which the letters that files can have are the same.
+        let other = Outcome {
+            id: "w:3".into(),
+            samples: vec![set("w:0")],
+            ..Outcome::default()
+        };
+        write_all(&dir, &other, &mut used).unwrap();
         let mut names: Vec<String> = std::fs::read_dir(dir.join("histograms"))
             .unwrap()
             .map(|f| f.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        // Another run's logs go, and nothing else.
-        std::fs::write(dir.join("histograms/notes.txt"), "mine").unwrap();
-        remove_all(&dir).unwrap();
-        let left = std::fs::read_dir(dir.join("histograms")).unwrap().count();
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(left, 1);
-        assert_eq!(names, ["w3-w-0-2.hlog", "w3-w-0-3.hlog", "w3-w-0.hlog"]);
+        assert_eq!(
+            names,
+            [
+                "w-3-w-0.hlog",
+                "w3-w-0-2.hlog",
+                "w3-w-0-3.hlog",
+                "w3-w-0.hlog"
+            ]
+        );
     }
 }

@@ -1,13 +1,9 @@
 //! What every experiment needs: a target to work on, the preset, progress, and the null
 //! responder's ceiling to judge figures by.
 
-use crate::conn::{Conn, number_at, string_at};
 use crate::disk;
 use crate::doubts::Doubts;
-use crate::fail::{Failure, Result};
-use crate::hist::Latency;
-use crate::load::{self, Limit, Load};
-use crate::placement::{self, Placement, Server};
+use crate::environment;
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
@@ -16,8 +12,13 @@ use crate::targets::Endpoint;
 use crate::uri::Uri;
 use crate::workers::Inserts;
 use crate::workloads::only::Only;
-use crate::workloads::options::Given;
-use crate::{environment, stop};
+use muniment_load::conn::{Conn, number_at, string_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::{self, Placement, Server};
+use muniment_load::stop;
+use muniment_options::{Given, Opt, Takes};
 use muniment_value::{DocBuf, doc};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,15 +35,19 @@ pub enum Preset {
 }
 
 impl Preset {
-    /// The one of this name.
-    ///
-    /// # Errors
-    /// There is none.
-    pub fn named(name: &str) -> Result<Preset> {
-        let all = [Preset::Smoke, Preset::Quick, Preset::Paper];
-        all.into_iter()
-            .find(|p| p.name() == name)
-            .ok_or_else(|| Failure(format!("--preset {name}: there are smoke, quick and paper")))
+    const ALL: [Preset; 3] = [Preset::Smoke, Preset::Quick, Preset::Paper];
+
+    /// The option that chooses one; `about` says what it changes.
+    pub const fn option(about: &'static str) -> Opt {
+        let takes = Takes::OneOf(&["smoke", "quick", "paper"]);
+        Opt::new("preset", "PRESET", takes, about)
+    }
+
+    /// The one that a command line has chosen; smoke if it has not.
+    pub fn of(given: &Given) -> Preset {
+        let name = given.text("preset");
+        let named = Preset::ALL.into_iter().find(|p| Some(p.name()) == name);
+        named.unwrap_or(Preset::Smoke)
     }
 
     /// As on the command line.
@@ -227,7 +232,7 @@ impl Lab {
 
     /// Leaves an external target as it was found; ends an embedded one.
     pub fn done(&mut self, target: Target) {
-        if let Some(s) = target.pid.and_then(crate::procs::sample)
+        if let Some(s) = target.pid.and_then(muniment_load::procs::sample)
             && let Some(cache) = target.cache
         {
             self.memory.push((self.doing.clone(), s.peak_rss, cache));
@@ -249,14 +254,14 @@ impl Lab {
         }
     }
 
-    /// Waits until the server has finished what it does behind a load (flushes, compaction), so
-    /// that the next measurement does not pay for it: no more than one
-    /// tick of the CPU's clock and a megabyte written in each tenth of half a second. Gives a warning when it had not by `longest`. A server
-    /// whose process cannot be read gets a pause of half a second.
+    /// Waits until the server has finished what it does after a load (flushes, compaction), so that
+    /// the next measurement does not pay for it: for half a second no tenth of a second in which it
+    /// uses more than 15 ms of CPU or writes more than a megabyte. Gives a warning when it had not
+    /// finished by `longest`. A server whose process cannot be read gets a pause of half a second.
     pub fn settle(&mut self, target: &Target, longest: Duration) {
         const LOOK: Duration = Duration::from_millis(100);
         const QUIET: u32 = 5;
-        let Some(mut last) = target.pid.and_then(crate::procs::sample) else {
+        let Some(mut last) = target.pid.and_then(muniment_load::procs::sample) else {
             std::thread::sleep(LOOK * QUIET);
             return;
         };
@@ -271,7 +276,7 @@ impl Lab {
                 return;
             }
             std::thread::sleep(LOOK);
-            let Some(now) = target.pid.and_then(crate::procs::sample) else {
+            let Some(now) = target.pid.and_then(muniment_load::procs::sample) else {
                 return;
             };
             let cpu = (now.cpu_seconds - last.cpu_seconds) / LOOK.as_secs_f64();
@@ -579,7 +584,7 @@ mod tests {
     #[test]
     fn the_host_is_described_whatever_was_known_before() {
         let (address, _) =
-            crate::fake::server(|_, _| doc! { "ok": 1.0, "isWritablePrimary": true });
+            muniment_load::fake::server(|_, _| doc! { "ok": 1.0, "isWritablePrimary": true });
         let uri = crate::uri::parse(&format!("mongodb://{address}")).unwrap();
         let parent = std::env::temp_dir();
         let mut lab = Lab::new(Endpoint::Server(uri), Preset::Smoke, parent);

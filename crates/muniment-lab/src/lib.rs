@@ -1,4 +1,4 @@
-//! The benchmark lab: workloads, load generator, statistics and reports. A black box over the
+//! The benchmark lab: experiments, workloads and reports. A black box over the
 //! wire: it starts a server as a process and talks to it as any client does.
 //!
 //! | module | what |
@@ -12,13 +12,13 @@
 //! | [`lab`], [`targets`], [`process`], [`uri`] | the target: embedded or external, and its surroundings |
 //! | [`vary`], [`versus`] | several variants in turns; rising rates |
 //! | [`relay`], [`topology`] | a network between processes: delay, loss, partitions; sets that stand in it |
-//! | [`conn`], [`workers`], [`batches`], [`load`] | the load generator |
-//! | [`placement`] | on which cores a single connection's client and server run |
-//! | [`docs`], [`rng`], [`distributions`] | the documents, and which of them |
-//! | [`meter`], [`hist`], [`hlog`], [`usage`], [`sizes`], [`doubts`], [`stats`], [`usl`] | measurements, their cost and what they show |
-//! | [`report`], [`compare`] | text, JSON and HTML; two runs that were kept |
-//! | [`progress`], [`tui`], [`stdout`] | what is seen while it runs, and then |
-//! | [`environment`], [`procs`], [`disk`] | the host |
+//! | [`workers`], [`batches`], [`mix`] | what loads of `muniment_load` do |
+//! | `placement` | on which cores a single connection's client and server run |
+//! | [`docs`], [`distributions`] | the documents, and which of them |
+//! | [`hlog`], [`sizes`], [`doubts`] | what is kept of measurements, and what they show |
+//! | [`shelf`], [`report`], [`compare`] | where runs are kept; text, JSON and HTML; two runs that were kept |
+//! | [`progress`], [`tui`], [`summary`], [`stdout`] | what is seen while it runs, and then |
+//! | [`environment`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
 //!
 //! Must not link the server's internals: only [`raw_engine`] knows the engine, in a process of
@@ -29,42 +29,32 @@ pub mod batches;
 pub mod cli;
 pub mod commands;
 pub mod compare;
-pub mod conn;
 pub mod custom;
 pub mod disk;
 pub mod distributions;
 pub mod docs;
 pub mod doubts;
 pub mod environment;
-pub mod fail;
-#[cfg(test)]
-mod fake;
-pub mod hist;
 pub mod hlog;
 pub mod lab;
 pub mod linkbench;
-pub mod load;
-pub mod meter;
+pub mod mix;
 pub mod null;
-pub mod placement;
+mod placement;
 pub mod process;
-pub mod procs;
 pub mod progress;
 pub mod raw_engine;
 pub mod relay;
 pub mod report;
-pub mod rng;
 pub mod session;
+pub mod shelf;
 pub mod sizes;
-pub mod stats;
 pub mod stdout;
-pub mod stop;
+pub mod summary;
 pub mod targets;
 pub mod topology;
 pub mod tui;
 pub mod uri;
-pub mod usage;
-pub mod usl;
 pub mod vary;
 pub mod versus;
 pub mod workers;

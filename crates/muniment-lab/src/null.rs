@@ -3,7 +3,7 @@
 
 use crate::commands::{self, Spec};
 use crate::docs;
-use crate::fail::{Context, Failure, Result};
+use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::Doc;
 use muniment_wire::NullServer;
 use std::path::Path;
@@ -14,9 +14,10 @@ pub const COMMAND: Spec = Spec {
     name: "null-responder",
     arguments: "PORT_FILE",
     about: "",
-    run: |args| match args.as_slice() {
-        [file] => commands::ended(serve(Path::new(file))),
-        _ => commands::misused("", &Failure::new("null-responder takes a PORT_FILE")),
+    page: commands::of_a_child,
+    run: |given| match given.words() {
+        [file] => Ok(commands::ended(serve(Path::new(file)))),
+        _ => Err(Failure::new("it takes a PORT_FILE")),
     },
 };
 

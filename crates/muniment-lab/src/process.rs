@@ -1,8 +1,8 @@
 //! Processes the lab starts: the embedded server, the null responder, the raw engine. Each is
 //! this same executable with other arguments, dies with the lab, and leaves no files behind.
 
-use crate::fail::{Context, Failure, Result};
-use crate::stop;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::stop;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

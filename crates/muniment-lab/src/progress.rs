@@ -1,57 +1,44 @@
-//! Progress on stderr: one line that is rewritten on a terminal, a line every few seconds in a
-//! log. stdout stays for the results.
+//! Progress on stderr: one line that is rewritten on a terminal and never longer than it is wide, a
+//! line every few seconds in a log or on a terminal that cannot rewrite one (`TERM=dumb`). stdout
+//! stays for the results. Nothing here is coloured.
 
-use crate::fail::{Context, Failure, Result};
 use crate::report::table::{bytes, ms, rate};
+use crate::stdout::width_of;
+use crate::summary::cut;
 use crate::tui::Screen;
-use crate::usage::ServerUsage;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::load::{Live, Onlooker};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How a load stands.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Live {
-    /// Operations so far.
-    pub operations: u64,
-    /// Operations to do, if they have a number.
-    pub all: Option<u64>,
-    /// Seconds since it began.
-    pub seconds: f64,
-    /// Seconds after which it ends, if there is such a limit.
-    pub limit: Option<f64>,
-    /// Operations a second, over the last second.
-    pub rate: f64,
-    /// p50 and p99 of the last second, ms.
-    pub latency: Option<(f64, f64)>,
-    /// What the server used in the last second.
-    pub server: Option<ServerUsage>,
+/// What is left, documents, rate, latency and the server's load in words: what matters most
+/// stands first, since the end may be cut off.
+pub fn text(live: &Live) -> String {
+    let mut o = match live.left() {
+        Some(left) => format!("{} left, ", duration(left)),
+        None => String::new(),
+    };
+    o += &format!(
+        "{} docs, {}/s",
+        rate(live.documents as f64),
+        rate(live.rate)
+    );
+    if let Some((_, p99)) = live.latency {
+        o += &format!(", p99 {} ms", ms(p99));
+    }
+    if let Some(s) = live.server {
+        o += &format!(", server {:.1} cores, {}", s.cpu, bytes(s.rss));
+    }
+    o
 }
 
-impl Live {
-    /// How much is done, 0 to 1: by operations or by time, whichever is further.
-    pub fn share(&self) -> Option<f64> {
-        let by_operations = self
-            .all
-            .filter(|n| *n > 0)
-            .map(|n| self.operations as f64 / n as f64);
-        let by_time = self.limit.map(|l| self.seconds / l);
-        let share = match (by_operations, by_time) {
-            (Some(a), Some(b)) => a.max(b),
-            (a, b) => a.or(b)?,
-        };
-        Some(share.clamp(0.0, 1.0))
-    }
-
-    /// Rate, latency and the server's load in words.
-    pub fn text(&self) -> String {
-        let mut o = format!("{}/s", rate(self.rate));
-        if let Some((_, p99)) = self.latency {
-            o += &format!(", p99 {} ms", ms(p99));
-        }
-        if let Some(s) = self.server {
-            o += &format!(", server {:.1} cores, {}", s.cpu, bytes(s.rss));
-        }
-        o
+/// Seconds as a person says them: `38 s`, `4 min 10 s`, `2 h 05 min`.
+fn duration(seconds: f64) -> String {
+    let s = seconds.ceil().max(0.0) as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3600 => format!("{} min {:02} s", s / 60, s % 60),
+        _ => format!("{} h {:02} min", s / 3600, s % 3600 / 60),
     }
 }
 
@@ -68,6 +55,10 @@ fn bar(share: f64, width: usize) -> String {
 /// Says what is going on.
 pub struct Progress {
     terminal: bool,
+    /// The experiment that runs and how many there are, if there are several.
+    experiment: Option<(usize, usize)>,
+    /// The same of the turns of a comparison.
+    turn: Option<(usize, usize)>,
     what: String,
     shown: Option<Instant>,
     open: bool,
@@ -83,8 +74,11 @@ impl Default for Progress {
 impl Progress {
     /// For stderr as it is.
     pub fn new() -> Progress {
+        let term = std::env::var("TERM").ok();
         Progress {
-            terminal: std::io::stderr().is_terminal(),
+            terminal: rewrites(std::io::stderr().is_terminal(), term.as_deref()),
+            experiment: None,
+            turn: None,
             what: String::new(),
             shown: None,
             open: false,
@@ -98,7 +92,9 @@ impl Progress {
     /// stderr is no terminal, or it does not answer.
     pub fn full_screen(&mut self) -> Result<()> {
         if !self.terminal {
-            return Err(Failure::new("--tui: standard error is not a terminal"));
+            return Err(Failure::new(
+                "--tui: standard error is not a terminal that can be drawn on",
+            ));
         }
         self.screen = Some(Screen::take().context("--tui")?);
         Ok(())
@@ -121,10 +117,32 @@ impl Progress {
         }
     }
 
+    /// Experiment `i` of `n` begins.
+    pub fn experiment(&mut self, i: usize, n: usize) {
+        self.experiment = (n > 1).then_some((i, n));
+    }
+
+    /// A turn begins: which one of how many; `None` when they are over.
+    pub fn turn(&mut self, turn: Option<(usize, usize)>) {
+        self.turn = turn.filter(|t| t.1 > 1);
+    }
+
+    /// `what`, after where in the run it stands.
+    fn placed(&self, what: &str) -> String {
+        let of =
+            |name: &str, at: Option<(usize, usize)>| at.map(|(i, n)| format!("{name} {i} of {n}"));
+        let place = of("experiment", self.experiment).into_iter();
+        let place: Vec<String> = place.chain(of("turn", self.turn)).collect();
+        match place.is_empty() {
+            true => what.to_string(),
+            false => format!("{}: {what}", place.join(", ")),
+        }
+    }
+
     /// A new step begins.
     pub fn step(&mut self, what: impl Into<String>) {
         self.end_line();
-        self.what = what.into();
+        self.what = self.placed(&what.into());
         self.shown = None;
         if let Some(s) = &mut self.screen {
             s.step(&self.what);
@@ -141,20 +159,6 @@ impl Progress {
         }
     }
 
-    /// How the step's load stands.
-    pub fn live(&mut self, live: &Live) {
-        if let Some(s) = &mut self.screen {
-            s.live(live);
-            return;
-        }
-        let head = match live.share() {
-            Some(s) if self.terminal => format!("{} {:>3.0} %  ", bar(s, 20), s * 100.0),
-            Some(s) => format!("{:.0} %, ", s * 100.0),
-            None => String::new(),
-        };
-        self.news(&format!("{head}{}", live.text()));
-    }
-
     fn show(&mut self, text: &str) {
         if self.screen.is_some() {
             return;
@@ -165,7 +169,10 @@ impl Progress {
         // A broken stderr is no reason to end an experiment.
         let _ = if self.terminal {
             self.open = true;
-            write!(err, "\r\x1b[K{}{sep}{text}", self.what)
+            // One more letter would begin a line that cannot be rewritten.
+            let width = width_of(&std::io::stderr()).map(|w| w - 1);
+            let line = fit(&self.what, &format!("{sep}{text}"), width);
+            write!(err, "\r\x1b[K{line}")
         } else {
             writeln!(err, "{}{sep}{text}", self.what)
         };
@@ -179,6 +186,43 @@ impl Progress {
             self.open = false;
         }
     }
+}
+
+/// How the step's load stands.
+impl Onlooker for Progress {
+    fn live(&mut self, live: &Live) {
+        if let Some(s) = &mut self.screen {
+            s.live(live);
+            return;
+        }
+        let head = match live.share() {
+            // A bar says nothing that the figures do not: it stands where there is room.
+            Some(s) if self.terminal && width_of(&std::io::stderr()) >= Some(100) => {
+                format!("{} {:>3.0} %, ", bar(s, 20), s * 100.0)
+            }
+            Some(s) => format!("{:.0} %, ", s * 100.0),
+            None => String::new(),
+        };
+        self.news(&format!("{head}{}", text(live)));
+    }
+}
+
+/// Whether a line can be rewritten: on a terminal, unless `TERM` says that it can nothing.
+fn rewrites(terminal: bool, term: Option<&str>) -> bool {
+    terminal && term != Some("dumb")
+}
+
+/// `what` and how it stands in one line of `width`: the name of a step gives way first, since it is
+/// what changes least.
+fn fit(what: &str, text: &str, width: Option<usize>) -> String {
+    let Some(w) = width else {
+        return format!("{what}{text}");
+    };
+    let rest = w.saturating_sub(text.chars().count());
+    cut(
+        &format!("{}{text}", cut(what, Some(rest.max(w / 2)))),
+        width,
+    )
 }
 
 impl Drop for Progress {
@@ -196,6 +240,7 @@ mod tests {
         let mut l = Live {
             operations: 250,
             all: Some(1000),
+            documents: 2500,
             seconds: 5.0,
             limit: Some(10.0),
             rate: 50.0,
@@ -203,11 +248,39 @@ mod tests {
             server: None,
         };
         assert_eq!(l.share(), Some(0.5));
-        assert_eq!(l.text(), "50/s, p99 0.420 ms");
+        assert_eq!(text(&l), "5 s left, 2,500 docs, 50/s, p99 0.420 ms");
         assert_eq!(bar(0.5, 4), "██░░");
         l.limit = None;
         assert_eq!(l.share(), Some(0.25));
+        assert_eq!(l.left(), Some(15.0));
         l.all = None;
         assert_eq!(l.share(), None);
+        assert_eq!(text(&l), "2,500 docs, 50/s, p99 0.420 ms");
+        assert_eq!(duration(250.0), "4 min 10 s");
+        assert_eq!(duration(7500.0), "2 h 05 min");
+    }
+
+    #[test]
+    fn a_line_is_never_wider_than_the_terminal_and_says_where_it_stands() {
+        assert!(rewrites(true, Some("xterm")) && rewrites(true, None));
+        assert!(!rewrites(true, Some("dumb")) && !rewrites(false, Some("xterm")));
+        let mut p = Progress::new();
+        p.experiment(1, 1);
+        assert_eq!(p.placed("W1"), "W1");
+        p.experiment(3, 8);
+        p.turn(Some((2, 5)));
+        assert_eq!(p.placed("W1"), "experiment 3 of 8, turn 2 of 5: W1");
+        let text = ": 12 s left, 2,500 docs, 50/s, p99 0.420 ms, server 1.0 cores, 50 MB";
+        for width in [20, 40, 79, 200] {
+            let line = fit(
+                "experiment 3 of 8: W3 default batch 400000",
+                text,
+                Some(width),
+            );
+            assert!(line.chars().count() <= width, "{line}");
+        }
+        let line = fit("experiment 3 of 8: W3 default batch 400000", text, Some(79));
+        assert!(line.starts_with("experiment 3 of 8: W3 default"), "{line}");
+        assert!(line.contains("12 s left, 2,500 docs"), "{line}");
     }
 }

@@ -10,10 +10,10 @@
 
 use crate::batches::Documents;
 use crate::commands::{self, Spec};
-use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process};
 use bytes::Bytes;
 use muniment_io::{Clock, SystemClock, Timestamp};
+use muniment_load::fail::{Context, Failure, Result};
 use muniment_log::{Log, LogOptions};
 use muniment_storage::Budget;
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
@@ -30,7 +30,8 @@ pub const COMMAND: Spec = Spec {
     name: "raw-engine",
     arguments: "DIR [CACHE_GB]",
     about: "",
-    run: |args| commands::ended(serve(&args)),
+    page: commands::of_a_child,
+    run: |given| Ok(commands::ended(serve(given.words()))),
 };
 
 /// The child's side: `DIR [CACHE_GB]`.

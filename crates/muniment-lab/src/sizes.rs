@@ -1,8 +1,8 @@
 //! How much data there was against the server's cache: a figure of data that fit says nothing of
 //! data that do not.
 
-use crate::conn::{Conn, number_at};
 use crate::report::table::{Table, bytes};
+use muniment_load::conn::{Conn, number_at};
 use muniment_value::doc;
 
 /// A database as an experiment left it.
@@ -42,7 +42,7 @@ impl Sizes {
 pub fn table(sizes: &[Sizes]) -> Option<Table> {
     // A server that was left empty was not what was measured.
     let mut sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
-    // The turns of a comparison leave the same behind again and again.
+    // The turns of a comparison leave the same database each time, which is listed once.
     let mut seen: Vec<&Sizes> = Vec::new();
     sizes.retain(|s| {
         let new = !seen.contains(s);

@@ -1,8 +1,9 @@
 //! What is measured: the embedded server, a server that runs already, or another program that is
 //! started as the embedded one is, so that two builds can be compared.
 
-use crate::fail::{Failure, Result};
 use crate::uri::{self, Uri};
+use muniment_load::fail::{Failure, Result};
+use muniment_options::{Given, Opt};
 use std::path::PathBuf;
 
 /// Where a target comes from.
@@ -71,59 +72,55 @@ pub fn only(targets: &[Named]) -> Endpoint {
     }
 }
 
-/// The targets of a command line, as they are given.
-#[derive(Debug, Clone, Default)]
-pub struct Given {
-    all: Vec<Named>,
-    by_uri: bool,
-}
+/// The options that say what is measured.
+pub const OPTIONS: &[Opt] = &[
+    Opt::text(
+        "uri",
+        "URI",
+        "measure this server, mongodb://host[:port][,host…][/?options] (default: an embedded server \
+         on a free port with temporary files)",
+    ),
+    Opt::text(
+        "target",
+        "NAME=T",
+        "measure this target: a connection string, 'embedded', or the file of a program that is \
+         started as the embedded server is. Given several times, the targets take turns and are \
+         compared with the first",
+    ),
+];
 
-impl Given {
-    /// What [`Given::take`] takes, for a help text.
-    pub const HELP: &'static str =
-        "  --uri URI        measure this server, mongodb://host[:port][,host…][/?options]
-                   (default: an embedded server on a free port with temporary files)
-  --target NAME=T  measure this target: a connection string, 'embedded', or the file of a
-                   program that is started as the embedded server is. Given several times,
-                   the targets take turns and are compared with the first
-";
-
-    /// Takes the option called `name` (without dashes) if it is one; false if it is not.
-    ///
-    /// # Errors
-    /// A target that cannot be, or a second one where there can be only one.
-    pub fn take(&mut self, name: &str, value: impl FnOnce() -> Result<String>) -> Result<bool> {
-        let target = match name {
+/// The targets of a command line, in order; none stands for the embedded server.
+///
+/// # Errors
+/// A target that cannot be, or a second one where there can be only one.
+pub fn of(given: &Given) -> Result<Vec<Named>> {
+    let mut all: Vec<Named> = Vec::new();
+    for (option, value) in given.options() {
+        let target = match option {
             "uri" => {
-                let uri = uri::parse(&value()?)?;
-                self.by_uri = true;
+                let uri = uri::parse(value)?;
                 Named {
                     name: uri.hosts.join(","),
                     endpoint: Endpoint::Server(uri),
                 }
             }
-            "target" => parse(&value()?)?,
-            _ => return Ok(false),
+            "target" => parse(value)?,
+            _ => continue,
         };
-        if self.by_uri && !self.all.is_empty() {
+        if given.has("uri") && !all.is_empty() {
             return Err(Failure::new(
                 "--uri is the only target: give several as --target NAME=URI",
             ));
         }
-        if self.all.iter().any(|t| t.name == target.name) {
+        if all.iter().any(|t| t.name == target.name) {
             return Err(Failure(format!(
                 "--target {}: this name has been given already",
                 target.name
             )));
         }
-        self.all.push(target);
-        Ok(true)
+        all.push(target);
     }
-
-    /// All of them, in order; none stands for the embedded server.
-    pub fn all(self) -> Vec<Named> {
-        self.all
-    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -144,14 +141,23 @@ mod tests {
 
     #[test]
     fn one_uri_or_several_targets() {
-        let mut g = Given::default();
-        let give = |g: &mut Given, name: &str, v: &str| g.take(name, || Ok(v.to_string()));
-        assert!(give(&mut g, "target", "a=embedded").unwrap());
-        assert!(!give(&mut g, "other", "x").unwrap());
-        let e = give(&mut g, "target", "a=embedded").unwrap_err().0;
+        let given = |all: &[(usize, &str)]| {
+            let mut given = Given::default();
+            for (option, value) in all {
+                given.add(&OPTIONS[*option], value.into()).unwrap();
+            }
+            of(&given)
+        };
+        assert_eq!(given(&[]).unwrap(), []);
+        assert_eq!(given(&[(1, "a=embedded")]).unwrap().len(), 1);
+        assert_eq!(given(&[(0, "mongodb://h")]).unwrap()[0].name, "h:27017");
+        let e = given(&[(1, "a=embedded"), (1, "a=embedded")])
+            .unwrap_err()
+            .0;
         assert!(e.contains("has been given already"), "{e}");
-        assert_eq!(g.clone().all().len(), 1);
-        let e = give(&mut g, "uri", "mongodb://h").unwrap_err().0;
+        let e = given(&[(1, "a=embedded"), (0, "mongodb://h")])
+            .unwrap_err()
+            .0;
         assert!(e.contains("--uri is the only target"), "{e}");
     }
 

@@ -1,8 +1,8 @@
 //! The full-screen view (`--tui`): what runs, how fast, and what has been found so far. It draws
 //! on stderr; results still go to stdout, after the screen has been given back.
 
-use crate::progress::Live;
 use crate::report::table::{bytes, ms, rate};
+use muniment_load::load::Live;
 use ratatui::Frame;
 use ratatui::Terminal;
 use ratatui::backend::{Backend, CrosstermBackend};
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 struct State {
     step: String,
     live: Live,
-    /// Operations a second every half second, newest last.
+    /// Documents a second every half second, newest last.
     rates: VecDeque<u64>,
     /// p99 of the second before, µs.
     p99s: VecDeque<u64>,
@@ -74,8 +74,8 @@ impl State {
         let l = &self.live;
         let (p50, p99) = l.latency.unwrap_or((f64::NAN, f64::NAN));
         let mut words = vec![Line::from(format!(
-            "{} operations in {:.0} s   {}/s   p50 {} ms   p99 {} ms",
-            rate(l.operations as f64),
+            "{} documents in {:.0} s   {}/s   p50 {} ms   p99 {} ms",
+            rate(l.documents as f64),
             l.seconds,
             rate(l.rate),
             ms(p50),
@@ -91,7 +91,7 @@ impl State {
             )));
         }
         f.render_widget(Paragraph::new(words).wrap(Wrap { trim: true }), figures);
-        curve(f, rates, "operations/s", &self.rates, |x| rate(x as f64));
+        curve(f, rates, "documents/s", &self.rates, |x| rate(x as f64));
         curve(f, p99s, "p99 of a second", &self.p99s, |x| {
             format!("{} ms", ms(x as f64 / 1e3))
         });
@@ -206,7 +206,7 @@ impl Drop for Screen {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::usage::ServerUsage;
+    use muniment_load::usage::ServerUsage;
     use ratatui::backend::TestBackend;
 
     fn drawn(state: &State, width: u16, height: u16) -> String {
@@ -221,6 +221,7 @@ mod tests {
         s.step("W3 default batch 1000");
         let mut live = Live {
             operations: 12_345,
+            documents: 12_345,
             all: Some(20_000),
             rate: 4321.0,
             latency: Some((0.1, 2.5)),
@@ -242,7 +243,7 @@ mod tests {
         for want in [
             "W3 default batch 1000",
             "62%",
-            "12,345 operations in 299 s",
+            "12,345 documents in 299 s",
             "4,299/s",
             "p99 2.50 ms",
             "server: 1.25 cores",

@@ -1,6 +1,6 @@
 //! Connection strings: what the raw client can do, and a plain refusal of what it cannot.
 
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 
 /// Where the server is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,8 +2,9 @@
 //! the same turn.
 
 use crate::report::table::{Table, ms, rate};
-use crate::report::{Figure, Outcome, SampleSet, Statistic};
-use crate::stats::{MIN_PAIRS, Ratio, Verdict, median};
+use crate::report::{Figure, Outcome, Statistic};
+use muniment_load::samples::SampleSet;
+use muniment_load::stats::{MIN_PAIRS, Ratio, Verdict, interval, median};
 
 /// The order in which `variants` variants are measured in turn `turn`: forwards, then backwards,
 /// so that slow drift hits all alike (A B B A for two).
@@ -97,20 +98,49 @@ impl Sheet {
 
     /// Medians, ratios and verdicts into `out`.
     pub fn write_down(&self, out: &mut Outcome) {
-        let base = self.names.first().cloned().unwrap_or_default();
         let figures = self.figures();
         for (name, unit) in &figures {
-            for (i, variant) in self.names.iter().enumerate() {
-                let called = match self.title.as_str() {
-                    "" => format!("{name}, {variant}"),
-                    title => format!("{name}, {title}, {variant}"),
-                };
-                out.figure(called, self.median(i, name), unit, None);
-            }
+            self.tell(name, unit, out);
         }
         if self.names.len() < 2 || figures.is_empty() {
             return;
         }
+        let mut said = Said::default();
+        out.tables.push(self.compared(&figures, &mut said));
+        let prefix = match self.title.as_str() {
+            "" => String::new(),
+            title => format!("{title}: "),
+        };
+        let words = said.words(self.base());
+        out.findings
+            .extend(words.into_iter().map(|w| format!("{prefix}{w}")));
+    }
+
+    /// The variant with which the others are compared.
+    fn base(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
+
+    /// A figure of every variant.
+    fn tell(&self, name: &str, unit: &str, out: &mut Outcome) {
+        for (i, variant) in self.names.iter().enumerate() {
+            let called = match self.title.as_str() {
+                "" => format!("{name}, {variant}"),
+                title => format!("{name}, {title}, {variant}"),
+            };
+            let all = self.values(i, name);
+            let all: Vec<f64> = all.into_iter().filter(|x| x.is_finite()).collect();
+            let f = out.figure(called, self.median(i, name), unit, None);
+            // The figure of a later run is judged by what the turns of both show.
+            if let Some((low, high)) = interval(&all, median) {
+                f.between(low, high);
+            }
+        }
+    }
+
+    /// Every variant beside the first, figure by figure; the ratios go into `said` too.
+    fn compared(&self, figures: &[(String, String)], said: &mut Said) -> Table {
+        let base = self.base();
         let mut t = Table::new(
             &match self.title.as_str() {
                 "" => format!("Compared with {base}"),
@@ -131,31 +161,14 @@ impl Sheet {
         if let Some(c) = t.columns.get_mut(4) {
             c.name = format!("over {base}");
         }
-        let mut said = Said::default();
-        for (name, unit) in &figures {
-            t.row([
-                name.clone(),
-                base.clone(),
-                unit.clone(),
-                value(self.median(0, name), unit),
-            ]);
-            for (i, variant) in self.names.iter().enumerate().skip(1) {
-                let mut row = vec![
-                    name.clone(),
-                    variant.clone(),
-                    unit.clone(),
-                    value(self.median(i, name), unit),
-                ];
-                if let Some(r) = self.ratio(i, name) {
-                    let verdict = r.verdict();
-                    row.push(format!("{:.3}", r.median));
-                    // Of few turns there is no interval that says anything.
-                    row.extend([r.low, r.high].map(|x| match verdict {
-                        Verdict::TooFew => "–".to_string(),
-                        _ => format!("{x:.3}"),
-                    }));
-                    row.push(r.pairs.to_string());
-                    row.push(verdict.text().to_string());
+        for (name, unit) in figures {
+            for (i, variant) in self.names.iter().enumerate() {
+                let median = value(self.median(i, name), unit);
+                let mut row = vec![name.clone(), variant.clone(), unit.clone(), median];
+                if i > 0
+                    && let Some(r) = self.ratio(i, name)
+                {
+                    row.extend(judged(&r));
                     said.add(variant, name, unit, r);
                 }
                 t.row(row);
@@ -166,15 +179,25 @@ impl Sheet {
                 "Measured in turns, forwards and backwards (A B, B A, …); ratios are medians over the turns of the ratio within a turn, with a bootstrap 95 % interval. Fewer than {MIN_PAIRS} turns are too few to judge by."
             ));
         }
-        let prefix = match self.title.as_str() {
-            "" => String::new(),
-            title => format!("{title}: "),
-        };
-        let words = said.words(&base);
-        out.findings
-            .extend(words.into_iter().map(|w| format!("{prefix}{w}")));
-        out.tables.push(t);
+        t
     }
+}
+
+/// A ratio, its interval, of how many turns it is, and the verdict.
+fn judged(r: &Ratio) -> [String; 5] {
+    let verdict = r.verdict();
+    // Of few turns there is no interval that says anything.
+    let end = |x: f64| match verdict {
+        Verdict::TooFew => "–".to_string(),
+        _ => format!("{x:.3}"),
+    };
+    [
+        format!("{:.3}", r.median),
+        end(r.low),
+        end(r.high),
+        r.pairs.to_string(),
+        verdict.text().to_string(),
+    ]
 }
 
 /// What a sheet's ratios come to, in words.
@@ -455,19 +478,19 @@ mod tests {
                 operations: 1000,
                 seconds: x,
                 latency: {
-                    let mut l = crate::hist::Latency::new();
+                    let mut l = muniment_load::hist::Latency::new();
                     l.record((x * 1e6) as u64);
                     l
                 },
-                usage: Some(crate::usage::Usage {
+                usage: Some(muniment_load::usage::Usage {
                     units: 1000,
-                    server: Some(crate::usage::ServerUsage {
+                    server: Some(muniment_load::usage::ServerUsage {
                         cpu: x,
                         written: x * 1e6,
                         rss: x * 1e8,
-                        ..crate::usage::ServerUsage::default()
+                        ..muniment_load::usage::ServerUsage::default()
                     }),
-                    ..crate::usage::Usage::default()
+                    ..muniment_load::usage::Usage::default()
                 }),
                 ..SampleSet::default()
             };

@@ -1,12 +1,12 @@
 //! The workers that the experiments are made of.
 
-use crate::conn::{self, Conn, InsertTemplate, Message, check, number_at};
 use crate::docs;
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
-use crate::load::Worker;
-use crate::meter::Meter;
-use crate::rng::Rng;
+use muniment_load::conn::{self, Conn, InsertTemplate, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::Worker;
+use muniment_load::meter::Meter;
+use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
 /// Appends the next document to the message.

@@ -28,7 +28,8 @@ fn commits(dir: &Path, threads: usize, sync: bool) -> Result<()> {
                     };
                     match index {
                         Ok(index) if sync => {
-                            if let Err(e) = log.wait_durable(index, &|| Ok(())) {
+                            if let Err(e) = log.wait_durable(index, &muniment_op::NeverInterrupted)
+                            {
                                 eprintln!("{e}");
                                 return;
                             }

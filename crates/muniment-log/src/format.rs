@@ -49,7 +49,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    pub fn encode(&self) -> [u8; HEADER] {
+    pub(crate) fn encode(&self) -> [u8; HEADER] {
         let mut b = [0; HEADER];
         let fields = [
             (0, *MAGIC),
@@ -67,7 +67,7 @@ impl Header {
     }
 
     /// `Err` says what is wrong, for people.
-    pub fn decode(bytes: &[u8]) -> Result<Header, &'static str> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, &'static str> {
         let mut b: [u8; HEADER] = bytes
             .get(..HEADER)
             .and_then(|b| b.try_into().ok())
@@ -89,7 +89,7 @@ impl Header {
     }
 
     /// What record checksums begin with.
-    pub fn seed(&self) -> u32 {
+    pub(crate) fn seed(&self) -> u32 {
         crc32c::crc32c(&self.salt.to_le_bytes())
     }
 }
@@ -113,7 +113,13 @@ pub(crate) struct Head {
 
 impl Head {
     /// The header of a record; `durable` is the index known to be durable.
-    pub fn new(kind: Kind, position: Position, durable: u64, len: usize, payload_crc: u32) -> Head {
+    pub(crate) fn new(
+        kind: Kind,
+        position: Position,
+        durable: u64,
+        len: usize,
+        payload_crc: u32,
+    ) -> Head {
         let lag = position.index.saturating_sub(durable);
         Head {
             kind,
@@ -124,7 +130,7 @@ impl Head {
         }
     }
 
-    pub fn encode(&self, seed: u32) -> [u8; HEAD] {
+    pub(crate) fn encode(&self, seed: u32) -> [u8; HEAD] {
         let kind = match self.kind {
             Kind::Data => 0,
             Kind::Begin => BEGIN_BIT,
@@ -143,7 +149,7 @@ impl Head {
     }
 
     /// The valid header at `at`, whatever its payload.
-    pub fn decode(bytes: &[u8], at: usize, seed: u32) -> Option<Head> {
+    pub(crate) fn decode(bytes: &[u8], at: usize, seed: u32) -> Option<Head> {
         let b: &[u8; HEAD] = bytes.get(at..at.checked_add(HEAD)?)?.try_into().ok()?;
         if crc32c::crc32c_append(seed, &b[4..]) != u32_at(b, 0)? {
             return None;
@@ -170,7 +176,7 @@ impl Head {
     }
 
     /// The index that was durable when this was written, as far as the header says.
-    pub fn durable(&self) -> u64 {
+    pub(crate) fn durable(&self) -> u64 {
         match self.lag {
             u32::MAX => 0,
             lag => self.position.index.saturating_sub(u64::from(lag)),
@@ -199,7 +205,7 @@ pub(crate) struct Begin {
 }
 
 impl Begin {
-    pub fn encode(&self, seed: u32) -> [u8; BEGIN] {
+    pub(crate) fn encode(&self, seed: u32) -> [u8; BEGIN] {
         let mut b = [0; BEGIN];
         let fields = [self.ordinal, self.generation, self.durable, self.previous];
         for (i, field) in fields.iter().enumerate() {
@@ -211,7 +217,7 @@ impl Begin {
         b
     }
 
-    pub fn decode(bytes: &[u8], at: usize, seed: u32) -> Option<Begin> {
+    pub(crate) fn decode(bytes: &[u8], at: usize, seed: u32) -> Option<Begin> {
         let (head, p) = record(bytes, at, seed)?;
         if head.kind != Kind::Begin {
             return None;
@@ -246,13 +252,13 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    pub fn add(&mut self, other: Evidence) {
+    pub(crate) fn add(&mut self, other: Evidence) {
         self.durable = self.durable.max(other.durable);
         self.records |= other.records;
     }
 }
 
-/// Looks at every place behind `from`.
+/// Looks at every place after `from`.
 pub(crate) fn scan(bytes: &[u8], from: usize, seed: u32) -> Evidence {
     let mut found = Evidence::default();
     let mut at = from.next_multiple_of(8);

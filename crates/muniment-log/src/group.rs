@@ -1,7 +1,7 @@
-//! Group commit: one fdatasync for all who wait.
+//! Group commit: one fdatasync for all threads that wait.
 //!
-//! Whoever finds no sync under way leads the next one. The others sleep, each on its own, and are
-//! woken when their record is durable, when the sync failed, or when one of them must lead: a
+//! A waiting thread that finds no sync under way leads the next one. The others sleep, each on its own,
+//! and are woken when their record is durable, when the sync failed, or when one of them must lead: a
 //! shared condition would wake all of them at once, to queue up for its lock.
 //!
 //! `durable` only ever rises to an index that was read before the syncs began, and only once every
@@ -12,6 +12,7 @@ use crate::format::mark;
 use crate::log::{LogStats, Shared};
 use crate::segment::{io_error, path};
 use muniment_io::Timestamp;
+use muniment_op::{Interrupt, Sleep};
 use muniment_value::{Error, Result};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,15 +28,13 @@ use std::time::{Duration, Instant};
 const MAX_GATHER: Duration = Duration::from_millis(4);
 /// A leader goes without the others when none of them came for so long.
 const QUIET: Duration = Duration::from_micros(150);
-/// How often who waits looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Default)]
 pub(crate) struct Group {
     state: Mutex<State>,
-    /// Who waits for a sync that is not about a record of its own.
+    /// Wakes threads that wait for a sync which is not about a record of their own.
     synced: Condvar,
-    /// A gathering leader.
+    /// Wakes a leader that gathers others.
     gather: Condvar,
     syncs: AtomicU64,
     sync_micros: AtomicU64,
@@ -52,7 +51,11 @@ struct State {
     /// How many the last sync served.
     last_group: usize,
     last_sync: Duration,
-    /// How long it took, the last times that all came whom a leader waited for.
+    /// When the sync that is under way began.
+    began: Option<Instant>,
+    /// The longest sync since this figure was asked for the last time.
+    slowest: Duration,
+    /// How long a leader waited when all threads came that it waited for; the average of the last times.
     return_time: Duration,
     failed: Option<Error>,
 }
@@ -86,7 +89,7 @@ impl Waiter {
 }
 
 impl Shared {
-    pub fn wait_durable(&self, index: u64, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+    pub(crate) fn wait_durable(&self, index: u64, interrupt: &dyn Interrupt) -> Result<()> {
         let group = &self.group;
         group.waits.fetch_add(1, Relaxed);
         if index > self.appended.load(Acquire) {
@@ -98,7 +101,7 @@ impl Shared {
             if self.durable.load(SeqCst) >= index {
                 return Ok(());
             }
-            if let Err(e) = interrupt() {
+            if let Err(e) = interrupt.check() {
                 self.pass_on();
                 return Err(e);
             }
@@ -113,9 +116,10 @@ impl Shared {
                 self.gather_and_lead(state);
                 continue;
             }
+            let sleep = Sleep::begin(interrupt);
             let waiter = Arc::new(Waiter {
                 index,
-                thread: std::thread::current(),
+                thread: sleep.thread().clone(),
                 woken: AtomicBool::new(false),
             });
             state.waiting.push(Arc::clone(&waiter));
@@ -124,22 +128,19 @@ impl Shared {
             }
             drop(state);
             while !waiter.woken.load(Acquire) {
-                std::thread::park_timeout(LOOK);
-                if waiter.woken.load(Acquire) {
-                    break;
-                }
-                if let Err(e) = interrupt() {
+                if let Err(e) = interrupt.check() {
                     let mut state = group.state.lock();
                     state.waiting.retain(|w| !Arc::ptr_eq(w, &waiter));
                     drop(state);
                     self.pass_on();
                     return Err(e);
                 }
+                sleep.park(None);
             }
         }
     }
 
-    /// Who gives up may have been chosen to lead: somebody else must.
+    /// Chooses another leader, in case the thread that gives up waiting was chosen to lead.
     fn pass_on(&self) {
         let mut state = self.group.state.lock();
         let next = match state.leading {
@@ -152,12 +153,12 @@ impl Shared {
         }
     }
 
-    /// Waits for those who are likely to come, then syncs once for all.
+    /// Waits for the threads that are likely to come, then syncs once for all of them.
     fn gather_and_lead(&self, mut state: MutexGuard<'_, State>) {
         state.leading = true;
-        // Who was served by the last sync is likely to come again, and who waits now came while it
-        // ran. As long as some of them come the cores are busy with what is to be synced: a sync
-        // for the few that are there already would only take time from the others.
+        // The threads that the last sync served are likely to come again, and those that wait now came
+        // while it ran. As long as some of them come the cores are busy with what is to be synced: a
+        // sync for the few that are there already would only take time from the others.
         state.expected = state.waiting.len() + state.last_group.saturating_sub(1);
         let began = Instant::now();
         let deadline = began + MAX_GATHER;
@@ -183,13 +184,13 @@ impl Shared {
     }
 
     /// Syncs everything appended so far, waiting for a sync that is under way.
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         let target = self.appended.load(Acquire);
         self.sync_until(|| self.durable.load(SeqCst) >= target)
     }
 
     /// Syncs until `done`.
-    pub fn sync_until(&self, done: impl Fn() -> bool) -> Result<()> {
+    pub(crate) fn sync_until(&self, done: impl Fn() -> bool) -> Result<()> {
         let mut state = self.group.state.lock();
         loop {
             if let Some(e) = &state.failed {
@@ -209,9 +210,14 @@ impl Shared {
     }
 
     /// Syncs once as the leader, without the lock.
-    fn lead<'a>(&'a self, state: MutexGuard<'a, State>, served: usize) -> MutexGuard<'a, State> {
-        drop(state);
+    fn lead<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        served: usize,
+    ) -> MutexGuard<'a, State> {
         let start = Instant::now();
+        state.began = Some(start);
+        drop(state);
         // A leader that unwinds must not leave the others asleep.
         let result = catch_unwind(AssertUnwindSafe(|| self.sync_files()))
             .unwrap_or_else(|_| Err(Error::internal("log: a sync panicked")));
@@ -222,6 +228,8 @@ impl Shared {
         group.sync_micros.fetch_add(micros, Relaxed);
         let mut state = group.state.lock();
         state.leading = false;
+        state.began = None;
+        state.slowest = state.slowest.max(took);
         match result {
             Ok(target) => {
                 self.durable.fetch_max(target, SeqCst);
@@ -277,11 +285,18 @@ impl Shared {
     }
 
     /// The error of a failed sync.
-    pub fn failure(&self) -> Option<Error> {
+    pub(crate) fn failure(&self) -> Option<Error> {
         self.group.state.lock().failed.clone()
     }
 
-    pub fn stats(&self) -> LogStats {
+    /// The longest sync since the last call of this, or the one that is under way if that is longer.
+    pub(crate) fn slowest_sync(&self) -> Duration {
+        let mut state = self.group.state.lock();
+        let running = state.began.map_or(Duration::ZERO, |began| began.elapsed());
+        std::mem::take(&mut state.slowest).max(running)
+    }
+
+    pub(crate) fn stats(&self) -> LogStats {
         LogStats {
             commits: self.appended.load(Relaxed) - self.found,
             syncs: self.group.syncs.load(Relaxed),

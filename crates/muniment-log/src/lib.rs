@@ -15,8 +15,8 @@
 //! - An append whose write failed was not appended: the next record takes its index, in a new
 //!   segment that says where the old one ends. Only if the disk wrote all of what it refused, and
 //!   the process ends before anything else is appended, or the machine before anything else was
-//!   made durable, is the failed record found to be there after all. Who opens the log anew without
-//!   having ended says what the last one was.
+//!   made durable, is the failed record found to be there after all. A process that opens the log
+//!   anew says what its last record was ([`LogOptions::until`]).
 //!
 //! Honest limits. A damaged record that was synced is told from a torn one by what later records
 //! say (see *Torn or damaged*). So damage that befalls the very last sync's records between a
@@ -67,7 +67,7 @@
 //! (8), durable index (8), number of the segment before (8). Ordinals count segments in order
 //! without gaps. Generations rise with every begin that was ever tried; a segment stands for
 //! all of lower generations with its ordinal or above. A segment ends where the next one's begin
-//! says, whatever is behind. This is how a tail is cut: by a begin that is synced. So are whole,
+//! says, whatever follows it. This is how a tail is cut: by a begin that is synced. So are whole,
 //! durable records that the log is to lose ([`LogOptions::cut_behind`]): until that begin is on the
 //! disk they are all there, from then on none of them is.
 //!
@@ -81,21 +81,24 @@
 //!
 //! # Torn or damaged
 //! Writes that were not synced survive a power cut in any order, in sectors. So a bad place with
-//! valid records behind it is no damage by itself. But everything says how far the log was durable
+//! valid records after it is no damage by itself. But everything says how far the log was durable
 //! when it was written, and that was true. The first bad place is where reading ends, at index
-//! `g`; if anything valid before or behind it (records under the salt, whatever their payload;
+//! `g`; if anything valid before or after it (records under the salt, whatever their payload;
 //! begins; marks; in this and all later files) says that more than `g` was durable, a durable
-//! record is damaged or missing. Else everything behind was never promised, and is cut off.
+//! record is damaged or missing. Else everything after it was never promised, and is cut off.
 //!
 //! # Locks
 //! In this order: `tail` (append, roll), `trim`, `order`, `unsynced`, `spare`, `free`. The group's
 //! lock is held over none of them. The log's thread only *tries* to take `tail`, whose holder may
 //! wait for it. No fdatasync of records runs under any lock but `trim`.
 
+#![warn(unreachable_pub)]
+
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
 mod group;
+mod large;
 mod log;
 mod reader;
 mod ready;
@@ -115,13 +118,31 @@ use muniment_io::Timestamp;
 pub struct Record<'a> {
     /// Its number, from 1 without gaps.
     pub index: u64,
-    /// The term of who appended it.
+    /// The term of the member that appended it.
     pub term: u64,
     /// Its timestamp, later than that of the record before.
     pub at: Timestamp,
     /// What was appended.
     pub payload: &'a [u8],
 }
+
+/// A record whose payload may be shared with other readers.
+pub struct SharedRecord {
+    /// As of [`Record`].
+    pub index: u64,
+    /// As of [`Record`].
+    pub term: u64,
+    /// As of [`Record`].
+    pub at: Timestamp,
+    /// What was appended.
+    pub payload: bytes::Bytes,
+}
+
+/// What is kept for as long as a large record is in memory: the caller's booking of that memory.
+pub type Weight = Box<dyn Send + Sync>;
+
+/// Asked before a large record is read.
+pub type Weigh<'w> = &'w dyn Fn(usize) -> muniment_value::Result<Weight>;
 
 /// A position in the log: the last record before some place. All zeros before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 use crate::format::{BEGIN, Begin, FIRST, HEAD, HEADER, Head, Kind, MARK, span};
 use crate::group::Group;
+use crate::large::LargeRecords;
 use crate::ready::{Form, Ready};
 use crate::recover::{Recovered, recover};
 use crate::segment::{Prepared, Segment, Source, io_error, path, prepare};
@@ -9,6 +10,7 @@ use crate::spare::{KEEP, Spare};
 use crate::{Position, Reader, Record};
 use muniment_io::spread::CachePadded;
 use muniment_io::{Disk, File, Open, OsDisk, Timestamp};
+use muniment_op::Interrupt;
 use muniment_value::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -41,21 +43,21 @@ pub struct LogOptions {
     pub disk: Arc<dyn Disk>,
     /// Bytes of a segment; at least 4096 are taken.
     pub segment_bytes: u64,
-    /// Cut the log where it is damaged, and put what is behind aside as `.lost` files.
+    /// Cut the log where it is damaged, and put what follows aside as `.lost` files.
     pub accept_data_loss: bool,
-    /// The index of the last record, where it is known: what stands behind it are appends that
+    /// The index of the last record, where it is known: what stands after it are appends that
     /// failed.
     pub until: Option<u64>,
-    /// Gives up every record behind this index, durable ones too, and for good: before
+    /// Gives up every record after this index, durable ones too, and for good: before
     /// [`Log::open`] returns. If that fails, or the machine does meanwhile, the log has all of them
     /// or none. With a log that ends there or before, nothing is done; so it may be asked again
     /// until it is known to be done, and not once there are new records.
     pub cut_behind: Option<u64>,
-    /// Where there is no log yet, the new one begins behind this position: for who got what is up
-    /// to it elsewhere.
+    /// Where there is no log yet, the new one begins after this position: for a
+    /// member that got everything up to it elsewhere.
     pub begins_after: Option<Position>,
-    /// False: there is no thread. A segment is made when it is needed, and who has the log calls
-    /// [`Log::work`].
+    /// False: there is no thread. A segment is made when it is needed, and the owner of the log
+    /// calls [`Log::work`].
     pub background: bool,
 }
 
@@ -75,14 +77,16 @@ impl LogOptions {
     }
 }
 
-/// What of a log stays for its readers, though nobody else needs it: segments of so many bytes
-/// together, and those with records not older than this.
+/// What of a log stays for its readers although the data do not need it any more: the newest segments,
+/// so many bytes together, and those with records not older than this.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
     /// Bytes of files.
     pub bytes: u64,
     /// Records later than this.
     pub later_than: Timestamp,
+    /// Room is short: no file waits to be used again.
+    pub short: bool,
 }
 
 impl Default for Keep {
@@ -90,6 +94,7 @@ impl Default for Keep {
         Keep {
             bytes: 0,
             later_than: Timestamp::MAX,
+            short: false,
         }
     }
 }
@@ -140,6 +145,7 @@ pub(crate) struct Shared {
     /// Names of free files.
     pub free: Mutex<Vec<String>>,
     trim: Mutex<Trim>,
+    pub large: LargeRecords,
     pub next_number: AtomicU64,
     /// Bytes of the last segment that was made for records of any size.
     pub made: AtomicU64,
@@ -157,7 +163,7 @@ pub(crate) struct Tail {
     next_point: usize,
     pub last: Position,
     generation: u64,
-    /// A write failed here: what is behind the tail is not known, and maybe a begin that says
+    /// A write failed here: what stands after the tail is not known, and maybe a begin that says
     /// that this segment ends here. So it must: nothing more may be written to it.
     pub bad: bool,
     /// The segment's mark says that the last record is durable.
@@ -259,7 +265,7 @@ impl Log {
         Ok(())
     }
 
-    /// What the log's thread does while the log is idle, for who has it without one.
+    /// What the log's thread does while the log is idle, for a log that has no thread.
     pub fn work(&self) {
         if self.shared.mark_wanted.swap(false, SeqCst) {
             self.shared.mark_tail();
@@ -271,14 +277,14 @@ impl Log {
         self.shared.tail.lock().last
     }
 
-    /// The position behind which all records are there to be read: that of the last one that was
+    /// The position after which all records are there to be read: that of the last one that was
     /// trimmed, or that is elsewhere; zeros if nothing is missing.
     pub fn begins_behind(&self) -> Position {
         let order = self.shared.order.lock();
         order.front().map_or(Position::default(), |s| s.before)
     }
 
-    /// Some positions of records, with their terms, that are known without reading: those behind which the
+    /// Some positions of records, with their terms, that are known without reading: those after which the
     /// segments begin, and the last one.
     pub fn known(&self) -> Vec<Position> {
         let order = self.shared.order.lock();
@@ -303,7 +309,7 @@ impl Log {
     ///
     /// # Errors
     /// That of a failed sync, for good; and what `interrupt` returns.
-    pub fn wait_durable(&self, index: u64, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+    pub fn wait_durable(&self, index: u64, interrupt: &dyn Interrupt) -> Result<()> {
         self.shared.wait_durable(index, interrupt)
     }
 
@@ -315,8 +321,8 @@ impl Log {
         self.shared.sync()
     }
 
-    /// Makes everything durable up to a record that was appended: nothing is left to do where it is,
-    /// whatever came behind it.
+    /// Makes everything durable up to a record that was appended. Does nothing if that record is durable
+    /// already, even if later ones are not.
     ///
     /// # Errors
     /// That of a failed sync, for good.
@@ -341,7 +347,7 @@ impl Log {
         Reader::new(self.shared.clone(), after)
     }
 
-    /// Reads the records behind an index.
+    /// Reads the records after an index.
     ///
     /// # Errors
     /// 286 ChangeStreamHistoryLost if the first of them was trimmed; the disk's.
@@ -387,6 +393,13 @@ impl Log {
         places
     }
 
+    /// The timestamps at which its segments end, all but the last, ascending.
+    pub fn segment_ends(&self) -> Vec<Timestamp> {
+        let order = self.shared.order.lock();
+        let ended = order.len().saturating_sub(1);
+        order.iter().take(ended).map(|s| s.last_at()).collect()
+    }
+
     /// Bytes of the segments in use.
     pub fn bytes(&self) -> u64 {
         self.shared.order.lock().iter().map(|s| s.size).sum()
@@ -400,6 +413,11 @@ impl Log {
     /// Counters.
     pub fn stats(&self) -> LogStats {
         self.shared.stats()
+    }
+
+    /// The longest sync since the last call of this, or the one that is under way if that is longer.
+    pub fn slowest_sync(&self) -> Duration {
+        self.shared.slowest_sync()
     }
 
     /// Begins a new segment now, so that the one before can be trimmed.
@@ -538,6 +556,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         mark_wanted: AtomicBool::new(false),
         free: Mutex::new(files.into_iter().map(|(name, _)| name).collect()),
         trim: Mutex::default(),
+        large: LargeRecords::default(),
         next_number: AtomicU64::new(number),
         made: AtomicU64::new(made),
     };
@@ -556,18 +575,18 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
 
 impl Shared {
     /// Bytes of the next segment.
-    pub fn next_bytes(&self) -> u64 {
+    pub(crate) fn next_bytes(&self) -> u64 {
         let made = self.made.load(SeqCst);
         (made * GROWTH).min(self.segment_bytes)
     }
 
     /// A segment of so many bytes was made.
-    pub fn note_made(&self, bytes: u64) {
+    pub(crate) fn note_made(&self, bytes: u64) {
         self.made.fetch_max(bytes, SeqCst);
     }
 
     /// The error after which nothing may be appended.
-    pub fn usable(&self) -> Result<()> {
+    pub(crate) fn usable(&self) -> Result<()> {
         match self.failed.load(SeqCst) {
             true => Err(self
                 .failure()
@@ -709,7 +728,7 @@ impl Shared {
     }
 
     /// A file that was made but is not part of the log.
-    pub fn discard(&self, made: &Prepared) {
+    pub(crate) fn discard(&self, made: &Prepared) {
         let header = &made.header;
         let mut trim = self.trim.lock();
         trim.discarded.push((header.number, header.size));
@@ -742,6 +761,9 @@ impl Shared {
             self.retire(number, size, true)?;
             trim.stuck = None;
         }
+        if keep.short {
+            self.remove_free()?;
+        }
         // The successor's begin must be durable, or the log would have no beginning.
         let (count, newest) = {
             let order = self.order.lock();
@@ -764,8 +786,9 @@ impl Shared {
             let Some(segment) = self.order.lock().pop_front() else {
                 break;
             };
-            // Somebody reads it, or holds it for a moment: then its file goes with them.
-            let reuse = Arc::strong_count(&segment) == 1;
+            // If a thread reads the segment or holds it for a moment, its file is not used again: it
+            // goes when that thread lets go of it.
+            let reuse = Arc::strong_count(&segment) == 1 && !keep.short;
             // One after the other, oldest first, so that a power cut leaves no gap.
             trim.stuck = Some(segment.number);
             self.retire(segment.number, segment.size, reuse)?;

@@ -1,9 +1,11 @@
 //! Reading the log while it is appended to and trimmed.
 
 use crate::format::{FIRST, HEAD, Head, Kind, record, span};
+use crate::large::LARGE;
 use crate::log::Shared;
 use crate::segment::{Segment, damage, io_error, path};
-use crate::{Position, Record};
+use crate::{Position, Record, SharedRecord, Weigh};
+use bytes::Bytes;
 use muniment_io::{File, Open, Timestamp};
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ struct Place {
     buf: Vec<u8>,
     /// The offset of the buffer's first byte.
     buf_at: usize,
+    /// The payload of the last record, if it is one that readers share.
+    large: Option<Bytes>,
 }
 
 impl Reader {
@@ -48,7 +52,7 @@ impl Reader {
         }
     }
 
-    /// Of the records behind an index.
+    /// Of the records after an index.
     pub(crate) fn behind(shared: Arc<Shared>, index: u64) -> Result<Reader> {
         let place = Place::find(&shared, |p| p.index <= index)?;
         let last = Position {
@@ -68,6 +72,45 @@ impl Reader {
     /// 286 ChangeStreamHistoryLost if it was trimmed, 301 DataCorruptionDetected, the disk's.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
+        let Some(head) = self.advance(None)? else {
+            return Ok(None);
+        };
+        Ok(Some(Record {
+            index: head.position.index,
+            term: head.position.term,
+            at: head.position.at,
+            payload: self.payload(&head),
+        }))
+    }
+
+    /// The same, with a payload that stays. Large ones are read once for all readers that are there;
+    /// `weigh` is asked before, and when it refuses, the reader stays where it is.
+    ///
+    /// # Errors
+    /// As [`Reader::next`]; what `weigh` says.
+    pub fn next_shared(&mut self, weigh: Weigh<'_>) -> Result<Option<SharedRecord>> {
+        let Some(head) = self.advance(Some(weigh))? else {
+            return Ok(None);
+        };
+        let large = self.place.as_mut().and_then(|p| p.large.take());
+        Ok(Some(SharedRecord {
+            index: head.position.index,
+            term: head.position.term,
+            at: head.position.at,
+            payload: large.unwrap_or_else(|| Bytes::copy_from_slice(self.payload(&head))),
+        }))
+    }
+
+    /// The payload of the record that was read last.
+    fn payload(&self, head: &Head) -> &[u8] {
+        let payload = self.place.as_ref().and_then(|p| {
+            let at = (p.offset - span(head.len)).checked_sub(p.buf_at)? + HEAD;
+            p.buf.get(at..at + head.len)
+        });
+        payload.unwrap_or_default()
+    }
+
+    fn advance(&mut self, weigh: Option<Weigh<'_>>) -> Result<Option<Head>> {
         let shared = self.shared.clone();
         let head = loop {
             let place = match &mut self.place {
@@ -89,11 +132,11 @@ impl Reader {
                         continue;
                     }
                 }
-                // What was read behind the old limit may have been half written.
+                // What was read after the old limit may have been half written.
                 place.limit = last;
                 place.buf.clear();
             }
-            let head = place.load(&shared)?;
+            let head = place.load(&shared, weigh)?;
             place.index = head.position.index;
             place.offset += span(head.len);
             // The first records may be at or before what the reader was to begin after.
@@ -102,17 +145,7 @@ impl Reader {
             }
         };
         self.last = head.position;
-        let place = self.place.as_ref();
-        let payload = place.and_then(|p| {
-            let at = (p.offset - span(head.len)).checked_sub(p.buf_at)? + HEAD;
-            p.buf.get(at..at + head.len)
-        });
-        Ok(Some(Record {
-            index: head.position.index,
-            term: head.position.term,
-            at: head.position.at,
-            payload: payload.unwrap_or_default(),
-        }))
+        Ok(Some(head))
     }
 }
 
@@ -148,12 +181,14 @@ impl Place {
             file,
             buf: Vec::new(),
             buf_at: 0,
+            large: None,
         })
     }
 
     /// Sees to it that the record at the offset is in the buffer, and returns its header.
-    fn load(&mut self, shared: &Shared) -> Result<Head> {
+    fn load(&mut self, shared: &Shared, weigh: Option<Weigh<'_>>) -> Result<Head> {
         let seed = self.segment.seed;
+        self.large = None;
         let mut want = CHUNK;
         // The second time the buffer begins with the record, the third time it holds all of it.
         for _ in 0..3 {
@@ -165,28 +200,55 @@ impl Place {
                     break;
                 }
                 if let Some(head) = Head::decode(&self.buf, at, seed) {
+                    let next = head.kind == Kind::Data && head.position.index == self.index + 1;
+                    if let Some(weigh) = weigh.filter(|_| next && head.len > LARGE) {
+                        self.large = Some(self.load_large(shared, &head, weigh)?);
+                        return Ok(head);
+                    }
                     want = want.max(span(head.len));
                 }
             }
             self.fill(want, shared)?;
         }
+        Err(self.damaged(shared))
+    }
+
+    /// The payload of a large record, which the reader stands before.
+    fn load_large(&mut self, shared: &Shared, head: &Head, weigh: Weigh<'_>) -> Result<Bytes> {
+        shared.large.get(head.position, || {
+            let weight = weigh(head.len)?;
+            self.buf = Vec::new();
+            self.fill(span(head.len), shared)?;
+            let bytes = std::mem::take(&mut self.buf);
+            match record(&bytes, 0, self.segment.seed) {
+                Some((_, payload)) => {
+                    let payload = HEAD..HEAD + payload.len();
+                    Ok((bytes, payload, weight))
+                }
+                None => Err(self.damaged(shared)),
+            }
+        })
+    }
+
+    fn damaged(&self, shared: &Shared) -> Error {
         let path = path(&shared.dir, self.segment.number, "log");
         let what = format!("record {} is damaged", self.index + 1);
-        Err(damage(&path, self.offset as u64, &what))
+        damage(&path, self.offset as u64, &what)
     }
 
     fn fill(&mut self, want: usize, shared: &Shared) -> Result<()> {
         let path = path(&shared.dir, self.segment.number, "log");
         let fail = |e| io_error(&path, "read", e);
-        // Not all that the file has: who follows the log reads one record at a time.
+        // Not all that the file has: a reader that follows the log reads one record at a time.
         let end = match self.segment.end.load(Acquire) {
             u64::MAX => self.file.len().map_err(fail)?,
             end => end,
         };
         let rest = end.saturating_sub(self.offset as u64);
         let n = usize::try_from(rest).unwrap_or(usize::MAX).min(want);
-        match self.buf.is_empty() && self.buf.capacity() < n {
-            // Zeros from the allocator cost nothing.
+        let too_large = self.buf.capacity() > LARGE && n <= CHUNK;
+        match too_large || self.buf.is_empty() && self.buf.capacity() < n {
+            // Zeros from the allocator cost nothing. What a large record took is given back.
             true => self.buf = vec![0; n],
             false => self.buf.resize(n, 0),
         }
@@ -197,7 +259,7 @@ impl Place {
 }
 
 impl Shared {
-    /// The segment behind the one with this ordinal, if there is one.
+    /// The segment after the one with this ordinal, if there is one.
     fn following(&self, ordinal: u64) -> Result<Option<Arc<Segment>>> {
         let order = self.order.lock();
         let first = order.front().map_or(0, |s| s.ordinal);

@@ -32,7 +32,7 @@ pub(crate) enum Form<'a> {
 pub(crate) enum Record<'a> {
     /// Put together, with room for the header.
     Whole(Vec<u8>),
-    /// Its payload where it stands, and how many zeros are behind.
+    /// Its payload where it stands, and how many zeros follow it.
     Parts(Vec<&'a [u8]>, usize),
 }
 
@@ -47,7 +47,7 @@ impl Drop for Ready<'_> {
 }
 
 impl Shared {
-    pub fn prepare<'a>(&'a self, payload: &[&'a [u8]]) -> Result<Ready<'a>> {
+    pub(crate) fn prepare<'a>(&'a self, payload: &[&'a [u8]]) -> Result<Ready<'a>> {
         let len = payload.iter().map(|p| p.len()).sum::<usize>();
         if len > MAX_PAYLOAD {
             return Err(Error::new(
@@ -93,9 +93,9 @@ impl<'a> Record<'a> {
         Record::Whole(whole)
     }
 
-    /// Writes it behind its header, which goes last: what an error or a crash leaves in between is
+    /// Writes it after its header, which goes last: what an error or a crash leaves in between is
     /// no record.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         head: &[u8; HEAD],
         file: &dyn File,

@@ -257,7 +257,7 @@ pub(crate) fn recover(
     }
     let (newest, offset) = end;
 
-    // Whatever is behind the place where reading ended says how far the log was durable.
+    // Whatever follows the place where reading ended says how far the log was durable.
     for link in chain.iter().skip(newest + 1).chain(&behind) {
         files.read(&link.found, &mut buf)?;
         evidence.records = true;
@@ -284,7 +284,7 @@ pub(crate) fn recover(
     }
     if let Some(cut) = options.cut_behind.filter(|cut| *cut <= last.index) {
         may_cut(cut, last, from)?;
-        // What is behind may have been durable, and goes all the same.
+        // What follows may have been durable, and goes all the same.
         evidence.durable = evidence.durable.min(cut);
     }
     let damaged = evidence.durable > last.index;
@@ -358,14 +358,14 @@ fn link(mut used: Vec<Found>) -> (Vec<Link>, Vec<Found>) {
     (chain, dropped)
 }
 
-/// True if `b` is the segment behind `a`, and not behind another that stood for `a`.
+/// True if `b` is the segment after `a`, and not after another that stood for `a`.
 fn joined(a: &Link, b: &Link) -> bool {
     b.begin.ordinal == a.begin.ordinal + 1
         && b.begin.before.index >= a.begin.before.index
         && b.begin.previous == a.found.header.number
 }
 
-/// Cuts the chain at the first gap and returns what is behind. A gap is legal if nothing behind it
+/// Cuts the chain at the first gap and returns what follows. A gap is legal if nothing after it
 /// was durable, or if no record stood in it: begins that no record followed may be lost. Where all
 /// before a gap was durable (`from` is) and a record is missing, a segment is; if that is accepted,
 /// what is before the gap is put aside. None of that is needed.
@@ -435,7 +435,7 @@ fn make_durable(
     durable: u64,
     last: Position,
 ) -> Result<Option<usize>> {
-    // A begin is durable if a record behind it is.
+    // A begin is durable if a record after it is.
     let known = |l: &Link| l.begin.before.index < durable;
     let first = chain.iter().rposition(known).unwrap_or(0);
     let mut buf = Vec::new();

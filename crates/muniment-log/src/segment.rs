@@ -46,7 +46,7 @@ pub(crate) struct Segment {
     /// The index of its last record (or of the last one before it), published after the record
     /// was written.
     pub last: AtomicU64,
-    /// Where that record ends, or one behind it that is written as well; as far as the file goes
+    /// Where that record ends, or one after it that is written as well; as far as the file goes
     /// where that is not known. Published before `last`.
     pub end: AtomicU64,
     /// That record's timestamp. Exact once the segment is no longer written to.
@@ -56,7 +56,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub fn new(header: &Header, ordinal: u64, before: Position) -> Segment {
+    pub(crate) fn new(header: &Header, ordinal: u64, before: Position) -> Segment {
         Segment {
             number: header.number,
             ordinal,
@@ -70,9 +70,9 @@ impl Segment {
         }
     }
 
-    /// Notes that the record behind `before` stands at `offset`, if a point is due there: the next one
+    /// Notes that the record after `before` stands at `offset`, if a point is due there: the next one
     /// is at `next`.
-    pub fn point(&self, before: Position, offset: usize, next: &mut usize) {
+    pub(crate) fn point(&self, before: Position, offset: usize, next: &mut usize) {
         if offset >= *next {
             self.points.lock().push((before, offset));
             *next = offset + POINT_STEP;
@@ -81,7 +81,7 @@ impl Segment {
 
     /// A place from which all records are found that `is_passed` is false for: where it is, and the
     /// index of the record before.
-    pub fn seek(&self, is_passed: impl Fn(Position) -> bool) -> (usize, u64) {
+    pub(crate) fn seek(&self, is_passed: impl Fn(Position) -> bool) -> (usize, u64) {
         let points = self.points.lock();
         let n = points.partition_point(|(before, _)| is_passed(*before));
         match n.checked_sub(1).and_then(|n| points.get(n)) {
@@ -91,7 +91,7 @@ impl Segment {
     }
 
     /// Appends the timestamps of the sparse index; that of the record before the segment is the first.
-    pub fn places(&self, out: &mut Vec<Timestamp>) {
+    pub(crate) fn places(&self, out: &mut Vec<Timestamp>) {
         out.push(self.before.at);
         let points = self.points.lock();
         out.extend(
@@ -103,12 +103,12 @@ impl Segment {
     }
 
     /// Where its mark stands.
-    pub fn mark_at(&self) -> u64 {
+    pub(crate) fn mark_at(&self) -> u64 {
         self.size - MARK as u64
     }
 
     /// The last record's timestamp.
-    pub fn last_at(&self) -> Timestamp {
+    pub(crate) fn last_at(&self) -> Timestamp {
         Timestamp(self.last_at.load(Acquire))
     }
 }

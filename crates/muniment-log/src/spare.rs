@@ -25,7 +25,7 @@ pub(crate) struct Spare {
 
 impl Shared {
     /// Asks for a segment, without waiting for it.
-    pub fn want_spare(&self) {
+    pub(crate) fn want_spare(&self) {
         let mut spare = self.spare.lock();
         if spare.ready.is_none() && self.background {
             spare.wanted = true;
@@ -34,7 +34,7 @@ impl Shared {
     }
 
     /// The prepared segment; waits for it if need be.
-    pub fn take_spare(&self) -> Result<Prepared> {
+    pub(crate) fn take_spare(&self) -> Result<Prepared> {
         if !self.background {
             return self.prepare_segment();
         }
@@ -58,7 +58,7 @@ impl Shared {
     }
 
     /// The next segment's file, from a free one if there is one.
-    pub fn prepare_segment(&self) -> Result<Prepared> {
+    pub(crate) fn prepare_segment(&self) -> Result<Prepared> {
         let number = self.next_number.fetch_add(1, SeqCst);
         let free = self.free.lock().pop();
         // Only files of the full size are kept free.
@@ -76,7 +76,7 @@ impl Shared {
     }
 
     /// The thread.
-    pub fn help(&self) {
+    pub(crate) fn help(&self) {
         let mut spare = self.spare.lock();
         while !spare.stop {
             if spare.wanted && spare.ready.is_none() {
@@ -91,7 +91,7 @@ impl Shared {
                 if self.spare_changed.wait_for(&mut spare, IDLE).timed_out()
                     && self.mark_wanted.load(SeqCst)
                 {
-                    // Whoever syncs from here on asks again.
+                    // A thread that syncs from here on asks again.
                     self.mark_wanted.store(false, SeqCst);
                     spare.marking = true;
                     parking_lot::MutexGuard::unlocked(&mut spare, || self.mark_tail());
@@ -107,7 +107,7 @@ impl Shared {
 
     /// Writes the mark that is due, and returns when the thread has nothing to do. Nobody appends
     /// meanwhile.
-    pub fn rest(&self) {
+    pub(crate) fn rest(&self) {
         let mut spare = self.spare.lock();
         while spare.marking || (spare.wanted && spare.ready.is_none() && !spare.stop) {
             self.spare_changed.wait(&mut spare);
@@ -125,13 +125,13 @@ impl Shared {
     }
 
     /// Ends the thread.
-    pub fn stop_helper(&self) {
+    pub(crate) fn stop_helper(&self) {
         self.spare.lock().stop = true;
         self.spare_changed.notify_all();
     }
 
     /// Asks for a mark once the log has been idle for a while.
-    pub fn want_mark(&self) {
+    pub(crate) fn want_mark(&self) {
         if !self.mark_wanted.swap(true, SeqCst) {
             // With the lock, so that the thread is not just about to wait.
             let _spare = self.spare.lock();
@@ -141,8 +141,9 @@ impl Shared {
 
     /// Marks the last segment if all is durable and nothing says so yet. True if it did. That it
     /// fails changes nothing: no record stands there.
-    pub fn mark_tail(&self) -> bool {
-        // Whoever holds it may be waiting for this very thread, and is no sign of idleness.
+    pub(crate) fn mark_tail(&self) -> bool {
+        // The thread that holds the tail may be waiting for this very thread; and while it is
+        // held, the log is not idle.
         let Some(mut tail) = self.tail.try_lock() else {
             return false;
         };
@@ -158,7 +159,7 @@ impl Shared {
 
     /// Takes the file of a segment that is no longer needed out of the log, for certain, and
     /// keeps it for another use if it is fit.
-    pub fn retire(&self, number: u64, size: u64, reuse: bool) -> Result<()> {
+    pub(crate) fn retire(&self, number: u64, size: u64, reuse: bool) -> Result<()> {
         let from = path(&self.dir, number, "log");
         let keep = reuse && size == self.segment_bytes && self.free.lock().len() < KEEP;
         let to = path(&self.dir, number, "free");
@@ -174,9 +175,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Removes the files that wait to be used again.
+    pub(crate) fn remove_free(&self) -> Result<()> {
+        loop {
+            // Taken off the list before it is removed, so that a thread that makes a segment
+            // meanwhile takes another file, or makes one.
+            let Some(name) = self.free.lock().pop() else {
+                return Ok(());
+            };
+            let at = self.dir.join(&name);
+            if let Err(e) = self.disk.remove(&at) {
+                self.free.lock().push(name);
+                return Err(io_error(&at, "remove", e));
+            }
+        }
+    }
+
     /// As [`Shared::retire`], for a file with which that failed: it may have either name, or none,
     /// and none for certain.
-    pub fn remove_stuck(&self, number: u64) -> Result<()> {
+    pub(crate) fn remove_stuck(&self, number: u64) -> Result<()> {
         for extension in ["log", "free"] {
             let path = path(&self.dir, number, extension);
             match self.disk.remove(&path) {

@@ -2,6 +2,7 @@
 use super::*;
 use muniment_io::SimDisk;
 use muniment_io::sim::{EIO, Fault, Op};
+use muniment_op::{Asked, NeverInterrupted};
 use muniment_value::{Code, Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,10 +34,6 @@ fn payload(index: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| (index.wrapping_mul(0x9e37_79b9).wrapping_add(i * 7) >> 3) as u8)
         .collect()
-}
-
-fn never() -> Result<()> {
-    Ok(())
 }
 
 /// What a log read when it was opened: index, term, timestamp, payload.
@@ -121,11 +118,11 @@ fn appends_are_there_after_reopening_and_for_readers() {
     }
     assert!(log.is_dirty());
     assert!(log.durable() < 300);
-    log.wait_durable(300, &never).unwrap();
+    log.wait_durable(300, &NeverInterrupted).unwrap();
     assert_eq!(log.durable(), 300);
     let e = log.append(1, ts(300), &[]).unwrap_err();
     assert_eq!(e.code(), Code::InternalError);
-    assert!(log.wait_durable(301, &never).is_err());
+    assert!(log.wait_durable(301, &NeverInterrupted).is_err());
     let live = read_all(&log, Timestamp::ZERO);
     assert_eq!(live.len(), 300);
     check(&live, 1);
@@ -213,6 +210,45 @@ fn trimmed_segments_are_used_again_and_say_nothing() {
 }
 
 #[test]
+fn where_room_is_short_no_file_waits_to_be_used_again() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    let waiting = || {
+        let paths = disk.paths().into_iter();
+        paths
+            .filter(|p| p.extension().is_some_and(|e| e == "free"))
+            .count()
+    };
+    for n in 1..=600 {
+        append(&log, 100).unwrap();
+        if n % 100 == 0 {
+            log.trim(ts(n - 60)).unwrap();
+        }
+    }
+    assert!(waiting() > 0);
+    let short = Keep {
+        short: true,
+        ..Keep::default()
+    };
+    log.trim_keeping(ts(590), &short).unwrap();
+    assert_eq!(waiting(), 0);
+    assert!(log.begins_after() > ts(400));
+    for _ in 0..200 {
+        append(&log, 100).unwrap();
+    }
+    log.trim_keeping(ts(790), &short).unwrap();
+    assert_eq!(waiting(), 0);
+    log.sync().unwrap();
+    check(&read_all(&log, ts(780)), 781);
+    log.abandon();
+    for seed in 0..20 {
+        let (log, seen) = open_from(options(&disk.power_cut(seed)), ts(790)).unwrap();
+        assert_eq!((seen.len(), log.last().at), (10, ts(800)));
+        assert_eq!(append(&log, 3).unwrap(), 801);
+    }
+}
+
+#[test]
 fn an_emptied_log_counts_on() {
     let disk = SimDisk::new();
     let (log, _) = open(&disk).unwrap();
@@ -266,10 +302,10 @@ fn waiting_can_be_interrupted() {
     let (log, _) = open(&disk).unwrap();
     append(&log, 10).unwrap();
     let e = log
-        .wait_durable(1, &|| Err(Error::new(Code::Interrupted, "killed")))
+        .wait_durable(1, &Asked(|| Err(Error::new(Code::Interrupted, "killed"))))
         .unwrap_err();
     assert_eq!(e.code(), Code::Interrupted);
-    log.wait_durable(1, &never).unwrap();
+    log.wait_durable(1, &NeverInterrupted).unwrap();
 }
 
 #[test]
@@ -283,7 +319,7 @@ fn on_the_machines_disk() {
     for n in 1..=2000u64 {
         append(&log, 200).unwrap();
         if n % 100 == 0 {
-            log.wait_durable(n, &never).unwrap();
+            log.wait_durable(n, &NeverInterrupted).unwrap();
         }
     }
     append(&log, 1 << 20).unwrap();

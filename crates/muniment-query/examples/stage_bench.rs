@@ -103,7 +103,7 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let rt = Runtime {
         memory_limit: 1 << 30,
-        spill_dir: Some(dir.path().to_path_buf()),
+        scratch: Some(muniment_query::Scratch::unlimited(dir.path())),
         ..Runtime::for_tests()
     };
     let small = Runtime {

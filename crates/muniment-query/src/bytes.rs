@@ -2,7 +2,9 @@
 //!
 //! Must not: know an operator, or decode more than it is asked to.
 
-use muniment_value::{Doc, DocIter, Elem, Error, MAX_DEPTH, Put, Result, Type, Value};
+use muniment_value::{
+    Doc, DocIter, Elem, Error, MAX_DEPTH, Put, Result, Type, Value, nests_deeper,
+};
 
 /// The largest document a client may store, in bytes.
 pub const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
@@ -134,6 +136,16 @@ pub fn array_index(part: &str) -> Option<usize> {
     part.parse().ok()
 }
 
+/// The element of an array that a component of an update's path stands for: decimal digits, also
+/// with leading zeros, which make a name where documents are queried.
+pub fn array_position(part: &str) -> Option<usize> {
+    let digits = part.trim_start_matches('0');
+    if digits.is_empty() {
+        return (!part.is_empty()).then_some(0);
+    }
+    array_index(digits)
+}
+
 /// How deep a value nests: 0 for a scalar, 1 for an empty document. Stops counting a little
 /// beyond what may be stored.
 pub fn depth(v: Value<'_>) -> usize {
@@ -142,9 +154,10 @@ pub fn depth(v: Value<'_>) -> usize {
             return level;
         }
         d.iter()
-            .filter(|e| matches!(e.ty(), Type::Document | Type::Array))
+            .filter(|e| matches!(e.ty(), Type::Document | Type::Array | Type::CodeWithScope))
             .map(|e| match e.value() {
                 Value::Document(d) | Value::Array(d) => below(d, level + 1),
+                Value::CodeWithScope { scope, .. } => below(scope, level + 1),
                 _ => level,
             })
             .max()
@@ -152,13 +165,14 @@ pub fn depth(v: Value<'_>) -> usize {
     }
     match v {
         Value::Document(d) | Value::Array(d) => below(d, 1),
+        Value::CodeWithScope { scope, .. } => below(scope, 1),
         _ => 0,
     }
 }
 
 /// 15 Overflow when `doc` nests deeper than may be stored.
 pub fn check_depth(doc: Doc<'_>) -> Result<()> {
-    if depth(Value::Document(doc)) > MAX_DEPTH {
+    if nests_deeper(doc, MAX_DEPTH) {
         return Err(too_deep());
     }
     Ok(())
@@ -196,9 +210,13 @@ mod tests {
             let text = std::str::from_utf8(name.as_bytes()).unwrap_or("");
             assert_eq!(text, n.to_string());
             assert_eq!(array_index(text), Some(n));
+            assert_eq!(array_position(text), Some(n));
+            assert_eq!(array_position(&format!("000{text}")), Some(n));
         }
         for bad in ["", "01", "00", "-1", "1a", "+1", "99999999999"] {
             assert_eq!(array_index(bad), None, "{bad}");
+            let padded = matches!(bad, "01" | "00");
+            assert_eq!(array_position(bad).is_some(), padded, "{bad}");
         }
     }
 }

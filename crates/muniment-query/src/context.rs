@@ -1,10 +1,10 @@
 //! What surrounds a query while it is parsed and while it runs.
 
-use crate::budget::MemoryBudget;
 use crate::meta::{MetaSet, Metadata};
+use crate::scratch::Scratch;
 use crate::stage::host::{Host, NoHost};
+use muniment_op::{Interrupt, Ledger, NeverInterrupted};
 use muniment_value::{Code, Collation, DocBuf, Error, Result};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What parsing needs to know.
@@ -36,6 +36,8 @@ pub struct QueryContext {
     /// A constant expression that fails does so where it is evaluated, not where it is parsed: in
     /// updates, which MongoDB does not optimize before there is a document.
     pub late_constants: bool,
+    /// A client gives a collection a validator: what must say the same each time is refused.
+    pub validator: bool,
 }
 
 /// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
@@ -82,6 +84,7 @@ impl QueryContext {
             metadata: Metadata::default(),
             collation: Collation::SIMPLE,
             late_constants: false,
+            validator: false,
         }
     }
 
@@ -99,7 +102,7 @@ impl QueryContext {
         self
     }
 
-    /// This context behind something that gives documents more metadata.
+    /// This context after something that gives documents more metadata.
     #[must_use]
     pub fn with_metadata(mut self, given: MetaSet) -> QueryContext {
         self.metadata.available = self.metadata.available.and(given);
@@ -140,28 +143,6 @@ pub struct MatchInfo {
     pub array_index: Option<usize>,
 }
 
-/// Asked often by everything that can run long.
-pub trait Interrupt: Send + Sync {
-    /// An error when the operation must stop: 50 MaxTimeMSExpired, 11601 Interrupted,
-    /// 279 ClientDisconnect, 11600 InterruptedAtShutdown.
-    ///
-    /// # Errors
-    /// The reason to stop.
-    fn check(&self) -> Result<()>;
-
-    /// It begins or ends to wait for a lock: for people who look what runs.
-    fn waits_for_lock(&self, _: bool) {}
-}
-
-/// For tests and internal work without a client.
-pub struct NeverInterrupted;
-
-impl Interrupt for NeverInterrupted {
-    fn check(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
 /// What running stages need.
 #[derive(Clone)]
 pub struct Runtime {
@@ -170,10 +151,10 @@ pub struct Runtime {
     /// Bytes a blocking stage (sort, group) may hold in memory before it spills.
     pub memory_limit: usize,
     /// What all operations together may hold.
-    pub budget: Arc<MemoryBudget>,
+    pub ledger: Arc<Ledger>,
     /// Where to spill; `None` means that spilling is not allowed (`allowDiskUse: false`), and
     /// the limit is an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
-    pub spill_dir: Option<PathBuf>,
+    pub scratch: Option<Scratch>,
     /// The database around the pipeline, for the stages that read or write other collections.
     pub host: Arc<dyn Host>,
     /// Somebody asks what the stages did (explain).
@@ -186,8 +167,8 @@ impl Runtime {
         Runtime {
             interrupt: Arc::new(NeverInterrupted),
             memory_limit: 100 << 20,
-            budget: Arc::default(),
-            spill_dir: None,
+            ledger: Arc::default(),
+            scratch: None,
             host: Arc::new(NoHost),
             watched: false,
         }

@@ -3,9 +3,9 @@
 //!
 //! A document of a stream may be followed, in the same bytes, by a second document whose fields
 //! are the metadata by their names. Whatever moves, sorts or spills a document's bytes keeps them
-//! so without knowing of them, and a document without metadata costs nothing. Who makes one
-//! document of another calls [`carry`]; who hands documents to a client or puts them into other
-//! documents takes [`muniment_value::Doc::as_bytes`], which ends before them.
+//! so without knowing of them, and a document without metadata costs nothing. Code that
+//! makes one document of another calls [`carry`]; code that hands documents to a client, or puts them
+//! into other documents, takes [`muniment_value::Doc::as_bytes`], which ends before them.
 //!
 //! Invariant: nobody attaches what [`Metadata::asked`] does not name.
 

@@ -1,6 +1,6 @@
 //! Which fields of a document something looks at: what decides whether an index alone has them.
 //!
-//! Too many is safe, too few is not: whoever does not know asks for the whole document.
+//! Too many is safe, too few is not: a stage that does not know asks for the whole document.
 
 use crate::expr::Expr;
 use crate::filter::Node;
@@ -33,7 +33,7 @@ impl Needs {
         self.metadata = true;
     }
 
-    /// Whether metadata are read: what stands behind the stage that gives them must stay there.
+    /// Whether metadata are read: what stands after the stage that gives them must stay there.
     pub fn has_metadata(&self) -> bool {
         self.metadata
     }

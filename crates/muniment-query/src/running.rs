@@ -4,19 +4,27 @@
 //! A command enters before it runs and leaves when the guard is dropped; the engine ends with it,
 //! so that no script leaves anything behind for another operation.
 
-use crate::context::Interrupt;
 pub use muniment_js::Engine;
+use muniment_js::MOST_HEAP;
+use muniment_op::{Account, Interrupt, NeverInterrupted, Share};
 use muniment_value::{Code, Error, Result};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 thread_local! {
     static OPERATION: RefCell<Option<Arc<dyn Interrupt>>> = const { RefCell::new(None) };
-    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    static ENGINE: RefCell<Option<Booked>> = const { RefCell::new(None) };
     static SPENT: Cell<usize> = const { Cell::new(0) };
     static STOPPED: Cell<bool> = const { Cell::new(false) };
 }
+
+/// The heap of an engine at least.
+const LEAST_HEAP: usize = 16 << 20;
+
+/// A thread waits no longer than this for room for an engine's heap.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// After so many steps of some nanoseconds each the operation is asked: some milliseconds.
 const ASK_EVERY: usize = 1 << 16;
@@ -70,8 +78,9 @@ pub fn work(steps: usize) -> Result<()> {
     check()
 }
 
-/// As [`work`], for loops in functions that cannot fail: true when the operation must stop. What
-/// such a function then returns is worth nothing; [`give_up`] says so to who can fail.
+/// As [`work`], for loops in functions that cannot fail: true when the operation must stop. What such a
+/// function then returns is worth nothing; [`give_up`] turns it into an error, in a caller that can
+/// fail.
 #[inline]
 pub fn spent(steps: usize) -> bool {
     if STOPPED.get() {
@@ -158,21 +167,46 @@ pub(crate) fn need_javascript(what: &str) -> Result<()> {
     ))
 }
 
+/// An engine, and what its heap takes of the ledger.
+struct Booked {
+    engine: Engine,
+    _share: Option<Share>,
+}
+
+/// Waits for room for an engine's heap. What a script may take is set aside when it starts, for it
+/// cannot be told to give anything back: an eighth of what there is for all of them, within bounds.
+fn room(operation: &dyn Interrupt) -> Result<(usize, Option<Share>)> {
+    let Some(ledger) = operation.ledger() else {
+        return Ok((MOST_HEAP, None));
+    };
+    let heap = (ledger.figures(Account::Scripts).limit / 8).clamp(LEAST_HEAP, MOST_HEAP);
+    let mut share = Share::new(&ledger, Account::Scripts);
+    let until = Instant::now() + PATIENCE;
+    // One engine must always be possible. The wait has an end, because the waiting operation may hold
+    // the latch of a document for which the operations that have an engine wait.
+    ledger.wait_for_room(operation, until, || share.try_hold_alone(heap))?;
+    Ok((heap, Some(share)))
+}
+
 /// Runs `f` with the operation's engine, which is started when it is first needed.
 ///
 /// # Errors
 /// 139 JSInterpreterFailure; what stops the operation; what `f` raises.
 pub fn with_engine<T>(f: impl FnOnce(&mut Engine) -> Result<T>) -> Result<T> {
     need_javascript("a function was called")?;
-    let operation = OPERATION.with_borrow(Clone::clone);
     let mut engine = match ENGINE.take() {
         Some(e) => e,
-        None => Engine::start(Arc::new(move || match &operation {
-            Some(o) => o.check(),
-            None => Ok(()),
-        }))?,
+        None => {
+            let operation = OPERATION.with_borrow(Clone::clone);
+            let operation = operation.unwrap_or_else(|| Arc::new(NeverInterrupted));
+            let (heap, share) = room(&*operation)?;
+            Booked {
+                engine: Engine::start(operation, heap)?,
+                _share: share,
+            }
+        }
     };
-    let out = f(&mut engine);
+    let out = f(&mut engine.engine);
     // One that was stopped is not used again.
     if !out
         .as_ref()
@@ -204,6 +238,8 @@ mod tests {
             self.0.store(left - 1, Relaxed);
             Ok(())
         }
+
+        fn sleepers(&self, _: &mut dyn FnMut(&muniment_op::Sleepers)) {}
     }
 
     #[test]

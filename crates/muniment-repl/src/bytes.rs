@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A run of bytes behind its length.
+    /// A run of bytes, which stands after its length.
     pub fn run(&mut self) -> Option<&'a [u8]> {
         let n = self.u32()?;
         self.take(n as usize)

@@ -12,7 +12,7 @@ use crate::position::Members;
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many, or who.
+/// How many members have to acknowledge, or which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum W {
     /// So many members.
@@ -28,7 +28,7 @@ pub enum W {
 /// What a client wants to wait for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concern {
-    /// How many, or who.
+    /// How many members have to acknowledge, or which.
     pub w: W,
     /// Each of them has it safe from a power cut.
     pub journaled: bool,
@@ -49,7 +49,10 @@ impl Concern {
     /// # Errors
     /// 79 for a mode that the configuration does not have, 100 if there are too few members.
     pub fn check(&self, members: &Members) -> Result<()> {
-        let all = || members.in_force().config.members.iter();
+        let all = || {
+            let all = members.in_force().config.members.iter();
+            all.filter(|m| !m.arbiter)
+        };
         let enough = match &self.w {
             W::Majority => true,
             W::Members(n) => *n as usize <= all().count(),
@@ -88,12 +91,11 @@ impl Concern {
         let others = || members.counted().filter(|(m, _)| !those(m.id));
         let tags_of = || others().map(|(m, _)| &m.tags);
         match &self.w {
-            W::Majority => [&now.voters, &now.config.wanted_voters()]
-                .iter()
-                .all(|voters| {
-                    let left = voters.iter().filter(|id| !those(**id));
-                    left.count() >= majority(voters.len())
-                }),
+            W::Majority => [&now.voters, &now.acknowledging()].iter().all(|voters| {
+                let has_data = |id| !now.config.is_arbiter(id);
+                let left = voters.iter().filter(|id| !those(**id) && has_data(**id));
+                left.count() >= majority(voters.len())
+            }),
             W::Members(n) => others().count() >= *n as usize,
             W::Mode(name) => {
                 let tags = now.config.modes.get(name);
@@ -122,17 +124,16 @@ impl Concern {
     }
 }
 
-/// Whether a majority of those that are to vote has it safe. Who votes already may be fewer, as while
+/// Whether a majority of those that count has it safe. The members that vote already may be fewer, as while
 /// a new set's members catch up, and what they commit alone is not what a client was promised.
 fn wanted_majority_has(members: &Members, index: u64) -> bool {
-    let now = members.in_force();
-    let wanted = now.config.wanted_voters();
-    if wanted.is_subset(&now.voters) {
+    if members.all_voted_at(index) {
         return true;
     }
+    let wanted = members.in_force().acknowledging();
     let has = members
         .counted()
-        .filter(|(m, at)| m.votes && at.counts(true) >= index);
+        .filter(|(m, at)| wanted.contains(&m.id) && at.counts(true) >= index);
     has.count() >= majority(wanted.len())
 }
 

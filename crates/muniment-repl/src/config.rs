@@ -1,14 +1,18 @@
 //! The set's configuration as the core needs it: who is a member under which number, who votes,
 //! who is preferred, and the modes of write concerns.
 //!
-//! MongoDB's document rides along as bytes that nobody here reads. What is *wanted* is in
-//! [`Config`]; who is a voter at the moment is in [`InForce`], because members become voters and
-//! cease to be one at a time, and a new one only when it has caught up.
+//! MongoDB's document is carried along as bytes that nothing here reads. What is *wanted* is in
+//! [`Config`]; which members are voters at the moment is in [`InForce`], because they become voters and
+//! cease to be voters one at a time, and a new one only when it has caught up.
 //!
-//! Invariant: a member's number ([`MemberId`]) is never given to another one, not even after it was
+//! A member is identified by its number ([`MemberId`]), which stands in its data directory
+//! (`LocalState::id`) and in all that members say to each other. Its address may change at any time.
+//!
+//! Invariant: a member's number is never given to another one, not even after it was
 //! removed: a vote or a position that a late message brings must never be taken for another's.
 
 use crate::bytes::{Reader, Writer};
+use crate::concern::majority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -26,6 +30,9 @@ pub struct Member {
     pub host: String,
     /// It is to vote (`votes: 1`).
     pub votes: bool,
+    /// It stores nothing (`arbiterOnly: true`): it votes, and never acknowledges a record. A number's
+    /// member is one for as long as it is a member, or never.
+    pub arbiter: bool,
     /// Thousandths of MongoDB's `priority`; with 0 it never becomes primary.
     pub priority: u32,
     /// Its tags.
@@ -45,38 +52,177 @@ pub struct Config {
     pub modes: BTreeMap<String, BTreeMap<String, u32>>,
     /// MongoDB's document.
     pub document: Vec<u8>,
+    /// What later versions of this program add, by number. A member that does not know a number keeps
+    /// what stands under it and goes by nothing of it, so a member may write what changes the meaning of
+    /// a configuration only when all members know it.
+    pub more: BTreeMap<u32, Vec<u8>>,
+}
+
+/// In [`Config::more`]: the configuration was forced, and is in no member's log yet; the numbers of the
+/// members that vote in it at once, eight bytes each.
+const FORCED: u32 = 1;
+/// In [`Config::more`]: the numbers of members that came by a reconfiguration, eight bytes each.
+const ADDED: u32 = 2;
+/// In [`Config::more`] of a record of the log, and of nothing else: the record is that of a configuration that
+/// was forced; the numbers of the members that vote from it on, eight bytes each.
+const SETTLED: u32 = 3;
+/// In [`Config::more`]: the members that the configuration before had and this one has not, with their
+/// addresses. Such a member may vote until its removal is committed, which may need its acknowledgement.
+const GOING: u32 = 4;
+/// In [`Config::more`]: those of [`GOING`] that are arbiters, eight bytes each.
+const GOING_ARBITERS: u32 = 5;
+/// No two of these may share a number.
+const _: () =
+    assert!(FORCED < ADDED && ADDED < SETTLED && SETTLED < GOING && GOING < GOING_ARBITERS);
+
+fn bytes_of(numbers: &BTreeSet<MemberId>) -> Vec<u8> {
+    numbers.iter().flat_map(|id| id.to_le_bytes()).collect()
+}
+
+/// Members' numbers, eight bytes each.
+fn numbers(bytes: &[u8]) -> BTreeSet<MemberId> {
+    let numbers = bytes.chunks_exact(8).filter_map(|b| b.try_into().ok());
+    numbers.map(u64::from_le_bytes).collect()
 }
 
 impl Config {
+    /// Whether the configuration was forced: no other member was asked about it, and it is in no log yet. A
+    /// leader puts it there.
+    pub fn is_forced(&self) -> bool {
+        self.more.contains_key(&FORCED)
+    }
+
+    /// Notes that the configuration was forced, with the members that vote in it at once; `None`: that it no
+    /// longer counts as forced.
+    pub fn set_forced(&mut self, voters: Option<&BTreeSet<MemberId>>) {
+        match voters {
+            Some(voters) => _ = self.more.insert(FORCED, bytes_of(voters)),
+            None => _ = self.more.remove(&FORCED),
+        }
+    }
+
+    /// The members that vote at once in a configuration that was forced: every member that takes it over
+    /// goes by the same.
+    pub fn forced_voters(&self) -> Option<BTreeSet<MemberId>> {
+        let mut voters = numbers(self.more.get(&FORCED)?);
+        voters.retain(|id| self.member(*id).is_some());
+        (!voters.is_empty()).then_some(voters)
+    }
+
     /// The member with this number.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
         self.members.iter().find(|m| m.id == id)
     }
 
     /// The members' numbers follow from this configuration, which is to be replaced by `next`:
-    /// who is in both, by MongoDB's `_id` and where it is, keeps its number, all others get new ones:
-    /// another server in the place of one that was known has none of what that had.
+    /// a member that is in both, by MongoDB's `_id`, keeps its number, wherever it is by then, and all
+    /// others get new ones. If the server at a new address is another one, it has nothing, and is filled as a
+    /// member that has lost its disk: it neither votes nor acknowledges before.
     #[must_use]
     pub fn number(&self, mut next: Config) -> Config {
         next.next_id = self.next_id.max(1);
+        // The first configuration has founders, of which all count from the beginning.
+        let mut added = self.added();
+        let founded = self.version > 0;
         for member in &mut next.members {
-            let same = |m: &&Member| m.key == member.key && m.host == member.host;
+            let same = |m: &&Member| m.key == member.key && m.arbiter == member.arbiter;
             member.id = match self.members.iter().find(same) {
                 Some(known) => known.id,
                 None => {
                     let id = next.next_id;
                     next.next_id += 1;
+                    added.extend(founded.then_some(id));
                     id
                 }
             };
         }
+        added.retain(|id| next.member(*id).is_some());
+        if !added.is_empty() {
+            next.more.insert(ADDED, bytes_of(&added));
+        }
+        let going = || self.members.iter().filter(|m| next.member(m.id).is_none());
+        // One without a vote may not have gone yet when the next configuration comes.
+        let mut arbiters = self.going_arbiters();
+        arbiters.retain(|id| next.member(*id).is_none());
+        arbiters.extend(going().filter(|m| m.arbiter).map(|m| m.id));
+        let going = going().map(|m| (m.id, m.host.clone())).collect();
+        next.set_going(&going, &arbiters);
         next
     }
 
+    /// Where the members are that the configuration before had and this one has not; see
+    /// [`InForce::voters`] for whether such a one votes still.
+    pub fn going(&self) -> BTreeMap<MemberId, String> {
+        let mut r = Reader(self.more.get(&GOING).map_or(&[], |b| b));
+        let mut going = BTreeMap::new();
+        while let (Some(id), Some(host)) = (r.u64(), r.text()) {
+            going.insert(id, host);
+        }
+        going
+    }
+
+    fn going_arbiters(&self) -> BTreeSet<MemberId> {
+        let all = self.more.get(&GOING_ARBITERS);
+        all.map_or_else(BTreeSet::new, |b| numbers(b))
+    }
+
+    fn set_going(&mut self, going: &BTreeMap<MemberId, String>, arbiters: &BTreeSet<MemberId>) {
+        match arbiters.is_empty() {
+            true => _ = self.more.remove(&GOING_ARBITERS),
+            false => _ = self.more.insert(GOING_ARBITERS, bytes_of(arbiters)),
+        }
+        let mut w = Writer::default();
+        for (id, host) in going {
+            w.u64(*id);
+            w.run(host.as_bytes());
+        }
+        match going.is_empty() {
+            true => _ = self.more.remove(&GOING),
+            false => _ = self.more.insert(GOING, w.0),
+        }
+    }
+
+    /// A removed member no longer votes, and need not be reached any more.
+    pub(crate) fn is_gone(&mut self, id: MemberId) {
+        let (mut going, mut arbiters) = (self.going(), self.going_arbiters());
+        if going.remove(&id).is_some() | arbiters.remove(&id) {
+            self.set_going(&going, &arbiters);
+        }
+    }
+
+    /// Members that came by a reconfiguration, not with the set.
+    fn added(&self) -> BTreeSet<MemberId> {
+        self.more
+            .get(&ADDED)
+            .map_or_else(BTreeSet::new, |b| numbers(b))
+    }
+
     /// The numbers of those that are to vote.
+    ///
+    /// Nothing can be committed unless those that store data are a majority of all that vote, so there
+    /// is at least one arbiter fewer than voters with data. Arbiters beyond that have no vote: they
+    /// could help to elect a leader, but the set could not commit anything under it.
     pub fn wanted_voters(&self) -> BTreeSet<MemberId> {
-        let voting = self.members.iter().filter(|m| m.votes);
-        voting.map(|m| m.id).collect()
+        self.voters_among(|_| true)
+    }
+
+    /// The same where only these could vote.
+    pub fn voters_among(&self, these: impl Fn(MemberId) -> bool) -> BTreeSet<MemberId> {
+        let these = &these;
+        let of = |arbiter: bool| {
+            let members = self.members.iter();
+            members.filter(move |m| m.votes && m.arbiter == arbiter && these(m.id))
+        };
+        let arbiters = of(true).take(of(false).count().saturating_sub(1));
+        of(false).chain(arbiters).map(|m| m.id).collect()
+    }
+
+    /// Whether this member is an arbiter, or was one in the configuration before and is to go.
+    pub fn is_arbiter(&self, id: MemberId) -> bool {
+        match self.member(id) {
+            Some(m) => m.arbiter,
+            None => self.going_arbiters().contains(&id),
+        }
     }
 
     pub(crate) fn encode(&self, w: &mut Writer) {
@@ -87,7 +233,8 @@ impl Config {
             w.u64(m.id);
             w.u32(m.key.cast_unsigned());
             w.run(m.host.as_bytes());
-            w.flag(m.votes);
+            // The second bit was always 0 before there were arbiters.
+            w.u8(u8::from(m.votes) | u8::from(m.arbiter) << 1);
             w.u32(m.priority);
             w.count(m.tags.len());
             for (tag, value) in &m.tags {
@@ -105,8 +252,15 @@ impl Config {
             }
         }
         w.run(&self.document);
+        // Up to the end of whatever this stands in; see `decode`.
+        for (number, bytes) in &self.more {
+            w.u32(*number);
+            w.run(bytes);
+        }
     }
 
+    /// A configuration is the last part of every format that has one, so all bytes up to the end belong to
+    /// it.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Config> {
         let mut config = Config {
             version: r.u64()?,
@@ -118,11 +272,15 @@ impl Config {
                 id: r.u64()?,
                 key: r.u32()?.cast_signed(),
                 host: r.text()?,
-                votes: r.flag()?,
-                priority: r.u32()?,
+                votes: false,
+                arbiter: false,
+                priority: 0,
                 tags: BTreeMap::new(),
             };
-            // Zero is raft's word for nobody.
+            let is = r.u8().filter(|is| *is < 4)?;
+            (member.votes, member.arbiter) = (is & 1 != 0, is & 2 != 0);
+            member.priority = r.u32()?;
+            // Raft takes the number zero for no member.
             if member.id == 0 || member.id >= config.next_id || config.member(member.id).is_some() {
                 return None;
             }
@@ -140,11 +298,17 @@ impl Config {
             config.modes.insert(name, tags);
         }
         config.document = r.run()?.to_vec();
+        while r.end().is_none() {
+            let (number, bytes) = (r.u32()?, r.run()?.to_vec());
+            if config.more.insert(number, bytes).is_some() {
+                return None;
+            }
+        }
         Some(config)
     }
 }
 
-/// What one entry of the log changes about who votes.
+/// How one entry of the log changes the voters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This member is a voter from now on.
@@ -158,13 +322,32 @@ pub enum Change {
 /// A record of the log that changes the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigRecord {
-    /// The one change of who votes, if any.
+    /// The one change of the voters, if any.
     pub change: Option<Change>,
     /// The configuration, whole.
     pub config: Config,
 }
 
 impl ConfigRecord {
+    /// The record of a forced configuration. It names the voters from it on, whichever members voted before:
+    /// a member that learns of the configuration only from the log comes from other voters than the rest.
+    pub(crate) fn settling(forced: &InForce) -> ConfigRecord {
+        let mut config = forced.config.clone();
+        config.set_forced(None);
+        config.more.insert(SETTLED, bytes_of(&forced.voters));
+        ConfigRecord {
+            change: None,
+            config,
+        }
+    }
+
+    /// See [`ConfigRecord::settling`].
+    fn settled(&self) -> Option<BTreeSet<MemberId>> {
+        let mut voters = numbers(self.config.more.get(&SETTLED)?);
+        voters.retain(|id| self.config.member(*id).is_some());
+        (self.change.is_none() && !voters.is_empty()).then_some(voters)
+    }
+
     /// As bytes, which stand in the log and go from member to member.
     pub fn encode(&self) -> Arc<[u8]> {
         let mut w = Writer::default();
@@ -202,15 +385,55 @@ impl ConfigRecord {
 pub struct InForce {
     /// The log's index up to which it was made.
     pub index: u64,
-    /// Who votes.
+    /// The members that vote.
     pub voters: BTreeSet<MemberId>,
-    /// Who gets the log and does not vote.
+    /// The members that get the log and do not vote.
     pub learners: BTreeSet<MemberId>,
     /// What was asked for.
     pub config: Config,
 }
 
+/// How the members of a set are counted. What counts in an election and what counts for a write are two
+/// things, which all but the founding of a set keep equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Members that vote.
+    pub voting: usize,
+    /// Those of them that store data, and so can acknowledge.
+    pub writable: usize,
+    /// So many votes elect a primary.
+    pub majority: usize,
+    /// So many acknowledgements are those of a majority.
+    pub write_majority: usize,
+}
+
 impl InForce {
+    /// How the members are counted. A voter that was added and has no data yet does not vote, and is not
+    /// counted before it does.
+    pub fn counts(&self) -> Counts {
+        let voting = self.voters.len();
+        let arbiters = self.voters.iter().filter(|id| self.config.is_arbiter(**id));
+        Counts {
+            voting,
+            writable: voting - arbiters.count(),
+            majority: majority(voting),
+            write_majority: majority(self.acknowledging().len()),
+        }
+    }
+
+    /// The members of which more than half must have a record before a majority is said to have it: those
+    /// that vote, and those that a set was founded with, although these get their votes one after the other.
+    pub fn acknowledging(&self) -> BTreeSet<MemberId> {
+        let (mut all, added) = (self.config.wanted_voters(), self.config.added());
+        all.retain(|id| self.voters.contains(id) || !added.contains(id));
+        all
+    }
+
+    /// Whether all of [`InForce::acknowledging`] vote.
+    pub(crate) fn all_vote(&self) -> bool {
+        self.acknowledging().is_subset(&self.voters)
+    }
+
     /// A member's priority in elections: 0 for one that must not lead, be it by its priority or
     /// because it is to have no vote or is to go.
     pub fn rank(&self, id: MemberId) -> u32 {
@@ -218,56 +441,105 @@ impl InForce {
         member.map_or(0, |m| m.priority)
     }
 
-    /// With what the record at `index` of the log changes.
+    /// The steps by which a record of the log changes which members vote. There are voters after each step.
+    ///
+    /// A record that is older than the configuration in force changes nothing: a forced configuration is
+    /// ahead of those that are still in the log, which were decided by the set that is gone.
+    pub(crate) fn steps(&self, record: &ConfigRecord) -> Vec<Change> {
+        if record.config.version < self.config.version {
+            return Vec::new();
+        }
+        let Some(voters) = record.settled() else {
+            return record.change.into_iter().collect();
+        };
+        let all = self.voters.union(&self.learners);
+        let gone = all.filter(|id| record.config.member(**id).is_none());
+        let others = record.config.members.iter().map(|m| m.id);
+        let others = others.filter(|id| !voters.contains(id) && !self.learners.contains(id));
+        let new = voters.iter().filter(|id| !self.voters.contains(id));
+        new.map(|id| Change::Voter(*id))
+            .chain(others.map(Change::Learner))
+            .chain(gone.map(|id| Change::Remove(*id)))
+            .collect()
+    }
+
+    /// Makes the changes of the log's record at `index`.
     pub(crate) fn apply(&mut self, index: u64, record: ConfigRecord) {
         self.index = index;
-        match record.change {
-            None => {}
-            Some(Change::Voter(id)) => {
-                self.learners.remove(&id);
-                self.voters.insert(id);
-            }
-            Some(Change::Learner(id)) => {
-                self.voters.remove(&id);
-                self.learners.insert(id);
-            }
-            Some(Change::Remove(id)) => {
-                self.voters.remove(&id);
-                self.learners.remove(&id);
+        for step in self.steps(&record) {
+            match step {
+                Change::Voter(id) => {
+                    self.learners.remove(&id);
+                    self.voters.insert(id);
+                }
+                Change::Learner(id) => {
+                    self.voters.remove(&id);
+                    self.learners.insert(id);
+                }
+                Change::Remove(id) => {
+                    self.voters.remove(&id);
+                    self.learners.remove(&id);
+                }
             }
         }
-        // A configuration that was forced is ahead of those that are still in the log.
         if record.config.version >= self.config.version {
             self.config = record.config;
+            self.config.more.remove(&SETTLED);
         }
     }
 
-    /// The next step from who votes to what is wanted; `ready` says of a member that is to become
-    /// a voter whether it has caught up, `late` whether it gets the log with a delay. Such a one does not
-    /// become a voter before others if nothing could be committed without it then: they would wait for it.
+    /// The next step from the present voters to those that are wanted; `ready` says of a member that is to
+    /// become a voter whether it has caught up, `late` whether it gets the log with a delay. A late member
+    /// does not become a voter before others if nothing could be committed without it then: every commit
+    /// would wait for its delay.
     pub(crate) fn next_change(
         &self,
         ready: impl Fn(MemberId) -> bool,
         late: impl Fn(MemberId) -> bool,
     ) -> Option<Change> {
-        let prompt = self.voters.iter().filter(|id| !late(**id)).count();
+        let arbiter = |id| self.config.is_arbiter(id);
+        let voters = self.voters.iter().copied();
+        let prompt = voters.filter(|id| !late(*id) && !arbiter(*id)).count();
         let needed = prompt < self.voters.len().div_ceil(2) + 1;
-        let others = |m: &Member| m.votes && !self.voters.contains(&m.id) && !late(m.id);
-        let first = needed && self.config.members.iter().any(others);
-        let known = || self.voters.iter().chain(&self.learners);
-        if let Some(gone) = known().find(|id| self.config.member(**id).is_none()) {
-            return Some(Change::Remove(*gone));
-        }
-        for m in &self.config.members {
+        let wanted = self.config.wanted_voters();
+        let others = |id: &MemberId| !self.voters.contains(id) && !late(*id) && !arbiter(*id);
+        let first = needed && wanted.iter().any(others);
+        let known = self.voters.iter().chain(&self.learners);
+        let gone = known.filter(|id| self.config.member(**id).is_none());
+        let changes = self.config.members.iter().filter_map(|m| {
             let (voter, learner) = (self.voters.contains(&m.id), self.learners.contains(&m.id));
-            if (!voter && !learner) || (voter && !m.votes) {
+            let wanted = wanted.contains(&m.id);
+            if (!voter && !learner) || (voter && !wanted) {
                 return Some(Change::Learner(m.id));
             }
-            if learner && m.votes && ready(m.id) && !(first && late(m.id)) {
-                return Some(Change::Voter(m.id));
-            }
-        }
-        None
+            let becomes = learner && wanted && ready(m.id) && !(first && late(m.id));
+            becomes.then_some(Change::Voter(m.id))
+        });
+        let mut all = gone.map(|id| Change::Remove(*id)).chain(changes);
+        all.find(|change| self.can_commit_after(*change))
+    }
+
+    /// Whether a member has a vote that it is not to have, and that can be taken from it at once.
+    pub(crate) fn loses_a_voter(&self) -> bool {
+        let wanted = self.config.wanted_voters();
+        let lost = self.voters.difference(&wanted);
+        lost.into_iter()
+            .any(|id| self.can_commit_after(Change::Remove(*id)))
+    }
+
+    /// Whether those that store data are a majority of the voters after this change: otherwise nothing
+    /// could ever be committed any more, not even another change.
+    fn can_commit_after(&self, change: Change) -> bool {
+        let mut after = self.voters.clone();
+        match change {
+            Change::Voter(id) => after.insert(id),
+            Change::Learner(id) | Change::Remove(id) => after.remove(&id),
+        };
+        let margin = |voters: &BTreeSet<MemberId>| {
+            let arbiters = voters.iter().filter(|id| self.config.is_arbiter(**id));
+            voters.len() as i64 - 2 * arbiters.count() as i64
+        };
+        margin(&after) > 0 || margin(&after) >= margin(&self.voters)
     }
 
     /// As bytes, for a server that is to become a member.

@@ -77,7 +77,7 @@ pub(crate) fn into_raft(message: Message) -> Option<eraftpb::Message> {
             MessageType::MsgHeartbeatResponse
         }
         Body::TimeoutNow => MessageType::MsgTimeoutNow,
-        Body::Trimmed { .. } => return None,
+        Body::Trimmed { .. } | Body::Inform { .. } | Body::Informed { .. } => return None,
     };
     m.set_msg_type(kind);
     Some(m)

@@ -35,9 +35,9 @@ pub struct Entry {
 /// From one member to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sends it.
+    /// The sender.
     pub from: MemberId,
-    /// Whom it is for.
+    /// The receiver.
     pub to: MemberId,
     /// The sender's term; of a preliminary vote, the one it would campaign for.
     pub term: u64,
@@ -48,7 +48,7 @@ pub struct Message {
 /// What a message says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The leader's entries behind the place `index`, whose term is `log_term`.
+    /// The leader's entries after the place `index`, whose term is `log_term`.
     Append {
         /// The place before the first entry.
         index: u64,
@@ -101,7 +101,7 @@ pub enum Body {
         /// What it wants to see again: the token of a read.
         token: Option<u64>,
     },
-    /// So is the receiver.
+    /// The receiver is there, too.
     HeartbeatReply {
         /// The sender's commit point.
         commit: u64,
@@ -110,13 +110,29 @@ pub enum Body {
     },
     /// The leader asks the receiver to campaign at once.
     TimeoutNow,
-    /// The leader's log begins only behind this place, which is behind what the receiver was
-    /// thought to have.
+    /// The leader's log begins only after this place, and so lacks records that come right after what the
+    /// receiver was thought to have.
     Trimmed {
         /// The place before the first record.
         index: u64,
         /// Its term.
         log_term: u64,
+    },
+    /// The leader tells an arbiter, which does not get the log, the configuration in force.
+    Inform {
+        /// Not 0: the arbiter that has said this number begins with it.
+        nonce: u64,
+        /// [`InForce`](crate::InForce)'s bytes.
+        in_force: Arc<[u8]>,
+    },
+    /// What the arbiter has.
+    Informed {
+        /// Not 0: nothing at all, and it is to be told this number when it may begin.
+        nonce: u64,
+        /// The version of the configuration.
+        version: u64,
+        /// The place up to which that was made.
+        index: u64,
     },
 }
 
@@ -129,7 +145,7 @@ impl Message {
         }
     }
 
-    /// Cuts entries off behind the first `n` (at least one), and gives them as a message of their
+    /// Cuts off the entries after the first `n` (at least one), and returns them as a message of their
     /// own: for a transport whose frames have a size. Both parts, sent in order, say what the whole
     /// said.
     pub fn split_off(&mut self, n: usize) -> Option<Message> {
@@ -192,7 +208,7 @@ impl Message {
         None
     }
 
-    /// Leaves the entries behind the first `n` out, as if they had been lost on the way.
+    /// Leaves the entries after the first `n` out, as if they had been lost on the way.
     pub fn truncate(&mut self, n: usize) {
         if let Body::Append { entries, .. } = &mut self.body {
             entries.truncate(n);
@@ -203,12 +219,21 @@ impl Message {
     pub fn is_of_leader(&self) -> bool {
         matches!(
             self.body,
-            Body::Append { .. } | Body::Heartbeat { .. } | Body::Trimmed { .. }
+            Body::Append { .. }
+                | Body::Heartbeat { .. }
+                | Body::Trimmed { .. }
+                | Body::Inform { .. }
         )
     }
 
-    /// Whether it is one that a member could have sent: entries without gaps, terms that never
-    /// fall and are not above the sender's, nobody who is no one.
+    /// Whether it asks for a vote, be it a preliminary one.
+    #[cfg(test)]
+    pub(crate) fn asks_for_vote(&self) -> bool {
+        matches!(self.body, Body::Vote { .. })
+    }
+
+    /// Whether a member could have sent this: the entries have no gaps, their terms never fall and are not
+    /// above the sender's, and no member's number is 0.
     pub fn is_sound(&self) -> bool {
         if self.from == 0 || self.to == 0 || self.from == self.to || self.term == 0 {
             return false;
@@ -335,6 +360,21 @@ impl Message {
                 w.u64(*index);
                 w.u64(*log_term);
             }
+            Body::Inform { nonce, in_force } => {
+                w.u8(9);
+                w.u64(*nonce);
+                w.run(in_force);
+            }
+            Body::Informed {
+                nonce,
+                version,
+                index,
+            } => {
+                w.u8(10);
+                for v in [*nonce, *version, *index] {
+                    w.u64(v);
+                }
+            }
         }
         w.0
     }
@@ -381,6 +421,15 @@ impl Message {
             8 => Body::Trimmed {
                 index: r.u64()?,
                 log_term: r.u64()?,
+            },
+            9 => Body::Inform {
+                nonce: r.u64()?,
+                in_force: r.run()?.into(),
+            },
+            10 => Body::Informed {
+                nonce: r.u64()?,
+                version: r.u64()?,
+                index: r.u64()?,
             },
             _ => return None,
         };

@@ -1,4 +1,4 @@
-//! How far each member is, and who counts.
+//! How far each member is, and which members count.
 
 use crate::config::{InForce, Member, MemberId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ pub struct Position {
     pub written: u64,
     /// Readers there see everything up to here.
     pub applied: u64,
-    /// And this survives a power cut.
+    /// Everything up to here survives a power cut of the member.
     pub durable: u64,
 }
 
@@ -25,7 +25,8 @@ impl Position {
         }
     }
 
-    /// Up to where a write counts here that is to survive a power cut, or need not.
+    /// The place up to which writes count as being at this member; `journaled`: only those that survive a
+    /// power cut do.
     pub fn counts(&self, journaled: bool) -> u64 {
         match journaled {
             true => self.durable.min(self.applied),
@@ -34,7 +35,7 @@ impl Position {
     }
 }
 
-/// What a member tells of itself.
+/// What a member says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The term it is in.
@@ -45,15 +46,18 @@ pub struct Report {
     pub position: Position,
 }
 
-/// The set's members and how far they are, as a leader knows it: of each only what is the same as
-/// in the leader's own log. A member whose log ends with records that lost an election says so by
-/// their term, and does not count before it has given them up.
+/// The set's members and how far they are, as a leader knows it: a position counts only as far as the
+/// member's log equals the leader's own. A log that ends with records which lost an election is recognized
+/// by their term, and its member does not count before it has given them up.
 #[derive(Clone, Debug)]
 pub struct Members {
     me: MemberId,
     in_force: Arc<InForce>,
     positions: BTreeMap<MemberId, Position>,
     syncing: BTreeSet<MemberId>,
+    /// The end of the log when all members with which the set was founded had their votes. Fewer than a
+    /// majority of them may have committed what stands up to here.
+    founded: u64,
 }
 
 impl Members {
@@ -64,7 +68,14 @@ impl Members {
             in_force,
             positions: BTreeMap::from([(me, mine)]),
             syncing: BTreeSet::new(),
+            founded: 0,
         }
+    }
+
+    /// What is committed at this place is so by a majority of those that count for a write
+    /// ([`InForce::acknowledging`]), as all of them vote, and did when it was committed.
+    pub(crate) fn all_voted_at(&self, index: u64) -> bool {
+        index > self.founded && self.in_force.all_vote()
     }
 
     /// A member is so far. In one term that only rises.
@@ -78,7 +89,7 @@ impl Members {
         known.durable = known.durable.max(new.durable);
     }
 
-    /// A leadership begins: nobody has told anything yet.
+    /// A leadership begins: what other members reported before does not count.
     pub(crate) fn forget_others(&mut self) {
         let me = self.me;
         self.positions.retain(|id, _| *id == me);
@@ -96,7 +107,11 @@ impl Members {
         self.syncing.contains(&member)
     }
 
-    pub(crate) fn configure(&mut self, in_force: Arc<InForce>) {
+    /// This configuration is in force from here on, and the log ends at `last`.
+    pub(crate) fn configure(&mut self, in_force: Arc<InForce>, last: u64) {
+        if !self.in_force.all_vote() {
+            self.founded = last;
+        }
         let known = |id: &MemberId| in_force.config.member(*id).is_some() || *id == self.me;
         self.positions.retain(|id, _| known(id));
         self.syncing.retain(known);
@@ -114,11 +129,11 @@ impl Members {
     }
 
     /// Those that can acknowledge a write, with how far they are: hidden, delayed and non-voting
-    /// ones, too, but none that is being synced anew.
+    /// ones, too, but no arbiter, and none that is being synced anew.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&Member, Position)> + Clone {
         let members = self.in_force.config.members.iter();
         members
-            .filter(|m| !self.is_syncing(m.id))
+            .filter(|m| !m.arbiter && !self.is_syncing(m.id))
             .map(|m| (m, self.position(m.id)))
     }
 }

@@ -36,7 +36,7 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// Boundaries and records behind `last` are left out: the state knows them before the log
+    /// Boundaries and records after `last` are left out: the state knows them before the log
     /// does. `None` if they do not cover the log.
     pub fn new(
         (base, last): (u64, u64),
@@ -108,7 +108,7 @@ impl Shadow {
         news
     }
 
-    /// What stays when the log is cut behind `index`.
+    /// Forgets what is cut when the log is cut after `index`.
     pub fn cut(&mut self, index: u64) {
         self.terms.retain(|(first, _)| *first <= index);
         self.configs.split_off(&(index + 1));

@@ -1,16 +1,16 @@
-//! What a member remembers beside the log, which is the same on all members: its term and vote,
+//! What a member remembers outside the log, which is the same on all members: its term and vote,
 //! the boundaries of terms in its log, the configuration.
 //!
-//! The file is written anew each time, checksummed, and renamed over the old one: it is the one or
-//! the other after a crash between any two steps. It says of the log only what may run ahead of
-//! it: a term's first place is here before the log has the record, so that a log never holds a
-//! record whose term nobody knows.
+//! The file is written anew each time, checksummed, and renamed over the old one: after a crash between
+//! any two steps it is the old one or the new one. It may be ahead of the log in what it says of it: a
+//! term's first place is here before the log has the record, so that a log never holds a record whose term
+//! is not known.
 //!
-//! Must not trust the file: what is not whole is an error, never a panic and never half of it.
+//! Must not trust the file: one that is not whole is an error, never a panic, and never read in part.
 
 use crate::bytes::{Reader, Writer};
 use crate::config::{Config, ConfigRecord, InForce, MemberId};
-use muniment_io::{Disk, replace, whole};
+use muniment_io::{Disk, Open, replace, whole};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,14 @@ use std::sync::Arc;
 pub const FILE: &str = "replication";
 const MAGIC: &[u8; 8] = b"munirepl";
 const VERSION: u32 = 1;
-/// No state is longer; a longer file is none.
+/// A file of this version also has [`LocalState::waits`]. It is written only while the member waits, so that
+/// otherwise an older version can read the file.
+const VERSION_WAITS: u32 = 2;
+/// A file that keeps room on the disk for the next state.
+const ROOM: &str = "replication.room";
+/// That file has at least so many bytes.
+const LEAST_ROOM: usize = 64 << 10;
+/// Most bytes of a state; a longer file is not read.
 const LONGEST: u64 = 256 << 20;
 
 /// A member's own state.
@@ -31,7 +38,7 @@ pub struct LocalState {
     pub id: MemberId,
     /// The newest term it knows.
     pub term: u64,
-    /// Whom it voted for in that term; 0 for nobody.
+    /// The member that it voted for in that term; 0: none.
     pub vote: MemberId,
     /// A place up to which everything is committed and was durable here; there may be more.
     pub commit: u64,
@@ -47,11 +54,32 @@ pub struct LocalState {
     pub configs: BTreeMap<u64, Arc<[u8]>>,
     /// The configuration as it was in force when this was saved.
     pub in_force: InForce,
-    /// Counts what this member had to give up; MongoDB's `rollbackId`.
+    /// How often this member had to give up records; MongoDB's `rollbackId`.
     pub rollback_id: u64,
-    /// The log has to be cut behind this place before anything else: what is there lost an
-    /// election.
+    /// The log has to be cut after this place before anything else: the leader that was elected does not
+    /// have the records that follow.
     pub cut: Option<u64>,
+    /// This member had nothing, and was given a copy before everything was committed that it may have
+    /// acknowledged: it neither votes nor stands before. See `core::anew`.
+    pub waits: Option<Wait>,
+}
+
+/// What a member waits for that was filled before everything was committed that it may have acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// It ends when everything up to this place is committed.
+    pub place: u64,
+    /// It also ends with a committed record of a later term than this one, in which the member was filled.
+    pub term: u64,
+    /// The member votes meanwhile, as a configuration was forced; it does not stand all the same.
+    pub votes: bool,
+}
+
+impl Wait {
+    /// Whether it is over where everything up to the place `committed` is, and the record there is of `term`.
+    pub fn ends(&self, committed: u64, term: Option<u64>) -> bool {
+        committed >= self.place || term.is_some_and(|term| term > self.term)
+    }
 }
 
 impl LocalState {
@@ -88,19 +116,36 @@ impl LocalState {
     /// The state of a member whose data is a copy of the set's as of the committed place `last`,
     /// whose term is `term`, made of a member that led in the term `led.1`. What it has promised in
     /// elections stays; of what it does not know any more that member got the vote, or it would not have
-    /// led.
+    /// led. `waits`: the place for which it waits ([`LocalState::waits`]), 0 for none; a promise that was made
+    /// before stays, too.
     pub fn synced(
         &self,
         last: u64,
         term: u64,
         in_force: InForce,
         led: (MemberId, u64),
+        waits: u64,
     ) -> LocalState {
         let (leader, newest) = (led.0, led.1.max(term));
         let vote = match newest {
-            newest if self.term >= newest => self.vote,
+            newest if self.term > newest => self.vote,
+            newest if self.term == newest && self.vote != 0 => self.vote,
+            // It may have voted in this term, and have forgotten that with its directory.
             newest if led.1 == newest => leader,
             _ => 0,
+        };
+        let begins = (waits > 0).then_some(Wait {
+            place: waits,
+            term: led.1,
+            votes: false,
+        });
+        let waits = match (self.waits, begins) {
+            (Some(old), Some(new)) => Some(Wait {
+                place: old.place.max(new.place),
+                term: old.term.max(new.term),
+                votes: old.votes,
+            }),
+            (old, new) => old.or(new),
         };
         LocalState {
             id: self.id,
@@ -114,15 +159,43 @@ impl LocalState {
             in_force,
             rollback_id: self.rollback_id,
             cut: None,
+            waits: waits.filter(|waits| !waits.ends(last, Some(term))),
         }
     }
 
-    /// Puts a configuration in force without asking anybody (`force: true`): all its members that
-    /// have votes vote at once. **Unsafe by its nature**: two halves of a set that are both forced
-    /// go on as two sets, and what was acknowledged by members that are left out may be lost. It is
-    /// for a set whose majority is gone for good.
-    pub fn force(&mut self, config: Config) {
-        let voters = config.wanted_voters();
+    /// Puts a configuration in force without asking other members (`force: true`). All its members that have
+    /// votes vote at once, except new ones, which have nothing yet: they vote when they have caught up, since
+    /// otherwise it could be that no member can be elected. A configuration that was forced on another member
+    /// names its voters itself. **Unsafe by its nature**: two halves of a set that are both forced go on as
+    /// two sets, and what was acknowledged by members that are left out may be lost. It is for a set whose
+    /// majority is gone for good.
+    pub fn force(&mut self, mut config: Config) {
+        let known = |id| self.in_force.config.member(id).is_some();
+        let told = config.forced_voters();
+        let elsewhere = told.is_some();
+        let mut voters = told.unwrap_or_else(|| config.voters_among(known));
+        if voters.is_empty() {
+            voters = config.wanted_voters();
+        }
+        // A member that was alone and stays so need tell no other member. One that is alone only from now on
+        // has to: its former members may come back with the old configuration.
+        let known = &self.in_force;
+        let mut all = known.voters.iter().chain(&known.learners);
+        let alone = config.members.len() == 1
+            && known.config.members.len() == 1
+            && all.all(|id| config.member(*id).is_some());
+        config.set_forced((!alone).then_some(&voters));
+        // What this member waits for may never be committed without its vote, so it votes from now on. It
+        // still waits before it stands if another voter with data may have more, unless the configuration is
+        // forced on this member itself: then it is to lead with what it has.
+        let with_data = |id: &MemberId| *id != self.id && !config.is_arbiter(*id);
+        self.waits = match elsewhere && voters.iter().any(with_data) {
+            true => self.waits.map(|waits| Wait {
+                votes: true,
+                ..waits
+            }),
+            false => None,
+        };
         let others = config.members.iter().map(|m| m.id);
         self.in_force = InForce {
             index: self.in_force.index,
@@ -130,8 +203,29 @@ impl LocalState {
             voters,
             config,
         };
-        // What the log still has of changes was decided by the set that is gone.
+        // The changes that the log still has were decided by the set that is gone.
         self.configs.split_off(&(self.in_force.index + 1));
+    }
+
+    /// Makes this the state of the member `id`, which has none of its own yet: the directory is that of
+    /// another member, of a removed one that is added again or of one whose data were copied. What that
+    /// member promised in elections does not bind this one.
+    ///
+    /// With `config` the data count for nothing, as a member of this number may have promised and
+    /// acknowledged more than they know of: it takes part in nothing before it has a copy, like
+    /// [`LocalState::joining`]. Without, it goes on with the log that is there.
+    pub fn renumber(&mut self, id: MemberId, config: Option<Config>) {
+        self.id = id;
+        self.vote = 0;
+        if let Some(config) = config {
+            self.waits = None;
+            self.configs.clear();
+            self.in_force = InForce {
+                index: self.known,
+                config,
+                ..InForce::default()
+            };
+        }
     }
 
     /// As bytes.
@@ -152,10 +246,19 @@ impl LocalState {
             w.u64(*index);
             w.run(record);
         }
+        let version = match self.waits {
+            None => VERSION,
+            Some(waits) => {
+                w.u64(waits.place);
+                w.u64(waits.term);
+                w.flag(waits.votes);
+                VERSION_WAITS
+            }
+        };
         self.in_force.encode(&mut w);
         let body = w.0;
         let mut w = Writer(MAGIC.to_vec());
-        w.u32(VERSION);
+        w.u32(version);
         w.u32(crc32c::crc32c(&body));
         w.u64(body.len() as u64);
         w.0.extend_from_slice(&body);
@@ -176,17 +279,17 @@ impl LocalState {
         if magic != MAGIC {
             return Err("it is no such file");
         }
-        if version != VERSION {
+        if version != VERSION && version != VERSION_WAITS {
             return Err("it was written by another version");
         }
         if len != r.0.len() as u64 || crc32c::crc32c(r.0) != crc {
             return Err("its checksum does not fit");
         }
-        decode_body(&mut r).ok_or("it contradicts itself")
+        decode_body(&mut r, version).ok_or("it contradicts itself")
     }
 }
 
-fn decode_body(r: &mut Reader<'_>) -> Option<LocalState> {
+fn decode_body(r: &mut Reader<'_>, version: u32) -> Option<LocalState> {
     let mut state = LocalState {
         id: r.u64()?,
         term: r.u64()?,
@@ -210,6 +313,13 @@ fn decode_body(r: &mut Reader<'_>) -> Option<LocalState> {
         let (index, record) = (r.u64()?, r.run()?);
         ConfigRecord::decode(record)?;
         state.configs.insert(index, record.into());
+    }
+    if version == VERSION_WAITS {
+        state.waits = Some(Wait {
+            place: r.u64()?,
+            term: r.u64()?,
+            votes: r.flag()?,
+        });
     }
     state.in_force = InForce::decode(r)?;
     r.end()?;
@@ -256,8 +366,33 @@ impl StateFile {
     /// # Errors
     /// The disk's.
     pub fn write(&self, state: &LocalState) -> Result<()> {
-        replace(&*self.disk, &self.dir, FILE, &state.encode())
-            .map_err(|e| failed("writing", &self.dir.join(FILE), &e))
+        let bytes = state.encode();
+        let put = || replace(&*self.disk, &self.dir, FILE, &bytes);
+        let put = match put() {
+            // What was kept for this is given up: without it a full disk would keep a primary from
+            // resigning, and everybody from voting.
+            Err(e) if is_full(&e) && self.disk.remove(&self.dir.join(ROOM)).is_ok() => put(),
+            other => other,
+        };
+        put.map_err(|e| failed("writing", &self.dir.join(FILE), &e))?;
+        self.keep_room(bytes.len());
+        Ok(())
+    }
+
+    /// Keeps room for the next state, as far as the disk has some.
+    fn keep_room(&self, len: usize) {
+        let path = self.dir.join(ROOM);
+        let wanted = (2 * len).next_multiple_of(LEAST_ROOM);
+        let kept = self.disk.open(&path, Open::Read).and_then(|f| f.len());
+        if kept.is_ok_and(|kept| kept >= wanted as u64) {
+            return;
+        }
+        // Without zeros, which some disks do not store.
+        let file = self.disk.open(&path, Open::Create);
+        if file.and_then(|f| f.write_at(&vec![1; wanted], 0)).is_err() {
+            // What there is of it is less than was asked for: the next write tries again.
+            let _ = self.disk.remove(&path);
+        }
     }
 
     /// Removes it: the directory belongs to no set any more.
@@ -268,18 +403,28 @@ impl StateFile {
         let path = self.dir.join(FILE);
         match self.disk.remove(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("removing", &path, &e)),
-            _ => self
-                .disk
-                .sync_dir(&self.dir)
-                .map_err(|e| failed("removing", &path, &e)),
+            _ => {
+                // It says nothing.
+                let _ = self.disk.remove(&self.dir.join(ROOM));
+                self.disk
+                    .sync_dir(&self.dir)
+                    .map_err(|e| failed("removing", &path, &e))
+            }
         }
     }
 }
 
+fn is_full(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
+}
+
 fn failed(doing: &str, path: &Path, e: &io::Error) -> Error {
-    let code = match e.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Code::OutOfDiskSpace,
-        _ => Code::InternalError,
+    let code = match is_full(e) {
+        true => Code::OutOfDiskSpace,
+        false => Code::InternalError,
     };
     Error::new(code, format!("{doing} {}: {e}", path.display()))
 }

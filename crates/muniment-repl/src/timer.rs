@@ -1,9 +1,11 @@
 //! When a member that hears of no leader campaigns.
 //!
 //! Raft draws its own election timeouts from the machine's randomness; here they are drawn from a
-//! seed, and raft's are set so long that they never end. Members are spread over half an election
-//! timeout, so that they rarely meet, and those with a lower priority come later: the best of those
-//! that are left is the first, and everybody's turn comes within twice the election timeout.
+//! seed, and raft's are set so long that they never end. Members are spread over 15 % of an election
+//! timeout, as MongoDB's are, and those with a lower priority come after them: the best of those
+//! that are left is the first, and everybody's turn comes within one and a half election timeouts. A
+//! candidate that collided with another one tries again sooner, so that a narrow spread costs no second
+//! timeout.
 
 /// Draws from a seed (SplitMix64).
 pub(crate) struct Draw(u64);
@@ -27,14 +29,32 @@ impl Draw {
     }
 }
 
-/// Ranks that are told apart; everybody behind is as the last.
+/// So many ranks are told apart; members that would come after the last rank share it.
 const RANKS: u64 = 3;
+
+/// Ticks by which the members of one rank are spread.
+pub(crate) fn spread(election: u64) -> u64 {
+    (election * 3 / 20).max(1)
+}
 
 /// Ticks without a leader after which a member campaigns whose priority has `better` higher ones
 /// above it among the voters.
 pub(crate) fn patience(draw: &mut Draw, election: u64, better: usize) -> u64 {
     let rank = (better as u64).min(RANKS - 1);
-    election + rank * election / 6 + draw.below(election / 2 + 1)
+    election + rank * election / 6 + draw.below(spread(election) + 1)
+}
+
+/// Ticks until the next candidacy of a member that had reason to be quicker than `election`, after `tries`
+/// that came to nothing: one to three times `unit` at first, and twice as long each time, but not longer
+/// than an election timeout.
+pub(crate) fn again(draw: &mut Draw, unit: u64, election: u64, tries: u32, better: usize) -> u64 {
+    let rank = (better as u64).min(RANKS - 1);
+    let drawn = unit + rank * unit + draw.below(2 * unit + 1);
+    let longer = drawn.saturating_mul(1 << tries.saturating_sub(1).min(20));
+    match longer < election {
+        true => longer.max(1),
+        false => patience(draw, election, better),
+    }
 }
 
 #[cfg(test)]
@@ -43,17 +63,43 @@ mod tests {
 
     #[test]
     fn the_better_come_first_and_all_come() {
-        for election in [3, 10, 20, 100] {
+        for election in [3, 10, 20, 100, 10_000, 43_200_000] {
             let mut draw = Draw::new(7);
             let mut sums = [0; 5];
             for _ in 0..1000 {
                 for (better, sum) in sums.iter_mut().enumerate() {
                     let ticks = patience(&mut draw, election, better);
-                    assert!(ticks >= election && ticks < 2 * election);
+                    assert!(ticks >= election && ticks <= election * 3 / 2 + 1);
                     *sum += ticks;
                 }
             }
             assert!(election < 10 || (sums[0] < sums[1] && sums[1] < sums[2]));
+        }
+    }
+
+    /// MongoDB's electionTimeoutOffsetLimitFraction is 0.15.
+    #[test]
+    fn draws_of_the_best_spread_over_15_percent() {
+        let mut draw = Draw::new(3);
+        let all: Vec<u64> = (0..2000).map(|_| patience(&mut draw, 10_000, 0)).collect();
+        let (least, most) = (all.iter().min(), all.iter().max());
+        assert!(least.is_some_and(|t| (10_000..10_020).contains(t)));
+        assert!(most.is_some_and(|t| (11_480..=11_500).contains(t)));
+    }
+
+    #[test]
+    fn who_tries_again_does_so_sooner_and_then_later_and_later() {
+        let mut draw = Draw::new(5);
+        for _ in 0..1000 {
+            let mut bound = 450;
+            for tries in 1..5 {
+                let ticks = again(&mut draw, 150, 10_000, tries, 0);
+                assert!(ticks >= bound / 3 && ticks <= bound, "{tries}: {ticks}");
+                bound *= 2;
+            }
+            let last = again(&mut draw, 150, 10_000, 30, 0);
+            assert!((10_000..=11_500).contains(&last));
+            assert!(again(&mut draw, 0, 1, 0, 0) > 0);
         }
     }
 

@@ -1,8 +1,9 @@
-//! Who waits for which write concern, and whom a change of positions wakes.
+//! Waiters: which write concern each waits for at which place, and which of them a change of positions
+//! wakes.
 //!
-//! Nobody sleeps here: the server parks its threads beside the numbers that it gets, and asks after
-//! each change. Waiters that want the same are kept together by place, so that a change looks at
-//! the first of each kind and stops there.
+//! No thread sleeps here: the server parks its threads under the numbers that it gets, and asks after
+//! each change which are to be woken. Waiters that want the same are kept together by place, so that a
+//! change looks at the first of each kind and stops there.
 //!
 //! Invariant: for one concern, what is satisfied at a place is so at every place before it.
 
@@ -14,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 /// A waiter's number.
 pub type WaiterId = u64;
 
-/// Those who wait.
+/// All that wait.
 #[derive(Debug, Default)]
 pub struct Waiters {
     next: WaiterId,
@@ -24,13 +25,12 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Nobody waits.
+    /// Without any waiter.
     pub fn new() -> Waiters {
         Waiters::default()
     }
 
-    /// Somebody waits until `concern` is satisfied for the write at `index`; `None` if it is
-    /// already.
+    /// Adds a waiter until `concern` is satisfied for the write at `index`; `None` if it is already.
     pub fn wait(
         &mut self,
         index: u64,
@@ -55,7 +55,7 @@ impl Waiters {
         Some(id)
     }
 
-    /// Somebody waits no longer.
+    /// Removes a waiter that no longer waits.
     pub fn leave(&mut self, id: WaiterId) {
         let Some(index) = self.places.remove(&id) else {
             return;
@@ -66,8 +66,8 @@ impl Waiters {
         self.kinds.retain(|(_, waiting)| !waiting.is_empty());
     }
 
-    /// Positions, the commit point or the configuration changed: who has what it waited for. They
-    /// wait no longer.
+    /// Positions, the commit point or the configuration changed: removes and returns the waiters that have
+    /// what they waited for.
     pub fn satisfied(&mut self, progress: Progress<'_>) -> Vec<WaiterId> {
         let mut woken = Vec::new();
         for (concern, waiting) in &mut self.kinds {
@@ -83,8 +83,8 @@ impl Waiters {
         woken
     }
 
-    /// The configuration changed: who waits for what can never be any more, each with its concern's
-    /// own answer ([`Concern::check`]). They wait no longer.
+    /// The configuration changed: removes and returns the waiters whose concern can never be satisfied any
+    /// more, each with the answer of its concern ([`Concern::check`]).
     pub fn hopeless(&mut self, progress: Progress<'_>) -> Vec<(WaiterId, muniment_value::Error)> {
         let mut told = Vec::new();
         self.kinds
@@ -101,7 +101,7 @@ impl Waiters {
         told
     }
 
-    /// The leadership is lost: nobody's wait can end well.
+    /// The leadership is lost, so that no wait can end well: removes and returns all waiters.
     pub fn drain(&mut self) -> Vec<WaiterId> {
         self.places.clear();
         let kinds = std::mem::take(&mut self.kinds);
@@ -109,13 +109,13 @@ impl Waiters {
         all.map(|(_, id)| id).collect()
     }
 
-    /// Whether somebody waits for what the set cannot give without those members.
+    /// Whether a waiter's concern cannot be satisfied without those members.
     pub fn need(&self, members: &Members, those: impl Fn(MemberId) -> bool) -> bool {
         let mut kinds = self.kinds.iter();
         kinds.any(|(concern, _)| !concern.can_do_without(members, &those))
     }
 
-    /// Whether somebody waits for what is durable at others ([`Concern::waits_for_disks`]).
+    /// Whether a waiter waits for what is durable at others ([`Concern::waits_for_disks`]).
     pub fn wait_for_disks(&self) -> bool {
         self.kinds
             .iter()

@@ -5,6 +5,7 @@
 //! wherever the table gives types (as in MongoDB's own argument parser). So a command never
 //! ignores what it was given: what the table accepts without using, it says why.
 
+use muniment_exec::Hint;
 use muniment_value::{Code, Collation, Doc, Elem, Error, Result, Type, Value};
 
 /// A set of BSON types.
@@ -187,10 +188,7 @@ impl<'a> Args<'a> {
                 continue;
             };
             if found & bit != 0 {
-                return Err(Error::location(
-                    40413,
-                    format!("BSON field '{path}.{}' is a duplicate field", field.name),
-                ));
+                return Err(duplicate_field(path, field.name));
             }
             if field.types != Types::ANY {
                 if matches!(e.ty(), Type::Null | Type::Undefined) {
@@ -240,6 +238,14 @@ impl<'a> Args<'a> {
         );
         let given = self.few.iter().map_while(Option::as_ref).chain(&self.more);
         given.copied().find(|e| e.is_named(name))
+    }
+
+    /// The `hint`, by name or by pattern; an empty document is none.
+    ///
+    /// # Errors
+    /// 9 FailedToParse for another type.
+    pub fn hint(&self) -> Result<Option<Hint<'a>>> {
+        self.get("hint").map_or(Ok(None), Hint::parse)
     }
 
     /// The value of a field, if it was given.
@@ -334,6 +340,58 @@ pub fn check_type(path: &str, field: &str, types: Types, ty: Type) -> Result<()>
         "BSON field '{path}.{field}' is the wrong type '{}', {expected}",
         ty.name()
     )))
+}
+
+/// The UUID of a field that has one.
+///
+/// # Errors
+/// 14 for another type or subtype, 207 InvalidUUID for another length.
+pub fn uuid(path: &str, field: &str, v: Value<'_>) -> Result<[u8; 16]> {
+    let (subtype, bytes) = match v {
+        Value::Binary { subtype, bytes } => (subtype, bytes),
+        v => {
+            check_type(path, field, Types::BINARY, v.ty())?;
+            (0, &[] as &[u8])
+        }
+    };
+    if subtype != 4 {
+        return Err(Error::type_mismatch(format!(
+            "BSON field '{path}.{field}' is the wrong binData type '{}', expected type 'UUID'",
+            subtype_name(subtype)
+        )));
+    }
+    bytes.try_into().map_err(|_| {
+        Error::new(
+            Code::InvalidUUID,
+            "uuid must be a 16-byte binary field with UUID (4) subtype",
+        )
+    })
+}
+
+/// What messages call a subtype of binary data.
+fn subtype_name(subtype: u8) -> &'static str {
+    match subtype {
+        0 => "general",
+        1 => "function",
+        2 => "byte(deprecated)",
+        3 => "UUID(deprecated)",
+        4 => "UUID",
+        5 => "MD5",
+        6 => "encrypt",
+        7 => "column",
+        8 => "sensitive",
+        9 => "vector",
+        128 => "Custom",
+        _ => "invalid",
+    }
+}
+
+/// 40413.
+pub fn duplicate_field(path: &str, field: &str) -> Error {
+    Error::location(
+        40413,
+        format!("BSON field '{path}.{field}' is a duplicate field"),
+    )
 }
 
 /// 40415.

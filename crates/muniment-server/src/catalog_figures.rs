@@ -3,7 +3,7 @@
 //! `ident` and `idxIdent` name the trees that hold collections and indexes.
 
 use crate::state::ServerState;
-use muniment_exec::{BUCKETS, View, buckets_options, series_view};
+use muniment_exec::{BUCKETS, Source, View, buckets_options, series_view};
 use muniment_storage::{Collection, Index};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 
@@ -37,8 +37,8 @@ pub fn one(server: &ServerState, db: &str, name: &str) -> Result<Vec<DocBuf>> {
     let found: Vec<_> = of_it
         .filter(|d| d.as_doc().get_str("ns") == Some(&ns))
         .collect();
-    match server.engine.view(&ns)? {
-        Some(view) if found.is_empty() => Ok(vec![of_view(db, &ns, &view)]),
+    match server.engine.source(&ns)? {
+        Source::View(view) => Ok(vec![of_view(db, &ns, &view)]),
         _ => Ok(found),
     }
 }

@@ -32,7 +32,7 @@ pub struct ClusterParameter {
     pub doc: &'static str,
     /// Checks a value; returns it with its defaults.
     parse: fn(Doc<'_>) -> Result<DocBuf>,
-    /// What holds when nobody set it.
+    /// The value that holds if none was set.
     default: fn() -> DocBuf,
     /// Hands a value to what works with it.
     apply: fn(&ClusterParameters, Doc<'_>),

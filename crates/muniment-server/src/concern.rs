@@ -44,7 +44,7 @@ pub enum W {
 /// A checked write concern.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteConcern {
-    /// Who acknowledges.
+    /// The members that have to acknowledge.
     pub w: W,
     /// `j` or `fsync`: acknowledged once the journal is on the disk.
     pub journal: bool,
@@ -63,7 +63,7 @@ const FIELDS: &[Field] = &[
 ];
 
 impl WriteConcern {
-    /// What a standalone does when nobody says anything: visible and in the journal file.
+    /// The default of a standalone: the write is visible and in the journal file.
     pub const IMPLICIT: WriteConcern = WriteConcern {
         w: W::Nodes(1),
         journal: false,
@@ -71,14 +71,14 @@ impl WriteConcern {
         provenance: Provenance::ImplicitDefault,
     };
 
-    /// What a set without arbiters does when nobody says anything.
+    /// The default of a set, unless it has too many arbiters.
     pub const IMPLICIT_OF_A_SET: WriteConcern = WriteConcern {
         w: W::Majority,
         ..WriteConcern::IMPLICIT
     };
 
-    /// Parses a `writeConcern` document. What a `member` of a set cannot do is for it to say after
-    /// the write.
+    /// Parses a `writeConcern` document. A concern that a `member` of a set cannot satisfy is not refused
+    /// here, but reported after the write.
     ///
     /// # Errors
     /// 2 for what a standalone cannot do, 9 for illegal values, 14, 40415.
@@ -243,6 +243,17 @@ pub enum ReadsIn {
     Transaction,
 }
 
+/// Which levels a command takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Levels<'c> {
+    /// The command's name.
+    pub command: &'c str,
+    /// Others than "local", too.
+    pub others: bool,
+    /// "snapshot" outside of a transaction, too.
+    pub snapshots: bool,
+}
+
 /// Checks a `readConcern` document. "local", "available", "majority" and "linearizable" read the same
 /// here: a consistent snapshot of everything that is visible. A standalone takes "linearizable" and
 /// "snapshot" as the only member of a set does, where MongoDB's answers 123 NotAReplicaSet: nothing
@@ -250,14 +261,9 @@ pub enum ReadsIn {
 ///
 /// # Errors
 /// 2 for an unknown level, 14, 40415; 20 and 72 for what only a replica set has; 72 for a
-/// level other than "local" of a command that does not choose (`supported` is false).
-pub fn check_read_concern(
-    doc: Doc<'_>,
-    supported: bool,
-    command: &str,
-    place: ReadsIn,
-) -> Result<()> {
-    let member = place != ReadsIn::Standalone;
+/// level that the command does not take.
+pub fn check_read_concern(doc: Doc<'_>, levels: Levels<'_>, place: ReadsIn) -> Result<()> {
+    let (member, command) = (place != ReadsIn::Standalone, levels.command);
     let args = Args::parse("readConcern", READ_FIELDS, doc)?;
     for name in ["afterClusterTime", "atClusterTime"] {
         // Null is no timestamp either.
@@ -297,7 +303,7 @@ pub fn check_read_concern(
             "Cannot specify afterClusterTime readConcern without replication enabled",
         ));
     }
-    if known && !supported && !matches!(level, None | Some("local")) {
+    if known && !levels.others && !matches!(level, None | Some("local")) {
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
@@ -306,15 +312,7 @@ pub fn check_read_concern(
             ),
         ));
     }
-    if level == Some("snapshot") && command == "count" {
-        return Err(Error::new(
-            Code::InvalidOptions,
-            "Command count does not support { readConcern: { level: \"snapshot\" } } :: caused \
-             by :: read concern snapshot not supported",
-        ));
-    }
-    let reads_snapshots = matches!(command, "find" | "aggregate" | "distinct" | "getMore");
-    if level == Some("snapshot") && place != ReadsIn::Transaction && !reads_snapshots {
+    if level == Some("snapshot") && place != ReadsIn::Transaction && !levels.snapshots {
         return Err(Error::new(
             Code::InvalidOptions,
             format!(
@@ -414,8 +412,16 @@ mod tests {
             ),
             (doc! { "level": "local", "atClusterTime": after }, 72),
         ] {
-            let got = check_read_concern(d.as_doc(), true, "find", ReadsIn::Set);
+            let got = check_read_concern(d.as_doc(), of("find", true, true), ReadsIn::Set);
             assert_eq!(got.map_or_else(|e| e.code().0, |()| 0), code, "{d:?}");
+        }
+    }
+
+    fn of(command: &str, others: bool, snapshots: bool) -> Levels<'_> {
+        Levels {
+            command,
+            others,
+            snapshots,
         }
     }
 
@@ -450,18 +456,23 @@ mod tests {
             (doc! { "provenance": "x" }, 2),
             (doc! { "foo": 1 }, 40415),
         ] {
-            let got = check_read_concern(d.as_doc(), true, "find", ReadsIn::Standalone)
+            let got = check_read_concern(d.as_doc(), of("find", true, true), ReadsIn::Standalone)
                 .map_or_else(|e| e.code().0, |()| 0);
             assert_eq!(got, code, "{d:?}");
         }
-        let unsupported =
-            |d: DocBuf| check_read_concern(d.as_doc(), false, "drop", ReadsIn::Standalone);
+        let unsupported = |d: DocBuf| {
+            check_read_concern(d.as_doc(), of("drop", false, false), ReadsIn::Standalone)
+        };
         assert!(unsupported(doc! { "level": "local" }).is_ok());
         let e = unsupported(doc! { "level": "majority" }).unwrap_err();
         assert_eq!(e.code(), Code::InvalidOptions);
         let snapshot = doc! { "level": "snapshot" };
-        let e =
-            check_read_concern(snapshot.as_doc(), true, "count", ReadsIn::Standalone).unwrap_err();
+        let e = check_read_concern(
+            snapshot.as_doc(),
+            of("count", true, false),
+            ReadsIn::Standalone,
+        )
+        .unwrap_err();
         assert_eq!(e.code(), Code::InvalidOptions);
     }
 }

@@ -6,25 +6,26 @@
 //! nesting beyond the depth that documents are allowed.
 
 use crate::context::{ConnLocal, Request};
-use crate::dispatch;
 use crate::log::Severity;
 use crate::metrics::Counter;
+use crate::receive::{LARGE, Received, Socket};
 use crate::replica_set::OP_REPLICATION;
+use crate::request::{self, Caller};
+use crate::send;
 use crate::state::{ConnShared, ServerState};
-use muniment_query::Share;
-use muniment_query::budget::FLOOR;
+use muniment_exec::{ReplyRoom, SMALL_REPLY};
+use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 use muniment_wire::{
     Compressor, FrameError, Header, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OpMsg, OpQuery,
     Stream, begin_reply, compress, write_op_reply,
 };
-use std::cell::{Cell, RefCell};
-use std::io::{self, Read, Write};
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A connection that is silent for this long gives its buffers back.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
@@ -37,75 +38,24 @@ pub const STACK: usize = if cfg!(debug_assertions) {
     1 << 20
 };
 
-/// A client that has sent the beginning of a message larger than [`FLOOR`] must go on within this.
-/// Smaller ones may take as long as they like: their memory is that of any connection.
-const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// The largest command, without the documents that stand beside it: the largest document with 16 KiB
+/// for what is around it, as in MongoDB.
+const MAX_BODY: usize = (16 << 20) + (16 << 10);
 
-/// What a connection's messages take of the memory for messages.
-struct Received {
-    /// Bytes since the last whole message.
-    bytes: Cell<usize>,
-    share: RefCell<Share>,
+/// 10334 for a command of more than [`MAX_BODY`].
+fn too_large(body: Doc<'_>) -> Error {
+    let len = body.byte_len();
+    let first = body.first().map_or("EOO", |e| e.name());
+    Error::new(
+        Code::BSONObjectTooLarge,
+        format!(
+            "BSONObj size: {len} (0x{len:X}) is invalid. Size must be between 0 and \
+             {MAX_BODY}(16MB) First element: {first}"
+        ),
+    )
 }
 
-impl Received {
-    /// Counts bytes; an error when the memory is used up.
-    fn add(&self, n: usize) -> io::Result<()> {
-        let bytes = self.bytes.get() + n;
-        self.bytes.set(bytes);
-        // Up to the floor nobody is refused, so that need not be counted.
-        if bytes > FLOOR && self.share.borrow_mut().holds(bytes) {
-            return Err(io::Error::new(
-                io::ErrorKind::OutOfMemory,
-                "the memory for messages that are being received is used up",
-            ));
-        }
-        Ok(())
-    }
-
-    /// The message was handled; `capacity` bytes are kept for the next one. True when they should
-    /// be given back.
-    fn done(&self, capacity: usize) -> bool {
-        self.bytes.set(0);
-        let mut share = self.share.borrow_mut();
-        capacity > FLOOR && share.holds(capacity) || share.is_pressed()
-    }
-
-    /// All was given back.
-    fn forget(&self) {
-        self.bytes.set(0);
-        self.share.borrow_mut().holds(0);
-    }
-}
-
-/// A shared socket that can be read and written through several handles.
-struct Socket(Arc<Stream>, Rc<Received>);
-
-impl Read for Socket {
-    #[inline]
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = match &*self.0 {
-            Stream::Tcp(s) => (&mut &*s).read(buf),
-            Stream::Unix(s) => (&mut &*s).read(buf),
-        }?;
-        let before = self.1.bytes.get();
-        self.1.add(n)?;
-        if before <= FLOOR && self.1.bytes.get() > FLOOR {
-            // It may have waited for its first byte without end; from here on it may not.
-            self.0.set_read_timeout(Some(IDLE_AFTER))?;
-        }
-        Ok(n)
-    }
-}
-
-fn write_all(stream: &Stream, bytes: &[u8]) -> io::Result<()> {
-    match stream {
-        Stream::Tcp(s) => (&mut &*s).write_all(bytes),
-        Stream::Unix(s) => (&mut &*s).write_all(bytes),
-    }
-}
-
-/// What becomes of the connection.
+/// What happens to the connection after a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Go,
@@ -117,31 +67,42 @@ struct Connection<'s> {
     shared: Arc<ConnShared>,
     local: ConnLocal,
     counter: Counter,
+    received: Rc<Received>,
     reply: Vec<u8>,
     packed: Vec<u8>,
+    /// The memory that `reply` and `packed` take, as it is booked.
+    room: Arc<ReplyRoom>,
+    /// The most that was in the two since they were made.
+    touched: usize,
 }
 
 /// Serves a connection until it ends.
 pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
-    let received = Rc::new(Received {
-        bytes: Cell::new(0),
-        share: RefCell::new(Share::new(&server.message_memory)),
-    });
+    let received = Rc::new(Received::new(server));
     let socket = Socket(Arc::clone(&shared.stream), Rc::clone(&received));
     let mut reader = MessageReader::new(socket);
+    let room = ReplyRoom::new(&server.engine.memory, &server.waiting_replies);
+    let room = Arc::new(room);
     let mut c = Connection {
         server,
         counter: server.metrics.counter(shared.id),
         shared,
-        local: ConnLocal::default(),
+        local: ConnLocal {
+            reply_room: Some(Arc::clone(&room)),
+            ..ConnLocal::default()
+        },
+        received: Rc::clone(&received),
         reply: Vec::new(),
         packed: Vec::new(),
+        room,
+        touched: 0,
     };
     let mut plain = Vec::new();
     let mut idle = false;
-    // Since when nothing came of a large message that has begun, and how much there was.
-    let mut stalled: Option<(Instant, usize)> = None;
-    if c.shared.stream.set_read_timeout(Some(IDLE_AFTER)).is_err() {
+    let stream = &c.shared.stream;
+    if stream.set_read_timeout(Some(IDLE_AFTER)).is_err()
+        || stream.set_write_timeout(Some(send::TICK)).is_err()
+    {
         return;
     }
     loop {
@@ -152,7 +113,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                     let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
                 }
                 let next = c.message(header, message, &mut plain);
-                // Until its reply is sent: who ends the server waits for it.
+                // It counts as busy until its reply is sent: shutdown lets busy connections finish first.
                 c.shared.busy.store(false, Ordering::Relaxed);
                 if received.done(reader.capacity() + plain.capacity()) {
                     reader.shrink_idle();
@@ -162,33 +123,27 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                 next
             }
             Ok(None) => Next::Close,
-            Err(e) if e.is_timeout() && received.bytes.get() > FLOOR => {
-                let bytes = received.bytes.get();
-                match stalled {
-                    Some((since, before)) if before == bytes => {
-                        if since.elapsed() < STALLED_AFTER {
-                            Next::Go
-                        } else {
-                            c.complain(&Error::new(
-                                Code::NetworkTimeout,
-                                format!("a message stopped after {bytes} bytes"),
-                            ));
-                            Next::Close
-                        }
-                    }
-                    _ => {
-                        stalled = Some((Instant::now(), bytes));
-                        Next::Go
-                    }
+            Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
+                // It may have waited for its first byte without end; from here on it may not.
+                if std::mem::take(&mut idle) {
+                    let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
                 }
+                c.make_room(&mut reader)
             }
+            Err(e) if e.is_timeout() && received.is_large() => match received.is_too_slow() {
+                true => {
+                    c.too_slow();
+                    Next::Close
+                }
+                false => Next::Go,
+            },
             Err(e) if e.is_timeout() => {
                 if !idle {
                     idle = true;
                     reader.shrink_idle();
                     c.shrink_idle();
                     plain = Vec::new();
-                    if received.bytes.get() == 0 {
+                    if received.bytes() == 0 {
                         received.forget();
                     }
                     crate::heap::flush_thread();
@@ -201,15 +156,24 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                 c.complain(&e);
                 Next::Close
             }
-            Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
-                c.complain(&Error::new(Code::ExceededMemoryLimit, e.to_string()));
+            Err(FrameError::Io(_)) => {
+                if let Some(stranger) = received.stranger() {
+                    c.complain(&stranger.error());
+                    stranger.turn_back(&c.shared.stream);
+                }
                 Next::Close
             }
-            Err(FrameError::Io(_)) => Next::Close,
         };
         if next == Next::Close || server.is_stopping() {
             return;
         }
+    }
+}
+
+/// Gives the room of replies back: cursors that the connection has opened hold on to it, and may live long.
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        self.room.holds(0);
     }
 }
 
@@ -219,10 +183,79 @@ impl Connection<'_> {
             self.reply = Vec::new();
         }
         self.packed = Vec::new();
+        self.let_go();
         let mut command = self.shared.command.lock();
         if command.capacity() > IDLE_REPLY {
             *command = Vec::new();
         }
+    }
+
+    /// Gives back the room of replies, after their buffers were replaced by new ones.
+    fn let_go(&mut self) {
+        self.room.holds(0);
+        self.touched = 0;
+    }
+
+    /// Makes room for the large message that has begun, or answers that there is none.
+    fn make_room(&mut self, reader: &mut MessageReader<Socket>) -> Next {
+        let begun = reader.begun();
+        let packed = begun.is_some_and(|(header, _)| header.op_code == OP_COMPRESSED);
+        let len = begun.and_then(|(header, bytes)| {
+            // Room for the unpacked message is asked for at the same time: two connections that each have
+            // room for the packed one would otherwise wait for each other.
+            let unpacked = if packed { compress::claimed(bytes) } else { 0 };
+            Some(header.checked_len().ok()? + unpacked)
+        });
+        // A message with fewer bytes would have come whole by now.
+        let len = len.unwrap_or_default().max(self.received.bytes() + LARGE);
+        // While the connection waits it must not keep memory that other connections wait for.
+        if self.touched > SMALL_REPLY {
+            self.shrink_idle();
+        }
+        let member = self.local.member.is_some();
+        match self.received.make_room(&self.shared, len, packed, member) {
+            Ok(true) => Next::Go,
+            Ok(false) => Next::Close,
+            Err(refused) => self.refuse_large(reader, refused),
+        }
+    }
+
+    /// Answers a message for which there is no room, and throws away what is still to come of it.
+    fn refuse_large(&mut self, reader: &mut MessageReader<Socket>, refused: Refused) -> Next {
+        let e = Error::from(refused);
+        self.complain(&e);
+        let Some((header, begun)) = reader.begun() else {
+            return Next::Close;
+        };
+        // For other kinds of message it is not known whether the client waits for an answer.
+        if header.op_code != OP_MSG {
+            return Next::Close;
+        }
+        let silent = muniment_wire::op_msg::flags(begun) & MORE_TO_COME != 0;
+        self.received.skips(reader.skip());
+        self.counter.error(false);
+        if silent {
+            return Next::Go;
+        }
+        self.reply.clear();
+        let body = e.to_reply();
+        let w = begin_reply(&mut self.reply, header.request_id, 0).body(body.as_doc());
+        match w.finish().is_ok() && self.send(None).is_ok() {
+            true => Next::Go,
+            false => Next::Close,
+        }
+    }
+
+    /// A message does not come to its end.
+    fn too_slow(&self) {
+        self.server.slow_connections.fetch_add(1, Ordering::Relaxed);
+        self.complain(&Error::new(
+            Code::NetworkTimeout,
+            format!(
+                "a message stopped, or nearly so, after {} bytes",
+                self.received.bytes()
+            ),
+        ));
     }
 
     /// Logs what the client did to the protocol.
@@ -248,6 +281,7 @@ impl Connection<'_> {
     fn message(&mut self, header: Header, message: &[u8], plain: &mut Vec<u8>) -> Next {
         match header.op_code {
             OP_MSG => self.op_msg(message, None),
+            OP_COMPRESSED if !self.may_unpack(message) => Next::Close,
             OP_COMPRESSED => match compress::decompress(message, plain) {
                 Ok(with) => match Header::parse(plain).map(|h| h.op_code) {
                     Some(OP_MSG) => self.op_msg(plain, Some(with)),
@@ -286,6 +320,22 @@ impl Connection<'_> {
         }
     }
 
+    /// Whether there is room for what a compressed message is unpacked to.
+    fn may_unpack(&self, message: &[u8]) -> bool {
+        let bytes = compress::claimed(message);
+        if bytes <= LARGE {
+            return true;
+        }
+        let (both, member) = (message.len() + bytes, self.local.member.is_some());
+        match self.received.make_room(&self.shared, both, true, member) {
+            Ok(room) => room,
+            Err(refused) => {
+                self.complain(&refused.into());
+                false
+            }
+        }
+    }
+
     fn op_msg(&mut self, message: &[u8], coat: Option<Compressor>) -> Next {
         let msg = match OpMsg::parse(message) {
             Ok(m) => m,
@@ -303,6 +353,9 @@ impl Connection<'_> {
             let e = Error::location(40571, "OP_MSG requests require a $db argument");
             return self.refuse_open(&msg, &e);
         }
+        if msg.body.byte_len() > MAX_BODY {
+            return self.refuse_open(&msg, &too_large(msg.body));
+        }
         let sum = msg.flags & CHECKSUM_PRESENT;
         self.local.streamed = None;
         let mut answers = msg.header.request_id;
@@ -310,19 +363,21 @@ impl Connection<'_> {
         loop {
             self.reply.clear();
             let mut w = begin_reply(&mut self.reply, answers, sum);
-            let done = dispatch::execute(
-                self.server,
-                &self.shared,
-                &mut self.local,
-                &self.counter,
-                &request,
-                w.body_bytes(),
-            );
+            let caller = Caller {
+                server: self.server,
+                conn: &self.shared,
+                counter: &self.counter,
+                request: &request,
+            };
+            let done = request::execute(caller, &mut self.local, w.body_bytes());
             if done.close {
                 return Next::Close;
             }
             if msg.more_to_come() {
                 self.counter.network(bytes_in, 0);
+                if let Some(set) = self.server.replica_set.as_ref().filter(|_| done.no_primary) {
+                    set.figures().refused_unacknowledged();
+                }
                 // A client that asks for no answer learns of an election by this.
                 return match done.no_primary || done.last {
                     true => Next::Close,
@@ -333,8 +388,8 @@ impl Connection<'_> {
                 w.set_flags(sum | MORE_TO_COME);
             }
             if let Err(e) = w.finish() {
-                // The reply is too large for a message.
-                self.reply.clear();
+                // The reply is too large for a message, and so is its buffer.
+                self.reply = Vec::new();
                 let body = e.to_reply();
                 let w = begin_reply(&mut self.reply, answers, sum).body(body.as_doc());
                 if w.finish().is_err() {
@@ -358,16 +413,35 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes the reply, in the coat that the request came in.
+    /// Writes the reply, compressed as the request was.
     fn send(&mut self, coat: Option<Compressor>) -> io::Result<u64> {
-        let bytes = match coat {
-            Some(with) if compress::compress(&self.reply, with, &mut self.packed).is_ok() => {
-                &self.packed
-            }
-            _ => &self.reply,
+        let packed = match coat {
+            Some(with) => compress::compress(&self.reply, with, &mut self.packed).is_ok(),
+            None => false,
         };
-        write_all(&self.shared.stream, bytes)?;
-        Ok(bytes.len() as u64)
+        let held = match packed {
+            true => self.reply.len() + self.packed.len(),
+            false => self.reply.len(),
+        };
+        self.touched = self.touched.max(held);
+        if held > SMALL_REPLY {
+            self.room.holds(self.touched);
+        }
+        let bytes = match packed {
+            true => &self.packed,
+            false => &self.reply,
+        };
+        send::send(self.server, &self.shared, &self.room, bytes)?;
+        let sent = bytes.len() as u64;
+        // The buffers that are kept for the next reply may take the memory that another connection needs.
+        if self.touched > SMALL_REPLY && self.room.is_in_the_way() {
+            // The caller still reads the header of the last reply.
+            self.reply.truncate(Header::LEN);
+            self.reply.shrink_to_fit();
+            self.packed = Vec::new();
+            self.let_go();
+        }
+        Ok(sent)
     }
 
     /// Answers a message that could not be parsed. What leaves the framing in doubt ends the
@@ -433,15 +507,13 @@ impl Connection<'_> {
                     exhaust_allowed: false,
                     legacy: true,
                 };
-                close = dispatch::execute(
-                    self.server,
-                    &self.shared,
-                    &mut self.local,
-                    &self.counter,
-                    &request,
-                    &mut body,
-                )
-                .close;
+                let caller = Caller {
+                    server: self.server,
+                    conn: &self.shared,
+                    counter: &self.counter,
+                    request: &request,
+                };
+                close = request::execute(caller, &mut self.local, &mut body).close;
             }
             db => {
                 let what = if db.is_some() { name } else { "find" };
@@ -509,6 +581,6 @@ pub fn turn_away(server: &ServerState, stream: &Stream) {
             .is_ok()
     };
     if ok {
-        let _ = write_all(stream, &reply);
+        let _ = io::Write::write_all(&mut r, &reply);
     }
 }

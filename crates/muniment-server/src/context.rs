@@ -3,11 +3,14 @@
 use crate::args::{Args, Types, check_type, missing_field};
 use crate::concern::WriteConcern;
 use crate::generic::Generic;
+use crate::metrics::OpKind;
 use crate::registry::CommandSpec;
 use crate::state::{ConnShared, ServerState};
 use crate::transactions::CheckedOut;
-use muniment_exec::{BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin};
-use muniment_query::Interrupt;
+use muniment_exec::{
+    BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin, ReplyRoom, Source,
+};
+use muniment_op::Interrupt;
 use muniment_storage::{Collection, CommitId, SessionKey};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
@@ -63,6 +66,8 @@ pub struct ConnLocal {
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
     /// The last session and when it was noted.
     pub session: Option<(SessionKey, std::time::Instant)>,
+    /// Where it books what its replies take.
+    pub reply_room: Option<Arc<ReplyRoom>>,
     /// How far the caller has proven that it is a member of the set.
     pub proof: crate::replica_set::Proof,
     /// What another member of the set sends on this connection.
@@ -97,6 +102,8 @@ pub struct CommandContext<'a> {
     pub exhaust: bool,
     /// Statements that this command counts as in `opcounters`, when not one.
     pub op_count: Option<u64>,
+    /// Statements of other kinds that it counts as beside that.
+    pub more_ops: Vec<(OpKind, u64)>,
     /// The UUID of the collection that the command creates, where applyOps gives one.
     pub uuid: Option<[u8; 16]>,
     /// The session, for a command of a transaction.
@@ -140,6 +147,14 @@ impl<'a> DocList<'a> {
 }
 
 impl<'a> CommandContext<'a> {
+    /// Counts a statement of another kind than the command's in `opcounters`.
+    pub fn count(&mut self, kind: OpKind) {
+        match self.more_ops.iter_mut().find(|(k, _)| *k == kind) {
+            Some((_, n)) => *n += 1,
+            None => self.more_ops.push((kind, 1)),
+        }
+    }
+
     /// Storage, cursors, operations.
     pub fn engine(&self) -> &'a Database {
         &self.server.engine
@@ -254,7 +269,7 @@ impl<'a> CommandContext<'a> {
         let (engine, owner) = (self.engine(), self.cursor_owner());
         let id = engine.first_batch(self.op, cursor, owner, limits, self.reply.buffer())?;
         if id != 0 {
-            let origin = Origin::new(self.request.body, self.op);
+            let origin = Origin::new(self.request.body, self.op.plan_summary());
             engine.cursors.opened_by(id, origin);
         }
         Ok(())
@@ -284,12 +299,20 @@ impl<'a> CommandContext<'a> {
         self.commit = self.engine().store.last_commit().ok();
     }
 
+    /// What the command's namespace stands for now.
+    ///
+    /// # Errors
+    /// As [`Database::source`].
+    pub fn source(&self) -> Result<Source> {
+        self.engine().source(self.ns())
+    }
+
     /// 166 for a view and a time-series collection.
     ///
     /// # Errors
     /// 166 CommandNotSupportedOnView.
     pub fn reject_view(&self) -> Result<()> {
-        self.engine().refuse_view_like(self.ns())
+        self.source()?.refuse_view_like(self.ns())
     }
 
     /// 13 unless the command runs in the database "admin".

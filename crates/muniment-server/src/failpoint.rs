@@ -177,10 +177,9 @@ impl FailPoints {
         ns: &str,
         app_name: Option<&str>,
     ) -> Option<Failure> {
-        match spec.name {
-            "configureFailPoint" => None,
-            _ => self.fail(&|name| spec.is_named(name), ns, app_name),
-        }
+        let named = |name: &str| spec.is_named(name);
+        let fails = spec.can_be_failed;
+        fails.then(|| self.fail(&named, ns, app_name)).flatten()
     }
 
     /// The same of a command that the server does not have: MongoDB may have it, and a driver's test

@@ -7,7 +7,7 @@ use crate::oplog_window;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext, session_doc};
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_storage::{Direction, KeyRange, NOBODY};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::Weak;
@@ -59,8 +59,8 @@ impl Figures for ServerFigures {
     }
 }
 
-/// Whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: those of the users that
-/// are named, else of who asks, and that is nobody; `None` for all.
+/// The users whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: those that are
+/// named, or else the caller, which is no user yet; `None` for all.
 fn asked(operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
     if operand.get("allUsers").is_some_and(|v| v.truthy()) {
         return None;
@@ -105,7 +105,7 @@ fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Re
 fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let users = asked(operand);
     let now = crate::log::now_ms();
-    let known = server.sessions.list().into_iter();
+    let known = server.sessions.parts().flatten();
     known
         .filter(|(key, _)| users.as_ref().is_none_or(|u| u.contains(&key.user)))
         .map(|(key, idle)| {

@@ -1,7 +1,7 @@
 //! The arguments that every command takes.
 
-use crate::args::{Args, Field, Types, check_type, opt};
-use crate::concern::{ReadsIn, check_read_concern};
+use crate::args::{Args, Field, Types, check_type, duplicate_field, idle, opt, uuid};
+use crate::concern::{Levels, ReadsIn, check_read_concern};
 use crate::registry::CommandSpec;
 use muniment_storage::{SessionKey, Timestamp};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
@@ -42,110 +42,219 @@ pub struct Generic<'a> {
     pub autocommit: Option<bool>,
     /// `startTransaction`.
     pub start_transaction: Option<bool>,
+    /// Where the command may read: that of `$readPreference`.
+    pub read_preference: Option<&'a str>,
+    /// `txnRetryCounter`.
+    txn_retry_counter: Option<i64>,
+    /// `startOrContinueTransaction`.
+    start_or_continue: bool,
+    /// `maxTimeMSOpOnly` was given.
+    max_time_inside: bool,
+    /// `shardVersion` or `databaseVersion` was given.
+    from_router: bool,
+    /// Which of [`ARGUMENTS`] were given, a bit each.
+    given: u64,
 }
 
 const LSID: &[Field] = &[opt("id", Types::BINARY), opt("uid", Types::BINARY)];
+
+/// One of the arguments that every command takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    /// Its name, its types and what becomes of it.
+    pub field: Field,
+    /// Whether a member that passes a command on to another member passes this on with it. MongoDB's
+    /// routers keep the Stable API's arguments, too; here the other member asks for them itself.
+    pub forwarded: bool,
+}
+
+const fn passed_on(field: Field) -> Argument {
+    Argument {
+        field,
+        forwarded: true,
+    }
+}
+
+const fn kept(field: Field) -> Argument {
+    Argument {
+        field,
+        forwarded: false,
+    }
+}
+
+/// Every generic argument of MongoDB 8.0, those first that nearly every command has. Applications send
+/// the first part; routers, members of sets and MongoDB's own tests send the rest.
+///
+/// Source: MongoDB's `generic_argument.idl`, names and types.
+pub const ARGUMENTS: &[Argument] = &[
+    kept(opt("$db", Types::STRING)),
+    passed_on(opt("lsid", Types::OBJECT)),
+    kept(opt("$clusterTime", Types::OBJECT)),
+    passed_on(opt("txnNumber", Types::LONG)),
+    kept(opt("$readPreference", Types::OBJECT)),
+    passed_on(opt("readConcern", Types::OBJECT)),
+    passed_on(opt("writeConcern", Types::OBJECT)),
+    passed_on(opt("maxTimeMS", Types::NUMBER)),
+    passed_on(opt("comment", Types::ANY)),
+    passed_on(opt("autocommit", Types::BOOL)),
+    passed_on(opt("startTransaction", Types::BOOL)),
+    passed_on(opt("apiVersion", Types::STRING)),
+    passed_on(opt("apiStrict", Types::BOOL)),
+    passed_on(opt("apiDeprecationErrors", Types::BOOL)),
+    passed_on(opt("help", Types::ANY)),
+    // The form of `$readPreference` before OP_MSG.
+    passed_on(opt("$queryOptions", Types::OBJECT)),
+    passed_on(idle(
+        "stmtId",
+        Types::INT,
+        "only retryable writes count their statements, and they declare it themselves",
+    )),
+    passed_on(idle(
+        "clientOperationKey",
+        Types::BINARY,
+        "a router names its parts of an operation by it, to end them",
+    )),
+    // Refused: 72. It is for clients that are members of a cluster.
+    kept(opt("maxTimeMSOpOnly", Types::NUMBER)),
+    // Refused: 72.
+    passed_on(opt("txnRetryCounter", Types::INT)),
+    // Refused: 72. A shard says so to another one.
+    passed_on(opt("startOrContinueTransaction", Types::BOOL)),
+    // Refused: 203.
+    kept(opt("databaseVersion", Types::OBJECT)),
+    // Refused: 203.
+    kept(opt("shardVersion", Types::OBJECT)),
+    passed_on(idle(
+        "coordinator",
+        Types::BOOL,
+        "a transaction that no other shard takes part in has nothing to coordinate",
+    )),
+    kept(idle(
+        "$audit",
+        Types::OBJECT,
+        "a router tells by it who is logged in there",
+    )),
+    kept(idle(
+        "$client",
+        Types::OBJECT,
+        "a router tells by it of the client it works for",
+    )),
+    kept(idle("$configServerState", Types::OBJECT, NO_CLUSTER)),
+    kept(idle("$configTime", Types::TIMESTAMP, NO_CLUSTER)),
+    kept(idle("$topologyTime", Types::TIMESTAMP, NO_CLUSTER)),
+    kept(idle("$oplogQueryData", Types::ANY, OWN_PROTOCOL)),
+    kept(idle("$replData", Types::ANY, OWN_PROTOCOL)),
+    kept(idle(
+        "allowImplicitCollectionCreation",
+        Types::BOOL,
+        "MongoDB has not read it since 5.0",
+    )),
+    kept(idle("tracking_info", Types::OBJECT, NO_CLUSTER)),
+    passed_on(idle(
+        "mayBypassWriteBlocking",
+        Types::BOOL,
+        "no writes are blocked here",
+    )),
+    kept(idle(
+        "expectPrefix",
+        Types::BOOL,
+        "names have no tenant's prefix here",
+    )),
+    kept(idle("requestGossipRoutingCache", Types::ARRAY, NO_CLUSTER)),
+];
+
+const NO_CLUSTER: &str = "it is about a sharded cluster, which this server is no part of";
+const OWN_PROTOCOL: &str = "members of a set follow each other by a protocol of their own";
+
+/// Whether an element of a command that is passed on to another member goes with it.
+pub fn is_forwarded(name: &str) -> bool {
+    let argument = ARGUMENTS.iter().find(|a| a.field.name == name);
+    argument.is_none_or(|a| a.forwarded)
+}
 
 impl<'a> Generic<'a> {
     /// Takes `e` if it is a generic argument; false if not.
     ///
     /// # Errors
-    /// 14 for wrong types and the arguments' own.
+    /// 14 for wrong types, 40413 for an argument that came before, and the arguments' own.
     pub fn take(&mut self, command: &'static str, e: Elem<'a>) -> Result<bool> {
-        let typed = |types: Types| -> Result<bool> {
-            if matches!(
-                e.ty(),
-                muniment_value::Type::Null | muniment_value::Type::Undefined
-            ) {
-                return Ok(false);
-            }
-            check_type(command, e.name(), types, e.ty())?;
-            Ok(true)
+        let Some(at) = ARGUMENTS.iter().position(|a| e.is_named(a.field.name)) else {
+            return Ok(false);
         };
-        match e.name_bytes() {
-            b"$db" => {
-                if typed(Types::STRING)? {
-                    self.db = e.value().as_str();
-                }
-            }
-            b"lsid" => {
-                if typed(Types::OBJECT)? {
-                    self.lsid = e.value().as_doc();
-                    self.session = self.lsid.map(session_key).transpose()?;
-                }
-            }
-            b"$clusterTime" => {
-                if typed(Types::OBJECT)? {
-                    let time = e.value().as_doc().map(crate::replica_set::parse_time);
-                    self.cluster_time = time.transpose()?;
-                }
-            }
-            b"$readPreference" => {
-                if typed(Types::OBJECT)? {
-                    check_read_preference(e.value().as_doc().unwrap_or(Doc::EMPTY))?;
-                }
-            }
-            b"readConcern" => {
-                if typed(Types::OBJECT)? {
-                    self.read_concern = e.value().as_doc();
-                }
-            }
-            b"writeConcern" => {
-                if typed(Types::OBJECT)? {
-                    self.write_concern = e.value().as_doc();
-                }
-            }
-            b"maxTimeMS" => {
-                if typed(Types::NUMBER)? {
-                    self.max_time = max_time(e.value())?;
-                    self.max_time_given = true;
-                }
-            }
-            b"help" => self.help = e.value().truthy(),
-            b"comment" => self.comment = Some(e.value()),
-            b"apiVersion" => {
-                if typed(Types::STRING)? {
-                    match e.value().as_str() {
-                        Some("1") => self.api_version = true,
-                        other => {
-                            return Err(Error::new(
-                                Code::APIVersionError,
-                                format!(
-                                    "API version must be \"1\", got: {}",
-                                    other.unwrap_or_default()
-                                ),
-                            ));
-                        }
-                    }
-                }
-            }
-            b"apiStrict" => {
-                if typed(Types::BOOL)? {
-                    self.api_strict = e.value().truthy();
-                }
-            }
-            b"apiDeprecationErrors" => {
-                typed(Types::BOOL)?;
-                self.api_deprecation_errors = true;
-            }
-            b"txnNumber" => {
-                if typed(Types::LONG)? {
-                    self.txn_number = number::to_i64_exact(e.value());
-                }
-            }
-            b"autocommit" => {
-                if typed(Types::BOOL)? {
-                    self.autocommit = Some(e.value().truthy());
-                }
-            }
-            b"startTransaction" => {
-                if typed(Types::BOOL)? {
-                    self.start_transaction = Some(e.value().truthy());
-                }
-            }
-            _ => return Ok(false),
+        let Field { name, types, .. } = ARGUMENTS[at].field;
+        let bit = 1_u64 << at;
+        if self.given & bit != 0 {
+            return Err(duplicate_field(command, name));
         }
+        self.given |= bit;
+        let v = e.value();
+        if types != Types::ANY {
+            if v.is_nullish() {
+                return Ok(true);
+            }
+            check_type(command, name, types, e.ty())?;
+        }
+        self.set(command, name, v)?;
         Ok(true)
+    }
+
+    /// Keeps what the rest of the request needs of an argument of the right type.
+    fn set(&mut self, command: &'static str, name: &'static str, v: Value<'a>) -> Result<()> {
+        let truthy = v.truthy();
+        match name {
+            "$db" => self.db = v.as_str(),
+            "lsid" => {
+                self.lsid = v.as_doc();
+                self.session = self.lsid.map(session_key).transpose()?;
+            }
+            "$clusterTime" => {
+                let time = v.as_doc().map(crate::replica_set::parse_time);
+                self.cluster_time = time.transpose()?;
+            }
+            "$readPreference" => {
+                self.read_preference = Some(read_preference(v.as_doc().unwrap_or(Doc::EMPTY))?);
+            }
+            "$queryOptions" => {
+                // What stands beside the command wins.
+                let within = v.as_doc().and_then(|d| d.get_doc("$readPreference"));
+                let within = within.map(read_preference).transpose()?;
+                self.read_preference = self.read_preference.or(within);
+            }
+            "readConcern" => self.read_concern = v.as_doc(),
+            "writeConcern" => self.write_concern = v.as_doc(),
+            "maxTimeMS" => {
+                self.max_time = max_time(v)?;
+                self.max_time_given = true;
+            }
+            "help" => self.help = truthy,
+            "comment" => self.comment = Some(v),
+            "apiVersion" => match v.as_str() {
+                Some("1") => self.api_version = true,
+                other => {
+                    return Err(Error::new(
+                        Code::APIVersionError,
+                        format!(
+                            "API version must be \"1\", got: {}",
+                            other.unwrap_or_default()
+                        ),
+                    ));
+                }
+            },
+            "apiStrict" => self.api_strict = truthy,
+            "apiDeprecationErrors" => self.api_deprecation_errors = true,
+            "txnNumber" => self.txn_number = number::to_i64_exact(v),
+            "autocommit" => self.autocommit = Some(truthy),
+            "startTransaction" => self.start_transaction = Some(truthy),
+            "txnRetryCounter" => self.txn_retry_counter = number::to_i64_exact(v),
+            "startOrContinueTransaction" => self.start_or_continue = truthy,
+            "maxTimeMSOpOnly" => self.max_time_inside = true,
+            "databaseVersion" | "shardVersion" => self.from_router = true,
+            "clientOperationKey" => {
+                uuid(command, name, v)?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// True for a command of a transaction.
@@ -186,14 +295,42 @@ impl<'a> Generic<'a> {
         Err(Error::new(Code::InvalidOptions, message))
     }
 
+    /// Refuses what only routers and shards of a cluster may say.
+    fn check_cluster(&self) -> Result<()> {
+        let retries = match (self.txn_number, self.autocommit, self.txn_retry_counter) {
+            (None, ..) | (.., None) => None,
+            (_, None, _) => Some("Cannot specify txnRetryCounter for a retryable write"),
+            (.., Some(n)) if n < 0 => Some("txnRetryCounter cannot be negative"),
+            _ => Some("txnRetryCounter is only supported in sharded clusters"),
+        };
+        let continues = "startOrContinueTransaction is only supported in sharded clusters";
+        let inside = "Can not specify maxTimeMSOpOnly for non internal clients";
+        let refused = retries
+            .or(self.start_or_continue.then_some(continues))
+            .or(self.max_time_inside.then_some(inside));
+        if let Some(message) = refused {
+            return Err(Error::new(Code::InvalidOptions, message));
+        }
+        if self.from_router {
+            return Err(Error::new(
+                Code::ShardingStateNotInitialized,
+                "Cannot accept sharding commands if sharding state has not been initialized with a \
+                 shardIdentity document",
+            ));
+        }
+        Ok(())
+    }
+
     /// Checks that go beyond single arguments. `member`: the server is a member of a set.
     ///
     /// # Errors
-    /// 72 for a concern the command does not take; 322, 323 for the Stable API; 2, 9, … of a
+    /// 72 for a concern the command does not take and for what only a member of a cluster may say, 203
+    /// for a router's versions; 322, 323 for the Stable API; 2, 9, … of a
     /// read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>, member: bool) -> Result<()> {
         self.check_transaction(spec)?;
         (spec.precheck)(body)?;
+        self.check_cluster()?;
         if self.write_concern.is_some() && !spec.write_concern {
             return Err(Error::new(
                 Code::InvalidOptions,
@@ -201,13 +338,17 @@ impl<'a> Generic<'a> {
             ));
         }
         if let Some(rc) = self.read_concern {
-            let supported = spec.read_concern || self.in_transaction();
+            let levels = Levels {
+                command: spec.name,
+                others: spec.read_concern || self.in_transaction(),
+                snapshots: spec.snapshot_reads,
+            };
             let place = match (self.in_transaction(), member) {
                 (true, _) => ReadsIn::Transaction,
                 (false, true) => ReadsIn::Set,
                 (false, false) => ReadsIn::Standalone,
             };
-            check_read_concern(rc, supported, spec.name, place)?;
+            check_read_concern(rc, levels, place)?;
         }
         if !self.api_version && (self.api_strict || self.api_deprecation_errors) {
             return Err(Error::location(
@@ -245,26 +386,15 @@ pub fn max_time(v: Value<'_>) -> Result<Option<Duration>> {
     Ok((n > 0).then(|| Duration::from_millis(n as u64)))
 }
 
-/// The session that `{id: UUID, uid?}` names: without a user, of whoever is logged in, and that is
-/// nobody.
+/// The session that `{id: UUID, uid?}` names: without a `uid` it is that of the user that is logged in, which
+/// is none yet.
 ///
 /// # Errors
 /// 14, 16 InvalidLength, 207 InvalidUUID, 40414, 40415.
 pub fn session_key(lsid: Doc<'_>) -> Result<SessionKey> {
     let args = Args::parse("OperationSessionInfo.lsid", LSID, lsid)?;
     let id = match args.get("id") {
-        Some(Value::Binary { subtype: 4, bytes }) => bytes.try_into().map_err(|_| {
-            Error::new(
-                Code::InvalidUUID,
-                "uuid must be a 16-byte binary field with UUID (4) subtype",
-            )
-        })?,
-        Some(_) => {
-            return Err(Error::type_mismatch(
-                "BSON field 'OperationSessionInfo.lsid.id' is the wrong binData type, expected \
-                 type 'UUID'",
-            ));
-        }
+        Some(v) => uuid("OperationSessionInfo.lsid", "id", v)?,
         None => {
             return Err(crate::args::missing_field(
                 "OperationSessionInfo.lsid",
@@ -298,16 +428,194 @@ pub fn user_digest(uid: Value<'_>) -> Result<[u8; 32]> {
     })
 }
 
-fn check_read_preference(d: Doc<'_>) -> Result<()> {
+/// The mode of a read preference.
+///
+/// # Errors
+/// 9 FailedToParse for one that there is not, 14.
+fn read_preference(d: Doc<'_>) -> Result<&str> {
     match d.get("mode") {
-        None => Ok(()),
+        None => Ok("primary"),
         Some(Value::String(
-            "primary" | "primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest",
-        )) => Ok(()),
+            mode
+            @ ("primary" | "primaryPreferred" | "secondary" | "secondaryPreferred" | "nearest"),
+        )) => Ok(mode),
         Some(Value::String(other)) => Err(Error::failed_to_parse(format!(
             "Could not parse $readPreference mode '{other}'. Only the modes 'primary', \
              'primaryPreferred', 'secondary', 'secondaryPreferred', and 'nearest' are supported."
         ))),
-        Some(v) => check_type("$readPreference", "mode", Types::STRING, v.ty()),
+        Some(v) => {
+            check_type("$readPreference", "mode", Types::STRING, v.ty())?;
+            Ok("primary")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_value::{ArrayBuf, DocBuf, doc};
+
+    /// What `count` says with one argument given: 0 or an error's code.
+    fn said(d: &DocBuf) -> i32 {
+        let spec = crate::registry::find("count").unwrap();
+        let mut generic = Generic::default();
+        let taken = d.as_doc().iter().try_for_each(|e| {
+            assert!(generic.take("count", e)?, "{d:?} is not known");
+            Ok(())
+        });
+        let checked = taken.and_then(|()| generic.check(spec, d.as_doc(), true));
+        checked.err().map_or(0, |e: Error| e.code().0)
+    }
+
+    fn one(name: &str, v: Value<'_>) -> DocBuf {
+        let mut d = DocBuf::new();
+        d.append(name, v);
+        d
+    }
+
+    #[test]
+    fn every_generic_argument_of_mongodb_is_known() {
+        let uuid = Value::Binary {
+            subtype: 4,
+            bytes: &[7; 16],
+        };
+        let at = Value::Timestamp { t: 1, i: 1 };
+        let (object, long) = (Value::Document(Doc::EMPTY), Value::Int64(1));
+        let array = ArrayBuf::new();
+        let (yes, int, text) = (Value::Bool(true), Value::Int32(1), Value::String("1"));
+        // Each with a value of its type, what a command that reads says to that, and whether it is
+        // passed on. In the order of MongoDB's own list.
+        let table = [
+            ("apiVersion", text, 0, true),
+            ("apiStrict", yes, 4_886_600, true),
+            ("apiDeprecationErrors", yes, 4_886_600, true),
+            ("$db", text, 0, false),
+            ("maxTimeMS", int, 0, true),
+            ("readConcern", object, 0, true),
+            ("writeConcern", object, 72, true),
+            ("lsid", object, 40_414, true),
+            ("clientOperationKey", uuid, 0, true),
+            ("txnNumber", long, 72, true),
+            ("autocommit", yes, 72, true),
+            ("startTransaction", yes, 72, true),
+            ("stmtId", int, 0, true),
+            ("comment", int, 0, true),
+            ("$readPreference", object, 0, false),
+            ("$clusterTime", object, 40_414, false),
+            ("$audit", object, 0, false),
+            ("$client", object, 0, false),
+            ("$configServerState", object, 0, false),
+            ("allowImplicitCollectionCreation", yes, 0, false),
+            ("$oplogQueryData", int, 0, false),
+            ("$queryOptions", object, 0, true),
+            ("$replData", int, 0, false),
+            ("databaseVersion", object, 203, false),
+            ("help", yes, 0, true),
+            ("shardVersion", object, 203, false),
+            ("tracking_info", object, 0, false),
+            ("coordinator", yes, 0, true),
+            ("maxTimeMSOpOnly", int, 72, false),
+            ("startOrContinueTransaction", yes, 72, true),
+            ("$configTime", at, 0, false),
+            ("$topologyTime", at, 0, false),
+            ("txnRetryCounter", int, 0, true),
+            ("mayBypassWriteBlocking", yes, 0, true),
+            ("expectPrefix", yes, 0, false),
+            (
+                "requestGossipRoutingCache",
+                Value::Array(array.as_doc()),
+                0,
+                false,
+            ),
+        ];
+        for (name, v, wanted, forwarded) in table {
+            let d = one(name, v);
+            assert_eq!(said(&d), wanted, "{name}");
+            assert_eq!(is_forwarded(name), forwarded, "{name}");
+            let mut twice = d.clone();
+            twice.append(name, v);
+            let doubled = match wanted {
+                40_414 => wanted,
+                _ => 40_413,
+            };
+            assert_eq!(said(&twice), doubled, "{name} twice");
+            let types = ARGUMENTS.iter().find(|a| a.field.name == name).unwrap();
+            if types.field.types != Types::ANY {
+                assert_eq!(
+                    said(&one(name, Value::MinKey)),
+                    14,
+                    "{name} of another type"
+                );
+                assert_eq!(said(&one(name, Value::Null)), 0, "{name} of null");
+            }
+        }
+        let mut names: Vec<_> = table.iter().map(|t| t.0).collect();
+        let mut known: Vec<_> = ARGUMENTS.iter().map(|a| a.field.name).collect();
+        names.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(names, known);
+    }
+
+    #[test]
+    fn what_only_a_cluster_may_say_is_refused() {
+        let lsid = doc! { "id": Value::Binary { subtype: 4, bytes: &[7; 16] } };
+        let with = |more: DocBuf| {
+            let mut d = doc! { "lsid": &lsid, "txnNumber": 1_i64 };
+            for e in more.as_doc() {
+                d.append_elem(e);
+            }
+            d
+        };
+        for (d, wanted) in [
+            (with(doc! { "txnRetryCounter": 0 }), 50_768),
+            (with(doc! { "txnRetryCounter": 0, "autocommit": false }), 72),
+            (
+                with(doc! { "txnRetryCounter": -1, "autocommit": false }),
+                72,
+            ),
+            (
+                with(doc! { "startOrContinueTransaction": true, "autocommit": false }),
+                72,
+            ),
+            (
+                with(doc! { "startOrContinueTransaction": false, "autocommit": false }),
+                0,
+            ),
+            (
+                doc! { "clientOperationKey": Value::Binary { subtype: 0, bytes: &[7; 16] } },
+                14,
+            ),
+            (
+                doc! { "clientOperationKey": Value::Binary { subtype: 4, bytes: &[7; 15] } },
+                207,
+            ),
+            (
+                doc! { "$queryOptions": doc! { "$readPreference": doc! { "mode": "x" } } },
+                9,
+            ),
+        ] {
+            assert_eq!(said(&d), wanted, "{d:?}");
+        }
+    }
+
+    #[test]
+    fn a_read_preference_may_stand_in_the_query_options() {
+        let secondary = doc! { "$readPreference": doc! { "mode": "secondary" } };
+        let nearest = doc! { "$readPreference": doc! { "mode": "nearest" } };
+        let within = doc! { "$queryOptions": &secondary };
+        let mut both = within.clone();
+        both.append_elem(nearest.as_doc().first().unwrap());
+        for (d, wanted) in [
+            (&secondary, "secondary"),
+            (&within, "secondary"),
+            (&both, "nearest"),
+        ] {
+            let mut generic = Generic::default();
+            for e in d.as_doc() {
+                assert!(generic.take("find", e).unwrap());
+            }
+            assert_eq!(generic.read_preference, Some(wanted), "{d:?}");
+        }
     }
 }

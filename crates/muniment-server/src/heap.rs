@@ -24,6 +24,21 @@ pub fn purge() {
     }
 }
 
+/// What has been free in the heaps for as long as they keep it goes back to the system, also in
+/// those in which nobody allocates now.
+pub fn decay() {
+    command(c"arena.4096.decay");
+}
+
+/// Bytes of the process that are in memory; `None` where the system does not say.
+pub fn resident() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: usize = text.split_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: it only asks.
+    let size = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+    pages.checked_mul(size)
+}
+
 /// One of jemalloc's commands that neither takes nor gives a value.
 fn command(name: &CStr) {
     // SAFETY: the name ends with a zero byte, and there is no value to read or to write.
@@ -38,6 +53,8 @@ mod tests {
     fn jemalloc_knows_the_commands() {
         // A wrong name panics in a debug build.
         super::flush_thread();
+        super::decay();
         super::purge();
+        assert!(super::resident().is_some_and(|n| n > 1 << 20));
     }
 }

@@ -1,55 +1,97 @@
-//! The one background thread of the server: TTL passes, cursor and session timeouts, the refresh of
-//! the stored sessions.
+//! The background threads of the server, each with work that must not wait for the others': resident
+//! memory, cursor timeouts, transactions and copies that are too old, TTL passes, sessions, and the figures
+//! of which an operator is told.
 
 use crate::heap;
 use crate::log::Severity;
 use crate::own_collections;
+use crate::server::log_damages;
 use crate::state::ServerState;
 use muniment_exec::{OpGuard, OpStart};
-use muniment_query::Interrupt;
-use muniment_value::{Code, doc};
+use muniment_op::Interrupt;
+use muniment_value::{Code, DocBuf, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Runs until the server ends.
-pub fn run(server: &Arc<ServerState>) {
-    let mut last_ttl = Instant::now();
-    let mut last_sessions = Instant::now();
-    let mut last_refresh = Instant::now();
+/// Bytes in memory that no account has: the program, stacks, small allocations.
+const UNKNOWN: usize = 64 << 20;
+
+/// What a thread does until the server ends.
+type Job = fn(&Arc<ServerState>);
+
+/// The threads, by their names.
+pub const THREADS: [(&str, Job); 6] = [
+    ("memory", crate::memory::keep_to_goal),
+    ("housekeeping", keep_house),
+    ("expiry", end_what_is_old),
+    ("ttl", expire_documents),
+    ("sessions", keep_sessions),
+    ("watch", crate::watch::keep_watch),
+];
+
+/// Ends idle cursors, drops old views, and gives back memory that is not used. It waits for nothing.
+fn keep_house(server: &Arc<ServerState>) {
     let (mut requests, mut trimmed) = (0, 0);
-    // What idle cursors let go of, some time after the last request.
+    // Whether idle cursors have freed memory, some time after the last request.
     let mut freed = false;
+    // The damages that were logged at the start are not logged again.
+    let mut damages = server.engine.store.damages();
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
         freed |= any == Some(true);
         let now = server.metrics.totals().requests;
-        if now == requests && (now != trimmed || freed) {
+        let idle = now == requests;
+        if idle && (now != trimmed || freed) || !idle && holds_too_much(server) {
             heap::purge();
             (trimmed, freed) = (now, false);
+        } else if !idle {
+            heap::decay();
         }
         requests = now;
-        let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
-        if last_ttl.elapsed() >= Duration::from_secs(every) {
-            if server.parameters.ttl_enabled.load(Relaxed) && server.is_writable() {
-                ttl_pass(server);
-            }
-            last_ttl = Instant::now();
-        }
+        log_damages(&server.engine.store, &server.log, &mut damages);
         let window = server.parameters.snapshot_window_secs.load(Relaxed);
         server
             .snapshots
             .tick(Duration::from_secs(window.max(0) as u64));
-        if last_sessions.elapsed() >= Duration::from_secs(60) {
-            for id in server.sessions.expire() {
-                server.transactions.forget(server, &id);
-                server.engine.cursors.kill_session(&id);
+    }
+}
+
+/// TTL passes. A large one takes long, and so does one on a slow disk.
+fn expire_documents(server: &Arc<ServerState>) {
+    let mut last = Instant::now();
+    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+        let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
+        if last.elapsed() >= Duration::from_secs(every) {
+            if server.parameters.ttl_enabled.load(Relaxed) && server.is_writable() {
+                ttl_pass(server);
             }
-            last_sessions = Instant::now();
+            last = Instant::now();
         }
-        // Behind fsyncLock nothing can be written, and who is no primary writes nothing: the other
-        // jobs must not wait with it.
-        let still = server.engine.store.write_lock_depth() > 0 || !server.is_writable();
+    }
+}
+
+/// Ends sessions that are no longer used, and stores which were used.
+fn keep_sessions(server: &Arc<ServerState>) {
+    let mut last_expiry = Instant::now();
+    let mut last_refresh = Instant::now();
+    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+        if last_expiry.elapsed() >= Duration::from_secs(60) {
+            for gone in server.sessions.expire() {
+                for id in &gone {
+                    server.transactions.forget(server, id);
+                }
+                if !gone.is_empty() {
+                    server.engine.cursors.kill_sessions(|id| gone.contains(id));
+                }
+            }
+            last_expiry = Instant::now();
+        }
+        // Under fsyncLock nothing can be written, and a member that knows of no primary cannot send it the
+        // sessions.
+        let set = server.replica_set.as_ref();
+        let led = set.map_or(server.is_writable(), |set| set.member().leader.is_some());
+        let still = server.engine.store.write_lock_depth() > 0 || !led;
         if last_refresh.elapsed() >= own_collections::REFRESH_EVERY && !still {
             refresh_sessions(server);
             last_refresh = Instant::now();
@@ -58,13 +100,14 @@ pub fn run(server: &Arc<ServerState>) {
 }
 
 /// Ends what has gone on for longer than it may, until the server ends: transactions, and copies of the
-/// data that nobody fetches. In a thread of its own: other jobs may wait for what such a transaction
-/// holds, and a full disk for the room that such a copy keeps.
-pub fn end_what_is_old(server: &Arc<ServerState>) {
+/// data that no member fetches. It has a thread of its own, since other jobs may wait for what such a
+/// transaction holds, and writers on a full disk for the room that such a copy keeps.
+fn end_what_is_old(server: &Arc<ServerState>) {
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         if let Some(set) = &server.replica_set {
             set.copies.expire();
         }
+        server.transactions.let_go_of_idle(server);
         let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
         let lifetime = Duration::from_secs(lifetime.max(1) as u64);
         for id in server.transactions.expired(lifetime) {
@@ -73,6 +116,16 @@ pub fn end_what_is_old(server: &Arc<ServerState>) {
             server.transactions.kill(server, &id);
         }
     }
+}
+
+/// True when the process has far more in memory than anybody knows of: then it is the allocator that
+/// has it.
+fn holds_too_much(server: &ServerState) -> bool {
+    let stats = server.engine.store.stats();
+    let storage = usize::try_from(stats.cache_used + stats.memtable_bytes).unwrap_or(usize::MAX);
+    let known = storage.saturating_add(server.engine.memory.total().used);
+    let most = known.saturating_add(known / 8).saturating_add(UNKNOWN);
+    heap::resident().is_some_and(|bytes| bytes > most)
 }
 
 /// A job is registered as what clients ask for is: a shutdown ends it, also where it waits for
@@ -118,16 +171,23 @@ fn ttl_pass(server: &Arc<ServerState>) {
         Some(Ok(done)) => {
             server.metrics.ttl_passes.fetch_add(1, Relaxed);
             server.metrics.ttl_deleted.fetch_add(done.deleted, Relaxed);
+            for (namespace, e) in done.failed {
+                ttl_failed(server, &doc! { "ns": namespace, "error": e.to_string() });
+            }
         }
-        Some(Err(e)) => server.log.log(
-            Severity::Error,
-            "INDEX",
-            22527,
-            "TTLMonitor",
-            "Error running TTL job",
-            Some(&doc! { "error": e.to_string() }),
-        ),
+        Some(Err(e)) => ttl_failed(server, &doc! { "error": e.to_string() }),
     }
+}
+
+fn ttl_failed(server: &ServerState, what: &DocBuf) {
+    server.log.log(
+        Severity::Error,
+        "INDEX",
+        22527,
+        "TTLMonitor",
+        "Error running TTL job",
+        Some(what),
+    );
 }
 
 /// A bug in one job must not end the others.

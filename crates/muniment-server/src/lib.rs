@@ -1,7 +1,7 @@
 //! The server: listener, connections, command registry and metrics.
 //!
-//! A connection has a thread ([`connection`]) that hands every request to [`dispatch`], which
-//! looks the command up in the [`registry`], checks its arguments against the command's table
+//! A connection has a thread ([`connection`]) that hands every request to [`request`], which
+//! looks the command up in the [`mod@registry`], checks its arguments against the command's table
 //! ([`args`]) and runs it. One file below `commands/` is one command.
 //!
 //! Invariants: nothing a client sends ends the process or disturbs another client; every
@@ -16,35 +16,48 @@ mod commands;
 mod concern;
 mod connection;
 mod context;
-mod dispatch;
+pub mod doctor;
 mod failpoint;
 mod figures;
+mod front_door;
 mod generic;
 mod guard;
+mod hangups;
 mod heap;
 mod housekeeping;
 mod ingress;
 mod listener;
 pub mod log;
+mod machine_figures;
+pub mod memory;
 mod metrics;
 mod namespace;
+mod not_there;
 mod oplog_window;
 mod options;
 mod own_collections;
 pub mod parameters;
 mod profiler;
+mod receive;
 mod registry;
 mod replica_set;
+mod request;
+mod send;
 mod server;
 mod sessions;
 mod settings;
+mod signals;
 mod snapshots;
 mod stack;
+mod startup;
 mod state;
 mod transactions;
 mod verbosity;
+mod watch;
 
-pub use options::{LogTarget, ServerOptions};
+pub use muniment_wire::compress::NEGOTIABLE;
+pub use options::{LogTarget, MakeDbPath, OptionNote, Rotation, ServerOptions};
+pub use profiler::check_filter as check_profile_filter;
 pub use registry::{Access, CommandSpec, Kind, Target, registry};
 pub use server::{MAX_WIRE_VERSION, MONGODB_VERSION, Server, VERSION, build_info};
 pub use state::ServerState;

@@ -4,17 +4,20 @@
 //! connection's own thread.
 
 use crate::connection::{self, STACK};
+use crate::hangups::Hangups;
 use crate::ingress::Limiter;
-use crate::log::Severity;
+use crate::log::{Seldom, Severity};
 use crate::options::ServerOptions;
-use crate::state::{ClientInfo, ConnShared, ServerState, disconnect_probe};
+use crate::state::{ClientInfo, ConnShared, ServerState};
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,8 +26,6 @@ use std::time::Instant;
 
 /// Refused connections that may wait for their error at a time.
 const TURNING_AWAY: u64 = 32;
-/// Backlog of the listening sockets.
-const BACKLOG: i32 = 4096;
 
 enum Socket {
     Tcp(TcpListener),
@@ -46,7 +47,11 @@ pub struct Listener {
     /// The TCP addresses, so that one that is named twice is bound once.
     bound: Vec<SocketAddr>,
     unix_path: Option<PathBuf>,
+    missed: Vec<(String, Error)>,
     port: u16,
+    backlog: i32,
+    /// Of the Unix socket's file.
+    permissions: u32,
 }
 
 fn bind_error(what: &str, e: &io::Error) -> Error {
@@ -68,14 +73,29 @@ impl Listener {
             sockets: Vec::new(),
             bound: Vec::new(),
             unix_path: None,
+            missed: Vec::new(),
             port: options.port,
+            backlog: options.listen_backlog,
+            permissions: options.socket_permissions,
         };
-        for host in &options.bind_ip {
+        // A socket on :: takes IPv4 as well, so that it has to come first.
+        let mut hosts: Vec<&str> = options.bind_ip.iter().map(String::as_str).collect();
+        hosts.sort_by_key(|host| *host != "::");
+        for host in hosts {
             if host.contains('/') {
                 listener.bind_unix(PathBuf::from(host))?;
                 continue;
             }
-            listener.bind_tcp(host, options.ipv6)?;
+            match listener.bind_tcp(host, options.ipv6) {
+                Err(e) if e.code() == Code::HostNotFound => listener.missed.push((host.into(), e)),
+                bound => bound?,
+            }
+        }
+        // As mongod: one address is enough.
+        if listener.sockets.is_empty()
+            && let Some((_, e)) = listener.missed.pop()
+        {
+            return Err(e);
         }
         if let Some(dir) = &options.unix_socket_prefix {
             let path = dir.join(format!("mongodb-{}.sock", listener.port));
@@ -98,11 +118,11 @@ impl Listener {
             // The first bind of port 0 decides the port of all.
             addr.set_port(self.port);
             bound = true;
-            if self.port != 0 && self.bound.contains(&addr) {
+            if self.port != 0 && (self.bound.contains(&addr) || self.takes(&addr)) {
                 continue;
             }
             let socket = TcpListener::bind(addr).map_err(|e| bind_error(&what, &e))?;
-            set_backlog(socket.as_raw_fd());
+            set_backlog(socket.as_raw_fd(), self.backlog);
             let _ = socket.set_nonblocking(true);
             if self.port == 0 {
                 self.port = socket.local_addr().map_err(Error::from)?.port();
@@ -121,6 +141,12 @@ impl Listener {
         }
     }
 
+    /// Whether a socket that is bound takes the connections to an IPv4 address.
+    fn takes(&self, addr: &SocketAddr) -> bool {
+        let all = |b: &SocketAddr| b.is_ipv6() && b.ip().is_unspecified();
+        addr.is_ipv4() && self.bound.iter().any(all)
+    }
+
     fn bind_unix(&mut self, path: PathBuf) -> Result<()> {
         // Left behind by a process that was killed: nobody answers there.
         if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
@@ -128,11 +154,19 @@ impl Listener {
         }
         let socket =
             UnixListener::bind(&path).map_err(|e| bind_error(&path.to_string_lossy(), &e))?;
-        set_backlog(socket.as_raw_fd());
+        let mode = std::fs::Permissions::from_mode(self.permissions);
+        std::fs::set_permissions(&path, mode)
+            .map_err(|e| bind_error(&path.to_string_lossy(), &e))?;
+        set_backlog(socket.as_raw_fd(), self.backlog);
         let _ = socket.set_nonblocking(true);
         self.sockets.push(Socket::Unix(socket));
         self.unix_path = Some(path);
         Ok(())
+    }
+
+    /// The hosts that have no address to listen on, and why.
+    pub fn missed(&self) -> &[(String, Error)] {
+        &self.missed
     }
 
     /// The bound TCP port.
@@ -148,7 +182,7 @@ impl Listener {
     }
 
     /// Accepts until `waker` is woken and the server ends.
-    pub fn run(&self, server: &Arc<ServerState>, waker: &Waker) {
+    pub fn run(&self, server: &Arc<ServerState>, waker: &Waker, hangups: &Hangups) {
         let mut fds: Vec<libc::pollfd> = self
             .sockets
             .iter()
@@ -160,10 +194,14 @@ impl Listener {
                 revents: 0,
             })
             .collect();
-        let turning_away = Arc::new(AtomicU64::new(0));
+        let way = Way {
+            turning_away: Arc::default(),
+            hangups,
+        };
         let ingress = &server.parameters.ingress;
         let mut limiter = Limiter::new(Instant::now());
         let mut queue = VecDeque::new();
+        let mut spare = Spare::new();
         loop {
             let timeout = match queue.is_empty() {
                 true => -1,
@@ -174,22 +212,20 @@ impl Listener {
             if n < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
-            if let Some(signal) = waker.drain() {
-                server.request_stop(&format!("got signal {signal}"));
-            }
+            waker.drain();
             if server.is_stopping() {
                 return;
             }
             for s in &self.sockets {
-                while let Some(stream) = accept(s, server) {
+                while let Some(stream) = accept(s, server, &mut spare) {
                     queue.push_back(stream);
                     while let Some(stream) = next_of(&mut queue, &mut limiter, server) {
-                        admit(server, stream, &turning_away);
+                        admit(server, stream, &way);
                     }
                 }
             }
             while let Some(stream) = next_of(&mut queue, &mut limiter, server) {
-                admit(server, stream, &turning_away);
+                admit(server, stream, &way);
             }
         }
     }
@@ -213,40 +249,91 @@ fn next_of(
     None
 }
 
-fn set_backlog(fd: RawFd) {
+fn set_backlog(fd: RawFd, backlog: i32) {
     // SAFETY: calling listen again only changes the backlog.
-    unsafe { libc::listen(fd, BACKLOG) };
+    unsafe { libc::listen(fd, backlog) };
 }
 
-fn accept(socket: &Socket, server: &ServerState) -> Option<Stream> {
-    let accepted = match socket {
-        Socket::Tcp(l) => l.accept().and_then(|(s, _)| {
-            s.set_nonblocking(false)?;
-            keep_alive(s.as_raw_fd());
-            Stream::from_tcp(s)
-        }),
-        Socket::Unix(l) => l.accept().and_then(|(s, _)| {
-            s.set_nonblocking(false)?;
-            Ok(Stream::Unix(s))
-        }),
-    };
-    match accepted {
-        Ok(s) => Some(s),
-        Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
-        Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
-        Err(e) => {
-            server.log.log(
-                Severity::Warning,
-                "NETWORK",
-                23023,
-                "listener",
-                "Error accepting new connection on local endpoint",
-                Some(&doc! { "error": e.to_string() }),
-            );
-            // Out of file descriptors: give the others a moment instead of spinning.
-            std::thread::sleep(std::time::Duration::from_millis(5));
-            None
+/// An open file that is closed when there is no number left for a connection: with it that
+/// connection can be taken and closed. Otherwise it would stay in the queue, its client would wait
+/// for nothing, and the queue would wake the listener again at once.
+struct Spare {
+    file: Option<File>,
+    errors: Seldom,
+}
+
+impl Spare {
+    fn new() -> Spare {
+        Spare {
+            file: File::open("/dev/null").ok(),
+            errors: Seldom::new(),
         }
+    }
+
+    /// Takes a connection and closes it; false if there is none, or it does not work.
+    fn turn_away(&mut self, socket: &Socket) -> bool {
+        let had = self.file.take().is_some();
+        let closed = had
+            && match socket {
+                Socket::Tcp(l) => l.accept().is_ok(),
+                Socket::Unix(l) => l.accept().is_ok(),
+            };
+        self.file = File::open("/dev/null").ok();
+        closed
+    }
+
+    /// Logs an error, with how many there were, every now and then.
+    fn tell(&mut self, server: &ServerState, e: &io::Error) {
+        let Some(times) = self.errors.note() else {
+            return;
+        };
+        let (severity, msg) = match is_out_of_files(e) {
+            true => (
+                Severity::Error,
+                "Out of file descriptors: connections are closed as soon as they come",
+            ),
+            false => (
+                Severity::Warning,
+                "Error accepting new connection on local endpoint",
+            ),
+        };
+        let attr = doc! { "error": e.to_string(), "times": times as i64 };
+        let log = &server.log;
+        log.log(severity, "NETWORK", 23023, "listener", msg, Some(&attr));
+    }
+}
+
+/// Whether the process, or the system, has no file descriptor left.
+fn is_out_of_files(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+fn accept(socket: &Socket, server: &ServerState, spare: &mut Spare) -> Option<Stream> {
+    loop {
+        let accepted = match socket {
+            Socket::Tcp(l) => l.accept().and_then(|(s, _)| {
+                s.set_nonblocking(false)?;
+                keep_alive(s.as_raw_fd());
+                Stream::from_tcp(s)
+            }),
+            Socket::Unix(l) => l.accept().and_then(|(s, _)| {
+                s.set_nonblocking(false)?;
+                Ok(Stream::Unix(s))
+            }),
+        };
+        let e = match accepted {
+            Ok(s) => return Some(s),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return None,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return None,
+            Err(e) => e,
+        };
+        spare.tell(server, &e);
+        if !is_out_of_files(&e) || !spare.turn_away(socket) {
+            // Of this connection, or of the system: give the others a moment instead of spinning.
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            return None;
+        }
+        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -272,8 +359,16 @@ fn keep_alive(fd: RawFd) {
     }
 }
 
+/// What a connection meets on its way in.
+struct Way<'w> {
+    /// How many wait for the error that there is no place for them.
+    turning_away: Arc<AtomicU64>,
+    hangups: &'w Hangups,
+}
+
 /// Gives a new connection its thread.
-fn admit(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64>) {
+fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
+    let turning_away = &way.turning_away;
     let open = server.open_connections.load(Ordering::Relaxed);
     if open as usize >= server.max_conns {
         server.rejected_connections.fetch_add(1, Ordering::Relaxed);
@@ -298,17 +393,17 @@ fn admit(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64
     let shared = Arc::new(ConnShared {
         id,
         peer: stream.peer().into(),
-        is_gone: disconnect_probe(&stream),
+        remote: Arc::default(),
         stream,
         since: Instant::now(),
         client: Mutex::new(ClientInfo::default()),
         command: Mutex::new(Vec::new()),
         busy: AtomicBool::new(false),
+        stuck: AtomicBool::new(false),
         uuid: std::sync::OnceLock::new(),
     });
     server.connections.lock().insert(id, Arc::clone(&shared));
-    let count = server.open_connections.fetch_add(1, Ordering::Relaxed) + 1;
-    log_connection(server, &shared, 22943, "Connection accepted", count);
+    let count = opened(server, &shared, way.hangups);
     let state = Arc::clone(server);
     let spawned = std::thread::Builder::new()
         .name(format!("conn{id}"))
@@ -335,13 +430,46 @@ fn admit(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64
         server.connections.lock().remove(&id);
         server.open_connections.fetch_sub(1, Ordering::Relaxed);
         server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        static THREADLESS: Seldom = Seldom::new();
+        if let Some(times) = THREADLESS.note() {
+            let count = count as i64;
+            server.log.log(
+                Severity::Error,
+                "NETWORK",
+                7_340_005,
+                "listener",
+                "Could not start a thread for a connection",
+                Some(&doc! {
+                    "error": e.to_string(), "connectionCount": count, "times": times as i64,
+                }),
+            );
+        }
+    }
+}
+
+/// A connection has a number; gives how many are open with it.
+fn opened(server: &ServerState, shared: &ConnShared, hangups: &Hangups) -> u64 {
+    if let Err(e) = hangups.watch(&*shared.stream, shared.id) {
+        unwatched(server, shared.id, &e);
+    }
+    let count = server.open_connections.fetch_add(1, Ordering::Relaxed) + 1;
+    log_connection(server, shared, 22943, "Connection accepted", count);
+    count
+}
+
+/// The operations of this connection will not end when its client goes.
+fn unwatched(server: &ServerState, id: u64, e: &io::Error) {
+    static UNWATCHED: Seldom = Seldom::new();
+    if let Some(times) = UNWATCHED.note() {
         server.log.log(
-            Severity::Error,
+            Severity::Warning,
             "NETWORK",
-            4_615_611,
+            7_340_025,
             "listener",
-            "Could not start a thread for a connection",
-            Some(&doc! { "error": e.to_string(), "connectionCount": count as i64 }),
+            "Could not watch whether the client of a connection goes away",
+            Some(&doc! {
+                "error": e.to_string(), "connectionId": id as i64, "times": times as i64,
+            }),
         );
     }
 }
@@ -363,7 +491,7 @@ fn log_connection(server: &ServerState, c: &ConnShared, id: u32, msg: &str, coun
     );
 }
 
-/// Wakes the accepting thread: from any thread, and from a signal handler.
+/// Wakes the accepting thread, from any other one.
 pub struct Waker {
     read: OwnedFd,
     write: OwnedFd,
@@ -388,26 +516,16 @@ impl Waker {
         }
     }
 
-    /// The descriptor to write a byte to: the number of a signal, or 0.
-    pub fn write_fd(&self) -> RawFd {
-        self.write.as_raw_fd()
-    }
-
     /// Wakes.
     pub fn wake(&self) {
         // SAFETY: one byte from the stack.
         unsafe { libc::write(self.write.as_raw_fd(), [0_u8].as_ptr().cast(), 1) };
     }
 
-    /// Takes what was written; a signal's number if there is one.
-    fn drain(&self) -> Option<i32> {
+    /// Takes what was written.
+    fn drain(&self) {
         let mut buf = [0_u8; 64];
         // SAFETY: the buffer is ours and its length is given.
-        let n = unsafe { libc::read(self.read.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
-        let n = usize::try_from(n).unwrap_or(0);
-        buf.get(..n)?
-            .iter()
-            .find(|b| **b != 0)
-            .map(|b| i32::from(*b))
+        unsafe { libc::read(self.read.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
     }
 }

@@ -5,16 +5,18 @@
 //! read; logging never fails an operation (a full disk loses lines, not commands); the newest
 //! 1024 lines and all start-up warnings stay in memory for `getLog`.
 
+use crate::options::{LogTarget, Rotation};
 use crate::verbosity::Verbosity;
 use muniment_value::{Doc, DocBuf, Value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ffi::CString;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +58,51 @@ impl Severity {
     }
 }
 
-/// Lines kept for `getLog: "global"`.
+/// For a line that many clients may cause: it is written every ten seconds at most, with how often there
+/// was cause for it.
+pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
+
+impl Seldom {
+    const EVERY: Duration = Duration::from_secs(10);
+
+    /// Nothing was written yet.
+    pub(crate) const fn new() -> Seldom {
+        Seldom(Mutex::new((None, 0)))
+    }
+
+    /// Notes a cause. Says how many there were since the last line, if one is to be written.
+    pub(crate) fn note(&self) -> Option<u64> {
+        let mut state = self.0.lock();
+        state.1 += 1;
+        let lately = state.0.is_some_and(|at| at.elapsed() < Seldom::EVERY);
+        if lately {
+            return None;
+        }
+        state.0 = Some(Instant::now());
+        Some(std::mem::take(&mut state.1))
+    }
+}
+
+/// Lines kept for `getLog: "global"`, as in MongoDB.
 const RAM_LINES: usize = 1024;
+/// Bytes that they may take together, as in MongoDB: older lines go first, and the newest stays.
+const RAM_BYTES: usize = 1 << 20;
 /// Longest string value of an attribute; what is longer is cut.
 const MAX_STRING: usize = 4096;
 
+#[derive(Default)]
 struct RamLog {
     lines: VecDeque<String>,
+    /// How long the lines are together.
+    bytes: usize,
     total: u64,
 }
 
 enum Sink {
     Stdout,
-    File(File, PathBuf),
+    File(File, PathBuf, Rotation),
+    /// `syslog(3)`, with this facility.
+    Syslog(i32),
     Nothing,
 }
 
@@ -81,22 +115,38 @@ pub struct Logger {
     global: Mutex<RamLog>,
     startup: Mutex<RamLog>,
     lines: AtomicU64,
+    local_time: AtomicBool,
+    /// The last line was not written whole.
+    torn: AtomicBool,
 }
 
 impl Logger {
-    /// A log to `path`, or to stdout without one. `append` keeps what is in the file; else an
-    /// existing file is renamed to `<path>.<UTC time>`, as mongod does.
+    /// A log to this place. Where nothing is to be appended, an existing file is renamed to
+    /// `<path>.<UTC time>`, as mongod does.
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub fn open(path: Option<&Path>, append: bool, level: i32, quiet: bool) -> io::Result<Logger> {
-        let sink = match path {
-            None => Sink::Stdout,
-            Some(p) => {
-                if !append && p.exists() {
-                    put_aside(p)?;
+    pub fn open(target: &LogTarget, level: i32, quiet: bool) -> io::Result<Logger> {
+        let sink = match target {
+            LogTarget::Silent => return Ok(Logger::silent()),
+            LogTarget::Stdout => Sink::Stdout,
+            LogTarget::Syslog { facility } => Sink::Syslog(*facility),
+            LogTarget::File {
+                path,
+                append,
+                rotation,
+            } => {
+                if path.is_dir() {
+                    return Err(io::Error::new(
+                        io::ErrorKind::IsADirectory,
+                        "the log's path has to name a file, not a directory",
+                    ));
                 }
-                Sink::File(open_file(p)?, p.to_path_buf())
+                // A terminal, a pipe or /dev/null is not renamed.
+                if !append && path.is_file() {
+                    put_aside(path, now_ms())?;
+                }
+                Sink::File(open_file(path)?, path.clone(), *rotation)
             }
         };
         Ok(Logger::with_sink(sink, level, quiet))
@@ -108,33 +158,71 @@ impl Logger {
     }
 
     fn with_sink(sink: Sink, level: i32, quiet: bool) -> Logger {
-        let ram = || {
-            Mutex::new(RamLog {
-                lines: VecDeque::new(),
-                total: 0,
-            })
-        };
         Logger {
             verbosity: Verbosity::new(level),
             quiet: AtomicBool::new(quiet),
             sink: Mutex::new(sink),
-            global: ram(),
-            startup: ram(),
+            global: Mutex::default(),
+            startup: Mutex::default(),
             lines: AtomicU64::new(0),
+            local_time: AtomicBool::new(false),
+            torn: AtomicBool::new(false),
         }
     }
 
-    /// Puts the file aside and begins a new one; a log without a file stays as it is.
+    /// Puts the file aside and begins a new one, or only opens it again where another program renames
+    /// it; a log without a file stays as it is.
     ///
     /// # Errors
     /// The file cannot be renamed or made; the log goes on where it was.
-    pub fn rotate(&self) -> io::Result<()> {
-        let mut sink = self.sink.lock();
-        if let Sink::File(file, path) = &mut *sink {
-            put_aside(path)?;
-            *file = open_file(path)?;
-        }
+    pub fn rotate(&self, ctx: &str) -> io::Result<()> {
+        let now = now_ms();
+        self.info(
+            "CONTROL",
+            23166,
+            ctx,
+            "Log rotation initiated",
+            &muniment_value::doc! { "suffix": suffix(now) },
+        );
+        self.open_next(now)?;
+        self.info(
+            "CONTROL",
+            20721,
+            ctx,
+            "Process Details",
+            &muniment_value::doc! {
+                "pid": std::process::id().to_string(),
+                "host": crate::state::hostname(),
+                "architecture": "64-bit",
+            },
+        );
         Ok(())
+    }
+
+    fn open_next(&self, now: i64) -> io::Result<()> {
+        let mut sink = self.sink.lock();
+        let Sink::File(file, path, rotation) = &mut *sink else {
+            return Ok(());
+        };
+        // Without the file there is nothing to put aside: somebody has renamed it.
+        if *rotation == Rotation::Rename && path.is_file() {
+            put_aside(path, now)?;
+        }
+        *file = open_file(path)?;
+        Ok(())
+    }
+
+    /// Whether times have the offset of the local zone.
+    pub fn set_local_time(&self, local: bool) {
+        self.local_time.store(local, Ordering::Relaxed);
+    }
+
+    fn time(&self) -> String {
+        let now = now_ms();
+        match self.local_time.load(Ordering::Relaxed) {
+            true => iso8601_at(now, local_offset(now)),
+            false => iso8601(now),
+        }
     }
 
     /// The verbosity: 0 is informational, up to 5.
@@ -171,17 +259,28 @@ impl Logger {
         if !self.verbosity.says(component, severity.level()) {
             return;
         }
-        let line = format_line(severity, component, id, ctx, msg, attr);
-        self.write(&line);
+        let line = format_line(&self.time(), severity, component, id, ctx, msg, attr);
+        self.write(severity, &line);
         self.global.lock().push(line);
     }
 
     /// A warning at start: in the log, in `getLog: "global"` and in `getLog: "startupWarnings"`.
     pub fn startup_warning(&self, id: u32, msg: &str) {
-        let line = format_line(Severity::Warning, "CONTROL", id, "initandlisten", msg, None);
-        self.write(&line);
+        self.startup_warning_of(id, msg, &DocBuf::new());
+    }
+
+    /// The same with attributes.
+    pub fn startup_warning_of(&self, id: u32, msg: &str, attr: &DocBuf) {
+        let (warning, ctx) = (Severity::Warning, "initandlisten");
+        let line = format_line(&self.time(), warning, "CONTROL", id, ctx, msg, Some(attr));
+        self.write(warning, &line);
         self.startup.lock().push(line.clone());
         self.global.lock().push(line);
+    }
+
+    /// A start begins: what others have warned of is over.
+    pub fn forget_startup_warnings(&self) {
+        *self.startup.lock() = RamLog::default();
     }
 
     /// Informational.
@@ -189,17 +288,30 @@ impl Logger {
         self.log(Severity::Info, component, id, ctx, msg, Some(attr));
     }
 
-    fn write(&self, line: &str) {
+    fn write(&self, severity: Severity, line: &str) {
         self.lines.fetch_add(1, Ordering::Relaxed);
-        let mut bytes = Vec::with_capacity(line.len() + 1);
-        bytes.extend_from_slice(line.as_bytes());
-        bytes.push(b'\n');
+        let bytes = || {
+            let mut bytes = Vec::with_capacity(line.len() + 2);
+            // The disk was full, and what there is of that line is not to spoil this one.
+            if self.torn.load(Ordering::Relaxed) {
+                bytes.push(b'\n');
+            }
+            bytes.extend_from_slice(line.as_bytes());
+            bytes.push(b'\n');
+            bytes
+        };
         // A log that cannot be written must not fail what is logged.
-        let _ = match &mut *self.sink.lock() {
-            Sink::Stdout => io::stdout().write_all(&bytes),
-            Sink::File(f, _) => f.write_all(&bytes),
+        let mut sink = self.sink.lock();
+        let written = match &mut *sink {
+            Sink::Stdout => io::stdout().write_all(&bytes()),
+            Sink::File(f, ..) => f.write_all(&bytes()),
+            Sink::Syslog(facility) => {
+                to_syslog(*facility, severity, line);
+                Ok(())
+            }
             Sink::Nothing => Ok(()),
         };
+        self.torn.store(written.is_err(), Ordering::Relaxed);
     }
 
     /// `getLog`: the kept lines and how many were written in all; `None` for an unknown name.
@@ -214,11 +326,88 @@ impl Logger {
     }
 }
 
-/// Gives a log's file a name with the time, as mongod does.
-fn put_aside(path: &Path) -> io::Result<()> {
-    let mut to = path.as_os_str().to_owned();
-    to.push(format!(".{}", iso8601(now_ms()).replace(':', "-")));
-    std::fs::rename(path, to)
+/// Gives a log's file a name with the time, as mongod does. Where that is taken it gets a number, too:
+/// nothing is overwritten. The caller holds the lock of the log, so that no other rotation takes the name.
+fn put_aside(path: &Path, now: i64) -> io::Result<()> {
+    let named = |suffix: &str| {
+        let mut to = path.as_os_str().to_owned();
+        to.push(".");
+        to.push(suffix);
+        PathBuf::from(to)
+    };
+    let plain = std::iter::once(suffix(now));
+    let numbered = (1_u32..).map(|n| format!("{}.{n}", suffix(now)));
+    let free = plain
+        .chain(numbered)
+        .map(|suffix| named(&suffix))
+        .find(|to| to.symlink_metadata().is_err());
+    std::fs::rename(path, free.unwrap_or_else(|| named("old")))
+}
+
+/// `2026-01-31T08-09-10`, UTC.
+fn suffix(now: i64) -> String {
+    iso8601(now)
+        .chars()
+        .take(19)
+        .collect::<String>()
+        .replace(':', "-")
+}
+
+/// The facilities of `syslog(3)`, by their names.
+const FACILITIES: &[(&str, i32)] = &[
+    ("auth", libc::LOG_AUTH),
+    ("authpriv", libc::LOG_AUTHPRIV),
+    ("cron", libc::LOG_CRON),
+    ("daemon", libc::LOG_DAEMON),
+    ("ftp", libc::LOG_FTP),
+    ("kern", libc::LOG_KERN),
+    ("local0", libc::LOG_LOCAL0),
+    ("local1", libc::LOG_LOCAL1),
+    ("local2", libc::LOG_LOCAL2),
+    ("local3", libc::LOG_LOCAL3),
+    ("local4", libc::LOG_LOCAL4),
+    ("local5", libc::LOG_LOCAL5),
+    ("local6", libc::LOG_LOCAL6),
+    ("local7", libc::LOG_LOCAL7),
+    ("lpr", libc::LOG_LPR),
+    ("mail", libc::LOG_MAIL),
+    ("news", libc::LOG_NEWS),
+    ("syslog", libc::LOG_SYSLOG),
+    ("user", libc::LOG_USER),
+    ("uucp", libc::LOG_UUCP),
+];
+
+/// The number of a facility of `syslog(3)`.
+pub fn facility(name: &str) -> Option<i32> {
+    let found = FACILITIES.iter().find(|(n, _)| *n == name);
+    found.map(|(_, number)| *number)
+}
+
+fn to_syslog(facility: i32, severity: Severity, line: &str) {
+    let priority = match severity {
+        Severity::Fatal => libc::LOG_ALERT,
+        Severity::Error => libc::LOG_ERR,
+        Severity::Warning => libc::LOG_WARNING,
+        Severity::Info => libc::LOG_INFO,
+        Severity::Debug(_) => libc::LOG_DEBUG,
+    };
+    // A line is JSON, in which a zero byte is escaped.
+    let Ok(text) = CString::new(line) else { return };
+    // SAFETY: the format takes one text, which outlives the call.
+    unsafe { libc::syslog(facility | priority, c"%s".as_ptr(), text.as_ptr()) };
+}
+
+/// By how many seconds the local time is ahead of UTC at that time.
+fn local_offset(ms: i64) -> i64 {
+    let seconds: libc::time_t = ms.div_euclid(1000);
+    // SAFETY: the structure is plain data that the call fills, and both outlive it.
+    unsafe {
+        let mut parts: libc::tm = std::mem::zeroed();
+        match libc::localtime_r(&seconds, &mut parts).is_null() {
+            true => 0,
+            false => parts.tm_gmtoff,
+        }
+    }
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
@@ -227,10 +416,12 @@ fn open_file(path: &Path) -> io::Result<File> {
 
 impl RamLog {
     fn push(&mut self, line: String) {
-        if self.lines.len() >= RAM_LINES {
-            self.lines.pop_front();
-        }
+        self.bytes += line.len();
         self.lines.push_back(line);
+        while self.lines.len() > RAM_LINES || (self.bytes > RAM_BYTES && self.lines.len() > 1) {
+            let oldest = self.lines.pop_front();
+            self.bytes -= oldest.map_or(0, |line| line.len());
+        }
         self.total += 1;
     }
 }
@@ -243,6 +434,7 @@ pub fn now_ms() -> i64 {
 }
 
 fn format_line(
+    time: &str,
     severity: Severity,
     component: &str,
     id: u32,
@@ -253,8 +445,7 @@ fn format_line(
     let mut s = String::with_capacity(160);
     let _ = write!(
         s,
-        "{{\"t\":{{\"$date\":\"{}\"}},\"s\":\"{}\",\"c\":\"{component}\",\"id\":{id},\"ctx\":",
-        iso8601(now_ms()),
+        "{{\"t\":{{\"$date\":\"{time}\"}},\"s\":\"{}\",\"c\":\"{component}\",\"id\":{id},\"ctx\":",
         severity.letter()
     );
     json_string(ctx, &mut s);
@@ -270,6 +461,12 @@ fn format_line(
 
 /// `2026-01-31T08:09:10.123+00:00`: proleptic Gregorian, UTC.
 pub fn iso8601(ms: i64) -> String {
+    iso8601_at(ms, 0)
+}
+
+/// The same where the clocks are ahead of UTC by so many seconds: `2026-01-31T10:09:10.123+02:00`.
+fn iso8601_at(ms: i64, offset: i64) -> String {
+    let ms = ms + offset * 1000;
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
     // Howard Hinnant's civil-from-days.
     let z = days + 719_468;
@@ -282,12 +479,15 @@ pub fn iso8601(ms: i64) -> String {
     let month = if mp < 10 { mp + 3 } else { mp - 9 };
     let year = yoe + era * 400 + i64::from(month <= 2);
     let s = ms_of_day / 1000;
+    let (sign, ahead) = (if offset < 0 { '-' } else { '+' }, offset.abs() / 60);
     format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}+00:00",
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}.{:03}{sign}{:02}:{:02}",
         s / 3600,
         s / 60 % 60,
         s % 60,
-        ms_of_day % 1000
+        ms_of_day % 1000,
+        ahead / 60,
+        ahead % 60
     )
 }
 
@@ -390,6 +590,7 @@ mod tests {
     #[test]
     fn lines_are_mongodbs_format() {
         let line = format_line(
+            &iso8601(now_ms()),
             Severity::Info,
             "NETWORK",
             22943,
@@ -409,10 +610,36 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_a_line_does_not_spoil_the_next_one() {
+        let full = || {
+            Sink::File(
+                open_file(Path::new("/dev/full")).unwrap(),
+                "x".into(),
+                Rotation::Rename,
+            )
+        };
+        let log = Logger::with_sink(full(), 0, true);
+        log.info("-", 1, "t", "lost", &doc! {});
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "half a li").unwrap();
+        *log.sink.lock() = Sink::File(open_file(&path).unwrap(), path.clone(), Rotation::Rename);
+        log.info("-", 2, "t", "whole", &doc! {});
+        log.info("-", 3, "t", "whole", &doc! {});
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (3, "half a li"));
+        assert!(lines[1].contains("\"id\":2,") && lines[2].contains("\"id\":3,"));
+    }
+
+    #[test]
     fn dates() {
         assert_eq!(iso8601(0), "1970-01-01T00:00:00.000+00:00");
         assert_eq!(iso8601(951_782_400_001), "2000-02-29T00:00:00.001+00:00");
         assert_eq!(iso8601(-1), "1969-12-31T23:59:59.999+00:00");
+        assert_eq!(iso8601_at(0, 19_800), "1970-01-01T05:30:00.000+05:30");
+        assert_eq!(iso8601_at(0, -12_600), "1969-12-31T20:30:00.000-03:30");
+        assert_eq!(suffix(951_782_400_001), "2000-02-29T00-00-00");
     }
 
     #[test]
@@ -428,6 +655,20 @@ mod tests {
         assert_eq!(log.kept("global").unwrap().1, 2000);
         log.startup_warning(1, "w");
         assert_eq!(log.kept("startupWarnings").unwrap().1, 1);
+        log.forget_startup_warnings();
+        assert_eq!(log.kept("startupWarnings").unwrap().1, 0);
         assert!(log.kept("nope").is_none());
+        // Long lines take the place of more old ones, and are kept whole.
+        let long = doc! { "a": "x".repeat(4000), "b": "y".repeat(4000) };
+        for i in 0..2000 {
+            log.info("-", i, "t", "m", &long);
+        }
+        let (lines, total) = log.kept("global").unwrap();
+        let bytes: usize = lines.iter().map(String::len).sum();
+        assert_eq!((lines.len(), total), ((1 << 20) / lines[0].len(), 4001));
+        assert!(bytes <= 1 << 20 && lines.iter().all(|l| l.len() > 8000 && l.ends_with("}}")));
+        let seldom = Seldom::new();
+        let told: Vec<_> = (0..3).map(|_| seldom.note()).collect();
+        assert_eq!(told, [Some(1), None, None]);
     }
 }

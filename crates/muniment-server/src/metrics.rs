@@ -6,7 +6,7 @@
 use muniment_storage::spread::Spread;
 use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// What an operation counts as in `opcounters`.
@@ -155,14 +155,27 @@ pub struct Metrics {
     pub ttl_passes: AtomicU64,
 }
 
+/// After so many operations a namespace is counted at places.
+const OFTEN: u32 = 64;
+
+/// What was counted at one place.
+#[derive(Default)]
+struct TopFigures {
+    /// (time, count) in the order of [`TOP_NAMES`], and after them what is neither read nor write.
+    figures: [(AtomicU64, AtomicU64); TOP_NAMES.len() + 1],
+    /// By [`LatencyKind`]; made when the first operation is counted.
+    histograms: [OnceLock<Box<Histogram>>; 3],
+}
+
 /// One line of `top`: microseconds and counts, written by relaxed adds.
 #[derive(Default)]
 pub struct TopEntry {
-    /// (time, count) in the order of [`TOP_NAMES`], and behind them what is neither read nor write.
-    figures: Spread<[(AtomicU64, AtomicU64); TOP_NAMES.len() + 1], 4>,
-    /// By [`LatencyKind`]; made when the first operation is counted.
-    histograms: Spread<[OnceLock<Box<Histogram>>; 3], 4>,
-    /// The namespace was dropped: who keeps this looks it up anew.
+    /// The first operations. Where there are very many namespaces, most of them have no more than these.
+    first: TopFigures,
+    adds: AtomicU32,
+    /// The further operations, spread over cache lines.
+    places: OnceLock<Box<Spread<TopFigures, 4>>>,
+    /// The namespace was dropped: a thread that has kept this entry has to look it up anew.
     pub forgotten: AtomicBool,
 }
 
@@ -387,8 +400,8 @@ impl TopEntry {
     /// How long operations took, by [`LatencyKind`].
     pub fn histograms(&self) -> [Counted; 3] {
         let mut sums: [Counted; 3] = Default::default();
-        for place in self.histograms.iter() {
-            for (sum, h) in sums.iter_mut().zip(place) {
+        for place in self.counted() {
+            for (sum, h) in sums.iter_mut().zip(&place.histograms) {
                 if let Some(h) = h.get() {
                     h.add_to(sum);
                 }
@@ -397,10 +410,15 @@ impl TopEntry {
         sums
     }
 
+    fn counted(&self) -> impl Iterator<Item = &TopFigures> {
+        let places = self.places.get().into_iter().flat_map(|all| all.iter());
+        std::iter::once(&self.first).chain(places)
+    }
+
     fn all(&self) -> [(u64, u64); TOP_NAMES.len() + 1] {
         let mut sums = [(0, 0); TOP_NAMES.len() + 1];
-        for place in self.figures.iter() {
-            for (sum, (time, count)) in sums.iter_mut().zip(place) {
+        for place in self.counted() {
+            for (sum, (time, count)) in sums.iter_mut().zip(&place.figures) {
                 sum.0 += time.load(Relaxed);
                 sum.1 += count.load(Relaxed);
             }
@@ -423,13 +441,18 @@ impl TopEntry {
             LatencyKind::Writes | LatencyKind::Commands => 2,
         };
         let other = matches!(latency, LatencyKind::Commands).then_some(TOP_NAMES.len());
+        let place = match self.places.get() {
+            Some(places) => places.own(),
+            None if self.adds.fetch_add(1, Relaxed) < OFTEN => &self.first,
+            None => self.places.get_or_init(Box::default).own(),
+        };
         for i in [0, lock, column].into_iter().chain(other) {
-            if let Some((time, count)) = self.figures.own().get(i) {
+            if let Some((time, count)) = place.figures.get(i) {
                 time.fetch_add(micros, Relaxed);
                 count.fetch_add(1, Relaxed);
             }
         }
-        if let Some(h) = self.histograms.own().get(latency as usize) {
+        if let Some(h) = place.histograms.get(latency as usize) {
             h.get_or_init(Box::default).add(micros);
         }
     }
@@ -484,6 +507,16 @@ mod tests {
         assert_eq!(all.len(), 1);
         let f = |i: usize| all[0].1.figures()[i].0;
         assert_eq!((f(0), f(1), f(2), f(3), f(5)), (12, 5, 7, 5, 7));
+        for _ in 0..3 * OFTEN {
+            entry.add(OpKind::GetMore, LatencyKind::Reads, 1);
+        }
+        assert_eq!(
+            entry.figures()[4],
+            (u64::from(3 * OFTEN), u64::from(3 * OFTEN))
+        );
+        let entry = m.top_entry("d.other");
+        entry.add(OpKind::Query, LatencyKind::Reads, 5);
+        entry.add(OpKind::Insert, LatencyKind::Writes, 7);
         // An aggregate is a read, createIndexes neither a read nor a write.
         entry.add(OpKind::Command, LatencyKind::Reads, 10);
         entry.add(OpKind::Command, LatencyKind::Commands, 100);

@@ -3,7 +3,7 @@
 //! stands in a file of the data directory, beside the log, which is the same on all members; one that
 //! copies another member's data keeps it. `local.replset.oplogWindow` is made from it when it is read.
 //!
-//! Invariant: it is told to the storage before anything can trim the log with another one.
+//! Invariant: the storage is told of it before anything can trim the log by another window.
 
 use crate::log::{Logger, Severity};
 use crate::options::ServerOptions;
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 /// The file: a document with what was set, each time written anew.
 const FILE: &str = "oplogWindow";
-/// No such document is longer.
+/// Most bytes of such a document.
 const MOST: u64 = 1 << 16;
-/// What it is shown as. Versions before this one stored it there, with whatever else members have in
-/// common.
+/// The namespace that it is shown as. Versions before this one stored it there, in the log that all members
+/// have in common.
 pub const NAMESPACE: &str = "local.replset.oplogWindow";
 /// The `_id` of its only document.
 const ID: &str = "oplogWindow";
@@ -29,7 +29,8 @@ const SIZE: &str = "size";
 /// Hours.
 const HOURS: &str = "minRetentionHours";
 
-/// A time of so many hours; `None` if it is none. Too long for a number of nanoseconds is for ever.
+/// A time of so many hours; `None` for a number that is no time. A time that is too long for a number of
+/// nanoseconds counts as for ever.
 pub fn time_of(hours: f64) -> Option<Duration> {
     match Duration::try_from_secs_f64(hours * 3600.0) {
         Ok(time) => Some(time),
@@ -37,14 +38,16 @@ pub fn time_of(hours: f64) -> Option<Duration> {
     }
 }
 
-/// Tells the storage what holds at a start. What was resized has its size whatever the options say,
-/// as in MongoDB, where they make a new oplog only; the time that the options say is newer than a
-/// stored one. Without either: of a set 5 % of the free disk, but at least 990 MB and at most 50 GB, as
-/// MongoDB does; of a standalone what the storage has. Returns what was resized.
+/// Tells the storage how much is kept, at a start. A size that was set by replSetResizeOplog holds whatever
+/// the options say, as in MongoDB, where the options only count for a new oplog; but a retention time in
+/// the options counts before a stored one. Without either a member of a set keeps 5 % of the free disk, but
+/// at least 990 MB and at most 50 GB, as MongoDB does, and a standalone what the storage has by default.
+/// Returns what replSetResizeOplog has set.
 pub fn restore(options: &ServerOptions, store: &Store, log: &Logger) -> DocBuf {
     let (own, _) = store.log_window();
     let for_members = || {
-        let free = muniment_storage::disk_space(&options.dbpath).map(|(free, _)| free);
+        let space = muniment_storage::disk_space(&*options.machine.disk, &options.dbpath);
+        let free = (space != muniment_io::Space::UNKNOWN).then_some(space.free);
         free.map(|free| (free / 20).clamp(990 << 20, 50 << 30))
     };
     let of_set = options.replica_set.is_some() && store.is_durable();
@@ -134,8 +137,8 @@ fn failed(doing: &str, path: &Path, e: std::io::Error) -> Error {
     Error::from(e).context(&format!("{doing} {}: ", path.display()))
 }
 
-/// Stores what was given of a size and a time (hours, and what they are): it is on the disk, and holds,
-/// behind this.
+/// Stores the size and the time that are given (the time in hours and as a duration). After this they are on
+/// the disk, and in force.
 ///
 /// # Errors
 /// The disk's.
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
     use crate::server::Server;
     use bytes::Bytes;
-    use muniment_query::NeverInterrupted;
+    use muniment_op::NeverInterrupted;
     use muniment_storage::{CollectionOptions, StoreOptions};
 
     #[test]

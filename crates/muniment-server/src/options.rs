@@ -3,7 +3,9 @@
 use muniment_io::Machine;
 use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
-use std::path::PathBuf;
+use muniment_wire::Compressor;
+use muniment_wire::compress::NEGOTIABLE;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Options of a server; the binary's flags and configuration file end up here.
@@ -11,6 +13,8 @@ use std::time::Duration;
 pub struct ServerOptions {
     /// The data directory.
     pub dbpath: PathBuf,
+    /// Whether a data directory that is not there is made.
+    pub make_dbpath: MakeDbPath,
     /// TCP port; 0 takes a free one.
     pub port: u16,
     /// Addresses or host names to listen on; a path is a Unix socket.
@@ -21,6 +25,12 @@ pub struct ServerOptions {
     pub unix_socket_prefix: Option<PathBuf>,
     /// Most connections at a time; bounded by the limit of open files.
     pub max_conns: usize,
+    /// Connections that may wait on each socket until they are accepted.
+    pub listen_backlog: i32,
+    /// Permissions of the Unix socket's file.
+    pub socket_permissions: u32,
+    /// Compressors that clients may choose from.
+    pub compressors: Vec<Compressor>,
     /// Block cache in bytes; `None`: a quarter of the memory there is.
     pub cache_bytes: Option<u64>,
     /// In what the data is kept.
@@ -39,7 +49,7 @@ pub struct ServerOptions {
     pub oplog_min_retention: Option<Duration>,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
-    /// Open a data directory whose journal is damaged in its middle, losing what lies behind.
+    /// Open a data directory whose journal is damaged in its middle, losing everything after the damage.
     pub accept_data_loss: bool,
     /// Where the log goes.
     pub log: LogTarget,
@@ -51,6 +61,17 @@ pub struct ServerOptions {
     pub javascript: bool,
     /// Operations slower than this are logged.
     pub slow_ms: i64,
+    /// The share of slow operations that are logged and recorded, 0 to 1.
+    pub slow_sample_rate: f64,
+    /// What `profile` has set for every database for which no client has set anything: 0 nothing,
+    /// 1 slow operations, 2 all.
+    pub profile_level: i32,
+    /// A query, for every such database: what is logged and recorded instead of what is slow.
+    pub profile_filter: Option<DocBuf>,
+    /// Times in the log have the offset of the local zone.
+    pub log_local_time: bool,
+    /// Options that were taken and do not do here what they do in MongoDB: the log tells of them.
+    pub notes: Vec<OptionNote>,
     /// `--setParameter name=value`.
     pub parameters: Vec<(String, String)>,
     /// The process's arguments, for getCmdLineOpts.
@@ -61,7 +82,8 @@ pub struct ServerOptions {
     pub pid_file: Option<PathBuf>,
     /// Receives the bound port once the server answers.
     pub port_file: Option<PathBuf>,
-    /// End cleanly on SIGTERM and SIGINT (one server a process).
+    /// The process's signals are the server's: SIGTERM ends it in order, SIGUSR1 rotates its log (one
+    /// server a process).
     pub handle_signals: bool,
     /// What the server runs on. Without threads nothing of it runs by itself: a simulator's.
     pub machine: Machine,
@@ -78,20 +100,65 @@ pub enum LogTarget {
         path: PathBuf,
         /// Keep what is in it.
         append: bool,
+        /// How it is rotated.
+        rotation: Rotation,
+    },
+    /// The system's log.
+    Syslog {
+        /// Its facility, as `syslog(3)` has it.
+        facility: i32,
     },
     /// Memory only.
     Silent,
+}
+
+/// Whether a data directory that is not there is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MakeDbPath {
+    /// With all that leads to it.
+    #[default]
+    Whole,
+    /// The directory itself, but nothing that leads to it: a path that is mistyped, or a disk that is not
+    /// mounted, is an error.
+    LastComponent,
+    /// It is an error, as for mongod.
+    Never,
+}
+
+/// How a log file is rotated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rotation {
+    /// It gets a name with the time, and a new one begins.
+    #[default]
+    Rename,
+    /// It is closed and opened: another program has renamed it.
+    Reopen,
+}
+
+/// An option that was taken and does not do here what it does in MongoDB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionNote {
+    /// Its name in the configuration file, or its flag.
+    pub option: String,
+    /// The value that was given.
+    pub value: String,
+    /// Why it does not.
+    pub why: &'static str,
 }
 
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
         ServerOptions {
             dbpath: PathBuf::from("./muniment-data"),
+            make_dbpath: MakeDbPath::default(),
             port: 27017,
             bind_ip: vec!["127.0.0.1".to_string()],
             ipv6: false,
             unix_socket_prefix: Some(PathBuf::from("/tmp")),
             max_conns: 65_536,
+            listen_backlog: 4096,
+            socket_permissions: 0o700,
+            compressors: NEGOTIABLE.to_vec(),
             cache_bytes: None,
             engine: EngineKind::default(),
             replica_set: None,
@@ -106,6 +173,11 @@ impl Default for ServerOptions {
             quiet: false,
             javascript: true,
             slow_ms: 100,
+            slow_sample_rate: 1.0,
+            profile_level: 0,
+            profile_filter: None,
+            log_local_time: false,
+            notes: Vec::new(),
             parameters: Vec::new(),
             argv: Vec::new(),
             parsed: DocBuf::new(),
@@ -130,17 +202,41 @@ impl ServerOptions {
     }
 }
 
-/// Memory that the process may use, in bytes: the cgroup's limit if there is one, else the
+/// Memory that the process may use, in bytes: the least that its control groups allow, else the
 /// machine's.
 pub fn memory_limit() -> u64 {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = machine_memory();
-    let cgroup = [
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    .iter()
-    .find_map(|p| std::fs::read_to_string(p).ok()?.trim().parse::<u64>().ok());
-    cgroup.map_or(machine, |limit| limit.min(machine))
+    group_limit(&groups, read).map_or(machine, |limit| limit.min(machine))
+}
+
+/// The least that a process's groups allow, and those above them. `groups`: as `/proc/self/cgroup`
+/// names them; where the names are those of another view of the hierarchy (in a container), the
+/// group is its root.
+fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
+            continue;
+        };
+        let (root, file) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            c if c.split(',').any(|c| c == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        let group = Path::new(group.trim_start_matches('/'));
+        for above in group.ancestors() {
+            let text = read(&Path::new(root).join(above).join(file));
+            // "max" is none.
+            let limit = text.and_then(|t| t.trim().parse::<u64>().ok());
+            least = [least, limit].into_iter().flatten().min();
+        }
+    }
+    least
 }
 
 /// The machine's memory in bytes.
@@ -152,4 +248,46 @@ pub fn machine_memory() -> u64 {
             line.split_whitespace().nth(1)?.parse::<u64>().ok()
         })
         .map_or(1 << 30, |kib| kib * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_of_all_groups_above_holds() {
+        let of = |groups: &str, files: &[(&str, &str)]| {
+            group_limit(groups, |path| {
+                let found = files.iter().find(|(name, _)| Path::new(name) == path);
+                found.map(|(_, text)| (*text).to_string())
+            })
+        };
+        let unit = "0::/system.slice/muniment.service\n";
+        let files = [
+            ("/sys/fs/cgroup/system.slice/memory.max", "536870912\n"),
+            (
+                "/sys/fs/cgroup/system.slice/muniment.service/memory.max",
+                "max\n",
+            ),
+        ];
+        assert_eq!(of(unit, &files), Some(512 << 20));
+        // In a container the root is the group.
+        let root = [("/sys/fs/cgroup/memory.max", "1000000\n")];
+        assert_eq!(of(unit, &root), Some(1_000_000));
+        assert_eq!(of("0::/\n", &root), Some(1_000_000));
+        let earlier = "5:cpu,memory:/a/b\n4:pids:/c\n0::/\n";
+        let files = [
+            (
+                "/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes",
+                "7000000\n",
+            ),
+            (
+                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+                "9223372036854771712\n",
+            ),
+        ];
+        assert_eq!(of(earlier, &files), Some(7_000_000));
+        assert_eq!(of(earlier, &[]), None);
+        assert_eq!(of("nonsense\n\n1:x", &files), None);
+    }
 }

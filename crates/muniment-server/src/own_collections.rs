@@ -2,18 +2,21 @@
 //! feature compatibility version, `local.startup_log` with a document for each start, and
 //! `config.system.sessions`, into which [`refresh_sessions`] writes the sessions that were used.
 //!
-//! Invariant: none of it keeps the server from starting: what cannot be written (a full disk) is a
-//! warning in the log, and tried again at the next start or refresh.
+//! Invariant: none of this keeps the server from starting. What cannot be written (because the disk is full)
+//! is a warning in the log, and is tried again at the next start or refresh.
 
 use crate::log::now_ms;
 use crate::oplog_window;
+use crate::replica_set::ask_primary;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::{ServerState, hostname};
 use muniment_exec::{
     DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
 };
 use muniment_storage::{Collection, CollectionOptions, IndexSpec, SessionKey};
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::client::check_ok;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,8 +32,8 @@ pub const SESSIONS: &str = "config.system.sessions";
 /// How often [`refresh_sessions`] is due, as MongoDB's logicalSessionRefreshMillis.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Makes what is not there, and tells the startup log about this start. A member of a replica set makes
-/// nothing before it is primary.
+/// Makes the collections that are not there, and writes this start into the startup log. A member of a
+/// replica set makes nothing before it is primary.
 pub fn prepare(server: &ServerState) {
     if server.replica_set.is_some() {
         return;
@@ -40,7 +43,7 @@ pub fn prepare(server: &ServerState) {
     prepare_shared(server, &op);
 }
 
-/// The same for who has become primary: what the members have in common.
+/// Makes the collections that all members have in common, on a member that has become primary.
 pub fn prepare_as_primary(server: &ServerState) {
     prepare_shared(server, &OpContext::internal("primary"));
 }
@@ -89,7 +92,7 @@ fn insert(server: &ServerState, op: &Arc<OpContext>, name: &str, d: &DocBuf) -> 
     out.errors.pop().map_or(Ok(()), |e| Err(e.error))
 }
 
-/// Puts right what `system.views` says of the time series of every database.
+/// Corrects what `system.views` says of the time series of every database.
 fn series(server: &ServerState, op: &OpContext) -> Result<()> {
     let databases = server.engine.store.databases();
     let settle = |db: &String| server.engine.settle_series(op, db);
@@ -147,19 +150,28 @@ fn sessions(server: &ServerState, op: &OpContext) -> Result<Arc<Collection>> {
     Ok(c)
 }
 
-/// Writes the sessions that were used since the last refresh, takes away those that were ended.
+/// Writes the sessions that were used since the last refresh, and removes those that were ended. A member of
+/// a set that is not primary sends them to the primary, which writes them.
 ///
 /// # Errors
-/// What writing raises; what was not written is written by the next refresh.
+/// What writing or sending raises; what was not written is written by the next refresh.
 pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
-    sessions(server, op)?;
+    let writes = server.is_writable();
+    if writes {
+        sessions(server, op)?;
+    }
     let (began, began_ms) = (Instant::now(), now_ms());
+    let begun = server.sessions.begin_refresh();
     let ended = server.sessions.take_ended();
-    let done = write_sessions(server, op, &ended)
-        .and_then(|n| server.transactions.reap(server, &**op).map(|()| n));
+    let done = match writes {
+        true => write_sessions(server, op, &ended)
+            .and_then(|n| server.transactions.reap(server, &**op).map(|()| n)),
+        false => tell_primary(server, op, &ended),
+    };
+    let taken = ended.len();
     match done {
-        Ok(_) => server.sessions.refreshed(began),
-        Err(_) => server.sessions.give_back_ended(ended.clone()),
+        Ok(_) => server.sessions.refreshed(begun),
+        Err(_) => server.sessions.give_back_ended(ended),
     }
     let mut job = server.sessions.job.lock();
     *job = Job {
@@ -167,40 +179,101 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
         began_ms,
         took_ms: i32::try_from(began.elapsed().as_millis()).unwrap_or(i32::MAX),
         refreshed: done.as_ref().map_or(0, |n| *n as i32),
-        ended: done.as_ref().map_or(0, |_| ended.len() as i32),
+        ended: done.as_ref().map_or(0, |_| taken as i32),
     };
     done.map(|_| ())
 }
+
+/// Sessions that are written at once.
+const AT_ONCE: usize = 1000;
 
 /// How many were written.
 fn write_sessions(
     server: &ServerState,
     op: &Arc<OpContext>,
-    ended: &[SessionKey],
+    ended: &HashSet<SessionKey>,
 ) -> Result<usize> {
-    let key = |session: &SessionKey| doc! { "_id": session_doc(session) };
-    let used = server.sessions.used_since_refresh();
-    // One that was ended may have been used again.
-    let ended: Vec<_> = ended
+    let mut written = 0;
+    for part in server.sessions.used_since_refresh() {
+        for some in part.chunks(AT_ONCE) {
+            write_used(server, op, some)?;
+            written += some.len();
+        }
+    }
+    // A session that was ended may have been used again since.
+    let gone = ended.iter().filter(|id| !server.sessions.is_known(id));
+    let gone: Vec<&SessionKey> = gone.collect();
+    for some in gone.chunks(AT_ONCE) {
+        take_away(server, op, some)?;
+    }
+    Ok(written)
+}
+
+/// The primary has to answer within this time when sessions are sent to it: other work of the thread waits.
+const ANSWERS: Duration = Duration::from_secs(10);
+
+/// Sends the sessions to the primary; returns how many.
+fn tell_primary(
+    server: &ServerState,
+    op: &Arc<OpContext>,
+    ended: &HashSet<SessionKey>,
+) -> Result<usize> {
+    let tell = |command: &str, some: &mut dyn Iterator<Item = &SessionKey>| {
+        let all: ArrayBuf = some.map(session_doc).collect();
+        let mut d = DocBuf::new();
+        d.append(command, all);
+        let reply = ask_primary(server, op, "admin", d, Some(ANSWERS))?;
+        check_ok(reply.as_doc())
+    };
+    let mut told = 0;
+    for part in server.sessions.used_since_refresh() {
+        for some in part.chunks(AT_ONCE) {
+            // See `write_used`.
+            server.sessions.written(some.iter().map(|(id, _)| id));
+            tell("refreshSessions", &mut some.iter().map(|(id, _)| id))?;
+            told += some.len();
+        }
+    }
+    let gone = ended.iter().filter(|id| !server.sessions.is_known(id));
+    let gone: Vec<&SessionKey> = gone.collect();
+    for some in gone.chunks(AT_ONCE) {
+        tell("endSessions", &mut some.iter().copied())?;
+    }
+    Ok(told)
+}
+
+/// The document of a session.
+fn key(session: &SessionKey) -> DocBuf {
+    doc! { "_id": session_doc(session) }
+}
+
+fn write_used(
+    server: &ServerState,
+    op: &Arc<OpContext>,
+    used: &[(SessionKey, Duration)],
+) -> Result<()> {
+    // This is noted before the sessions are written: one that is ended in between is removed by the next
+    // refresh.
+    server.sessions.written(used.iter().map(|(id, _)| id));
+    let documents: Vec<_> = used
         .iter()
-        .filter(|id| used.iter().all(|(used, _)| used != *id))
-        .collect();
-    let used: Vec<_> = used
-        .into_iter()
         .map(|(id, idle)| {
             let at = Value::DateTime(now_ms() - idle.as_millis() as i64);
-            (key(&id), doc! { "$max": doc! { "lastUse": at } })
+            (key(id), doc! { "$max": doc! { "lastUse": at } })
         })
         .collect();
-    let mut updates = used.iter().map(|(q, u)| {
+    let mut updates = documents.iter().map(|(q, u)| {
         Ok(UpdateStatement {
             upsert: true,
             ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
         })
     });
     let mut out = server.engine.update_many(op, SESSIONS, &mut updates, false);
-    first_error(&mut out.errors)?;
-    let gone: Vec<_> = ended.into_iter().map(key).collect();
+    first_error(&mut out.errors)
+}
+
+fn take_away(server: &ServerState, op: &Arc<OpContext>, gone: &[&SessionKey]) -> Result<()> {
+    let gone: Vec<_> = gone.iter().map(|id| key(id)).collect();
     let mut deletes = gone.iter().map(|q| {
         Ok(DeleteStatement {
             filter: q.as_doc(),
@@ -211,8 +284,7 @@ fn write_sessions(
         })
     });
     let mut out = server.engine.delete_many(op, SESSIONS, &mut deletes, false);
-    first_error(&mut out.errors)?;
-    Ok(used.len())
+    first_error(&mut out.errors)
 }
 
 fn first_error(errors: &mut Vec<muniment_exec::WriteError>) -> Result<()> {

@@ -2,23 +2,30 @@
 //!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
-use crate::replica_set::Routes;
+use crate::log::Logger;
+use crate::replica_set::{Preference, Routes};
 use crate::state::ServerState;
+use muniment_op::Account;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// cursorTimeoutMillis when nobody sets it.
+/// The default of cursorTimeoutMillis.
 pub const CURSOR_TIMEOUT: i64 = 600_000;
 
-/// internalQueryMaxBlockingSortMemoryUsageBytes when nobody sets it.
+/// The default of internalQueryMaxBlockingSortMemoryUsageBytes.
 pub const MEMORY_LIMIT: i64 = 100 << 20;
+
+/// How long a primary that is to end waits for another one, unless it is told.
+pub const SHUTDOWN_PATIENCE_SECS: i64 = 15;
 
 /// The values of the parameters that are not kept elsewhere.
 pub struct Parameters {
     /// enableTestCommands.
     pub test_commands: AtomicBool,
+    /// honorSystemUmask.
+    pub honors_umask: AtomicBool,
     /// ttlMonitorEnabled.
     pub ttl_enabled: AtomicBool,
     /// enableFlowControl.
@@ -33,6 +40,8 @@ pub struct Parameters {
     pub snapshot_window_secs: AtomicI64,
     /// munimentVersionHistorySeconds.
     pub history_secs: AtomicI64,
+    /// maxAcceptableLogicalClockDriftSecs.
+    pub clock_drift_secs: AtomicI64,
     /// See its entry in the list.
     pub transaction_patience_ms: AtomicI64,
     /// cursorTimeoutMillis.
@@ -48,10 +57,12 @@ pub struct Parameters {
     pub log_level: AtomicI64,
     /// internalQueryMaxBlockingSortMemoryUsageBytes.
     pub memory_limit: AtomicI64,
-    /// Bytes that all such stages together may hold.
-    pub memory_budget: AtomicI64,
-    /// Bytes that messages may take while they are received.
-    pub message_memory: AtomicI64,
+    /// maxSessions.
+    pub max_sessions: AtomicI64,
+    /// munimentReplyTimeoutSeconds.
+    pub reply_timeout_secs: AtomicI64,
+    /// The limits of the ledger.
+    pub memory: crate::memory::MemoryLimits,
     /// Reads that execute at once.
     pub read_tickets: AtomicI64,
     /// Writes that execute at once.
@@ -64,8 +75,18 @@ pub struct Parameters {
     pub ingress: crate::ingress::Settings,
     /// notablescan.
     pub no_table_scan: AtomicBool,
+    /// recoverFromOplogAsStandalone.
+    pub recovers_alone: AtomicBool,
+    /// shutdownTimeoutMillisForSignaledShutdown.
+    pub shutdown_patience_ms: AtomicI64,
     /// syncdelay: seconds; 0 leaves it to the sizes of memory and log.
     pub sync_delay: AtomicI64,
+    /// See its entry in the list.
+    pub elects_when_gone: AtomicBool,
+    /// allowMultipleArbiters.
+    pub many_arbiters: AtomicBool,
+    /// initialSyncSourceReadPreference.
+    pub sync_source: RwLock<Preference>,
     /// replMemberRoutes.
     pub routes: RwLock<Routes>,
 }
@@ -74,6 +95,8 @@ impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
             test_commands: AtomicBool::new(false),
+            many_arbiters: AtomicBool::new(false),
+            honors_umask: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
             flow_control: AtomicBool::new(true),
             most_lag_secs: AtomicI64::new(10),
@@ -81,6 +104,7 @@ impl Default for Parameters {
             transaction_lifetime_secs: AtomicI64::new(60),
             snapshot_window_secs: AtomicI64::new(300),
             history_secs: AtomicI64::new(10),
+            clock_drift_secs: AtomicI64::new(365 * 24 * 3600),
             transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
@@ -88,34 +112,29 @@ impl Default for Parameters {
             journal_interval_ms: AtomicI64::new(100),
             log_level: AtomicI64::new(0),
             memory_limit: AtomicI64::new(MEMORY_LIMIT),
-            memory_budget: AtomicI64::new(memory_budget()),
-            message_memory: AtomicI64::new(message_memory()),
+            max_sessions: AtomicI64::new(crate::sessions::MAX_SESSIONS),
+            reply_timeout_secs: AtomicI64::new(60),
+            memory: crate::memory::MemoryLimits::default(),
             read_tickets: AtomicI64::new(muniment_exec::TICKETS),
             write_tickets: AtomicI64::new(muniment_exec::TICKETS),
             require_api_version: AtomicBool::new(false),
             quiet: AtomicBool::new(false),
+            recovers_alone: AtomicBool::new(false),
+            shutdown_patience_ms: AtomicI64::new(SHUTDOWN_PATIENCE_SECS * 1000),
             ingress: crate::ingress::Settings::default(),
             no_table_scan: AtomicBool::new(false),
             sync_delay: AtomicI64::new(0),
+            elects_when_gone: AtomicBool::new(true),
+            sync_source: RwLock::default(),
             routes: RwLock::default(),
         }
     }
 }
 
-/// The first value of the budget: an eighth of the memory there is, and room for two stages.
-fn memory_budget() -> i64 {
-    let eighth = i64::try_from(crate::options::memory_limit() / 8).unwrap_or(i64::MAX);
-    eighth.max(2 * MEMORY_LIMIT)
-}
-
-/// The first value of the memory for messages: the same, and room for some of the largest.
-fn message_memory() -> i64 {
-    let eighth = i64::try_from(crate::options::memory_limit() / 8).unwrap_or(i64::MAX);
-    eighth.max(256 << 20)
-}
-
 /// How a parameter takes its value.
 enum Set {
+    /// A whole number in a range, at start.
+    StartInt(fn(&Parameters) -> &AtomicI64, i64, i64),
     /// Never.
     Fixed,
     /// A boolean, at start.
@@ -146,6 +165,10 @@ fn v(value: impl muniment_value::Put) -> ValueBuf {
     ValueBuf::new(value)
 }
 
+fn int(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
 fn nothing(_: &ServerState) {}
 
 fn millis(at: &AtomicI64) -> Duration {
@@ -158,6 +181,21 @@ fn bytes(at: &AtomicI64) -> usize {
 
 /// All parameters, sorted by name.
 pub const ALL: &[Parameter] = &[
+    Parameter {
+        name: "allowMultipleArbiters",
+        doc: "A replica set may have more than one arbiter",
+        get: |s| v(s.parameters.many_arbiters.load(Relaxed)),
+        set: Set::StartBool(|p| &p.many_arbiters),
+        apply: nothing,
+    },
+    Parameter {
+        name: "authSchemaVersion",
+        doc: "The layout of the documents of users, which mongorestore asks for",
+        // As MongoDB since 2.8: the one that there is.
+        get: |_| v(5),
+        set: Set::Fixed,
+        apply: nothing,
+    },
     Parameter {
         name: "authenticationMechanisms",
         doc: "Mechanisms that clients may authenticate with (none yet)",
@@ -205,6 +243,20 @@ pub const ALL: &[Parameter] = &[
         apply: Parameters::set_flow_control,
     },
     Parameter {
+        name: "honorSystemUmask",
+        doc: "Leaves to the process's umask whether others may read the server's files",
+        get: |s| v(s.parameters.honors_umask.load(Relaxed)),
+        set: Set::StartBool(|p| &p.honors_umask),
+        apply: nothing,
+    },
+    Parameter {
+        name: "indexMaxNumGeneratedKeysPerDocument",
+        doc: "Keys that a document which is written may have in one index",
+        get: |s| v(int(s.engine.store.key_limits().keys)),
+        set: Set::Int(|p| &p.memory.keys, 1, i32::MAX as i64),
+        apply: crate::memory::apply,
+    },
+    Parameter {
         name: "ingressConnectionEstablishmentBurstCapacitySecs",
         doc: "Seconds of the rate of connections that may come at once",
         get: |s| v(s.parameters.ingress.burst_secs.load(Relaxed)),
@@ -233,6 +285,16 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "initialSyncSourceReadPreference",
+        doc: "Which member an initial sync copies: primary, primaryPreferred, secondary, secondaryPreferred, nearest",
+        get: |s| v(s.parameters.sync_source.read().name()),
+        set: Set::StartText(|p, text| {
+            *p.sync_source.write() = Preference::parse(text)?;
+            Ok(())
+        }),
+        apply: nothing,
+    },
+    Parameter {
         name: "internalQueryMaxBlockingSortMemoryUsageBytes",
         doc: "Bytes that a stage which sorts, groups or remembers holds before it spills",
         get: |s| v(s.parameters.memory_limit.load(Relaxed)),
@@ -258,7 +320,7 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
-        name: "logComponentVerbosity",
+        name: VERBOSITY,
         doc: "Verbosity of the log by component (-1: as the one above)",
         get: |s| v(s.log.verbosity.to_doc()),
         set: Set::Document(|s, d| {
@@ -278,10 +340,17 @@ pub const ALL: &[Parameter] = &[
         apply: |s| s.log.set_level(s.parameters.log_level.load(Relaxed) as i32),
     },
     Parameter {
+        name: "maxAcceptableLogicalClockDriftSecs",
+        doc: "Seconds that a $clusterTime may be ahead of the wall clock",
+        get: |s| v(s.parameters.clock_drift_secs.load(Relaxed)),
+        set: Set::StartInt(|p| &p.clock_drift_secs, 1, i64::MAX),
+        apply: nothing,
+    },
+    Parameter {
         name: "maxSessions",
         doc: "Most session records",
-        get: |_| v(crate::sessions::MAX_SESSIONS as i32),
-        set: Set::Fixed,
+        get: |s| v(s.parameters.max_sessions.load(Relaxed) as i32),
+        set: Set::StartInt(|p| &p.max_sessions, 1, i32::MAX as i64),
         apply: nothing,
     },
     Parameter {
@@ -299,25 +368,67 @@ pub const ALL: &[Parameter] = &[
         apply: nothing,
     },
     Parameter {
+        name: "munimentElectWhenPrimaryIsGone",
+        doc: "Whether members of a set elect another primary at once when the primary's process is gone: it has closed its connections, nobody listens where it was, and a majority has seen that. Without it they wait for the election timeout",
+        get: |s| v(s.parameters.elects_when_gone.load(Relaxed)),
+        set: Set::Bool(|p| &p.elects_when_gone),
+        apply: nothing,
+    },
+    Parameter {
+        name: "munimentIndexMaxKeyBytesPerDocument",
+        doc: "Bytes that the keys may take which a document that is written has in one index",
+        get: |s| v(int(s.engine.store.key_limits().bytes)),
+        set: Set::Int(|p| &p.memory.key_bytes, 1 << 10, 1 << 30),
+        apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentMemoryLimitBytes",
+        doc: "Bytes that all accounts of memory together may hold beside the cache: an eighth of the cache and 48 MB, if nothing is said; less while more is resident than the cache and its surplus allow",
+        get: |s| v(int(s.engine.memory.total().limit)),
+        set: Set::Int(|p| &p.memory.total, 8 << 20, 1 << 50),
+        apply: crate::memory::apply,
+    },
+    Parameter {
         name: "munimentMessageMemoryBytes",
-        doc: "Bytes that messages may take altogether while they are received",
-        get: |s| v(s.parameters.message_memory.load(Relaxed)),
-        set: Set::Int(|p| &p.message_memory, 1 << 20, 1 << 50),
-        apply: |s| {
-            s.message_memory
-                .set_limit(bytes(&s.parameters.message_memory))
-        },
+        doc: "Bytes that messages may take altogether while they are received, and replies while they are sent",
+        get: |s| v(crate::memory::limit(s, Account::Messages)),
+        set: Set::Int(|p| &p.memory.messages, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
     },
     Parameter {
         name: "munimentQueryMemoryBudgetBytes",
         doc: "Bytes that all stages which sort, group or remember hold together before they spill",
-        get: |s| v(s.parameters.memory_budget.load(Relaxed)),
-        set: Set::Int(|p| &p.memory_budget, 1 << 20, 1 << 50),
-        apply: |s| {
-            s.engine
-                .memory
-                .set_limit(bytes(&s.parameters.memory_budget))
-        },
+        get: |s| v(crate::memory::limit(s, Account::Stages)),
+        set: Set::Int(|p| &p.memory.stages, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentReplyTimeoutSeconds",
+        doc: "Seconds after which a client that takes no byte of a reply is disconnected; sooner, if others need the memory",
+        get: |s| v(s.parameters.reply_timeout_secs.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.reply_timeout_secs, 1, i32::MAX as i64),
+        apply: nothing,
+    },
+    Parameter {
+        name: "munimentScriptMemoryBytes",
+        doc: "Bytes that the heaps of all JavaScript functions may take together",
+        get: |s| v(crate::memory::limit(s, Account::Scripts)),
+        set: Set::Int(|p| &p.memory.scripts, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentStreamMemoryBytes",
+        doc: "Bytes that readers of the log and change streams may hold together",
+        get: |s| v(crate::memory::limit(s, Account::Streams)),
+        set: Set::Int(|p| &p.memory.streams, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
+    },
+    Parameter {
+        name: "munimentTransactionMemoryBytes",
+        doc: "Bytes that open transactions may hold together",
+        get: |s| v(crate::memory::limit(s, Account::Transactions)),
+        set: Set::Int(|p| &p.memory.transactions, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
     },
     Parameter {
         name: "munimentVersionHistorySeconds",
@@ -329,6 +440,13 @@ pub const ALL: &[Parameter] = &[
             let secs = u32::try_from(secs).unwrap_or(0);
             s.engine.store.keep_history(secs);
         },
+    },
+    Parameter {
+        name: "munimentWriteMemoryBytes",
+        doc: "Bytes of documents and index keys that writes may hold together until they are committed",
+        get: |s| v(crate::memory::limit(s, Account::Writes)),
+        set: Set::Int(|p| &p.memory.writes, 1 << 20, 1 << 50),
+        apply: crate::memory::apply,
     },
     Parameter {
         name: "notablescan",
@@ -346,6 +464,13 @@ pub const ALL: &[Parameter] = &[
         get: |s| v(s.parameters.quiet.load(Relaxed)),
         set: Set::Bool(|p| &p.quiet),
         apply: |s| s.log.set_quiet(s.parameters.quiet.load(Relaxed)),
+    },
+    Parameter {
+        name: "recoverFromOplogAsStandalone",
+        doc: "Refuses to be started as a member of a set; the log is applied at every start anyway",
+        get: |s| v(s.parameters.recovers_alone.load(Relaxed)),
+        set: Set::StartBool(|p| &p.recovers_alone),
+        apply: nothing,
     },
     Parameter {
         name: "replMemberRoutes",
@@ -369,6 +494,13 @@ pub const ALL: &[Parameter] = &[
         doc: "The name of this host, for authentication (there is none yet)",
         get: |s| v(s.host.rsplit_once(':').map_or(&*s.host, |(name, _)| name)),
         set: Set::Fixed,
+        apply: nothing,
+    },
+    Parameter {
+        name: "shutdownTimeoutMillisForSignaledShutdown",
+        doc: "Milliseconds that a primary told to end by a signal waits for another one",
+        get: |s| v(s.parameters.shutdown_patience_ms.load(Relaxed) as i32),
+        set: Set::Int(|p| &p.shutdown_patience_ms, 0, i32::MAX as i64),
         apply: nothing,
     },
     Parameter {
@@ -483,7 +615,7 @@ impl Parameter {
                 at(p).store(value.truthy(), Relaxed);
                 Ok(())
             }
-            Set::Int(at, min, max) => {
+            Set::StartInt(at, min, max) | Set::Int(at, min, max) => {
                 let n = number::to_i64_exact(value)
                     .filter(|n| (min..=max).contains(n))
                     .ok_or_else(|| {
@@ -506,7 +638,12 @@ pub fn find(name: &str) -> Option<&'static Parameter> {
 }
 
 impl Parameters {
-    /// Tells the storage of the server how far its majority may be behind.
+    /// How many records of sessions there may be.
+    pub fn most_sessions(&self) -> usize {
+        usize::try_from(self.max_sessions.load(Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Tells the storage of the server how far the majority may lag behind.
     pub fn set_flow_control(server: &ServerState) {
         let p = &server.parameters;
         let secs = u64::try_from(p.most_lag_secs.load(Relaxed)).unwrap_or(1);
@@ -526,6 +663,10 @@ impl Parameters {
         if name == "diagnosticDataCollectionEnabled" && text == "false" {
             return Ok(());
         }
+        // The log takes it ([`verbosity_at_start`]).
+        if name == VERBOSITY {
+            return DocBuf::from_json(text).map(drop);
+        }
         let p = find(name).ok_or_else(|| {
             Error::new(
                 Code::InvalidOptions,
@@ -539,6 +680,20 @@ impl Parameters {
             (text, _) => p.set(self, Value::String(text)),
         }
     }
+}
+
+/// The parameter that is the log's.
+const VERBOSITY: &str = "logComponentVerbosity";
+
+/// Sets what `--setParameter` says of the log's components.
+///
+/// # Errors
+/// 9 for what is no document; those of the parameter.
+pub fn verbosity_at_start(given: &[(String, String)], log: &Logger) -> Result<()> {
+    for (_, text) in given.iter().filter(|(name, _)| name == VERBOSITY) {
+        log.verbosity.set(DocBuf::from_json(text)?.as_doc())?;
+    }
+    Ok(())
 }
 
 /// setParameter at run time; returns the value before.

@@ -6,16 +6,20 @@
 //!
 //! Source of the rules: the MongoDB manual, "Database Profiler" and `profile`.
 
-use crate::dispatch::{Finished, KEEP_COMMAND};
 use crate::log::Severity;
 use crate::metrics::OpKind;
-use crate::registry::Kind;
+use crate::options::ServerOptions;
+use crate::registry::{Kind, Statements};
+use crate::request::KEEP_COMMAND;
+use crate::request::account::Finished;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, PlanFigures, StatementFigures};
+use muniment_op::Interrupt;
+use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
 use muniment_storage::{CollectionOptions, KeyCounts};
 use muniment_value::number::narrow;
-use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, MAX_DEPTH, Result, Value, doc, nests_deeper};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,6 +33,9 @@ const RECORDED_COMMAND: usize = 50 << 10;
 
 /// Most bytes of a plan's stages that a record keeps: with the command it has to fit into the collection.
 const RECORDED_PLAN: usize = 256 << 10;
+
+/// How long the reply of an operation waits for its record at most.
+const RECORD_WAIT: Duration = Duration::from_millis(100);
 
 /// What `profile` sets for one database. The time that makes an operation slow and the share of
 /// slow operations that are kept hold for the whole server (`slowms` and `sampleRate`).
@@ -46,6 +53,11 @@ impl Profile {
         self.level > 0
     }
 
+    /// True if it changes what is logged or recorded.
+    pub fn acts(&self) -> bool {
+        self.level > 0 || self.filter.is_some()
+    }
+
     /// True if a statement with this record is kept.
     fn keeps(&self, record: Doc<'_>, slow: bool, server: &ServerState) -> bool {
         let chosen = || match &self.filter {
@@ -56,18 +68,45 @@ impl Profile {
     }
 }
 
-/// What `profile` set for a database.
+/// What `profile` set for a database, or what the options say of all.
 pub fn of(server: &ServerState, db: &str) -> Profile {
-    server.profile.read().get(db).cloned().unwrap_or_default()
+    let set = server.profile.read().get(db).cloned();
+    set.unwrap_or_else(|| server.profile_default.clone())
+}
+
+/// What the options set for all databases. A filter was checked before ([`check_filter`]).
+pub fn default_of(options: &ServerOptions) -> Profile {
+    let filter = options.profile_filter.as_ref();
+    let parsed = |d: &DocBuf| Filter::parse(d.as_doc(), &QueryContext::new()).ok();
+    Profile {
+        level: options.profile_level,
+        filter: filter.and_then(parsed),
+    }
+}
+
+/// Reads the option `operationProfiling.filter`, a query in JSON.
+///
+/// # Errors
+/// A message for people, when it is none.
+pub fn check_filter(text: &str) -> std::result::Result<DocBuf, String> {
+    let none = |e: &dyn std::fmt::Display| format!("'{text}' is not a query: {e}");
+    let filter = DocBuf::from_json(text).map_err(|e| none(&e))?;
+    Filter::parse(filter.as_doc(), &QueryContext::new()).map_err(|e| none(&e.message()))?;
+    Ok(filter)
 }
 
 /// Sets it, and makes `system.profile` if the database is to record.
 ///
 /// # Errors
-/// Those of making a collection.
-pub fn set(server: &ServerState, db: &str, profile: Profile) -> Result<()> {
+/// Those of making a collection; what `interrupt` says while that waits.
+pub fn set(
+    server: &ServerState,
+    db: &str,
+    profile: Profile,
+    interrupt: &dyn Interrupt,
+) -> Result<()> {
     if profile.level > 0 {
-        make_collection(server, db)?;
+        make_collection(server, db, interrupt)?;
     }
     change(server, |all| {
         all.insert(db.to_string(), profile);
@@ -78,7 +117,8 @@ pub fn set(server: &ServerState, db: &str, profile: Profile) -> Result<()> {
 fn change(server: &ServerState, how: impl FnOnce(&mut BTreeMap<String, Profile>)) {
     let mut all = server.profile.write();
     how(&mut all);
-    let any = all.values().any(|p| p.level > 0 || p.filter.is_some());
+    let any = all.values().any(Profile::acts);
+    let any = any || server.profile_default.acts();
     server.profiling.store(any, Relaxed);
 }
 
@@ -91,29 +131,30 @@ pub fn forget(server: &ServerState, db: &str) {
 
 /// Logs and records an operation that has ended, as its database wants it.
 pub fn finished(f: &Finished<'_>) {
-    let slow_ms = f.server.parameters.slow_ms.load(Relaxed);
+    let slow_ms = f.caller.server.parameters.slow_ms.load(Relaxed);
     let is_slow = |took: Duration| took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
     let slow = is_slow(f.took);
-    let profiling = f.server.profiling.load(Relaxed);
+    let profiling = f.caller.server.profiling.load(Relaxed);
     if !slow && !profiling {
         return;
     }
-    if slow && is_logged(f) {
-        f.counter.slow();
+    if slow && f.spec.logged_when_slow {
+        f.caller.counter.slow();
     }
-    let sampled = slow && sample(f.server);
+    let sampled = slow && sample(f.caller.server);
     let ns = f.op.namespace();
     let database = ns.split_once('.').filter(|_| profiling);
     let Some((db, collection)) = database else {
-        if sampled && is_logged(f) {
+        if sampled && f.spec.logged_when_slow {
             log(f);
         }
         return;
     };
-    let p = of(f.server, db);
-    // What writes to the records themselves is not recorded.
+    let p = of(f.caller.server, db);
+    // An operation that writes to the records themselves is not recorded, nor is one on no collection.
     let own = collection == "system.profile" && f.spec.kind != Kind::Read;
-    let recordable = p.wants() && !own && f.spec.name != "profile";
+    let of_none = collection.starts_with("$cmd");
+    let recordable = p.wants() && !own && !of_none && f.spec.profiled;
     let statements = f.op.statements();
     if recordable && !statements.is_empty() {
         // Beside the statements' documents, which are in the same order.
@@ -126,8 +167,8 @@ pub fn finished(f: &Finished<'_>) {
             let own = documents.nth(s.index.saturating_sub(at));
             at = s.index + 1;
             let entry = record(f, Some((s, own)));
-            if p.keeps(entry.as_doc(), slow, f.server) {
-                write(f.server, db, entry);
+            if p.keeps(entry.as_doc(), slow, f.caller.server) {
+                write(f.caller.server, db, entry);
             }
         }
     }
@@ -139,11 +180,15 @@ pub fn finished(f: &Finished<'_>) {
             .unwrap_or(false),
         None => sampled,
     };
-    if kept && is_logged(f) {
+    if kept && f.spec.logged_when_slow {
         log(f);
     }
     if recordable && statements.is_empty() && (p.level == 2 || kept) {
-        write(f.server, db, entry.unwrap_or_else(|| record(f, None)));
+        write(
+            f.caller.server,
+            db,
+            entry.unwrap_or_else(|| record(f, None)),
+        );
     }
 }
 
@@ -158,11 +203,6 @@ fn sample(server: &ServerState) -> bool {
         .build_hasher()
         .finish();
     ((bits >> 11) as f64 / (1_u64 << 53) as f64) < rate
-}
-
-/// False for commands whose waiting says nothing: they are not logged as slow.
-fn is_logged(f: &Finished<'_>) -> bool {
-    !matches!(f.spec.name, "hello" | "isMaster" | "getMore")
 }
 
 /// The record of an operation, or of one statement of an update or delete; a filter looks at the same
@@ -211,8 +251,8 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
     d.append_some("planSummary", plan.summary);
     d.append_some("execStats", plan.exec_stats.map(fitting));
     d.append("ts", Value::DateTime(crate::log::now_ms()));
-    d.append("client", &*f.conn.peer);
-    let app_name = f.conn.client.lock().app_name.clone();
+    d.append("client", &*f.caller.conn.peer);
+    let app_name = f.caller.conn.client.lock().app_name.clone();
     d.append("appName", app_name.as_deref().unwrap_or_default());
     d.append("allUsers", ArrayBuf::new());
     d.append("user", "");
@@ -222,7 +262,8 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
 /// A plan's stages, or the first one's name where they are too large for a record: a filter may name a
 /// million values.
 fn fitting(stages: DocBuf) -> DocBuf {
-    if stages.as_doc().byte_len() <= RECORDED_PLAN {
+    let shown = stages.as_doc();
+    if shown.byte_len() <= RECORDED_PLAN && !nests_deeper(shown, MAX_DEPTH - 1) {
         return stages;
     }
     let mut d = DocBuf::new();
@@ -240,10 +281,10 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
         OpKind::Update => "updates",
         _ => "deletes",
     };
-    match f.request.sequence(list) {
+    match f.caller.request.sequence(list) {
         Some(sequence) => Box::new(sequence),
         None => {
-            let all = f.request.body.get_array(list).unwrap_or(Doc::EMPTY);
+            let all = f.caller.request.body.get_array(list).unwrap_or(Doc::EMPTY);
             Box::new(all.values().filter_map(|v| v.as_doc()))
         }
     }
@@ -251,13 +292,44 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
 
 /// What a record shows as `command`: of a statement its own document, with the comment of the whole.
 fn command(f: &Finished<'_>, own: Option<Doc<'_>>, longest: usize) -> DocBuf {
-    let shown = own.unwrap_or(f.request.body);
+    let told = own.map(|own| as_parsed(f.spec.op, own));
+    let shown = told.as_ref().map_or(f.caller.request.body, |d| d.as_doc());
     let mut command = shown.abridged(longest);
     if shown.get("comment").is_none() {
         // A statement has that of its command, and a getMore that of its cursor's.
         command.append_some("comment", f.op.comment());
     }
     command
+}
+
+/// A statement of an update or delete as MongoDB tells of it when it has parsed it: in an order of its
+/// own, with what was left out, and with an index's name as an object.
+fn as_parsed(op: OpKind, statement: Doc<'_>) -> DocBuf {
+    let fields: &[&str] = match op {
+        OpKind::Update => &[
+            "q",
+            "u",
+            "c",
+            "arrayFilters",
+            "hint",
+            "multi",
+            "upsert",
+            "upsertSupplied",
+            "collation",
+        ],
+        _ => &["q", "limit", "hint", "collation"],
+    };
+    let mut d = DocBuf::new();
+    for name in fields {
+        match (*name, statement.get(name)) {
+            ("hint", Some(Value::String(index))) => d.append(name, doc! { "$hint": index }),
+            ("hint", Some(Value::Document(pattern))) if pattern.is_empty() => continue,
+            ("multi" | "upsert", None) => d.append(name, false),
+            (_, Some(v)) => d.append(name, v),
+            (_, None) => continue,
+        };
+    }
+    d
 }
 
 /// Appends a number as MongoDB does here: an int where it fits.
@@ -285,7 +357,7 @@ fn statement_figures(f: &Finished<'_>, s: &StatementFigures, plan: &PlanFigures,
 fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
     let id = f.op.cursor();
     let more = match f.spec.op {
-        OpKind::GetMore => f.request.body.first().map(|e| e.value()),
+        OpKind::GetMore => f.caller.request.body.first().map(|e| e.value()),
         _ => id.filter(|id| *id != 0).map(Value::Int64),
     };
     d.append_some("cursorid", more);
@@ -303,6 +375,7 @@ fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
             count(d, "nMatched", counters.matched.load(Relaxed));
             count(d, "nModified", written.saturating_sub(upserted));
             count(d, "nUpserted", upserted);
+            d.append_some("upsert", (upserted > 0).then_some(true));
         }
         None => {}
     }
@@ -313,7 +386,7 @@ fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
     }
 }
 
-/// How the plan was come by, and what it is like.
+/// How the plan was found, and its properties.
 fn plan_figures(plan: &PlanFigures, d: &mut DocBuf) {
     let told = |is: bool| is.then_some(true);
     d.append_some("hasSortStage", told(plan.sorts));
@@ -323,7 +396,7 @@ fn plan_figures(plan: &PlanFigures, d: &mut DocBuf) {
     d.append_some("replanReason", plan.replan_reason.as_deref());
 }
 
-/// By what the plan cache knows the query.
+/// The hashes by which the plan cache knows the query.
 fn shape_figures(plan: &PlanFigures, d: &mut DocBuf) {
     let hash = plan.shape_hash.as_deref();
     d.append_some("planCacheShapeHash", hash);
@@ -344,19 +417,19 @@ fn locks(kind: Kind) -> DocBuf {
     doc! { "Global": &taken, "Database": &taken, "Collection": &taken }
 }
 
-/// What an operation writes, whose figures are told then; a findAndModify updates or deletes.
+/// The kind of write that an operation makes, whose figures are recorded; a findAndModify updates or deletes.
 fn writes(f: &Finished<'_>) -> Option<OpKind> {
     match f.spec.op {
         OpKind::Insert | OpKind::Update | OpKind::Delete => Some(f.spec.op),
-        _ if f.spec.name != "findAndModify" => None,
-        _ => match f.request.body.get("remove") {
+        _ if !matches!(f.spec.statements, Statements::One) => None,
+        _ => match f.caller.request.body.get("remove") {
             Some(v) if v.truthy() => Some(OpKind::Delete),
             _ => Some(OpKind::Update),
         },
     }
 }
 
-/// Index keys that were put and taken away; none are not told.
+/// Appends how many index keys were inserted and removed; figures of zero are left out.
 fn key_figures(keys: KeyCounts, d: &mut DocBuf) {
     for (name, n) in [
         ("keysInserted", keys.inserted),
@@ -368,7 +441,7 @@ fn key_figures(keys: KeyCounts, d: &mut DocBuf) {
     }
 }
 
-fn make_collection(server: &ServerState, db: &str) -> Result<()> {
+fn make_collection(server: &ServerState, db: &str, interrupt: &dyn Interrupt) -> Result<()> {
     let ns = format!("{db}.system.profile");
     let store = &server.engine.store;
     if store.collection(&ns).is_some() {
@@ -380,26 +453,36 @@ fn make_collection(server: &ServerState, db: &str) -> Result<()> {
         document: doc! { "capped": true, "size": CAPPED_BYTES as i64 },
         ..CollectionOptions::default()
     };
-    match store.create_collection(&ns, options, &muniment_query::NeverInterrupted) {
+    match store.create_collection(&ns, options, interrupt) {
         // Another thread may have made it in between.
         Err(_) if store.collection(&ns).is_some() => Ok(()),
         made => made.map(drop),
     }
 }
 
-/// Profiling must not fail what it looks at: an error is left.
+/// Writes a record. Profiling must neither fail nor hold up the operation that it records: an error is
+/// ignored, and if writes are locked or the collection is in use for long there is no record.
 fn write(server: &ServerState, db: &str, record: DocBuf) {
-    if make_collection(server, db).is_err() {
+    if server.engine.store.write_lock_depth() > 0 {
+        return;
+    }
+    let store = &server.engine.store;
+    let ns = format!("{db}.system.profile");
+    // A record makes no database.
+    if store.collection(&ns).is_none() && !store.databases().iter().any(|d| d == db) {
         return;
     }
     let op = OpContext::internal("profile");
-    let ns = format!("{db}.system.profile");
+    op.limit(RECORD_WAIT);
+    if make_collection(server, db, &*op).is_err() {
+        return;
+    }
     let _ = server.engine.append(&op, &ns, record.as_doc());
 }
 
 /// The line of the log.
 fn log(f: &Finished<'_>) {
-    let app_name = f.conn.client.lock().app_name.clone();
+    let app_name = f.caller.conn.client.lock().app_name.clone();
     let mut attr = doc! { "type": "command", "ns": f.op.namespace() };
     attr.append_some("appName", app_name.as_deref());
     attr.append("command", command(f, None, KEEP_COMMAND));
@@ -419,14 +502,14 @@ fn log(f: &Finished<'_>) {
     }
     attr.append("reslen", f.reply_bytes as i64);
     attr.append("locks", locks(f.spec.kind));
-    attr.append("remote", &*f.conn.peer);
+    attr.append("remote", &*f.caller.conn.peer);
     attr.append("protocol", "op_msg");
     attr.append("durationMillis", f.took.as_millis() as i64);
-    f.server.log.log(
+    f.caller.server.log.log(
         Severity::Info,
         "COMMAND",
         51803,
-        &format!("conn{}", f.conn.id),
+        &format!("conn{}", f.caller.conn.id),
         "Slow query",
         Some(&attr),
     );

@@ -1,9 +1,12 @@
 //! What a command is, and the sorted registry of all commands.
 
-use crate::args::Field;
+use crate::args::{Args, Field};
 use crate::context::CommandContext;
+use crate::generic::Generic;
 use crate::metrics::OpKind;
+use crate::state::ServerState;
 use foldhash::HashMap;
+use muniment_exec::Verbosity;
 use muniment_value::{Doc, Result};
 use std::sync::OnceLock;
 
@@ -37,7 +40,7 @@ pub enum Target {
     Anything,
 }
 
-/// Who may run it: room for authentication.
+/// The callers that may run a command: a preparation for authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Also before authentication.
@@ -47,6 +50,77 @@ pub enum Access {
     /// Other members of the replica set only.
     Member,
 }
+
+/// On which members of a set a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsOn {
+    /// On every member.
+    Any,
+    /// Where data can be read, whatever the client says: a cursor, for instance, was opened where that was
+    /// allowed.
+    Data,
+    /// Where data can be read, on a secondary only if the client's read preference allows that.
+    Readable,
+    /// On the primary.
+    Primary,
+}
+
+/// The statements of a writing command.
+#[derive(Clone, Copy, Debug)]
+pub enum Statements {
+    /// It has none.
+    None,
+    /// The command itself is its only statement.
+    One,
+    /// They are the documents of an array.
+    List {
+        /// The field that is the array.
+        field: &'static str,
+        /// Whether a statement may change several documents, so that it cannot be retried.
+        many: fn(Doc<'_>) -> bool,
+        /// How a message names what makes it such a statement.
+        many_text: &'static str,
+    },
+}
+
+/// How a command ends a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    /// What the transaction has written stays.
+    Commit,
+    /// What it has written goes.
+    Abort,
+}
+
+/// Where a command says which collections it writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Its first element names the collection, in the command's database.
+    Target,
+    /// The documents of the array `nsInfo` name them, with their databases.
+    NsInfo,
+    /// Elsewhere in its body.
+    Elsewhere,
+}
+
+/// What a command is given to explain itself: its own fields and arguments, inside an explain command.
+pub struct Explained<'a, 'c> {
+    /// Its checked fields.
+    pub args: Args<'a>,
+    /// Its checked generic arguments.
+    pub generic: Generic<'a>,
+    /// `db.collection`; of a pipeline without a collection `db.$cmd.aggregate`.
+    pub namespace: &'c str,
+    /// The collection.
+    pub collection: Option<&'a str>,
+    /// How much is told.
+    pub verbosity: Verbosity,
+    /// The explained command.
+    pub command: Doc<'a>,
+}
+
+/// Answers an explain command.
+pub type Explain = for<'a> fn(&mut CommandContext<'a>, &Explained<'a, '_>) -> Result<()>;
 
 /// One command: its file exports this as `COMMAND`.
 pub struct CommandSpec {
@@ -58,7 +132,7 @@ pub struct CommandSpec {
     pub doc: &'static str,
     /// What it does to data.
     pub kind: Kind,
-    /// Who may run it.
+    /// The callers that may run it.
     pub access: Access,
     /// What it counts as.
     pub op: OpKind,
@@ -72,8 +146,38 @@ pub struct CommandSpec {
     pub is_read_operation: fn(Doc<'_>) -> bool,
     /// It takes a `readConcern`.
     pub read_concern: bool,
+    /// It takes the level "snapshot" outside of a transaction, too.
+    pub snapshot_reads: bool,
+    /// On which members of a set it runs; `None`: what [`Kind`] says ([`CommandSpec::runs_on`]).
+    pub runs_on: Option<RunsOn>,
     /// It may be a part of a transaction.
     pub in_transactions: bool,
+    /// How to do in a transaction what it would do, where it may not be a part of one.
+    pub instead_in_transactions: &'static str,
+    /// It ends a transaction.
+    pub ends_transaction: Option<Ends>,
+    /// Its statements.
+    pub statements: Statements,
+    /// Where it names the collections that it writes to.
+    pub names: Names,
+    /// Whether a reading command writes what it finds into a collection.
+    pub writes_output: fn(Doc<'_>) -> bool,
+    /// It makes collections or indexes in any database where they may be.
+    pub makes_collections: bool,
+    /// Its collection is gone after it, and so is the collection's line in `top`.
+    pub drops_collection: bool,
+    /// Whether it opens a change stream or goes on with one.
+    pub is_change_stream: fn(&ServerState, Doc<'_>) -> bool,
+    /// It is answered while the server ends, so that drivers learn of that.
+    pub while_stopping: bool,
+    /// It is logged when it was slow; of a command that waits for news, slowness says nothing.
+    pub logged_when_slow: bool,
+    /// The profiler records it.
+    pub profiled: bool,
+    /// The fail point failCommand can make it fail.
+    pub can_be_failed: bool,
+    /// Explains it; `None`: it cannot be explained.
+    pub explain: Option<Explain>,
     /// A driver may send it again with the same `txnNumber`.
     pub retryable_write: bool,
     /// Part of the Stable API, version 1.
@@ -82,6 +186,8 @@ pub struct CommandSpec {
     pub fields: &'static [Field],
     /// Further fields are the command's own business (parameters' names).
     pub open_fields: bool,
+    /// What `opcounters` count it as, where that is not `op`.
+    pub counted_as: Option<OpKind>,
     /// Checks of the body that come before those of the concerns.
     pub precheck: fn(Doc<'_>) -> Result<()>,
     /// Runs it: appends to the reply; `ok` is added afterwards.
@@ -107,12 +213,28 @@ impl CommandSpec {
         kind: Kind::Diagnostic,
         access: Access::Privileged,
         op: OpKind::Command,
+        counted_as: None,
         target: Target::Anything,
         admin_only: false,
         write_concern: false,
         is_read_operation: |_| false,
         read_concern: false,
+        snapshot_reads: false,
+        runs_on: None,
         in_transactions: false,
+        instead_in_transactions: "",
+        ends_transaction: None,
+        statements: Statements::None,
+        names: Names::Target,
+        writes_output: |_| false,
+        makes_collections: false,
+        drops_collection: false,
+        is_change_stream: |_, _| false,
+        while_stopping: false,
+        logged_when_slow: true,
+        profiled: true,
+        can_be_failed: true,
+        explain: None,
         retryable_write: false,
         api_v1: false,
         fields: &[],
@@ -120,6 +242,22 @@ impl CommandSpec {
         precheck: |_| Ok(()),
         run: nothing,
     };
+
+    /// On which members of a set it runs when it comes with `body`.
+    pub fn runs_on(&self, body: Doc<'_>) -> RunsOn {
+        match (self.runs_on, self.kind) {
+            (Some(place), _) => place,
+            (None, Kind::Write | Kind::Ddl) => RunsOn::Primary,
+            (None, Kind::Read) if (self.writes_output)(body) => RunsOn::Primary,
+            (None, Kind::Read) => RunsOn::Readable,
+            (None, Kind::Admin | Kind::Diagnostic) => RunsOn::Any,
+        }
+    }
+
+    /// It goes on with a cursor that another command has opened.
+    pub fn continues_cursor(&self) -> bool {
+        self.target == Target::Cursor
+    }
 
     /// True for its name and its aliases.
     pub fn is_named(&self, name: &str) -> bool {

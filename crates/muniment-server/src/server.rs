@@ -1,20 +1,23 @@
 //! Starting and ending a server.
 
+use crate::hangups::Hangups;
 use crate::listener::{Listener, Waker};
 use crate::log::{Logger, Severity};
 use crate::oplog_window;
-use crate::options::{LogTarget, ServerOptions, memory_limit};
+use crate::options::{LogTarget, MakeDbPath, ServerOptions};
 use crate::parameters::Parameters;
-use crate::replica_set::{Keys, Sockets, Threads};
+use crate::replica_set::{Keys, Sockets, Threads, Told};
+use crate::signals;
+use crate::startup;
 use crate::state::{Parts, Restart, ServerState};
 use muniment_exec::Database;
-use muniment_storage::{DirLock, EngineKind, Store, StoreOptions};
+use muniment_storage::{Damage, DirLock, EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,12 +32,14 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long connections may take to end.
 const DRAIN: Duration = Duration::from_secs(10);
-/// File descriptors kept for the storage and the rest of the process.
-const RESERVED_FDS: u64 = 512;
-
-/// `buildInfo.storageEngines`.
+/// `buildInfo.storageEngines`, sorted.
 fn engine_names() -> muniment_value::ArrayBuf {
-    EngineKind::ALL.iter().map(|(name, _)| *name).collect()
+    let mut names: Vec<_> = EngineKind::ALL
+        .iter()
+        .map(|(_, kind)| kind.mongodb_name())
+        .collect();
+    names.sort_unstable();
+    names.into_iter().collect()
 }
 
 /// A running server. [`Server::wait`] ends it in order; a dropped one ends as well.
@@ -42,6 +47,7 @@ pub struct Server {
     state: Arc<ServerState>,
     listener: Arc<Listener>,
     waker: Arc<Waker>,
+    hangups: Arc<Hangups>,
     /// On the data directory.
     lock: DirLock,
     threads: Vec<JoinHandle<()>>,
@@ -51,13 +57,12 @@ pub struct Server {
 /// What of a server stays when it begins anew.
 struct Stays {
     listener: Arc<Listener>,
-    /// Signals go where they went.
     waker: Arc<Waker>,
-    /// Nobody else takes the directory meanwhile.
+    /// Keeps other processes from taking the directory meanwhile.
     lock: DirLock,
-    /// How often maintenance was begun and not ended: that ends with the process.
-    maintenance: u32,
-    /// The file may be another one by now: it is read at a start.
+    /// What commands have told the member, which holds until the process ends.
+    told: Told,
+    /// The keys, which are read only at a start of the process: the file may have changed by now.
     keys: Option<Arc<Keys>>,
 }
 
@@ -72,30 +77,28 @@ impl Server {
         let began = Instant::now();
         let started = Server::start_with(options, Arc::clone(&log), began, None);
         if let Err(e) = &started {
-            log.log(
-                Severity::Error,
-                "CONTROL",
-                20557,
-                "initandlisten",
-                "DBException in initAndListen, terminating",
-                Some(&doc! { "error": e.to_string() }),
-            );
+            cannot_start(&log, e);
         }
         started
     }
 
-    /// `stays`: of a server that begins anew.
+    /// Starts a server; `stays`: what has stayed of one that begins anew.
     fn start_with(
         options: ServerOptions,
         log: Arc<Logger>,
         began: Instant,
         stays: Option<Stays>,
     ) -> Result<Server> {
+        if options.handle_signals {
+            signals::take(&log)?;
+        }
         let parameters = parameters_of(&options)?;
         muniment_query::running::set_javascript(options.javascript);
         log.set_level(parameters.log_level.load(Ordering::Relaxed) as i32);
+        crate::parameters::verbosity_at_start(&options.parameters, &log)?;
         log_start(&log, &options);
-        let maintenance = stays.as_ref().map_or(0, |stays| stays.maintenance);
+        startup::warn(&log, &options);
+        let told = stays.as_ref().map(|s| s.told).unwrap_or_default();
         let keys = match &stays {
             Some(stays) => stays.keys.clone(),
             None => {
@@ -105,23 +108,47 @@ impl Server {
                 keys.map(Arc::new)
             }
         };
-        let max_conns = raise_file_limit(options.max_conns, &log);
-        fs::create_dir_all(&options.dbpath).map_err(|e| {
-            Error::from(e).context(&format!(
-                "cannot create the data directory {}: ",
-                options.dbpath.display()
-            ))
-        })?;
+        let max_conns = startup::raise_file_limit(options.max_conns, &log);
+        make_directory(&options, &log)?;
+        // A server that begins anew has its directory locked, and has examined it before.
+        let strange = match &stays {
+            Some(_) => Vec::new(),
+            None => muniment_storage::examine_directory(
+                &options.dbpath,
+                options.engine,
+                &named_files(&options),
+            )?,
+        };
+        for name in strange {
+            log.log(
+                Severity::Warning,
+                "STORAGE",
+                7_340_003,
+                "initandlisten",
+                "The data directory holds something that is not the server's",
+                Some(&doc! { "name": name }),
+            );
+        }
         let lock = match &stays {
             Some(stays) => stays.lock.share(),
-            None => DirLock::acquire(&options.dbpath, options.engine)?,
+            None => DirLock::acquire(&options.dbpath, options.engine, &named_files(&options))?,
         };
         let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
-        // Only who owns the data directory may touch the address.
+        // The directory's lock comes first: only the server that owns the data may take over the address.
         let (listener, waker) = match stays {
             Some(stays) => (stays.listener, stays.waker),
             None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
         };
+        for (host, e) in listener.missed() {
+            log.log(
+                Severity::Warning,
+                "NETWORK",
+                23_021,
+                "listener",
+                "Found no addresses for peer",
+                Some(&doc! { "peer": host.as_str(), "error": e.to_string() }),
+            );
+        }
         let state = open_state(
             options,
             Parts {
@@ -135,32 +162,26 @@ impl Server {
                 keys,
                 ways: Box::new(Sockets),
                 world: Box::new(Threads),
-                maintenance,
+                told,
             },
         )?;
         if state.options.handle_signals {
-            handle_signals(&waker);
+            signals::serve(&state);
         }
         let mut server = Server {
             state: Arc::clone(&state),
             listener: Arc::clone(&listener),
             waker: Arc::clone(&waker),
+            hangups: Arc::new(Hangups::new()?),
             lock,
             threads: Vec::new(),
             ended: false,
         };
-        let (listening, accepting) = (Arc::clone(&state), Arc::clone(&waker));
-        server.spawn("listener", move || {
-            listener.run(&listening, &accepting);
-        })?;
-        let housekeeping = Arc::clone(&state);
-        server.spawn("housekeeping", move || {
-            crate::housekeeping::run(&housekeeping);
-        })?;
-        let expiry = Arc::clone(&state);
-        server.spawn("expiry", move || {
-            crate::housekeeping::end_what_is_old(&expiry);
-        })?;
+        server.listen()?;
+        for (name, job) in crate::housekeeping::THREADS {
+            let state = Arc::clone(&state);
+            server.spawn(name, move || job(&state))?;
+        }
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), state.port.into())?;
         state.log.info(
@@ -175,6 +196,17 @@ impl Server {
             },
         );
         Ok(server)
+    }
+
+    /// Starts what accepts connections and misses their clients.
+    fn listen(&mut self) -> Result<()> {
+        let (state, waker) = (Arc::clone(&self.state), Arc::clone(&self.waker));
+        let (listener, hangups) = (Arc::clone(&self.listener), Arc::clone(&self.hangups));
+        self.spawn("listener", move || listener.run(&state, &waker, &hangups))?;
+        let (state, hangups) = (Arc::clone(&self.state), Arc::clone(&self.hangups));
+        self.spawn("hangups", move || {
+            hangups.run(|number| state.hangs_up(number))
+        })
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -206,28 +238,45 @@ impl Server {
             let Some(how) = why.restart else {
                 return self.end(&why.reason);
             };
-            self = self.begin_anew(&why.reason, how)?;
+            match self.begin_anew(&why.reason, how)? {
+                Some(server) => self = server,
+                None => return Ok(()),
+            }
         }
     }
 
-    /// Ends all but the sockets, and begins anew from what is on the disk.
-    fn begin_anew(mut self, reason: &str, how: Restart) -> Result<Server> {
+    /// Ends everything except the sockets, and begins anew from what is on the disk; `None` if the server
+    /// was told to end meanwhile.
+    fn begin_anew(mut self, reason: &str, how: Restart) -> Result<Option<Server>> {
         let (options, log) = (self.state.options.clone(), Arc::clone(&self.state.log));
         self.ended = true;
-        // What the last sync says does not matter: the log is read again.
-        let _ = self.stop(reason);
+        let closed = self.stop(reason);
+        if self.state.is_asked_to_end() {
+            leave(&self.listener, &options, &log, closed.is_err());
+            return closed.map(|()| None);
+        }
+        // From here on an error of the last sync does not matter, since the log is read again.
         let stays = Stays {
             listener: Arc::clone(&self.listener),
             waker: Arc::clone(&self.waker),
             lock: self.lock.share(),
-            maintenance: (self.state.replica_set.as_ref()).map_or(0, |s| s.member().maintenance),
+            told: (self.state.replica_set.as_ref()).map_or_else(Told::default, |s| s.member().told),
             keys: self.state.keys.clone(),
         };
-        // It holds the storage.
+        // The old server holds the storage, which the new one opens.
         drop(self);
-        wait_for_last(&stays.lock)?;
-        crate::replica_set::prepare_restart(&options, how)?;
-        Server::start_with(options, log, Instant::now(), Some(stays))
+        let listener = Arc::clone(&stays.listener);
+        let begun = wait_for_last(&stays.lock)
+            .and_then(|()| crate::replica_set::prepare_restart(&options, how))
+            .and_then(|()| {
+                let log = Arc::clone(&log);
+                Server::start_with(options.clone(), log, Instant::now(), Some(stays))
+            });
+        if let Err(e) = &begun {
+            cannot_start(&log, e);
+            leave(&listener, &options, &log, true);
+        }
+        begun.map(Some)
     }
 
     /// Ends the server: stops accepting, interrupts operations, syncs.
@@ -244,19 +293,8 @@ impl Server {
             return Ok(());
         }
         let closed = self.stop(reason);
-        self.listener.cleanup();
         let state = &self.state;
-        let files = [&state.options.pid_file, &state.options.port_file];
-        for file in files.into_iter().flatten() {
-            let _ = fs::remove_file(file);
-        }
-        state.log.info(
-            "CONTROL",
-            23138,
-            "main",
-            "Shutting down",
-            &doc! { "exitCode": i32::from(closed.is_err()) },
-        );
+        leave(&self.listener, &state.options, &state.log, closed.is_err());
         closed
     }
 
@@ -272,6 +310,7 @@ impl Server {
         );
         state.begin_stopping();
         self.waker.wake();
+        self.hangups.stop();
         for t in self.threads.drain(..) {
             let _ = t.join();
         }
@@ -303,7 +342,8 @@ impl Server {
             }
             let late = Instant::now() > end;
             for c in open {
-                if late || !c.busy.load(Ordering::Relaxed) {
+                let busy = c.busy.load(Ordering::Relaxed) && !c.stuck.load(Ordering::Relaxed);
+                if late || !busy {
                     let _ = c.stream.shutdown();
                 }
             }
@@ -320,6 +360,51 @@ impl Drop for Server {
         self.state.request_stop("dropped");
         let _ = self.end("dropped");
     }
+}
+
+/// Makes the data directory where the options want that.
+fn make_directory(options: &ServerOptions, log: &Logger) -> Result<()> {
+    let dir = &options.dbpath;
+    if dir.exists() {
+        return Ok(());
+    }
+    let made = match options.make_dbpath {
+        MakeDbPath::Whole => fs::create_dir_all(dir),
+        MakeDbPath::LastComponent => fs::create_dir(dir),
+        MakeDbPath::Never => {
+            return Err(Error::new(
+                Code::NonExistentPath,
+                format!(
+                    "Data directory {} not found. Create the missing directory or specify another path \
+                     using (1) the --dbpath command line option, or (2) by adding the 'storage.dbPath' \
+                     option in the configuration file.",
+                    dir.display()
+                ),
+            ));
+        }
+    };
+    made.map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Error::new(
+            Code::NonExistentPath,
+            format!(
+                "the data directory {} cannot be made: the directory that it is to lie in is not there, \
+                 either. Is the path right, and its disk mounted?",
+                dir.display()
+            ),
+        ),
+        _ => {
+            let what = format!("cannot create the data directory {}: ", dir.display());
+            Error::from(e).context(&what)
+        }
+    })?;
+    log.info(
+        "STORAGE",
+        7_340_004,
+        "initandlisten",
+        "The data directory was not there and has been made",
+        &doc! { "dbPath": dir.to_string_lossy().into_owned() },
+    );
+    Ok(())
 }
 
 /// A storage that is open.
@@ -339,25 +424,25 @@ pub(crate) fn open_storage(
     lock: Option<DirLock>,
 ) -> Result<Opened> {
     let opening = crate::replica_set::opening(options)?;
-    let cache_bytes = options
-        .cache_bytes
-        .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20));
     let storage = StoreOptions {
         cut_behind: opening.cut_behind,
         member: opening.member,
         path: options.dbpath.clone(),
-        cache_bytes,
+        cache_bytes: options.cache(),
         journal_commit_interval: Duration::from_millis(
             parameters.journal_interval_ms.load(Ordering::Relaxed) as u64,
         ),
         accept_data_loss: options.accept_data_loss,
+        key_limits: crate::memory::key_limits(parameters),
         engine: options.engine,
         machine: options.machine.clone(),
+        ledger: Arc::default(),
     };
     let store = Store::open_locked(storage, lock)?;
     if let Some(committed) = opening.kept_for_set {
         store.keep(committed)?;
     }
+    log_damages(&store, log, &mut Vec::new());
     let oplog_window = oplog_window::restore(options, &store, log);
     if !store.is_durable() {
         log.log(
@@ -378,10 +463,34 @@ pub(crate) fn open_storage(
     })
 }
 
-/// What all connections will share, over a storage that is open. A member of a set takes up what it
-/// was.
+/// Logs what is damaged and was not logged before.
+pub(crate) fn log_damages(store: &Store, log: &Logger, told: &mut Vec<Damage>) {
+    let damages = store.damages();
+    for damage in untold(told, &damages) {
+        log.log(
+            Severity::Error,
+            "STORAGE",
+            22205,
+            "storage",
+            "Something is damaged and closed; everything else serves",
+            Some(&doc! {
+                "namespace": damage.namespace.as_str(),
+                "error": damage.to_error().message(),
+            }),
+        );
+    }
+    *told = damages;
+}
+
+/// The damages of now that were not logged before.
+fn untold<'d>(told: &'d [Damage], now: &'d [Damage]) -> impl Iterator<Item = &'d Damage> {
+    now.iter().filter(|damage| !told.contains(damage))
+}
+
+/// Makes what all connections will share, over a storage that is open. A member of a set goes on from what
+/// it remembers.
 pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<ServerState>> {
-    let maintenance = parts.maintenance;
+    let told = parts.told;
     let state = Arc::new(ServerState::new(options, parts));
     let weak = Arc::downgrade(&state);
     state
@@ -408,13 +517,13 @@ pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<Ser
     crate::own_collections::prepare(&state);
     crate::settings::take(&state);
     if let Some(set) = &state.replica_set {
-        set.change(&state, |m| m.maintenance = maintenance);
+        set.change(&state, |m| m.told = told);
     }
     crate::replica_set::start(&state)?;
     Ok(state)
 }
 
-/// Waits until the last thread has let go of the storage, which shares the lock on the directory.
+/// Waits until no thread holds the storage any more, as the lock on the directory shows, which it shares.
 fn wait_for_last(lock: &DirLock) -> Result<()> {
     let end = Instant::now() + DRAIN;
     while !lock.is_only() {
@@ -429,22 +538,77 @@ fn wait_for_last(lock: &DirLock) -> Result<()> {
     Ok(())
 }
 
-fn open_log(options: &ServerOptions) -> Result<Logger> {
-    Ok(match &options.log {
-        LogTarget::Silent => Logger::silent(),
-        LogTarget::Stdout => Logger::open(None, true, options.verbosity, options.quiet)?,
-        LogTarget::File { path, append } => {
-            Logger::open(Some(path), *append, options.verbosity, options.quiet).map_err(|e| {
-                Error::from(e).context(&format!("cannot open the log {}: ", path.display()))
-            })?
+fn cannot_start(log: &Logger, e: &Error) {
+    log.log(
+        Severity::Error,
+        "CONTROL",
+        20557,
+        "initandlisten",
+        "DBException in initAndListen, terminating",
+        Some(&doc! { "error": e.to_string() }),
+    );
+}
+
+/// The last step of a server: it removes the files by which others find it.
+fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: bool) {
+    listener.cleanup();
+    let files = [&options.pid_file, &options.port_file];
+    for file in files.into_iter().flatten() {
+        // Only a regular file is removed: the option may have named a device.
+        if file.is_file() {
+            let _ = fs::remove_file(file);
         }
-    })
+    }
+    log.info(
+        "CONTROL",
+        23138,
+        "main",
+        "Shutting down",
+        &doc! { "exitCode": i32::from(failed) },
+    );
+}
+
+/// The files that the options name: they may lie in the data directory.
+fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
+    let log = match &options.log {
+        LogTarget::File { path, .. } => Some(path.clone()),
+        _ => None,
+    };
+    let others = [&options.pid_file, &options.port_file, &options.key_file];
+    log.into_iter()
+        .chain(others.into_iter().flatten().cloned())
+        .collect()
+}
+
+/// # Errors
+/// 2 BadValue for a file among those of the database.
+fn open_log(options: &ServerOptions) -> Result<Logger> {
+    if let LogTarget::File { path, .. } = &options.log
+        && muniment_storage::is_of_data(&options.dbpath, path)
+    {
+        return Err(Error::bad_value(format!(
+            "the log {} would lie among the files of the database in {}: choose another name",
+            path.display(),
+            options.dbpath.display()
+        )));
+    }
+    let log = Logger::open(&options.log, options.verbosity, options.quiet).map_err(|e| {
+        let path = match &options.log {
+            LogTarget::File { path, .. } => path.display().to_string(),
+            _ => String::new(),
+        };
+        Error::from(e).context(&format!("cannot open the log {path}: "))
+    })?;
+    log.set_local_time(options.log_local_time);
+    Ok(log)
 }
 
 pub(crate) fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
     let p = Parameters::default();
     let set = |at: &std::sync::atomic::AtomicI64, n: i64| at.store(n, Ordering::Relaxed);
     set(&p.slow_ms, options.slow_ms);
+    let rate = options.slow_sample_rate.to_bits();
+    p.sample_rate.store(rate, Ordering::Relaxed);
     set(&p.log_level, i64::from(options.verbosity));
     p.quiet.store(options.quiet, Ordering::Relaxed);
     set(
@@ -453,6 +617,12 @@ pub(crate) fn parameters_of(options: &ServerOptions) -> Result<Parameters> {
     );
     for (name, value) in &options.parameters {
         p.set_from_text(name, value)?;
+    }
+    if p.recovers_alone.load(Ordering::Relaxed) && options.replica_set.is_some() {
+        return Err(Error::bad_value(
+            "recoverFromOplogAsStandalone is for a start without --replSet: the data of a member can be \
+             read then, with everything that its log has",
+        ));
     }
     Ok(p)
 }
@@ -479,93 +649,30 @@ fn log_start(log: &Logger, options: &ServerOptions) {
         "Options set by command line",
         &doc! { "options": options.parsed.clone() },
     );
-    log.startup_warning(
-        22120,
-        "Access control is not enabled for the database. Read and write access to data and \
-         configuration is unrestricted",
-    );
-    if options.key_file.is_some() {
-        log.startup_warning(
-            22_121,
-            "The key file authenticates the members of the replica set to each other only: with this \
-             version of Muniment clients are not asked for credentials",
+    for note in &options.notes {
+        log.info(
+            "CONTROL",
+            7_340_001,
+            "initandlisten",
+            "An option is taken that does not do here what it does in MongoDB",
+            &doc! { "option": &*note.option, "value": &*note.value, "why": note.why },
         );
     }
-    if options
-        .bind_ip
-        .iter()
-        .all(|h| h == "127.0.0.1" || h == "localhost" || h == "::1")
-    {
-        log.startup_warning(
-            22140,
-            "This server is bound to localhost. Remote systems will be unable to connect to this \
-             server. Start the server with --bind_ip <address> to specify which IP addresses it \
-             should serve responses from",
-        );
-    }
-}
-
-/// Raises the soft limit of open files to the hard one; returns how many connections fit.
-fn raise_file_limit(wanted: usize, log: &Logger) -> usize {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the struct is ours.
-    unsafe {
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
-            return wanted;
-        }
-        if limit.rlim_cur < limit.rlim_max {
-            limit.rlim_cur = limit.rlim_max;
-            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
-            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        }
-    }
-    let fit = limit.rlim_cur.saturating_sub(RESERVED_FDS).max(16) as usize;
-    if fit < wanted {
-        log.startup_warning(
-            22184,
-            &format!(
-                "Soft rlimits for open file descriptors too low: {} allow {fit} connections",
-                limit.rlim_cur
-            ),
-        );
-    }
-    wanted.min(fit)
 }
 
 fn write_file(path: Option<&Path>, n: u32) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let write = || -> io::Result<()> {
-        // Readers wait for the file: it appears whole.
+        // A device or a pipe is written to, and not replaced.
+        if path.exists() && !path.is_file() {
+            return fs::write(path, format!("{n}\n"));
+        }
+        // Readers wait for the file to appear, so it is renamed into its place when it is whole.
         let tmp = path.with_extension("tmp");
         fs::write(&tmp, format!("{n}\n"))?;
         fs::rename(&tmp, path)
     };
     write().map_err(|e| Error::from(e).context(&format!("cannot write {}: ", path.display())))
-}
-
-static SIGNAL_FD: AtomicI32 = AtomicI32::new(-1);
-
-extern "C" fn on_signal(signal: libc::c_int) {
-    let fd = SIGNAL_FD.load(Ordering::Relaxed);
-    let byte = [signal as u8];
-    // SAFETY: write is async-signal-safe; one byte from the stack.
-    unsafe { libc::write(fd, byte.as_ptr().cast(), 1) };
-}
-
-/// SIGTERM and SIGINT end the server in order; SIGHUP and SIGPIPE do nothing.
-fn handle_signals(waker: &Waker) {
-    SIGNAL_FD.store(waker.write_fd(), Ordering::Relaxed);
-    let handler = on_signal as extern "C" fn(libc::c_int);
-    // SAFETY: the handler does nothing but write to a pipe.
-    unsafe {
-        libc::signal(libc::SIGTERM, handler as libc::sighandler_t);
-        libc::signal(libc::SIGINT, handler as libc::sighandler_t);
-        libc::signal(libc::SIGHUP, libc::SIG_IGN);
-        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
-    }
 }
 
 /// `buildInfo`.
@@ -592,5 +699,24 @@ pub fn build_info() -> DocBuf {
         "maxBsonObjectSize": 16_777_216,
         "storageEngines": engine_names(),
         "muniment": doc! { "version": VERSION },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::untold;
+    use muniment_storage::{Damage, Damaged};
+
+    #[test]
+    fn a_damage_that_takes_another_ones_place_is_told_of() {
+        let [a, b] = ["a", "b"].map(|name| Damage {
+            namespace: format!("d.{name}"),
+            what: Damaged::Collection,
+            reason: "a test says so".to_string(),
+        });
+        let (told, now) = ([a.clone()], [a.clone(), b.clone()]);
+        assert!(untold(&told, &now).eq([&b]));
+        assert!(untold(&told, std::slice::from_ref(&b)).eq([&b]));
+        assert_eq!(untold(&now, &told).count(), 0);
     }
 }

@@ -1,21 +1,28 @@
-//! Logical sessions: who uses which, so that endSessions and killSessions find what is theirs. A session
-//! belongs to a user: two users who choose the same id have a session each. Nobody can log in yet, so
-//! it is nobody's unless its `lsid` names a user's digest.
+//! Logical sessions: which are in use and by which user, so that endSessions and killSessions find what
+//! belongs to them. A session belongs to a user: two users who choose the same id have a session each.
+//! Nobody can log in yet, so a session has no user unless its `lsid` names a user's digest.
 //!
-//! Invariants: at most [`MAX_SESSIONS`] records; a record that nobody used for 30 minutes goes; what
-//! was used or ended since the last refresh is known until the next one has written it.
+//! Invariants: there are no more records than `maxSessions` says, of 30 to 60 bytes each; a record that was
+//! not used for 30 minutes is removed. A session that was used since the last refresh is known until the
+//! next one has written it; of a session that was written it is known whether it was ended since (up to
+//! [`MOST_ENDED`]; the rest expires).
 
+use muniment_op::{Account, Ledger, Share};
 use muniment_storage::{NOBODY, SessionKey};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Error, Result, Value};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// localLogicalSessionTimeoutMinutes.
 pub const TIMEOUT_MINUTES: i32 = 30;
-/// Most records, as MongoDB's maxSessions.
-pub const MAX_SESSIONS: usize = 1_000_000;
+/// Most records if maxSessions is not set.
+pub const MAX_SESSIONS: i64 = 1_000_000;
+/// Most sessions whose end is remembered for the next refresh.
+const MOST_ENDED: usize = 100_000;
 const SHARDS: usize = 16;
 
 /// A user as sessions know one: the digest of its name.
@@ -26,14 +33,97 @@ pub fn digest_of(user: &str, db: &str) -> [u8; 32] {
     }
 }
 
-/// The records.
+/// When a session was used last, in milliseconds since the start, and in the lowest bit whether a
+/// refresh has ever written it: one number, since there may be a million of them.
+#[derive(Clone, Copy)]
+struct Use(u64);
+
+impl Use {
+    fn new(at_ms: u64) -> Use {
+        Use(at_ms << 1)
+    }
+
+    fn at_ms(self) -> u64 {
+        self.0 >> 1
+    }
+
+    fn is_written(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    fn again(self, at_ms: u64) -> Use {
+        Use(at_ms << 1 | self.0 & 1)
+    }
+
+    fn written(self) -> Use {
+        Use(self.0 | 1)
+    }
+}
+
+/// A part of the records. Nearly all sessions have no user, and without one a record takes a third of the
+/// memory.
 #[derive(Default)]
+struct Shard {
+    nobody: HashMap<[u8; 16], Use>,
+    users: HashMap<SessionKey, Use>,
+}
+
+impl Shard {
+    fn get_mut(&mut self, id: &SessionKey) -> Option<&mut Use> {
+        match id.user == NOBODY {
+            true => self.nobody.get_mut(&id.id),
+            false => self.users.get_mut(id),
+        }
+    }
+
+    fn insert(&mut self, id: &SessionKey, used: Use) {
+        match id.user == NOBODY {
+            true => self.nobody.insert(id.id, used),
+            false => self.users.insert(*id, used),
+        };
+    }
+
+    fn remove(&mut self, id: &SessionKey) -> Option<Use> {
+        let removed = match id.user == NOBODY {
+            true => self.nobody.remove(&id.id),
+            false => self.users.remove(id),
+        };
+        self.shrink();
+        removed
+    }
+
+    fn shrink(&mut self) {
+        shrink(&mut self.nobody);
+        shrink(&mut self.users);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (SessionKey, Use)> {
+        let nobody = self.nobody.iter();
+        let nobody = nobody.map(|(id, used)| (SessionKey::of_nobody(*id), *used));
+        nobody.chain(self.users.iter().map(|(key, used)| (*key, *used)))
+    }
+
+    /// Bytes of memory, about: entries with their byte of a hash, of which an eighth is free when
+    /// the map is full.
+    fn bytes(&self) -> usize {
+        let one = |capacity: usize, entry: usize| capacity * (entry + 1) * 8 / 7;
+        one(self.nobody.capacity(), size_of::<([u8; 16], Use)>())
+            + one(self.users.capacity(), size_of::<(SessionKey, Use)>())
+    }
+}
+
+/// The records.
 pub struct Sessions {
-    shards: [Mutex<HashMap<SessionKey, Instant>>; SHARDS],
-    /// Those that were ended since the last refresh.
+    started: Instant,
+    shards: [Mutex<Shard>; SHARDS],
+    /// Records in all shards.
+    count: AtomicUsize,
+    /// What they take.
+    share: Mutex<Share>,
+    /// Those that were ended since the last refresh and may be written.
     ended: Mutex<HashSet<SessionKey>>,
     /// When that was; `None`: never.
-    refreshed: Mutex<Option<Instant>>,
+    refreshed_ms: Mutex<Option<u64>>,
     /// What the refreshes did.
     pub job: Mutex<Job>,
 }
@@ -54,49 +144,99 @@ pub struct Job {
 }
 
 impl Sessions {
-    fn shard(&self, id: &SessionKey) -> Option<&Mutex<HashMap<SessionKey, Instant>>> {
+    /// None yet; what they take is booked in the ledger.
+    pub fn new(ledger: &Arc<Ledger>) -> Sessions {
+        Sessions {
+            started: Instant::now(),
+            shards: Default::default(),
+            count: AtomicUsize::new(0),
+            share: Mutex::new(Share::new(ledger, Account::Sessions)),
+            ended: Mutex::default(),
+            refreshed_ms: Mutex::default(),
+            job: Mutex::default(),
+        }
+    }
+
+    fn shard(&self, id: &SessionKey) -> Option<&Mutex<Shard>> {
         self.shards.get(usize::from(id.id[0]) % SHARDS)
     }
 
-    /// Notes a use.
+    /// Milliseconds since the start.
+    fn now_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    fn since(&self, at_ms: u64) -> Duration {
+        Duration::from_millis(self.now_ms().saturating_sub(at_ms))
+    }
+
+    /// Notes a use; `most` is how many records there may be.
     ///
     /// # Errors
     /// 261 TooManyLogicalSessions.
-    pub fn touch(&self, id: &SessionKey) -> Result<()> {
+    pub fn touch(&self, id: &SessionKey, most: usize) -> Result<()> {
         let Some(shard) = self.shard(id) else {
             return Ok(());
         };
+        let now = self.now_ms();
         let mut shard = shard.lock();
-        if shard.len() >= MAX_SESSIONS / SHARDS && !shard.contains_key(id) {
-            return Err(Error::new(
-                Code::TooManyLogicalSessions,
-                "cannot add session: the session cache is full",
-            ));
+        if let Some(used) = shard.get_mut(id) {
+            *used = used.again(now);
+            return Ok(());
         }
-        shard.insert(*id, Instant::now());
+        if self.count.fetch_add(1, Relaxed) >= most {
+            self.count.fetch_sub(1, Relaxed);
+            return Err(too_many(id));
+        }
+        let before = shard.bytes();
+        shard.insert(id, Use::new(now));
+        let after = shard.bytes();
+        drop(shard);
+        self.book(before, after);
         Ok(())
     }
 
     /// Whether it was used lately.
     pub fn is_known(&self, id: &SessionKey) -> bool {
-        self.shard(id).is_some_and(|s| s.lock().contains_key(id))
+        self.shard(id)
+            .is_some_and(|s| s.lock().get_mut(id).is_some())
+    }
+
+    /// A shard takes another number of bytes. It holds the lock of none.
+    fn book(&self, before: usize, after: usize) {
+        if before != after {
+            let all = self.shards.iter().map(|s| s.lock().bytes()).sum();
+            self.share.lock().holds(all);
+        }
     }
 
     /// Forgets a session; true if it was there.
     pub fn end(&self, id: &SessionKey) -> bool {
-        let mut ended = self.ended.lock();
-        // Beyond that, those that are left expire.
-        if ended.len() < MAX_SESSIONS {
-            ended.insert(*id);
+        let mut removed = None;
+        if let Some(shard) = self.shard(id) {
+            let mut shard = shard.lock();
+            let before = shard.bytes();
+            removed = shard.remove(id);
+            let after = shard.bytes();
+            drop(shard);
+            self.book(before, after);
         }
-        drop(ended);
-        self.shard(id)
-            .is_some_and(|s| s.lock().remove(id).is_some())
+        if removed.is_some() {
+            self.count.fetch_sub(1, Relaxed);
+        }
+        // A refresh has written it, or may have before the server was started.
+        if removed.is_none_or(Use::is_written) {
+            let mut ended = self.ended.lock();
+            if ended.len() < MOST_ENDED {
+                ended.insert(*id);
+            }
+        }
+        removed.is_some()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|s| s.lock().len()).sum()
+        self.count.load(Relaxed)
     }
 
     /// True if there is none.
@@ -104,65 +244,111 @@ impl Sessions {
         self.len() == 0
     }
 
-    /// All of them with the time since their last use.
-    pub fn list(&self) -> Vec<(SessionKey, Duration)> {
-        self.shards
-            .iter()
-            .flat_map(|s| {
-                s.lock()
-                    .iter()
-                    .map(|(id, at)| (*id, at.elapsed()))
-                    .collect::<Vec<_>>()
-            })
-            .collect()
+    /// All of them with the time since their last use, a part at a time: one that comes or goes
+    /// meanwhile may be missed or told.
+    pub fn parts(&self) -> impl Iterator<Item = Vec<(SessionKey, Duration)>> {
+        self.shards.iter().map(|shard| {
+            let shard = shard.lock();
+            let one = |(id, used): (SessionKey, Use)| (id, self.since(used.at_ms()));
+            shard.iter().map(one).collect()
+        })
     }
 
-    /// Those that were used since the last refresh, with the time since then.
-    pub fn used_since_refresh(&self) -> Vec<(SessionKey, Duration)> {
-        let refreshed = *self.refreshed.lock();
-        let mut used = self.list();
-        if let Some(at) = refreshed {
-            let since = at.elapsed();
-            used.retain(|(_, idle)| *idle <= since);
+    /// Those that were used since the last refresh, with the time since then, a part at a time.
+    pub fn used_since_refresh(&self) -> impl Iterator<Item = Vec<(SessionKey, Duration)>> {
+        let refreshed = *self.refreshed_ms.lock();
+        let since = refreshed.map_or(Duration::MAX, |at| self.since(at));
+        self.parts().map(move |mut part| {
+            part.retain(|(_, idle)| *idle <= since);
+            part
+        })
+    }
+
+    /// Notes that a refresh writes these.
+    pub fn written<'k>(&self, ids: impl IntoIterator<Item = &'k SessionKey>) {
+        for id in ids {
+            if let Some(shard) = self.shard(id)
+                && let Some(used) = shard.lock().get_mut(id)
+            {
+                *used = used.written();
+            }
         }
-        used
     }
 
-    /// Notes a refresh that has written everything that was used before `at`.
-    pub fn refreshed(&self, at: Instant) {
-        *self.refreshed.lock() = Some(at);
+    /// What [`Sessions::refreshed`] is told when the refresh that begins now has ended.
+    pub fn begin_refresh(&self) -> u64 {
+        self.now_ms()
+    }
+
+    /// Notes a refresh that has written everything that was used before it began.
+    pub fn refreshed(&self, began: u64) {
+        *self.refreshed_ms.lock() = Some(began);
     }
 
     /// Takes those that were ended since the last refresh.
-    pub fn take_ended(&self) -> Vec<SessionKey> {
-        self.ended.lock().drain().collect()
+    pub fn take_ended(&self) -> HashSet<SessionKey> {
+        std::mem::take(&mut *self.ended.lock())
     }
 
     /// Gives them back to the next refresh.
-    pub fn give_back_ended(&self, ended: Vec<SessionKey>) {
+    pub fn give_back_ended(&self, ended: HashSet<SessionKey>) {
         self.ended.lock().extend(ended);
     }
 
-    /// Takes out and returns what timed out.
-    pub fn expire(&self) -> Vec<SessionKey> {
+    /// Takes out and returns what timed out, a part at a time.
+    pub fn expire(&self) -> impl Iterator<Item = HashSet<SessionKey>> {
         let limit = Duration::from_secs(TIMEOUT_MINUTES as u64 * 60);
-        let mut gone = Vec::new();
-        for s in &self.shards {
-            s.lock().retain(|id, at| {
-                let keep = at.elapsed() < limit;
-                if !keep {
-                    gone.push(*id);
-                }
-                keep
-            });
-        }
-        gone
+        self.shards.iter().map(move |shard| {
+            let mut shard = shard.lock();
+            let old =
+                |(id, used): (SessionKey, Use)| (self.since(used.at_ms()) >= limit).then_some(id);
+            let gone: HashSet<SessionKey> = shard.iter().filter_map(old).collect();
+            let before = shard.bytes();
+            for id in &gone {
+                shard.remove(id);
+            }
+            let after = shard.bytes();
+            drop(shard);
+            self.count.fetch_sub(gone.len(), Relaxed);
+            self.book(before, after);
+            gone
+        })
     }
+}
+
+/// Gives the memory of many that have gone back.
+pub fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>) {
+    if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
+        map.shrink_to(map.len() * 2);
+    }
+}
+
+/// 261.
+fn too_many(id: &SessionKey) -> Error {
+    let id = Value::Binary {
+        subtype: 4,
+        bytes: &id.id,
+    };
+    Error::new(
+        Code::TooManyLogicalSessions,
+        format!(
+            "Unable to add session ID {} into the cache because the number of active sessions is \
+             too high",
+            id.to_display()
+        ),
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+
+    fn key(n: u32) -> SessionKey {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&n.to_le_bytes());
+        SessionKey::of_nobody(id)
+    }
 
     #[test]
     fn nobody_is_the_digest_of_nothing() {
@@ -170,5 +356,55 @@ mod tests {
         assert_eq!(digest_of("", ""), nothing);
         let user: [u8; 32] = Sha256::digest("ann@admin").into();
         assert_eq!(digest_of("ann", "admin"), user);
+    }
+
+    #[test]
+    fn the_limit_counts_all_shards_and_an_end_makes_room() {
+        let sessions = Sessions::new(&Arc::default());
+        // All of one shard, of which each may have them all.
+        for n in 0..10 {
+            sessions.touch(&key(n * 16), 10).unwrap();
+        }
+        let e = sessions.touch(&key(1), 10).unwrap_err();
+        assert_eq!(e.code(), Code::TooManyLogicalSessions);
+        sessions.touch(&key(0), 10).unwrap();
+        assert_eq!(sessions.len(), 10);
+        assert!(sessions.end(&key(0)) && !sessions.end(&key(0)));
+        sessions.touch(&key(1), 10).unwrap();
+        assert_eq!(sessions.len(), 10);
+    }
+
+    #[test]
+    fn of_what_was_never_written_nothing_is_to_be_taken_away() {
+        let sessions = Sessions::new(&Arc::default());
+        for n in 0..3 {
+            sessions.touch(&key(n), 10).unwrap();
+        }
+        let began = sessions.begin_refresh();
+        sessions.written([&key(1)]);
+        sessions.refreshed(began);
+        sessions.touch(&key(1), 10).unwrap();
+        for n in [0, 1, 7] {
+            sessions.end(&key(n));
+        }
+        // The last one may be of an earlier run of the server.
+        assert_eq!(sessions.take_ended(), HashSet::from([key(1), key(7)]));
+    }
+
+    #[test]
+    fn what_many_sessions_took_is_given_back() {
+        let sessions = Sessions::new(&Arc::default());
+        let room = || -> usize { sessions.shards.iter().map(|s| s.lock().bytes()).sum() };
+        let booked = || sessions.share.lock().booked();
+        for n in 0..100_000 {
+            sessions.touch(&key(n), 100_000).unwrap();
+        }
+        assert!(room() >= 2_500_000 && room() < 6_000_000, "{}", room());
+        assert_eq!(booked(), room().next_multiple_of(64 << 10));
+        for n in 0..100_000 {
+            sessions.end(&key(n));
+        }
+        assert!(sessions.is_empty() && room() < 500_000, "{}", room());
+        assert!(booked() < 500_000);
     }
 }

@@ -3,8 +3,9 @@
 //! hold is in force, however it came there: by the setting's command, a client's own write, an earlier
 //! run of the server, or another member's record that was applied here.
 //!
-//! Invariants: a value is in force when whoever wrote it is answered, and on a member that follows when
-//! its record is told to be applied. Taking values waits for nobody, as the thread that follows must not.
+//! Invariants: a value is in force when the client that wrote it is answered, and on a follower when its
+//! record is reported as applied. Taking values over waits for no other thread, since the thread that
+//! applies records must not wait.
 
 use crate::cluster_parameters;
 use crate::commands::set_default_rw_concern;
@@ -17,25 +18,26 @@ use std::time::Duration;
 /// The database of the collections.
 pub const DB: &str = "config";
 
-/// Who stores a value may be held up by a full disk.
+/// A client waits at most so long for a thread that stores a value, which a full disk may hold up.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who stores or takes settings.
+/// The lock under which settings are stored and taken over.
 #[derive(Default)]
 pub struct Settings {
     /// Held from the storing of a value, or the reading of it, until it is in force.
     changing: Mutex<()>,
-    /// What is stored may be other than what is in force.
+    /// What is stored may differ from what is in force.
     stale: AtomicBool,
 }
 
-/// Puts in force what is stored; if somebody else is at it, that one does.
+/// Puts in force what is stored; if another thread is doing so, that thread takes this, too.
 pub fn take(server: &ServerState) {
     server.settings.stale.store(true, SeqCst);
     take_if_stale(server);
 }
 
-/// Puts in force what a client has just stored, before it is answered; not if that waits for long.
+/// Puts in force what a client has just stored, before it is answered. If it would have to wait for long for
+/// another thread, that is left to the other thread.
 pub fn take_for_client(server: &ServerState) {
     let settings = &server.settings;
     settings.stale.store(true, SeqCst);
@@ -54,7 +56,7 @@ fn load_if_stale(server: &ServerState) {
 
 fn take_if_stale(server: &ServerState) {
     let settings = &server.settings;
-    // Whoever holds the lock looks once more when it has given it back.
+    // A thread that holds the lock looks once more after it has given the lock back.
     while settings.stale.load(SeqCst) {
         let Some(_changing) = settings.changing.try_lock() else {
             return;
@@ -63,7 +65,7 @@ fn take_if_stale(server: &ServerState) {
     }
 }
 
-/// Stores a value and puts it in force, while nobody else does.
+/// Stores a value and puts it in force, while no other thread does.
 ///
 /// # Errors
 /// Those of `store`.

@@ -3,17 +3,17 @@
 //! point by `atClusterTime`.
 //!
 //! A commit of several entries takes a timestamp for each, and is seen as a whole or not at all.
-//! Whoever reads at the timestamp of one of them, which an event or the oplog has told, sees the whole:
-//! what was told is never missing from what is read then. The entries behind it are seen as well, and
-//! whoever goes on from there is told of them once more, as everybody is who copies while others
-//! write.
+//! A read at the timestamp of one of them, which the client has from an event or from the oplog, sees the
+//! whole commit: an entry that the client was told of is never missing from what it reads then. The
+//! commit's later entries are seen as well, and a client that goes on from that timestamp is told of them
+//! once more, as is any client that copies while others write.
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
 use crate::replica_set::times_of;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_storage::{Snapshot, Store, Timestamp};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
@@ -24,10 +24,7 @@ use std::time::{Duration, Instant};
 /// read within the window.
 const MOST: usize = 4096;
 
-/// How often who waits asks whether it may go on.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Views by their points, with when they were asked for last.
+/// Views by their points in time, each with the time when it was last asked for.
 type Kept = BTreeMap<Timestamp, (Instant, Snapshot)>;
 
 /// The views.
@@ -50,7 +47,7 @@ impl Snapshots {
         generic: &Generic<'_>,
     ) -> Result<()> {
         // A cursor has the view that its command was given.
-        let begins = spec.name != "getMore" && !generic.in_transaction();
+        let begins = !spec.continues_cursor() && !generic.in_transaction();
         let concern = generic.read_concern.filter(|_| begins);
         let store = &server.engine.store;
         match concern.and_then(|c| Some((c, c.get_str("level")?))) {
@@ -64,8 +61,8 @@ impl Snapshots {
                     },
                 });
             }
-            // What the majority has may be less than what this member has. Of a linearizable read it is
-            // no older than the read: see `replica_set::admit`.
+            // The majority may have less than this member. For a linearizable read the majority's view is no
+            // older than the read: see `replica_set::admit`.
             Some((_, "majority" | "linearizable"))
                 if let Some(view) = store.majority_snapshot()? =>
             {
@@ -76,7 +73,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A view of a point in time, when the majority of the set has all there is up to then.
+    /// A view of a point in time, returned once the majority of the set has everything up to then.
     ///
     /// # Errors
     /// As [`Snapshots::view`]; what `interrupt` says.
@@ -87,16 +84,17 @@ impl Snapshots {
         interrupt: &dyn Interrupt,
     ) -> Result<Snapshot> {
         let store = &server.engine.store;
-        // In this order: what was there at a point in time can be read until the majority has it.
+        // The view is taken before the wait: until the majority has it, what was there at that time can
+        // still be read.
         let view = self.view(store, Some(at))?;
         let writable = server.is_writable();
         if !writable && server.replica_set.is_none() {
-            // Nothing comes any more.
+            // The data cannot change any more, and there is no majority to wait for.
             return Ok(view);
         }
-        // Who was primary and does not know that another one is has nothing of what that has
-        // committed: only the majority can say that nothing is missing. And a commit may have a
-        // timestamp and not be visible yet.
+        // A former primary that does not know of the new one yet lacks what the new one has committed: only
+        // the majority can confirm that nothing is missing. Also, a commit may have its timestamp and not be
+        // visible yet.
         if at > store.visible() && writable {
             store.commit_nothing(interrupt)?;
         }
@@ -104,14 +102,12 @@ impl Snapshots {
         if view.timestamp() >= at {
             return Ok(view);
         }
-        while !store.wait_until(LOOK, || store.visible() >= at) {
-            interrupt.check()?;
-        }
-        // The same again, if nothing came in between.
+        store.wait_for(interrupt, || store.visible() >= at)?;
+        // If nothing was committed in between this is the same view again.
         self.view(store, Some(at))
     }
 
-    /// Keeps a view, so that others can read at the same point.
+    /// Keeps a view, so that other commands can read at the same point.
     fn keep(&self, view: Snapshot) -> Snapshot {
         let mut kept = self.kept.lock();
         if kept.len() >= MOST {
@@ -133,7 +129,7 @@ impl Snapshots {
             *used = Instant::now();
             return Ok(view.clone());
         }
-        // In this order: what is committed later is later than this.
+        // The clock is read before the view is taken: commits that the view lacks have later timestamps.
         let clock = store.clock();
         let view = store.snapshot();
         let now = view.timestamp();
@@ -166,7 +162,7 @@ impl Snapshots {
         Ok(slot.1.clone())
     }
 
-    /// Lets go of views that nobody has asked for in so long.
+    /// Drops views that were not asked for during this time.
     pub fn tick(&self, window: Duration) {
         self.kept
             .lock()
@@ -174,8 +170,9 @@ impl Snapshots {
     }
 }
 
-/// The point that is read at for this one, behind which more is visible: the end of the commit that it is
-/// within, or else that of a view after which nothing was committed up to there, if there is one.
+/// The point that is read at in the place of `at`, after which more is visible already: the end of the
+/// commit that `at` is within, or else the point of a kept view after which nothing was committed up to
+/// `at`, if there is one.
 fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Timestamp> {
     let Some(next) = store.record_from(at)? else {
         return Ok(at);
@@ -190,7 +187,7 @@ fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Timestamp> {
     Ok(if behind == Some(next) { *before } else { at })
 }
 
-/// 239.
+/// 239 SnapshotTooOld.
 fn no_view(at: Timestamp) -> Error {
     Error::new(
         Code::SnapshotTooOld,
@@ -206,7 +203,7 @@ fn too_old(at: Timestamp, e: Error) -> Error {
     }
 }
 
-/// Lets go of an eighth of them: of those that were asked for the longest time ago.
+/// Drops an eighth of the views: those that were asked for the longest time ago.
 fn thin_out(kept: &mut Kept) {
     let mut used: Vec<(Instant, Timestamp)> = kept.iter().map(|(at, v)| (v.0, *at)).collect();
     used.sort_unstable();
@@ -219,7 +216,7 @@ fn thin_out(kept: &mut Kept) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_query::NeverInterrupted;
+    use muniment_op::NeverInterrupted;
     use muniment_storage::{CollectionOptions, EngineKind, StoreOptions};
     use muniment_value::doc;
 
@@ -240,7 +237,7 @@ mod tests {
             unit.commit().unwrap();
             store.visible()
         };
-        // Entries of their own: each is changed.
+        // Each document is changed, so that the commit has an entry for each.
         let change = |x: i32| {
             let mut unit = store.write_unit(&c, never).unwrap();
             for i in 0..5 {

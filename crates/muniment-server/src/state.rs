@@ -8,19 +8,18 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiler::Profile;
-use crate::replica_set::{Copied, Keys, ReplicaSet, Ways, World};
+use crate::replica_set::{Copied, Keys, ReplicaSet, Told, Ways, World};
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
 use crate::transactions::Transactions;
-use muniment_exec::{Database, DisconnectProbe};
-use muniment_query::MemoryBudget;
-use muniment_value::{Code, DocBuf};
+use muniment_exec::Database;
+use muniment_op::{Client, Interrupt, Sleepers};
+use muniment_value::{Code, DocBuf, Error};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,33 +32,20 @@ pub struct ConnShared {
     pub peer: Arc<str>,
     /// The socket.
     pub stream: Arc<Stream>,
-    /// Whether the client has gone.
-    pub is_gone: DisconnectProbe,
+    /// The client at the other end.
+    pub remote: Arc<Client>,
     /// When it was opened.
     pub since: Instant,
     /// What the client said about itself.
     pub client: Mutex<ClientInfo>,
     /// The document of the running command, for currentOp.
     pub command: Mutex<Vec<u8>>,
-    /// True while a command runs.
+    /// True while a command runs, and until its reply is sent.
     pub busy: AtomicBool,
+    /// The client takes nothing of a reply that is being sent.
+    pub stuck: AtomicBool,
     /// What connectionStatus calls the connection, made when it is first asked for.
     pub uuid: OnceLock<[u8; 16]>,
-}
-
-/// The probe of a socket.
-pub fn disconnect_probe(stream: &Arc<Stream>) -> DisconnectProbe {
-    let stream = Arc::clone(stream);
-    Arc::new(move || {
-        let mut p = libc::pollfd {
-            fd: stream.as_raw_fd(),
-            events: libc::POLLRDHUP,
-            revents: 0,
-        };
-        // SAFETY: one pollfd on the stack, no wait.
-        let n = unsafe { libc::poll(&mut p, 1, 0) };
-        n > 0 && p.revents & (libc::POLLRDHUP | libc::POLLHUP | libc::POLLERR) != 0
-    })
 }
 
 /// `hello.client`.
@@ -78,7 +64,7 @@ pub struct DefaultConcern {
     pub write: Option<WriteConcern>,
     /// Read concern level, if it was set.
     pub read: Option<String>,
-    /// When, in milliseconds since 1970.
+    /// When they were set, in milliseconds since 1970.
     pub set_at_ms: Option<i64>,
 }
 
@@ -93,15 +79,13 @@ pub struct ServerState {
     pub engine: Arc<Database>,
     /// The log.
     pub log: Arc<Logger>,
-    /// What messages take that are being received, or were and are not given back yet.
-    pub message_memory: Arc<MemoryBudget>,
     /// Counters.
     pub metrics: Arc<Metrics>,
     /// setParameter.
     pub parameters: Parameters,
     /// setClusterParameter.
     pub cluster_parameters: ClusterParameters,
-    /// Who stores or takes what is in common with other members.
+    /// Held by the thread that stores or takes over settings which all members have in common.
     pub settings: Settings,
     /// configureFailPoint.
     pub failpoints: FailPoints,
@@ -113,7 +97,7 @@ pub struct ServerState {
     pub keys: Option<Arc<Keys>>,
     /// What replSetResizeOplog has set.
     pub oplog_window: Mutex<DocBuf>,
-    /// Who runs what a member does by itself.
+    /// What runs the work that a member does by itself: threads, or a simulator.
     pub world: Box<dyn World>,
     /// Logical sessions.
     pub sessions: Sessions,
@@ -123,8 +107,10 @@ pub struct ServerState {
     pub transactions: Transactions,
     /// setDefaultRWConcern.
     pub default_concern: RwLock<DefaultConcern>,
-    /// What `profile` set by database; absent: nothing.
+    /// What `profile` set by database.
     pub profile: RwLock<BTreeMap<String, Profile>>,
+    /// What holds for databases for which nothing was set.
+    pub profile_default: Profile,
     /// Some database has a profiling level or a filter of its own.
     pub profiling: AtomicBool,
     /// Open connections.
@@ -135,6 +121,12 @@ pub struct ServerState {
     pub created_connections: AtomicU64,
     /// How many were refused.
     pub rejected_connections: AtomicU64,
+    /// How many were closed because they took too long to send a message, or to take a reply.
+    pub slow_connections: AtomicU64,
+    /// Connections that wait for memory to receive a message.
+    pub waiting_messages: AtomicUsize,
+    /// Connections that wait for memory for a reply.
+    pub waiting_replies: Arc<AtomicUsize>,
     /// Connections that wait in an awaitable hello.
     pub awaiting_topology: AtomicU64,
     /// Most connections at a time.
@@ -151,6 +143,8 @@ pub struct ServerState {
     pub host: String,
     /// Set once the server ends.
     pub stopping: Arc<AtomicBool>,
+    /// The threads whose waits end with the server, or when it is asked to end.
+    pub stops: Sleepers,
     stop: Mutex<Option<StopRequest>>,
     stop_signal: Condvar,
     topology: Mutex<i64>,
@@ -163,12 +157,12 @@ pub struct ServerState {
 pub struct StopRequest {
     /// For the log.
     pub reason: String,
-    /// It begins anew at once.
+    /// How the server begins again at once; `None`: not at all.
     pub restart: Option<Restart>,
 }
 
-/// Why a member begins anew in the same process, with its sockets: what it has in memory is not to
-/// be gone on from.
+/// Why a member begins anew in the same process, with its sockets: it must not go on from what it has in
+/// memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Restart {
     /// The state says what is to be cut off the log.
@@ -199,14 +193,16 @@ pub struct Parts {
     pub keys: Option<Arc<Keys>>,
     /// See [`ServerState::world`].
     pub world: Box<dyn World>,
-    /// How often maintenance was begun and not ended.
-    pub maintenance: u32,
+    /// What the member was told before it began anew.
+    pub told: Told,
 }
 
 impl ServerState {
     /// The state of a server that starts now.
     pub fn new(options: ServerOptions, parts: Parts) -> ServerState {
         let host = format!("{}:{}", hostname(), parts.port);
+        let sessions = Sessions::new(&parts.engine.memory);
+        let profile_default = crate::profiler::default_of(&options);
         ServerState {
             replica_set: options.replica_set.clone().map(ReplicaSet::new),
             ways: parts.ways,
@@ -218,21 +214,24 @@ impl ServerState {
             cluster_parameters: ClusterParameters::new(parts.engine.image_seconds()),
             engine: parts.engine,
             log: parts.log,
-            message_memory: Arc::default(),
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
             settings: Settings::default(),
             failpoints: FailPoints::default(),
-            sessions: Sessions::default(),
+            sessions,
             snapshots: Snapshots::default(),
             transactions: Transactions::default(),
             default_concern: RwLock::new(DefaultConcern::default()),
             profile: RwLock::new(BTreeMap::new()),
-            profiling: AtomicBool::new(false),
+            profiling: AtomicBool::new(profile_default.acts()),
+            profile_default,
             connections: Mutex::new(HashMap::new()),
             open_connections: AtomicU64::new(0),
             created_connections: AtomicU64::new(0),
             rejected_connections: AtomicU64::new(0),
+            slow_connections: AtomicU64::new(0),
+            waiting_messages: AtomicUsize::new(0),
+            waiting_replies: Arc::default(),
             awaiting_topology: AtomicU64::new(0),
             max_conns: parts.max_conns,
             started: Instant::now(),
@@ -241,6 +240,7 @@ impl ServerState {
             port: parts.port,
             host,
             stopping: Arc::new(AtomicBool::new(false)),
+            stops: Sleepers::new(),
             stop: Mutex::new(None),
             stop_signal: Condvar::new(),
             topology: Mutex::new(0),
@@ -254,16 +254,32 @@ impl ServerState {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Asks the server to end; who waits in [`ServerState::wait_for_stop`] does it.
+    /// The client of the connection with this number has gone.
+    pub fn hangs_up(&self, connection: u64) {
+        let connection = self.connections.lock().get(&connection).map(Arc::clone);
+        if let Some(connection) = connection {
+            connection.remote.leave();
+        }
+    }
+
+    /// True once the server was asked to end, or to begin anew.
+    pub fn is_ending(&self) -> bool {
+        self.stop.lock().is_some() || self.is_stopping()
+    }
+
+    /// Asks the server to end; the thread that waits in [`ServerState::wait_for_stop`] ends it.
     pub fn request_stop(&self, reason: &str) {
         let mut stop = self.stop.lock();
-        if stop.is_none() {
+        // A request to end is final, and overrules a request to begin anew.
+        if stop.as_ref().is_none_or(|asked| asked.restart.is_some()) {
             *stop = Some(StopRequest {
                 reason: reason.to_string(),
                 restart: None,
             });
         }
         self.stop_signal.notify_all();
+        drop(stop);
+        self.stops.wake_all();
     }
 
     /// Asks the server to end and to begin anew.
@@ -276,12 +292,14 @@ impl ServerState {
             });
         }
         self.stop_signal.notify_all();
+        drop(stop);
+        self.stops.wake_all();
     }
 
     /// Starts a thread of the replica set's member, which ends with the server.
     ///
     /// # Errors
-    /// The system has none.
+    /// If the system has no thread.
     pub fn spawn_member(
         &self,
         name: &str,
@@ -302,9 +320,15 @@ impl ServerState {
         }
         let threads = std::mem::take(&mut *self.member_threads.lock());
         for thread in threads {
-            // A thread that panicked has nothing left to say.
+            // A thread that panicked has been reported already, and has no result.
             let _ = thread.join();
         }
+    }
+
+    /// True if the server is to end and not to begin anew.
+    pub fn is_asked_to_end(&self) -> bool {
+        let stop = self.stop.lock();
+        stop.as_ref().is_some_and(|asked| asked.restart.is_none())
     }
 
     /// Waits until someone asks the server to end.
@@ -329,7 +353,8 @@ impl ServerState {
 
     /// From here on operations fail with 11600 and connections end.
     pub fn begin_stopping(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.store(true, Ordering::SeqCst);
+        self.stops.wake_all();
         if let Some(set) = &self.replica_set {
             set.copies.close();
         }
@@ -343,14 +368,14 @@ impl ServerState {
         *self.topology.lock()
     }
 
-    /// The topology is another one: who waits for that is answered.
+    /// The topology has changed: awaitable hellos that wait for that are answered.
     pub fn topology_changed(&self) {
         *self.topology.lock() += 1;
         self.topology_signal.notify_all();
     }
 
-    /// Whether the server takes writes: always, but for a member of a set that is not its primary, and
-    /// for what is kept for one.
+    /// Whether the server takes writes. A member of a set that is not its primary does not, nor does a server
+    /// whose data are kept for a set ([`ServerState::kept_for_set`]).
     pub fn is_writable(&self) -> bool {
         match &self.replica_set {
             Some(set) => set.is_primary(),
@@ -379,10 +404,46 @@ impl ServerState {
     /// The default write concern.
     pub fn default_write_concern(&self) -> WriteConcern {
         let set = self.default_concern.read().write.clone();
-        set.unwrap_or(match self.replica_set {
-            Some(_) => WriteConcern::IMPLICIT_OF_A_SET,
-            None => WriteConcern::IMPLICIT,
+        set.unwrap_or_else(|| match &self.replica_set {
+            Some(set) if set.implies_majority() => WriteConcern::IMPLICIT_OF_A_SET,
+            _ => WriteConcern::IMPLICIT,
         })
+    }
+}
+
+fn over(is_over: bool) -> muniment_value::Result<()> {
+    match is_over {
+        true => Err(Error::new(
+            Code::InterruptedAtShutdown,
+            "interrupted at shutdown",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The interrupt of what has to stop as soon as the server is asked to end, or to begin anew.
+pub struct Ending<'s>(pub &'s ServerState);
+
+impl Interrupt for Ending<'_> {
+    fn check(&self) -> muniment_value::Result<()> {
+        over(self.0.is_ending())
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(&self.0.stops);
+    }
+}
+
+/// The interrupt of what may go on until the server, when it ends, stops operations.
+pub struct Stopping<'s>(pub &'s ServerState);
+
+impl Interrupt for Stopping<'_> {
+    fn check(&self) -> muniment_value::Result<()> {
+        over(self.0.is_stopping())
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(&self.0.stops);
     }
 }
 

@@ -12,6 +12,7 @@ const COMPONENTS: &[(&str, &str)] = &[
     ("command", "COMMAND"),
     ("control", "CONTROL"),
     ("executor", "EXECUTOR"),
+    ("ftdc", "FTDC"),
     ("geo", "GEO"),
     ("index", "INDEX"),
     ("network", "NETWORK"),
@@ -20,6 +21,7 @@ const COMPONENTS: &[(&str, &str)] = &[
     ("network.connectionPool", "CONNPOOL"),
     ("processHealth", "HEALTH"),
     ("query", "QUERY"),
+    ("query.rejected", "REJECTED"),
     ("replication", "REPL"),
     ("replication.election", "ELECTION"),
     ("replication.heartbeats", "REPL_HB"),
@@ -29,6 +31,7 @@ const COMPONENTS: &[(&str, &str)] = &[
     ("storage", "STORAGE"),
     ("storage.journal", "JOURNAL"),
     ("storage.recovery", "RECOVERY"),
+    ("storage.wt", "WT"),
     ("transaction", "TXN"),
     ("write", "WRITE"),
 ];
@@ -207,7 +210,8 @@ mod tests {
         let storage = shown.as_doc().get_doc("storage").unwrap();
         assert_eq!(
             storage.to_display(),
-            "{ verbosity: 2, journal: { verbosity: 4 }, recovery: { verbosity: -1 } }"
+            "{ verbosity: 2, journal: { verbosity: 4 }, recovery: { verbosity: -1 }, wt: \
+             { verbosity: -1 } }"
         );
     }
 }

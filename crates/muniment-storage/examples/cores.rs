@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use bytes::Bytes;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_storage::{Collection, CollectionOptions, Store, StoreOptions};
 use muniment_value::{Doc, Value, doc};
 use std::sync::Arc;

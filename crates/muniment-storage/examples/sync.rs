@@ -2,7 +2,7 @@
 //! none) is exported, sent as bytes, and imported.
 
 use bytes::Bytes;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_storage::{Chunk, CollectionOptions, IndexSpec, Store, StoreOptions};
 use muniment_value::{Error, Result, doc};
 use std::time::Instant;

@@ -1,16 +1,16 @@
 //! fsyncLock and sizes.
 
-use crate::collection::Collection;
-use crate::commit::locked;
-use crate::gate::{Alone, LOOK};
+use crate::collection::{Collection, news};
+use crate::gate::Alone;
 use crate::index::Index;
 use crate::store::Store;
-use crate::view::{Direction, KeyRange};
-use muniment_query::Interrupt;
-use muniment_tree::{Hold, TreeId};
+use crate::view::{Direction, KeyRange, Snapshot};
+use muniment_op::{Interrupt, Lock, Locked};
+use muniment_tree::{FileSizes, Hold, TreeId};
 use muniment_value::{Code, Error, Result};
-use parking_lot::{ArcMutexGuard, RawMutex};
+use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How often writes are locked, and the lock itself.
@@ -23,7 +23,7 @@ pub(crate) struct FsyncLock {
 /// What it keeps: no commit, no change of the log's files, none of the trees'.
 struct Held {
     _gate: Alone,
-    _still: ArcMutexGuard<RawMutex, ()>,
+    _still: Locked<Arc<Lock<()>>, ()>,
     _trees: Hold,
 }
 
@@ -43,16 +43,13 @@ impl Store {
     pub fn lock_writes(&self, interrupt: &dyn Interrupt) -> Result<u32> {
         self.inner.check_open()?;
         let inner = &self.inner;
-        let mut lock = locked(&inner.fsync_lock, interrupt)?;
+        let mut lock = inner.fsync_lock.lock_for(interrupt)?;
+        // What clears away makes way.
+        inner.watch.stops.wake_all();
         if lock.held.is_none() {
-            let still = loop {
-                match inner.still.try_lock_arc_for(LOOK) {
-                    Some(still) => break still,
-                    None => interrupt.check()?,
-                }
-            };
+            let still = inner.still.lock_arc_for(interrupt)?;
             let gate = inner.gate.own(interrupt)?;
-            let trees = inner.trees.hold(&|| interrupt.check())?;
+            let trees = inner.trees.hold(interrupt)?;
             inner.log()?.settle()?;
             lock.held = Some(Held {
                 _gate: gate,
@@ -82,12 +79,13 @@ impl Store {
         if lock.depth == 0 {
             lock.held = None;
         }
+        self.inner.watch.advanced();
         Ok(lock.depth)
     }
 
     /// How deep writes are locked: 0 when they are not.
     pub fn write_lock_depth(&self) -> u32 {
-        // Not the lock's own: who is about to lock may hold it for long.
+        // Not read from the lock: a thread that is about to lock writes may hold it for long.
         self.inner.fsync_depth.load(SeqCst)
     }
 
@@ -122,26 +120,65 @@ impl Store {
             return 0;
         }
         match self.inner.trees.tree_bytes(TreeId(index.id)) {
-            0 => self.sampled_bytes(collection, index).unwrap_or(0),
+            0 => sampled_bytes(&self.snapshot(), collection, index).unwrap_or(0),
             bytes => bytes,
         }
     }
 
-    /// The size of an index's entries: exact for a few, extrapolated from them for many.
-    fn sampled_bytes(&self, collection: &Collection, index: &Index) -> Result<u64> {
-        let snapshot = self.snapshot();
-        let range = KeyRange::all();
-        let mut entries = snapshot.entries(collection, index, &range, Direction::Forward);
-        let (mut bytes, mut records) = (0u64, HashSet::new());
-        for _ in 0..SAMPLE {
-            let Some(e) = entries.next()? else {
-                return Ok(bytes);
-            };
-            bytes += (e.key.len() + e.record_key.len() + e.type_bits.len()) as u64;
-            records.insert(e.record_key);
-        }
-        Ok(share(collection.count(), records.len() as u64, bytes))
+    /// Bytes that the collections of a database take with their indexes, about: as
+    /// [`Store::storage_bytes`] and [`Store::index_bytes`] say. Only those are measured anew that were
+    /// written since the last time; if files have come or gone, all.
+    pub fn database_bytes(&self, db: &str) -> u64 {
+        let files = self.inner.trees.file_sizes();
+        let all = self.collections(db);
+        let snapshot = OnceCell::new();
+        let snapshot = || snapshot.get_or_init(|| self.snapshot());
+        let all = all.iter().map(|c| {
+            let news = c.take_news(news::SIZE);
+            let known = c.size_with(files.version).filter(|_| !news);
+            known.unwrap_or_else(|| {
+                let size = measure(c, &files, &snapshot);
+                c.set_size(files.version, size);
+                size
+            })
+        });
+        all.sum()
     }
+}
+
+/// What a collection takes with its indexes, about. A snapshot is made where one is needed.
+fn measure<'s>(
+    collection: &Collection,
+    files: &FileSizes,
+    snapshot: &dyn Fn() -> &'s Snapshot,
+) -> u64 {
+    let documents = match files.of(TreeId(collection.id)) {
+        0 => collection.data_bytes(),
+        bytes => bytes,
+    };
+    let all = collection.indexes();
+    let maintained = all.iter().filter(|i| collection.maintains(i));
+    let indexes = maintained.map(|index| match files.of(TreeId(index.id)) {
+        0 if collection.count() == 0 => 0,
+        0 => sampled_bytes(snapshot(), collection, index).unwrap_or(0),
+        bytes => bytes,
+    });
+    documents + indexes.sum::<u64>()
+}
+
+/// The size of an index's entries: exact for a few, extrapolated from them for many.
+fn sampled_bytes(snapshot: &Snapshot, collection: &Collection, index: &Index) -> Result<u64> {
+    let range = KeyRange::all();
+    let mut entries = snapshot.entries(collection, index, &range, Direction::Forward);
+    let (mut bytes, mut records) = (0u64, HashSet::new());
+    for _ in 0..SAMPLE {
+        let Some(e) = entries.next()? else {
+            return Ok(bytes);
+        };
+        bytes += (e.key.len() + e.record_key.len() + e.type_bits.len()) as u64;
+        records.insert(e.record_key);
+    }
+    Ok(share(collection.count(), records.len() as u64, bytes))
 }
 
 /// Entries that are read to estimate the size of an index.

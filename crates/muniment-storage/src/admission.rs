@@ -1,10 +1,10 @@
 //! Which commits may go to the log, and when: back-pressure, and the re-opening of a log whose
 //! sync failed.
 //!
-//! Writers are slowed down in proportion before memory or unmerged runs pile up, by handing out
-//! the bytes a second that flushes and compactions are known to keep up with.
+//! Writers are slowed down in proportion before memory or unmerged runs pile up: commits are admitted
+//! at the rate (bytes a second) that flushes and compactions are known to keep up with.
 //!
-//! The primary of a set nearly stops taking writes while its majority is too far behind: what the
+//! The primary of a set nearly stops taking writes while its majority lags too far: what the
 //! majority does not have can be lost, and has to stay in memory.
 //!
 //! After a failed sync the log takes nothing more: what it had written is of unknown durability.
@@ -15,7 +15,7 @@ use crate::commit::door::not_primary;
 use crate::store::Inner;
 use muniment_io::Spread;
 use muniment_log::{Log, LogOptions, Position};
-use muniment_query::Interrupt;
+use muniment_op::{Interrupt, Sleepers, sleep_until};
 use muniment_tree::Sizes;
 use muniment_value::{Error, Result};
 use parking_lot::Mutex;
@@ -23,16 +23,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The pressure is looked at again after so many bytes.
+/// Bytes of commits after which the pressure is looked at again.
 const LOOK_EVERY: u64 = 128 << 10;
-/// The log is synced early after so many bytes, so that no sync has much to do.
+/// Bytes of commits after which the log is synced early, so that no sync has much to do.
 const SYNC_EVERY: u64 = 4 << 20;
-/// Small commits are told to the counters after so many bytes.
+/// Bytes of small commits that a thread gathers before it adds them to the counters.
 const TELL: u64 = 8 << 10;
-/// The longest time one commit is held back.
+/// The longest time that one commit is held back.
 const MAX_DELAY: Duration = Duration::from_millis(120);
 
-/// Memory stops growing at so many times the size of a memtable.
+/// Commits wait for a flush when memory has grown to this many times the size of a memtable.
 const MOST_MEMTABLES: u64 = 6;
 
 /// The state of admission.
@@ -43,10 +43,10 @@ pub(crate) struct Admission {
     since_sync: AtomicU64,
     /// Bytes a second that may be committed; 0: as many as come.
     rate: AtomicU64,
-    /// When the bytes admitted so far are paid for.
+    /// When flushes and compactions will have kept up with the bytes admitted so far, at `rate`.
     paid: Mutex<Instant>,
     delayed_micros: AtomicU64,
-    /// The majority may be so many seconds behind; 0: as far as it likes.
+    /// How many seconds the majority may lag; 0: as far as it likes.
     most_lag: AtomicU64,
     lag: Mutex<Lag>,
     /// The last record of a log that is being opened anew.
@@ -87,7 +87,7 @@ impl Admission {
         (lag.count, all, lag.since.is_some())
     }
 
-    /// Notes whether the majority is too far behind.
+    /// Notes whether the majority lags too far.
     fn note_lag(&self, lags: bool) {
         let mut lag = self.lag.lock();
         match (lag.since, lags) {
@@ -109,17 +109,14 @@ impl Admission {
         let wait = {
             let mut paid = self.paid.lock();
             *paid = (*paid).max(now) + cost;
-            // What nobody could have waited for is forgiven.
+            // Caps the accumulated delay at 2 × MAX_DELAY, so that one burst does not slow writers long
+            // afterwards.
             *paid = (*paid).min(now + MAX_DELAY * 2);
             paid.saturating_duration_since(now).min(MAX_DELAY)
         };
         // Shorter sleeps cost more than they hold back; the debt is kept.
         if wait >= Duration::from_millis(1) {
-            let until = now + wait;
-            while let Some(left) = until.checked_duration_since(Instant::now()) {
-                std::thread::sleep(left.min(crate::gate::LOOK));
-                interrupt.check()?;
-            }
+            sleep_until(now + wait, interrupt)?;
             let micros = wait.as_micros() as u64;
             self.delayed_micros.fetch_add(micros, Relaxed);
         }
@@ -127,7 +124,7 @@ impl Admission {
     }
 }
 
-/// Times in which the majority was too far behind.
+/// The times in which the majority lagged too far.
 #[derive(Default)]
 struct Lag {
     since: Option<Instant>,
@@ -135,8 +132,8 @@ struct Lag {
     count: u64,
 }
 
-/// Bytes a second that are taken while the majority is too far behind: so many small writes that
-/// nobody's client gives up.
+/// Bytes a second that are admitted while the majority lags too far: enough small writes that no
+/// client gives up waiting.
 const WHILE_LAGGING: u64 = 64 << 10;
 
 /// Bytes a second under this pressure; 0 is no limit.
@@ -158,12 +155,43 @@ fn rate(p: &Sizes) -> u64 {
     }
 }
 
-/// A commit that frees space and is no longer does not wait for memory.
+/// A writer that waits for memory.
+struct Writer<'w> {
+    inner: &'w Inner,
+    interrupt: &'w dyn Interrupt,
+    /// It brings what another member has written.
+    follows: bool,
+}
+
+impl Interrupt for Writer<'_> {
+    fn check(&self) -> Result<()> {
+        if !self.follows && self.inner.door.is_closed() {
+            return Err(not_primary());
+        }
+        // When the flushes fail, writers are told why.
+        if let Some(e) = self.inner.trees.faults().flush {
+            return Err(e);
+        }
+        self.interrupt.check()?;
+        self.inner.check_open()
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.interrupt.sleepers(show);
+        show(&self.inner.watch.stops);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.interrupt.wakes_at()
+    }
+}
+
+/// The most bytes of a commit that, since it frees space, does not wait for memory.
 const FREES: usize = 64 << 10;
 
 impl Inner {
     /// May a commit of `bytes` go to the log? What only frees space is not refused for want of
-    /// it, and does not wait for memory. Others wait when flushes or compactions are behind.
+    /// it, and does not wait for memory. Others wait when flushes or compactions lag.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; 91 when the store is closed; what `interrupt` says.
@@ -172,8 +200,8 @@ impl Inner {
         let a = &self.admission;
         // An empty commit costs, too: its record has a head.
         let cost = bytes as u64 + 128;
-        // The counters are everybody's: as long as there is plenty of everything, many small commits
-        // are told as one.
+        // All threads share the counters: as long as there is plenty of everything, many small commits
+        // are added to them as one.
         let untold = a.untold.own();
         let all = untold.fetch_add(cost, Relaxed) + cost;
         if all < TELL && a.rate.load(Relaxed) == 0 && self.space.is_ample() {
@@ -181,7 +209,13 @@ impl Inner {
         }
         let all = untold.swap(0, Relaxed).max(cost);
         if self.trees.is_durable() && !frees {
-            self.space.admit(all)?;
+            // A record that fits into no segment gets one of its own.
+            let alone = match cost > self.log_options.segment_bytes {
+                true => cost,
+                false => 0,
+            };
+            (self.space.admit(all + alone, || self.owed()))
+                .inspect_err(|_| self.space.note_refused())?;
         }
         // What frees space may be the thread's that seals, for which all others wait; it is small.
         if !frees || bytes > FREES {
@@ -207,36 +241,37 @@ impl Inner {
         Ok(())
     }
 
-    /// While so much memory waits to be flushed that more would be too much, nobody writes; when
-    /// the flushes fail, writers are told why.
+    /// Holds writers back while so much memory waits to be flushed that more would be too much; when the
+    /// flushes fail, writers are told why.
     fn wait_for_memory(&self, interrupt: &dyn Interrupt) -> Result<()> {
         // A look at the figures costs: only when the pressure is known to be high.
         if self.admission.rate.load(Relaxed) == 0 || !self.trees.is_durable() {
             return Ok(());
         }
         let follows = self.door.is_closed();
-        loop {
+        let writer = Writer {
+            inner: self,
+            interrupt,
+            follows,
+        };
+        let began = Instant::now();
+        let had_room = || {
             let sizes = self.trees.sizes();
             let (_, kept) = self.buffers.live(self.trees.persisted());
             let memory = sizes.memory.max(kept);
-            if memory < self.budget.memtable * MOST_MEMTABLES {
-                return Ok(());
-            }
-            // Who follows must not wait for the commit point, which may come by what it is to apply;
-            // the primary has its writers wait.
-            if follows && sizes.sealed_count > 0 && sizes.sealed_count == sizes.uncommitted_count {
-                return Ok(());
-            }
-            if !follows && self.door.is_closed() {
-                return Err(not_primary());
-            }
-            if let Some(e) = self.trees.faults().flush {
-                return Err(e);
-            }
-            std::thread::sleep(crate::gate::LOOK);
-            interrupt.check()?;
-            self.check_open()?;
+            // A follower must not wait for the commit point, which may come with the very record that
+            // it is to apply; the primary makes its writers wait.
+            let uncommitted =
+                sizes.sealed_count > 0 && sizes.sealed_count == sizes.uncommitted_count;
+            memory < self.budget.memtable * MOST_MEMTABLES || follows && uncommitted
+        };
+        if had_room() {
+            return Ok(());
         }
+        let waited = self.trees.moved().wait(&writer, had_room);
+        let micros = began.elapsed().as_micros() as u64;
+        self.admission.delayed_micros.fetch_add(micros, Relaxed);
+        waited
     }
 
     /// Bytes of the active memtable. What its commits keep alive counts if it is more.
@@ -248,10 +283,20 @@ impl Inner {
     /// Bytes a second that may be committed; 0 is no limit. A memtable that has grown far beyond
     /// its size waits to be sealed: that is pressure, too.
     fn rate(&self) -> u64 {
-        match (self.flush_rate(), self.majority_lags()) {
-            (rate, false) => rate,
-            (0, true) => WHILE_LAGGING,
-            (rate, true) => rate.min(WHILE_LAGGING),
+        let lags = match self.majority_lags() {
+            true => WHILE_LAGGING,
+            false => 0,
+        };
+        let limits = [self.flush_rate(), self.space.freeing_rate(), lags];
+        let least = limits.into_iter().filter(|rate| *rate > 0).min();
+        least.unwrap_or(0)
+    }
+
+    /// Bytes that have to be written to tables yet, about.
+    pub fn owed(&self) -> u64 {
+        match self.trees.is_durable() {
+            true => self.trees.sizes().memory,
+            false => 0,
         }
     }
 
@@ -268,8 +313,13 @@ impl Inner {
             Some(places) => (places.at(majority.index + 1), places.last()),
             None => (None, majority),
         };
-        let behind = lacks.map_or(0, |p| last.at.seconds().saturating_sub(p.at.seconds()));
-        let lags = u64::from(behind) > most;
+        // The time that passed between the two, which their timestamps do not tell.
+        let now = self.clock.instant();
+        let behind = lacks.map_or(Duration::ZERO, |p| {
+            let since = self.ages.age(p.at, now);
+            since.saturating_sub(self.ages.age(last.at, now))
+        });
+        let lags = behind > Duration::from_secs(most);
         self.admission.note_lag(lags);
         lags
     }
@@ -277,13 +327,13 @@ impl Inner {
     /// Bytes a second that flushes and compactions keep up with; 0 is no limit.
     fn flush_rate(&self) -> u64 {
         if !self.trees.is_durable() {
-            // There is no flush that could be behind.
+            // There is no flush that could lag.
             return 0;
         }
         let mut sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
         if self.door.is_closed() {
-            // Who follows hears of the commit point no sooner for being slow.
+            // A follower hears of the commit point no sooner for being slow.
             sizes.sealed_count -= sizes.uncommitted_count.min(sizes.sealed_count);
         }
         sizes.sealed_count += (active / self.budget.memtable.max(1)) as usize;
@@ -298,7 +348,7 @@ impl Inner {
             return;
         };
         if works
-            || self.space.admit(0).is_err()
+            || self.space.admit(0, || self.owed()).is_err()
             || crate::space::probe(&*self.disk, &self.path).is_err()
         {
             return;
@@ -311,7 +361,7 @@ impl Inner {
         let _ = self.reopen_log();
     }
 
-    /// Opens the log anew. Nobody commits meanwhile, and while there is none.
+    /// Opens the log anew. No thread can commit meanwhile, nor while there is no log.
     fn reopen_log(&self) -> Result<()> {
         let mut slot = self.log.write();
         if let Some(old) = slot.take() {
@@ -319,7 +369,7 @@ impl Inner {
             match Arc::try_unwrap(old) {
                 // The file's state is the disk's: nothing more is to be written through it.
                 Ok(old) => old.abandon(),
-                // Somebody is still being told of the failure.
+                // Other threads still use the old log, to be told of the failure.
                 Err(old) => {
                     *slot = Some(old);
                     return Ok(());
@@ -357,7 +407,7 @@ mod tests {
     use super::*;
     use crate::tests::{all, insert, open};
     use crate::{CollectionOptions, Timestamp, WriteUnit};
-    use muniment_query::NeverInterrupted;
+    use muniment_op::NeverInterrupted;
     use muniment_value::{Value, doc};
 
     /// A disk may have written what it said that it had not.

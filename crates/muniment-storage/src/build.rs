@@ -4,7 +4,10 @@
 //! maintains it. Then the documents are read in slices: a view tells which records there are; the
 //! builder latches them, reads each one's newest version and commits the entries that they have.
 //! A record that is written before its slice is read as it then is; one that is written later
-//! has its entries put by its writer. Writers wait for the latches of one slice at most.
+//! has its entries put by its writer. Writers wait for the latches of one slice at most, and the
+//! builder waits for no writer: it passes over records that another operation holds and comes back to
+//! them, and to make the index ready it takes the collection alone in a moment in which no other
+//! operation has it.
 //!
 //! An index may be built to take another's place, of the same name: that one goes in the commit
 //! that makes the new one ready, and stays if the build fails.
@@ -18,19 +21,20 @@ use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
-use crate::latch;
+use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
-use crate::store::{Inner, Store, UntilClosed};
+use crate::oplog::UntilClosed;
+use crate::store::{Inner, Store, dropped};
 use crate::transaction::Transaction;
 use crate::unit::{duplicate, taken_by_other};
 use bytes::Bytes;
-use muniment_query::Interrupt;
+use muniment_op::{Account, Event, Interrupt, Share, Sleepers};
 use muniment_tree::{Direction, Range};
 use muniment_value::{Code, Doc, Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::Instant;
 
 /// A slice ends at so many documents, or bytes of documents or of entries.
 const SLICE_DOCS: usize = 500;
@@ -52,20 +56,34 @@ impl Store {
         self.build_index(collection, spec, false, interrupt)
     }
 
-    /// As [`Store::create_index`], of a collection that the transaction has just made.
+    /// The same of several, which become ready together. If one of them fails, none was ever ready.
+    ///
+    /// # Errors
+    /// As [`Store::create_index`].
+    pub fn create_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        specs: Vec<IndexSpec>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<Arc<Index>>> {
+        collection.claim();
+        self.build_indexes(collection, specs, false, interrupt)
+    }
+
+    /// As [`Store::create_indexes`], of a collection that the transaction has just made.
     ///
     /// # Errors
     /// As [`Store::create_index`]; 263 unless the transaction made the collection itself and has
     /// written nothing to it.
-    pub fn create_index_in(
+    pub fn create_indexes_in(
         &self,
         transaction: &Transaction,
         collection: &Arc<Collection>,
-        spec: IndexSpec,
+        specs: Vec<IndexSpec>,
         interrupt: &dyn Interrupt,
-    ) -> Result<Arc<Index>> {
+    ) -> Result<Vec<Arc<Index>>> {
         transaction.leave_to_index(collection)?;
-        self.build_index(collection, spec, false, interrupt)
+        self.build_indexes(collection, specs, false, interrupt)
     }
 
     /// Builds an index that takes the place of the ready one of the same name, which is used until
@@ -90,21 +108,43 @@ impl Store {
         replace: bool,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Index>> {
+        let built = self.build_indexes(collection, vec![spec], replace, interrupt)?;
+        let mut built = built.into_iter();
+        built
+            .next()
+            .ok_or_else(|| Error::internal("an index that was built is not there"))
+    }
+
+    fn build_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        specs: Vec<IndexSpec>,
+        replace: bool,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<Arc<Index>>> {
         let inner = &self.inner;
-        let spec = spec.with_document();
+        let documents = specs.into_iter().map(IndexSpec::with_document);
+        let specs: Vec<_> = documents.map(Arc::new).collect();
         let opening = inner.door.opening()?;
         loop {
-            match inner.register_index(collection, &spec, replace, opening, interrupt)? {
-                Registered::Ready(index) => return Ok(index),
-                Registered::New(index) => {
-                    inner.finish_index(collection, &index, opening, interrupt)?;
-                    return Ok(index);
+            match inner.register_indexes(collection, &specs, replace, opening, interrupt)? {
+                Some(Registered { all, new }) => {
+                    if !new.is_empty() {
+                        inner.finish_indexes(collection, &new, opening, interrupt)?;
+                    }
+                    return Ok(all);
                 }
                 // Another client builds the same index: its end is ours.
-                Registered::Building => {
-                    interrupt.check()?;
-                    inner.door.check(opening)?;
-                    std::thread::sleep(Duration::from_millis(10));
+                None => {
+                    let builds = Builds {
+                        inner,
+                        collection,
+                        all: &[],
+                        opening,
+                        interrupt,
+                    };
+                    let ended = || !is_built(collection, &specs);
+                    Event::new().wait(&builds, ended)?;
                 }
             }
         }
@@ -114,165 +154,371 @@ impl Store {
 /// A build, and under which opening of the door it was begun.
 pub(crate) type Begun = (Arc<Collection>, Arc<Index>, Opening);
 
-pub(crate) enum Registered {
-    Ready(Arc<Index>),
-    Building,
-    New(Arc<Index>),
+/// The indexes that were asked for.
+#[derive(Default)]
+pub(crate) struct Registered {
+    /// All of them.
+    pub all: Vec<Arc<Index>>,
+    /// Those that are to be built.
+    pub new: Vec<Arc<Index>>,
 }
 
-/// For what has to be done whatever became of the operation.
-struct Anyway;
+/// What becomes of an index whose build fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unbuilt {
+    /// It goes.
+    Goes,
+    /// It goes if the documents are what it cannot be built of, and is not `_id_`. Otherwise it stays as
+    /// it is, to be built another time.
+    StaysIfItCan,
+}
 
-impl Interrupt for Anyway {
-    fn check(&self) -> Result<()> {
-        Ok(())
+/// What became of a slice.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// How many of the records it has come to.
+    pub done: usize,
+    /// Those of them that another operation was writing.
+    pub held: Vec<Bytes>,
+    /// The first latch that another operation had.
+    pub busy: Option<u64>,
+}
+
+impl Written {
+    /// Notes that another operation has the latch of a record, or of one of its keys.
+    fn hold(&mut self, record: &Bytes, busy: u64) {
+        self.held.push(record.clone());
+        self.busy.get_or_insert(busy);
     }
 }
 
-impl Inner {
-    pub(crate) fn register_index(
-        &self,
-        collection: &Arc<Collection>,
-        spec: &IndexSpec,
-        replace: bool,
-        opening: Opening,
-        interrupt: &dyn Interrupt,
-    ) -> Result<Registered> {
-        let _alone = self.exclusive(collection, opening, interrupt)?;
-        let all = collection.all_indexes();
-        for index in all.iter() {
-            let theirs = index.spec();
-            if *theirs == *spec {
-                return Ok(match index.is_ready() {
-                    true => Registered::Ready(index.clone()),
-                    false => Registered::Building,
-                });
-            }
-            if theirs.name == spec.name && !(replace && index.is_ready()) {
-                return Err(Error::new(
-                    Code::IndexOptionsConflict,
-                    format!(
-                        "An existing index has the same name as the requested index. Requested \
-                         index: {}, existing index: {}",
-                        spec.document.as_doc().to_display(),
-                        theirs.document.as_doc().to_display()
-                    ),
-                ));
-            }
+/// Whether the builds of indexes may go on.
+struct Builds<'b> {
+    inner: &'b Inner,
+    collection: &'b Collection,
+    all: &'b [Arc<Index>],
+    opening: Opening,
+    interrupt: &'b dyn Interrupt,
+}
+
+impl Interrupt for Builds<'_> {
+    fn check(&self) -> Result<()> {
+        self.interrupt.check()?;
+        self.inner.check_open()?;
+        self.inner.door.check(self.opening)?;
+        failure(self.all)
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.interrupt.sleepers(show);
+        show(&self.inner.watch.stops);
+        show(&self.collection.building);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.interrupt.wakes_at()
+    }
+}
+
+/// One of these indexes is being built just now.
+fn is_built(collection: &Collection, specs: &[Arc<IndexSpec>]) -> bool {
+    let under_way =
+        |i: &Arc<Index>| !i.is_ready() && !i.is_damaged() && i.build_failure().is_none();
+    let all = collection.all_indexes();
+    let mut built = all.iter().filter(|i| under_way(i));
+    built.any(|i| specs.iter().any(|spec| i.spec() == *spec))
+}
+
+/// What ended a build whose index is not there any more.
+fn gone(index: &Index) -> Error {
+    index
+        .build_failure()
+        .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped"))
+}
+
+/// What has failed one of these builds.
+fn failure(builds: &[Arc<Index>]) -> Result<()> {
+    let failed = builds.iter().find_map(|i| i.build_failure());
+    failed.map_or(Ok(()), Err)
+}
+
+/// The index with this specification, if it is there or is being built.
+///
+/// # Errors
+/// 85 for another one of its name, unless that is to be replaced; 301 if it is closed.
+fn there_already(
+    collection: &Collection,
+    all: &[Arc<Index>],
+    spec: &Arc<IndexSpec>,
+    replace: bool,
+) -> Result<Option<Arc<Index>>> {
+    for index in all {
+        let theirs = index.spec();
+        if theirs.name == spec.name {
+            index.check_usable(collection)?;
         }
-        if all.len() >= MAX_INDEXES {
+        if theirs == *spec {
+            return Ok(Some(index.clone()));
+        }
+        if theirs.name == spec.name && !(replace && index.is_ready()) {
             return Err(Error::new(
-                Code::CannotCreateIndex,
+                Code::IndexOptionsConflict,
                 format!(
-                    "add index fails, too many indexes for {} key:{}",
-                    collection.namespace(),
-                    spec.key.as_doc().to_display()
+                    "An existing index has the same name as the requested index. Requested index: \
+                     {}, existing index: {}",
+                    spec.document.as_doc().to_display(),
+                    theirs.document.as_doc().to_display()
                 ),
             ));
         }
-        // What is to be replaced goes when the build ends.
-        let ready = collection.count() == 0 && !replace;
-        let id = self.fresh_id()?;
-        let mut entry = Inner::entry(collection, &all);
-        entry.indexes.push(IndexEntry {
-            id,
-            ready,
-            spec: spec.clone(),
-        });
-        let committed = self.commit_entry(collection.id, entry, None, opening, interrupt);
-        let index = collection
-            .all_indexes()
-            .iter()
-            .find(|i| i.id == id)
-            .cloned();
-        if let Err(e) = committed {
-            if let Some(index) = index {
-                // It is there, though not for certain: nobody will build it.
-                let left = (collection.clone(), index, opening);
-                self.failed_builds.lock().push(left);
-            }
-            return Err(e);
-        }
-        let index = index.ok_or_else(|| Error::internal("a new index is not there"))?;
-        Ok(match ready {
-            true => Registered::Ready(index),
-            false => Registered::New(index),
-        })
     }
+    Ok(None)
+}
 
-    /// Scans, and makes the index ready or takes it away again. Where the door is closed meanwhile
-    /// the index is left as it is: whoever is primary next builds it.
-    pub(crate) fn finish_index(
+impl Inner {
+    /// Registers those of the indexes that are not there, all in one commit. What a failed build
+    /// left goes in the same commit. `None` while another client builds one of them: then nothing
+    /// was registered.
+    pub(crate) fn register_indexes(
         &self,
         collection: &Arc<Collection>,
-        index: &Arc<Index>,
+        specs: &[Arc<IndexSpec>],
+        replace: bool,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Registered>> {
+        let _alone = self.exclusive(collection, opening, interrupt)?;
+        let all = collection.all_indexes();
+        // Failed builds are replaced: a thread that still builds one of them finds it gone.
+        let kept = |i: &&Arc<Index>| i.is_ready() || i.is_damaged() || i.build_failure().is_none();
+        let all: Vec<Arc<Index>> = all.iter().filter(kept).cloned().collect();
+        let mut there: Vec<Option<Arc<Index>>> = Vec::with_capacity(specs.len());
+        for spec in specs {
+            let found = there_already(collection, &all, spec, replace)?;
+            if found.as_ref().is_some_and(|i| !i.is_ready()) {
+                return Ok(None);
+            }
+            there.push(found);
+        }
+        if there.iter().all(Option::is_some) {
+            return Ok(Some(Registered {
+                all: there.into_iter().flatten().collect(),
+                new: Vec::new(),
+            }));
+        }
+        // What is to be replaced goes when the build ends.
+        let ready = collection.count() == 0 && !replace;
+        let mut entry = Inner::entry(collection, &all);
+        let mut ids = Vec::with_capacity(specs.len());
+        for (spec, there) in specs.iter().zip(&there) {
+            if let Some(there) = there {
+                ids.push(there.id);
+                continue;
+            }
+            if entry.indexes.len() >= MAX_INDEXES {
+                return Err(Error::new(
+                    Code::CannotCreateIndex,
+                    format!(
+                        "add index fails, too many indexes for {} key:{}",
+                        collection.namespace(),
+                        spec.key.as_doc().to_display()
+                    ),
+                ));
+            }
+            let id = self.fresh_id()?;
+            ids.push(id);
+            entry.indexes.push(IndexEntry {
+                id,
+                ready,
+                spec: spec.clone(),
+                damage: None,
+            });
+        }
+        let committed = self.change_entry(collection.id, entry, opening, interrupt);
+        let now = collection.all_indexes();
+        let found = ids.iter().map(|id| now.iter().find(|i| i.id == *id));
+        let is_new = |i: &&Arc<Index>| !all.iter().any(|old| old.id == i.id);
+        if let Err(e) = committed {
+            // An index that is there although the commit failed is not certain to stay, and no build
+            // runs for it: it is taken away later.
+            let left = found.flatten().filter(is_new);
+            let left = left.map(|index| (collection.clone(), index.clone(), opening));
+            self.failed_builds.lock().extend(left);
+            return Err(e);
+        }
+        let found: Option<Vec<Arc<Index>>> = found.map(|i| i.cloned()).collect();
+        let found = found.ok_or_else(|| Error::internal("a new index is not there"))?;
+        let new = match ready {
+            true => Vec::new(),
+            false => found.iter().filter(is_new).cloned().collect(),
+        };
+        Ok(Some(Registered { all: found, new }))
+    }
+
+    /// Scans, and makes the indexes ready, all in one commit, or takes them away again. Where the door
+    /// is closed meanwhile they are left as they are: the next primary builds them. An operation
+    /// that ends in the last step, or at any other place, leaves them to be taken away later, if the
+    /// collection is in use then.
+    pub(crate) fn finish_indexes(
+        &self,
+        collection: &Arc<Collection>,
+        indexes: &[Arc<Index>],
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let scanned = self.scan(collection, index, opening, interrupt);
-        // Not by the operation: its end must not leave the index half-built.
-        let _alone = self.exclusive(collection, opening, &Anyway)?;
+        self.end_builds(collection, indexes, Unbuilt::Goes, opening, interrupt)
+    }
+
+    /// As [`Inner::finish_indexes`], of one index. `unbuilt`: what becomes of it where that fails.
+    pub(crate) fn end_build(
+        &self,
+        collection: &Arc<Collection>,
+        index: &Arc<Index>,
+        unbuilt: Unbuilt,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let indexes = std::slice::from_ref(index);
+        self.end_builds(collection, indexes, unbuilt, opening, interrupt)
+    }
+
+    fn end_builds(
+        &self,
+        collection: &Arc<Collection>,
+        indexes: &[Arc<Index>],
+        unbuilt: Unbuilt,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let scan = |index: &Arc<Index>| self.scan(collection, (index, indexes), opening, interrupt);
+        let scanned = indexes.iter().try_for_each(scan);
+        let alone = match indexes.iter().any(|i| i.is_id()) {
+            // Until it is there the collection is closed.
+            true => self.exclusive_to_drop(collection, opening, interrupt),
+            false => self.exclusive(collection, opening, interrupt),
+        };
         self.door.check(opening)?;
-        let result = match index.build_failure() {
-            Some(e) => Err(e),
-            None => scanned,
+        let mut result = failure(indexes).and(scanned);
+        let leave = || {
+            for index in indexes.iter().filter(|i| !i.is_ready()) {
+                self.leave_build(collection, index, opening);
+            }
+        };
+        let _alone = match alone {
+            Ok(alone) => alone,
+            Err(_) if collection.is_dropped() => {
+                return Err(indexes
+                    .first()
+                    .map_or_else(|| dropped(collection), |i| gone(i)));
+            }
+            Err(e) => {
+                if unbuilt == Unbuilt::Goes {
+                    leave();
+                }
+                return Err(result.err().unwrap_or(e));
+            }
         };
         let all = collection.all_indexes();
-        if !all.iter().any(|i| i.id == index.id) {
+        let is_ours = |i: &Arc<Index>| indexes.iter().any(|ours| ours.id == i.id);
+        let lost = |ours: &&Arc<Index>| !all.iter().any(|i| i.id == ours.id);
+        if let Some(lost) = indexes.iter().find(lost) {
             // drop_index was faster.
-            return Err(index
-                .build_failure()
-                .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped")));
+            result = Err(gone(lost));
         }
-        let name = &index.spec().name;
         if let Err(e) = result {
-            let rest: Vec<_> = all.iter().filter(|i| i.id != index.id).cloned().collect();
-            if self.closed.load(SeqCst) {
+            let rest: Vec<_> = all.iter().filter(|i| !is_ours(i)).cloned().collect();
+            let can_stay = |i: &Arc<Index>| i.build_failure().is_none() || i.is_id();
+            let stays = unbuilt == Unbuilt::StaysIfItCan && indexes.iter().all(can_stay);
+            if self.closed.load(SeqCst) || rest.len() == all.len() || stays {
                 return Err(e);
             }
-            match self.commit_indexes(collection, &rest, opening, &Anyway) {
+            match self.commit_indexes(collection, &rest, opening, interrupt) {
                 Err(e) if e.code() == Code::NotWritablePrimary => return Err(e),
-                Err(_) => {
-                    // A full disk: later. The build's own error is what the client wants to know.
-                    let left = (collection.clone(), index.clone(), opening);
-                    self.failed_builds.lock().push(left);
-                }
+                // A full disk: later. The build's own error is what the client wants to know.
+                Err(_) => leave(),
                 Ok(()) => {}
             }
             return Err(e);
         }
-        let replaced = |i: &Arc<Index>| i.id != index.id && i.spec().name == *name;
+        let names: Vec<_> = indexes.iter().map(|i| i.spec().name.clone()).collect();
+        let replaced = |i: &Arc<Index>| !is_ours(i) && names.contains(&i.spec().name);
         let rest: Vec<_> = all.iter().filter(|i| !replaced(i)).cloned().collect();
         let mut entry: Entry = Inner::entry(collection, &rest);
         for i in &mut entry.indexes {
-            i.ready |= i.id == index.id;
+            i.ready |= indexes.iter().any(|ours| ours.id == i.id);
         }
-        self.commit_entry(collection.id, entry, None, opening, &Anyway)?;
+        let committed = self.change_entry(collection.id, entry, opening, interrupt);
+        if let Err(e) = committed {
+            // They may be there all the same, though not for certain.
+            if unbuilt == Unbuilt::Goes && e.code() != Code::NotWritablePrimary {
+                leave();
+            }
+            return Err(e);
+        }
         Ok(())
+    }
+
+    /// Leaves an index that is not built any more to be taken away later.
+    fn leave_build(&self, collection: &Arc<Collection>, index: &Arc<Index>, opening: Opening) {
+        index.fail_build(Error::new(
+            Code::IndexBuildAborted,
+            "the index build was aborted",
+        ));
+        collection.building.wake_all();
+        let left = (collection.clone(), index.clone(), opening);
+        self.failed_builds.lock().push(left);
     }
 
     fn scan(
         &self,
         collection: &Arc<Collection>,
-        index: &Arc<Index>,
+        (index, all): (&Arc<Index>, &[Arc<Index>]),
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
+        let builds = Builds {
+            inner: self,
+            collection,
+            all,
+            opening,
+            interrupt,
+        };
         let mut after: Option<Bytes> = None;
+        let mut held = VecDeque::new();
         loop {
-            interrupt.check()?;
-            self.check_open()?;
-            self.door.check(opening)?;
-            if let Some(e) = index.build_failure() {
-                return Err(e);
-            }
+            builds.check()?;
             let records = self.read_slice(collection, after.as_deref())?;
             if records.is_empty() {
-                return Ok(());
+                break;
             }
-            let done = self.write_slice(collection, index, &records, opening, interrupt)?;
-            after = records.get(done.saturating_sub(1)).cloned();
+            let slice = self.write_slice(collection, index, &records, opening, interrupt)?;
+            after = records.get(slice.done.saturating_sub(1)).cloned();
+            held.extend(slice.held);
         }
+        // Other operations may hold these records for long, and no writer is to wait for this build
+        // meanwhile.
+        while !held.is_empty() {
+            let before = held.len();
+            let mut round = before;
+            let mut busy = None;
+            while round > 0 {
+                builds.check()?;
+                let records: Vec<Bytes> = held.drain(..round.min(SLICE_DOCS)).collect();
+                let slice = self.write_slice(collection, index, &records, opening, interrupt)?;
+                round -= slice.done;
+                busy = busy.or(slice.busy);
+                let rest = records.iter().skip(slice.done).rev();
+                rest.for_each(|record| held.push_front(record.clone()));
+                held.extend(slice.held);
+            }
+            if let Some(busy) = busy.filter(|_| held.len() == before) {
+                interrupt.waits_for_lock(true);
+                let waited = self.latches.wait_free(busy, &builds);
+                interrupt.waits_for_lock(false);
+                waited?;
+            }
+        }
+        Ok(())
     }
 
     /// The record keys of the next slice.
@@ -295,7 +541,8 @@ impl Inner {
         Ok(records)
     }
 
-    /// Commits the entries of the first records of a slice, as many as fit; how many.
+    /// Commits the entries of the first records of a slice, as many as fit. It does not wait for records
+    /// that another operation holds, but passes over them.
     pub(crate) fn write_slice(
         &self,
         collection: &Arc<Collection>,
@@ -303,35 +550,59 @@ impl Inner {
         records: &[Bytes],
         opening: Opening,
         interrupt: &dyn Interrupt,
-    ) -> Result<usize> {
-        // No drop comes in between: behind it there is nothing to commit into.
+    ) -> Result<Written> {
+        // No drop comes in between: after it there is nothing to commit into.
         let _shared = collection.ddl.share(interrupt)?;
         if collection.is_dropped() || index.is_dropped() {
-            return Err(index
-                .build_failure()
-                .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped")));
+            return Err(gone(index));
         }
         let mut latches = Latched {
             store: self,
             owner: self.next_owner(),
             held: Vec::new(),
         };
-        let hashes = records.iter().map(|r| latch::record_hash(collection.id, r));
-        latches.take(hashes.collect(), interrupt)?;
         let mut arrays = Arrays::default();
         let mut set = KeySet::default();
+        let most = self.key_limits();
+        let mut share = Share::new(&self.ledger, Account::Writes);
+        let mut written = Written::default();
         // (record, key, bits) of every entry.
         let mut found: Vec<(usize, Vec<u8>, Vec<u8>)> = Vec::new();
-        let (mut done, mut bytes) = (0, 0);
+        let mut bytes = 0;
         for (i, record) in records.iter().enumerate() {
             if bytes > SLICE_BYTES {
                 break;
             }
-            done = i + 1;
+            written.done = i + 1;
+            if let Err(busy) = latches.take(&[latch::record_hash(collection.id, record)]) {
+                written.hold(record, busy);
+                continue;
+            }
             let Some(doc) = self.newest(collection.id, record)? else {
                 continue; // deleted since
             };
-            index.key_set(Doc::new(&doc), &mut set)?;
+            // As they are, as entries and in the record.
+            let mut short = false;
+            let mut hold = |more| {
+                let held = share.try_hold(3 * (bytes + more));
+                short = held.is_err();
+                Ok(held?)
+            };
+            let made = index.key_set_within(Doc::new(&doc), &mut set, most, &mut hold);
+            if let Err(e) = made {
+                if !short {
+                    // It can be built of no such document.
+                    index.fail_build(e.clone());
+                }
+                return Err(e);
+            }
+            if index.unique() {
+                let hashes = set.iter().map(|(k, _)| latch::unique_hash(index.id, k));
+                if let Err(busy) = latches.take(&hashes.collect::<Vec<_>>()) {
+                    written.hold(record, busy);
+                    continue;
+                }
+            }
             bytes += set
                 .iter()
                 .map(|(k, b)| k.len() + b.len() + 64)
@@ -341,23 +612,22 @@ impl Inner {
                 arrays.add(keys);
             }
         }
+        share.holds(3 * bytes);
         let mut stage = Stage::new(opening);
         if index.unique() {
-            let hashes = found
-                .iter()
-                .map(|(_, k, _)| latch::unique_hash(index.id, k));
-            latches.take(hashes.collect(), interrupt)?;
             let mut seen: HashMap<&[u8], usize> = HashMap::new();
             for (i, key, bits) in &found {
                 let record = records.get(*i).map(|r| &**r).unwrap_or_default();
                 let in_slice = seen.insert(key, *i).is_some_and(|other| other != *i);
                 if in_slice || taken_by_other(self, &mut stage, index, key, record)? {
-                    return Err(duplicate(collection, index, key, bits));
+                    let e = duplicate(collection, index, key, bits);
+                    index.fail_build(e.clone());
+                    return Err(e);
                 }
             }
         }
         if found.is_empty() {
-            return Ok(done);
+            return Ok(written);
         }
         let entries: Vec<(Vec<u8>, Vec<u8>)> = found
             .iter()
@@ -372,7 +642,7 @@ impl Inner {
             stage.put(index.id, key, Some(value), false);
         }
         self.commit(stage, interrupt, |_| collection.touch())?;
-        Ok(done)
+        Ok(written)
     }
 
     /// Runs the builds that a crash interrupted, or the end of another primary.
@@ -383,7 +653,7 @@ impl Inner {
     ) {
         for (collection, index) in builds {
             // A build that fails takes the index away; there is no client to tell.
-            let _ = self.finish_index(&collection, &index, opening, &UntilClosed(self));
+            let _ = self.finish_indexes(&collection, &[index], opening, &UntilClosed(self));
         }
     }
 }
@@ -396,14 +666,20 @@ struct Latched<'s> {
 }
 
 impl Latched<'_> {
-    /// Takes all of them in the order of their hashes.
-    fn take(&mut self, mut hashes: Vec<u64>, interrupt: &dyn Interrupt) -> Result<()> {
-        hashes.sort_unstable();
-        hashes.dedup();
+    /// Takes all of them, or none if somebody else has one, and says which.
+    fn take(&mut self, hashes: &[u64]) -> std::result::Result<(), u64> {
+        let before = self.held.len();
         for hash in hashes {
-            let latches = &self.store.latches;
-            if latches.lock(hash, self.owner, interrupt)? == latch::Tried::Taken {
-                self.held.push(hash);
+            match self.store.latches.try_lock(*hash, self.owner) {
+                Tried::Taken => self.held.push(*hash),
+                Tried::Mine => {}
+                Tried::Busy => {
+                    let busy = hash;
+                    for hash in self.held.drain(before..) {
+                        self.store.latches.unlock(hash);
+                    }
+                    return Err(*busy);
+                }
             }
         }
         Ok(())

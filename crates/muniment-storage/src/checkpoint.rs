@@ -1,27 +1,29 @@
-//! Cuts: sealing what is in memory, trimming the log behind what is on the disk, and giving up
+//! Cuts: sealing what is in memory, trimming the log up to what is on the disk, and giving up
 //! what was dropped.
 //!
-//! A seal has the gate alone, so that every commit up to the cut is applied and none behind it.
+//! A seal has the gate alone, so that every commit up to the cut is applied and none after it.
 //! What is derived from the commits (totals, multikey paths, the next free id) is written into the
 //! tree `META` at the cut: these puts are the only ones that are in no record, because applying
-//! the log behind the cut computes them again.
+//! the log after the cut computes them again.
 //!
 //! A dropped collection or index leaves a note in `META` with its drop. Its tree is given up when
 //! no view is left that began before the drop; the note goes with a later cut, when the files
 //! are gone.
 
-use crate::catalog::names::{DroppedTree, totals_bytes};
+use crate::catalog::names::totals_bytes;
+use crate::collection::news;
 use crate::commit::door::Opening;
-use crate::gate::LOOK;
+use crate::commit::ops;
+use crate::gate::{MOMENT, own_all};
 use crate::keys;
-use crate::store::{Inner, Store, UntilClosed};
+use crate::oplog::UntilClosed;
+use crate::store::{Inner, Store};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::Keep;
-use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
 use muniment_tree::{Batch, Op, TreeId};
-use muniment_value::Result;
-use std::collections::HashSet;
+use muniment_value::{Code, Error, Result};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
@@ -29,8 +31,9 @@ use std::time::{Duration, Instant};
 /// changes of large documents fill the log slower than memory, hot keys faster. A start has to
 /// apply all of it again, which takes a few microseconds for each small write.
 const LOG_TO_MEMTABLE: u64 = 2;
-/// At least so much of it.
+/// At least so much of it; with a small memtable, so many times its size.
 const LOG_LEAST: u64 = 64 << 20;
+const LOG_LEAST_TO_MEMTABLE: u64 = 8;
 
 /// Bytes in memory after a start that are worth a cut.
 const APPLIED: u64 = 4 << 20;
@@ -41,8 +44,64 @@ const APPLIED_LOG: u64 = 32 << 20;
 /// So many dropped trees are forgotten by a cut of their own.
 const MANY_DROPS: usize = 1000;
 
-/// A cut is made for dropped trees alone after so many seconds.
-const DROPS_WAIT: i64 = 5;
+/// So many dropped trees are forgotten by one cut, for which everybody waits.
+const MOST_FORGOTTEN: usize = 20_000;
+
+/// Cuts that only forget many dropped trees are so far apart: each writes a table of its own, and
+/// many tables hold writers back.
+const DROPS_PAUSE: Duration = Duration::from_millis(500);
+
+/// Where space is short, what is in memory goes to tables after so long.
+const SHORT_WAIT: Duration = Duration::from_secs(3);
+
+/// What deletes frees space only in tables. A cut is made for that alone when next to nothing was written
+/// for so long (while much is written a cut comes by itself), if there are so many deletions and the
+/// memtable is not much smaller than it may be; after longer if not.
+const DELETES_WAIT: Duration = Duration::from_secs(10);
+const DELETES: u64 = 500;
+const DELETES_PART: u64 = 64;
+const FEW_DELETES_WAIT: Duration = Duration::from_secs(600);
+/// Bytes of the log that are next to nothing.
+const QUIET_BYTES: u64 = 64 << 10;
+
+/// A cut is made for dropped trees alone after so long.
+const DROPS_WAIT: Duration = Duration::from_secs(5);
+
+/// The longest time for which the thread that clears away waits for one thing.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// For clearing away: it ends when its time is over, if there is a limit, and before writes are
+/// locked, since nobody else is to wait for it then.
+struct Patient<'i> {
+    inner: &'i Inner,
+    until: Option<Instant>,
+}
+
+impl<'i> Patient<'i> {
+    fn new(inner: &'i Inner, patience: Option<Duration>) -> Patient<'i> {
+        let until = patience.map(|p| Instant::now() + p);
+        Patient { inner, until }
+    }
+}
+
+impl Interrupt for Patient<'_> {
+    fn check(&self) -> Result<()> {
+        self.inner.check_open()?;
+        let over = self.until.is_some_and(|until| Instant::now() >= until);
+        if !over && !self.inner.is_still() {
+            return Ok(());
+        }
+        Err(Error::new(Code::LockTimeout, "it is in use for now"))
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(&self.inner.watch.stops);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.until
+    }
+}
 
 fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
     Op {
@@ -88,16 +147,41 @@ impl Store {
             [TreeId(c.id)].into_iter().chain(ids).collect()
         });
         // It flushes first.
-        self.inner
-            .trees
-            .compact(trees.as_deref(), &|| interrupt.check())?;
+        self.inner.trees.compact(trees.as_deref(), interrupt)?;
         self.inner.reclaim()
+    }
+}
+
+/// Since when next to nothing was written.
+struct Quiet {
+    since: Instant,
+    bytes: u64,
+}
+
+impl Quiet {
+    fn new(bytes: u64) -> Quiet {
+        Quiet {
+            since: Instant::now(),
+            bytes,
+        }
+    }
+
+    /// Whether that is long ago, when `bytes` have been written altogether.
+    fn is(&mut self, bytes: u64) -> bool {
+        if bytes.saturating_sub(self.bytes) > QUIET_BYTES {
+            *self = Quiet::new(bytes);
+        }
+        self.since.elapsed() >= DELETES_WAIT
     }
 }
 
 impl Inner {
     /// Ends the memtable at the newest commit.
     pub fn seal(&self, interrupt: &dyn Interrupt) -> Result<()> {
+        // They are counted before everybody waits.
+        if !self.dropped.lock().given_up().is_empty() {
+            self.trees.file_sizes();
+        }
         let _alone = self.gate.own(interrupt)?;
         let cut = self.newest_timestamp();
         self.save_derived(cut);
@@ -114,10 +198,14 @@ impl Inner {
     /// Puts what is derived from the commits up to `cut`. Nobody commits meanwhile.
     pub fn save_derived(&self, cut: Timestamp) {
         let mut batch = Batch::new();
-        for c in self.catalog.read().all().filter(|c| c.take_dirty()) {
+        let catalog = self.catalog.read();
+        let unsaved = self.lists.take_unsaved();
+        let unsaved = unsaved.into_iter().filter_map(|id| catalog.by_id(id));
+        for c in unsaved.filter(|c| c.take_news(news::UNSAVED)) {
             let last = c.append().last;
             let totals = totals_bytes([c.count(), c.data_bytes(), last]);
             batch.push(meta(keys::totals(c.id), Some(totals)));
+            batch.extend(c.marks().into_iter().map(|(k, v)| meta(k, v)));
             for index in c.all_indexes().iter() {
                 if let Some(arrays) = index.multikey().unsaved() {
                     let entries = arrays.entries(index.id);
@@ -125,15 +213,21 @@ impl Inner {
                 }
             }
         }
+        drop(catalog);
         // A note is of no use once everything of its tree is gone from the files.
         let persisted = self.trees.persisted();
-        self.dropped.lock().retain(|d| {
-            let gone = d.given_up && d.at < persisted && self.trees.tree_bytes(d.tree) == 0;
-            if gone {
-                batch.push(meta(keys::drop_pending(d.tree.0), None));
-            }
-            !gone
-        });
+        let mut dropped = self.dropped.lock();
+        if !dropped.given_up().is_empty() {
+            let files = self.trees.file_sizes();
+            dropped.forget(MOST_FORGOTTEN, |tree, at| {
+                let gone = at < persisted && files.of(tree) == 0;
+                if gone {
+                    batch.push(meta(keys::drop_pending(tree.0), None));
+                }
+                gone
+            });
+        }
+        drop(dropped);
         let begins = self.log().map_or(Timestamp::ZERO, |log| log.begins_after());
         let names = self.history.lock().save(begins);
         batch.extend(names.into_iter().map(|(k, v)| meta(k, v)));
@@ -146,37 +240,65 @@ impl Inner {
     /// had to apply is worth a cut.
     pub fn checkpoint_loop(&self, mut applied: bool) {
         let mut last = Instant::now();
+        let mut quiet = Quiet::new(self.written());
         while !self.pause(Duration::from_millis(100)) {
-            self.space.refresh();
-            // While it is locked, or about to be, the files are to stand still.
-            let locking = self.fsync_lock.try_lock();
-            if locking.is_none_or(|lock| lock.depth() > 0) {
+            self.space.refresh(|| self.owed());
+            self.note_time();
+            // The files are to stand still then.
+            if self.is_still() {
                 continue;
             }
             // What fails is tried again: it shows in the trees' health and in refused writes. The log
             // is trimmed first, so that its size tells of what is needed.
             let _ = self.reclaim();
-            // What a start had to apply is not to be applied again by the next one: who is killed
-            // again and again would take longer each time. Writes with many index entries take
+            // What a start had to apply is not to be applied again by the next one: a server that
+            // is killed again and again would take longer each time. Writes with many index entries take
             // long though their log is short.
             let asked = self.checkpoint_ms.load(SeqCst);
             let late = asked > 0 && last.elapsed() >= Duration::from_millis(asked);
+            let late = late || !self.space.is_ample() && last.elapsed() >= SHORT_WAIT;
+            let late = late || self.deletes_wait(&mut quiet, last.elapsed());
             let late = late && self.trees.is_durable() && self.trees.sizes().memory > 0;
             let late = late && self.is_seal_of_use();
-            if std::mem::take(&mut applied) || self.memory_is_full() || self.drops_wait() || late {
+            let drops = last.elapsed() >= DROPS_PAUSE && self.drops_wait();
+            if std::mem::take(&mut applied) || self.memory_is_full() || drops || late {
                 let _ = self.seal(&UntilClosed(self));
                 last = Instant::now();
             }
-            self.clear_away();
         }
     }
 
-    /// Takes away what others left. Behind a closed door nothing is written.
-    pub fn clear_away(&self) {
-        if let Ok(opening) = self.door.opening() {
-            self.remove_failed_builds(opening);
-            self.drop_discarded(opening);
+    /// Clears away, in a thread of its own: for what is in use all the time it waits longer each time.
+    pub fn clear_loop(&self) {
+        let mut patience = MOMENT;
+        while !self.pause(Duration::from_millis(100)) {
+            if self.is_still() {
+                continue;
+            }
+            patience = match self.clear_away(patience) {
+                true => MOMENT,
+                false => (patience * 2).min(LONGEST_WAIT),
+            };
         }
+    }
+
+    /// Takes away what others left, waiting so long for each; false if something is left. Behind a
+    /// closed door nothing is written.
+    pub fn clear_away(&self, patience: Duration) -> bool {
+        if let Ok(opening) = self.door.opening() {
+            self.remove_failed_builds(opening, patience);
+            self.drop_discarded(opening, patience);
+            self.drop_aborted(opening, patience);
+        }
+        self.failed_builds.lock().is_empty()
+            && self.discarded.lock().is_empty()
+            && self.aborted.lock().is_empty()
+    }
+
+    /// True while writes are locked, or are about to be.
+    fn is_still(&self) -> bool {
+        let locking = self.fsync_lock.try_lock();
+        locking.is_none_or(|lock| lock.depth() > 0)
     }
 
     /// At a start: whether what it had to apply is worth a cut.
@@ -196,9 +318,28 @@ impl Inner {
     fn memory_is_full(&self) -> bool {
         let sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
-        let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(LOG_LEAST);
+        // On a small disk the memtable is small.
+        let least = LOG_LEAST.min(self.budget.memtable * LOG_LEAST_TO_MEMTABLE);
+        let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(least);
         (self.trees.is_durable() && active >= self.budget.memtable)
             || (sizes.sealed_count == 0 && active > 0 && self.log_behind_cut() > log_limit)
+    }
+
+    /// Bytes that were appended to the log since the start, here or by another member.
+    fn written(&self) -> u64 {
+        self.door.bytes() + self.followed.bytes()
+    }
+
+    /// True if so much was deleted that files are to have less of it, and nothing else is written.
+    /// `elapsed`: since the last cut.
+    fn deletes_wait(&self, quiet: &mut Quiet, elapsed: Duration) -> bool {
+        let sizes = self.trees.sizes();
+        if !quiet.is(self.written()) || sizes.deletions == 0 {
+            return false;
+        }
+        let memory = self.active_bytes(&sizes);
+        let many = sizes.deletions >= DELETES && memory >= self.budget.memtable / DELETES_PART;
+        many || elapsed >= FEW_DELETES_WAIT
     }
 
     /// True if files have something of dropped trees that only a later cut lets go, and have had
@@ -208,17 +349,16 @@ impl Inner {
             // One is on its way.
             return false;
         }
-        let (persisted, now) = (self.trees.persisted(), self.clock.now_ms());
-        let seconds = |at: Timestamp| i64::from(at.seconds());
+        let (persisted, now) = (self.trees.persisted(), self.clock.instant());
         let all = self.dropped.lock();
-        let waiting = all.iter().filter(|d| d.given_up && d.at > persisted);
+        let waiting = all.given_up().iter().filter(|(_, at)| *at > persisted);
         // Tests make and drop collections by the thousand, of which nothing is ever in a file.
         if waiting.clone().count() >= MANY_DROPS {
             return true;
         }
-        waiting.clone().any(|d| {
-            let long = (now / 1000).saturating_sub(seconds(d.at)) >= DROPS_WAIT;
-            long && self.trees.tree_bytes(d.tree) > 0
+        waiting.clone().any(|(tree, at)| {
+            let long = self.ages.age(*at, now) >= DROPS_WAIT;
+            long && self.trees.tree_bytes(*tree) > 0
         })
     }
 
@@ -228,14 +368,11 @@ impl Inner {
         *self.trim_failure.lock() = trimmed.as_ref().err().cloned();
         let oldest = self.trees.views().oldest();
         // Without the lock: freeing a large tree takes a while, and commits of drops need it.
-        let all: Vec<DroppedTree> = self.dropped.lock().clone();
-        for d in all.iter().filter(|d| d.at <= oldest && !d.given_up) {
-            self.trees.drop_tree(d.tree, d.at);
+        let unread = self.dropped.lock().take_unread(oldest);
+        for (tree, at) in &unread {
+            self.trees.drop_tree(*tree, *at);
         }
-        let told: HashSet<TreeId> = all.iter().map(|d| d.tree).collect();
-        for d in self.dropped.lock().iter_mut() {
-            d.given_up |= d.at <= oldest && told.contains(&d.tree);
-        }
+        self.dropped.lock().gave_up(unread);
         trimmed
     }
 
@@ -244,42 +381,63 @@ impl Inner {
     fn kept(&self) -> Keep {
         let window = *self.window.lock();
         if !self.space.is_ample() && self.trees.is_durable() {
-            return Keep::default();
+            return Keep {
+                short: true,
+                ..Keep::default()
+            };
         }
-        let now = self.clock.now_ms() / 1000;
-        let since = u64::try_from(now).unwrap_or(0);
-        let since = since.saturating_sub(window.longest().as_secs());
         Keep {
+            short: false,
             bytes: window.bytes,
             // Where all is in memory only its size counts.
             later_than: match window.longest().is_zero() || !self.trees.is_durable() {
                 true => Timestamp::MAX,
-                false => Timestamp::new(u32::try_from(since).unwrap_or(0), 0),
+                false => self.older_than(window.longest()),
             },
         }
     }
 
-    /// Trims the log; not while fsyncLock keeps files as they are.
-    fn trim(&self) -> Result<()> {
-        loop {
-            if let Some(_still) = self.still.try_lock_for(LOOK) {
-                return self
-                    .log()?
-                    .trim_keeping(self.trees.persisted(), &self.kept());
-            }
-            let locking = self.fsync_lock.try_lock();
-            if locking.is_none_or(|lock| lock.depth() > 0) {
-                return Ok(());
-            }
+    /// Everything in the log up to this came so long ago; nothing, if that is not known.
+    fn older_than(&self, age: Duration) -> Timestamp {
+        if self.ages.is_to_learn()
+            && let Ok(log) = self.log()
+        {
+            // What cannot be read is as old as the start.
+            let ends = log.segment_ends().into_iter();
+            let past = ends.filter_map(|end| {
+                let mut reader = log.read(end);
+                let next = reader.next().ok()??;
+                Some((end, ops::wall_of(&next)))
+            });
+            self.ages.learn(&past.collect::<Vec<_>>());
         }
+        let older = self.ages.older_than(age, self.clock.instant());
+        older.unwrap_or(Timestamp::ZERO)
     }
 
-    /// Takes failed index builds away, where nobody has the collection just now.
-    fn remove_failed_builds(&self, opening: Opening) {
+    /// Notes how far the commits have come by now.
+    pub fn note_time(&self) {
+        let visible = self.trees.views().visible();
+        let (at, wall) = self.door.newest().unwrap_or((visible, 0));
+        self.ages.note(at, self.clock.instant(), wall);
+    }
+
+    /// Trims the log; not while fsyncLock keeps files as they are.
+    fn trim(&self) -> Result<()> {
+        let Ok(_still) = self.still.lock_for(&Patient::new(self, None)) else {
+            return Ok(());
+        };
+        self.log()?
+            .trim_keeping(self.trees.persisted(), &self.kept())
+    }
+
+    /// Takes failed index builds away.
+    fn remove_failed_builds(&self, opening: Opening, patience: Duration) {
         let left = std::mem::take(&mut *self.failed_builds.lock());
-        // Those of another opening were taken up by who was primary then.
+        // Those of another opening were taken up by the primary of that time.
         for (collection, index, begun) in left.into_iter().filter(|b| b.2 == opening) {
-            let Some(_alone) = collection.ddl.own_for(LOOK) else {
+            let waits = own_all(&[&collection.ddl], &Patient::new(self, Some(patience)));
+            let Ok(_alone) = waits else {
                 self.failed_builds.lock().push((collection, index, begun));
                 continue;
             };
@@ -288,7 +446,7 @@ impl Inner {
             if rest.len() < all.len()
                 && !collection.is_dropped()
                 && self
-                    .commit_indexes(&collection, &rest, opening, &UntilClosed(self))
+                    .commit_indexes(&collection, &rest, opening, &Patient::new(self, None))
                     .is_err()
             {
                 let left = (collection.clone(), index, begun);
@@ -297,14 +455,24 @@ impl Inner {
         }
     }
 
-    /// Drops what commands left behind, where nobody has it just now.
-    fn drop_discarded(&self, opening: Opening) {
+    /// Drops collections that aborted transactions have made and other operations had at that time.
+    fn drop_aborted(&self, opening: Opening, patience: Duration) {
+        let left = std::mem::take(&mut *self.aborted.lock());
+        for (collection, _) in left.into_iter().filter(|l| l.1 == opening) {
+            self.end_made(&collection, opening, &Patient::new(self, Some(patience)));
+        }
+    }
+
+    /// Drops what commands left behind.
+    fn drop_discarded(&self, opening: Opening, patience: Duration) {
         let left = std::mem::take(&mut *self.discarded.lock());
         for collection in left.into_iter().filter(|c| !c.is_dropped()) {
-            let dropped = collection.ddl.own_for(LOOK).is_some_and(|_alone| {
-                let _names = self.naming.lock();
-                self.commit_drop(&collection, opening, &UntilClosed(self))
-                    .is_ok()
+            let waits = own_all(&[&collection.ddl], &Patient::new(self, Some(patience)));
+            let dropped = waits.is_ok_and(|_alone| {
+                let names = self.naming.lock();
+                let dropped = self.commit_drop(&collection, opening, &Patient::new(self, None));
+                drop(names);
+                dropped.and_then(|dropped| self.settle(dropped)).is_ok()
             });
             if !dropped {
                 self.discarded.lock().push(collection);

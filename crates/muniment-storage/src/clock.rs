@@ -1,10 +1,13 @@
 //! The clock of the commits, as the members of a replica set and their clients see it.
 
+use crate::commit::ops;
 use crate::commit::stage::Stage;
 use crate::store::{CommitId, Store};
 use muniment_io::Timestamp;
-use muniment_query::Interrupt;
+use muniment_log::Record;
+use muniment_op::Interrupt;
 use muniment_value::Result;
+use std::time::Duration;
 
 impl Store {
     /// The timestamp of the newest commit that every new view sees. Costs one load.
@@ -22,6 +25,30 @@ impl Store {
     /// wall clock that is.
     pub fn advance_clock(&self, to: Timestamp) {
         self.inner.door.advance(to);
+    }
+
+    /// How long ago a record of the log was committed, or came, at least. That is no matter of its
+    /// timestamp: see the module `ages`.
+    pub fn age(&self, record: &Record<'_>) -> Duration {
+        self.age_of(record.at, ops::wall_of(record))
+    }
+
+    /// The same of a commit, with the wall clock that its record carries.
+    pub fn age_of(&self, at: Timestamp, wall_ms: i64) -> Duration {
+        let now = self.inner.clock.instant();
+        self.inner.ages.age_of(at, wall_ms, now)
+    }
+
+    /// The wall clock, in milliseconds since 1970, of the record at a timestamp, of a member of a
+    /// replica set: exactly of the newest one, and of older ones about. What is not there is
+    /// taken for the newest.
+    pub fn wall_of(&self, at: Timestamp) -> i64 {
+        let newest = self.inner.door.newest();
+        let (newest, wall) = newest.unwrap_or((Timestamp::ZERO, 0));
+        match self.inner.ages.wall(at) {
+            Some(wall) if at < newest => wall,
+            _ => wall,
+        }
     }
 
     /// Commits a record that changes nothing, so that the newest visible timestamp is later than
@@ -42,7 +69,7 @@ mod tests {
     use crate::tests::open;
     use crate::tests_natural::crash;
     use crate::*;
-    use muniment_query::NeverInterrupted;
+    use muniment_op::NeverInterrupted;
 
     #[test]
     fn commits_are_behind_the_clock_and_so_is_what_recovery_finds() {

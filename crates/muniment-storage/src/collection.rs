@@ -1,19 +1,22 @@
 //! A collection as every operation sees it.
 
 use crate::catalog::CollectionOptions;
+use crate::damage::Health;
 use crate::gate::Gate;
 use crate::hints::Hints;
 use crate::history::Named;
 use crate::index::Index;
+use crate::index_list::{IndexList, Indexes};
+use crate::worklists::Worklists;
 use muniment_io::Timestamp;
-use muniment_io::spread::{CachePadded, Spread, SpreadLock};
-use muniment_query::Interrupt;
+use muniment_io::spread::CachePadded;
+use muniment_op::{Event, Interrupt, Lock, Sleepers};
 use muniment_value::{Collation, Doc, Value};
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 // Room for the key of one `_id`, which is compared and forgotten.
 thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
@@ -22,7 +25,19 @@ thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
 const LONGEST_KEPT: usize = 256;
 
 /// Among how many places what every write unit uses is spread.
-const PLACES: usize = 4;
+pub(crate) const PLACES: usize = 4;
+
+/// Flags for what has changed since the thread that acts on it looked the last time.
+pub(crate) mod news {
+    /// The trees do not hold the totals or multikey paths as they are.
+    pub const UNSAVED: u8 = 1;
+    /// Something may expire earlier.
+    pub const EXPIRY: u8 = 2;
+    /// It takes more or less memory or room on the disk.
+    pub const SIZE: u8 = 4;
+    /// All of it.
+    pub const ALL: u8 = UNSAVED | EXPIRY | SIZE;
+}
 
 /// One collection. Handles are shared; a dropped collection's handle stays valid for reading the
 /// snapshots that were open, and refuses writes.
@@ -38,9 +53,10 @@ pub struct Collection {
     pub(crate) id_tree: Option<u32>,
     pub(crate) hints: Arc<Hints>,
     collation: Collation,
-    namespace: RwLock<String>,
+    pub(crate) lists: Arc<Worklists>,
+    namespace: RwLock<Arc<str>>,
     options: RwLock<Arc<CollectionOptions>>,
-    indexes: SpreadLock<Indexes, PLACES>,
+    indexes: Indexes,
     dropped: AtomicBool,
     /// See [`Collection::keeps_images`].
     images: AtomicBool,
@@ -48,22 +64,30 @@ pub struct Collection {
     pending: AtomicBool,
     named: AtomicU64,
     generation: AtomicU64,
-    /// Totals that the trees do not hold yet.
-    dirty: AtomicBool,
+    /// What has changed since it was looked at: see [`news`].
+    news: AtomicU8,
+    /// The number of the record that changed its catalog entry the last time.
+    changed_in: AtomicU64,
+    /// Something of it is damaged: see `damage`.
+    pub(crate) hurt: AtomicBool,
+    pub(crate) health: Mutex<Health>,
     /// Write units share it, DDL has it alone.
     pub(crate) ddl: Gate<PLACES>,
     /// Apart from all else, which is looked at far more often than it changes.
     pub(crate) flow: CachePadded<Flow>,
     /// Capped: held from a write unit's first insert to its commit, so that insertion order is
     /// the order of visibility.
-    pub(crate) capped_order: Arc<Mutex<()>>,
+    pub(crate) capped_order: Arc<Lock<()>>,
+    /// Bytes as they were measured, and with which set of files.
+    size: [AtomicU64; 2],
     /// Plans that read all of it, and those of them that wait at its end.
     scans: [AtomicU64; 2],
     /// See [`Collection::measured`].
     measured: [AtomicU64; 2],
-    waiters: AtomicUsize,
-    wait_lock: Mutex<()>,
-    inserted: Condvar,
+    inserted: Event,
+    /// The threads that build indexes of it or wait for such a build: they look again when its indexes
+    /// have changed, or one of them cannot be built.
+    pub(crate) building: Sleepers,
 }
 
 /// What inserts change.
@@ -74,14 +98,14 @@ pub(crate) struct Flow {
     inserts: AtomicU64,
     /// Inserts beyond the greatest `_id`, and the numbers of records.
     pub append: Mutex<Append>,
-    pub append_done: Condvar,
+    pub append_done: Event,
 }
 
-/// The greatest `_id` ever inserted (encoded), and who has inserts beyond it under way.
+/// The greatest `_id` ever inserted (encoded), and the write units with inserts beyond it under way.
 ///
 /// An `_id` above the maximum cannot exist, so an ascending insert needs no lookup. Until it
-/// is committed its key lies in the write unit's run, and whoever inserts a key that lies in
-/// somebody's run waits for that run to end.
+/// is committed its key lies in the write unit's run, and another unit that inserts a key which lies
+/// in that run waits for the run to end.
 #[derive(Default)]
 pub(crate) struct Append {
     /// `None`: not read from the disk yet. Empty: no record was ever there.
@@ -150,6 +174,16 @@ impl Run {
     }
 }
 
+/// Most collections have none: those share one.
+fn shared(options: CollectionOptions) -> Arc<CollectionOptions> {
+    static NONE: OnceLock<Arc<CollectionOptions>> = OnceLock::new();
+    let none = NONE.get_or_init(Arc::default);
+    match options == **none {
+        true => none.clone(),
+        false => Arc::new(options),
+    }
+}
+
 /// `changeStreamPreAndPostImages: {enabled: true}`.
 fn options_keep_images(options: &CollectionOptions) -> bool {
     let images = options
@@ -157,16 +191,6 @@ fn options_keep_images(options: &CollectionOptions) -> bool {
         .as_doc()
         .get_doc("changeStreamPreAndPostImages");
     images.is_some_and(|d| d.get("enabled").is_some_and(|v| v.truthy()))
-}
-
-/// The indexes of a collection at one time.
-pub type IndexList = Arc<CachePadded<Vec<Arc<Index>>>>;
-
-#[derive(Default)]
-struct Indexes {
-    /// Those being built too: writers maintain them.
-    all: Spread<IndexList, PLACES>,
-    ready: Arc<Vec<Arc<Index>>>,
 }
 
 impl Collection {
@@ -177,40 +201,49 @@ impl Collection {
         options: CollectionOptions,
         indexes: Vec<Arc<Index>>,
         hints: Arc<Hints>,
+        lists: Arc<Worklists>,
     ) -> Collection {
         let clustered = options.is_clustered();
+        let capped = options.capped_size.is_some();
+        let id_index = indexes.iter().find(|i| i.is_id());
         let id_tree = match clustered {
             true => Some(id),
-            false => indexes.iter().find(|i| i.is_id()).map(|i| i.id),
+            // A capped collection can do without: there it is an index as others until it is built.
+            false if capped => id_index.filter(|i| i.is_ready()).map(|i| i.id),
+            false => id_index.map(|i| i.id),
         };
         let images = options_keep_images(&options);
         let collection = Collection {
             id,
             uuid,
-            capped: options.capped_size.is_some(),
+            capped,
             time_series: options.time_field.is_some(),
             clustered,
             hints,
+            lists,
             id_tree: id_tree.filter(|_| options.time_field.is_none()),
             // The collection was not created, or not opened, with one that cannot be made.
             collation: options.collation().unwrap_or_default(),
-            namespace: RwLock::new(namespace.to_string()),
-            options: RwLock::new(Arc::new(options)),
-            indexes: SpreadLock::default(),
+            namespace: RwLock::new(namespace.into()),
+            options: RwLock::new(shared(options)),
+            indexes: Indexes::default(),
             dropped: AtomicBool::new(false),
             images: AtomicBool::new(images),
             pending: AtomicBool::new(false),
             named: AtomicU64::new(0),
             generation: AtomicU64::new(0),
-            dirty: AtomicBool::new(false),
+            news: AtomicU8::new(news::ALL & !news::UNSAVED),
+            changed_in: AtomicU64::new(0),
+            hurt: AtomicBool::new(false),
+            health: Mutex::default(),
             ddl: Gate::default(),
             flow: CachePadded::default(),
             capped_order: Arc::default(),
+            size: Default::default(),
             scans: Default::default(),
             measured: Default::default(),
-            waiters: AtomicUsize::new(0),
-            wait_lock: Mutex::new(()),
-            inserted: Condvar::new(),
+            inserted: Event::new(),
+            building: Sleepers::new(),
         };
         collection.set_indexes(indexes);
         collection
@@ -218,6 +251,11 @@ impl Collection {
 
     /// The full name, `db.collection`.
     pub fn namespace(&self) -> String {
+        self.name().to_string()
+    }
+
+    /// The same, not copied.
+    pub(crate) fn name(&self) -> Arc<str> {
         self.namespace.read().clone()
     }
 
@@ -229,7 +267,7 @@ impl Collection {
     }
 
     pub(crate) fn set_namespace(&self, namespace: &str) {
-        *self.namespace.write() = namespace.to_string();
+        *self.namespace.write() = namespace.into();
         self.bump();
     }
 
@@ -265,26 +303,29 @@ impl Collection {
 
     pub(crate) fn set_options(&self, options: CollectionOptions) {
         self.images.store(options_keep_images(&options), SeqCst);
-        *self.options.write() = Arc::new(options);
+        *self.options.write() = shared(options);
         self.bump();
     }
 
-    /// All indexes that are ready, `_id_` first.
-    pub fn indexes(&self) -> Arc<Vec<Arc<Index>>> {
-        self.indexes.read().ready.clone()
+    /// All indexes that are ready and not closed, `_id_` first.
+    pub fn indexes(&self) -> IndexList {
+        self.indexes.ready()
     }
 
-    /// All indexes, those that are being built too.
+    /// All indexes that are listed: those that are ready, and those that are closed.
+    pub fn listed_indexes(&self) -> Vec<Arc<Index>> {
+        let all = self.all_indexes();
+        let listed = all.iter().filter(|i| i.is_ready() || i.is_damaged());
+        listed.cloned().collect()
+    }
+
+    /// All indexes, those that are being built too, and those that are closed.
     pub fn all_indexes(&self) -> IndexList {
-        self.indexes.read().all.own().clone()
+        self.indexes.all()
     }
 
     pub(crate) fn set_indexes(&self, all: Vec<Arc<Index>>) {
-        let ready = all.iter().filter(|i| i.is_ready()).cloned().collect();
-        *self.indexes.write() = Indexes {
-            all: Spread::of(|_| Arc::new(CachePadded(all.clone()))),
-            ready: Arc::new(ready),
-        };
+        self.indexes.set(all);
         self.bump();
     }
 
@@ -320,16 +361,70 @@ impl Collection {
         self.flow.bytes.store(bytes, SeqCst);
     }
 
-    /// Totals or multikey paths have changed since the last cut.
+    /// Something was written to it, or became known of it: after it was applied and before it is
+    /// visible.
+    #[inline]
     pub(crate) fn touch(&self) {
-        if !self.dirty.load(SeqCst) {
-            self.dirty.store(true, SeqCst);
+        if self.news.load(SeqCst) != news::ALL {
+            self.tell();
         }
     }
 
-    /// True if they had; they are taken to be written.
-    pub(crate) fn take_dirty(&self) -> bool {
-        self.dirty.swap(false, SeqCst)
+    #[cold]
+    fn tell(&self) {
+        let known = self.news.fetch_or(news::ALL, SeqCst);
+        if known & news::UNSAVED == 0 {
+            self.lists.unsaved(self.id);
+        }
+    }
+
+    /// True if there is news of a kind ([`news`]); after the call it counts as known.
+    pub(crate) fn take_news(&self, kind: u8) -> bool {
+        self.news.fetch_and(!kind, SeqCst) & kind != 0
+    }
+
+    /// The record of this number changed its catalog entry.
+    pub(crate) fn changed_by(&self, index: u64) {
+        self.changed_in.fetch_max(index, SeqCst);
+    }
+
+    /// The number of the record that did so the last time, of those that were made here since the
+    /// start.
+    pub(crate) fn changed_in(&self) -> u64 {
+        self.changed_in.load(SeqCst)
+    }
+
+    /// After its options, or its indexes, came to be what an entry says.
+    pub(crate) fn look_at_expiry(&self) {
+        let options = self.options();
+        let own = options
+            .document
+            .as_doc()
+            .get("expireAfterSeconds")
+            .is_some();
+        let all = self.all_indexes();
+        let expires = |i: &Arc<Index>| i.spec().expire_after_seconds.is_some();
+        self.lists.expires(self.id, own || all.iter().any(expires));
+        // What was known of when something expires is of before.
+        self.news.fetch_or(news::EXPIRY | news::SIZE, SeqCst);
+    }
+
+    /// True if something may expire earlier than was known when this was asked the last time.
+    pub fn take_expiry_news(&self) -> bool {
+        self.take_news(news::EXPIRY)
+    }
+
+    /// What it took with this set of files when it was measured.
+    pub(crate) fn size_with(&self, files: u64) -> Option<u64> {
+        let [size, measured] = &self.size;
+        (measured.load(SeqCst) == files).then(|| size.load(SeqCst))
+    }
+
+    /// Notes what it takes with this set of files.
+    pub(crate) fn set_size(&self, files: u64, bytes: u64) {
+        let [size, measured] = &self.size;
+        size.store(bytes, SeqCst);
+        measured.store(files, SeqCst);
     }
 
     /// Recovery has put this document under this record key.
@@ -338,7 +433,7 @@ impl Collection {
         if let Some(n) = number_of(record_key).filter(|_| self.is_numbered()) {
             append.last = append.last.max(n);
         }
-        // Not known before somebody inserts, which is after recovery.
+        // The maximum is not known before the first insert, which comes after recovery.
         if append.max.is_some()
             && let Some(id) = doc.get("_id")
         {
@@ -355,9 +450,9 @@ impl Collection {
         self.maintains(index) && Some(index.id) != self.id_tree
     }
 
-    /// True for an index that has entries of its own.
+    /// True for an index that has entries of its own, and is not closed.
     pub(crate) fn maintains(&self, index: &Index) -> bool {
-        !index.is_id() || !self.is_keyed_by_id()
+        (!index.is_id() || !self.is_keyed_by_id()) && !index.is_damaged()
     }
 
     /// True while it is a part of a transaction that made it: lists leave it out.
@@ -369,8 +464,8 @@ impl Collection {
         self.pending.store(pending, SeqCst);
     }
 
-    /// Somebody relies on it: it stays, whatever becomes of the transaction that made it. Whoever
-    /// drops it looks while he has it alone, and with the names locked.
+    /// Notes that somebody relies on the collection: it stays, whatever becomes of the transaction that
+    /// made it. A drop checks that while it holds the collection alone and the names locked.
     pub fn claim(&self) {
         if self.is_pending() {
             self.set_pending(false);
@@ -406,34 +501,33 @@ impl Collection {
 
     pub(crate) fn bump(&self) {
         self.generation.fetch_add(1, SeqCst);
+        self.building.wake_all();
     }
 
-    /// Waits until the number of inserts ever made (since the store was opened) is above `seen`,
-    /// the collection is dropped, the timeout passes or the operation must end; returns the
-    /// number: what awaitData cursors wait on.
-    pub fn wait_insert(&self, seen: u64, timeout: Duration, interrupt: &dyn Interrupt) -> u64 {
-        let deadline = Instant::now() + timeout;
-        // Announced before the number is read, so that no insert between the two is missed.
-        self.waiters.fetch_add(1, SeqCst);
-        let mut guard = self.wait_lock.lock();
-        while self.flow.inserts.load(SeqCst) <= seen && !self.is_dropped() {
-            let look = Instant::now() + crate::gate::LOOK;
-            let late = self.inserted.wait_until(&mut guard, look.min(deadline));
-            if late.timed_out() && (Instant::now() >= deadline || interrupt.check().is_err()) {
-                break;
-            }
-        }
-        drop(guard);
-        self.waiters.fetch_sub(1, SeqCst);
+    /// The number of inserts ever made since the store was opened: for [`Collection::wait_insert`].
+    pub fn inserts(&self) -> u64 {
         self.flow.inserts.load(SeqCst)
+    }
+
+    /// Waits until the number of inserts is above `seen`, the collection is dropped, or `until`: what
+    /// awaitData cursors wait on.
+    ///
+    /// # Errors
+    /// What `interrupt` says.
+    pub fn wait_insert(
+        &self,
+        seen: u64,
+        until: Instant,
+        interrupt: &dyn Interrupt,
+    ) -> muniment_value::Result<()> {
+        let ready = || self.inserts() > seen || self.is_dropped();
+        self.inserted.wait_until(interrupt, until, ready)?;
+        Ok(())
     }
 
     pub(crate) fn notify_inserts(&self, n: u64) {
         self.flow.inserts.fetch_add(n, SeqCst);
-        if self.waiters.load(SeqCst) > 0 {
-            let _guard = self.wait_lock.lock();
-            self.inserted.notify_all();
-        }
+        self.inserted.notify_all();
     }
 
     /// An `_id` as it stands in keys: the key of its entry in `_id_`, and of the document itself
@@ -464,6 +558,17 @@ impl Collection {
         })
     }
 
+    /// True while `_id_` is not built in a collection that cannot do without it: it is repaired, and
+    /// closed until then.
+    pub(crate) fn lacks_ids(&self) -> bool {
+        self.is_numbered()
+            && !self.capped
+            && self
+                .all_indexes()
+                .iter()
+                .any(|i| i.is_id() && !i.is_ready())
+    }
+
     /// True if a document is found by its `_id`: everywhere but in time series.
     pub fn finds_by_id(&self) -> bool {
         self.id_tree.is_some()
@@ -477,6 +582,7 @@ impl Collection {
                 format!("index build was aborted: {} was dropped", self.namespace()),
             ));
         }
+        self.building.wake_all();
     }
 
     /// Counts a plan that reads all of the collection, for `$collStats`.

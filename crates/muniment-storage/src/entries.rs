@@ -7,7 +7,7 @@ use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::multikey::Arrays;
 use crate::store::Inner;
-use muniment_value::{Doc, Result};
+use muniment_value::{Code, Doc, Result};
 
 /// Buffers for the keys of documents, used again and again.
 #[derive(Default)]
@@ -17,11 +17,12 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Stages what leads from the entries of `old` to those of `new`, and shows arrays to
-    /// readers.
+    /// Stages what leads from the entries of `old` to those of `new`, which a record of the log says,
+    /// and shows arrays to readers. An index that cannot take them, although it could where the record
+    /// was made, is closed.
     ///
     /// # Errors
-    /// 171 CannotIndexParallelArrays, which a stored document has not.
+    /// I/O errors.
     pub fn stage(
         &mut self,
         store: &Inner,
@@ -33,9 +34,19 @@ impl Entries {
     ) -> Result<()> {
         let indexes = collection.all_indexes();
         for index in indexes.iter().filter(|i| collection.maintains(i)) {
-            self.old.fill(index, old)?;
-            self.new.fill(index, new)?;
-            difference(store, stage, index, &self.old, &self.new, record_key, false)?;
+            let filled = self.old.fill(index, old);
+            if let Err(e) = filled.and_then(|()| self.new.fill(index, new)) {
+                collection.close_index(index, e.message());
+                continue;
+            }
+            let (old, new) = (&self.old, &self.new);
+            match difference(store, stage, index, old, new, record_key, false) {
+                Err(e) if e.code() == Code::DataCorruptionDetected => {
+                    collection.close_index(index, e.message());
+                    continue;
+                }
+                staged => staged?,
+            }
             if let Some(keys) = self.new.keys()
                 && index.multikey().widen(&Arrays::of(keys))
             {
@@ -48,7 +59,7 @@ impl Entries {
 }
 
 /// Stages what leads from the entries `old` to `new`: a merge of the two. `free`: the keys of a
-/// unique index that are new are known to belong to nobody.
+/// unique index that are new are known to belong to no document.
 ///
 /// # Errors
 /// 301 DataCorruptionDetected.
@@ -106,7 +117,7 @@ fn remove(
     record_key: &[u8],
 ) -> Result<()> {
     if index.is_contested() && !holds(store, stage, index, key, record_key)? {
-        // Another document's, which has the same key, or nobody's yet.
+        // The entry is that of another document with the same key, or is not there yet.
         return Ok(());
     }
     let key = match index.unique() {

@@ -4,11 +4,12 @@
 //! One view is held from the first chunk to the last, so that it is one state, whatever is written
 //! meanwhile. What the catalog's tree holds as of the last cut only is given as it is in memory now,
 //! where that may be more than at the position but never less (multikey paths, numbers that were
-//! given); totals are counted anew by who imports. Names that ended and notes of dropped trees are
-//! of no use to who has neither the log before the position nor the trees.
+//! given, what is closed); totals are counted anew by the import. Names that ended and notes of
+//! dropped trees are of no use to a member that has neither the log before the position nor the trees.
 //!
-//! Trees come in the order of their numbers, but the catalog's last: who has it has all of it. So a row
-//! says what was before it, and who lost the connection is given the rest ([`Export::go_on_behind`]).
+//! Trees come in the order of their numbers, but the catalog's last: a member that has it has
+//! everything. So a row says what was before it, and a member that lost the connection is given the
+//! rest ([`Export::go_on_behind`]).
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
@@ -18,7 +19,7 @@ use crate::store::{Inner, Store, damaged};
 use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_log::Position;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_tree::{Cursor, Direction, Range};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -200,11 +201,10 @@ impl Inner {
                 Some(b'c') => {
                     let id = id_of(&key).ok_or_else(|| self.bad_key())?;
                     trees.insert(id);
-                    let entry = Entry::from_doc(muniment_value::validate(&value)?, &self.path)?;
-                    trees.extend(entry.indexes.iter().map(|i| i.id));
+                    trees.extend(Entry::read(&value, id).indexes.iter().map(|i| i.id));
                     rows.insert(key, value);
                 }
-                Some(b'm' | b'n' | b'w') => {
+                Some(b'm' | b'n' | b'w' | b'x') => {
                     rows.insert(key, value);
                 }
                 _ => {}
@@ -218,6 +218,9 @@ impl Inner {
             let [docs, bytes, last] = totals_of(rows.get(&key).map(|v| &**v));
             let last = collection.append().last.max(last);
             rows.insert(key, totals_bytes([docs, bytes, last]).into());
+            // What was not maintained here is not to be used there.
+            let marks = collection.marks().into_iter();
+            rows.extend(marks.filter_map(|(k, v)| Some((k.into(), v?.into()))));
             for index in collection
                 .all_indexes()
                 .iter()
@@ -250,7 +253,7 @@ fn range(view: &Snapshot, tree: u32, low: Bytes) -> Result<Box<dyn Cursor>> {
 }
 
 impl Export {
-    /// Where the state is that of: the log goes on behind it.
+    /// The position that the state is of: the log goes on after it.
     pub fn position(&self) -> Position {
         self.position
     }
@@ -266,7 +269,7 @@ impl Export {
         &self.collections
     }
 
-    /// What comes next is what is behind this row of this tree, whatever came before; `None`: all of it.
+    /// Goes on after this row of this tree, whatever came before; `None`: from the beginning.
     /// Also of an export that has ended, unless by an error of the storage, which comes again.
     ///
     /// # Errors
@@ -321,7 +324,7 @@ impl Export {
                 };
                 bytes += key.len() + value.len();
                 chunk.rows.push((key, value));
-                // Who waits for it is to see that it goes on.
+                // The member that waits for it is to see that it goes on.
                 if chunk.rows.len().is_multiple_of(64) && begun.elapsed() > SILENT {
                     break;
                 }

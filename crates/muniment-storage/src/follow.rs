@@ -21,7 +21,7 @@ use crate::store::{Inner, Store, position};
 use crate::view::Snapshot;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
-use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Error, Result};
 use std::sync::atomic::{
     AtomicU64,
@@ -41,6 +41,11 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// Bytes of records.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed)
+    }
+
     fn add(&self, ops: &[u64; 4], bytes: usize) {
         for (all, n) in self.ops.iter().zip(ops) {
             all.fetch_add(*n, Relaxed);
@@ -66,9 +71,6 @@ pub struct FollowStats {
     /// How long they took to be applied, in microseconds.
     pub micros: u64,
 }
-
-/// How often who waits asks whether it may go on.
-const SLICE: Duration = Duration::from_millis(20);
 
 /// How far a store has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +104,8 @@ impl Store {
         if !inner.door.is_closed() {
             return Err(Error::internal("the door is open already"));
         }
-        // Those of before: what is begun from here on has somebody who ends it.
+        // Taken before the door opens: a build or transaction that begins afterwards is ended by the
+        // operation that began it.
         let builds = inner.unfinished_builds();
         let pending = inner.take_pending();
         for (_, index) in &builds {
@@ -124,7 +127,10 @@ impl Store {
     pub fn close_door(&self) {
         let inner = &self.inner;
         inner.door.close();
-        // Nobody interrupts it, and who is on the way needs nothing.
+        // The threads that wait in its writers' way find that out.
+        inner.watch.stops.wake_all();
+        // The wait cannot be interrupted, and is short: threads that are applying a record wait for
+        // nothing else.
         let _ = inner.wait_visible(&NeverInterrupted);
     }
 
@@ -149,9 +155,10 @@ impl Store {
     /// this returns, and durable after [`Store::wait_journaled`]. They follow on the last one here.
     ///
     /// # Errors
-    /// If the door is open, or a record does not follow on the one before; 14031 OutOfDiskSpace, I/O
-    /// errors of the log; what `interrupt` says while it waits. Those before that record are there.
-    /// A record that cannot be applied ends the process.
+    /// If the door is open, a record does not follow on the one before, or cannot be read; 14031
+    /// OutOfDiskSpace, I/O errors of the log; what `interrupt` says while it waits. Those before that
+    /// record are there. What cannot be applied to a collection or an index closes it (`damage`); a
+    /// disk that fails while a record is applied ends the process.
     pub fn append_replicated(
         &self,
         records: &[Record<'_>],
@@ -187,13 +194,13 @@ impl Store {
         self.inner.followed.config.load(SeqCst)
     }
 
-    /// Writers are held back while the majority is more than `target` behind; `None`: never.
+    /// Holds writers back while the majority lags by more than `target`; `None`: never.
     pub fn set_flow_control(&self, target: Option<Duration>) {
         let target = target.map_or(0, |t| t.as_secs().max(1));
         self.inner.admission.set_most_lag(target);
     }
 
-    /// How often writers were held back because the majority was behind, for how long in
+    /// How often writers were held back because the majority lagged, for how long in
     /// microseconds, and whether they are now.
     pub fn flow_control(&self) -> (u64, u64, bool) {
         self.inner.majority_lags();
@@ -214,6 +221,7 @@ impl Store {
             let mut places = inner.door.places().ok_or_else(no_member)?;
             places.commit(index, visible, durable)
         };
+        inner.note_time();
         inner.trees.set_committed(committed.at);
         inner
             .trees
@@ -224,8 +232,8 @@ impl Store {
     }
 
     /// Views can be opened at timestamps that are up to so many seconds before the commit point, where
-    /// there are other members: who reads at a time may come to this member later than that is. All
-    /// that was changed meanwhile is kept as it was.
+    /// there are other members: a read at a time may reach this member when that time is past. All that
+    /// was changed meanwhile is kept as it was.
     pub fn keep_history(&self, secs: u32) {
         self.inner.history_secs.store(secs, Relaxed);
     }
@@ -264,11 +272,7 @@ impl Store {
     /// What `interrupt` says; 91 when the store is closed.
     pub fn wait_for_majority(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<()> {
         let has = || self.majority().is_none_or(|p| p.at >= at);
-        while !self.wait_until(SLICE, has) {
-            interrupt.check()?;
-            self.inner.check_open()?;
-        }
-        Ok(())
+        self.wait_for(interrupt, has)
     }
 
     /// A view of what the majority has; `None` where this server is alone.
@@ -368,7 +372,7 @@ impl Store {
         Some(Snapshot::new(Some((view, inner.trees.clone()))))
     }
 
-    /// Reads the records behind an index, as they are in the log.
+    /// Reads the records after an index, as they are in the log.
     ///
     /// # Errors
     /// 286 ChangeStreamHistoryLost if the first of them is not kept any more; the disk's; 14031 while
@@ -383,7 +387,7 @@ impl Store {
         })
     }
 
-    /// The position behind which all records are in the log.
+    /// The position after which all records are in the log.
     ///
     /// # Errors
     /// 14031 while there is no log.
@@ -422,8 +426,9 @@ impl Records {
     }
 }
 
-/// Whether a record adds nothing but to the catalog. One that cannot be read is another's to refuse.
-fn only_frees(payload: &[u8]) -> bool {
+/// Whether a record adds nothing but to the catalog, so that it is taken also where there is no room. One
+/// that cannot be read is another's to refuse.
+pub fn only_frees(payload: &[u8]) -> bool {
     let Some(mut ops) = ops::Reader::new(payload) else {
         return false;
     };
@@ -441,6 +446,21 @@ fn only_frees(payload: &[u8]) -> bool {
     }
 }
 
+/// Whether a record is of a version that is known here and whole, so that it can be appended later. The
+/// collections that it is about may be made by one before it.
+pub fn can_be_read(payload: &[u8]) -> bool {
+    let Some(mut ops) = ops::Reader::new(payload) else {
+        return false;
+    };
+    loop {
+        match ops.next() {
+            Ok(None) => return true,
+            Ok(Some(_)) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
 fn no_member() -> Error {
     Error::internal("this store is no member of a replica set")
 }
@@ -454,11 +474,16 @@ fn first_of(mut reader: Reader) -> Result<Position> {
 impl Inner {
     /// Where views can be opened from, when everything up to `committed` is committed.
     fn history_from(&self, committed: Timestamp) -> Timestamp {
+        let now = self.clock.instant();
+        self.committed_ages.note(committed, now, 0);
         let secs = self.history_secs.load(Relaxed);
         if secs == 0 || self.door.majority().is_none() {
             return committed;
         }
-        Timestamp::new(committed.seconds().saturating_sub(secs), 0)
+        let secs = Duration::from_secs(u64::from(secs));
+        // Until the start is so long ago, all that was kept since.
+        let from = self.committed_ages.older_than(secs, now);
+        from.unwrap_or_else(|| self.committed_ages.first())
     }
 
     /// Appends one record of another member and applies it.
@@ -473,6 +498,8 @@ impl Inner {
         }
         // No seal comes between the log and the trees.
         let _gate = self.gate.share(interrupt)?;
+        // A record of a version that is not known here is not taken: it could never be applied.
+        self.check_readable(record.at, record.payload)?;
         let guard = {
             let log = self.log.read();
             let log = log.as_ref().ok_or_else(|| self.no_log())?;
@@ -487,7 +514,8 @@ impl Inner {
             let position = position(record);
             log.append_at(position, ready)
                 .map_err(|e| self.refused(e))?;
-            self.door.followed(&mut turn, position);
+            self.door
+                .followed(&mut turn, position, ops::wall_of(record));
             MustLand
         };
         self.door.count(record.payload.len());
@@ -536,13 +564,14 @@ impl Inner {
         }
     }
 
-    /// Index builds that nobody is at.
+    /// Indexes that are not ready and not damaged: their builds have to be run.
     pub(crate) fn unfinished_builds(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
         let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
         let mut found = Vec::new();
         for collection in all {
             let indexes = collection.all_indexes();
-            let unfinished = indexes.iter().filter(|i| !i.is_ready()).cloned();
+            let unfinished = indexes.iter().filter(|i| !i.is_ready() && !i.is_damaged());
+            let unfinished = unfinished.filter(|_| !collection.is_closed()).cloned();
             found.extend(unfinished.map(|index| (collection.clone(), index)));
         }
         found

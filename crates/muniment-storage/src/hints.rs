@@ -3,8 +3,8 @@
 //! A number is one document's for ever and a document's `_id` stays, so a hint is checked by the
 //! document that it leads to: if that is there, in the view that is read, and has the `_id`, it is
 //! the one, and `_id_` need not be searched. A wrong hint costs a look; none can make an answer
-//! wrong. That is why nobody has to take hints away when documents go, and why a table without
-//! locks suffices in which a newer hint takes an older one's place.
+//! wrong. That is why hints need not be taken away when documents go, and why a table without locks
+//! suffices, in which a newer hint takes an older one's place.
 //!
 //! Must not be asked where documents are not numbered.
 

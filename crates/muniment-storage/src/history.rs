@@ -7,7 +7,7 @@
 use crate::keys;
 use crate::store::Inner;
 use muniment_io::Timestamp;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// What readers of the log are told of a collection.
@@ -21,30 +21,31 @@ pub struct Named {
     pub time_series: bool,
 }
 
-/// A name that ended.
-struct Past {
-    named: Arc<Named>,
-    /// It is in `META`.
-    saved: bool,
-}
-
 /// Names that ended, by collections and by the commits that ended them.
 #[derive(Default)]
 pub(crate) struct History {
-    all: HashMap<u32, BTreeMap<Timestamp, Past>>,
-    /// There are some that are not in `META`.
-    unsaved: bool,
+    all: HashMap<u32, BTreeMap<Timestamp, Arc<Named>>>,
+    /// The same in the order of the commits.
+    order: BTreeSet<(Timestamp, u32)>,
+    /// Those that are not in `META`.
+    unsaved: Vec<(Timestamp, u32)>,
 }
 
 impl History {
     /// A collection had this name until the commit at `until`.
     pub fn ended(&mut self, id: u32, until: Timestamp, named: Named) {
-        let past = Past {
-            named: Arc::new(named),
-            saved: false,
-        };
-        self.all.entry(id).or_default().insert(until, past);
-        self.unsaved = true;
+        self.unsaved.push((until, id));
+        self.put(id, until, named);
+    }
+
+    fn put(&mut self, id: u32, until: Timestamp, named: Named) {
+        let names = self.all.entry(id).or_default();
+        names.insert(until, Arc::new(named));
+        self.order.insert((until, id));
+    }
+
+    fn get(&self, id: u32, until: Timestamp) -> Option<&Arc<Named>> {
+        self.all.get(&id)?.get(&until)
     }
 
     /// The name that a collection had in the commit at `at`; `None` if it still has it.
@@ -54,28 +55,28 @@ impl History {
             .all
             .get(&id)?
             .range((after, std::ops::Bound::Unbounded));
-        later.next().map(|(_, past)| past.named.clone())
+        later.next().map(|(_, named)| named.clone())
     }
 
     /// What is to be put into `META`: names that ended since the last time, and, without a value,
     /// those of which the log, which begins after `begins`, has nothing any more.
     pub fn save(&mut self, begins: Timestamp) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
-        let mut puts = Vec::new();
-        if std::mem::take(&mut self.unsaved) {
-            for (id, ended) in &mut self.all {
-                for (until, past) in ended.iter_mut().filter(|(_, p)| !p.saved) {
-                    past.saved = true;
-                    puts.push((keys::past_name(*id, *until), Some(encode(&past.named))));
+        let unsaved = std::mem::take(&mut self.unsaved);
+        let puts = unsaved.into_iter().filter_map(|(until, id)| {
+            let named = self.get(id, until)?;
+            Some((keys::past_name(id, until), Some(encode(named))))
+        });
+        let mut puts: Vec<_> = puts.collect();
+        while let Some((until, id)) = self.order.first().copied().filter(|(t, _)| *t <= begins) {
+            self.order.pop_first();
+            puts.push((keys::past_name(id, until), None));
+            if let Some(names) = self.all.get_mut(&id) {
+                names.remove(&until);
+                if names.is_empty() {
+                    self.all.remove(&id);
                 }
             }
         }
-        self.all.retain(|id, ended| {
-            while let Some(first) = ended.first_entry().filter(|e| *e.key() <= begins) {
-                puts.push((keys::past_name(*id, *first.key()), None));
-                first.remove();
-            }
-            !ended.is_empty()
-        });
         puts
     }
 
@@ -88,11 +89,7 @@ impl History {
         let Some((id, until, named)) = read() else {
             return false;
         };
-        let past = Past {
-            named: Arc::new(named),
-            saved: true,
-        };
-        self.all.entry(id).or_default().insert(until, past);
+        self.put(id, until, named);
         true
     }
 }

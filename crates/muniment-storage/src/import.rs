@@ -1,8 +1,8 @@
 //! Filling a new directory with the state of another store (`export`): tables straight from the rows,
-//! and a log that begins behind the position that they are of.
+//! and a log that begins after the position that they are of.
 //!
 //! The catalog comes last and with it the cut, so a directory that was not filled to its end has
-//! neither; who began it throws it away.
+//! neither; the member that began to fill it throws it away.
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
@@ -78,8 +78,8 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
         let mut meta: BTreeMap<Bytes, Bytes> = rows.into_iter().collect();
         let mut counted = Vec::new();
         for (key, entry) in meta.iter().filter(|(key, _)| key.first() == Some(&b'c')) {
-            let entry = Entry::from_doc(muniment_value::validate(entry)?, path)?;
             let id = id_of(key).ok_or_else(|| damaged(path, "the key of a catalog entry"))?;
+            let entry = Entry::read(entry, id);
             let found = self.counted.get(&id).copied().unwrap_or_default();
             let seen = match entry.options.numbers_records() {
                 true => found.last,
@@ -98,7 +98,7 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
 impl Store {
     /// Fills a new directory with what [`Store::export`] gave, which is the state at `position`.
     /// Everything is durable when this returns; the directory can be opened then, and its log goes on
-    /// behind the position.
+    /// after the position.
     ///
     /// # Errors
     /// If there is something in the directory, the engine keeps nothing, or the chunks are not all of
@@ -109,10 +109,23 @@ impl Store {
         position: Position,
         chunks: impl Iterator<Item = Result<Chunk>>,
     ) -> Result<()> {
+        let _lock = DirLock::acquire(&options.path, options.engine, &[])?;
+        Store::import_locked(options, position, chunks)
+    }
+
+    /// The same for a caller that holds the directory's lock already, or whose disk is nobody else's and
+    /// has no locks.
+    ///
+    /// # Errors
+    /// As [`Store::import`].
+    pub fn import_locked(
+        options: &StoreOptions,
+        position: Position,
+        chunks: impl Iterator<Item = Result<Chunk>>,
+    ) -> Result<()> {
         if options.engine != EngineKind::Lsm {
             return Err(Error::internal("only an engine with files can be filled"));
         }
-        let _lock = DirLock::acquire(&options.path, options.engine)?;
         let log = LogOptions {
             begins_after: Some(position),
             disk: options.machine.disk.clone(),

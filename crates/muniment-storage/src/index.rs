@@ -1,16 +1,22 @@
 //! One index of a collection, and the keys a document has in it.
 
-use crate::catalog::IndexSpec;
-use crate::kinds::{self, IndexKind};
+use crate::catalog::{IndexEntry, IndexSpec};
+use crate::definition::Definition;
+use crate::kinds::IndexKind;
 use crate::multikey::{Arrays, Multikey};
 use muniment_io::Timestamp;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::collation::key_hex;
 use muniment_value::path::Path;
-use muniment_value::{Collation, Doc, DocBuf, Error, IndexKeys, Result, Type, Value, index_keys};
+use muniment_value::{
+    Collation, Doc, DocBuf, Error, IndexKeys, KeyLimits, Result, Type, Value, index_keys,
+};
 use parking_lot::{Mutex, RwLock};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+
+/// Bytes of a document's keys in an index that are made without asking.
+pub(crate) const AT_ONCE: usize = 256 << 10;
 
 /// One index of a collection.
 pub struct Index {
@@ -19,7 +25,7 @@ pub struct Index {
     fields: Arc<[(Path, bool)]>,
     /// What makes the keys when the index is not plain.
     kind: Option<Arc<dyn IndexKind>>,
-    partial: Option<Filter>,
+    partial: Option<Arc<Filter>>,
     collation: Collation,
     unique: bool,
     /// See `IndexSpec::prepare_unique`.
@@ -32,8 +38,11 @@ pub struct Index {
     multikey: Multikey,
     uses: AtomicU64,
     since: AtomicI64,
-    /// Why the build that runs must fail: a writer met a duplicate key.
+    /// Why the build that runs must fail: it or a writer met documents that the index cannot hold, or the
+    /// index is being taken away.
     build_failure: Mutex<Option<Error>>,
+    /// Why it is closed: see [`Index::close`].
+    damage: OnceLock<Box<str>>,
 }
 
 /// The keys of one document, reused from document to document.
@@ -70,6 +79,19 @@ impl KeySet {
         self.excluded = true;
     }
 
+    /// Bytes that the keys take, with what they come to when they are staged.
+    pub fn memory(&self) -> usize {
+        match self.excluded {
+            true => 0,
+            false => self.keys.memory(),
+        }
+    }
+
+    /// Gives its buffers back.
+    pub fn release(&mut self) {
+        *self = KeySet::none();
+    }
+
     /// Makes it the set of a document, or of none.
     ///
     /// # Errors
@@ -90,24 +112,14 @@ impl Index {
     ///
     /// # Errors
     /// What parsing the partial filter says.
-    pub(crate) fn new(id: u32, spec: IndexSpec, ready: bool, arrays: &Arrays) -> Result<Index> {
-        let kind = kinds::open(&spec)?;
-        let fields: Arc<[(Path, bool)]> = match kind.as_ref().and_then(|k| k.columns()) {
-            Some(columns) => columns.into(),
-            None => spec
-                .key
-                .as_doc()
-                .iter()
-                .map(|e| (Path::new(e.name()), descending(e.value())))
-                .collect(),
-        };
-        let partial = match &spec.partial_filter {
-            Some(f) => {
-                let ctx = QueryContext::new().with_collation(spec.collation.clone());
-                Some(Filter::parse(f.as_doc(), &ctx)?)
-            }
-            None => None,
-        };
+    pub(crate) fn new(
+        id: u32,
+        spec: Arc<IndexSpec>,
+        ready: bool,
+        arrays: &Arrays,
+    ) -> Result<Index> {
+        let definition = Definition::of(&spec)?;
+        let spec = definition.spec.clone();
         Ok(Index {
             id,
             is_id: is_id_pattern(&spec.key),
@@ -115,18 +127,74 @@ impl Index {
             prepares: AtomicBool::new(spec.prepare_unique),
             sparse: spec.sparse,
             collation: spec.collation.clone(),
-            partial,
-            multikey: Multikey::new(fields.len(), arrays),
-            fields,
-            kind,
-            spec: RwLock::new(Arc::new(spec)),
+            partial: definition.partial.clone(),
+            multikey: Multikey::new(definition.fields.len(), arrays),
+            fields: definition.fields.clone(),
+            kind: definition.kind.clone(),
+            spec: RwLock::new(spec),
             ready: AtomicBool::new(ready),
             complete: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
             uses: AtomicU64::new(0),
             since: AtomicI64::new(QueryContext::new().now_ms),
             build_failure: Mutex::new(None),
+            damage: OnceLock::new(),
         })
+    }
+
+    /// The index of a catalog entry, closed if the entry is damaged.
+    pub(crate) fn of_entry(entry: &IndexEntry, ready: bool, arrays: &Arrays) -> Index {
+        let opened = match &entry.damage {
+            None => Index::new(entry.id, entry.spec.clone(), ready, arrays),
+            Some(e) => Err(e.clone()),
+        };
+        opened.unwrap_or_else(|e| {
+            let id_index = is_id_pattern(&entry.spec.key);
+            let index = Index {
+                id: entry.id,
+                fields: Arc::default(),
+                kind: None,
+                partial: None,
+                collation: Collation::SIMPLE,
+                unique: entry.spec.unique || id_index,
+                prepares: AtomicBool::new(entry.spec.prepare_unique),
+                sparse: false,
+                is_id: id_index,
+                ready: AtomicBool::new(ready),
+                complete: AtomicU64::new(0),
+                dropped: AtomicBool::new(false),
+                multikey: Multikey::new(0, arrays),
+                uses: AtomicU64::new(0),
+                since: AtomicI64::new(QueryContext::new().now_ms),
+                build_failure: Mutex::new(None),
+                damage: OnceLock::new(),
+                spec: RwLock::new(entry.spec.clone()),
+            };
+            index.close(e.message());
+            index
+        })
+    }
+
+    /// Closes it, for it is damaged: from here on no plan reads it and no write maintains it, for as
+    /// long as it is there.
+    pub(crate) fn close(&self, reason: &str) {
+        self.damage.get_or_init(|| reason.into());
+        self.set_dropped();
+    }
+
+    /// Why it is closed, if it is.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(|why| &**why)
+    }
+
+    /// True if it is closed.
+    pub fn is_damaged(&self) -> bool {
+        self.damage.get().is_some()
+    }
+
+    /// True if no two documents were to have the same key, which is not checked while it is closed.
+    pub(crate) fn leaves_unguarded(&self) -> bool {
+        self.is_damaged() && (self.unique || self.spec().unique || self.prepares.load(Relaxed))
     }
 
     /// The number of its tree.
@@ -139,7 +207,7 @@ impl Index {
         self.spec.read().clone()
     }
 
-    pub(crate) fn set_spec(&self, spec: IndexSpec) {
+    pub(crate) fn set_spec(&self, spec: Arc<IndexSpec>) {
         self.prepares.store(spec.prepare_unique, Relaxed);
         let mut held = self.spec.write();
         if held.hidden != spec.hidden {
@@ -147,7 +215,7 @@ impl Index {
             self.uses.store(0, Relaxed);
             self.since.store(QueryContext::new().now_ms, Relaxed);
         }
-        *held = Arc::new(spec);
+        *held = spec;
     }
 
     /// The fields of its keys in order, with true for descending.
@@ -181,7 +249,7 @@ impl Index {
 
     /// The partial filter, parsed.
     pub fn partial_filter(&self) -> Option<&Filter> {
-        self.partial.as_ref()
+        self.partial.as_deref()
     }
 
     /// True for the `_id_` index. On a clustered collection it has no entries of its own: the
@@ -198,7 +266,7 @@ impl Index {
     /// True if no write may add a second document with the same key: the index is unique or
     /// about to become so.
     pub fn guards(&self) -> bool {
-        self.unique || self.prepares.load(Relaxed)
+        (self.unique || self.prepares.load(Relaxed)) && !self.is_damaged()
     }
 
     /// True once it is built.
@@ -219,7 +287,7 @@ impl Index {
             .then(|| Timestamp(self.complete.load(SeqCst)))
     }
 
-    /// True once it was dropped: plans that use it must end.
+    /// True once it was dropped, or closed: plans that use it must end.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(SeqCst)
     }
@@ -231,7 +299,7 @@ impl Index {
     /// True while it is built to be unique: then two documents may have the same key, and an
     /// entry may be another document's.
     pub(crate) fn is_contested(&self) -> bool {
-        self.unique && !self.is_ready()
+        self.unique && !self.is_ready() && !self.is_damaged()
     }
 
     /// What made another build of it fail is nothing to the one that begins.
@@ -311,6 +379,31 @@ impl Index {
         match &self.kind {
             None => index_keys(doc, &self.fields, self.sparse, &mut set.keys),
             Some(kind) => kind.keys(doc, &mut set.keys),
+        }
+    }
+
+    /// As [`Index::key_set`], for a document that is to be taken. Large keys are made in steps, before
+    /// each of which `hold` is asked for the bytes that it may come to.
+    ///
+    /// # Errors
+    /// As [`Index::key_set`]; 201 beyond the limits; what `hold` says.
+    pub(crate) fn key_set_within(
+        &self,
+        doc: Doc<'_>,
+        set: &mut KeySet,
+        most: KeyLimits,
+        hold: &mut dyn FnMut(usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut bytes = AT_ONCE.min(most.bytes);
+        loop {
+            set.keys.limit(KeyLimits { bytes, ..most });
+            match self.key_set(doc, set) {
+                Err(_) if set.keys.is_cut() && bytes < most.bytes => {
+                    bytes = bytes.saturating_mul(4).min(most.bytes);
+                    hold(bytes)?;
+                }
+                made => return made,
+            }
         }
     }
 

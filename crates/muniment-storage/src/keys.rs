@@ -57,6 +57,11 @@ pub(crate) fn past_name_of(key: &[u8]) -> Option<(u32, Timestamp)> {
     Some((u32::from_be_bytes(*id), Timestamp(until)))
 }
 
+/// `meta`: a collection or an index that is closed, and why; see `damage`.
+pub(crate) fn damaged(id: u32) -> Vec<u8> {
+    tagged(b'x', id)
+}
+
 /// `meta`: the next free id.
 pub(crate) fn next_id() -> Vec<u8> {
     b"s:next_id".to_vec()

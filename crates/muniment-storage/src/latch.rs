@@ -1,17 +1,17 @@
-//! Latches: who may write a record or a unique key.
+//! Latches: the right to write a record or a unique key.
 //!
 //! A latch is a 64-bit hash in a sharded table, so two different keys meet only when their
 //! hashes do (2⁻⁶⁴), however many keys a batch holds: striped locks would make two batches of a
 //! thousand records collide always.
 //!
-//! Order that rules deadlock out: whoever *waits* for a record latch holds nothing; whoever waits
+//! Order that rules deadlock out: a unit that *waits* for a record latch holds nothing; one that waits
 //! for a unique-key latch holds at most one record latch and unique-key latches with smaller
 //! hashes. Everything else only tries.
 
 use crate::commit::stage::HashKeyed;
-use muniment_query::Interrupt;
+use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 64;
@@ -19,7 +19,8 @@ const SHARDS: usize = 64;
 #[derive(Default)]
 struct Shard {
     held: Mutex<HashKeyed<u64>>,
-    released: Condvar,
+    /// Those that wait, by the latch.
+    released: Event<u64>,
 }
 
 /// The table of one store.
@@ -34,7 +35,7 @@ pub(crate) enum Tried {
     Taken,
     /// It was the caller's already.
     Mine,
-    /// Somebody else has it.
+    /// Another owner has it.
     Busy,
 }
 
@@ -83,22 +84,16 @@ impl Latches {
         let Some(shard) = self.shard(hash) else {
             return Ok(Tried::Busy);
         };
-        let mut held = shard.held.lock();
-        loop {
-            match held.get(&hash) {
-                None => {
-                    held.insert(hash, owner);
-                    return Ok(Tried::Taken);
-                }
-                Some(o) if *o == owner => return Ok(Tried::Mine),
-                Some(_) => {
-                    let wait = shard.released.wait_for(&mut held, crate::gate::LOOK);
-                    if wait.timed_out() {
-                        interrupt.check()?;
-                    }
-                }
-            }
+        match self.try_lock(hash, owner) {
+            Tried::Busy => shard
+                .released
+                .wait_for(hash, interrupt, || self.unless_busy(hash, owner)),
+            tried => Ok(tried),
         }
+    }
+
+    fn unless_busy(&self, hash: u64, owner: u64) -> Option<Tried> {
+        Some(self.try_lock(hash, owner)).filter(|tried| *tried != Tried::Busy)
     }
 
     /// As [`Latches::lock`], for so long; by anybody, since the wait has an end.
@@ -112,34 +107,42 @@ impl Latches {
         patience: Duration,
         interrupt: &dyn Interrupt,
     ) -> Result<Tried> {
-        let mut until = None;
         let Some(shard) = self.shard(hash) else {
             return Ok(Tried::Busy);
         };
-        loop {
-            match self.try_lock(hash, owner) {
-                Tried::Busy => {}
-                tried => return Ok(tried),
-            }
-            let until = *until.get_or_insert_with(|| Instant::now() + patience);
-            interrupt.check()?;
-            let mut held = shard.held.lock();
-            if held.contains_key(&hash) {
-                let look = Instant::now() + crate::gate::LOOK;
-                shard.released.wait_until(&mut held, look.min(until));
-                if Instant::now() >= until && held.contains_key(&hash) {
-                    return Ok(Tried::Busy);
-                }
-            }
+        let tried = self.try_lock(hash, owner);
+        if tried != Tried::Busy {
+            return Ok(tried);
         }
+        let until = Instant::now() + patience;
+        let ready = || self.unless_busy(hash, owner);
+        let got = shard
+            .released
+            .wait_for_until(hash, interrupt, until, ready)?;
+        Ok(got.unwrap_or(Tried::Busy))
+    }
+
+    /// Waits until the latch is given back, or is free. The caller must not hold any latch itself.
+    ///
+    /// # Errors
+    /// What the operation's interrupt says while it waits.
+    pub fn wait_free(&self, hash: u64, interrupt: &dyn Interrupt) -> Result<()> {
+        let Some(shard) = self.shard(hash) else {
+            return Ok(());
+        };
+        let free = || (!shard.held.lock().contains_key(&hash)).then_some(());
+        shard.released.wait_for(hash, interrupt, free)?;
+        // The call was for one that takes it.
+        shard.released.notify_one(|h| *h == hash);
+        Ok(())
     }
 
     /// Gives it back.
     pub fn unlock(&self, hash: u64) {
         if let Some(shard) = self.shard(hash) {
             shard.held.lock().remove(&hash);
-            // parking_lot's notify is one load when nobody waits.
-            shard.released.notify_all();
+            // The one that came first; others of this latch would only find it taken again.
+            shard.released.notify_one(|h| *h == hash);
         }
     }
 }

@@ -5,27 +5,32 @@
 //! trims and gives up what was dropped. The trees themselves are in `muniment-tree`, the log's
 //! files in `muniment-log`.
 //!
-//! Invariants: reads go through a [`Snapshot`] only (who holds a record's latch may read its
+//! Invariants: reads go through a [`Snapshot`] only (the holder of a record's latch may read its
 //! newest version); a write unit is one record of the log, whole or not at all, and never waits
 //! while it holds anything; an invariant violation stops the process (crash over corrupt). Must
 //! not know commands or the wire.
 
 mod admin;
 mod admission;
+mod ages;
 mod build;
 mod catalog;
 mod checkpoint;
 mod clock;
 mod collection;
 mod commit;
+mod damage;
+mod definition;
 mod entries;
 mod export;
 mod follow;
+mod foreign;
 mod gate;
 mod hints;
 mod history;
 mod import;
 mod index;
+mod index_list;
 mod keys;
 pub mod kinds;
 mod latch;
@@ -33,6 +38,7 @@ mod lockfile;
 mod multikey;
 mod oplog;
 mod places;
+mod repair;
 mod replay;
 mod sessions;
 mod space;
@@ -42,15 +48,26 @@ mod transaction;
 mod unit;
 mod validate;
 mod view;
+mod worklists;
 
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
+mod tests_damage;
+#[cfg(test)]
 mod tests_fault;
+#[cfg(test)]
+mod tests_faults_in_turn;
 #[cfg(test)]
 mod tests_follow;
 #[cfg(test)]
+mod tests_full;
+#[cfg(test)]
 mod tests_index;
+#[cfg(test)]
+mod tests_memory;
+#[cfg(test)]
+mod tests_names;
 #[cfg(test)]
 mod tests_natural;
 #[cfg(test)]
@@ -58,28 +75,37 @@ mod tests_noise;
 #[cfg(test)]
 mod tests_oplog;
 #[cfg(test)]
+mod tests_repair;
+#[cfg(test)]
 mod tests_still;
 #[cfg(test)]
 mod tests_sync;
 #[cfg(test)]
 mod tests_validate;
+#[cfg(test)]
+mod tests_waits;
 
-pub use catalog::ddl::Exclusive;
-pub use catalog::{CollectionOptions, IndexSpec, MAX_INDEXES};
+pub use catalog::ddl::{Created, Exclusive};
+pub use catalog::{CollectionOptions, IndexSpec, Kinds, MAX_INDEXES};
 pub use collection::Collection;
 pub use commit::stage::KeyCounts;
+pub use damage::{Damage, Damaged};
 pub use export::{Chunk, Export, Exported};
-pub use follow::{FollowStats, Positions, Records};
+pub use follow::{FollowStats, Positions, Records, can_be_read, only_frees};
+pub use foreign::{examine as examine_directory, is_of_data};
 pub use history::Named;
 pub use index::Index;
+pub use index_list::IndexList;
 pub use lockfile::DirLock;
-pub use muniment_io::{Timestamp, replace, space as disk_space, spread, thread_time, whole};
+pub use muniment_io::{Timestamp, replace, spread, thread_time, whole};
 pub use muniment_log::{Position, Record};
 pub use oplog::{Image, LogEntries, LogEntry, Operation, Part, What, Whole};
+pub use repair::Repaired;
 pub use sessions::{
     NOBODY, Returned, Run as StatementRun, Session, SessionChange, SessionHead, SessionKey,
     SessionRecord, SessionState,
 };
+pub use space::{SpaceReport, disk_space};
 pub use store::{Budget, CommitId, EngineKind, JournalStats, Store, StoreOptions, StoreStats};
 pub use terms::Terms;
 pub use transaction::{Transaction, snapshot_unavailable, write_conflict};

@@ -4,7 +4,7 @@ use crate::store::EngineKind;
 use muniment_value::{Code, Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What FORMAT holds: the version of the directory's layout.
@@ -17,7 +17,7 @@ const EARLIER: [(&str, u32); 3] = [
     ("muniment data directory, format 3\n", 3),
 ];
 
-/// Held while the store is open, and by whoever shares it; the kernel releases it when the process dies.
+/// Held while the store is open or a share of it is alive; the kernel releases it when the process dies.
 pub struct DirLock {
     file: Arc<File>,
 }
@@ -35,12 +35,14 @@ impl DirLock {
         Arc::strong_count(&self.file) == 1
     }
 
-    /// Creates the directory if need be and locks it.
+    /// Creates the directory if need be and locks it. `beside`: files that the options name, see
+    /// [`crate::examine_directory`].
     ///
     /// # Errors
-    /// 98 DBPathInUse naming the other process; I/O errors; a message for people when another version
-    /// made the directory.
-    pub fn acquire(dir: &Path, engine: EngineKind) -> Result<DirLock> {
+    /// 98 DBPathInUse naming the other process; I/O errors; 28662 when what is in it is not
+    /// Muniment's; a message for people when another version made the directory.
+    pub fn acquire(dir: &Path, engine: EngineKind, beside: &[PathBuf]) -> Result<DirLock> {
+        crate::foreign::examine(dir, engine, beside)?;
         std::fs::create_dir_all(dir)
             .map_err(|e| Error::from(e).context(&format!("cannot create {}: ", dir.display())))?;
         let path = dir.join("muniment.lock");

@@ -5,7 +5,7 @@
 //!
 //! Invariant: what a document needs is visible to readers before its commit. It is a function of
 //! the documents, so it is not in the log: it is written into the trees at each cut, and applying
-//! the log behind the cut finds the rest again.
+//! the log after the cut finds the rest again.
 
 use crate::keys;
 use muniment_value::IndexKeys;
@@ -98,8 +98,9 @@ impl Arrays {
 
 /// The arrays of all documents of an index.
 pub(crate) struct Multikey {
-    masks: Vec<AtomicU64>,
-    paths: RwLock<BTreeSet<String>>,
+    masks: Box<[AtomicU64]>,
+    /// Only a wildcard index has some.
+    paths: RwLock<Option<BTreeSet<String>>>,
     /// Counts what came.
     version: AtomicU64,
     /// Something came that the trees do not hold yet.
@@ -113,7 +114,10 @@ impl Multikey {
             masks: (0..fields)
                 .map(|i| AtomicU64::new(saved.masks.get(i).copied().unwrap_or(0)))
                 .collect(),
-            paths: RwLock::new(saved.paths.iter().cloned().collect()),
+            paths: RwLock::new(match saved.paths.is_empty() {
+                true => None,
+                false => Some(saved.paths.iter().cloned().collect()),
+            }),
             version: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
         }
@@ -121,7 +125,7 @@ impl Multikey {
 
     /// True when some document has an array on one of the index's paths.
     pub fn any(&self) -> bool {
-        self.masks.iter().any(|m| m.load(Relaxed) != 0) || !self.paths.read().is_empty()
+        self.masks.iter().any(|m| m.load(Relaxed) != 0) || self.paths.read().is_some()
     }
 
     /// The masks of the fields.
@@ -132,6 +136,9 @@ impl Multikey {
     /// Per part of a path, bit i set: some document has an array there (a wildcard index).
     pub fn mask_of(&self, path: &str) -> u64 {
         let paths = self.paths.read();
+        let Some(paths) = paths.as_ref() else {
+            return 0;
+        };
         let ends = path.match_indices('.').map(|(at, _)| at);
         let mut mask = 0;
         for (i, end) in ends.chain([path.len()]).enumerate() {
@@ -148,7 +155,8 @@ impl Multikey {
         masks.all(|(all, one)| one & !all.load(SeqCst) == 0)
             && (keys.arrays().is_empty() || {
                 let paths = self.paths.read();
-                keys.arrays().iter().all(|p| paths.contains(p))
+                let known = |p| paths.as_ref().is_some_and(|paths| paths.contains(p));
+                keys.arrays().iter().all(known)
             })
     }
 
@@ -163,6 +171,7 @@ impl Multikey {
         }
         if !arrays.paths.is_empty() {
             let mut paths = self.paths.write();
+            let paths = paths.get_or_insert_default();
             for path in &arrays.paths {
                 wider |= paths.insert(path.clone());
             }
@@ -188,7 +197,13 @@ impl Multikey {
     pub fn known(&self) -> Arrays {
         Arrays {
             masks: self.masks(),
-            paths: self.paths.read().iter().cloned().collect(),
+            paths: self
+                .paths
+                .read()
+                .iter()
+                .flat_map(|p| p.iter())
+                .cloned()
+                .collect(),
         }
     }
 }

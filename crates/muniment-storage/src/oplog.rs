@@ -1,5 +1,5 @@
-//! Reading the log as what it tells: who follows it gets every entry once, in order, with the names
-//! of its time.
+//! Reading the log as what it tells: a reader that follows it gets every entry once, in order, with the
+//! names of its time.
 
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
@@ -7,12 +7,11 @@ use crate::sessions::{SessionKey, SessionRecord, SessionState};
 use crate::store::{CommitId, Inner, Store, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_log::Log;
+use muniment_log::{Log, Weight};
+use muniment_op::{Account, Event, Interrupt, Ledger, Share, Sleepers};
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -60,7 +59,7 @@ pub struct Operation {
     pub before: Option<Bytes>,
     /// The id of the statement of a retryable write.
     pub statement: Option<i32>,
-    /// Which document the statement has returned, for who sends it again.
+    /// Which document the statement has returned, for a client that sends it again.
     pub returned: Option<Image>,
 }
 
@@ -91,6 +90,8 @@ pub struct LogEntry {
     pub session: Option<(SessionKey, i64)>,
     /// The entry before it of the same transaction or the same number of a session.
     pub previous: Option<Timestamp>,
+    /// Bytes of the record that it keeps in memory beside its own; 0 unless they are many.
+    pub weight: usize,
 }
 
 /// How the operations of an entry belong together.
@@ -126,29 +127,39 @@ pub struct Part {
     pub all: usize,
 }
 
-/// Who wait for the newest visible commit to be another one.
+/// The threads that wait for the newest visible commit to be another one.
 #[derive(Default)]
 pub(crate) struct Watch {
-    watchers: AtomicUsize,
-    lock: Mutex<()>,
-    moved: Condvar,
+    /// Those whose waits end with the store, or that make way when writes are to be locked.
+    pub stops: Sleepers,
+    /// Shared, for those that wait and keep nothing of the store alive.
+    pub moved: Arc<Event>,
+}
+
+/// For background threads: they may go on until the store closes.
+pub(crate) struct UntilClosed<'a>(pub &'a Inner);
+
+impl Interrupt for UntilClosed<'_> {
+    fn check(&self) -> Result<()> {
+        self.0.check_open()
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(&self.0.watch.stops);
+    }
 }
 
 impl Watch {
     /// It is another one now, or the commit point is. Either was moved on by a sequentially consistent
-    /// operation or under a lock, so whoever is not counted here yet sees it.
+    /// operation or under a lock, so a thread that is not counted here yet sees it.
+    #[inline]
     pub fn advanced(&self) {
-        if self.watchers.load(SeqCst) > 0 {
-            self.wake();
-        }
-    }
-
-    /// Who waits looks again.
-    pub fn wake(&self) {
-        drop(self.lock.lock());
         self.moved.notify_all();
     }
 }
+
+/// Records longer than this are kept in memory only by the reader that is at them.
+const HEAVY: usize = 1 << 20;
 
 /// See [`LogEntries::early`].
 struct Early {
@@ -163,8 +174,8 @@ pub struct LogEntries {
     reader: muniment_log::Reader,
     /// Whose records it reads: the log is opened anew after a fault.
     log: Weak<Log>,
-    /// What the last record told and was not passed on.
-    ready: std::collections::VecDeque<LogEntry>,
+    /// What the last record tells and was not passed on.
+    pending: Option<Pending>,
     /// Entries up to here are left out: they are of the record that the reader began with.
     after: Timestamp,
     /// All up to here was read.
@@ -187,7 +198,7 @@ impl Store {
             reader: log.read(after),
             log: Arc::downgrade(&log),
             inner: self.inner.clone(),
-            ready: std::collections::VecDeque::new(),
+            pending: None,
             after,
             position: after,
             commit: CommitId {
@@ -228,8 +239,8 @@ impl Store {
         Ok(self.inner.log()?.begins_after())
     }
 
-    /// Places in the log between which about as many bytes lie, ascending: for who reads it from its
-    /// end.
+    /// Places in the log between which about as many bytes lie, ascending: for a reader
+    /// that goes through it from its end.
     ///
     /// # Errors
     /// 14031 while there is no log.
@@ -264,31 +275,58 @@ impl Store {
         self.inner.window.lock().for_others = time;
     }
 
-    /// Waits until something later than `after` is visible; false if nothing was for so long.
-    pub fn wait_past(&self, after: Timestamp, timeout: Duration) -> bool {
-        self.wait_until(timeout, || self.visible() > after)
+    /// Waits until something later than `after` is visible; false if nothing was by `until`, or the
+    /// store was closed.
+    ///
+    /// # Errors
+    /// What `interrupt` says.
+    pub fn wait_past(
+        &self,
+        after: Timestamp,
+        until: Instant,
+        interrupt: &dyn Interrupt,
+    ) -> Result<bool> {
+        self.wait_until(until, interrupt, || self.visible() > after)
     }
 
     /// Waits until this is so, which is asked whenever something became visible or was committed by
-    /// the majority; false if it was not for so long, or the store was closed.
-    pub fn wait_until(&self, timeout: Duration, is_so: impl Fn() -> bool) -> bool {
-        let watch = &self.inner.watch;
-        let until = Instant::now() + timeout;
-        watch.watchers.fetch_add(1, SeqCst);
-        let mut guard = watch.lock.lock();
-        while !is_so() && !self.is_closed() {
-            if watch.moved.wait_until(&mut guard, until).timed_out() {
-                break;
-            }
-        }
-        drop(guard);
-        watch.watchers.fetch_sub(1, SeqCst);
-        is_so()
+    /// the majority; false if it was not by `until`, or the store was closed.
+    ///
+    /// # Errors
+    /// What `interrupt` says.
+    pub fn wait_until(
+        &self,
+        until: Instant,
+        interrupt: &dyn Interrupt,
+        is_so: impl Fn() -> bool,
+    ) -> Result<bool> {
+        let ready = || is_so() || self.is_closed();
+        self.inner.watch.moved.wait_until(interrupt, until, ready)?;
+        Ok(is_so())
     }
 
-    /// Somebody waits in [`Store::wait_until`].
+    /// Waits until this is so, as [`Store::wait_until`], however long that takes.
+    ///
+    /// # Errors
+    /// 91 when the store is closed; what `interrupt` says.
+    pub fn wait_for(&self, interrupt: &dyn Interrupt, is_so: impl Fn() -> bool) -> Result<()> {
+        let ready = || is_so() || self.is_closed();
+        self.inner.watch.moved.wait(interrupt, ready)?;
+        match is_so() {
+            true => Ok(()),
+            false => interrupt.check().and_then(|()| self.inner.check_open()),
+        }
+    }
+
+    /// What is notified whenever something became visible or was committed by the majority, and when the
+    /// store closes.
+    pub fn moved(&self) -> Arc<Event> {
+        self.inner.watch.moved.clone()
+    }
+
+    /// True if a thread waits for what becomes visible.
     pub fn is_watched(&self) -> bool {
-        self.inner.watch.watchers.load(SeqCst) > 0
+        self.inner.watch.moved.waiting() > 0
     }
 
     /// Puts a note into the log: a change that is none of a collection's (`dropDatabase`), or what
@@ -299,7 +337,7 @@ impl Store {
     pub fn note(
         &self,
         doc: muniment_value::Doc<'_>,
-        interrupt: &dyn muniment_query::Interrupt,
+        interrupt: &dyn muniment_op::Interrupt,
     ) -> Result<crate::CommitId> {
         let opening = self.inner.door.opening()?;
         let mut stage = crate::commit::stage::Stage::new(opening);
@@ -318,7 +356,7 @@ impl Store {
         &self,
         record: &[u8],
         note: muniment_value::Doc<'_>,
-        interrupt: &dyn muniment_query::Interrupt,
+        interrupt: &dyn muniment_op::Interrupt,
     ) -> Result<crate::CommitId> {
         let opening = self.inner.door.opening()?;
         let mut stage = crate::commit::stage::Stage::new(opening);
@@ -340,11 +378,10 @@ pub(crate) struct Window {
 impl Window {
     /// The window of a server that was told nothing: for who develops with change streams, and small
     /// beside the disk (or, where all is in memory, beside that).
-    pub fn of(durable: bool, dir: &std::path::Path) -> Window {
+    pub fn of(durable: bool, space: muniment_io::Space) -> Window {
         let most = if durable { 256 } else { 32 } << 20;
-        let free = muniment_io::space(dir).map_or(u64::MAX, |(free, _)| free);
         Window {
-            bytes: most.min(free / 20),
+            bytes: most.min(space.free / 20),
             time: Duration::ZERO,
             for_others: Duration::ZERO,
         }
@@ -354,6 +391,18 @@ impl Window {
     pub fn longest(&self) -> Duration {
         self.time.max(self.for_others)
     }
+}
+
+/// Books a large record, which all readers that are at it share. One must always be possible.
+fn weigh(ledger: &Arc<Ledger>, bytes: usize) -> Result<Weight> {
+    let mut share = Share::new(ledger, Account::Streams);
+    if let Err(refused) = share.try_hold(bytes) {
+        if ledger.figures(Account::Streams).used > HEAVY {
+            return Err(refused.into());
+        }
+        share.holds(bytes);
+    }
+    Ok(Box::new(share))
 }
 
 impl LogEntries {
@@ -374,7 +423,11 @@ impl LogEntries {
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<LogEntry>> {
         loop {
-            if let Some(entry) = self.ready.pop_front() {
+            if let Some(mut pending) = self.pending.take() {
+                let Some(entry) = self.tell(&mut pending)? else {
+                    continue;
+                };
+                self.pending = (!pending.parts.is_empty()).then_some(pending);
                 if entry.at > self.after {
                     self.position = entry.at;
                     return Ok(Some(entry));
@@ -385,7 +438,9 @@ impl LogEntries {
             let record = match self.early.take() {
                 Some(early) => early,
                 None => {
-                    let Some(record) = self.reader.next()? else {
+                    let ledger = &self.inner.ledger;
+                    let weigh = |bytes| weigh(ledger, bytes);
+                    let Some(record) = self.reader.next_shared(&weigh)? else {
                         let log = self.inner.log()?;
                         if self.log.as_ptr() == Arc::as_ptr(&log) {
                             return Ok(None);
@@ -403,7 +458,7 @@ impl LogEntries {
                     Early {
                         commit,
                         term: record.term,
-                        payload: Bytes::copy_from_slice(record.payload),
+                        payload: record.payload,
                     }
                 }
             };
@@ -413,9 +468,9 @@ impl LogEntries {
                 return Ok(None);
             }
             self.commit = record.commit;
-            self.read(at, record.term, &record.payload)?;
+            self.pending = self.begin(at, record.term, record.payload)?;
             // Records that tell nothing bring readers on as well.
-            if self.ready.is_empty() {
+            if self.pending.is_none() {
                 self.position = self.position.max(at);
             }
         }
@@ -427,174 +482,252 @@ impl LogEntries {
         name.or_insert_with(|| inner.name_at(tree, at)).clone()
     }
 
-    /// Reads a record.
-    fn read(&mut self, at: Timestamp, term: u64, payload: &Bytes) -> Result<()> {
-        let inner = self.inner.clone();
-        let bad = |offset: usize| {
-            damaged(
-                &inner.path,
-                &format!("the record of {at} cannot be read at byte {offset} of its payload"),
-            )
-        };
-        // Names are forgotten with the log that they are needed for.
-        let kept = || match at > inner.log()?.begins_after() {
-            true => Ok(()),
-            false => Err(Error::new(
-                Code::ChangeStreamHistoryLost,
-                "the log no longer reaches back so far: its oldest records were trimmed",
-            )),
-        };
-        let mut reader = Reader::new(payload).ok_or_else(|| bad(0))?;
+    /// Looks through a record: what it tells, if anything. Its operations are read when their entry's
+    /// turn comes, for there may be millions.
+    fn begin(&mut self, at: Timestamp, term: u64, payload: Bytes) -> Result<Option<Pending>> {
+        let mut reader = Reader::new(&payload).ok_or_else(|| self.bad(at, 0))?;
         let (kind, wall_ms) = (reader.kind(), reader.wall_clock());
-        let part = |range: Range<usize>| payload.slice(range);
-        let mut ops: Vec<(Operation, usize)> = Vec::new();
-        let (mut before, mut session) = (None, None);
+        let mut session = None;
+        let mut parts = Parts::new(kind);
+        while let Some(op) = reader.next().map_err(|offset| self.bad(at, offset))? {
+            if let Op::Session { key, added } = &op {
+                let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+                session = SessionKey::from_bytes(part(key)).zip(SessionRecord::decode(part(added)));
+            }
+            if let Some(end) = end_of(&op) {
+                parts.add(end);
+            }
+        }
+        self.is_kept(at)?;
+        let all = parts.all;
+        let (mut previous, mut done) = (None, Vec::new());
+        if let Some((_, record)) = &session
+            && record.state == SessionState::Retryable
+        {
+            previous = record.behind;
+            done = statements(record);
+            if done.len() != all {
+                done.clear();
+            }
+        }
+        // A record without any operation moves the clock on; one with nothing but what readers are not
+        // told of (entries of an index that is built) tells nothing.
+        if all == 0 && kind == Kind::Plain && payload.len() == HEAD {
+            parts.sizes.push_back(0);
+        }
+        let stamps = entry_count(kind, all, payload.len() - HEAD);
+        let last = u32::try_from(parts.sizes.len().saturating_sub(1)).unwrap_or(0);
+        let first = match kind {
+            Kind::Plain => at.minus(stamps - 1),
+            // The last part has the record's timestamp, whatever room was left for more.
+            Kind::Batch | Kind::Transaction => at.minus(last),
+        };
+        Ok((!parts.sizes.is_empty()).then(|| Pending {
+            at,
+            term,
+            wall_ms,
+            kind,
+            session: session.map(|(key, record)| (key, record.number)),
+            previous,
+            done: done.into(),
+            offset: HEAD,
+            parts: parts.sizes,
+            next: first,
+            told: 0,
+            all,
+            payload,
+        }))
+    }
+
+    /// The next entry of a record; `None` when all were told.
+    fn tell(&mut self, pending: &mut Pending) -> Result<Option<LogEntry>> {
+        let Some(count) = pending.parts.pop_front() else {
+            return Ok(None);
+        };
+        let ops = self.operations(pending, count)?;
+        let (at, before) = (pending.next, pending.told);
+        pending.next = at.plus(1);
+        pending.told += count;
+        let whole = match pending.kind {
+            Kind::Plain => Whole::Single,
+            Kind::Batch => Whole::Batch,
+            Kind::Transaction => Whole::Transaction(Part {
+                more: !pending.parts.is_empty(),
+                before,
+                all: pending.all,
+            }),
+        };
+        let chained = pending.session.is_some() || pending.kind == Kind::Transaction;
+        Ok(Some(LogEntry {
+            at,
+            term: pending.term,
+            wall_ms: pending.wall_ms,
+            ops,
+            whole,
+            session: pending.session,
+            previous: std::mem::replace(&mut pending.previous, chained.then_some(at)),
+            weight: match pending.payload.len() > HEAVY {
+                true => pending.payload.len(),
+                false => 0,
+            },
+        }))
+    }
+
+    /// Reads so many operations of a record.
+    fn operations(&mut self, pending: &mut Pending, count: usize) -> Result<Vec<Operation>> {
+        let at = pending.at;
+        let payload = pending.payload.clone();
+        let part = |range: &Range<usize>| payload.slice(range.clone());
+        let mut reader = Reader::at(&payload, pending.offset);
+        let mut ops = Vec::with_capacity(count);
+        let mut before = None;
         let mut last: Option<(u32, Arc<Named>)> = None;
-        loop {
-            let op = match reader.next() {
-                Ok(Some(op)) => op,
-                Ok(None) => break,
-                Err(offset) => return Err(bad(offset)),
+        while ops.len() < count {
+            let op = reader.next().map_err(|offset| self.bad(at, offset))?;
+            let Some(op) = op else {
+                return Err(self.bad(at, payload.len()));
             };
-            let (tree, what, end) = match op {
-                Op::Insert { tree, doc, .. } => (
-                    tree,
-                    What::Insert {
-                        doc: part(doc.clone()),
-                    },
-                    doc.end,
-                ),
-                Op::Replace { tree, doc, .. } => (
-                    tree,
-                    What::Replace {
-                        doc: part(doc.clone()),
-                    },
-                    doc.end,
-                ),
+            let end = end_of(&op).unwrap_or(0);
+            let (tree, what) = match &op {
+                Op::Insert { tree, doc, .. } => (*tree, What::Insert { doc: part(doc) }),
+                Op::Replace { tree, doc, .. } => (*tree, What::Replace { doc: part(doc) }),
                 Op::Diff { tree, id, diff, .. } => {
-                    let (id, end) = (part(id), diff.end);
-                    (
-                        tree,
-                        What::Update {
-                            id,
-                            diff: part(diff),
-                        },
-                        end,
-                    )
+                    let (id, diff) = (part(id), part(diff));
+                    (*tree, What::Update { id, diff })
                 }
-                Op::Delete { tree, id, .. } => (
-                    tree,
-                    What::Delete {
-                        id: part(id.clone()),
-                    },
-                    id.end,
-                ),
-                Op::Note { doc } => (
-                    0,
-                    What::Note {
-                        doc: part(doc.clone()),
-                    },
-                    doc.end,
-                ),
+                Op::Delete { tree, id, .. } => (*tree, What::Delete { id: part(id) }),
+                Op::Note { doc } => (0, What::Note { doc: part(doc) }),
                 Op::Image { doc } => {
                     before = Some(part(doc));
                     continue;
                 }
-                Op::Session { key, added } => {
-                    let key = SessionKey::from_bytes(&part(key));
-                    session = key.zip(SessionRecord::decode(&part(added)));
-                    continue;
-                }
                 Op::Collection { id, .. } | Op::Drop { id } => {
                     // It has another name from now on, or none.
-                    self.names.remove(&id);
+                    self.names.remove(id);
                     last = None;
                     continue;
                 }
-                Op::Entries { .. } | Op::Config { .. } => continue,
+                Op::Session { .. } | Op::Entries { .. } | Op::Config { .. } => continue,
             };
             // Most operations of a record are of one collection.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
                 match self.name(tree, at) {
                     Some(name) => last = Some((tree, name)),
                     None => {
-                        kept()?;
-                        return Err(bad(end));
+                        self.is_kept(at)?;
+                        return Err(self.bad(at, end));
                     }
                 }
             }
             let of = last.as_ref().filter(|_| tree != 0);
-            let of = of.map(|(_, name)| name.clone());
-            let operation = Operation {
-                what,
-                of,
-                before: before.take(),
-                statement: None,
-                returned: None,
+            let (statement, returned) = match pending.done.pop_front() {
+                Some((id, returned)) => (Some(id), returned),
+                None => (None, None),
             };
-            ops.push((operation, end));
-        }
-        kept()?;
-        let mut behind = None;
-        if let Some((_, record)) = &session
-            && record.state == SessionState::Retryable
-        {
-            behind = record.behind;
-            let done = statements(record);
-            if done.len() == ops.len() {
-                for ((op, _), (id, returned)) in ops.iter_mut().zip(done) {
-                    op.statement = Some(id);
-                    op.returned = returned;
-                }
-            }
-        }
-        let session = session.map(|(key, record)| (key, record.number));
-        let stamps = entry_count(kind, ops.len(), payload.len() - HEAD);
-        let first = at.minus(stamps - 1);
-        let mut told = |at, ops, whole| {
-            self.ready.push_back(LogEntry {
-                at,
-                term,
-                wall_ms,
-                ops,
-                whole,
-                session,
-                previous: behind,
+            ops.push(Operation {
+                what,
+                of: of.map(|(_, name)| name.clone()),
+                before: before.take(),
+                statement,
+                returned,
             });
-            let chained = session.is_some() || matches!(whole, Whole::Transaction(_));
-            behind = chained.then_some(at);
-        };
-        match kind {
-            // A record without any operation moves the clock on; one with nothing but what readers
-            // are not told of (entries of an index that is built) tells nothing.
-            Kind::Plain if ops.is_empty() => {
-                if payload.len() == HEAD {
-                    told(at, Vec::new(), Whole::Single);
-                }
-            }
-            Kind::Plain => {
-                for (n, (op, _)) in (0..).zip(ops) {
-                    told(first.plus(n), vec![op], Whole::Single);
-                }
-            }
-            Kind::Batch | Kind::Transaction => {
-                let all = ops.len();
-                let parts = in_parts(ops);
-                let last = u32::try_from(parts.len().saturating_sub(1)).unwrap_or(0);
-                let mut before = 0;
-                // The last part has the record's timestamp, whatever room was left for more.
-                for (n, ops) in (0..).zip(parts) {
-                    let more = n < last;
-                    let whole = match kind {
-                        Kind::Transaction => Whole::Transaction(Part { more, before, all }),
-                        _ => Whole::Batch,
-                    };
-                    before += ops.len();
-                    told(at.minus(last - n), ops, whole);
+        }
+        pending.offset = reader.place();
+        if pending.parts.is_empty() {
+            // What follows is told of no more, but names may change.
+            while let Some(op) = reader.next().map_err(|offset| self.bad(at, offset))? {
+                if let Op::Collection { id, .. } | Op::Drop { id } = op {
+                    self.names.remove(&id);
                 }
             }
         }
-        Ok(())
+        self.is_kept(at)?;
+        Ok(ops)
+    }
+
+    fn bad(&self, at: Timestamp, offset: usize) -> Error {
+        damaged(
+            &self.inner.path,
+            &format!("the record of {at} cannot be read at byte {offset} of its payload"),
+        )
+    }
+
+    /// Names are forgotten with the log that they are needed for.
+    fn is_kept(&self, at: Timestamp) -> Result<()> {
+        match at > self.inner.log()?.begins_after() {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::ChangeStreamHistoryLost,
+                "the log no longer reaches back so far: its oldest records were trimmed",
+            )),
+        }
+    }
+}
+
+/// Where an operation that readers are told of ends in its record.
+fn end_of(op: &Op) -> Option<usize> {
+    match op {
+        Op::Insert { doc, .. } | Op::Replace { doc, .. } | Op::Note { doc } => Some(doc.end),
+        Op::Diff { diff, .. } => Some(diff.end),
+        Op::Delete { id, .. } => Some(id.end),
+        _ => None,
+    }
+}
+
+/// A record of which entries are left to tell.
+struct Pending {
+    at: Timestamp,
+    term: u64,
+    wall_ms: i64,
+    kind: Kind,
+    session: Option<(SessionKey, i64)>,
+    previous: Option<Timestamp>,
+    /// The statements of the operations that are left.
+    done: VecDeque<(i32, Option<Image>)>,
+    payload: Bytes,
+    /// Where the next operation stands.
+    offset: usize,
+    /// Operations of the entries that are left.
+    parts: VecDeque<usize>,
+    /// The timestamp of the next one.
+    next: Timestamp,
+    told: usize,
+    all: usize,
+}
+
+/// How the operations of a record become entries: one each, or as many at once as [`AT_ONCE`] says.
+struct Parts {
+    kind: Kind,
+    sizes: VecDeque<usize>,
+    all: usize,
+    /// Where the last part and the last operation end, or begin.
+    began: usize,
+    before: usize,
+}
+
+impl Parts {
+    fn new(kind: Kind) -> Parts {
+        Parts {
+            kind,
+            sizes: VecDeque::new(),
+            all: 0,
+            began: HEAD,
+            before: HEAD,
+        }
+    }
+
+    /// Another operation, which ends here.
+    fn add(&mut self, end: usize) {
+        self.all += 1;
+        let last = self.sizes.back_mut().filter(|_| self.kind != Kind::Plain);
+        match last.filter(|p| end.saturating_sub(self.began) <= AT_ONCE.0 && **p < AT_ONCE.1) {
+            Some(part) => *part += 1,
+            None => {
+                self.began = self.before;
+                self.sizes.push_back(1);
+            }
+        }
+        self.before = end;
     }
 }
 
@@ -610,22 +743,4 @@ fn statements(record: &SessionRecord) -> Vec<(i32, Option<Image>)> {
         done.extend(ids.map(|id| (id, returned)));
     }
     done
-}
-
-/// As many operations at once as [`AT_ONCE`] says; each is told with where it ends in the record.
-fn in_parts(ops: Vec<(Operation, usize)>) -> Vec<Vec<Operation>> {
-    let mut parts: Vec<Vec<Operation>> = Vec::new();
-    let (mut began, mut before) = (HEAD, HEAD);
-    for (op, end) in ops {
-        let last = parts.last_mut();
-        match last.filter(|p| end.saturating_sub(began) <= AT_ONCE.0 && p.len() < AT_ONCE.1) {
-            Some(part) => part.push(op),
-            None => {
-                began = before;
-                parts.push(vec![op]);
-            }
-        }
-        before = end;
-    }
-    parts
 }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 pub(crate) struct Places {
     /// The record before the others.
     base: Position,
-    /// Those behind it, without gaps.
+    /// Those after it, without gaps.
     newer: VecDeque<Position>,
     /// The newest that is known to be committed.
     committed: Position,
@@ -19,7 +19,7 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// Nothing behind `base`, with `committed` at or before it.
+    /// Nothing after `base`, with `committed` at or before it.
     pub fn new(base: Position, committed: Position) -> Places {
         Places {
             base,

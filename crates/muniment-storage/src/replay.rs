@@ -2,14 +2,14 @@
 //! empty directory gives.
 //!
 //! The replay goes into trees in memory, by the same `apply` that recovery runs. It is for tests
-//! and for who wants to know; it needs the log from its first record on, which a server with more
+//! and for diagnosis; it needs the log from its first record on, which a server with more
 //! than a few segments has trimmed.
 
 use crate::collection::Collection;
 use crate::sessions::SESSIONS;
 use crate::store::{Inner, Store, StoreOptions};
 use muniment_io::{SimDisk, Timestamp};
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Result};
@@ -87,7 +87,8 @@ fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()>
             let (a, b) = (totals(a), totals(b));
             out.push(format!("{what}: the totals are {a:?}, by the log {b:?}"));
         }
-        // Who relies on what a transaction made says so in memory alone.
+        // Ignores `pending`: `Collection::claim` clears it in memory only, so the replayed entry may
+        // still have it.
         let entry = |c: &Collection| {
             let entry = Inner::entry(c, &c.all_indexes());
             crate::catalog::Entry {

@@ -10,11 +10,11 @@
 use crate::keys::{get_varint, put_varint};
 use crate::store::{Inner, Store};
 use muniment_io::Timestamp;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Doc, Error, Result};
 
-/// The tree of sessions' records: behind every number that collections and indexes can get.
+/// The tree of sessions' records: after every number that collections and indexes can get.
 pub(crate) const SESSIONS: u32 = u32::MAX - 1;
 
 /// The version of a record's format, in the log, and in the tree where there are no rows.
@@ -38,7 +38,7 @@ const ROW: usize = 4096;
 /// Bytes of a head or a row that statements with small results come to, at most.
 pub(crate) const LITTLE: usize = 2 * ROW;
 
-/// SHA-256 of nothing: the digest of the user that is nobody.
+/// SHA-256 of the empty name: the digest that stands for a client without a user.
 pub const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
@@ -54,7 +54,7 @@ pub struct SessionKey {
 }
 
 impl SessionKey {
-    /// A session of nobody.
+    /// A session of a client without a user.
     pub fn of_nobody(id: [u8; 16]) -> SessionKey {
         SessionKey { id, user: NOBODY }
     }
@@ -180,6 +180,19 @@ impl SessionRecord {
 
     /// Reads what [`SessionRecord::encode`] wrote; `None` if it is malformed.
     pub fn decode(bytes: &[u8]) -> Option<SessionRecord> {
+        let (mut record, runs) = SessionRecord::decode_head(bytes)?;
+        record.runs = decode_runs(runs)?;
+        Some(record)
+    }
+
+    /// True if [`SessionRecord::decode`] reads it.
+    pub(crate) fn is_readable(bytes: &[u8]) -> bool {
+        let head = SessionRecord::decode_head(bytes);
+        head.is_some_and(|(_, runs)| each_run(runs, |_, _, _| {}).is_some())
+    }
+
+    /// All but the runs, and where these stand.
+    fn decode_head(bytes: &[u8]) -> Option<(SessionRecord, &[u8])> {
         let (head, mut rest) = bytes.split_at_checked(RECORD)?;
         let number = |range: std::ops::Range<usize>| {
             Some(i64::from_le_bytes(head.get(range)?.try_into().ok()?))
@@ -199,8 +212,7 @@ impl SessionRecord {
             }
             _ => return None,
         }
-        record.runs = decode_runs(rest)?;
-        Some(record)
+        Some((record, rest))
     }
 }
 
@@ -230,22 +242,32 @@ fn encode_runs(runs: &[Run], out: &mut Vec<u8>) {
     }
 }
 
-fn decode_runs(mut rest: &[u8]) -> Option<Vec<Run>> {
+fn decode_runs(bytes: &[u8]) -> Option<Vec<Run>> {
     let mut runs = Vec::new();
+    each_run(bytes, |first, count, result| {
+        let result = result.to_vec();
+        runs.push(Run {
+            first,
+            count,
+            result,
+        });
+    })?;
+    Some(runs)
+}
+
+/// Tells of each run: the first statement, how many there are, and their result.
+fn each_run(mut rest: &[u8], mut tell: impl FnMut(i32, u32, &[u8])) -> Option<()> {
     while !rest.is_empty() {
         let (first, behind) = rest.split_at_checked(4)?;
         let (count, took) = get_varint(behind)?;
         let behind = behind.get(took..)?;
         let (len, took) = get_varint(behind)?;
         let (result, behind) = behind.get(took..)?.split_at_checked(len)?;
-        runs.push(Run {
-            first: i32::from_le_bytes(first.try_into().ok()?),
-            count: u32::try_from(count).ok()?,
-            result: result.to_vec(),
-        });
+        let first = i32::from_le_bytes(first.try_into().ok()?);
+        tell(first, u32::try_from(count).ok()?, result);
         rest = behind;
     }
-    Some(runs)
+    Some(())
 }
 
 /// What stands under a session's key: the last statements, and how many rows with those before
@@ -265,7 +287,7 @@ impl SessionHead {
         &self.record
     }
 
-    /// As it is stored: as the record in the log, behind the number of rows if there are any.
+    /// As it is stored: as the record in the log, after the number of rows if there are any.
     pub(crate) fn encode(&self) -> Vec<u8> {
         if self.rows == 0 {
             return self.record.encode();
@@ -353,6 +375,8 @@ pub struct Session {
     /// Ascending.
     runs: Vec<Run>,
     result_bytes: usize,
+    /// Of what is stored under this number the results are not here.
+    shed: bool,
 }
 
 impl Session {
@@ -364,6 +388,7 @@ impl Session {
             written: None,
             runs: Vec::new(),
             result_bytes: 0,
+            shed: false,
         }
     }
 
@@ -372,6 +397,28 @@ impl Session {
         self.number = number;
         self.runs.clear();
         self.result_bytes = 0;
+        self.shed = false;
+    }
+
+    /// Lets go of the results if they take more than `bytes` of memory. What was done under another
+    /// number is known all the same; for this one the session has to be read again.
+    pub fn shed(&mut self, bytes: usize) {
+        let stored = &mut self.head.record.runs;
+        if self.result_bytes + bytes_of(stored) > bytes {
+            self.shed |= !self.runs.is_empty();
+            (self.runs, self.result_bytes) = (Vec::new(), 0);
+            *stored = Vec::new();
+        }
+    }
+
+    /// True if results of this number were let go of.
+    pub fn is_shed(&self) -> bool {
+        self.shed
+    }
+
+    /// True if something is stored under this number.
+    pub fn is_written(&self) -> bool {
+        self.written.is_some() && self.head.record.number == self.number
     }
 
     fn push(&mut self, runs: Vec<Run>) {
@@ -457,7 +504,7 @@ impl Inner {
             if again == at {
                 return Ok(head.zip(at));
             }
-            // Somebody wrote it in between.
+            // The session was written in between.
             at = again;
         }
     }
@@ -534,16 +581,28 @@ impl Store {
         self.inner.session_head_at(&key.to_bytes())
     }
 
-    /// All sessions of which something is stored.
+    /// Sessions of which something is stored, in order: the first `most` of those after `behind`.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected; that the operation is to end.
-    pub fn session_keys(&self) -> Result<Vec<SessionKey>> {
+    pub fn session_keys(
+        &self,
+        behind: Option<&SessionKey>,
+        most: usize,
+    ) -> Result<Vec<SessionKey>> {
+        // The rows of one session stand after its key.
+        let low = behind.map(|key| [&key.to_bytes()[..], &[0xff; 5]].concat());
+        let range = Range {
+            low: low.unwrap_or_default().into(),
+            high: None,
+        };
         let snapshot = self.snapshot();
-        let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
+        let all = snapshot.raw_range(SESSIONS, range, Direction::Forward);
         let mut all = all.ok_or_else(crate::view::closed)?;
         let mut keys = Vec::new();
-        while let Some((key, _)) = all.next()? {
+        while keys.len() < most
+            && let Some((key, _)) = all.next()?
+        {
             muniment_query::running::check()?;
             // Rows have longer keys.
             keys.extend(SessionKey::from_bytes(&key));
@@ -578,8 +637,14 @@ impl Store {
         let mut stage = crate::commit::stage::Stage::new(opening);
         for key in keys {
             let key = key.to_bytes();
-            if let Some(head) = self.inner.session_head(&key)? {
-                stage.forget_session(&key, &head);
+            match self.inner.session_head(&key) {
+                Ok(Some(head)) => stage.forget_session(&key, &head),
+                Ok(None) => {}
+                // One that is damaged goes as well.
+                Err(e) if e.code() == Code::DataCorruptionDetected => {
+                    stage.forget_session(&key, &SessionHead::default());
+                }
+                Err(e) => return Err(e),
             }
         }
         if stage.is_empty() {
@@ -670,7 +735,7 @@ mod tests {
         let head = session.head().clone();
         assert_eq!(SessionHead::decode(&head.encode()).unwrap(), head);
         assert_eq!(SessionHead::decode(&r.encode()).unwrap().record(), &r);
-        // What comes next under this number is behind it; under another number it is the first.
+        // What comes next under this number follows it; under another number it is the first.
         let key = SessionKey::of_nobody([0; 16]);
         for (number, behind) in [(7, Some(Timestamp(70))), (8, None)] {
             let more = SessionRecord::new(number, SessionState::Retryable, 100);

@@ -1,54 +1,135 @@
 //! A full disk: refusing writes before the log and the trees meet it.
 //!
 //! Writes are refused while little space is left, which leaves flushes and compactions what they
-//! need: they are what frees space again. If the disk fills faster than that (another program may
-//! fill it), a write that cannot be appended is refused, and flushes are tried again.
+//! need: they are what frees space again. Kept back are
+//!
+//! - what is in memory and has to be flushed yet;
+//! - a *base*: room for the next segments of the log, for the pieces in which tables are compacted
+//!   (`muniment_tree::lsm`), and for deletions, whose tombstones need some until they have met what they
+//!   delete. All of these are sized by the disk, so that the base of a small disk is enough, too.
+//!
+//! What only frees space (deletions, drops) is not refused but slowed down, the more of the base is used,
+//! so that compactions keep up with it. If the disk fills faster than that (another program may fill it),
+//! a write that cannot be appended is refused, and flushes are tried again.
 
-use muniment_io::{Disk, Open, space as free_and_total};
+use muniment_io::{Disk, Open, Space};
 use muniment_value::{Code, Error, Result};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Space that is kept for flushes and compactions, in bytes; on a small disk a twentieth of it.
-const RESERVE: u64 = 256 << 20;
-/// Free space above the reserve that is plenty, in bytes.
+/// The base, in bytes; on a small disk one of so many parts of it.
+const BASE: u64 = 256 << 20;
+const BASE_PART: u64 = 10;
+/// Free space above what is kept that is plenty, in bytes; on a small disk one of so many parts of it.
 const AMPLE: u64 = 256 << 20;
+const AMPLE_PART: u64 = 8;
 /// How long a look at the disk is good for.
 const LOOK: Duration = Duration::from_millis(10);
 /// And for how many bytes of writes.
 const LOOK_BYTES: u64 = 4 << 20;
 
+/// Bytes a second of what only frees space, when half of the base is used; with each further half of the
+/// rest an eighth of that.
+const FREEING: u64 = 4 << 20;
+
+/// Parts of a small disk that one of these takes at most, and the least size of each.
+const PART: u64 = 64;
+const MEMTABLE_PART: u64 = 32;
+const LEAST: u64 = 1 << 20;
+
+/// Caps the size of a segment of the log, or of a table, by that of the disk.
+pub(crate) fn part_of(disk: Space, bytes: u64) -> u64 {
+    bytes.min((disk.total / PART).max(LEAST))
+}
+
+/// Caps the size of a memtable: several of them may have to be flushed onto a disk that is full.
+pub(crate) fn memtable_on(disk: Space, bytes: u64) -> u64 {
+    bytes.min((disk.total / MEMTABLE_PART).max(2 * LEAST))
+}
+
+/// What a disk says of itself. One that tells no size is taken to have space.
+pub fn disk_space(disk: &dyn Disk, dir: &Path) -> Space {
+    match disk.space(dir) {
+        Ok(space) if space.total != u64::MAX => space,
+        _ => Space::UNKNOWN,
+    }
+}
+
+/// What there is to say of the disk's space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceReport {
+    /// Bytes that are free.
+    pub free: u64,
+    /// Bytes that are kept for the engine.
+    pub kept: u64,
+    /// Writes that were refused for want of space since the start.
+    pub refused: u64,
+}
+
+impl SpaceReport {
+    /// Whether writes are refused now.
+    pub fn is_short(&self) -> bool {
+        self.free < self.kept
+    }
+}
+
 /// Watches the free space of the data directory's disk.
 pub(crate) struct SpaceGuard {
     dir: PathBuf,
+    disk: Arc<dyn Disk>,
     start: Instant,
     /// Microseconds after `start`.
     looked: AtomicU64,
     since: AtomicU64,
     free: AtomicU64,
+    base: AtomicU64,
+    /// The base and what was owed at the last look.
     reserve: AtomicU64,
+    /// The same, with what makes space ample.
+    ample: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl SpaceGuard {
     /// A guard of the disk that holds `dir`.
-    pub fn new(dir: &Path) -> SpaceGuard {
+    pub fn new(disk: Arc<dyn Disk>, dir: &Path) -> SpaceGuard {
         let guard = SpaceGuard {
             dir: dir.to_path_buf(),
+            disk,
             start: Instant::now(),
             looked: AtomicU64::new(0),
             since: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
+            base: AtomicU64::new(0),
             reserve: AtomicU64::new(0),
+            ample: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
         };
-        guard.look();
+        guard.look(0);
         guard
     }
 
-    /// Looks at the disk if nobody did lately: for who calls it every now and then.
-    pub fn refresh(&self) {
+    /// Looks at the disk if that was not done lately. It is meant to be called every now and then. `owed`:
+    /// bytes in memory that are to be flushed.
+    pub fn refresh(&self, owed: impl FnOnce() -> u64) {
         if self.age() > LOOK {
-            self.look();
+            self.look(owed());
+        }
+    }
+
+    /// Notes that a write of a client was refused.
+    pub fn note_refused(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    /// As it was at the last look.
+    pub fn report(&self) -> SpaceReport {
+        SpaceReport {
+            free: self.free.load(Relaxed),
+            kept: self.reserve.load(Relaxed),
+            refused: self.refused.load(Relaxed),
         }
     }
 
@@ -59,28 +140,42 @@ impl SpaceGuard {
 
     /// True if there was so much space at the last look that small writes need not ask.
     pub fn is_ample(&self) -> bool {
-        let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));
-        free >= reserve.saturating_add(AMPLE)
+        self.free.load(Relaxed) >= self.ample.load(Relaxed)
+    }
+
+    /// Bytes a second at which space may be freed; 0 is no limit.
+    pub fn freeing_rate(&self) -> u64 {
+        let (free, base) = (self.free.load(Relaxed), self.base.load(Relaxed));
+        if free >= base / 2 {
+            return 0;
+        }
+        let halves = (base / 4)
+            .checked_div(free)
+            .map_or(3, |n| n.clamp(1, 8).ilog2());
+        FREEING >> (3 * halves)
     }
 
     /// May `bytes` be written?
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace with the free space.
-    pub fn admit(&self, bytes: u64) -> Result<()> {
+    pub fn admit(&self, bytes: u64, owed: impl FnOnce() -> u64) -> Result<()> {
         let since = self.since.fetch_add(bytes, Relaxed) + bytes;
         if self.age() > LOOK || since > LOOK_BYTES {
-            self.look();
+            self.look(owed());
         }
         let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));
-        if free >= reserve.saturating_add(bytes) {
+        // What was written since the look is in memory, and will be on the disk twice: in the log, of
+        // which there is a segment, and in a table.
+        let since = self.since.load(Relaxed);
+        if free >= reserve.saturating_add(since) {
             return Ok(());
         }
         Err(Error::new(
             Code::OutOfDiskSpace,
             format!(
                 "out of disk space in {}: {} MB are free and {} MB are kept for the engine; \
-                 writes are refused until there is more",
+                 writes are refused until there is more, but for those that delete",
                 self.dir.display(),
                 free >> 20,
                 reserve >> 20
@@ -88,11 +183,15 @@ impl SpaceGuard {
         ))
     }
 
-    fn look(&self) {
+    fn look(&self, owed: u64) {
         let now = self.start.elapsed().as_micros() as u64;
-        // A file system that does not say (some network ones) is taken to have space.
-        let (free, total) = free_and_total(&self.dir).unwrap_or((u64::MAX, u64::MAX));
-        self.reserve.store(RESERVE.min(total / 20), Relaxed);
+        let Space { total, free } = disk_space(&*self.disk, &self.dir);
+        let base = BASE.min(total / BASE_PART);
+        let reserve = base.saturating_add(owed);
+        let ample = reserve.saturating_add(AMPLE.min(total / AMPLE_PART));
+        self.base.store(base, Relaxed);
+        self.reserve.store(reserve, Relaxed);
+        self.ample.store(ample, Relaxed);
         self.free.store(free, Relaxed);
         self.since.store(0, Relaxed);
         self.looked.store(now, Relaxed);
@@ -119,19 +218,49 @@ pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_io::SimDisk;
 
     #[test]
-    fn refuses_below_the_reserve_and_looks_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let guard = SpaceGuard::new(dir.path());
-        let (free, total) = free_and_total(dir.path()).unwrap();
-        assert!(free > 0 && total >= free);
-        guard.free.store(1000, Relaxed);
-        guard.reserve.store(900, Relaxed);
-        assert!(guard.admit(100).is_ok());
-        let e = guard.admit(101).unwrap_err();
+    fn refuses_below_what_is_kept_and_looks_again() {
+        let (disk, dir) = (SimDisk::new(), Path::new("/db"));
+        disk.set_size(100 << 20);
+        disk.create_dir(dir).unwrap();
+        let file = disk.open(&dir.join("a"), Open::Create).unwrap();
+        let guard = SpaceGuard::new(Arc::new(disk.clone()), dir);
+        assert!(guard.is_ample() && guard.freeing_rate() == 0);
+        // Nothing is refused above base and what is owed.
+        file.set_len(80 << 20).unwrap();
+        let later = || std::thread::sleep(LOOK * 2);
+        later();
+        guard.admit(1 << 20, || 8 << 20).unwrap();
+        assert!(!guard.is_ample() && guard.freeing_rate() == 0);
+        // Whether or not it looks again.
+        let e = guard.admit(3 << 20, || 8 << 20).unwrap_err();
         assert_eq!(e.code(), Code::OutOfDiskSpace);
-        std::thread::sleep(LOOK * 2);
-        assert_eq!(guard.admit(0).is_ok(), free >= RESERVE.min(total / 20));
+        later();
+        guard.admit(0, || 11 << 20).unwrap_err();
+        // The base is for what frees space, and less and less of it at once.
+        let mut rates = Vec::new();
+        for mb in [91, 94, 96, 99, 100] {
+            file.set_len(mb << 20).unwrap();
+            later();
+            guard.admit(0, || 0).unwrap_err();
+            rates.push(guard.freeing_rate());
+        }
+        assert!(rates[0] == 0 && rates[2] > rates[3] && rates[3] > rates[4]);
+        assert!(rates[2..].iter().all(|rate| *rate > 0), "{rates:?}");
+        file.set_len(0).unwrap();
+        later();
+        guard.admit(0, || 11 << 20).unwrap();
+        assert!(guard.is_ample() && guard.freeing_rate() == 0);
+    }
+
+    #[test]
+    fn a_disk_that_tells_no_size_is_taken_to_have_space() {
+        let disk = SimDisk::new();
+        disk.set_capacity(10);
+        let guard = SpaceGuard::new(Arc::new(disk), Path::new("/db"));
+        guard.admit(1 << 30, || 1 << 30).unwrap();
+        assert!(guard.is_ample() && guard.freeing_rate() == 0);
     }
 }

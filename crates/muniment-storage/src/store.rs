@@ -1,13 +1,15 @@
 //! The store: one data directory, opened once.
 
 use crate::admission::Admission;
+use crate::ages::Ages;
 use crate::build::Begun;
-use crate::catalog::names::{Catalog, DroppedTree};
-use crate::collection::Collection;
+use crate::catalog::{Catalog, Kinds};
+use crate::collection::{Collection, PLACES};
 use crate::commit::door::Door;
+use crate::commit::ops;
 use crate::commit::stage::Buffers;
 use crate::follow::Followed;
-use crate::gate::Gate;
+use crate::gate::{Gate, Shared};
 use crate::hints::Hints;
 use crate::history::History;
 use crate::index::Index;
@@ -15,20 +17,25 @@ use crate::latch::Latches;
 use crate::lockfile::DirLock;
 use crate::oplog::{Watch, Window};
 use crate::places::Places;
+use crate::space::{SpaceGuard, SpaceReport, disk_space, memtable_on, part_of};
 use crate::unit::WriteUnit;
 use crate::view::{Glance, Snapshot};
+use crate::worklists::{DroppedTrees, Worklists};
 use muniment_io::spread::{self, Spread, SpreadLock};
-use muniment_io::{Clock, Disk, Machine, SimDisk, Timestamp};
+use muniment_io::{Clock, Disk, Machine, SimDisk, Space, Timestamp};
 use muniment_log::{Log, LogOptions, Position, Record};
-use muniment_query::{Interrupt, running};
+use muniment_op::{Interrupt, Ledger, Lock};
+use muniment_query::running;
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId, Trees};
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Error, KeyLimits, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,6 +54,15 @@ impl EngineKind {
     /// All of them by their names.
     pub const ALL: [(&'static str, EngineKind); 2] =
         [("lsm", EngineKind::Lsm), ("memory", EngineKind::Memory)];
+
+    /// The engine of MongoDB's whose place it takes: what clients are told, which ask for no more than
+    /// whether data survives.
+    pub fn mongodb_name(self) -> &'static str {
+        match self {
+            EngineKind::Lsm => "wiredTiger",
+            EngineKind::Memory => "inMemory",
+        }
+    }
 }
 
 /// How to open a store.
@@ -58,7 +74,7 @@ pub struct StoreOptions {
     pub cache_bytes: u64,
     /// How often the log is flushed to the disk (1–500 ms, default 100).
     pub journal_commit_interval: Duration,
-    /// Cut a log that is damaged in its middle there, losing the writes behind the damage,
+    /// Cut a log that is damaged in its middle there, losing the writes after the damage,
     /// instead of refusing to open.
     pub accept_data_loss: bool,
     /// In what the data is kept.
@@ -66,13 +82,17 @@ pub struct StoreOptions {
     /// A member of a replica set: the door is closed until [`Store::open_door`], and nothing reaches
     /// a file that is not committed ([`Store::set_committed`]).
     pub member: bool,
-    /// Gives up every record of the log behind this index, and all that came of them: what a member
+    /// Gives up every record of the log after this index, and all that came of them: what a member
     /// has that the others have not. The trees' files must have nothing of them, as is so of a
     /// member. Opening again with the same is harmless until something was appended.
     pub cut_behind: Option<u64>,
+    /// See [`Store::set_key_limits`]: from the start on, when interrupted builds go on.
+    pub key_limits: KeyLimits,
     /// What it runs on. Without threads, [`Store::sync`], [`Store::flush`] and [`Store::work`] are to be
     /// called.
     pub machine: Machine,
+    /// Where it books the memory that writes and transactions take.
+    pub ledger: Arc<Ledger>,
 }
 
 impl StoreOptions {
@@ -86,7 +106,9 @@ impl StoreOptions {
             engine: EngineKind::default(),
             member: false,
             cut_behind: None,
+            key_limits: KeyLimits::default(),
             machine: Machine::default(),
+            ledger: Arc::default(),
         }
     }
 }
@@ -110,6 +132,15 @@ impl Budget {
     const MOST_SHARED: u64 = 512 << 20;
     /// Memtables in memory at most: one active, two sealed.
     const ALIVE: u64 = 3;
+
+    /// The shares of a cache of `cache_bytes` where tables are on a disk of this size.
+    pub(crate) fn on(disk: Space, cache_bytes: u64) -> Budget {
+        let budget = Budget::of(cache_bytes);
+        Budget {
+            memtable: memtable_on(disk, budget.memtable),
+            ..budget
+        }
+    }
 
     /// The shares of a cache of `cache_bytes`.
     pub fn of(cache_bytes: u64) -> Budget {
@@ -160,7 +191,7 @@ pub struct StoreStats {
     pub disk_bytes: u64,
     /// Flushes and compactions that failed since the start.
     pub failures: u64,
-    /// Microseconds that commits were held back since flushes or compactions were behind.
+    /// Microseconds that commits were held back since flushes or compactions lagged.
     pub delayed_micros: u64,
     /// The log.
     pub journal: JournalStats,
@@ -184,6 +215,10 @@ const OWNERS: usize = 16;
 pub(crate) struct Inner {
     pub path: PathBuf,
     pub clock: Arc<dyn Clock>,
+    /// How long ago commits came.
+    pub ages: Ages,
+    /// The same of the commit point.
+    pub committed_ages: Ages,
     pub trees: Arc<dyn Trees>,
     /// Replaced when it is opened anew after a fault.
     pub log: SpreadLock<Option<Arc<Log>>>,
@@ -192,8 +227,14 @@ pub(crate) struct Inner {
     /// See [`Machine::threads`].
     pub has_threads: bool,
     pub budget: Budget,
+    /// See [`StoreOptions::ledger`].
+    pub ledger: Arc<Ledger>,
+    /// See [`Store::set_key_limits`].
+    pub most_keys: AtomicUsize,
+    /// The same, bytes of them.
+    pub most_key_bytes: AtomicUsize,
     pub door: Door,
-    /// Who wait for the newest visible commit to be another one.
+    /// The threads that wait for the newest visible commit to be another one.
     pub watch: Watch,
     /// Names that collections had.
     pub history: Mutex<History>,
@@ -201,22 +242,23 @@ pub(crate) struct Inner {
     pub window: Mutex<Window>,
     /// See [`Store::keep_history`].
     pub history_secs: AtomicU32,
-    pub space: crate::space::SpaceGuard,
+    pub space: SpaceGuard,
     pub latches: Latches,
     pub hints: Arc<Hints>,
+    pub lists: Arc<Worklists>,
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
-    pub fsync_lock: Mutex<crate::admin::FsyncLock>,
+    pub fsync_lock: Lock<crate::admin::FsyncLock>,
     /// How deep it is locked.
     pub fsync_depth: AtomicU32,
-    /// Held by who trims the log or opens it anew, and by fsyncLock.
-    pub still: Arc<Mutex<()>>,
+    /// Held while the log is trimmed or opened anew, and by fsyncLock.
+    pub still: Arc<Lock<()>>,
     /// What commits keep alive in memory.
     pub buffers: Buffers,
     /// Write units so far, by places.
     owners: Spread<AtomicU64, OWNERS>,
     /// Held while names of collections change.
-    pub naming: Mutex<()>,
+    pub naming: Lock<()>,
     pub catalog: SpreadLock<Catalog>,
     pub next_id: AtomicU32,
     pub interval_ms: AtomicU64,
@@ -227,8 +269,8 @@ pub(crate) struct Inner {
     /// Wakes the background threads.
     pub wake: Condvar,
     pub admission: Admission,
-    /// Trees that were dropped, and when: see `checkpoint`.
-    pub dropped: Mutex<Vec<DroppedTree>>,
+    /// See `checkpoint`.
+    pub dropped: Mutex<DroppedTrees>,
     /// Why the log could not be trimmed, while that is so.
     pub trim_failure: Mutex<Option<Error>>,
     /// Index builds that failed and could not be taken away yet.
@@ -236,41 +278,64 @@ pub(crate) struct Inner {
     /// Collections that are in use and may bear the mark of a transaction that made them, by the
     /// records of another primary.
     pub marked: Mutex<HashSet<u32>>,
-    /// Held by who appends another member's records, and by who opens the door.
+    /// Held while another member's records are appended, and while the door is opened.
     pub following: Mutex<()>,
     /// What they came to.
     pub followed: Followed,
     /// Collections that a command made for itself and that could not be dropped yet.
     pub discarded: Mutex<Vec<Arc<Collection>>>,
+    /// Collections of aborted transactions that other operations had when those were aborted, and under
+    /// which opening of the door the transactions were begun.
+    pub aborted: Mutex<Vec<(Arc<Collection>, crate::commit::door::Opening)>>,
+    /// The door takes what could not be applied, for tests of what becomes of it.
+    #[cfg(test)]
+    pub unchecked: AtomicBool,
     _lock: Option<DirLock>,
 }
 
 impl Store {
-    /// Opens or creates the directory, locks it, applies the log behind the persisted cut and
+    /// Opens or creates the directory, locks it, applies the log after the persisted cut and
     /// restarts index builds that a crash interrupted.
     ///
     /// # Errors
     /// 98 DBPathInUse naming the other process; 301 DataCorruptionDetected naming file and
     /// offset; I/O errors; a message for people when another version made the directory.
     pub fn open(options: StoreOptions) -> Result<Arc<Store>> {
-        let lock = DirLock::acquire(&options.path, options.engine)?;
+        let lock = DirLock::acquire(&options.path, options.engine, &[])?;
         Store::open_locked(options, Some(lock))
     }
 
-    /// The same for who holds the directory's lock already, because it had to change something there
-    /// before, or whose disk is nobody else's and has no locks.
+    /// The same for a caller that holds the directory's lock already, because it had to change something
+    /// there before, or whose disk is shared with no other process and has no locks.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn open_locked(options: StoreOptions, lock: Option<DirLock>) -> Result<Arc<Store>> {
-        let budget = Budget::of(options.cache_bytes);
+        Store::open_as(options, lock, true)
+    }
+
+    /// As [`Store::open_locked`]. Where `builds` is false, interrupted index builds do not go on by themselves.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub(crate) fn open_as(
+        options: StoreOptions,
+        lock: Option<DirLock>,
+        builds: bool,
+    ) -> Result<Arc<Store>> {
+        let space = match options.engine {
+            EngineKind::Lsm => disk_space(&*options.machine.disk, &options.path),
+            EngineKind::Memory => Space::UNKNOWN,
+        };
+        let budget = Budget::on(space, options.cache_bytes);
         let synced: Arc<OnceLock<Weak<Inner>>> = Arc::default();
         let (disk, trees): (Arc<dyn Disk>, Arc<dyn Trees>) = match options.engine {
             EngineKind::Lsm => {
                 let disk = options.machine.disk.clone();
                 let owner = synced.clone();
+                let defaults = LsmOptions::new(options.path.join("trees"));
                 let lsm = LsmOptions {
-                    // Recovery reads the log behind the cut, so the log must reach it.
+                    // Recovery reads the log after the cut, so the log must reach it.
                     before_persist: Arc::new(move |_| match owner.get().and_then(Weak::upgrade) {
                         Some(inner) => inner.log()?.sync(),
                         None => Err(Error::internal("the log is not open yet")),
@@ -280,7 +345,8 @@ impl Store {
                     disk: disk.clone(),
                     clock: options.machine.clock.clone(),
                     background: options.machine.threads,
-                    ..LsmOptions::new(options.path.join("trees"))
+                    table_bytes: part_of(space, defaults.table_bytes),
+                    ..defaults
                 };
                 (disk, LsmTrees::open(lsm)?)
             }
@@ -294,26 +360,28 @@ impl Store {
             jobs: Mutex::default(),
         });
         store.set_journal_commit_interval(options.journal_commit_interval);
-        store.start_threads()?;
+        store.start_threads(builds)?;
         if let Ok(opening) = store.inner.door.opening() {
             store.inner.end_pending(store.inner.take_pending(), opening);
         }
         Ok(store)
     }
 
-    fn start_threads(&self) -> Result<()> {
-        // Asked before anything is written that nobody had to apply.
+    fn start_threads(&self, builds: bool) -> Result<()> {
+        // Asked before anything new is written, so that only what recovery had to apply counts.
         let applied = self.inner.much_was_applied();
         if self.inner.has_threads {
             self.start("muniment-sync", Inner::sync_loop)?;
             self.start("muniment-seal", move |inner| inner.checkpoint_loop(applied))?;
+            self.start("muniment-clear", Inner::clear_loop)?;
         }
-        let builds = self.inner.unfinished_builds();
+        let unfinished = self.inner.unfinished_builds();
         if let Ok(opening) = self.inner.door.opening()
-            && !builds.is_empty()
+            && builds
+            && !unfinished.is_empty()
         {
             self.start("muniment-index", move |inner: &Inner| {
-                inner.resume_builds(builds, opening);
+                inner.resume_builds(unfinished, opening);
             })?;
         }
         Ok(())
@@ -340,8 +408,8 @@ impl Store {
         Ok(())
     }
 
-    /// A round of what the store's threads do beside syncing and sealing, for who has it without
-    /// them: builds of indexes, opening a log anew that has failed, one compaction, clearing away.
+    /// A round of what the store's threads do beside syncing and sealing, for a store that has no
+    /// threads: builds of indexes, opening a log anew that has failed, one compaction, clearing away.
     pub fn work(&self) {
         let inner = &*self.inner;
         for job in std::mem::take(&mut *self.jobs.lock()) {
@@ -353,7 +421,24 @@ impl Store {
         }
         // Its figures tell of what fails.
         let _ = inner.trees.work();
-        inner.clear_away();
+        inner.clear_away(crate::gate::MOMENT);
+    }
+
+    /// Sets how much the keys may be that a document has in one index. What is stored already, or
+    /// comes from another member or the log, has as many as it has.
+    pub fn set_key_limits(&self, limits: KeyLimits) {
+        self.inner.most_keys.store(limits.keys, Relaxed);
+        self.inner.most_key_bytes.store(limits.bytes, Relaxed);
+    }
+
+    /// How much they may be.
+    pub fn key_limits(&self) -> KeyLimits {
+        self.inner.key_limits()
+    }
+
+    /// Where memory is booked.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.inner.ledger
     }
 
     /// The engine's name.
@@ -388,6 +473,12 @@ impl Store {
         })
     }
 
+    /// The timestamp of the newest commit, which may be about to become visible: what was told of a
+    /// collection by now is in a view that sees all up to it.
+    pub fn newest_timestamp(&self) -> Timestamp {
+        self.inner.newest_timestamp()
+    }
+
     /// The collection `db.name`, if it exists.
     pub fn collection(&self, namespace: &str) -> Option<Arc<Collection>> {
         let collection = self.inner.catalog.read().by_name(namespace)?;
@@ -401,44 +492,73 @@ impl Store {
 
     /// The collections of a database, sorted by name.
     pub fn collections(&self, db: &str) -> Vec<Arc<Collection>> {
-        let mut found: Vec<(String, Arc<Collection>)> = self
-            .inner
-            .catalog
-            .read()
-            .all()
-            .map(|c| (c.namespace(), c.clone()))
-            .filter(|(name, _)| db_of(name) == db)
-            .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        found.into_iter().map(|(_, c)| c).collect()
+        let catalog = self.inner.catalog.read();
+        catalog.collections(db).cloned().collect()
     }
 
     /// The databases that have a collection, sorted.
     pub fn databases(&self) -> Vec<String> {
         let catalog = self.inner.catalog.read();
-        let mut names: Vec<String> = catalog.names().map(|n| db_of(n).to_string()).collect();
-        drop(catalog);
-        names.sort_unstable();
-        names.dedup();
-        names
+        catalog.databases().map(str::to_string).collect()
+    }
+
+    /// How many collections of each kind a database has.
+    pub fn kinds(&self, db: &str) -> Kinds {
+        self.inner.catalog.read().kinds(db)
+    }
+
+    /// The collections that may have something that expires: those with a TTL index or with
+    /// `expireAfterSeconds` of their own.
+    pub fn expiring(&self) -> Vec<Arc<Collection>> {
+        let all = self.inner.lists.all_expiring();
+        let catalog = self.inner.catalog.read();
+        all.into_iter().filter_map(|id| catalog.by_id(id)).collect()
     }
 
     /// Begins a write unit on a collection (shared against DDL).
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; what `interrupt` says while
-    /// it waits for DDL.
+    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; 301 DataCorruptionDetected if
+    /// it is closed; what `interrupt` says while it waits for DDL.
     pub fn write_unit<'s>(
         &'s self,
         collection: &Arc<Collection>,
         interrupt: &'s dyn Interrupt,
     ) -> Result<WriteUnit<'s>> {
+        self.write_unit_by(collection, interrupt, |gate| gate.share(interrupt))
+    }
+
+    /// As [`Store::write_unit`], for work in the background, which waits for nobody.
+    ///
+    /// # Errors
+    /// 24 LockTimeout while somebody has the collection alone; as [`Store::write_unit`].
+    pub fn try_write_unit<'s>(
+        &'s self,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+    ) -> Result<WriteUnit<'s>> {
+        let mut unit = self.write_unit_by(collection, interrupt, |gate| {
+            let locked = || format!("{} is locked", collection.namespace());
+            gate.try_share()
+                .ok_or_else(|| Error::new(Code::LockTimeout, locked()))
+        })?;
+        unit.only_try();
+        Ok(unit)
+    }
+
+    fn write_unit_by<'s>(
+        &'s self,
+        collection: &Arc<Collection>,
+        interrupt: &'s dyn Interrupt,
+        share: impl FnOnce(&Gate<PLACES>) -> Result<Shared>,
+    ) -> Result<WriteUnit<'s>> {
         self.inner.check_open()?;
         let opening = self.inner.door.opening()?;
-        let ddl = collection.ddl.share(interrupt)?;
+        let ddl = share(&collection.ddl)?;
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
+        collection.check_usable()?;
         collection.claim();
         Ok(WriteUnit::new(
             &self.inner,
@@ -449,20 +569,20 @@ impl Store {
         ))
     }
 
-    /// Returns once the commit is on the disk: one fdatasync serves all who wait.
+    /// Returns once the commit is on the disk: one fdatasync serves all threads that wait.
     ///
     /// # Errors
     /// I/O errors: the write is visible but its durability unknown. What `interrupt` says.
     pub fn wait_journaled(&self, commit: CommitId, interrupt: &dyn Interrupt) -> Result<()> {
         let log = self.inner.log()?;
-        log.wait_durable(commit.index, &|| interrupt.check())
+        log.wait_durable(commit.index, interrupt)
     }
 
     /// The newest commit.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace while the log cannot be opened anew after a failure: nobody knows it then,
-    /// and who is to wait for it must not take nothing for it.
+    /// 14031 OutOfDiskSpace while the log cannot be opened anew after a failure: the newest commit is not
+    /// known then, and a caller that is to wait for it must not take it that there is none.
     pub fn last_commit(&self) -> Result<CommitId> {
         let Position { index, at, .. } = self.inner.log()?.last();
         Ok(CommitId { index, at })
@@ -527,6 +647,49 @@ impl Store {
         }
     }
 
+    /// Lets the block cache use so many bytes fewer than its capacity, until the next call: others need
+    /// the memory.
+    pub fn spare_cache(&self, bytes: u64) {
+        self.inner.trees.spare_cache(bytes);
+    }
+
+    /// May so many bytes be written to a file beside the database, such as a run of a sort? What the
+    /// database itself needs to go on is not given out.
+    ///
+    /// # Errors
+    /// 14031 OutOfDiskSpace.
+    pub fn admit_file(&self, bytes: u64) -> Result<()> {
+        if !self.inner.trees.is_durable() {
+            return Ok(());
+        }
+        let space = &self.inner.space;
+        (space.admit(bytes, || self.inner.owed())).inspect_err(|_| space.note_refused())
+    }
+
+    /// Whether records of so many bytes could be stored now, or everything they bring is kept in memory.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let space = &self.inner.space;
+        if !self.inner.trees.is_durable() || space.is_ample() {
+            return true;
+        }
+        space.refresh(|| self.inner.owed());
+        let now = space.report();
+        now.free >= now.kept.saturating_add(bytes)
+    }
+
+    /// The space on the disk of the data directory; `None` where nothing is kept on one.
+    pub fn space(&self) -> Option<SpaceReport> {
+        let durable = self.inner.trees.is_durable();
+        durable.then(|| self.inner.space.report())
+    }
+
+    /// The longest sync of the log since the last call of this, or the one that is under way if that is
+    /// longer.
+    pub fn slowest_sync(&self) -> Duration {
+        let log = self.inner.log();
+        log.map_or(Duration::ZERO, |log| log.slowest_sync())
+    }
+
     /// What cannot be done in the background just now, a line each: a flush or compaction that
     /// fails (and is tried again), a damaged table, a log that takes nothing more. Empty if all is
     /// well.
@@ -558,7 +721,8 @@ impl Store {
         }
         *self.inner.stop.lock() = true;
         self.inner.wake.notify_all();
-        self.inner.watch.wake();
+        self.inner.watch.stops.wake_all();
+        self.inner.watch.advanced();
         for thread in self.threads.lock().drain(..) {
             // A thread that panicked has nothing left to say.
             let _ = thread.join();
@@ -570,12 +734,20 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The data is in the log either way; an error here has nobody to go to.
+        // The data is in the log either way, and no caller is left that could be told of an error.
         let _ = self.close();
     }
 }
 
 impl Inner {
+    /// See [`Store::set_key_limits`].
+    pub(crate) fn key_limits(&self) -> KeyLimits {
+        KeyLimits {
+            keys: self.most_keys.load(Relaxed),
+            bytes: self.most_key_bytes.load(Relaxed),
+        }
+    }
+
     /// Opens catalog and log over the trees.
     pub(crate) fn recover(
         options: &StoreOptions,
@@ -584,6 +756,10 @@ impl Inner {
         budget: Budget,
         lock: Option<DirLock>,
     ) -> Result<Arc<Inner>> {
+        let space = match trees.is_durable() {
+            true => disk_space(&*disk, &options.path),
+            false => Space::UNKNOWN,
+        };
         let log_options = LogOptions {
             accept_data_loss: options.accept_data_loss,
             background: options.machine.threads,
@@ -591,7 +767,8 @@ impl Inner {
             // what is staged beside it fit. Memory has no such syncs. A start reads a segment at once,
             // so it is not larger than what goes with the cache.
             segment_bytes: match trees.is_durable() {
-                true => options.cache_bytes.saturating_mul(2).min(32 << 20),
+                // Several of them are there, whatever is in them.
+                true => part_of(space, options.cache_bytes.saturating_mul(2).min(32 << 20)),
                 false => options.cache_bytes.min(4 << 20),
             },
             disk: disk.clone(),
@@ -599,7 +776,7 @@ impl Inner {
         };
         let cut = trees.persisted();
         if options.member {
-            // What is behind the cut may be given up again, and views at the commit point read what
+            // What follows the cut may be given up again, and views at the commit point read what
             // was there before it.
             trees.set_committed(cut);
             trees.views().keep_from(cut);
@@ -608,34 +785,43 @@ impl Inner {
             log: SpreadLock::default(),
             log_options: log_options.clone(),
             clock: options.machine.clock.clone(),
+            ages: Ages::new(&*options.machine.clock, cut, 0),
+            committed_ages: Ages::new(&*options.machine.clock, cut, 0),
+            space: SpaceGuard::new(disk.clone(), &options.path),
             disk,
             has_threads: options.machine.threads,
-            space: crate::space::SpaceGuard::new(&options.path),
             path: options.path.clone(),
             trees: trees.clone(),
             budget,
-            door: Door::new(Position::default(), None),
+            ledger: options.ledger.clone(),
+            most_keys: AtomicUsize::new(options.key_limits.keys),
+            most_key_bytes: AtomicUsize::new(options.key_limits.bytes),
+            door: Door::new(Position::default(), None, 0),
             watch: Watch::default(),
             history: Mutex::default(),
             history_secs: AtomicU32::new(0),
-            window: Mutex::new(Window::of(trees.is_durable(), &options.path)),
+            window: Mutex::new(Window::of(trees.is_durable(), space)),
             admission: Admission::new(),
             dropped: Mutex::default(),
             trim_failure: Mutex::default(),
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
+            aborted: Mutex::default(),
+            #[cfg(test)]
+            unchecked: AtomicBool::default(),
             marked: Mutex::default(),
             following: Mutex::default(),
             followed: Followed::default(),
             latches: Latches::new(),
             hints: Arc::default(),
+            lists: Arc::default(),
             gate: Gate::default(),
-            fsync_lock: Mutex::default(),
+            fsync_lock: Lock::default(),
             fsync_depth: AtomicU32::new(0),
             still: Arc::default(),
             buffers: Buffers::new(!trees.is_durable()),
             owners: Spread::default(),
-            naming: Mutex::new(()),
+            naming: Lock::new(()),
             catalog: SpreadLock::default(),
             next_id: AtomicU32::new(1),
             interval_ms: AtomicU64::new(100),
@@ -680,7 +866,14 @@ impl Inner {
             true => Some(places_of(&log, &newer)?),
             false => None,
         };
-        inner.door = Door::new(last, places);
+        let wall = match options.member {
+            true => wall_of_last(&log, last),
+            false => 0,
+        };
+        let committed = places.as_ref().map_or(last.at, |p| p.committed().at);
+        inner.ages = Ages::new(&*inner.clock, last.at, wall);
+        inner.committed_ages = Ages::new(&*inner.clock, committed, wall);
+        inner.door = Door::new(last, places, wall);
         if options.member {
             inner.note_marked();
         }
@@ -760,7 +953,7 @@ impl Inner {
             if let Ok(log) = self.log()
                 && log.is_dirty()
             {
-                // Those who wait for durability get the error; the log keeps it.
+                // The log keeps an error and gives it to the threads that wait for durability.
                 let _ = log.sync();
             }
             self.mind_the_log();
@@ -793,12 +986,14 @@ fn places_of(log: &Log, newer: &[Position]) -> Result<Places> {
     Ok(places)
 }
 
-/// For background threads: they may go on until the store closes.
-pub(crate) struct UntilClosed<'a>(pub &'a Inner);
-
-impl Interrupt for UntilClosed<'_> {
-    fn check(&self) -> Result<()> {
-        self.0.check_open()
+/// The wall clock that the last record of the log carries. Where it is not there any more its
+/// timestamp has to do.
+fn wall_of_last(log: &Log, last: Position) -> i64 {
+    let mut reader = log.reader_at(last.index.saturating_sub(1)).ok();
+    let record = reader.as_mut().and_then(|r| r.next().ok().flatten());
+    match record.filter(|record| record.at == last.at) {
+        Some(record) => ops::wall_of(&record),
+        None => i64::from(last.at.seconds()) * 1000,
     }
 }
 

@@ -3,7 +3,7 @@
 //! Both only rise along the log, so what lies between two places of the same term is of that term, and
 //! the log is read for a commit only where the places that are known say no more than that it lies
 //! between two terms. Of what is trimmed no more is known than that its term is not above the one that
-//! the log begins behind.
+//! the log begins after.
 
 use crate::store::Store;
 use muniment_io::Timestamp;
@@ -46,7 +46,7 @@ impl Terms {
         }
         let mut reader = self.log.read(Timestamp(at.0.saturating_sub(1)));
         let found = reader.next()?.map(|record| (record.at, record.term));
-        // Behind the end there is nothing.
+        // After the end there is nothing.
         let (at, term) = found.unwrap_or((at, before.unwrap_or(0)));
         self.known.insert(at, term);
         Ok(term)

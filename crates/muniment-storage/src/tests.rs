@@ -3,7 +3,7 @@
 
 use crate::*;
 use bytes::Bytes;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, doc};
 use std::sync::Arc;
 use std::time::Duration;

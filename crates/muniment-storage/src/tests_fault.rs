@@ -4,7 +4,7 @@
 use crate::tests::{Many, all, bytes, insert, key_of, open};
 use crate::tests_index::valid;
 use crate::*;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, array, doc};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -379,7 +379,9 @@ fn capped_inserts_of_many_threads() {
         s.spawn(move || {
             let mut seen = 0;
             for _ in 0..20 {
-                seen = c.wait_insert(seen, Duration::from_millis(50), &NeverInterrupted);
+                let until = Instant::now() + Duration::from_millis(50);
+                c.wait_insert(seen, until, &NeverInterrupted).unwrap();
+                seen = c.inserts();
             }
             assert!(seen > 0);
             let _ = store;
@@ -421,7 +423,7 @@ fn dropped_data_is_reclaimed() {
             .is_some();
         docs || entries
     };
-    // Whoever had a snapshot reads on, whatever is reclaimed and flushed meanwhile.
+    // A reader that had a snapshot reads on, whatever is reclaimed and flushed meanwhile.
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(150));
         store.flush().unwrap();
@@ -442,7 +444,7 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let never = &NeverInterrupted;
-    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
+    let begin = || store.begin_transaction(Duration::from_millis(5), None);
     let make = |t: &Transaction, ns: &str, document: DocBuf| {
         let options = CollectionOptions {
             document,
@@ -540,7 +542,7 @@ fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
         }
         let store = open(dir.path());
         let c = store.collection("db.c").unwrap();
-        let t = store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
+        let t = store.begin_transaction(Duration::from_millis(5), None);
         let mut many = Many::new(&store, &c);
         let key = key_of(&store, &c, 3);
         let doc = bytes(doc! { "_id": 3 });
@@ -579,15 +581,22 @@ fn golden_catalog_entry() {
                 doc! { "key": doc! { "a.b": -1 }, "name": "n", "unique": true, "sparse": true }
                     .as_doc(),
             )
-            .unwrap(),
+            .unwrap()
+            .into(),
+            damage: None,
         }],
         pending: false,
+        damage: None,
     };
     let stored = entry.to_doc();
     assert_eq!(
         stored.as_doc().to_json(muniment_value::JsonMode::Relaxed),
         r#"{"v":3,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
     );
-    let read = crate::catalog::Entry::from_doc(stored.as_doc(), Path::new("x")).unwrap();
-    assert_eq!(read, entry);
+    let read = crate::catalog::Entry::read(stored.as_bytes(), 1);
+    read.check_new(stored.as_bytes(), None).unwrap();
+    assert_eq!(
+        (read.options, &read.indexes[0].spec),
+        (entry.options, &entry.indexes[0].spec)
+    );
 }

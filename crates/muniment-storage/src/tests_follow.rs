@@ -5,7 +5,7 @@ use crate::tests::{all, bytes, insert, options};
 use crate::tests_natural::crash;
 use crate::tests_noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::*;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Value, doc};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) struct Sent {
     payload: Vec<u8>,
 }
 
-/// The records behind an index, as many as there are and not more than `most`.
+/// The records after an index, as many as there are and not more than `most`.
 pub(crate) fn behind(from: &Store, index: u64, most: usize) -> Vec<Sent> {
     let mut records = from.records_behind(index).unwrap();
     let mut found = Vec::new();
@@ -127,7 +127,7 @@ fn behind_a_closed_door_nobody_writes() {
         assert_eq!(code(store.drop_index(c, "a_1", never)), no);
         assert_eq!(code(store.modify_index(c, spec, never)), no);
         assert_eq!(code(store.modify_options(c, options, never)), no);
-        let t = store.begin_transaction(Duration::from_millis(1), &Default::default(), None);
+        let t = store.begin_transaction(Duration::from_millis(1), None);
         assert_eq!(code(store.write_unit_in(&t, c, never)), no);
         assert!(t.snapshot().is_ok() && t.commit(None, never).unwrap().is_none());
     };
@@ -142,7 +142,7 @@ fn behind_a_closed_door_nobody_writes() {
     // What was begun under one opening goes through in no other.
     let mut unit = store.write_unit(&c, never).unwrap();
     unit.insert(&bytes(doc! { "_id": 2 })).unwrap().unwrap();
-    let t = store.begin_transaction(Duration::from_millis(1), &Default::default(), None);
+    let t = store.begin_transaction(Duration::from_millis(1), None);
     let mut part = store.write_unit_in(&t, &c, never).unwrap();
     part.insert(&bytes(doc! { "_id": 3 })).unwrap().unwrap();
     part.commit().unwrap();
@@ -178,9 +178,9 @@ fn behind_a_closed_door_nobody_writes() {
     assert_eq!(store.position().unwrap().appended.index, 3);
 }
 
-/// Who closes the door while many write: what went through before is all there, nothing after.
+/// The door is closed while many write: what went through before is all there, nothing after.
 #[test]
-fn closing_the_door_waits_for_who_is_inside() {
+fn closing_the_door_waits_for_the_thread_inside() {
     let dir = tempfile::tempdir().unwrap();
     let store = open_member(dir.path());
     store.open_door(1).unwrap();
@@ -266,7 +266,7 @@ fn who_follows_has_the_same_at_every_position() {
             }
         }
         stop.store(true, SeqCst);
-        // Who waits for memory to be flushed goes on.
+        // A writer that waits for memory to be flushed goes on.
         a.set_committed(u64::MAX).unwrap();
     });
     assert!(commits.load(SeqCst) > 100, "{commits:?}");
@@ -346,8 +346,11 @@ fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Ra
                 }
             });
         }
+        // On a busy machine until somebody has looked back a few times.
         let until = Instant::now() + Duration::from_millis(250);
-        while Instant::now() < until {
+        let patience = until + Duration::from_secs(20);
+        let looks = || looked.load(SeqCst) < 3 && !stop.load(SeqCst);
+        while Instant::now() < until || looks() && Instant::now() < patience {
             if ship(a, b, rng) == 0 {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -363,7 +366,7 @@ fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Ra
 }
 
 /// The primary changes in the middle of everything, again and again, without and with a tail that
-/// the next one does not have: that is given up by who goes on as follower.
+/// the next one does not have: that is given up by the member that goes on as follower.
 #[test]
 fn the_primary_changes_under_everything_at_once() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -416,7 +419,7 @@ fn the_primary_changes_under_everything_at_once() {
             totals_are_right(store);
         }
     }
-    // Nothing is left half done: builds of before were ended by who came next.
+    // Nothing is left half done: builds of before were ended by the next primary.
     let last = &stores[0];
     last.open_door(1000).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -547,10 +550,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     for _ in 0..100 {
         cursor.next().unwrap().unwrap();
     }
-    let (inserts, generation) = (
-        on_b.wait_insert(0, Duration::ZERO, &NeverInterrupted),
-        on_b.generation(),
-    );
+    let (inserts, generation) = (on_b.inserts(), on_b.generation());
     assert_eq!(inserts, 2000);
     a.rename_collection("db.d", "db.c", true, &NeverInterrupted)
         .unwrap();
@@ -566,7 +566,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
         }
         std::thread::sleep(Duration::from_millis(120));
     }
-    // Plans on it end; who has the view finds all of it.
+    // Plans on it end; the holder of the view finds all of it.
     assert!(on_b.is_dropped() && index.is_dropped() && on_b.generation() > generation);
     let mut left = 100;
     while cursor.next().unwrap().is_some() {
@@ -582,36 +582,4 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     assert_eq!(all(&b, &renamed).len(), 2);
     drop((cursor, view));
     same(&a.snapshot(), &b.snapshot());
-}
-
-/// A record that makes no sense ends the process: it is in the log, and the trees would not be what
-/// the log says.
-#[test]
-fn a_record_that_cannot_be_applied_stops_the_process() {
-    const CHILD: &str = "MUNIMENT_TEST_BAD_RECORD";
-    if let Some(path) = std::env::var_os(CHILD) {
-        let store = open_member(Path::new(&path));
-        let bad = Sent {
-            position: Position {
-                index: 1,
-                term: 1,
-                at: Timestamp(1 << 32),
-            },
-            payload: b"no record".to_vec(),
-        };
-        let _ = deliver(&store, &[bad]);
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let name = "tests_follow::a_record_that_cannot_be_applied_stops_the_process";
-    let run = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--nocapture"])
-        .env(CHILD, dir.path())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(
-        !run.status.success() && said.contains("cannot be applied"),
-        "{said}"
-    );
 }

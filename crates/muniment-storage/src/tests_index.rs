@@ -3,7 +3,7 @@
 
 use crate::tests::{Many, all, bytes, insert, key_of, open};
 use crate::*;
-use muniment_query::{Interrupt, NeverInterrupted};
+use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, keyenc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -34,7 +34,7 @@ pub(crate) fn key(v: Value<'_>) -> Vec<u8> {
     k
 }
 
-fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
+pub(crate) fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()> {
     let new = bytes(new);
     let mut many = Many::new(store, c);
     many.run(|w| match w.lock_by_id(Value::Int32(id))? {
@@ -47,7 +47,7 @@ fn update(store: &Store, c: &Arc<Collection>, id: i32, new: DocBuf) -> Result<()
     many.commit()
 }
 
-fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
+pub(crate) fn delete(store: &Store, c: &Arc<Collection>, id: i32) -> Result<bool> {
     let mut w = store.write_unit(c, &NeverInterrupted)?;
     let Some((key, old)) = w.lock_by_id(Value::Int32(id))?.unwrap() else {
         return Ok(false);
@@ -481,6 +481,13 @@ impl Interrupt for After {
             _ => Err(Error::new(Code::Interrupted, "killed")),
         }
     }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+
+    /// Nobody wakes the waiting thread for it.
+    fn wakes_at(&self) -> Option<Instant> {
+        Some(Instant::now() + Duration::from_millis(1))
+    }
 }
 
 #[test]
@@ -616,8 +623,8 @@ fn a_collection_dropped_during_a_build_can_be_opened_again() {
     }
 }
 
-/// While a unique index is built two documents may have one key: who goes takes only his own entry
-/// with him, and the build fails.
+/// While a unique index is built two documents may have one key: a deletion takes only its own
+/// document's entry along, and the build fails.
 #[test]
 fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     let dir = tempfile::tempdir().unwrap();
@@ -630,10 +637,10 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
     let inner = &store.inner;
     let opening = inner.door.opening().unwrap();
-    let registered = inner.register_index(&c, &spec, false, opening, &NeverInterrupted);
-    let crate::build::Registered::New(index) = registered.unwrap() else {
-        panic!("there are documents");
-    };
+    let registered =
+        inner.register_indexes(&c, &[Arc::new(spec)], false, opening, &NeverInterrupted);
+    let mut new = registered.unwrap().unwrap().new;
+    let index = new.pop().expect("there are documents");
     // The builder has come to the first document only.
     let slice = [key_of(&store, &c, 1)];
     let first = slice[0].to_vec();
@@ -643,7 +650,7 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     assert!(delete(&store, &c, 2).unwrap());
     assert_eq!(entries(&store, &c, &index), [(key(Value::Int32(7)), first)]);
     inner
-        .finish_index(&c, &index, opening, &NeverInterrupted)
+        .finish_indexes(&c, std::slice::from_ref(&index), opening, &NeverInterrupted)
         .unwrap();
     let e = insert(&store, &c, doc! { "_id": 3, "u": 7 }).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
@@ -663,10 +670,10 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     let spec = IndexSpec::parse(spec.as_doc()).unwrap().with_document();
     let inner = &store.inner;
     let opening = inner.door.opening().unwrap();
-    let registered = inner.register_index(&c, &spec, false, opening, &NeverInterrupted);
-    let crate::build::Registered::New(index) = registered.unwrap() else {
-        panic!("there are documents");
-    };
+    let registered =
+        inner.register_indexes(&c, &[Arc::new(spec)], false, opening, &NeverInterrupted);
+    let mut new = registered.unwrap().unwrap().new;
+    let index = new.pop().expect("there are documents");
     let staged = |t: &Arc<Transaction>, id: i32, u: i32| {
         let mut unit = store.write_unit_in(t, &c, &NeverInterrupted).unwrap();
         let staged = unit.insert(&bytes(doc! { "_id": id, "u": u }));
@@ -675,7 +682,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
             unit.commit()
         })
     };
-    let begin = || store.begin_transaction(Duration::from_millis(5), &Default::default(), None);
+    let begin = || store.begin_transaction(Duration::from_millis(5), None);
     // It began before the builder came to the first document, the second one after that.
     let before = begin();
     let slice = [key_of(&store, &c, 1)];
@@ -695,7 +702,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     assert_eq!(e.code(), Code::WriteConflict);
     own.abort();
     inner
-        .finish_index(&c, &index, opening, &NeverInterrupted)
+        .finish_indexes(&c, std::slice::from_ref(&index), opening, &NeverInterrupted)
         .unwrap();
     let e = staged(&begin(), 10, 1).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);

@@ -5,7 +5,7 @@ use crate::collection::number_of;
 use crate::tests::{all, bytes, insert, key_of, open};
 use crate::tests_index::valid;
 use crate::*;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Doc, DocBuf, Value, doc};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};

@@ -6,11 +6,10 @@ use crate::index::KeySet;
 use crate::sessions::SESSIONS;
 use crate::tests::{Many, bytes};
 use crate::*;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_tree::Range;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Result, Value, doc};
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -182,9 +181,7 @@ impl<'a> Noise<'a> {
     }
 
     fn transact(&self, rng: &mut Random) -> Result<()> {
-        let t = self
-            .store
-            .begin_transaction(Duration::from_millis(2), &Default::default(), None);
+        let t = self.store.begin_transaction(Duration::from_millis(2), None);
         for name in ["db.plain", "db.clustered", "db.plain"] {
             let c = self.collection(name)?;
             let mut unit = self.store.write_unit_in(&t, &c, &NeverInterrupted)?;
@@ -342,8 +339,7 @@ pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {
     for (key, entry) in &catalog {
         let id = u32::from_be_bytes(key[1..5].try_into().unwrap());
         all.insert(id, rows(id));
-        let doc = muniment_value::validate(entry).unwrap();
-        let entry = crate::catalog::Entry::from_doc(doc, Path::new("")).unwrap();
+        let entry = crate::catalog::Entry::read(entry, id);
         for index in entry.indexes {
             all.insert(index.id, rows(index.id));
         }

@@ -4,11 +4,12 @@
 use crate::tests::{bytes, insert, key_of, open, options};
 use crate::tests_natural::crash;
 use crate::*;
-use muniment_query::{NeverInterrupted, diff};
+use muniment_op::NeverInterrupted;
+use muniment_query::diff;
 use muniment_value::{Code, Doc, DocBuf, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Follows a log to its end.
 fn all(store: &Store, after: Timestamp) -> Vec<LogEntry> {
@@ -157,7 +158,7 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     };
     let (a, b) = (make("db.a"), make("db.b"));
     let begin = store.visible();
-    let t = store.begin_transaction(Duration::from_millis(5), &Arc::default(), None);
+    let t = store.begin_transaction(Duration::from_millis(5), None);
     let add = |c: &Arc<Collection>, d: DocBuf| {
         let mut w = store.write_unit_in(&t, c, never).unwrap();
         w.insert(&bytes(d)).unwrap().unwrap();
@@ -266,12 +267,13 @@ fn who_waits_is_woken() {
         .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
     let now = store.visible();
-    assert!(!store.wait_past(now, Duration::from_millis(5)));
+    let past = |time| store.wait_past(now, Instant::now() + time, &NeverInterrupted);
+    assert!(!past(Duration::from_millis(5)).unwrap());
     std::thread::scope(|s| {
-        let waits = s.spawn(|| store.wait_past(now, Duration::from_secs(60)));
+        let waits = s.spawn(|| past(Duration::from_secs(60)));
         std::thread::sleep(Duration::from_millis(20));
         insert(&store, &c, doc! { "_id": 1 }).unwrap();
-        assert!(waits.join().unwrap());
+        assert!(waits.join().unwrap().unwrap());
     });
 }
 

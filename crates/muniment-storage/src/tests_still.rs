@@ -6,7 +6,8 @@ use crate::tests::{Many, bytes, open};
 use crate::tests_index::valid;
 use crate::tests_natural::crash;
 use crate::*;
-use muniment_query::{Interrupt, NeverInterrupted, running};
+use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
+use muniment_query::running;
 use muniment_value::{Code, Error, Value, doc};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -177,8 +178,8 @@ fn what_is_loaded_and_dropped_gives_its_space_back() {
     valid(&store, &c);
 }
 
-/// Who is killed soon after each start is not to apply more of the log each time: neither what takes
-/// memory, nor what was changed again and again.
+/// A server that is killed soon after each start is not to apply more of the log each time: neither
+/// what takes memory, nor what was changed again and again.
 #[test]
 fn what_a_start_had_to_apply_is_soon_on_the_disk() {
     for (rounds, stay) in [(90, true), (700, false)] {
@@ -261,6 +262,8 @@ impl Interrupt for Expired {
             "operation exceeded time limit",
         ))
     }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 }
 
 #[test]

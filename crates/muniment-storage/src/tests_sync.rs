@@ -1,4 +1,4 @@
-//! Filling a new member: the state of one position, and the log behind it.
+//! Filling a new member: the state of one position, and the log after it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::{all, insert, open, options};
@@ -6,7 +6,7 @@ use crate::tests_follow::{member, ship};
 use crate::tests_noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::*;
 use bytes::Bytes;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Error, array, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -139,7 +139,7 @@ fn who_was_filled_counts_on() {
     assert_eq!(all(&b, &on_b).len(), 10);
 }
 
-/// Who lost the connection behind any row is given the rest, of the same state.
+/// A member that lost the connection after any row is given the rest, of the same state.
 #[test]
 fn an_export_goes_on_behind_any_row() {
     let dir = tempfile::tempdir().unwrap();

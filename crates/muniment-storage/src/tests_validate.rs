@@ -4,7 +4,7 @@
 use crate::tests::{insert, key_of, open};
 use crate::tests_index::{create, index, key, valid};
 use crate::*;
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Value, doc};
 
 /// Also what a scan needs not: the filters, which are for those who look for one key.

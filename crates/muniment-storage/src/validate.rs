@@ -6,8 +6,8 @@ use crate::index::{Index, KeySet};
 use crate::keys;
 use crate::store::Store;
 use crate::view::{Direction, KeyRange, Snapshot, split_entry};
-use muniment_query::Interrupt;
-use muniment_tree::TreeId;
+use muniment_op::Interrupt;
+use muniment_tree::{Cursor, TreeId};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Store {
         // With the indexes and totals that belong to it: commits wait, for the moment.
         let (snapshot, totals, indexes, all) = {
             let _alone = loop {
-                if let Some(guard) = self.inner.gate.own_for(crate::gate::LOOK * 5) {
+                if let Some(guard) = self.inner.gate.own_for(crate::gate::MOMENT * 5) {
                     break Some(guard);
                 }
                 interrupt.check()?;
@@ -84,6 +84,9 @@ impl Store {
         let checked: Vec<&Arc<Index>> =
             indexes.iter().filter(|i| collection.maintains(i)).collect();
         let mut report = Report::default();
+        for damage in collection.damages() {
+            report.error(damage.to_string());
+        }
         let mut wanted = vec![Sum::default(); checked.len()];
         let (docs, bytes) = scan_docs(
             collection,
@@ -98,8 +101,7 @@ impl Store {
         if full {
             let ids = indexes.iter().map(|i| i.id).chain([collection.id]);
             let trees: Vec<TreeId> = ids.map(TreeId).collect();
-            let interrupt = || interrupt.check();
-            for damage in self.inner.trees.check(Some(&trees), &interrupt)? {
+            for damage in self.inner.trees.check(Some(&trees), interrupt)? {
                 report.corrupt = true;
                 report.error(damage);
             }
@@ -142,6 +144,12 @@ impl Store {
                 doc! { "valid": report.errors.len() == before, "spec": &spec.document },
             );
         }
+        for index in collection.listed_indexes() {
+            if index.is_damaged() {
+                let spec = index.spec();
+                details.append(&spec.name, doc! { "valid": false, "spec": &spec.document });
+            }
+        }
         let valid = report.errors.is_empty() && report.invalid == 0 && !report.corrupt;
         let errors: ArrayBuf = report.errors.iter().map(String::as_str).collect();
         Ok(doc! {
@@ -177,7 +185,8 @@ fn scan_docs(
 ) -> Result<(u64, u64)> {
     let (mut docs, mut bytes) = (0u64, 0u64);
     let mut set = KeySet::default();
-    let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
+    // Also of one that is closed.
+    let mut cursor = all_docs(snapshot, collection)?;
     loop {
         if docs.is_multiple_of(256) {
             interrupt.check()?;
@@ -244,6 +253,12 @@ fn scan_docs(
     Ok((docs, bytes))
 }
 
+fn all_docs(snapshot: &Snapshot, collection: &Collection) -> Result<Box<dyn Cursor>> {
+    let all = keys::bounds(&KeyRange::all());
+    let docs = snapshot.raw_range(collection.id, all, Direction::Forward);
+    docs.ok_or_else(crate::view::closed)
+}
+
 fn check_totals(totals: (u64, u64), found: (u64, u64), report: &mut Report) {
     if totals != found && !report.corrupt {
         report.error(format!(
@@ -291,7 +306,7 @@ fn compare(
 ) -> Result<()> {
     let name = index.spec().name.clone();
     let mut set = KeySet::default();
-    let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
+    let mut cursor = all_docs(snapshot, collection)?;
     while let Ok(Some((record_key, d))) = cursor.next() {
         interrupt.check()?;
         if index.key_set(Doc::new(&d), &mut set).is_err() {
@@ -317,7 +332,7 @@ fn compare(
     while let Ok(Some((key, value))) = entries.next() {
         interrupt.check()?;
         let known = split_entry(&key, &value, index.unique()).is_some_and(|e| {
-            let Ok(Some(d)) = snapshot.get(collection, &e.record_key) else {
+            let Ok(Some(d)) = snapshot.raw_get(collection.id, &e.record_key) else {
                 return false;
             };
             index.key_set(Doc::new(&d), &mut set).is_ok()

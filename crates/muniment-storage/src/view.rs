@@ -62,7 +62,7 @@ pub struct Snapshot {
     own: Option<(Arc<Overlay>, u32)>,
 }
 
-/// A snapshot for a moment: for who looks for one document and is done. It costs less.
+/// A snapshot for the look-up of one document. It costs less than a [`Snapshot`].
 pub struct Glance<'s> {
     pub(crate) view: muniment_tree::Glance<'s>,
     pub(crate) trees: &'s dyn Trees,
@@ -88,13 +88,15 @@ pub struct IndexEntry {
 
 /// A cursor over documents in record-key order.
 pub struct DocCursor {
-    /// With the view that it reads: the versions it is about to read must stay.
-    inner: Option<(Box<dyn Cursor>, Snapshot)>,
+    /// With the view that it reads: the versions it is about to read must stay. An error comes again
+    /// each time.
+    inner: Result<(Box<dyn Cursor>, Snapshot)>,
 }
 
 /// A cursor over index entries in key order.
 pub struct IndexCursor {
-    inner: Option<(Box<dyn Cursor>, Snapshot)>,
+    /// An error comes again each time.
+    inner: Result<(Box<dyn Cursor>, Snapshot)>,
     direction: Direction,
     index: u32,
     unique: bool,
@@ -149,6 +151,7 @@ impl Seen<'_> {
         collection: &Collection,
         key: &[u8],
     ) -> Result<Option<(Bytes, Bytes)>> {
+        collection.check_usable()?;
         let Some(tree) = collection.id_tree else {
             return Ok(None);
         };
@@ -215,6 +218,7 @@ impl Snapshot {
     /// # Errors
     /// 301 DataCorruptionDetected naming file and offset.
     pub fn get(&self, collection: &Collection, record_key: &[u8]) -> Result<Option<Bytes>> {
+        collection.check_usable()?;
         self.raw_get(collection.id, record_key)
     }
 
@@ -281,10 +285,31 @@ impl Snapshot {
 
     /// The documents in a range of record keys.
     pub fn docs(&self, collection: &Collection, range: &KeyRange, dir: Direction) -> DocCursor {
-        let inner = self.raw_range(collection.id, keys::bounds(range), dir);
         DocCursor {
-            inner: inner.map(|c| (c, self.clone())),
+            inner: self.usable_range(collection, collection.id, range, dir),
         }
+    }
+
+    /// The same of a collection that may be closed, as far as its documents can be read: a rollback saves
+    /// them, and a repair looks whether there is one.
+    pub fn docs_of_closed(&self, collection: &Collection) -> DocCursor {
+        let all = self.raw_range(collection.id, Range::default(), Direction::Forward);
+        DocCursor {
+            inner: all.ok_or_else(closed).map(|all| (all, self.clone())),
+        }
+    }
+
+    /// The keys of a collection's tree, if it is not closed.
+    fn usable_range(
+        &self,
+        collection: &Collection,
+        tree: u32,
+        range: &KeyRange,
+        dir: Direction,
+    ) -> Result<(Box<dyn Cursor>, Snapshot)> {
+        collection.check_usable()?;
+        let cursor = self.raw_range(tree, keys::bounds(range), dir);
+        Ok((cursor.ok_or_else(closed)?, self.clone()))
     }
 
     /// The entries in a range of encoded fields. Not for `_id_` of a clustered
@@ -296,10 +321,9 @@ impl Snapshot {
         range: &KeyRange,
         dir: Direction,
     ) -> IndexCursor {
-        let _ = collection;
-        let inner = self.raw_range(index.id, keys::bounds(range), dir);
+        let usable = index.check_usable(collection);
         IndexCursor {
-            inner: inner.map(|c| (c, self.clone())),
+            inner: usable.and_then(|()| self.usable_range(collection, index.id, range, dir)),
             direction: dir,
             index: index.id,
             unique: index.unique(),
@@ -316,8 +340,8 @@ impl DocCursor {
     #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
     pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         match &mut self.inner {
-            Some((cursor, _)) => cursor.next(),
-            None => Err(closed()),
+            Ok((cursor, _)) => cursor.next(),
+            Err(e) => Err(e.clone()),
         }
     }
 }
@@ -329,8 +353,9 @@ impl IndexCursor {
     /// 301 DataCorruptionDetected.
     #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
     pub fn next(&mut self) -> Result<Option<IndexEntry>> {
-        let Some((cursor, _)) = &mut self.inner else {
-            return Err(closed());
+        let (cursor, _) = match &mut self.inner {
+            Ok(inner) => inner,
+            Err(e) => return Err(e.clone()),
         };
         let mut next = cursor.next()?;
         if let Some(end) = self.end.take()
@@ -352,7 +377,7 @@ impl IndexCursor {
     /// that begin with it are at it. Never moves against the direction. Cheaper than a new cursor
     /// when the target is near. An error shows at the following [`IndexCursor::next`].
     pub fn seek(&mut self, key: &[u8]) {
-        let Some((cursor, _)) = &mut self.inner else {
+        let Ok((cursor, _)) = &mut self.inner else {
             return;
         };
         match self.direction {

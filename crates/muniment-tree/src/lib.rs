@@ -13,6 +13,8 @@
 //!
 //! Must not know documents, the log or commands.
 
+#![warn(unreachable_pub)]
+
 pub mod conformance;
 pub mod lsm;
 pub mod memory;
@@ -20,5 +22,7 @@ mod memtable;
 mod trees;
 mod views;
 
-pub use trees::{Batch, Check, Cursor, Direction, Faults, Hold, Op, Range, Sizes, TreeId, Trees};
-pub use views::{Glance, Needed, View, Views};
+pub use trees::{
+    Batch, Check, Cursor, Direction, Faults, FileSizes, Hold, Op, Range, Sizes, TreeId, Trees,
+};
+pub use views::{Glance, Needed, View, Views, Writing};

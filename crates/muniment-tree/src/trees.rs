@@ -3,13 +3,30 @@
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::{Event, Interrupt};
 use muniment_value::{Error, Result};
 use std::any::Any;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A tree's number. Numbers are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TreeId(pub u32);
+
+/// What trees take in files.
+#[derive(Clone, Debug, Default)]
+pub struct FileSizes {
+    /// Another number for every other set of files.
+    pub version: u64,
+    pub(crate) bytes: HashMap<TreeId, u64>,
+}
+
+impl FileSizes {
+    /// As [`Trees::tree_bytes`].
+    pub fn of(&self, tree: TreeId) -> u64 {
+        self.bytes.get(&tree).copied().unwrap_or(0)
+    }
+}
 
 /// Which way a cursor goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +43,7 @@ pub enum Direction {
 pub struct Range {
     /// The first key that may be in it.
     pub low: Bytes,
-    /// The first key behind it.
+    /// The first key after it.
     pub high: Option<Bytes>,
 }
 
@@ -112,6 +129,8 @@ pub struct Sizes {
     pub sealed_count: usize,
     /// Of these, those whose cut is not committed.
     pub uncommitted_count: usize,
+    /// Deletions that are in memory and not sealed, about: what they delete stays in files until then.
+    pub deletions: u64,
     /// Sorted runs that no compaction has merged yet.
     pub fresh_runs: usize,
     /// Bytes of files.
@@ -128,7 +147,7 @@ pub struct Sizes {
 
 /// An engine: all trees of a server.
 ///
-/// Who writes: [`Trees::apply`] may be called by several threads at once for different keys;
+/// Rules for writing: [`Trees::apply`] may be called by several threads at once for different keys;
 /// for one key the calls come one after another in rising order of timestamps. [`Trees::seal`]
 /// is called while no `apply` runs, with a cut at or above every timestamp applied so far and
 /// below every one that comes. A timestamp becomes visible to new views ([`Views::advance`])
@@ -140,7 +159,7 @@ pub trait Trees: Send + Sync {
     /// True if a flush puts data where it survives the process.
     fn is_durable(&self) -> bool;
 
-    /// Who reads at which timestamp. Versions that no view can read are given up.
+    /// The views: which timestamps are being read at. Versions that no view can read are given up.
     fn views(&self) -> &Arc<Views>;
 
     /// The value of a key at a timestamp: of the newest version at or below `at`.
@@ -155,7 +174,18 @@ pub trait Trees: Send + Sync {
     ///
     /// # Errors
     /// As [`Trees::get`].
-    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>>;
+    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+        let changed = self.changed(tree, key)?;
+        Ok(changed.and_then(|(at, has_value)| has_value.then_some(at)))
+    }
+
+    /// When a key was written or deleted the last time, visible or not, and whether it has a value
+    /// since. `None`: never, or a deletion that nobody misses: neither a view that is older nor a
+    /// [`Writing`](crate::Writing).
+    ///
+    /// # Errors
+    /// As [`Trees::get`].
+    fn changed(&self, tree: TreeId, key: &[u8]) -> Result<Option<(Timestamp, bool)>>;
 
     /// A cursor. The same rules for `at`. (A cursor at `MAX` may or may not see what is written
     /// after it was opened.)
@@ -185,7 +215,7 @@ pub trait Trees: Send + Sync {
     /// before it is called.
     fn set_committed(&self, at: Timestamp);
 
-    /// The state up to here is on the disk, at exactly this cut: recovery applies the log behind
+    /// The state up to here is on the disk, at exactly this cut: recovery applies the log after
     /// it. [`Timestamp::ZERO`] for an empty directory.
     fn persisted(&self) -> Timestamp;
 
@@ -200,18 +230,14 @@ pub trait Trees: Send + Sync {
     ///
     /// # Errors
     /// As [`Trees::flush`]; whatever `interrupt` says.
-    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()>;
+    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<()>;
 
     /// Reads what these trees (`None`: all) have in files, and what leads there, and tells every
     /// damaged place: file, offset, what is wrong.
     ///
     /// # Errors
     /// What keeps the check from running; what `interrupt` says.
-    fn check(
-        &self,
-        trees: Option<&[TreeId]>,
-        interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<Vec<String>>;
+    fn check(&self, trees: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<Vec<String>>;
 
     /// Returns when no file of the engine is being made, changed or removed; none is while the
     /// guard lives. Works that run are ended or given up. What is committed meanwhile stays in
@@ -220,13 +246,28 @@ pub trait Trees: Send + Sync {
     ///
     /// # Errors
     /// What `interrupt` says while it waits.
-    fn hold(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<Hold>;
+    fn hold(&self, interrupt: &dyn Interrupt) -> Result<Hold>;
 
     /// Measured figures.
     fn sizes(&self) -> Sizes;
 
+    /// What is notified when the memory that waits to be flushed may be less, or a flush has failed. An
+    /// engine that flushes nothing never does.
+    fn moved(&self) -> &Event {
+        static NEVER: Event = Event::new();
+        &NEVER
+    }
+
+    /// Lets the block cache use so many bytes fewer than its capacity, until the next call.
+    fn spare_cache(&self, _bytes: u64) {}
+
     /// Approximate bytes that a tree takes in files.
     fn tree_bytes(&self, tree: TreeId) -> u64;
+
+    /// The same of all trees, for a caller that asks about many: counted once for each set of files.
+    fn file_sizes(&self) -> Arc<FileSizes> {
+        Arc::default()
+    }
 
     /// What fails in the background just now: 14031 for a full disk. Cleared when it succeeds
     /// again.
@@ -244,7 +285,7 @@ pub trait Trees: Send + Sync {
         }
     }
 
-    /// One step of what background threads would do, for who has an engine without them; false if
+    /// One step of what background threads would do, for an engine without them; false if
     /// there was nothing to do.
     ///
     /// # Errors

@@ -1,24 +1,25 @@
-//! Who reads at which timestamp.
+//! Views: which timestamps are being read at.
 //!
-//! A view is opened at the visible timestamp: everything up to it is applied, nothing behind it
+//! A view is opened at the visible timestamp: everything up to it is applied, nothing after it
 //! is seen. Writers and compactions ask which versions somebody may still read.
 //!
-//! Who must be able to open views at times that are past, as at the commit point of a replica set,
-//! says so with [`Views::keep_from`]: nobody gives up what a view at or above that *floor* could
+//! A store that must be able to open views at times that are past, as at the commit point of a replica
+//! set, says so with [`Views::keep_from`]: nobody gives up what a view at or above that *floor* could
 //! read. What views that come can read begins at the *horizon*: the floor, or the visible timestamp
 //! where there is none.
 //!
 //! Views are in lists by the thread that opened them, so that threads on different cores do not
 //! wait for each other to open one.
 //!
-//! Invariant: whoever reads the horizon *first* and then a list knows of every view of it below that
-//! timestamp, and views opened later are at or above it. For a view of now reads its timestamp while
-//! its list is locked, and when the list's bound, which is read without the lock, is at or below the
-//! visible timestamp already; and one of the past is in its list before it looks whether the horizon
-//! still lets it.
+//! Invariant: a thread that reads the horizon *first* and then a list knows of every view of it below
+//! that timestamp, and views opened later are at or above it. For a view of now reads its timestamp
+//! while its list is locked, and when the list's bound, which is read without the lock, is at or below
+//! the visible timestamp already; and one of the past is in its list before it looks whether the
+//! horizon still lets it.
 
 use muniment_io::{Spread, Timestamp, spread};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -28,15 +29,18 @@ pub struct Views {
     visible: spread::CachePadded<AtomicU64>,
     floor: spread::CachePadded<Floor>,
     live: Spread<List>,
+    /// From when on transactions look back, each with how many do.
+    writers: Mutex<BTreeMap<Timestamp, usize>>,
 }
 
-/// Where views of the past may be opened. Read by whoever gives something up and by who opens one.
+/// Where views of the past may be opened. Read before versions are given up, and by
+/// threads that open such a view.
 struct Floor {
     /// What views at or above it could read is kept; [`NOBODY`]: there is no floor.
     keep: AtomicU64,
     /// It was visible when that began: what older views could read may have been given up before.
     since: AtomicU64,
-    /// Held by who changes them.
+    /// Held while one of them is changed.
     change: Mutex<()>,
 }
 
@@ -58,7 +62,7 @@ struct List {
     all: Mutex<Vec<(Timestamp, usize)>>,
 }
 
-/// Behind every timestamp.
+/// After every timestamp.
 const NOBODY: u64 = u64::MAX;
 
 impl Default for List {
@@ -85,6 +89,14 @@ pub struct Glance<'v> {
     place: usize,
 }
 
+/// A writer that reads by a view and writes later, if nothing else was written to the keys since. Until
+/// this is dropped, a key that was born and deleted again since does not vanish: see
+/// [`Trees::changed`](crate::Trees::changed).
+pub struct Writing {
+    views: Arc<Views>,
+    from: Timestamp,
+}
+
 /// Which versions are still needed, as of one moment: see [`Views::needed`].
 #[derive(Clone, Debug)]
 pub struct Needed {
@@ -92,6 +104,8 @@ pub struct Needed {
     live: Vec<Timestamp>,
     /// Views opened from now on are at or above it.
     horizon: Timestamp,
+    /// A [`Writing`] needs the deletions from here on; [`Timestamp::MAX`]: none does.
+    writers: Timestamp,
 }
 
 impl List {
@@ -154,12 +168,13 @@ fn add(all: &mut Vec<(Timestamp, usize)>, at: Timestamp) {
 }
 
 impl Views {
-    /// Nobody reads; `visible` is where the next view opens.
+    /// No view is open; `visible` is where the next one opens.
     pub fn new(visible: Timestamp) -> Arc<Views> {
         Arc::new(Views {
             visible: spread::CachePadded(AtomicU64::new(visible.0)),
             floor: spread::CachePadded::default(),
             live: Spread::default(),
+            writers: Mutex::default(),
         })
     }
 
@@ -184,8 +199,8 @@ impl Views {
             floor.keep.store(NOBODY, SeqCst);
         } else if kept == NOBODY {
             floor.keep.store(at.0, SeqCst);
-            // Whoever read the horizon before, and gives up by it, has read the visible timestamp
-            // before the floor: that is not above this one.
+            // A thread that read the horizon before, and gives up versions by it, has read the
+            // visible timestamp before the floor: that is not above this one.
             floor.since.store(self.visible().0, SeqCst);
         } else {
             floor.keep.store(kept.max(at.0), SeqCst);
@@ -207,7 +222,7 @@ impl Views {
         }
         let place = spread::place(usize::MAX);
         self.live.at(place).enter_at(at);
-        // Whoever gives something up from here on knows of it.
+        // A thread that gives versions up from here on knows of this view.
         let view = View {
             views: self.clone(),
             at,
@@ -258,8 +273,8 @@ impl Views {
         }
     }
 
-    /// Nobody reads below it: the oldest view that is alive, or about that; the horizon if there is
-    /// none.
+    /// The timestamp below which no view reads: the oldest view that is alive, or about that; the
+    /// horizon if there is none.
     pub fn oldest(&self) -> Timestamp {
         let horizon = self.horizon();
         let bounds = self.live.iter().map(|list| list.bound.load(SeqCst));
@@ -283,7 +298,25 @@ impl Views {
         }
         live.sort_unstable();
         live.dedup();
-        Needed { live, horizon }
+        // Read after the horizon: a writer that comes later looks back to no earlier than that.
+        let writers = self.writers.lock().keys().next().copied();
+        Needed {
+            live,
+            horizon,
+            writers: writers.unwrap_or(Timestamp::MAX),
+        }
+    }
+
+    /// Begins to look back, for a view that is opened after this, or an older one of `at`.
+    pub fn writing(self: &Arc<Self>, at: Option<Timestamp>) -> Writing {
+        let mut writers = self.writers.lock();
+        let visible = self.visible();
+        let from = at.map_or(visible, |at| at.min(visible));
+        *writers.entry(from).or_default() += 1;
+        Writing {
+            views: self.clone(),
+            from,
+        }
     }
 }
 
@@ -323,14 +356,31 @@ impl Drop for View {
     }
 }
 
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let mut writers = self.views.writers.lock();
+        if let Some(n) = writers.get_mut(&self.from) {
+            *n -= 1;
+            if *n == 0 {
+                writers.remove(&self.from);
+            }
+        }
+    }
+}
+
 impl Needed {
+    /// True if no [`Writing`] looks back from before `at`.
+    pub fn no_writer_before(&self, at: Timestamp) -> bool {
+        at <= self.writers
+    }
+
     /// Views opened from now on are at or above it.
     pub fn horizon(&self) -> Timestamp {
         self.horizon
     }
 
-    /// True if somebody may read the version written at `at` whose next newer version was written
-    /// at `successor` (`None`: it is the newest).
+    /// True if a view may read the version written at `at` whose next newer version was written at
+    /// `successor` (`None`: it is the newest).
     pub fn version(&self, at: Timestamp, successor: Option<Timestamp>) -> bool {
         let Some(successor) = successor else {
             return true;
@@ -342,8 +392,8 @@ impl Needed {
         self.live.get(next).is_some_and(|v| *v < successor)
     }
 
-    /// True if nobody sees anything older than `at`: a deletion at or below it, with nothing
-    /// older beneath, says nothing to anybody.
+    /// True if no view sees anything older than `at`. A deletion at or below `at`, with nothing older
+    /// beneath, then changes no view's result.
     pub fn nobody_before(&self, at: Timestamp) -> bool {
         at <= self.horizon && self.live.first().is_none_or(|v| *v >= at)
     }
@@ -418,7 +468,7 @@ mod tests {
         );
     }
 
-    /// Whoever gives up what nobody reads below the oldest view must never have overlooked one.
+    /// A thread that gives up what nobody reads below the oldest view must never have overlooked one.
     #[test]
     fn no_view_is_overlooked_while_it_opens() {
         use std::sync::atomic::AtomicBool;

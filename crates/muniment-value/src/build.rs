@@ -461,7 +461,7 @@ impl<T: Put> Put for Option<T> {
     }
 }
 
-/// Builds a [`DocBuf`](crate::DocBuf): `doc! { "ok": 1.0, "cursor": doc! { "id": 0_i64 } }`.
+/// Builds a [`DocBuf`]: `doc! { "ok": 1.0, "cursor": doc! { "id": 0_i64 } }`.
 #[macro_export]
 macro_rules! doc {
     () => { $crate::DocBuf::new() };
@@ -472,7 +472,7 @@ macro_rules! doc {
     }};
 }
 
-/// Builds an [`ArrayBuf`](crate::ArrayBuf): `array![1, "two", doc! {}]`.
+/// Builds an [`ArrayBuf`]: `array![1, "two", doc! {}]`.
 #[macro_export]
 macro_rules! array {
     ($($value:expr),* $(,)?) => {{

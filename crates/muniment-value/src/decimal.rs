@@ -348,7 +348,7 @@ impl Decimal {
         self.wide(|cx, n| cx.log10(n)).whole_plain()
     }
 
-    /// A whole number without zeros behind the point; other numbers as they are.
+    /// A whole number without zeros after the point; other numbers as they are.
     fn whole_plain(self) -> Decimal {
         match self.kind {
             Kind::Finite(c, e) if e < 0 => match 10_u128.checked_pow(e.unsigned_abs()) {
@@ -362,7 +362,7 @@ impl Decimal {
         }
     }
 
-    /// With as many zeros behind the last digit as up to `most` digits behind the point and 34
+    /// With as many zeros after the last digit as up to `most` digits after the point and 34
     /// in all allow.
     #[must_use]
     pub fn padded(self, most: i32) -> Decimal {
@@ -402,7 +402,7 @@ impl Decimal {
     }
 
     /// A double's exact value to 34 digits: 0.29 is a little less than it is written. One that
-    /// needs fewer digits has no zeros behind the point.
+    /// needs fewer digits has no zeros after the point.
     pub fn from_f64_exact(n: f64) -> Decimal {
         if !n.is_finite() {
             return Decimal::from_f64(n);

@@ -89,6 +89,20 @@ impl Error {
         )
     }
 
+    /// True for what fails a command of several statements as a whole, and not one of them: an
+    /// interruption, or a member of a set that is not the primary any more. Drivers send the command
+    /// to the new primary then, where they would take a statement's error for the application's.
+    pub fn fails_command(&self) -> bool {
+        self.is_interruption()
+            || matches!(
+                self.0.code,
+                Code::NotWritablePrimary
+                    | Code::NotPrimaryNoSecondaryOk
+                    | Code::NotPrimaryOrSecondary
+                    | Code::PrimarySteppedDown
+            )
+    }
+
     /// The message.
     pub fn message(&self) -> &str {
         &self.0.message
@@ -206,8 +220,13 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+/// One that was wrapped in an I/O error is what it was.
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
+        let e = match e.downcast::<Error>() {
+            Ok(wrapped) => return wrapped,
+            Err(e) => e,
+        };
         let code = match e.raw_os_error() {
             Some(28) => Code::OutOfDiskSpace,
             _ => Code::InternalError,

@@ -19,22 +19,69 @@ use crate::keyenc::{TypeBits, encode_with_bits};
 use crate::path::{Path, array_index};
 use crate::{Code, Doc, Error, Result, Value};
 
-/// Most keys that one document may have in one index: MongoDB's
-/// `indexMaxNumGeneratedKeysPerDocument`.
-const MAX_KEYS: usize = 100_000;
-/// And the bytes of all of them.
-const MAX_BYTES: usize = 64 << 20;
+/// Buffers of this size are not kept from one document to the next.
+const KEPT: usize = 1 << 20;
+/// What a key takes beside its bytes: here, and where it is staged.
+const PER_KEY: usize = 192;
 
-/// The keys of one document in one index. Reuse it: the buffers keep their memory.
-#[derive(Default)]
+/// How much the keys of one document in one index may be. They are counted while they are made, so
+/// that no more than this is ever held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyLimits {
+    /// Keys: MongoDB's `indexMaxNumGeneratedKeysPerDocument`.
+    pub keys: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+impl KeyLimits {
+    /// Whatever comes: for a document that was taken once.
+    pub const NONE: KeyLimits = KeyLimits {
+        keys: usize::MAX,
+        bytes: usize::MAX,
+    };
+}
+
+impl Default for KeyLimits {
+    fn default() -> KeyLimits {
+        KeyLimits {
+            keys: 100_000,
+            bytes: 64 << 20,
+        }
+    }
+}
+
+/// The keys of one document in one index. Reuse it: the buffers keep their memory. Without
+/// [`IndexKeys::limit`] there may be any number of them.
 pub struct IndexKeys {
     /// Keys, each followed by its type bits.
     data: Vec<u8>,
     entries: Vec<Entry>,
     multikey: Vec<u64>,
     arrays: Vec<String>,
+    /// Bytes of `arrays`.
+    array_bytes: usize,
     bits: TypeBits,
     collation: Collation,
+    limits: KeyLimits,
+    /// There were more bytes than may be: nothing is added any more.
+    cut: bool,
+}
+
+impl Default for IndexKeys {
+    fn default() -> IndexKeys {
+        IndexKeys {
+            data: Vec::new(),
+            entries: Vec::new(),
+            multikey: Vec::new(),
+            arrays: Vec::new(),
+            array_bytes: 0,
+            bits: TypeBits::new(),
+            collation: Collation::default(),
+            limits: KeyLimits::NONE,
+            cut: false,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -88,6 +135,21 @@ impl IndexKeys {
         &self.arrays
     }
 
+    /// Sets how much the keys of the documents to come may be.
+    pub fn limit(&mut self, limits: KeyLimits) {
+        self.limits = limits;
+    }
+
+    /// True if the keys were refused because of their bytes.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Bytes that the keys take, with what they come to when they are staged.
+    pub fn memory(&self) -> usize {
+        self.data.capacity() + self.array_bytes + self.entries.len() * PER_KEY
+    }
+
     /// Sets by which collation's keys the texts of values stand in the keys to come.
     pub fn collate(&mut self, collation: &Collation) {
         if self.collation != *collation {
@@ -99,32 +161,53 @@ impl IndexKeys {
     /// that makes its own keys goes on with [`IndexKeys::push`], [`IndexKeys::end_key`] and, at
     /// last, [`IndexKeys::finish`].
     pub fn begin(&mut self, fields: usize) {
+        if self.data.capacity() > KEPT {
+            self.data = Vec::new();
+            self.entries = Vec::new();
+        }
         self.data.clear();
         self.entries.clear();
         self.multikey.clear();
         self.multikey.resize(fields, 0);
         self.arrays.clear();
+        self.array_bytes = 0;
         self.bits.clear();
+        self.cut = false;
     }
 
     /// Appends the value of the next field to the key that is being written.
     pub fn push(&mut self, v: Value<'_>, descending: bool) {
-        self.collation
-            .encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+        if !self.cut {
+            self.collation
+                .encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+            self.cut = self.data.len() > self.limits.bytes;
+        }
     }
 
     /// As [`IndexKeys::push`] for what no collation says anything about: names, hashes.
     pub fn push_plain(&mut self, v: Value<'_>, descending: bool) {
-        encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+        if !self.cut {
+            encode_with_bits(v, descending, &mut self.data, &mut self.bits);
+            self.cut = self.data.len() > self.limits.bytes;
+        }
     }
 
     /// Ends the key whose values were pushed since the last one.
-    pub fn end_key(&mut self) {
-        self.end_key_with(&[]);
+    ///
+    /// # Errors
+    /// 201 CannotBuildIndexKeys beyond the limits.
+    pub fn end_key(&mut self) -> Result<()> {
+        self.end_key_with(&[])
     }
 
-    /// As [`IndexKeys::end_key`], with something that an index kind keeps behind the type bits.
-    pub fn end_key_with(&mut self, more: &[u8]) {
+    /// As [`IndexKeys::end_key`], with something that an index kind keeps after the type bits.
+    ///
+    /// # Errors
+    /// As [`IndexKeys::end_key`].
+    pub fn end_key_with(&mut self, more: &[u8]) -> Result<()> {
+        if self.cut || self.entries.len() >= self.limits.keys {
+            return Err(self.refused());
+        }
         let start = self.entries.last().map_or(0, |e| e.end);
         let key_end = self.data.len();
         self.data.extend_from_slice(self.bits.as_bytes());
@@ -136,23 +219,21 @@ impl IndexKeys {
             key_end,
             end,
         });
+        Ok(())
     }
 
-    /// Refuses a document with more keys than an index can be expected to take.
-    ///
-    /// # Errors
-    /// 201 CannotBuildIndexKeys.
-    fn check_size(&self) -> Result<()> {
-        if self.entries.len() <= MAX_KEYS && self.data.len() <= MAX_BYTES {
-            return Ok(());
-        }
-        Err(Error::new(
+    /// 201.
+    #[cold]
+    fn refused(&self) -> Error {
+        let KeyLimits { keys, bytes } = self.limits;
+        let what = match self.cut {
+            true => format!("{bytes} bytes of keys (munimentIndexMaxKeyBytesPerDocument)"),
+            false => format!("{keys} keys (indexMaxNumGeneratedKeysPerDocument)"),
+        };
+        Error::new(
             Code(201),
-            format!(
-                "the document has too many keys in one index: at most {MAX_KEYS} keys and \
-                 {MAX_BYTES} bytes of keys are possible"
-            ),
-        ))
+            format!("the document has too many keys in one index: at most {what} are possible"),
+        )
     }
 
     /// Notes that part `part` of the path of field `field` went through an array.
@@ -164,8 +245,10 @@ impl IndexKeys {
 
     /// Notes an array at `path`, for an index without a field of that path: a wildcard index.
     pub fn mark_array(&mut self, path: &str) {
-        if self.arrays.last().is_none_or(|last| last != path) {
+        if !self.cut && self.arrays.last().is_none_or(|last| last != path) {
             self.arrays.push(path.to_string());
+            self.array_bytes += path.len() + size_of::<String>();
+            self.cut = self.array_bytes > self.limits.bytes;
         }
     }
 
@@ -184,7 +267,7 @@ impl IndexKeys {
 /// Replaces what `out` held.
 ///
 /// # Errors
-/// 171 CannotIndexParallelArrays; 16746 for an ambiguous numeric part.
+/// 171 CannotIndexParallelArrays; 16746 for an ambiguous numeric part; 201 beyond the limits.
 pub fn index_keys(
     doc: Doc<'_>,
     fields: &[(Path, bool)],
@@ -206,10 +289,9 @@ pub fn index_keys(
     }
     if sparse && missing == fields.len() {
         out.begin(fields.len());
-    } else {
-        out.end_key();
+        return Ok(());
     }
-    Ok(())
+    out.end_key()
 }
 
 /// What a path leads to before it meets an array.
@@ -286,7 +368,6 @@ fn expand<'a, 'p>(
     sparse: bool,
     out: &mut IndexKeys,
 ) -> Result<()> {
-    out.check_size()?;
     // The one array that is entered here, its name, and the fields that enter it.
     let mut array: Option<(Doc<'a>, &'p str)> = None;
     let mut entering: Vec<usize> = Vec::new();
@@ -336,8 +417,7 @@ fn expand<'a, 'p>(
         };
     }
     let Some((array, _)) = array else {
-        emit(&fields, sparse, out);
-        return Ok(());
+        return emit(&fields, sparse, out);
     };
 
     // By iteration: even a damaged array gives one key.
@@ -375,8 +455,7 @@ fn expand<'a, 'p>(
             }
         }
         if !open {
-            emit(&fields, sparse, out);
-            return Ok(());
+            return emit(&fields, sparse, out);
         }
         let inner = match value {
             Value::Document(d) => d,
@@ -418,10 +497,10 @@ fn refuse_ambiguous(array: Doc<'_>, rest: &[String]) -> Result<()> {
     ))
 }
 
-fn emit(fields: &[Field<'_, '_>], sparse: bool, out: &mut IndexKeys) {
+fn emit(fields: &[Field<'_, '_>], sparse: bool, out: &mut IndexKeys) -> Result<()> {
     let missing = |f: &Field<'_, '_>| !matches!(f.state, State::Done(_));
     if sparse && fields.iter().all(missing) {
-        return;
+        return Ok(());
     }
     for f in fields {
         let value = match f.state {
@@ -430,7 +509,7 @@ fn emit(fields: &[Field<'_, '_>], sparse: bool, out: &mut IndexKeys) {
         };
         out.push(value, f.descending);
     }
-    out.end_key();
+    out.end_key()
 }
 
 #[cfg(test)]
@@ -583,5 +662,38 @@ mod tests {
         let mut out = IndexKeys::new();
         index_keys(doc.as_doc(), &[(Path::new(&path), false)], false, &mut out).unwrap();
         assert_eq!(out.len(), 1);
+    }
+
+    #[test]
+    fn keys_are_counted_while_they_are_made() {
+        let elements: Vec<String> = (0..1000).map(|i| i.to_string()).collect();
+        let json = format!(
+            r#"{{"a": [{}], "p": "{}"}}"#,
+            elements.join(","),
+            "x".repeat(1000)
+        );
+        let doc = DocBuf::from_json(&json).unwrap();
+        let fields = [(Path::new("a"), false), (Path::new("p"), false)];
+        let mut out = IndexKeys::new();
+        let mut make = |limits: KeyLimits| {
+            out.limit(limits);
+            let made = index_keys(doc.as_doc(), &fields, false, &mut out);
+            (made.map_err(|e| e.code().0), out.is_cut(), out.memory())
+        };
+        let bytes = KeyLimits {
+            bytes: 100_000,
+            ..KeyLimits::NONE
+        };
+        let (made, cut, memory) = make(bytes);
+        assert!(made == Err(201) && cut && memory < 400_000, "{memory}");
+        let keys = |keys| KeyLimits {
+            keys,
+            ..KeyLimits::NONE
+        };
+        let (made, cut, _) = make(keys(999));
+        assert!(made == Err(201) && !cut);
+        assert_eq!(make(keys(1000)).0, Ok(()));
+        assert_eq!(make(KeyLimits::NONE).0, Ok(()));
+        assert_eq!(out.len(), 1000);
     }
 }

@@ -54,10 +54,10 @@ impl Doc<'_> {
         Value::Document(*self).to_display()
     }
 
-    /// A command as logs, currentOp and the profiler show it: itself if it has at most `longest` bytes,
-    /// else `{$truncated: "its beginning as text", comment}`.
+    /// A command as logs, currentOp and the profiler show it: itself if it has at most `longest` bytes
+    /// and nests no deeper than a record of it may, else `{$truncated: "its beginning as text", comment}`.
     pub fn abridged(&self, longest: usize) -> DocBuf {
-        if self.byte_len() <= longest {
+        if self.byte_len() <= longest && !crate::nests_deeper(*self, crate::MAX_DEPTH - 1) {
             return self.to_buf();
         }
         let mut text = String::new();
@@ -93,7 +93,7 @@ impl Value<'_> {
 struct Within {
     /// Levels of documents and arrays.
     depth: usize,
-    /// What is behind so many bytes of the whole text is cut off by the caller: it need not be written.
+    /// The caller cuts the whole text off after so many bytes: what follows need not be written.
     bytes: usize,
 }
 
@@ -105,7 +105,7 @@ impl Within {
 }
 
 /// As much of a text as fits into so many bytes.
-fn beginning(s: &str, bytes: usize) -> &str {
+pub fn beginning(s: &str, bytes: usize) -> &str {
     let fits = (0..=bytes.min(s.len())).rev().find_map(|end| s.get(..end));
     fits.unwrap_or_default()
 }

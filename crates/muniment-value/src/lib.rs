@@ -5,6 +5,8 @@
 //! copyable view whose every read is bounds-checked, so that even bytes that were never
 //! validated can only end an iteration early.
 
+#![warn(unreachable_pub)]
+
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
 mod build;
@@ -31,12 +33,14 @@ pub use build::{ArrayBuf, DocBuf, Put, ValueBuf};
 pub use codes::Code;
 pub use collation::Collation;
 pub use error::{Error, Result};
-pub use indexkeys::{IndexKeys, index_keys};
-pub use json::JsonMode;
+pub use indexkeys::{IndexKeys, KeyLimits, index_keys};
+pub use json::{JsonMode, beginning};
 pub use oid::new_object_id;
 pub use order::{cmp_docs, cmp_values, values_equal};
 pub use raw::{Doc, DocIter, Elem, Type, Value};
-pub use validate::{MAX_DEPTH, MAX_MESSAGE_DEPTH, validate, validate_depth, validate_first};
+pub use validate::{
+    MAX_DEPTH, MAX_MESSAGE_DEPTH, nests_deeper, validate, validate_depth, validate_first,
+};
 
 /// The version of MongoDB that the server presents.
 pub const MONGODB_VERSION: &str = "8.0.16";

@@ -153,7 +153,7 @@ impl<'a> Value<'a> {
 
 /// A view of one BSON document (or of the elements of an array): the bytes from its length
 /// prefix to its closing zero. Creating one checks nothing; reading is always bounds-checked.
-/// Bytes may stand behind the document: they are no part of it, see [`Doc::behind`].
+/// Bytes may stand after the document: they are no part of it, see [`Doc::behind`].
 #[derive(Clone, Copy)]
 pub struct Doc<'a>(&'a [u8]);
 
@@ -161,7 +161,7 @@ impl<'a> Doc<'a> {
     /// The empty document.
     pub const EMPTY: Doc<'static> = Doc(&[5, 0, 0, 0, 0]);
 
-    /// A view of `bytes`, which begin with a document that [`crate::validate`] has seen.
+    /// A view of `bytes`, which begin with a document that [`crate::validate()`] has seen.
     pub fn new(bytes: &'a [u8]) -> Doc<'a> {
         Doc(bytes)
     }
@@ -184,7 +184,7 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// What stands behind the document in the bytes that it was made of: a pipeline's documents
+    /// What stands after the document in the bytes that it was made of: a pipeline's documents
     /// carry their metadata there.
     #[inline]
     pub fn behind(&self) -> &'a [u8] {
@@ -198,7 +198,7 @@ impl<'a> Doc<'a> {
 
     /// The elements in order.
     pub fn iter(&self) -> DocIter<'a> {
-        // Ends at the closing zero, whatever stands behind it.
+        // Ends at the closing zero, whatever stands after it.
         DocIter {
             bytes: self.0,
             pos: 4,

@@ -7,14 +7,38 @@
 //! Duplicate field names, any binary subtype and any decimal128 are well formed, as in MongoDB.
 
 use crate::raw::{cstr_len, le_i32};
-use crate::{Code, Doc, Error, Result};
+use crate::{Code, Doc, Error, Result, Type, Value};
 
-/// Deepest nesting that is stored. Documented: 100; MongoDB's storage limit: 180.
+/// Deepest nesting of what clients have stored: documents, and definitions of collections, indexes
+/// and views alike. Documented: 100; MongoDB's storage limit: 180.
 pub const MAX_DEPTH: usize = 180;
 
-/// Deepest nesting of a message's documents: a command wraps documents that are to be stored.
+/// Deepest nesting of a message's documents: a command wraps documents that are to be stored, and
+/// so does whatever shows them again (catalog entries, entries of the oplog, events of change
+/// streams, replies), none of which adds more levels than lie between the two limits.
 /// Source: MongoDB's default of the `maxBSONDepth` parameter.
 pub const MAX_MESSAGE_DEPTH: usize = 201;
+
+/// A document in a document takes so many bytes at least: type, name, length and end.
+const LEVEL: usize = 7;
+
+/// True if a well-formed document nests deeper than so many levels; without sub-documents it has
+/// one. What is too short to do so is not looked into, which is nearly everything.
+pub fn nests_deeper(doc: Doc<'_>, levels: usize) -> bool {
+    if doc.byte_len() < 5 + LEVEL * levels {
+        return false;
+    }
+    let Some(below) = levels.checked_sub(1) else {
+        return true;
+    };
+    let inner =
+        |e: &crate::Elem<'_>| matches!(e.ty(), Type::Document | Type::Array | Type::CodeWithScope);
+    doc.iter().filter(inner).any(|e| match e.value() {
+        Value::Document(d) | Value::Array(d) => nests_deeper(d, below),
+        Value::CodeWithScope { scope, .. } => nests_deeper(scope, below),
+        _ => false,
+    })
+}
 
 /// Checks that `bytes` are exactly one well-formed document: lengths, terminators, types,
 /// UTF-8 of names and strings, booleans 0 or 1, nesting ≤ [`MAX_DEPTH`] (without recursion on
@@ -243,6 +267,23 @@ mod tests {
 
     fn nested(depth: usize) -> DocBuf {
         (1..depth).fold(doc! {}, |inner, _| doc! { "a": inner })
+    }
+
+    #[test]
+    fn nesting_is_counted_as_the_check_counts_it() {
+        let wrap = |d: DocBuf, kind: usize| match kind % 3 {
+            0 => doc! { "": d },
+            1 => doc! { "a": array![d], "b": 1 },
+            _ => doc! { "c": Value::CodeWithScope { code: "", scope: d.as_doc() } },
+        };
+        let mut d = doc! {};
+        for kind in 0..60 {
+            for levels in 0..MAX_MESSAGE_DEPTH {
+                let fits = validate_depth(d.as_bytes(), levels).is_ok();
+                assert_eq!(nests_deeper(d.as_doc(), levels), !fits, "{kind} {levels}");
+            }
+            d = wrap(d, kind);
+        }
     }
 
     #[test]

@@ -129,6 +129,13 @@ pub fn compress(message: &[u8], with: Compressor, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
+/// Bytes that [`decompress`] may take for a message, by what the message says.
+pub fn claimed(message: &[u8]) -> usize {
+    let size = i32_at(message, Header::LEN + 4);
+    size.and_then(|n| usize::try_from(n).ok())
+        .map_or(0, |n| n.min(MAX_MESSAGE_SIZE))
+}
+
 /// Writes the message inside the OP_COMPRESSED `message` to `out`, which is cleared first, with
 /// its own header, and says which compressor it came in (the reply uses the same one).
 ///

@@ -196,6 +196,8 @@ pub struct MessageReader<R> {
     end: usize,
     /// Size of the message handed out last, which the next call drops.
     taken: usize,
+    /// Bytes that are still to come of a message that is thrown away.
+    skip: usize,
 }
 
 impl<R: Read> MessageReader<R> {
@@ -207,6 +209,7 @@ impl<R: Read> MessageReader<R> {
             start: 0,
             end: 0,
             taken: 0,
+            skip: 0,
         }
     }
 
@@ -230,6 +233,46 @@ impl<R: Read> MessageReader<R> {
         self.buf.capacity()
     }
 
+    /// Header and beginning of the message that is being received, as far as they are here.
+    pub fn begun(&self) -> Option<(Header, &[u8])> {
+        let have = self.buf.get(self.start + self.taken..self.end)?;
+        Some((Header::parse(have)?, have))
+    }
+
+    /// Gives up the message that is being received, and the buffer with it: what has not come of it
+    /// yet is thrown away when it comes. How much that is.
+    pub fn skip(&mut self) -> usize {
+        self.drop_taken();
+        let have = self.end - self.start;
+        let len = self
+            .begun()
+            .and_then(|(header, _)| header.checked_len().ok());
+        self.skip = len.unwrap_or(have).saturating_sub(have);
+        (self.start, self.end) = (0, 0);
+        self.buf = vec![0; IDLE];
+        self.skip
+    }
+
+    /// Throws away what comes of a message that was given up; false at the end of the stream.
+    fn skip_on(&mut self) -> Result<bool, FrameError> {
+        while self.skip > 0 {
+            if self.buf.len() < BUSY {
+                self.buf.resize(BUSY, 0);
+            }
+            let most = self.skip.min(self.buf.len());
+            match self
+                .inner
+                .read(self.buf.get_mut(..most).unwrap_or_default())
+            {
+                Ok(0) => return Ok(false),
+                Ok(n) => self.skip -= n.min(self.skip),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(FrameError::Io(e)),
+            }
+        }
+        Ok(true)
+    }
+
     /// Gives the buffer back, unless part of a message is in it. Call when nothing has arrived
     /// for a while; the message handed out last is gone.
     pub fn shrink_idle(&mut self) {
@@ -248,6 +291,9 @@ impl<R: Read> MessageReader<R> {
     /// [`FrameError::Io`] otherwise; after a timeout the call can be repeated.
     pub fn read(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         self.drop_taken();
+        if self.skip > 0 && !self.skip_on()? {
+            return Err(FrameError::cut());
+        }
         let (header, len) = loop {
             let have = self.buf.get(self.start..self.end).unwrap_or_default();
             let needed = match Header::parse(have) {

@@ -9,6 +9,7 @@
 //! | [`docwriter`] | documents written straight into a reply buffer |
 //! | [`stream`] | TCP or Unix socket |
 //! | [`client`] | a small blocking client |
+//! | [`reserved`] | ports kept for servers that are yet to be started |
 //! | [`null_server`] | the null responder, the yardstick of the benchmarks |
 //!
 //! Invariants: no input makes anything here panic, recurse without bound, or allocate more than
@@ -16,6 +17,8 @@
 //! [`muniment_value::validate_depth`] (nesting at most 200: what a command stores is checked
 //! against the storage limit where it is stored). This crate must not know what a command means (the null
 //! responder, which answers constants, is the one exception).
+
+#![warn(unreachable_pub)]
 
 pub mod client;
 pub mod compress;
@@ -26,9 +29,10 @@ pub mod fuzzing;
 pub mod null_server;
 pub mod op_msg;
 pub mod op_query;
+pub mod reserved;
 pub mod stream;
 
-pub use client::{Connection, check_ok};
+pub use client::{Connection, check_ok, parse_address};
 pub use compress::Compressor;
 pub use docwriter::DocWriter;
 pub use frame::{
@@ -38,4 +42,5 @@ pub use frame::{
 pub use null_server::NullServer;
 pub use op_msg::{DocSeq, OpMsg, OpMsgWriter, Sequence, begin_reply, begin_request};
 pub use op_query::{OpQuery, write_op_reply};
+pub use reserved::Reserved;
 pub use stream::Stream;

@@ -161,6 +161,11 @@ fn malformed(what: impl Into<String>) -> Error {
     Error::new(Code::ProtocolError, what)
 }
 
+/// The flags of a message of which the beginning is there; 0 where they are not.
+pub fn flags(message: &[u8]) -> u32 {
+    i32_at(message, Header::LEN).unwrap_or_default() as u32
+}
+
 impl<'a> OpMsg<'a> {
     /// Parses a whole message, header included.
     ///

@@ -141,6 +141,17 @@ impl Stream {
         }
     }
 
+    /// Ends what is sent; what comes can still be read.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(s) => s.shutdown(Shutdown::Write),
+            Stream::Unix(s) => s.shutdown(Shutdown::Write),
+        }
+    }
+
     /// `address:port` of the other side; empty for a Unix socket.
     pub fn peer(&self) -> String {
         match self {

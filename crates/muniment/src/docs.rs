@@ -1,6 +1,8 @@
-//! `muniment docs compatibility`: the page of commands, operators and stages with their state,
-//! printed from the registries, so that it cannot say what the code does not do.
+//! `muniment docs PAGE`: pages printed from the registries, so that they cannot say what the code does
+//! not do: commands, operators and stages with their state (`compatibility`), and the server's options
+//! (`options`).
 
+use crate::table::{ALL, Does};
 use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -85,11 +87,83 @@ pub fn main(page: Option<&str>) -> ExitCode {
             print!("{}", compatibility());
             ExitCode::SUCCESS
         }
+        Some("options") => {
+            print!("{}", options());
+            ExitCode::SUCCESS
+        }
+        Some("--help" | "-h") => {
+            println!(
+                "Prints a generated page as Markdown.\n\nUsage: muniment docs compatibility|options"
+            );
+            ExitCode::SUCCESS
+        }
         _ => {
-            eprintln!("muniment docs: the pages are: compatibility");
+            eprintln!("muniment docs: the pages are: compatibility, options");
             ExitCode::from(super::BAD_OPTIONS)
         }
     }
+}
+
+/// The page of the server's options.
+fn options() -> String {
+    let mut page = "\
+# Options of the server
+
+Written by `cargo xtask docs` from the table of options: do not edit. Flags are the same for `muniment serve` and \
+for the binary under the name `mongod`, which also takes `-dbpath` for `--dbpath`. Keys are those of the \
+configuration file (`--config FILE`, YAML), and are what `getCmdLineOpts` shows. An option that is in none of these \
+tables is an error that names it, with line and column if it is in a file. There are also the keys \
+`setParameter.NAME` and `systemLog.component.NAME.verbosity`.
+"
+    .to_string();
+    type Belongs = fn(&Does) -> bool;
+    let parts: [(&str, &str, Belongs); 3] = [
+        ("Options that do what they say", "", |does| {
+            matches!(does, Does::Sets(_))
+        }),
+        (
+            "Options that are accepted and change nothing",
+            "They are accepted so that MongoDB's configuration files and tools start the server unchanged. One line of \
+             the log says that such an option was given.",
+            |does| matches!(does, Does::Nothing(..)),
+        ),
+        (
+            "Options that accept only some values",
+            "Any other value is an error.",
+            |does| matches!(does, Does::Only(..)),
+        ),
+    ];
+    for (title, about, belongs) in parts {
+        page += &format!("\n## {title}\n\n");
+        if !about.is_empty() {
+            page += &format!("{about}\n\n");
+        }
+        page += "| flag | key | |\n|---|---|---|\n";
+        for o in ALL.iter().filter(|o| belongs(&o.does)) {
+            let code = |text: String| match text.trim_matches('-') {
+                "" => String::new(),
+                _ => format!("`{text}`"),
+            };
+            let (flag, key) = (code(format!("--{}", o.flag.name)), code(o.path.to_string()));
+            let doc = o
+                .flag
+                .about
+                .trim_start_matches("no effect: ")
+                .replace('|', "\\|");
+            let values = match o.does {
+                Does::Only(values, _) if !values.is_empty() => {
+                    format!("only {}: ", values.join(", "))
+                }
+                _ => String::new(),
+            };
+            let doc = match doc.starts_with("only ") {
+                true => doc,
+                false => format!("{values}{doc}"),
+            };
+            page += &format!("| {flag} | {key} | {doc} |\n");
+        }
+    }
+    page
 }
 
 /// What the registries hold of one kind: name → documentation; `None` is "known and refused".
@@ -146,7 +220,8 @@ fn compatibility() -> String {
     let mut page = String::from(
         "# What of MongoDB's surface works\n\n\
          Printed by `muniment docs compatibility` from the code's registries; do not edit. \
-         What is not here is an error that names it, never silence.\n",
+         Anything that is not listed is refused with an error that names it, never silently \
+         ignored.\n",
     );
     for (kind, names) in SURFACE {
         let mut rows = known(kind);
@@ -174,6 +249,20 @@ fn quoted(names: &[&str]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn every_option_is_on_the_page_once() {
+        let page = super::options();
+        for o in super::ALL {
+            let key = format!("| `{}` |", o.path);
+            let name = o.flag.name;
+            let flag = format!("| `--{name}` |");
+            let lines = page.lines().filter(|l| {
+                (name.is_empty() || l.starts_with(&flag)) && (o.path.is_empty() || l.contains(&key))
+            });
+            assert_eq!(lines.count(), 1, "{name} {}", o.path);
+        }
+    }
+
     #[test]
     fn every_registered_name_is_on_the_page_and_nothing_is_both() {
         let page = super::compatibility();

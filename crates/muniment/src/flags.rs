@@ -1,32 +1,64 @@
-//! The server's options: one table for flags, configuration file and getCmdLineOpts.
+//! The server's options, as they are gathered from flags and configuration file by the one table
+//! ([`ALL`]).
 //!
-//! Invariant: an option that is not in the table is an error, and so is one that the table
-//! knows but the server does not support.
+//! Invariant: an option that is not in the table is an error, and so is a value that cannot be taken;
+//! what is taken and changes nothing is told by the log.
 
-use muniment_server::{LogTarget, ServerOptions};
-use muniment_storage::EngineKind;
-use muniment_value::{DocBuf, ValueBuf};
+use crate::config::{File, Setting, document};
+use crate::effects::number;
+use crate::table::{ALL, Does, Opt, named};
+use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
+use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 use std::path::PathBuf;
-use std::time::Duration;
+
+/// What the program is asked to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Serve.
+    #[default]
+    Serve,
+    /// End the server that runs on the data directory.
+    Shutdown,
+    /// Repair the data directory.
+    Repair,
+}
 
 /// Options as they are gathered from file and flags.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
     /// For the server.
     pub server: ServerOptions,
+    /// What to do.
+    pub mode: Mode,
     /// `--fork`.
     pub fork: bool,
+    /// The environment asks for a process that stays in front: stock units of systemd do.
+    pub stays: bool,
     /// `--logpath`.
     pub log_path: Option<PathBuf>,
     /// `--logappend`.
     pub log_append: bool,
+    /// `--logRotate`.
+    pub rotation: Rotation,
+    /// `--syslog`.
+    pub to_syslog: bool,
+    /// `systemLog.destination` was given.
+    pub destination_asked: bool,
+    /// `--syslogFacility`.
+    pub syslog_facility: i32,
     /// `--unixSocketPrefix` was given.
     pub socket_asked: bool,
+    /// There is to be no Unix socket, wherever it would be.
+    pub no_socket: bool,
+    /// `--bind_ip_all`, whatever addresses are given beside it.
+    pub all_addresses: bool,
     /// Configuration path and value, in the order given.
     settings: Vec<(String, ValueBuf)>,
+    /// The option that is applied has noted itself.
+    noted: bool,
 }
 
-/// What an option's value is.
+/// What an option's value is, in the file and where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arg {
     /// None on the command line; a boolean in the file.
@@ -37,453 +69,14 @@ pub enum Arg {
     Number,
 }
 
-/// One option.
-pub struct Opt {
-    /// The flag without its dashes; empty for options of the file only.
-    pub flag: &'static str,
-    /// Its place in the configuration file; empty for flags only.
-    pub path: &'static str,
-    /// What its value is.
-    pub arg: Arg,
-    /// One line for people.
-    pub doc: &'static str,
-    apply: fn(&mut Gathered, &str) -> Result<(), String>,
-}
-
-const fn opt(
-    flag: &'static str,
-    path: &'static str,
-    arg: Arg,
-    doc: &'static str,
-    apply: fn(&mut Gathered, &str) -> Result<(), String>,
-) -> Opt {
-    Opt {
-        flag,
-        path,
-        arg,
-        doc,
-        apply,
+/// A boolean, as YAML's readers take it.
+fn boolean(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "yes" | "on" | "y" => Some(true),
+        "false" | "no" | "off" | "n" => Some(false),
+        _ => None,
     }
 }
-
-fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
-    text: &str,
-    min: T,
-    max: T,
-) -> Result<T, String> {
-    match text.parse::<T>() {
-        Ok(n) if n >= min && n <= max => Ok(n),
-        _ => Err(format!("'{text}' is not a number between {min} and {max}")),
-    }
-}
-
-fn cache(g: &mut Gathered, text: &str) -> Result<(), String> {
-    let gb = number(text, 0.000_1, 65_536.0)?;
-    g.server.cache_bytes = Some((gb * (1_u64 << 30) as f64) as u64);
-    Ok(())
-}
-
-fn yes(text: &str) -> bool {
-    text == "true"
-}
-
-/// Refuses an option that needs what is not there yet.
-fn not_yet(_: &mut Gathered, text: &str) -> Result<(), String> {
-    if text == "false" || text == "disabled" || text == "none" {
-        return Ok(());
-    }
-    Err("is not supported yet".to_string())
-}
-
-fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
-    if text.is_empty() {
-        return Err("wants the name of a replica set".to_string());
-    }
-    // MongoDB takes NAME/SEED,…, too.
-    if text.contains('/') {
-        return Err(format!("'{text}': a list of seeds is not supported"));
-    }
-    g.server.replica_set = Some(text.to_string());
-    Ok(())
-}
-
-fn oplog_size(g: &mut Gathered, text: &str) -> Result<(), String> {
-    g.server.oplog_bytes = Some(number::<u64>(text, 1, 1 << 30)? << 20);
-    Ok(())
-}
-
-/// All options, in the order of `--help`.
-pub const ALL: &[Opt] = &[
-    opt(
-        "dbpath",
-        "storage.dbPath",
-        Arg::Text,
-        "directory for the data (muniment serve: ./muniment-data; mongod: /data/db)",
-        |g, v| {
-            g.server.dbpath = PathBuf::from(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "port",
-        "net.port",
-        Arg::Number,
-        "TCP port (27017); 0 takes a free one",
-        |g, v| {
-            g.server.port = number(v, 0, u16::MAX)?;
-            Ok(())
-        },
-    ),
-    opt(
-        "bind_ip",
-        "net.bindIp",
-        Arg::Text,
-        "comma-separated addresses or socket paths to listen on (127.0.0.1)",
-        |g, v| {
-            g.server.bind_ip = v
-                .split(',')
-                .map(|s| s.trim().to_string())
-                .filter(|s| !s.is_empty())
-                .collect();
-            if g.server.bind_ip.is_empty() {
-                Err("names no address".to_string())
-            } else {
-                Ok(())
-            }
-        },
-    ),
-    opt(
-        "bind_ip_all",
-        "net.bindIpAll",
-        Arg::Flag,
-        "listen on all addresses",
-        |g, v| {
-            if yes(v) {
-                g.server.bind_ip = vec!["0.0.0.0".to_string()];
-            }
-            Ok(())
-        },
-    ),
-    opt(
-        "ipv6",
-        "net.ipv6",
-        Arg::Flag,
-        "also listen on IPv6 addresses",
-        |g, v| {
-            g.server.ipv6 = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "maxConns",
-        "net.maxIncomingConnections",
-        Arg::Number,
-        "most connections at a time (65536, bounded by the limit of open files)",
-        |g, v| {
-            g.server.max_conns = number(v, 5, 1_000_000)?;
-            Ok(())
-        },
-    ),
-    opt(
-        "unixSocketPrefix",
-        "net.unixDomainSocket.pathPrefix",
-        Arg::Text,
-        "directory of the Unix socket mongodb-PORT.sock (/tmp)",
-        |g, v| {
-            g.server.unix_socket_prefix = Some(PathBuf::from(v));
-            g.socket_asked = true;
-            Ok(())
-        },
-    ),
-    opt("nounixsocket", "", Arg::Flag, "no Unix socket", |g, _| {
-        g.server.unix_socket_prefix = None;
-        Ok(())
-    }),
-    opt(
-        "",
-        "net.unixDomainSocket.enabled",
-        Arg::Flag,
-        "whether there is a Unix socket",
-        |g, v| {
-            if !yes(v) {
-                g.server.unix_socket_prefix = None;
-            }
-            Ok(())
-        },
-    ),
-    opt(
-        "config",
-        "",
-        Arg::Text,
-        "configuration file (YAML, mongod's names)",
-        |_, _| Ok(()),
-    ),
-    opt(
-        "logpath",
-        "systemLog.path",
-        Arg::Text,
-        "log to this file instead of standard output",
-        |g, v| {
-            g.log_path = Some(PathBuf::from(v));
-            Ok(())
-        },
-    ),
-    opt(
-        "logappend",
-        "systemLog.logAppend",
-        Arg::Flag,
-        "keep what is in the log file",
-        |g, v| {
-            g.log_append = yes(v);
-            Ok(())
-        },
-    ),
-    opt("", "systemLog.destination", Arg::Text, "file", |_, v| {
-        if v == "file" {
-            Ok(())
-        } else {
-            Err(format!("'{v}' is not supported; only file is"))
-        }
-    }),
-    opt(
-        "verbose",
-        "systemLog.verbosity",
-        Arg::Number,
-        "verbosity of the log, 0-5 (also -v … -vvvvv)",
-        |g, v| {
-            g.server.verbosity = number(v, 0, 5)?;
-            Ok(())
-        },
-    ),
-    opt(
-        "quiet",
-        "systemLog.quiet",
-        Arg::Flag,
-        "leave connections out of the log",
-        |g, v| {
-            g.server.quiet = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "noscripting",
-        "",
-        Arg::Flag,
-        "no functions in JavaScript ($where, $function, $accumulator, mapReduce)",
-        |g, v| {
-            g.server.javascript = !yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "",
-        "security.javascriptEnabled",
-        Arg::Flag,
-        "whether functions in JavaScript may run",
-        |g, v| {
-            g.server.javascript = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "slowms",
-        "operationProfiling.slowOpThresholdMs",
-        Arg::Number,
-        "log operations slower than this (100)",
-        |g, v| {
-            g.server.slow_ms = number(v, -1, i64::MAX / 2000)?;
-            Ok(())
-        },
-    ),
-    opt(
-        "fork",
-        "processManagement.fork",
-        Arg::Flag,
-        "run in the background once the server answers; needs --logpath",
-        |g, v| {
-            g.fork = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "pidfilepath",
-        "processManagement.pidFilePath",
-        Arg::Text,
-        "write the process id into this file",
-        |g, v| {
-            g.server.pid_file = Some(PathBuf::from(v));
-            Ok(())
-        },
-    ),
-    opt(
-        "portFile",
-        "",
-        Arg::Text,
-        "write the port into this file once the server answers",
-        |g, v| {
-            g.server.port_file = Some(PathBuf::from(v));
-            Ok(())
-        },
-    ),
-    opt(
-        "cacheSizeGB",
-        "",
-        Arg::Number,
-        "cache of the storage (a quarter of the memory there is)",
-        cache,
-    ),
-    opt(
-        "wiredTigerCacheSizeGB",
-        "storage.wiredTiger.engineConfig.cacheSizeGB",
-        Arg::Number,
-        "the same as --cacheSizeGB",
-        cache,
-    ),
-    opt(
-        "journalCommitInterval",
-        "storage.journal.commitIntervalMs",
-        Arg::Number,
-        "milliseconds between flushes of the journal, 1-500 (100)",
-        |g, v| {
-            g.server.journal_commit_interval = Duration::from_millis(number(v, 1, 500)?);
-            Ok(())
-        },
-    ),
-    opt(
-        "acceptDataLoss",
-        "",
-        Arg::Flag,
-        "start although the journal is damaged in its middle: cut it there",
-        |g, v| {
-            g.server.accept_data_loss = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "storageEngine",
-        "storage.engine",
-        Arg::Text,
-        "lsm (files), or memory: nothing survives the process (lsm)",
-        |g, v| {
-            let known = EngineKind::ALL.iter().find(|(name, _)| *name == v);
-            let (_, kind) = known.ok_or_else(|| {
-                format!("'{v}' is not supported; the storage engines are lsm and memory")
-            })?;
-            g.server.engine = *kind;
-            Ok(())
-        },
-    ),
-    opt(
-        "setParameter",
-        "",
-        Arg::Text,
-        "NAME=VALUE: sets a server parameter",
-        |g, v| {
-            let (name, value) = v.split_once('=').ok_or("wants NAME=VALUE")?;
-            g.server
-                .parameters
-                .push((name.to_string(), value.to_string()));
-            Ok(())
-        },
-    ),
-    opt(
-        "noauth",
-        "",
-        Arg::Flag,
-        "clients need not authenticate (the only way so far)",
-        |_, _| Ok(()),
-    ),
-    opt("auth", "", Arg::Flag, "not supported yet", not_yet),
-    opt(
-        "",
-        "security.authorization",
-        Arg::Text,
-        "only disabled",
-        not_yet,
-    ),
-    opt(
-        "keyFile",
-        "security.keyFile",
-        Arg::Text,
-        "keys by which the set's members know each other; clients are asked for none (yet)",
-        |g, v| {
-            g.server.key_file = Some(PathBuf::from(v));
-            Ok(())
-        },
-    ),
-    opt(
-        "replSet",
-        "replication.replSet",
-        Arg::Text,
-        "name of the replica set that the server is a member of",
-        replica_set,
-    ),
-    opt(
-        "",
-        "replication.replSetName",
-        Arg::Text,
-        "the same as --replSet",
-        replica_set,
-    ),
-    opt(
-        "",
-        "replSet.name",
-        Arg::Text,
-        "the same as --replSet",
-        replica_set,
-    ),
-    opt(
-        "autoInitiate",
-        "replSet.autoInitiate",
-        Arg::Flag,
-        "initiate the replica set with this server as its only member; needs --replSet",
-        |g, v| {
-            g.server.auto_initiate = yes(v);
-            Ok(())
-        },
-    ),
-    opt(
-        "oplogSize",
-        "replication.oplogSizeMB",
-        Arg::Number,
-        "MB of the oplog that are kept (of a set: 5 % of the free disk, 990 to 51200; else 256)",
-        oplog_size,
-    ),
-    opt(
-        "oplogSizeMB",
-        "",
-        Arg::Number,
-        "the same as --oplogSize",
-        oplog_size,
-    ),
-    opt(
-        "oplogMinRetentionHours",
-        "storage.oplogMinRetentionHours",
-        Arg::Number,
-        "hours for which the oplog is kept, whatever its size (0)",
-        |g, v| {
-            let hours = number(v, 0.0, 1e9)?;
-            g.server.oplog_min_retention = Some(Duration::from_secs_f64(hours * 3600.0));
-            Ok(())
-        },
-    ),
-    opt("shardsvr", "", Arg::Flag, "not supported yet", not_yet),
-    opt("configsvr", "", Arg::Flag, "not supported yet", not_yet),
-    opt(
-        "",
-        "sharding.clusterRole",
-        Arg::Text,
-        "not supported yet",
-        not_yet,
-    ),
-    opt(
-        "tlsMode",
-        "net.tls.mode",
-        Arg::Text,
-        "not supported yet",
-        not_yet,
-    ),
-];
 
 impl Gathered {
     /// Applies a flag.
@@ -491,42 +84,165 @@ impl Gathered {
     /// # Errors
     /// A message for people that names the flag.
     pub fn apply_flag(&mut self, o: &Opt, value: &str) -> Result<(), String> {
-        (o.apply)(self, value).map_err(|e| format!("--{} {e}", o.flag))?;
-        if o.flag == "setParameter" {
-            if let Some((name, value)) = value.split_once('=') {
-                self.note(&format!("setParameter.{name}"), ValueBuf::new(value));
+        self.apply(o, o.place(), value)
+            .map_err(|e| format!("--{} {e}", o.flag.name))
+    }
+
+    /// Applies what a configuration file holds.
+    ///
+    /// # Errors
+    /// A message for people that names the key and where it stands.
+    pub fn apply_file(&mut self, file: File) -> Result<(), String> {
+        match file {
+            File::Keys(settings) => {
+                for s in settings {
+                    self.apply_key(&s)
+                        .map_err(|e| format!("{}: {e}", s.place))?;
+                }
             }
-        } else {
-            let path = if o.path.is_empty() { o.flag } else { o.path };
+            File::Flags(settings) => {
+                for s in settings {
+                    self.apply_line(&s)
+                        .map_err(|e| format!("{}: {e}", s.place))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A key of a file in YAML.
+    fn apply_key(&mut self, s: &Setting) -> Result<(), String> {
+        let key = s.key.as_str();
+        if let Some(name) = key.strip_prefix("setParameter.") {
+            let value = s.value.as_deref();
+            let value = value.ok_or_else(|| format!("{key} has no value"))?;
+            return self
+                .set_parameter(name, value)
+                .map_err(|e| format!("{key}: {e}"));
+        }
+        if let Some(component) = key
+            .strip_prefix("systemLog.component.")
+            .and_then(|rest| rest.strip_suffix(".verbosity"))
+        {
+            return self
+                .component(component, s.value.as_deref().unwrap_or_default())
+                .map_err(|e| format!("{key}: {e}"));
+        }
+        let Some(o) = ALL.iter().find(|o| o.path == key) else {
+            let section = format!("{key}.");
+            let known = key == "setParameter"
+                || key.starts_with("systemLog.component.")
+                || key == "systemLog.component"
+                || ALL.iter().any(|o| o.path.starts_with(&section));
+            return match (known, &s.value) {
+                // All that stands in it is commented out.
+                (true, None) => Ok(()),
+                (true, Some(_)) => Err(format!("{key} is a section: its options stand below it")),
+                (false, _) => Err(format!("Unrecognized option: {key}")),
+            };
+        };
+        let value = match &s.value {
+            Some(value) => value,
+            // As it stands in some distributions' files.
+            None if o.path == "processManagement.pidFilePath" => "",
+            None => return Err(format!("{key} has no value")),
+        };
+        let truth =
+            || boolean(value).ok_or_else(|| format!("{key}: '{value}' is neither true nor false"));
+        let value = match o.arg {
+            Arg::Flag => truth()?.to_string(),
+            _ => value.to_string(),
+        };
+        self.apply(o, key, &value)
+            .map_err(|e| format!("{key}: {e}"))
+    }
+
+    /// The verbosity of a component of the log.
+    fn component(&mut self, component: &str, level: &str) -> Result<(), String> {
+        let level = number(level, -1, 5)?;
+        let levels = component
+            .rsplit('.')
+            .fold(doc! { "verbosity": level }, |below, name| {
+                let mut above = DocBuf::new();
+                above.append(name, below);
+                above
+            });
+        let json = levels.as_doc().to_json(JsonMode::Relaxed);
+        let pair = ("logComponentVerbosity".to_string(), json);
+        self.server.parameters.push(pair);
+        let path = format!("systemLog.component.{component}.verbosity");
+        self.note(&path, ValueBuf::new(level));
+        Ok(())
+    }
+
+    /// A line of a file in the form of MongoDB 2.4.
+    fn apply_line(&mut self, s: &Setting) -> Result<(), String> {
+        let o = named(&s.key).ok_or_else(|| format!("Unrecognized option: {}", s.key))?;
+        let value = s.value.clone().unwrap_or_default();
+        let value = match o.arg {
+            Arg::Flag => boolean(&value)
+                .ok_or_else(|| format!("{}: '{value}' is neither true nor false", s.key))?
+                .to_string(),
+            _ => value,
+        };
+        self.apply(o, o.place(), &value)
+            .map_err(|e| format!("{}: {e}", s.key))
+    }
+
+    fn apply(&mut self, o: &Opt, path: &str, value: &str) -> Result<(), String> {
+        self.noted = false;
+        match &o.does {
+            Does::Sets(apply) => apply(self, value)?,
+            Does::Nothing(why, so_anyway) => {
+                if !so_anyway.contains(&value) {
+                    self.tell(path, value, why.trim_start_matches("no effect: "));
+                }
+            }
+            Does::Only(values, why) if !values.contains(&value) => {
+                let given = match o.arg {
+                    Arg::Flag => String::new(),
+                    _ => format!("'{value}': "),
+                };
+                return Err(format!("{given}{why}"));
+            }
+            Does::Only(..) => {}
+        }
+        if !self.noted {
             self.note(path, typed(o.arg, value));
         }
         Ok(())
     }
 
-    /// Applies a line of the configuration file.
+    /// Sets a parameter.
     ///
     /// # Errors
-    /// A message for people that names the key.
-    pub fn apply_key(&mut self, key: &str, value: &str) -> Result<(), String> {
-        if let Some(name) = key.strip_prefix("setParameter.") {
-            self.server
-                .parameters
-                .push((name.to_string(), value.to_string()));
-            self.note(key, ValueBuf::new(value));
-            return Ok(());
-        }
-        let o = ALL
-            .iter()
-            .find(|o| o.path == key && !key.is_empty())
-            .ok_or_else(|| format!("Unrecognized option: {key}"))?;
-        (o.apply)(self, value).map_err(|e| format!("{key}: {e}"))?;
-        self.note(key, typed(o.arg, value));
+    /// A message for people, for a document that is none.
+    pub fn set_parameter(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let text = match value.trim_start().starts_with('{') {
+            true => document(value)?,
+            false => value.to_string(),
+        };
+        self.server.parameters.push((name.to_string(), text));
+        // A name may have no dots, so that this is its place.
+        self.note(&format!("setParameter.{name}"), ValueBuf::new(value));
         Ok(())
     }
 
-    fn note(&mut self, path: &str, value: ValueBuf) {
+    /// Shows a setting in getCmdLineOpts, in place of what an option's own name and value would be.
+    pub fn note(&mut self, path: &str, value: ValueBuf) {
+        self.noted = true;
         self.settings.retain(|(p, _)| p != path);
         self.settings.push((path.to_string(), value));
+    }
+
+    /// Has the log tell why an option is taken and does not do what it does in MongoDB.
+    pub fn tell(&mut self, option: &str, value: &str, why: &'static str) {
+        self.server.notes.retain(|n| n.option != option);
+        self.server.notes.push(OptionNote {
+            option: option.to_string(),
+            value: value.to_string(),
+            why,
+        });
     }
 
     /// Notes the configuration file itself.
@@ -539,17 +255,20 @@ impl Gathered {
     /// # Errors
     /// Flags that contradict each other.
     pub fn finish(mut self, argv: Vec<String>) -> Result<(ServerOptions, bool), String> {
-        if self.fork && self.log_path.is_none() {
-            return Err("--fork has to be used with --logpath".to_string());
+        if std::mem::take(&mut self.stays) && std::mem::take(&mut self.fork) {
+            let why = "MONGODB_CONFIG_OVERRIDE_NOFORK is 1 in the environment";
+            self.tell("processManagement.fork", "true", why);
         }
-        if let Some(path) = self.log_path.take() {
-            self.server.log = LogTarget::File {
-                path,
-                append: self.log_append,
-            };
-        } else if self.log_append {
-            return Err("--logappend has to be used with --logpath".to_string());
+        if self.all_addresses {
+            self.server.bind_ip = vec!["0.0.0.0".to_string()];
         }
+        if self.no_socket {
+            self.server.unix_socket_prefix = None;
+        }
+        if self.fork && self.log_path.is_none() && !self.to_syslog {
+            return Err("--fork has to be used with --logpath or --syslog".to_string());
+        }
+        self.choose_log()?;
         if self.server.auto_initiate && self.server.replica_set.is_none() {
             return Err("--autoInitiate has to be used with --replSet".to_string());
         }
@@ -572,8 +291,47 @@ impl Gathered {
         self.server.argv = argv;
         Ok((self.server, self.fork))
     }
+
+    /// Where the log goes.
+    fn choose_log(&mut self) -> Result<(), String> {
+        if self.to_syslog {
+            if self.log_path.is_some() {
+                return Err("--syslog and --logpath exclude each other".to_string());
+            }
+            self.server.log = LogTarget::Syslog {
+                facility: self.syslog_facility,
+            };
+            return Ok(());
+        }
+        let Some(path) = self.log_path.take() else {
+            if self.log_append {
+                self.tell(
+                    "systemLog.logAppend",
+                    "true",
+                    "there is no file to append to",
+                );
+            }
+            if self.destination_asked {
+                return Err(
+                    "systemLog.destination: file has to be used with systemLog.path".to_string(),
+                );
+            }
+            return Ok(());
+        };
+        if self.rotation == Rotation::Reopen && !self.log_append {
+            return Err("--logRotate reopen has to be used with --logappend".to_string());
+        }
+        self.note("systemLog.destination", ValueBuf::new("file"));
+        self.server.log = LogTarget::File {
+            path,
+            append: self.log_append,
+            rotation: self.rotation,
+        };
+        Ok(())
+    }
 }
 
+/// What is shown of a value.
 fn typed(arg: Arg, value: &str) -> ValueBuf {
     match arg {
         Arg::Flag => ValueBuf::new(value == "true"),
@@ -616,20 +374,54 @@ fn nested(settings: &[(String, ValueBuf)]) -> DocBuf {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::doc;
+    use crate::config;
+    use muniment_storage::EngineKind;
+    use muniment_value::Doc;
+    use std::time::Duration;
 
     fn flag(name: &str) -> &'static Opt {
-        ALL.iter().find(|o| o.flag == name).unwrap()
+        named(name).unwrap()
+    }
+
+    fn file(text: &str) -> Result<Gathered, String> {
+        let mut g = Gathered::default();
+        g.apply_file(config::parse(text)?)?;
+        Ok(g)
+    }
+
+    fn flags(given: &[(&str, &str)]) -> Result<Gathered, String> {
+        let mut g = Gathered::default();
+        for (name, value) in given {
+            g.apply_flag(flag(name), value)?;
+        }
+        Ok(g)
+    }
+
+    fn options(g: Result<Gathered, String>) -> ServerOptions {
+        g.and_then(|g| g.finish(vec![])).unwrap().0
+    }
+
+    #[test]
+    fn every_option_has_one_name_and_one_place() {
+        let mut seen = std::collections::HashSet::new();
+        for o in ALL {
+            let (flag, doc) = (o.flag.name, o.flag.about);
+            assert!(!doc.is_empty() && !doc.ends_with('.'), "{flag}");
+            assert!(!flag.is_empty() || !o.path.is_empty());
+            for name in [format!("--{flag}"), o.path.to_string()] {
+                assert!(name.len() <= 2 || seen.insert(name.clone()), "{name} twice");
+            }
+            if let Does::Nothing(why, _) = o.does {
+                assert!(why.starts_with("no effect: "), "{flag}");
+            }
+        }
     }
 
     #[test]
     fn flags_and_keys_end_up_in_the_same_place() {
-        let mut g = Gathered::default();
-        g.apply_flag(flag("port"), "7").unwrap();
-        g.apply_flag(flag("setParameter"), "a=1").unwrap();
-        g.apply_key("net.bindIp", "a, b").unwrap();
-        g.apply_key("storage.wiredTiger.engineConfig.cacheSizeGB", "0.5")
-            .unwrap();
+        let mut g = flags(&[("port", "7"), ("setParameter", "a=1")]).unwrap();
+        let text = "net: {bindIp: 'a, b'}\nstorage.wiredTiger.engineConfig.cacheSizeGB: 0.5";
+        g.apply_file(config::parse(text).unwrap()).unwrap();
         assert_eq!(g.server.bind_ip, ["a", "b"]);
         assert_eq!(g.server.cache_bytes, Some(1 << 29));
         let (o, fork) = g.finish(vec![]).unwrap();
@@ -644,32 +436,106 @@ mod tests {
         );
     }
 
+    /// What getCmdLineOpts shows of flags is what MongoDB's shows.
+    #[test]
+    fn flags_are_shown_as_the_keys_that_they_stand_for() {
+        for (name, value, path, wanted) in [
+            ("bind_ip_all", "true", "net.bindIp", doc! { "v": "*" }),
+            (
+                "nounixsocket",
+                "true",
+                "net.unixDomainSocket.enabled",
+                doc! { "v": false },
+            ),
+            (
+                "noauth",
+                "true",
+                "security.authorization",
+                doc! { "v": "disabled" },
+            ),
+            (
+                "noscripting",
+                "true",
+                "security.javascriptEnabled",
+                doc! { "v": false },
+            ),
+            (
+                "profile",
+                "1",
+                "operationProfiling.mode",
+                doc! { "v": "slowOp" },
+            ),
+            (
+                "storageEngine",
+                "lsm",
+                "storage.engine",
+                doc! { "v": "wiredTiger" },
+            ),
+            (
+                "storageEngine",
+                "ephemeralForTest",
+                "storage.engine",
+                doc! { "v": "inMemory" },
+            ),
+            ("verbose", "vv", "systemLog.verbosity", doc! { "v": 2 }),
+            (
+                "syslog",
+                "true",
+                "systemLog.destination",
+                doc! { "v": "syslog" },
+            ),
+            (
+                "logpath",
+                "/l",
+                "systemLog.destination",
+                doc! { "v": "file" },
+            ),
+            (
+                "journal",
+                "true",
+                "storage.journal.enabled",
+                doc! { "v": true },
+            ),
+            ("quiet", "true", "systemLog.quiet", doc! { "v": true }),
+            (
+                "timeZoneInfo",
+                "/z",
+                "processManagement.timeZoneInfo",
+                doc! { "v": "/z" },
+            ),
+            ("replSet", "r", "replication.replSet", doc! { "v": "r" }),
+        ] {
+            let o = options(flags(&[(name, value)]));
+            let mut at: Doc<'_> = o.parsed.as_doc();
+            let (sections, last) = path.rsplit_once('.').unwrap();
+            for section in sections.split('.') {
+                at = at
+                    .get_doc(section)
+                    .unwrap_or_else(|| panic!("{path}: {at:?}"));
+            }
+            let (got, wanted) = (at.get(last), wanted.as_doc().get("v"));
+            assert_eq!(format!("{got:?}"), format!("{wanted:?}"), "--{name}");
+        }
+    }
+
     #[test]
     fn a_replica_set_has_three_places_in_the_file() {
         for key in ["replication.replSetName", "replSet.name"] {
-            let mut g = Gathered::default();
-            g.apply_key(key, "rs").unwrap();
-            g.apply_key("replSet.autoInitiate", "true").unwrap();
-            let (o, _) = g.finish(vec![]).unwrap();
+            let o = options(file(&format!("{key}: rs\nreplSet.autoInitiate: true\n")));
             assert_eq!(o.replica_set.as_deref(), Some("rs"));
             assert!(o.auto_initiate);
         }
-        let mut g = Gathered::default();
-        g.apply_flag(flag("replSet"), "rs").unwrap();
-        let (o, _) = g.finish(vec![]).unwrap();
+        let o = options(flags(&[("replSet", "rs")]));
         assert!(!o.auto_initiate);
         assert_eq!(o.parsed, doc! { "replication": doc! { "replSet": "rs" } });
-        let mut g = Gathered::default();
-        g.apply_flag(flag("autoInitiate"), "true").unwrap();
-        assert!(g.finish(vec![]).is_err());
+        let alone = flags(&[("autoInitiate", "true")]).unwrap();
+        assert!(alone.finish(vec![]).is_err());
     }
 
     #[test]
     fn the_oplog_has_a_size_and_a_time() {
-        let mut g = Gathered::default();
-        g.apply_key("replication.oplogSizeMB", "2048").unwrap();
-        g.apply_key("storage.oplogMinRetentionHours", "1.5")
-            .unwrap();
+        let text = "replication.oplogSizeMB: 2048\nstorage.oplogMinRetentionHours: 1.5";
+        let mut g = file(text).unwrap();
         assert_eq!(g.server.oplog_bytes, Some(2 << 30));
         assert_eq!(
             g.server.oplog_min_retention,
@@ -681,26 +547,208 @@ mod tests {
         assert!(g.apply_flag(flag("oplogMinRetentionHours"), "-1").is_err());
     }
 
+    /// The files that MongoDB's packages install, and what users make of them.
     #[test]
-    fn what_is_not_supported_is_an_error() {
-        let mut g = Gathered::default();
+    fn files_of_distributions_are_taken() {
+        let debian = "\
+# mongod.conf
+# Where and how to store data.
+storage:
+  dbPath: /var/lib/mongodb
+#  engine:
+#  wiredTiger:
+
+# where to write logging data.
+systemLog:
+  destination: file
+  logAppend: true
+  path: /var/log/mongodb/mongod.log
+
+# network interfaces
+net:
+  port: 27017
+  bindIp: 127.0.0.1
+
+
+# how the process runs
+processManagement:
+  timeZoneInfo: /usr/share/zoneinfo
+
+#security:
+
+#operationProfiling:
+
+#replication:
+
+#sharding:
+
+## Enterprise-Only Options:
+
+#auditLog:
+";
+        let o = options(file(debian));
+        assert_eq!(o.dbpath, PathBuf::from("/var/lib/mongodb"));
+        assert_eq!(
+            o.log,
+            LogTarget::File {
+                path: "/var/log/mongodb/mongod.log".into(),
+                append: true,
+                rotation: Rotation::Rename,
+            }
+        );
+        let told: Vec<_> = o.notes.iter().map(|n| n.option.as_str()).collect();
+        assert_eq!(told, ["processManagement.timeZoneInfo"]);
+        let rpm = "\
+storage:
+  dbPath: /var/lib/mongo
+  journal:
+    enabled: true
+systemLog:
+  destination: file
+  logAppend: true
+  path: /var/log/mongodb/mongod.log
+processManagement:
+  fork: true  # fork and run in background
+  pidFilePath: /var/run/mongodb/mongod.pid  # location of pidfile
+  timeZoneInfo: /usr/share/zoneinfo
+net:
+  port: 27017
+  bindIp: 127.0.0.1  # Enter 0.0.0.0,:: to bind to all IPv4 and IPv6 addresses
+security:
+operationProfiling:
+replication:
+sharding:
+";
+        let (o, fork) = file(rpm).and_then(|g| g.finish(vec![])).unwrap();
+        assert!(fork);
+        assert_eq!(o.pid_file, Some("/var/run/mongodb/mongod.pid".into()));
+        // Nothing beside what is harmless.
+        assert_eq!(o.notes.len(), 1, "{:?}", o.notes);
+        let full = "\
+storage:
+  engine: wiredTiger
+  directoryPerDB: true
+  wiredTiger:
+    engineConfig: {journalCompressor: snappy, cacheSizeGB: 1}
+    collectionConfig: {blockCompressor: zstd}
+    indexConfig: {prefixCompression: true}
+net: {bindIp: [127.0.0.1, /tmp/x.sock], compression: {compressors: 'zstd, snappy'}, tls: {mode: disabled}}
+operationProfiling: {mode: slowOp, slowOpThresholdMs: 50, slowOpSampleRate: 0.5}
+systemLog:
+  logRotate: rename
+  timeStampFormat: iso8601-local
+  component: {network: {verbosity: 2}, storage: {verbosity: -1, journal: {verbosity: 1}}}
+security: {authorization: disabled}
+";
+        let o = options(file(full));
+        assert_eq!(o.bind_ip, ["127.0.0.1", "/tmp/x.sock"]);
+        let names: Vec<_> = o.compressors.iter().map(|c| c.name()).collect();
+        assert_eq!(names, ["zstd", "snappy"]);
+        assert_eq!((o.profile_level, o.slow_ms), (1, 50));
+        assert!(o.slow_sample_rate == 0.5 && o.log_local_time);
+        let levels: Vec<_> = o.parameters.iter().map(|(_, v)| v.as_str()).collect();
+        assert_eq!(
+            levels,
+            [
+                r#"{"network":{"verbosity":2}}"#,
+                r#"{"storage":{"verbosity":-1}}"#,
+                r#"{"storage":{"journal":{"verbosity":1}}}"#,
+            ]
+        );
+        let told: Vec<_> = o.notes.iter().map(|n| n.option.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "storage.engine",
+                "storage.directoryPerDB",
+                "storage.wiredTiger.engineConfig.journalCompressor",
+                "storage.wiredTiger.collectionConfig.blockCompressor",
+            ]
+        );
+        let old = file("dbpath=/d\nlogpath=/l\nlogappend=true\nfork = true\njournal=true\n");
+        let (o, fork) = old.and_then(|g| g.finish(vec![])).unwrap();
+        assert!(fork && o.dbpath == *"/d");
+    }
+
+    #[test]
+    fn engines_have_mongodbs_names() {
+        for (name, kind) in [
+            ("wiredTiger", EngineKind::Lsm),
+            ("lsm", EngineKind::Lsm),
+            ("inMemory", EngineKind::Memory),
+            ("ephemeralForTest", EngineKind::Memory),
+            ("memory", EngineKind::Memory),
+        ] {
+            let o = options(flags(&[("storageEngine", name)]));
+            assert_eq!(o.engine, kind, "{name}");
+            let build = muniment_server::build_info();
+            let shown = o.parsed.as_doc().get_doc("storage").unwrap();
+            let shown = shown.get_str("engine").unwrap();
+            let engines = build.as_doc().get_array("storageEngines").unwrap();
+            let mut engines = engines.values().filter_map(|v| v.as_str());
+            assert!(engines.any(|e| e == shown), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error_that_names_it() {
         for (name, value) in [
             ("auth", "true"),
             ("replSet", ""),
             ("replSet", "rs/h:1"),
-            ("storageEngine", "wiredTiger"),
+            ("storageEngine", "mmapv1"),
             ("port", "70000"),
+            ("tlsMode", "requireTLS"),
+            ("shardsvr", "true"),
+            ("nojournal", "true"),
+            ("networkMessageCompressors", "lzo"),
+            ("networkMessageCompressors", ""),
+            ("profile", "3"),
+            ("slowOpSampleRate", "2"),
+            ("logRotate", "copy"),
+            ("syslogFacility", "nope"),
+            ("timeStampFormat", "ctime"),
+            ("filePermissions", "9"),
+            ("configExpand", "rest"),
+            ("verbose", "many"),
+            ("dbpath", ""),
         ] {
-            let e = g.apply_flag(flag(name), value).unwrap_err();
+            let e = flags(&[(name, value)]).unwrap_err();
             assert!(e.starts_with(&format!("--{name} ")), "{e}");
         }
-        assert!(
-            g.apply_key("net.nope", "1")
-                .unwrap_err()
-                .contains("net.nope")
-        );
-        g.apply_key("security.authorization", "disabled").unwrap();
-        g.apply_flag(flag("fork"), "true").unwrap();
-        assert!(g.finish(vec![]).is_err());
+        for (text, named) in [
+            ("net.nope: 1", "net.nope"),
+            ("net:\n  port: x", "net.port"),
+            ("net: 1", "net is a section"),
+            ("nope:", "nope"),
+            ("storage: {dbPath: }", "storage.dbPath has no value"),
+            ("net: {ipv6: maybe}", "net.ipv6"),
+            (
+                "security: {authorization: enabled}",
+                "security.authorization",
+            ),
+            (
+                "storage: {journal: {enabled: false}}",
+                "storage.journal.enabled",
+            ),
+            ("net: {tls: {mode: requireTLS}}", "net.tls.mode"),
+            (
+                "operationProfiling: {filter: '{a: '}",
+                "operationProfiling.filter",
+            ),
+            ("net: {port: {__exec: x}}", "net.port.__exec"),
+        ] {
+            let e = file(text).expect_err(text);
+            assert!(e.contains(named) && e.starts_with("line "), "{text}: {e}");
+        }
+        for given in [
+            &[("fork", "true")][..],
+            &[("logpath", "/l"), ("syslog", "true")],
+            &[("logpath", "/l"), ("logRotate", "reopen")],
+            &[("keyFile", "/k")],
+        ] {
+            let g = flags(given).unwrap();
+            assert!(g.finish(vec![]).is_err(), "{given:?}");
+        }
     }
 }

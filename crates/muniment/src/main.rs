@@ -4,14 +4,19 @@
 //! |---|---|
 //! | `muniment serve …` | a server |
 //! | `muniment bench …` | the lab |
+//! | `muniment doctor …` | a look at a data directory, and its repair |
 //! | `mongod …` | a server, with MongoDB's flags |
 
 mod allocator;
 mod config;
 mod daemon;
 mod docs;
+mod doctor;
+mod effects;
 mod flags;
 mod serve;
+mod shutdown;
+mod table;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -24,8 +29,11 @@ const HELP: &str = "\
 Muniment: a MongoDB-compatible document database with its own benchmark lab.
 
   muniment serve [--option …]   a server (muniment serve --help)
-  muniment bench …              experiments against any MongoDB-compatible target
+  muniment bench …              experiments against MongoDB-compatible servers
+  muniment doctor DIR           what is damaged in a data directory (muniment doctor --help)
   muniment docs compatibility   the page of commands and operators, as Markdown
+  muniment docs options         the page of the server's options
+  muniment help COMMAND         the page of one of them, also 'help bench w1'
   muniment --version            the version
   mongod …                      called by this name: a server with MongoDB's flags
 ";
@@ -49,25 +57,53 @@ fn main() -> ExitCode {
     match mode.as_deref() {
         Some("serve") => serve::main(tail()),
         Some("bench") => muniment_lab::cli::run(tail()),
+        Some("doctor") => doctor::main(tail()),
         Some("docs") => docs::main(rest.get(1).and_then(|p| p.to_str())),
         Some(m @ ("router" | "stat" | "top")) => later(m),
         Some("--version" | "-V") => {
             serve::print_version();
             ExitCode::SUCCESS
         }
-        Some("--help" | "-h" | "help") => {
-            print!("{HELP}");
-            ExitCode::SUCCESS
-        }
-        Some(other) => {
-            eprintln!("muniment: there is no command '{other}'\n\n{HELP}");
-            ExitCode::from(BAD_OPTIONS)
-        }
+        Some("--help" | "-h" | "help") => help(&tail()),
+        Some(other) => no_command(other),
         None => {
             eprint!("{HELP}");
             ExitCode::from(BAD_OPTIONS)
         }
     }
+}
+
+/// The commands that have a page of help.
+const COMMANDS: [&str; 4] = ["serve", "bench", "doctor", "docs"];
+
+/// `muniment help …`: the page of a command, or this program's.
+fn help(of: &[OsString]) -> ExitCode {
+    let page = || vec![OsString::from("--help")];
+    match of.first().and_then(|w| w.to_str()) {
+        None => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Some("serve" | "mongod") => serve::main(page()),
+        Some("doctor") => doctor::main(page()),
+        Some("docs") => docs::main(Some("--help")),
+        Some("bench") => {
+            let words = [OsString::from("help")].into_iter();
+            muniment_lab::cli::run(words.chain(of.iter().skip(1).cloned()).collect())
+        }
+        Some(other) => no_command(other),
+    }
+}
+
+fn no_command(name: &str) -> ExitCode {
+    // What is longer than the page of help hides the answer.
+    match muniment_options::near(name, &COMMANDS) {
+        Some(near) => eprintln!(
+            "muniment: there is no command '{name}': is '{near}' meant?\nTry 'muniment help'."
+        ),
+        None => eprintln!("muniment: there is no command '{name}'\n\n{HELP}"),
+    }
+    ExitCode::from(BAD_OPTIONS)
 }
 
 fn later(mode: &str) -> ExitCode {

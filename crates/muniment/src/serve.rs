@@ -1,10 +1,11 @@
 //! `muniment serve`, and being called as `mongod`.
 
 use crate::daemon::{self, Side};
-use crate::flags::{ALL, Arg, Gathered};
-use crate::{BAD_OPTIONS, config};
-use lexopt::prelude::*;
-use muniment_server::{MONGODB_VERSION, Server, VERSION, build_info};
+use crate::flags::{Arg, Gathered, Mode};
+use crate::table::{named, page};
+use crate::{BAD_OPTIONS, config, doctor, shutdown};
+use muniment_options::Misuse;
+use muniment_server::{MONGODB_VERSION, MakeDbPath, Server, VERSION, build_info};
 use muniment_value::{Code, Error, JsonMode};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,17 +13,30 @@ use std::process::ExitCode;
 
 /// The network cannot be used, as mongod's EXIT_NET_ERROR.
 const NET_ERROR: u8 = 48;
+/// Rights to the server's files that other users do not get, as with mongod's: the files hold the data.
+const OTHERS: libc::mode_t = 0o077;
 /// The data directory cannot be used, as mongod's EXIT_UNCAUGHT.
 const UNCAUGHT: u8 = 100;
 
 /// Runs a server until it is asked to end.
 pub fn main(args: Vec<OsString>) -> ExitCode {
+    ignore_signals_of_the_log();
     let as_mongod = called_as_mongod();
     let gathered = match gather(args, as_mongod) {
         Ok(Some(g)) => g,
         Ok(None) => return ExitCode::SUCCESS,
         Err(e) => return bad_options(&e),
     };
+    match gathered.mode {
+        Mode::Serve => {}
+        Mode::Shutdown => return shutdown::main(&gathered.server.dbpath),
+        // A new machine has nothing to repair.
+        Mode::Repair if is_empty(&gathered.server.dbpath) => return ExitCode::SUCCESS,
+        Mode::Repair => {
+            let dir = gathered.server.dbpath.into_os_string();
+            return doctor::main(vec![dir, "--repair-catalog".into()]);
+        }
+    }
     let argv = std::env::args_os()
         .map(|a| a.to_string_lossy().into_owned())
         .collect();
@@ -31,6 +45,11 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
         Err(e) => return bad_options(&e),
     };
     options.handle_signals = true;
+    let honours = ("honorSystemUmask".to_string(), "true".to_string());
+    if !options.parameters.contains(&honours) {
+        // SAFETY: takes and gives plain numbers.
+        unsafe { libc::umask(libc::umask(0) | OTHERS) };
+    }
     let parent = if fork {
         match daemon::fork() {
             Ok(Side::Parent(code)) => return code,
@@ -60,10 +79,24 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     match server.wait() {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("muniment: the last sync failed: {e}");
+            eprintln!("muniment: {e}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// What has the log rotated or threads told must not end a process that is only about to start: the
+/// server takes these signals once it has a log.
+fn ignore_signals_of_the_log() {
+    // SAFETY: no handler is installed.
+    unsafe {
+        libc::signal(libc::SIGUSR1, libc::SIG_IGN);
+        libc::signal(libc::SIGUSR2, libc::SIG_IGN);
+    }
+}
+
+fn is_empty(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn called_as_mongod() -> bool {
@@ -88,78 +121,59 @@ fn bad_options(why: &str) -> ExitCode {
 
 /// Options from file and flags; `None` when `--help` or `--version` was answered.
 fn gather(args: Vec<OsString>, as_mongod: bool) -> Result<Option<Gathered>, String> {
-    let mut given: Vec<(usize, String)> = Vec::new();
-    let mut file = None;
-    let mut verbosity = 0;
-    let mut parser = lexopt::Parser::from_args(args);
-    let text = |e: lexopt::Error| e.to_string();
-    while let Some(arg) = parser.next().map_err(text)? {
-        let name = match &arg {
-            Long(name) => (*name).to_string(),
-            Short('h') => "help".to_string(),
-            Short('f') => "config".to_string(),
-            Short('v') => {
-                verbosity += 1;
-                continue;
-            }
-            Value(v) => return Err(format!("unexpected argument '{}'", v.to_string_lossy())),
-            Short(c) => return Err(format!("unrecognised option '-{c}'")),
-        };
-        match name.as_str() {
-            "help" => {
-                print_help(as_mongod);
-                return Ok(None);
-            }
-            "version" => {
-                print_version();
-                return Ok(None);
-            }
-            _ => {}
+    let given = page().parse(args).map_err(in_mongods_words)?;
+    match given
+        .options()
+        .find(|(name, _)| ["help", "version"].contains(name))
+    {
+        Some(("help", _)) => {
+            print_help(as_mongod);
+            return Ok(None);
         }
-        let (i, o) = ALL
-            .iter()
-            .enumerate()
-            .find(|(_, o)| o.flag == name)
-            .ok_or_else(|| format!("unrecognised option '--{name}'"))?;
-        let value = if o.arg == Arg::Flag {
-            "true".to_string()
-        } else {
-            let v = parser.value().map_err(text)?;
-            v.into_string()
-                .map_err(|v| format!("--{name}: '{}' is not UTF-8", v.to_string_lossy()))?
-        };
-        if name == "config" {
-            file = Some(value);
-        } else {
-            given.push((i, value));
+        Some(_) => {
+            print_version();
+            return Ok(None);
         }
+        None => {}
     }
     let mut g = Gathered::default();
+    g.stays = std::env::var("MONGODB_CONFIG_OVERRIDE_NOFORK").is_ok_and(|v| v == "1");
+    g.server.make_dbpath = MakeDbPath::LastComponent;
     if as_mongod {
         g.server.dbpath = PathBuf::from("/data/db");
+        g.server.make_dbpath = MakeDbPath::Never;
     }
-    if let Some(path) = &file {
-        let text = std::fs::read_to_string(path)
+    if let Some(path) = given.text("config") {
+        let bytes = std::fs::read(path)
             .map_err(|e| format!("cannot read the configuration file {path}: {e}"))?;
-        for (key, value) in config::parse(&text).map_err(|e| format!("{path}: {e}"))? {
-            g.apply_key(&key, &value)
-                .map_err(|e| format!("{path}: {e}"))?;
-        }
+        // Old comments may be in another encoding.
+        let text = String::from_utf8_lossy(&bytes);
+        let parsed = config::parse(&text).map_err(|e| format!("{path}: {e}"))?;
+        g.apply_file(parsed).map_err(|e| format!("{path}: {e}"))?;
         g.note_config(path);
     }
-    if verbosity > 0 {
-        given.extend(
-            ALL.iter()
-                .position(|o| o.flag == "verbose")
-                .map(|i| (i, verbosity.to_string())),
-        );
-    }
-    for (i, value) in given {
-        if let Some(o) = ALL.get(i) {
-            g.apply_flag(o, &value)?;
-        }
+    let flags = given.options().filter(|(name, _)| *name != "config");
+    for (o, value) in flags.filter_map(|(name, value)| Some((named(name)?, value))) {
+        let value = match o.arg {
+            Arg::Flag => "true",
+            _ => value,
+        };
+        g.apply_flag(o, value)?;
     }
     Ok(Some(g))
+}
+
+/// What is wrong with a command line, as mongod says it.
+fn in_mongods_words(e: Misuse) -> String {
+    match e {
+        Misuse::Unknown(name, None) => format!("unrecognised option '{name}'"),
+        Misuse::Unknown(name, Some(near)) => {
+            format!("unrecognised option '{name}': is '{near}' meant?")
+        }
+        Misuse::Twice(name) => format!("Multiple occurrences of option '{name}'"),
+        Misuse::NoValue(name) => format!("the required argument for option '{name}' is missing"),
+        other => other.to_string(),
+    }
 }
 
 /// As `mongod --version` prints it: tools read the first line.
@@ -181,14 +195,7 @@ fn print_help(as_mongod: bool) {
             "muniment serve"
         }
     );
-    println!("  {:<34} show this", "--help");
-    println!("  {:<34} show the version", "--version");
-    for o in ALL.iter().filter(|o| !o.flag.is_empty()) {
-        let arg = match o.arg {
-            Arg::Flag => "",
-            Arg::Text => " arg",
-            Arg::Number => " number",
-        };
-        println!("  {:<34} {}", format!("--{}{arg}", o.flag), o.doc);
+    for o in page().options() {
+        print!("{}", o.line(34));
     }
 }

@@ -26,6 +26,7 @@ fn bench(dir: &Path, args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
     c.arg("bench")
         .args(args)
+        .arg("--tables")
         .arg("--out")
         .arg(dir.join("report"))
         .arg("--json")
@@ -287,7 +288,7 @@ fn ctrl_c_ends_cleanly_and_writes_what_there_is() {
             .success()
     );
     let out = ends_within(child, Duration::from_secs(30));
-    assert!(!out.status.success());
+    assert_eq!(out.status.code(), Some(130));
     let html = std::fs::read_to_string(dir.0.join("report/report.html")).unwrap();
     assert!(html.contains("interrupted"));
     assert!(
@@ -298,10 +299,173 @@ fn ctrl_c_ends_cleanly_and_writes_what_there_is() {
 }
 
 #[test]
+fn a_run_that_is_killed_left_no_good_one() {
+    let dir = Dir::new("killed");
+    let mut child = in_dir(&dir.0, &[&CEILING[..], &["w1", "w3"]].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let written = || {
+        let runs = std::fs::read_dir(dir.0.join("bench-report")).ok()?;
+        let mut files = runs.flatten().map(|run| run.path().join("results.json"));
+        std::fs::read_to_string(files.next()?).ok()
+    };
+    let results = loop {
+        if let Some(text) = written() {
+            break text;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(results.contains("\"interrupted\":true"), "{results}");
+    assert!(!dir.0.join("bench-report/latest").exists());
+}
+
+#[test]
+fn results_that_cannot_be_given_are_a_failure() {
+    let dir = Dir::new("full");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let out = in_dir(&dir.0, &[&CEILING[..], &["--json", "-"]].concat())
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("writing to standard output"), "{said}");
+}
+
+/// The directory of a run that has none of its own: in `dir`, as `muniment bench` makes it.
+fn in_dir(dir: &Path, args: &[&str]) -> Command {
+    let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
+    c.current_dir(dir)
+        .args(["bench"])
+        .args(args)
+        .args(["--data"])
+        .arg(dir)
+        .env("TERM", "dumb")
+        .env("NO_COLOR", "1");
+    c
+}
+
+const CEILING: [&str; 5] = ["ceiling", "--connections", "1", "--seconds", "1.2"];
+
+#[test]
+fn a_run_never_overwrites_another_and_says_how_it_stands_against_the_last() {
+    let dir = Dir::new("kept");
+    let link = || std::fs::read_link(dir.0.join("bench-report/latest")).ok();
+    // JSON lines are all that is on standard output; the summary is beside it.
+    let out = in_dir(&dir.0, &[&CEILING[..], &["--json", "-"]].concat())
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr),
+    );
+    assert!(out.status.success(), "{stderr}");
+    assert!(stdout.lines().count() > 2, "{stdout}");
+    for line in stdout.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+    assert!(stderr.contains("\nReport: bench-report/"), "{stderr}");
+    assert!(
+        !stderr.contains('\x1b') && !stderr.contains('\r'),
+        "{stderr}"
+    );
+    let first = link().unwrap();
+    // The second stands beside the first, and is compared with it.
+    let out = in_dir(&dir.0, &CEILING).output().unwrap();
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{stdout}");
+    assert!(stdout.lines().count() <= 12, "{stdout}");
+    assert!(
+        stdout.contains(&format!("\nAgainst {}: ", first.display())),
+        "{stdout}"
+    );
+    assert!(!stdout.contains("nothing to judge"), "{stdout}");
+    let second = link().unwrap();
+    assert_ne!(first, second);
+    // So does one that fails, and the link stays.
+    let uri = ["w1", "--uri", "mongodb://127.0.0.1:1"];
+    let out = in_dir(&dir.0, &uri).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let stdout = String::from_utf8_lossy(&out.stdout);
+    assert!(stdout.contains("w1         FAILED: no server"), "{stdout}");
+    assert!(
+        stdout.contains(&format!("(latest is still {})", second.display())),
+        "{stdout}"
+    );
+    assert_eq!(link(), Some(second));
+    let runs = std::fs::read_dir(dir.0.join("bench-report"))
+        .unwrap()
+        .count();
+    assert_eq!(runs, 4, "three runs and a link");
+    // The last good one is what is read of a directory of runs.
+    let out = in_dir(&dir.0, &[]).get_program().to_owned();
+    let out = Command::new(out)
+        .current_dir(&dir.0)
+        .args(["bench", "compare", "bench-report", "bench-report/latest"])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(0), "{out:?}");
+}
+
+#[test]
+fn where_it_cannot_write_is_said_before_the_first_measurement() {
+    let dir = Dir::new("before");
+    let begin = Instant::now();
+    let kept = dir.0.join("kept");
+    std::fs::create_dir_all(&kept).unwrap();
+    std::fs::write(kept.join("results.json"), "[]").unwrap();
+    std::fs::write(dir.0.join("lines.jsonl"), "{}").unwrap();
+    for (args, want) in [
+        (
+            ["--out", "kept"],
+            "--out kept: there is a run in it already",
+        ),
+        (["--out", "lines.jsonl"], "--out lines.jsonl: "),
+        (
+            ["--json", "no/such/dir/x.jsonl"],
+            "--json no/such/dir/x.jsonl: No such file",
+        ),
+        (
+            ["--json", "lines.jsonl"],
+            "there is something in it already",
+        ),
+    ] {
+        let out = in_dir(&dir.0, &["w4b", args[0], args[1]]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(want), "{stderr}");
+    }
+    // A directory for servers that is a file.
+    for args in [&["w4b"][..], &["run", "insert"]] {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
+        let data = dir.0.join("lines.jsonl");
+        c.current_dir(&dir.0).arg("bench").args(args).arg("--data");
+        let out = c.arg(data).output().unwrap();
+        let stderr = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{stderr}");
+        assert!(
+            stderr.contains("give another directory with --data"),
+            "{stderr}"
+        );
+    }
+    assert!(begin.elapsed() < Duration::from_secs(20));
+    assert!(!dir.0.join("bench-report").exists(), "nothing was measured");
+}
+
+#[test]
 fn a_file_that_is_no_run_is_said_to_be_none() {
     let dir = Dir::new("no-run");
     let file = dir.0.join("damaged.jsonl");
-    std::fs::write(&file, "{\"kind\":\"run\",\"format\":2}\nnonsense\n").unwrap();
+    std::fs::write(&file, "{\"kind\":\"run\",\"format\":3}\nnonsense\n").unwrap();
     let file = file.as_os_str();
     for (args, code) in [
         (&["report".as_ref(), file][..], 1),
@@ -321,7 +485,12 @@ fn a_file_that_is_no_run_is_said_to_be_none() {
 fn mistakes_are_said_plainly() {
     let dir = Dir::new("mistakes");
     for (args, code, want) in [
-        (&["w9"][..], 2, "there is no experiment 'w9'"),
+        (
+            &["w9"][..],
+            2,
+            "there is no experiment 'w9' (is 'w1' meant?)",
+        ),
+        (&["w1", "--presett", "quick"][..], 2, "is '--preset' meant?"),
         (
             &["w3", "--only", "batch=3"][..],
             2,
@@ -348,9 +517,63 @@ fn mistakes_are_said_plainly() {
             "there are smoke, quick and paper",
         ),
     ] {
+        // Those that fail have run, and are kept.
+        let _ = std::fs::remove_dir_all(dir.0.join("report"));
+        let _ = std::fs::remove_file(dir.0.join("results.jsonl"));
         let out = bench(&dir.0, args).output().unwrap();
         assert_eq!(out.status.code(), Some(code));
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert!(stderr.contains(want), "{stderr}");
+    }
+}
+
+#[test]
+fn every_word_that_may_be_asked_about_has_its_page() {
+    let said = |args: &[&str]| {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
+        let out = c.args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        (
+            out.status.code(),
+            text,
+            String::from_utf8_lossy(&out.stderr).into_owned(),
+        )
+    };
+    for (args, begins) in [
+        (&["help"][..], "Muniment: a MongoDB-compatible"),
+        (&["help", "serve"], "muniment serve"),
+        (&["help", "doctor"], ""),
+        (&["help", "docs"], "Prints a generated page"),
+        (&["help", "bench"], "Runs published benchmark experiments"),
+        (&["help", "bench", "w1"], "w1: Write-concern latency"),
+        (&["help", "bench", "compare"], "Compares two runs"),
+        (&["bench", "help", "w1"], "w1: Write-concern latency"),
+        (&["bench", "w1", "--help"], "w1: Write-concern latency"),
+        (&["bench", "yardsticks", "--help"], "yardsticks: "),
+        (&["bench", "help", "run"], "Runs a workload of your own"),
+    ] {
+        let (code, stdout, stderr) = said(args);
+        assert_eq!(code, Some(0), "{args:?}: {stderr}");
+        assert!(
+            !stdout.is_empty() && stdout.to_lowercase().contains(&begins.to_lowercase()),
+            "{args:?}: {stdout}"
+        );
+    }
+    for (args, want) in [
+        (&["servr"][..], "is 'serve' meant?"),
+        (&["help", "bnch"], "is 'bench' meant?"),
+        (&["nonsense"], "there is no command 'nonsense'"),
+        (&["bench", "comprae"], "is 'compare' meant?"),
+        (&["bench", "help", "w8"], "is 'w1' meant?"),
+        (
+            &["bench", "run", "insert", "--vari", "w=0,1"],
+            "is '--vary' meant?",
+        ),
+        (&["bench", "audit", "--round", "1"], "is '--rounds' meant?"),
+    ] {
+        let (code, _, stderr) = said(args);
+        assert_eq!(code, Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(want), "{args:?}: {stderr}");
+        assert!(stderr.lines().count() < 20, "{args:?}: {stderr}");
     }
 }

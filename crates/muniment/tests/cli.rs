@@ -63,7 +63,7 @@ fn what_is_not_understood_ends_with_2_and_names_it() {
         ("", vec!["--frobnicate"], "--frobnicate"),
         ("", vec!["--replSet", "rs/h:1"], "--replSet"),
         ("", vec!["--autoInitiate"], "--replSet"),
-        ("", vec!["--storageEngine", "wiredTiger"], "--storageEngine"),
+        ("", vec!["--storageEngine", "mmapv1"], "--storageEngine"),
         ("", vec!["--port", "99999"], "--port"),
         ("", vec!["--fork"], "--logpath"),
         ("", vec!["--setParameter", "nope=1", "--port", "0"], "nope"),
@@ -93,6 +93,7 @@ fn it_forks_and_logs_and_takes_a_configuration_file() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
     let (config, log, pid_file, port_file) = (at("c.yaml"), at("log"), at("pid"), at("port"));
+    fs::create_dir(at("data")).unwrap();
     fs::write(
         &config,
         format!(

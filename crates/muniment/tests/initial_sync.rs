@@ -69,7 +69,7 @@ impl Drop for Way {
     }
 }
 
-/// True if the connection was broken behind so many bytes.
+/// True if the connection was broken after so many bytes.
 fn pass(mut from: TcpStream, mut to: TcpStream, most: usize, pause: Duration) -> bool {
     let (mut buffer, mut passed) = (vec![0; 64 << 10], 0);
     let broken = loop {
@@ -155,6 +155,11 @@ fn emptied(set: &mut Set, ways: &[(usize, &Way)]) {
 }
 
 fn empty(set: &mut Set, member: usize, ways: &[(usize, &Way)]) {
+    empty_for(set, member, ways, "primary");
+}
+
+/// The same, to be filled by whom this says.
+fn empty_for(set: &mut Set, member: usize, ways: &[(usize, &Way)], source: &str) {
     let routes: Vec<String> = ways
         .iter()
         .map(|(of, way)| format!("{}={}", set.host(*of), way.address))
@@ -169,7 +174,12 @@ fn empty(set: &mut Set, member: usize, ways: &[(usize, &Way)]) {
             false => std::fs::remove_file(path).unwrap(),
         }
     }
-    member.set_args(&["--replSet", "rs0", "--setParameter", &routes]);
+    let source = format!("initialSyncSourceReadPreference={source}");
+    let mut args = vec!["--replSet", "rs0", "--setParameter", &source];
+    if !ways.is_empty() {
+        args.extend(["--setParameter", &routes]);
+    }
+    member.set_args(&args);
     member.start_again();
 }
 
@@ -290,6 +300,65 @@ fn a_copy_goes_on_where_the_connection_broke() {
     );
 }
 
+/// By whom the new member was filled, in the order of the attempts since it was emptied.
+fn sources(set: &Set, begun: usize) -> Vec<usize> {
+    let log = set.members[NEW].log();
+    let lines = log.lines().filter(|l| l.contains(BEGINS)).skip(begun);
+    let from =
+        |line: &str| (0..3).find(|i| line.contains(&format!("\"from\":\"{}\"", set.host(*i))));
+    lines.map(|l| from(l).unwrap()).collect()
+}
+
+/// A secondary is as good a source as the primary; when it loses the copy the primary is the next.
+#[test]
+fn a_copy_comes_from_a_secondary() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = filled();
+    let primary = set.primary();
+    // The other one fills it.
+    if primary == NEW {
+        let down = doc! { "replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 20 };
+        set.connect(primary).command("admin", &down).unwrap();
+    }
+    let primary = set.primary();
+    let other = (0..3).find(|i| *i != primary && *i != NEW).unwrap();
+    let begun = lines(&set.members[NEW], BEGINS);
+    empty_for(&mut set, NEW, &[], "nearest");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| write(&mut set.connect(primary), &stop));
+        set.until("it is not filled", || {
+            (number(&status(&set)?, "myState") == Some(2)).then_some(())
+        });
+        stop.store(true, SeqCst);
+    });
+    assert_eq!(sources(&set, begun), [other]);
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, primary));
+
+    let slow = Way::to(&set.host(other), usize::MAX, Duration::from_millis(10));
+    let begun = lines(&set.members[NEW], BEGINS);
+    empty_for(&mut set, NEW, &[(other, &slow)], "secondaryPreferred");
+    set.until("no copy began", || {
+        let copied = number(&status(&set)?, "initialSyncStatus/approxTotalBytesCopied")?;
+        (copied > 1 << 20).then_some(())
+    });
+    set.members[other].kill9();
+    set.members[other].start_again();
+    set.until("it is not filled by another one", || {
+        (number(&status(&set)?, "myState") == Some(2)).then_some(())
+    });
+    let all = sources(&set, begun);
+    assert!(
+        all.len() >= 2 && all[0] == other && *all.last().unwrap() != other,
+        "{all:?}"
+    );
+    set.settle();
+    assert_eq!(hash(&set, NEW), hash(&set, set.primary()));
+}
+
 #[test]
 fn a_copy_begins_anew_when_the_source_has_lost_it() {
     if !testkit::persistent() {
@@ -348,15 +417,17 @@ fn a_copy_that_does_not_get_on_is_given_up_for_another_source() {
     assert_eq!(hash(&set, NEW), hash(&set, primary));
 }
 
-/// Who has lost its disk is filled by a leader only that the others confirm: another one might lead, and
-/// might have acknowledged what only the empty member had beside it.
+/// A member that has lost its disk is filled only by a leader that the others confirm: another one might
+/// lead, and might have acknowledged what only the empty member had beside it.
 #[test]
-fn an_emptied_voter_is_filled_by_who_leads_in_fact() {
+fn an_emptied_voter_is_filled_by_the_true_leader() {
     if !testkit::persistent() {
         return;
     }
     // The leader takes its time to notice.
     let mut set = set_of(60_000, |i, host| doc! { "_id": i, "host": host });
+    // The other one must have a copy before it is stopped: two empty members of three confirm nothing.
+    set.settle();
     let primary = set.primary();
     assert_ne!(primary, NEW);
     let other = &set.members[1 - primary];
@@ -410,8 +481,8 @@ fn an_emptied_voter_beside_a_delayed_one_is_filled() {
     });
 }
 
-/// The only one that may lead for good has lost its disk: who leads in its place takes no writes, and fills
-/// it all the same.
+/// The only one that may lead for good has lost its disk: the member that leads in its place takes no
+/// writes, and fills it all the same.
 #[test]
 fn the_only_one_that_may_lead_is_filled() {
     if !testkit::persistent() {
@@ -425,7 +496,7 @@ fn the_only_one_that_may_lead_is_filled() {
     insert(&mut set.connect(0), "small", 0..5);
     set.settle();
     empty(&mut set, 0, &[]);
-    // Who is elected in its place may be primary for a moment.
+    // A member that is elected in its place may be primary for a moment.
     set.until("it does not lead", || (set.primary() == 0).then_some(()));
     set.settle();
     assert_eq!(hash(&set, 0), hash(&set, 1));
@@ -449,5 +520,32 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         let _ = rustix::process::kill_process(self.0, rustix::process::Signal::CONT);
+    }
+}
+
+/// A signal that comes while a member begins anew, after its copy, is heeded by whichever server there is
+/// then.
+#[test]
+fn a_member_that_begins_anew_ends_when_it_is_told_to() {
+    if !testkit::persistent() {
+        return;
+    }
+    let mut set = Set::start(3);
+    let primary = set.primary();
+    insert(&mut set.connect(primary), "small", 0..100);
+    set.settle();
+    let new = (0..3).find(|i| *i != primary).unwrap();
+    const ANEW: &str = "the member begins anew";
+    for pause in [0, 1, 3, 10, 30] {
+        let before = lines(&set.members[new], ANEW);
+        empty(&mut set, new, &[]);
+        let member = &set.members[new];
+        member.until("it does not begin anew", || {
+            (lines(member, ANEW) > before).then_some(())
+        });
+        sleep(Duration::from_millis(pause));
+        let member = &mut set.members[new];
+        assert!(member.terminate().success());
+        member.start_again();
     }
 }

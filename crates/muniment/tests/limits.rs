@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use muniment_value::{ArrayBuf, Code, DocBuf, array, doc};
-use muniment_wire::{Connection, Header, OP_MSG};
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
+use muniment_wire::Connection;
 use std::time::{Duration, Instant};
 use testkit::{Server, ServerOptions};
 
@@ -91,9 +89,9 @@ fn who_waits_for_a_ticket_can_be_stopped() {
         .unwrap();
     let mut held = s.connect();
     let holder = std::thread::spawn(move || held.command("t", &insert(1)).is_ok());
-    while number(&status(&mut c), "queues.execution.write.out") == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    s.until("the write has a ticket", || {
+        (number(&status(&mut c), "queues.execution.write.out") > 0).then_some(())
+    });
     // By time.
     let began = Instant::now();
     let mut limited = insert(2);
@@ -127,59 +125,6 @@ fn who_waits_for_a_ticket_can_be_stopped() {
 }
 
 #[test]
-fn beginnings_of_large_messages_are_bounded() {
-    let s = server();
-    let mut c = s.connect();
-    set(&mut c, "munimentMessageMemoryBytes", 8 << 20);
-    let mut clients = Vec::new();
-    for _ in 0..8 {
-        let mut stream = TcpStream::connect(s.address()).unwrap();
-        let mut head = Vec::new();
-        Header {
-            message_length: 40_000_000,
-            request_id: 1,
-            response_to: 0,
-            op_code: OP_MSG,
-        }
-        .put(&mut head);
-        stream.write_all(&head).unwrap();
-        // Refused ones are closed while they send.
-        let _ = stream.write_all(&vec![0; 3 << 20]);
-        clients.push(stream);
-    }
-    let refused: usize = clients
-        .iter_mut()
-        .map(|c| {
-            c.set_read_timeout(Some(Duration::from_millis(500)))
-                .unwrap();
-            let mut byte = [0];
-            // Closed or reset, not waiting for more.
-            match c.read(&mut byte) {
-                Ok(n) => usize::from(n == 0),
-                Err(e) => usize::from(e.kind() == std::io::ErrorKind::ConnectionReset),
-            }
-        })
-        .sum();
-    assert!((5..8).contains(&refused), "{refused} of 8");
-    let d = status(&mut c);
-    assert!(number(&d, "muniment.messageMemory.usedBytes") <= 8 << 20);
-    assert!(number(&d, "muniment.messageMemory.refused") >= refused as i64);
-    drop(clients);
-    let began = Instant::now();
-    while number(&status(&mut c), "muniment.messageMemory.usedBytes") > 0 {
-        assert!(began.elapsed() < Duration::from_secs(5));
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    // Whole messages of that size get through.
-    let long = "x".repeat(3 << 20);
-    for i in 0..5 {
-        let d = doc! { "_id": i, "s": long.as_str() };
-        c.command("t", &doc! { "insert": "c", "documents": array![d] })
-            .unwrap();
-    }
-}
-
-#[test]
 fn sorts_and_groups_share_their_memory() {
     let s = server();
     let mut c = s.connect();
@@ -206,9 +151,9 @@ fn sorts_and_groups_share_their_memory() {
         ids.push(number(&r, "cursor.id"));
     }
     let d = status(&mut c);
-    let used = number(&d, "muniment.queryMemory.usedBytes");
+    let used = number(&d, "muniment.memory.accounts.stages.usedBytes");
     assert!((4 << 20..10 << 20).contains(&used), "{used}");
-    assert!(number(&d, "muniment.queryMemory.pressed") > 0);
+    assert!(number(&d, "muniment.memory.accounts.stages.pressed") > 0);
     // What may not spill fails.
     let e = c.command("t", &sort(false)).unwrap_err();
     assert_eq!(e.code(), Code::QueryExceededMemoryLimitNoDiskUseAllowed);
@@ -254,7 +199,10 @@ fn sorts_and_groups_share_their_memory() {
             .collect();
         assert!(keys == (2..4000).collect::<Vec<i64>>());
     }
-    assert_eq!(number(&status(&mut c), "muniment.queryMemory.usedBytes"), 0);
+    assert_eq!(
+        number(&status(&mut c), "muniment.memory.accounts.stages.usedBytes"),
+        0
+    );
 }
 
 #[test]
@@ -303,4 +251,111 @@ fn a_command_of_almost_16_mb_is_explained() {
     assert_eq!(told.get_str("$db"), Some("t"));
     let plan = reply.as_doc().get_doc("queryPlanner").unwrap();
     assert!(plan.get("warning").is_none());
+}
+
+#[test]
+fn many_small_transactions_have_a_limit_together() {
+    let s = server();
+    let mut c = s.connect();
+    c.command("t", &doc! { "create": "c" }).unwrap();
+    set(&mut c, "munimentTransactionMemoryBytes", 8 << 20);
+    let text = "x".repeat(980_000);
+    let insert = |n: i32, text: &str| {
+        let session = doc! { "id": Value::Binary { subtype: 4, bytes: &[n as u8; 16] } };
+        doc! {
+            "insert": "c", "documents": array![doc! { "_id": n, "s": text }],
+            "lsid": session, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false,
+        }
+    };
+    let mut open = 0;
+    let e = loop {
+        match c.command("t", &insert(open, &text)) {
+            Ok(_) => open += 1,
+            Err(e) => break e,
+        }
+        assert!(open < 30, "there is no limit");
+    };
+    assert!((7..10).contains(&open), "{open}");
+    assert_eq!(e.code(), Code::WriteConflict, "{e:?}");
+    assert!(
+        e.message().contains("munimentTransactionMemoryBytes"),
+        "{e:?}"
+    );
+    // Neither a small transaction nor who writes without one is refused.
+    c.command("t", &insert(100, "x")).unwrap();
+    let plain = doc! { "insert": "c", "documents": array![doc! { "_id": -1, "s": text.as_str() }] };
+    c.command("t", &plain).unwrap();
+    let d = status(&mut c);
+    let peak = number(&d, "muniment.memory.accounts.transactions.peakBytes");
+    assert!(peak <= 9 << 20, "{peak}");
+    assert!(number(&d, "muniment.memory.accounts.transactions.refused") > 0);
+}
+
+#[test]
+fn keys_of_a_document_are_bounded_by_parameters() {
+    let s = server();
+    let mut c = s.connect();
+    let index = array![doc! { "key": doc! { "a": 1 }, "name": "a" }];
+    c.command("t", &doc! { "createIndexes": "c", "indexes": index })
+        .unwrap();
+    let insert = |id: i32, n: i32| {
+        let all: ArrayBuf = (0..n).collect();
+        doc! { "insert": "c", "documents": array![doc! { "_id": id, "a": all }] }
+    };
+    let code = |r: DocBuf| {
+        let errors = r.as_doc().get_array("writeErrors")?;
+        errors
+            .values()
+            .next()?
+            .as_doc()?
+            .get("code")?
+            .as_i64_exact()
+    };
+    set(&mut c, "indexMaxNumGeneratedKeysPerDocument", 100);
+    assert_eq!(code(c.command("t", &insert(1, 101)).unwrap()), Some(201));
+    assert_eq!(code(c.command("t", &insert(1, 100)).unwrap()), None);
+    set(&mut c, "munimentIndexMaxKeyBytesPerDocument", 1 << 10);
+    assert_eq!(code(c.command("t", &insert(2, 1000)).unwrap()), Some(201));
+    let d = doc! { "getParameter": 1, "munimentIndexMaxKeyBytesPerDocument": 1 };
+    let d = c.command("admin", &d).unwrap();
+    assert_eq!(number(&d, "munimentIndexMaxKeyBytesPerDocument"), 1 << 10);
+}
+
+#[test]
+fn scripts_reserve_their_heaps() {
+    let s = server();
+    let mut c = s.connect();
+    c.command(
+        "t",
+        &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
+    )
+    .unwrap();
+    // Room for one engine.
+    set(&mut c, "munimentScriptMemoryBytes", 20 << 20);
+    let call = |body: &str| {
+        let function = doc! { "body": body, "args": array![], "lang": "js" };
+        let stage = doc! { "$project": doc! { "n": doc! { "$function": function } } };
+        doc! { "aggregate": "c", "pipeline": array![stage], "cursor": doc! {} }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let mut other = s.connect();
+            scope.spawn(move || {
+                other
+                    .command("t", &call("function() { sleep(50); }"))
+                    .unwrap()
+            });
+        }
+    });
+    let d = status(&mut c);
+    let scripts = "muniment.memory.accounts.scripts";
+    assert_eq!(number(&d, &format!("{scripts}.peakBytes")), 16 << 20);
+    assert_eq!(number(&d, &format!("{scripts}.usedBytes")), 0);
+    let e = c
+        .command(
+            "t",
+            &call("function() { var a = []; while (true) a.push('x'.repeat(1e6) + a); }"),
+        )
+        .unwrap_err();
+    assert_eq!(e.code(), Code::JSInterpreterFailure, "{e:?}");
 }

@@ -168,6 +168,52 @@ fn opcounters_count_the_statements_that_were_tried() {
     assert_eq!((of("insert"), of("update"), of("delete")), (2 + 3, 1, 2));
 }
 
+/// An aggregation counts as a query, and a bulkWrite as what it does.
+#[test]
+fn opcounters_count_what_commands_do() {
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    let counted = |c: &mut Connection| -> Vec<i64> {
+        let status = c.command("admin", &doc! { "serverStatus": 1 }).unwrap();
+        let all = status.as_doc().get_doc("opcounters").unwrap();
+        ["insert", "query", "update", "delete", "getmore", "command"]
+            .map(|n| all.get(n).unwrap().as_i64_exact().unwrap())
+            .to_vec()
+    };
+    let pipeline = array![doc! { "$match": doc! { "a": 1 } }];
+    let bulk = doc! {
+        "bulkWrite": 1,
+        "ops": array![
+            doc! { "insert": 0, "document": doc! { "_id": 1 } },
+            doc! { "insert": 0, "document": doc! { "_id": 1 } },
+            doc! { "update": 0, "filter": doc! {}, "updateMods": doc! { "$set": doc! { "a": 1 } } },
+            doc! { "delete": 0, "filter": doc! { "a": 2 } },
+        ],
+        "ordered": false,
+        "nsInfo": array![doc! { "ns": "d.c" }],
+    };
+    let modify = doc! { "findAndModify": "c", "query": doc! {}, "remove": true };
+    // insert, query, update, delete, getmore, command; the last also of the serverStatus.
+    for (db, command, wanted) in [
+        ("d", doc! { "find": "c" }, [0, 1, 0, 0, 0, 1]),
+        (
+            "d",
+            doc! { "aggregate": "c", "pipeline": pipeline, "cursor": doc! {} },
+            [0, 1, 0, 0, 0, 1],
+        ),
+        ("admin", bulk, [2, 0, 1, 1, 0, 1]),
+        ("d", doc! { "count": "c" }, [0, 0, 0, 0, 0, 2]),
+        ("d", modify, [0, 0, 0, 0, 0, 2]),
+        ("d", doc! { "ping": 1 }, [0, 0, 0, 0, 0, 2]),
+    ] {
+        let before = counted(&mut c);
+        c.command(db, &command).unwrap();
+        let after = counted(&mut c);
+        let more: Vec<i64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
+        assert_eq!(more, wanted, "{command:?}");
+    }
+}
+
 /// The slow-operation log tells what writes looked at and did, as the records do.
 #[test]
 fn slow_writes_are_logged_with_what_they_did() {
@@ -227,9 +273,8 @@ fn records_tell_the_time_on_a_processor() {
     assert_eq!(recorded(&mut c, filter), told);
 }
 
-/// A plan that is too large for the collection of the records is recorded by its first stage's name.
-#[test]
-fn long_plans_are_cut_off() {
+/// A server with a document, all of whose commands are recorded from here on.
+fn profiled() -> (Server, Connection) {
     let s = Server::start(ServerOptions::new());
     let mut c = s.connect();
     ok(
@@ -237,6 +282,13 @@ fn long_plans_are_cut_off() {
         &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
     );
     ok(&mut c, &doc! { "profile": 2 });
+    (s, c)
+}
+
+/// A plan that is too large for the collection of the records is recorded by its first stage's name.
+#[test]
+fn long_plans_are_cut_off() {
+    let (_server, mut c) = profiled();
     let values: ArrayBuf = (0..150_000).collect();
     let find =
         doc! { "find": "c", "filter": doc! { "a": doc! { "$in": values } }, "comment": "long" };
@@ -247,4 +299,26 @@ fn long_plans_are_cut_off() {
         "execStats.warning": doc! { "$exists": true },
     };
     assert_eq!(recorded(&mut c, filter), 1);
+}
+
+/// While writes are locked, reads are answered and leave no record, and a waiting `profile` command can be
+/// ended.
+#[test]
+fn a_lock_of_all_writes_keeps_no_reader_waiting_for_its_record() {
+    let (s, mut c) = profiled();
+    let mut admin = s.connect();
+    let lock = doc! { "fsync": 1, "lock": true };
+    admin.command("admin", &lock).unwrap();
+    c.set_timeout(Some(std::time::Duration::from_secs(20)))
+        .unwrap();
+    for name in ["locked", "locked"] {
+        ok(&mut c, &doc! { "find": "c", "comment": name });
+    }
+    let profile = doc! { "profile": 2, "maxTimeMS": 50 };
+    let e = c.command("other", &profile).unwrap_err();
+    assert_eq!(e.code().0, 50);
+    admin.command("admin", &doc! { "fsyncUnlock": 1 }).unwrap();
+    ok(&mut c, &doc! { "find": "c", "comment": "unlocked" });
+    assert_eq!(recorded(&mut c, doc! { "command.comment": "locked" }), 0);
+    assert_eq!(recorded(&mut c, doc! { "command.comment": "unlocked" }), 1);
 }

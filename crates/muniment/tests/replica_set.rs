@@ -91,14 +91,14 @@ fn what_is_written_is_on_all_members() {
     insert(&mut c, 500, doc! { "w": 1 });
     let at_once = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
     c.command("test", &at_once).unwrap();
-    // Who is no primary takes no writes, and no reads that do not say so.
+    // A member that is no primary takes no writes, and only reads that allow a secondary.
     let other = (primary + 1) % 3;
     let mut o = set.connect(other);
     let cmd = doc! { "insert": "c", "documents": array![doc! { "_id": -1 }] };
     assert_eq!(o.command("test", &cmd).unwrap_err().code().0, 10107);
     let cmd = doc! { "find": "c" };
     assert_eq!(o.command("test", &cmd).unwrap_err().code().0, 13435);
-    // Who asks for no answer learns it by the end of the connection.
+    // A client that asks for no answer learns of the refusal by the end of the connection.
     let unacknowledged = doc! {
         "insert": "c",
         "documents": array![doc! { "_id": -1 }],
@@ -115,7 +115,8 @@ fn what_is_written_is_on_all_members() {
     assert!(matches!(writable, Some(Value::Bool(true))));
 }
 
-/// Members get their votes one by one; whoever is told that the set is there counts on all of them.
+/// Members get their votes one by one, but a client that is told that the set is there counts on all of
+/// them.
 #[test]
 fn who_has_initiated_a_set_can_lose_the_primary_at_once() {
     let mut set = Set::prepare(3, &ServerOptions::new());
@@ -373,7 +374,7 @@ fn a_stream_tells_what_the_majority_has() {
     assert_eq!(ids(&mut c).len(), 30);
     watch.go_on(&mut here, 300);
     assert_eq!(watch.told, wanted);
-    // Nor does a stream begin behind what it could not go on from.
+    // Nor does a stream begin after what it could not go on from.
     let cmd = doc! {
         "aggregate": "c",
         "pipeline": array![doc! { "$changeStream": doc! {} }],
@@ -434,7 +435,7 @@ fn what_was_there_at_a_time_is_read_on_every_member() {
             assert_eq!(found.len() as i32, id + 1);
         }
     }
-    // What came later is no hindrance for a while, whoever is asked.
+    // For a while every member can still be read at a time, although later writes came.
     let before = insert(&mut c, 60, doc! { "w": 3 });
     let first = before.as_doc().get("operationTime").unwrap();
     let mut reply = before.clone();
@@ -595,7 +596,7 @@ fn writers_wait_for_a_majority_that_is_behind() {
         (!lags(&mut c)).then_some(())
     });
     set.settle();
-    // Those who follow have counted what they applied.
+    // The secondaries have counted what they applied.
     for i in (0..3).filter(|i| *i != primary) {
         let counted = status(&mut set.connect(i), "opcountersRepl");
         let inserts = counted.as_doc().get("insert").unwrap().as_i64_exact();

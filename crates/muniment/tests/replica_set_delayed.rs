@@ -10,7 +10,7 @@ use set::reconfigure;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use testkit::{ServerOptions, Set};
 
-/// Seconds by which the delayed member is behind.
+/// Seconds by which the delayed member lags.
 const DELAY: i64 = 4;
 
 fn now_ms() -> i64 {
@@ -85,11 +85,11 @@ fn a_delayed_member_has_what_is_so_old() {
         (secondary && delay == Some(DELAY)).then_some(())
     });
     write_for(&set, 6, 2);
-    // It counts among those who acknowledge, when it has the write.
+    // The delayed member counts among those that acknowledge, once it has the write.
     let mut c = set.connect(first);
     assert_eq!(insert(&mut c, 3, 500), Some(64));
     assert_eq!(insert(&mut c, 3, 60_000), None);
-    // It is late also behind its restart, and alone.
+    // It is late also after its restart, and alone.
     for _ in 0..20 {
         insert(&mut c, 2, 0);
     }
@@ -107,14 +107,14 @@ fn a_delayed_member_has_what_is_so_old() {
     let before = times(&mut set.connect(2)).len();
     write_for(&set, 6, 2);
     assert!(times(&mut set.connect(2)).len() > before);
-    // Who is not delayed any more has everything at once.
+    // A member that is not delayed any more has everything at once.
     reconfigure(&set, members(&set, 0, 0));
     let mut c = set.connect(set.primary());
     assert_eq!(insert(&mut c, 3, 60_000), None);
     set.settle();
     let wanted = times(&mut c);
     assert_eq!(times(&mut set.connect(2)), wanted);
-    // And who is again keeps what it has.
+    // One that is delayed again keeps what it has.
     reconfigure(&set, members(&set, 3600, 0));
     insert(&mut c, 2, 0);
     assert_eq!(insert(&mut c, 3, 2000), Some(64));

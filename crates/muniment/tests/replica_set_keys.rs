@@ -114,7 +114,7 @@ fn strangers_are_kept_out() {
     let none = of_set(ServerOptions::new());
     let primary = set.primary();
     let mut c = set.connect(primary);
-    // No set with who has another key, or none.
+    // No set is made with a member that has another key, or none.
     for (asked, others) in [(&none, [&other]), (&other, [&none])] {
         let all = [asked, others[0]];
         let all = all.iter().enumerate();
@@ -252,9 +252,8 @@ fn forged_messages_are_refused_and_end_the_connection() {
     set.initiate(&members(&set, 3));
     let at = set.host(0);
     let binary = |bytes: &'static [u8]| Value::Binary { subtype: 0, bytes };
-    let stream = doc! {
-        "_replSetStream": "rs0", "from": 2_i64, "to": 1_i64, "inForce": binary(&[]),
-    };
+    let greeting = doc! { "from": 2_i64, "to": 1_i64, "inForce": binary(&[]) };
+    let stream = doc! { "_replSetStream": "rs0", "greeting": greeting };
     let checks = doc! { "_replSetStream": "rs0", "onlyChecks": true };
     let export = doc! { "_replSetExport": "rs0" };
     let begin = doc! {
@@ -288,7 +287,7 @@ fn forged_messages_are_refused_and_end_the_connection() {
         assert_eq!(replies.len(), commands.len(), "{commands:?}: {replies:?}");
         assert_eq!(code(last), wanted, "{commands:?}: {last:?}");
     }
-    // Who wants no answer gets none, and the connection ends all the same.
+    // A client that wants no answer gets none, and its connection ends all the same.
     let mut c = Connection::connect(&at).unwrap();
     c.set_timeout(Some(Duration::from_secs(10))).unwrap();
     c.send_only("admin", &stream).unwrap();

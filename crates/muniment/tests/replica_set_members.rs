@@ -89,7 +89,7 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
     assert_eq!(refused(&mut m, "test", &doc! { "drop": "c" }), 10107);
     // It has what is written, and says so.
     told(&insert(&mut c, 20, doc! { "w": 3 }));
-    // Who steps down knows whom it cannot hand over to.
+    // A primary that steps down knows the members that it cannot hand over to.
     let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
     admin(&mut c, down);
     assert_eq!(set.primary(), other);
@@ -124,17 +124,29 @@ fn window(c: &mut Connection) -> (i64, String) {
     (int(&stats, "maxSize") >> 20, shown.concat())
 }
 
+/// A set of three, each with a log of 64 MB, over a document.
+fn with_small_oplogs() -> Set {
+    let args = [
+        "--oplogSize",
+        "64",
+        "--setParameter",
+        "enableTestCommands=1",
+    ];
+    let options = args.iter().fold(ServerOptions::new(), |o, arg| o.arg(*arg));
+    let mut set = Set::prepare(3, &options);
+    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
+    let config = set.config(members.collect());
+    let args = [&args[..], &["--replSet", "rs0"]].concat();
+    initiate_over_data(&mut set, 0, &args, &config);
+    set
+}
+
 #[test]
 fn a_size_of_the_oplog_is_of_one_member() {
     if !testkit::persistent() {
         return;
     }
-    let options = ServerOptions::new().arg("--oplogSize").arg("64");
-    let mut set = Set::prepare(3, &options);
-    let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
-    let config = set.config(members.collect());
-    let args = ["--oplogSize", "64", "--replSet", "rs0"];
-    initiate_over_data(&mut set, 0, &args, &config);
+    let mut set = with_small_oplogs();
     let primary = set.primary();
     let (small, other) = ((primary + 1) % 3, (primary + 2) % 3);
     let resize = |i: usize, mb: f64| doc! { "replSetResizeOplog": 1, "size": mb + i as f64 };
@@ -158,7 +170,8 @@ fn a_size_of_the_oplog_is_of_one_member() {
         set.settle();
     }
     check(&set);
-    // Who has lost all but that copies another one's data, and keeps it.
+    // A member that has lost everything but `oplogWindow` copies another one's data, and keeps
+    // that file.
     let member = &mut set.members[small];
     member.terminate();
     for entry in std::fs::read_dir(member.dir()).unwrap() {
@@ -264,8 +277,8 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
     everywhere(&set, "\"majority\"", 0);
 }
 
-/// While a primary hands over nobody can write. So nothing is handed to who would not take it: who has
-/// stepped down, however much better it is, and who is frozen.
+/// While a primary hands over no client can write. So it does not hand over to a member that would not take
+/// its place: neither to one that has stepped down, whatever its priority, nor to one that is frozen.
 #[test]
 fn who_has_stepped_down_is_not_offered_the_lead() {
     let set = Set::prepare(3, &ServerOptions::new());
@@ -298,7 +311,7 @@ fn who_has_stepped_down_is_not_offered_the_lead() {
     set.until("the third does not lead", || {
         (primary() == third).then_some(())
     });
-    // Who may again takes over.
+    // The best one takes over when it may lead again.
     admin(&mut set.connect(0), doc! { "replSetFreeze": 0 });
     set.until("the best one does not lead again", || {
         (primary() == 0).then_some(())
@@ -381,7 +394,7 @@ fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
     assert_eq!(ids(&mut set.connect(1)), [0]);
 }
 
-/// Who is primary, and why it says that it was elected.
+/// The primary, and why it says that it was elected.
 fn elected(set: &Set) -> (usize, String) {
     let primary = set.primary();
     let status = admin(&mut set.connect(primary), doc! { "replSetGetStatus": 1 });
@@ -404,7 +417,8 @@ fn a_primary_tells_why_it_was_elected() {
         });
     };
     until(&set, 1, "priorityTakeover");
-    // Whoever has everything first is handed over to: of those that have, the one that is preferred.
+    // The primary hands over to the first member that has everything: of several, to the one with the
+    // highest priority.
     let written = insert(&mut set.connect(1), 0, doc! { "w": 3, "j": true });
     told(&written);
     set.settle();
@@ -480,7 +494,12 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     }
     let member = &mut set.members[second];
     member.kill9();
-    member.set_args(&[]);
+    // What the log has is applied in any case; with the parameter a start as a member is a mistake.
+    let recovers = ["--setParameter", "recoverFromOplogAsStandalone=true"];
+    member.set_args(&[&recovers[..], &["--replSet", "rs0"]].concat());
+    member.try_start().unwrap_err();
+    assert!(lines(member, "is for a start without --replSet") > 0);
+    member.set_args(&recovers);
     member.start_again();
     let mut c = member.connect();
     assert_eq!(ids(&mut c).len(), 16);
@@ -566,7 +585,7 @@ fn a_session_s_last_write_has_the_term_in_which_it_was_written() {
     }
 }
 
-/// Who begins anew in place is in maintenance as before.
+/// A member that begins anew in place, after a rollback, is in maintenance as before.
 #[test]
 fn maintenance_outlasts_a_rollback() {
     let mut set = Set::start(3);
@@ -600,4 +619,159 @@ fn maintenance_outlasts_a_rollback() {
     let mut c = set.connect(first);
     admin(&mut c, doc! { "replSetMaintenance": false });
     assert_eq!(ids(&mut c), [0, 1, 2]);
+}
+
+/// A backup locks a secondary, and another member is down meanwhile.
+#[test]
+fn a_locked_member_keeps_the_primary_in_office() {
+    let mut set = Set::start(3);
+    let primary = set.primary();
+    let (locked, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    let mut c = set.connect(primary);
+    told(&insert(&mut c, 0, doc! { "w": 3 }));
+    let mut l = set.connect(locked);
+    let lock = || doc! { "fsync": 1, "lock": true };
+    assert_eq!(int(&admin(&mut l, lock()), "lockCount"), 1);
+    let term = |c: &mut Connection| int(&admin(c, doc! { "replSetGetStatus": 1 }), "term");
+    let begun = term(&mut c);
+    insert(&mut c, 1, doc! { "w": 1 });
+    // It shows nothing, and the set has a majority all the same: the election timeout is a second.
+    set.members[other].kill9();
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(is(&admin(&mut c, doc! { "hello": 1 }), "isWritablePrimary"));
+    assert_eq!(term(&mut c), begun);
+    let health = status_of(&mut l, &set.host(primary));
+    assert_eq!(int(&health, "state"), 1, "{health:?}");
+    assert_eq!(ids(&mut l), [0]);
+    // The locked member counts for the majority, but not for a write concern that asks for a number of
+    // members: those have to show the write.
+    told(&insert(
+        &mut c,
+        8,
+        doc! { "w": "majority", "wtimeout": 20_000 },
+    ));
+    let late = insert(&mut c, 2, doc! { "w": 2, "wtimeout": 500 });
+    assert!(late.as_doc().get("writeConcernError").is_some(), "{late:?}");
+    // Locks nest, and after the last one it has everything.
+    assert_eq!(int(&admin(&mut l, lock()), "lockCount"), 2);
+    let unlock = || doc! { "fsyncUnlock": 1 };
+    assert_eq!(int(&admin(&mut l, unlock()), "lockCount"), 1);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(ids(&mut l), [0]);
+    assert_eq!(int(&admin(&mut l, unlock()), "lockCount"), 0);
+    told(&insert(&mut c, 3, doc! { "w": 2, "wtimeout": 30_000 }));
+    assert_eq!(ids(&mut l), [0, 1, 2, 3, 8]);
+    set.members[other].start_again();
+    told(&insert(&mut c, 4, doc! { "w": 3, "wtimeout": 30_000 }));
+
+    // It votes, but is not elected itself, whatever its log.
+    admin(&mut l, lock());
+    set.members[primary].kill9();
+    set.until("the other one is elected", || {
+        let mut c = set.connect(other);
+        is(&admin(&mut c, doc! { "hello": 1 }), "isWritablePrimary").then_some(())
+    });
+    let mut c = set.connect(other);
+    insert(&mut c, 5, doc! { "w": 1 });
+    admin(&mut l, unlock());
+    told(&insert(&mut c, 6, doc! { "w": 2, "wtimeout": 30_000 }));
+    assert_eq!(ids(&mut l), [0, 1, 2, 3, 4, 5, 6, 8]);
+
+    // A change of the configuration waits for a locked primary, and for nothing else.
+    admin(&mut c, lock());
+    let mut asks = set.connect(other);
+    let config = set::config(&mut asks);
+    let mut next = doc! { "version": int(&config, "version") + 1 };
+    for e in config.as_doc().iter().filter(|e| e.name() != "version") {
+        next.append_elem(e);
+    }
+    let asked =
+        std::thread::spawn(move || asks.command("admin", &doc! { "replSetReconfig": next }));
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(!asked.is_finished());
+    assert!(is(&admin(&mut c, doc! { "hello": 1 }), "isWritablePrimary"));
+    admin(&mut c, unlock());
+    asked.join().unwrap().unwrap();
+    told(&insert(&mut c, 7, doc! { "w": 2, "wtimeout": 30_000 }));
+}
+
+/// Nobody answers the campaigns of a member that has no others, and its data is what a backup wants.
+#[test]
+fn a_member_without_a_majority_can_be_locked() {
+    let mut set = Set::start(3);
+    let primary = set.primary();
+    let (left, other) = ((primary + 1) % 3, (primary + 2) % 3);
+    told(&insert(&mut set.connect(primary), 0, doc! { "w": 3 }));
+    set.members[primary].kill9();
+    set.members[other].kill9();
+    let mut c = set.connect(left);
+    std::thread::sleep(Duration::from_secs(4));
+    let begun = Instant::now();
+    admin(&mut c, doc! { "fsync": 1, "lock": true });
+    assert!(begun.elapsed() < Duration::from_secs(2), "{begun:?}");
+    set.members[other].start_again();
+    set.until("the other one is elected", || {
+        let mut c = set.connect(other);
+        is(&admin(&mut c, doc! { "hello": 1 }), "isWritablePrimary").then_some(())
+    });
+    admin(&mut c, doc! { "fsyncUnlock": 1 });
+    told(&insert(
+        &mut set.connect(other),
+        1,
+        doc! { "w": 2, "wtimeout": 30_000 },
+    ));
+    assert_eq!(ids(&mut c), [0, 1]);
+}
+
+/// The log that it would need is gone by the end of the lock: it copies everything after that, not
+/// before, since its directory is being copied itself.
+#[test]
+fn a_locked_member_does_not_begin_a_copy() {
+    if !testkit::persistent() {
+        return;
+    }
+    let set = with_small_oplogs();
+    set.settle();
+    let primary = set.primary();
+    let locked = (primary + 1) % 3;
+    let mut l = set.connect(locked);
+    let copies = lines(&set.members[locked], "Starting initial sync");
+    admin(&mut l, doc! { "fsync": 1, "lock": true });
+    // What comes is lost, as where there is no room to set it aside.
+    let stop = |mode: &str| doc! { "configureFailPoint": "stopReplProducer", "mode": mode };
+    admin(&mut l, stop("alwaysOn"));
+    let mut c = set.connect(primary);
+    let text = "x".repeat(3 << 20);
+    let far = "A member needs more of the log than is kept";
+    let before = lines(&set.members[primary], far);
+    let mut n = 0;
+    while lines(&set.members[primary], far) == before {
+        n += 1;
+        assert!(n < 300, "{}", set.members[primary].log());
+        let row = doc! { "_id": n, "text": text.as_str() };
+        c.command(
+            "test",
+            &doc! { "insert": "large", "documents": array![row] },
+        )
+        .unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(3));
+    let own = status_of(&mut l, &set.host(locked));
+    assert_eq!(int(&own, "state"), 2, "{own:?}");
+    assert_eq!(lines(&set.members[locked], "Starting initial sync"), copies);
+    assert!(!set.members[locked].dir().join("initial-sync").exists());
+    admin(&mut l, stop("off"));
+    let again = admin(&mut l, doc! { "fsync": 1, "lock": true });
+    assert_eq!(int(&again, "lockCount"), 2);
+    admin(&mut l, doc! { "fsyncUnlock": 1 });
+    admin(&mut l, doc! { "fsyncUnlock": 1 });
+    set.until("it copies everything", || {
+        (lines(&set.members[locked], "Starting initial sync") > copies).then_some(())
+    });
+    set.settle();
+    let count = doc! {
+        "count": "large", "$readPreference": doc! { "mode": "secondaryPreferred" },
+    };
+    let counted = set.connect(locked).command("test", &count).unwrap();
+    assert_eq!(int(&counted, "n"), i64::from(n));
 }

@@ -217,7 +217,14 @@ fn waits_for_the_fsync_lock_end_soon() {
     for cmd in WRITES {
         must_end(&server, DB, cmd, false, &mut wrong);
     }
-    // Who looks for what the lock blocks finds it.
+    for ordered in [true, false] {
+        let ops = r#"[{"insert": 0, "document": {"_id": 9}}, {"delete": 0, "filter": {"_id": 1}}]"#;
+        let cmd = format!(
+            r#"{{"bulkWrite": 1, "ops": {ops}, "nsInfo": [{{"ns": "waits.c"}}], "ordered": {ordered}}}"#
+        );
+        must_end(&server, "admin", &cmd, false, &mut wrong);
+    }
+    // currentOp finds what the lock blocks.
     let mut blocked = server.connect();
     let insert = with(&j(WRITES[0]), "comment", "shown");
     blocked.send_command(DB, &insert, 0, &[]).unwrap();
@@ -245,7 +252,35 @@ fn waits_for_the_fsync_lock_end_soon() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// As above, for changes of the catalog, behind one of which (it waits for fsyncUnlock) the others
+/// What a statement of a bulkWrite has stored before it failed is counted.
+#[test]
+fn a_bulk_write_tells_what_a_failed_statement_stored() {
+    let server = Server::start(ServerOptions::new());
+    let mut c = server.connect();
+    for cmd in [
+        r#"{"insert": "c", "documents": [{"_id": 1, "x": 1}, {"_id": 2, "x": "s"}]}"#,
+        r#"{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x_1"}]}"#,
+    ] {
+        c.command(DB, &j(cmd)).unwrap();
+    }
+    let cmd = r#"{"bulkWrite": 1, "nsInfo": [{"ns": "waits.c"}], "ops": [
+        {"update": 0, "filter": {"x": {"$in": [1, "s"]}}, "updateMods": {"$inc": {"x": 10}}, "multi": true}]}"#;
+    let reply = c.command("admin", &j(cmd)).unwrap();
+    let (reply, int) = (reply.as_doc(), |d: muniment_value::Doc<'_>, name: &str| {
+        d.get(name).and_then(|v| v.as_i64_exact())
+    });
+    assert_eq!(int(reply, "nErrors"), Some(1));
+    assert_eq!(int(reply, "nMatched"), Some(1));
+    assert_eq!(int(reply, "nModified"), Some(1));
+    let batch = reply.get_doc("cursor").unwrap().get_array("firstBatch");
+    let item = batch.unwrap().first().unwrap().value().as_doc().unwrap();
+    assert_eq!(int(item, "code"), Some(14));
+    assert_eq!((int(item, "n"), int(item, "nModified")), (Some(1), Some(1)));
+    let changed = doc! { "find": "c", "filter": doc! { "x": 11 } };
+    assert_eq!(c.find_all(DB, &changed).unwrap().len(), 1);
+}
+
+/// As above, for changes of the catalog, after one of which (it waits for fsyncUnlock) the others
 /// wait for their locks.
 #[test]
 fn waits_for_changes_of_the_catalog_end_soon() {
@@ -331,4 +366,49 @@ fn waits_for_a_document_in_use_end_soon() {
     let changed = |d: &DocBuf| d.as_doc().get("x").is_some();
     assert!(!admin.find_all(DB, &one).unwrap().iter().any(changed));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A client that closes its end, or only says that it sends no more, is missed; what it sent before that
+/// and is short is done all the same.
+#[test]
+fn a_client_that_hangs_up_ends_what_waits_and_nothing_that_is_short() {
+    let server = prepared();
+    let mut admin = server.connect();
+    admin
+        .command("admin", &doc! { "fsync": 1, "lock": true })
+        .unwrap();
+    for half in [false, true] {
+        let comment = if half { "half" } else { "whole" };
+        let mut c = server.connect();
+        c.send_command(DB, &with(&j(WRITES[0]), "comment", comment), 0, &[])
+            .unwrap();
+        found(&mut admin, comment).expect("it waits");
+        match half {
+            true => c.stream().shutdown_write().unwrap(),
+            false => c.stream().shutdown().unwrap(),
+        }
+        let at = Instant::now();
+        while running(&mut admin, comment).is_some() {
+            assert!(at.elapsed() < Duration::from_secs(20), "{comment}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        println!("a client that closes its {comment} end: {:?}", at.elapsed());
+    }
+    admin.command("admin", &doc! { "fsyncUnlock": 1 }).unwrap();
+    for id in 100..120 {
+        let mut c = server.connect();
+        let cmd = format!(
+            r#"{{"insert": "c", "documents": [{{"_id": {id}, "u": {id}, "v": {id}}}],
+                 "writeConcern": {{"w": 0}}}}"#
+        );
+        // As a driver: without an answer to wait for.
+        c.send_only(DB, &j(&cmd)).unwrap();
+        drop(c);
+    }
+    let sent = doc! { "find": "c", "filter": doc! { "_id": doc! { "$gte": 100 } } };
+    let at = Instant::now();
+    while admin.find_all(DB, &sent).unwrap().len() < 20 {
+        assert!(at.elapsed() < Duration::from_secs(20), "writes were lost");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }

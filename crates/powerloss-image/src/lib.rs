@@ -1,4 +1,4 @@
-//! The power-loss layer (crate `powerloss`) for whoever starts a server under it: its bytes, the
+//! The power-loss layer (crate `powerloss`) for programs that start a server under it: its bytes, the
 //! variables that tell it what to do, and the directory that a power cut would have left.
 
 use std::fs;

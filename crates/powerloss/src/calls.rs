@@ -173,6 +173,15 @@ pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off
         return call();
     };
     let wanted = u64::try_from(len).unwrap_or(0);
+    if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
+        // Frees room, and changes bytes as a write of zeros does.
+        let mut unsynced = lock(&o.unsynced);
+        let n = call();
+        if n == 0 {
+            unsynced.write(at as u64, at as u64 + wanted);
+        }
+        return n;
+    }
     let granted = enter(|| budget::take(wanted)).unwrap_or(wanted);
     if granted < wanted {
         enter(|| budget::give_back(granted));

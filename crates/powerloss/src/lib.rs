@@ -10,7 +10,7 @@
 //! | `POWERLOSS_SYNC_US` | microseconds that each sync takes longer |
 //! | `POWERLOSS_IGNORE_SYNC` | `1`: syncs succeed and make nothing durable, as on a disk that lies |
 //! | `POWERLOSS_BUDGET` | a file with a decimal number: the bytes that this process may write below the directory, from its start; beyond, `ENOSPC`. Up to three further numbers: the writes that may be made, the syncs that succeed before one fails with `EIO`, and a round, whose change begins both counts anew. Read at every call, so the test can change it |
-//! | `POWERLOSS_CLOCK` | a file with a decimal number: by so many milliseconds the wall clock is ahead, or behind if it is negative. Read at every call; it works without a directory |
+//! | `POWERLOSS_CLOCK` | a file with a decimal number: by so many milliseconds the wall clock is ahead, or slow if it is negative. Read at every call; it works without a directory |
 //!
 //! The model is POSIX taken at its word. A file's content survives as of the file's last
 //! `fsync` or `fdatasync`; a name survives as of the last `fsync` of its directory. A name

@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod damage;
+mod grammar;
+mod load;
 mod power;
 mod script;
 mod server;
@@ -14,9 +16,11 @@ mod set;
 mod shell;
 
 pub use damage::{files_below, flip_bit, truncate_file};
+pub use grammar::{Drawn, Grammar};
+pub use load::Load;
 pub use power::{layer, materialise, probe};
 pub use script::run_script;
-pub use server::{Server, ServerOptions, binary};
+pub use server::{Server, ServerOptions, ask_to_end, binary, freeze, thaw};
 pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};
 

@@ -11,7 +11,7 @@
 //! ! 11000 E11000 duplicate key
 //! ```
 //!
-//! `>` is a command (`>admin ` runs it in that database; lines behind it that begin with white space
+//! `>` is a command (`>admin ` runs it in that database; lines after it that begin with white space
 //! belong to it), `//` a remark. What it must reply:
 //!
 //! | | |
@@ -22,7 +22,7 @@
 //! | `: [ … ]` | these documents as a shell prints them: the fields in this order, but a plain number may be of another type of the same value (`2` is a double, too), and `ANY` is any value |
 //! | `% [ … ]` | the same in any order |
 //! | `< { … }` | these fields, at every depth, equal as the query language has it; `ANY` is any value, `NONE` a field that is not there |
-//! | `! CODE text` | an error, or a first write error, with this code, and with this text in its message |
+//! | `! CODE text` | an error, or a first write error, with this code, and with this text in its message (a line end is written `\n`) |
 //!
 //! `$CURSOR` in a command is the id of the cursor that came last, `$UUID` that of the collection that
 //! was listed last, `$DB` the database's name.
@@ -158,6 +158,7 @@ impl Step {
                 '!' => {
                     let (code, text) = want.split_once(' ').unwrap_or((want, ""));
                     let as_said = error.as_ref().is_some_and(|(got, message)| {
+                        let message = message.replace('\n', "\\n");
                         got.to_string() == code && message.contains(text.trim())
                     });
                     if !as_said {

@@ -3,9 +3,11 @@
 use crate::power;
 use muniment_wire::Connection;
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,7 +20,9 @@ pub struct ServerOptions {
     ordered: bool,
     sync_delay: Duration,
     budget: Option<u64>,
+    clock: bool,
     port: u16,
+    binary: Option<PathBuf>,
 }
 
 impl Default for ServerOptions {
@@ -30,7 +34,21 @@ impl Default for ServerOptions {
             ordered: false,
             sync_delay: Duration::ZERO,
             budget: None,
+            clock: false,
             port: 0,
+            binary: None,
+        }
+    }
+}
+
+fn copy_dir(from: &Path, to: &Path) {
+    fs::create_dir(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_dir(&entry.path(), &to),
+            false => _ = fs::copy(entry.path(), &to).unwrap(),
         }
     }
 }
@@ -85,6 +103,13 @@ impl ServerOptions {
         self
     }
 
+    /// The server's wall clock is the test's to set: see [`Server::set_clock`].
+    #[must_use]
+    pub fn clock(mut self) -> ServerOptions {
+        self.clock = true;
+        self
+    }
+
     /// The disk is full after so many written bytes; see [`Server::set_budget`].
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> ServerOptions {
@@ -127,6 +152,27 @@ pub fn binary() -> PathBuf {
     })
 }
 
+/// Stops a running server's process (SIGSTOP): it does nothing, and does not notice. A crash of the test
+/// ends it all the same.
+pub fn freeze(pid: u32) {
+    signal(pid, libc::SIGSTOP);
+}
+
+/// Has a process that was stopped go on (SIGCONT).
+pub fn thaw(pid: u32) {
+    signal(pid, libc::SIGCONT);
+}
+
+/// Asks a process to end (SIGTERM), and does not wait for it.
+pub fn ask_to_end(pid: u32) {
+    signal(pid, libc::SIGTERM);
+}
+
+fn signal(pid: u32, number: libc::c_int) {
+    // SAFETY: plain numbers.
+    assert_eq!(unsafe { libc::kill(pid as libc::pid_t, number) }, 0);
+}
+
 impl Server {
     /// Starts a server on a new directory and waits until it answers.
     ///
@@ -140,6 +186,7 @@ impl Server {
 
     /// A server on a new directory that is not started yet.
     pub fn prepare(options: ServerOptions) -> Server {
+        end_what_hangs();
         let home = tempfile::Builder::new()
             .prefix("muniment-test-")
             .tempdir()
@@ -154,12 +201,25 @@ impl Server {
         if let Some(bytes) = server.options.budget {
             server.write_faults(bytes, None, None);
         }
+        if server.options.clock {
+            server.set_clock(0);
+        }
         server
     }
 
     /// The arguments from the next start on, in place of those that were added.
     pub fn set_args(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(|a| (*a).to_string()).collect();
+    }
+
+    /// The binary from the next start on; `None`: the one under test.
+    pub fn set_binary(&mut self, binary: Option<&Path>) {
+        self.options.binary = binary.map(Path::to_path_buf);
+    }
+
+    /// The port from the next start on.
+    pub fn set_port(&mut self, port: u16) {
+        self.options.port = port;
     }
 
     /// Starts the server on its directory.
@@ -186,11 +246,15 @@ impl Server {
             .append(true)
             .open(self.log_path())
             .unwrap();
-        let chosen = self.options.args.iter().any(|a| a == "--storageEngine");
-        let engine = engine().filter(|_| !chosen);
-        let mut command = Command::new(binary());
+        let chosen = |flag: &str| self.options.args.iter().any(|a| a == flag);
+        let engine = engine().filter(|_| !chosen("--storageEngine"));
+        let port = self.options.port.to_string();
+        let port = Some(port.as_str()).filter(|_| !chosen("--port"));
+        let program = self.options.binary.clone().unwrap_or_else(binary);
+        let mut command = Command::new(&program);
         command
-            .args(["serve", "--port", &self.options.port.to_string()])
+            .arg("serve")
+            .args(port.iter().flat_map(|port| ["--port", port]))
             .arg("--portFile")
             .arg(&port_file)
             .arg("--dbpath")
@@ -211,7 +275,7 @@ impl Server {
         }
         let mut child = command
             .spawn()
-            .map_err(|e| format!("{}: {e}", binary().display()))?;
+            .map_err(|e| format!("{}: {e}", program.display()))?;
         let deadline = Instant::now() + self.options.patience;
         loop {
             if let Some(port) = answers(&port_file) {
@@ -265,7 +329,7 @@ impl Server {
 
     fn add_layer(&self, command: &mut Command) {
         let o = &self.options;
-        if !o.powerloss && o.budget.is_none() {
+        if !o.powerloss && o.budget.is_none() && !o.clock {
             return;
         }
         let layer = powerloss_image::Settings {
@@ -275,7 +339,7 @@ impl Server {
             ordered: o.ordered,
             sync_us: o.sync_delay.as_micros() as u64,
             budget: o.budget.map(|_| self.budget_path()),
-            clock: None,
+            clock: o.clock.then(|| self.clock_path()),
         };
         layer.apply(command);
     }
@@ -313,6 +377,24 @@ impl Server {
         std::os::unix::fs::FileExt::write_all_at(&open.unwrap(), text.as_bytes(), 0).unwrap();
     }
 
+    fn clock_path(&self) -> PathBuf {
+        self.home.path().join("clock")
+    }
+
+    /// From now on, also after a restart, the server's wall clock differs from the machine's by so many
+    /// milliseconds: it is ahead where the number is positive.
+    pub fn set_clock(&self, ms: i64) {
+        assert!(self.options.clock, "started without a clock of its own");
+        let open = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.clock_path());
+        // Fixed width and in place, so that no reader ever sees a part of a number.
+        let text = format!("{ms:<24}");
+        std::os::unix::fs::FileExt::write_all_at(&open.unwrap(), text.as_bytes(), 0).unwrap();
+    }
+
     /// From now on the server may have written `bytes` bytes since its start; 0 makes the disk
     /// full at once, `u64::MAX` never.
     pub fn set_budget(&self, bytes: u64) {
@@ -341,6 +423,26 @@ impl Server {
             .unwrap_or_default()
     }
 
+    /// Puts a copy of what is in another server's directory into this one's, in place of all that is there.
+    /// Neither of the two may run.
+    ///
+    /// # Panics
+    /// If the disk fails.
+    pub fn copy_from(&self, other: &Server) {
+        let dir = self.dir();
+        fs::remove_dir_all(&dir).unwrap();
+        copy_dir(&other.dir(), &dir);
+    }
+
+    /// Empties the directory. The server must not run.
+    ///
+    /// # Panics
+    /// If the disk fails.
+    pub fn empty(&self) {
+        fs::remove_dir_all(self.dir()).unwrap();
+        fs::create_dir(self.dir()).unwrap();
+    }
+
     /// The port.
     pub fn port(&self) -> u16 {
         self.port
@@ -358,6 +460,27 @@ impl Server {
             Ok(c)
         });
         c.unwrap_or_else(|e| panic!("{e}\n--- log of the server:\n{}", self.log()))
+    }
+
+    /// Waits up to a minute until something is found.
+    ///
+    /// # Panics
+    /// If it is not found within that time: a test that waited for ever would end nothing but the whole
+    /// run.
+    pub fn until<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(found) = found() {
+                return found;
+            }
+            let log = || tail(&self.log());
+            assert!(
+                Instant::now() < end,
+                "{what}: not within a minute\n{}",
+                log()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// The process, if it has not been ended through this harness.
@@ -435,6 +558,14 @@ impl Server {
         pages.expect("a number of pages") * page
     }
 
+    /// The most resident memory that the process ever had, in bytes.
+    pub fn peak_bytes(&self) -> u64 {
+        let status = self.proc_file("status");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+        kib.expect("a number of KiB") * 1024
+    }
+
     /// Processor time used so far, user and system.
     pub fn cpu_time(&self) -> Duration {
         let stat = self.proc_file("stat");
@@ -495,6 +626,24 @@ impl Drop for Server {
             eprintln!("--- log of the server:\n{}", tail(&self.log()));
         }
     }
+}
+
+/// Ends the tests of this process when they take longer than any does, so that one that waits for ever
+/// costs no more than that; which one it is has been printed by then. Long runs have no such limit.
+fn end_what_hangs() {
+    static BEGUN: Once = Once::new();
+    const LIMIT: Duration = Duration::from_secs(20 * 60);
+    if std::env::var_os("MUNIMENT_LONG").is_some() {
+        return;
+    }
+    BEGUN.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(LIMIT);
+            // Not captured, as what is printed by a macro would be.
+            let _ = writeln!(std::io::stderr(), "the tests hang: ended after {LIMIT:?}");
+            std::process::abort();
+        });
+    });
 }
 
 /// The last lines of a log.

@@ -2,29 +2,19 @@
 
 use crate::{Server, ServerOptions};
 use muniment_value::{ArrayBuf, DocBuf, Value, doc};
-use muniment_wire::Connection;
-use std::net::TcpListener;
+use muniment_wire::{Connection, Reserved};
 use std::time::{Duration, Instant};
 
 /// A set. Its members end when it is dropped.
 pub struct Set {
     /// The members, as they are in the configuration; those that are not running are killed.
     pub members: Vec<Server>,
-    ports: Vec<u16>,
+    /// Which nobody else gets while a member is down.
+    ports: Vec<Reserved>,
 }
 
 /// How long a set may take for whatever it does by itself, on a machine that does much else.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Ports that nobody has at the moment.
-fn free_ports(n: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..n)
-        .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    held.iter()
-        .map(|l| l.local_addr().unwrap().port())
-        .collect()
-}
 
 fn is_true(d: &DocBuf, name: &str) -> bool {
     matches!(d.as_doc().get(name), Some(Value::Bool(true)))
@@ -42,11 +32,15 @@ fn voters(c: &mut Connection) -> Option<usize> {
 impl Set {
     /// Starts so many servers that are to be a set, and do not know each other.
     pub fn prepare(n: usize, options: &ServerOptions) -> Set {
-        let ports = free_ports(n);
+        let ports: Vec<Reserved> = (0..n).map(|_| Reserved::new().unwrap()).collect();
         let members = ports
             .iter()
             .map(|port| {
-                let options = options.clone().port(*port).arg("--replSet").arg("rs0");
+                let options = options
+                    .clone()
+                    .port(port.port())
+                    .arg("--replSet")
+                    .arg("rs0");
                 Server::start(options)
             })
             .collect();
@@ -64,7 +58,26 @@ impl Set {
 
     /// The address of a member.
     pub fn host(&self, i: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[i])
+        self.ports[i].address().to_string()
+    }
+
+    /// Reserves another port for a member, which it has from its next start on. Its host is the new one at
+    /// once.
+    pub fn move_member(&mut self, i: usize) -> String {
+        self.ports[i] = Reserved::new().unwrap();
+        self.members[i].set_port(self.ports[i].port());
+        self.host(i)
+    }
+
+    /// One more server, which has the same options and no data, and is in no configuration. It does not
+    /// run yet.
+    pub fn add_server(&mut self, options: &ServerOptions) -> usize {
+        let port = Reserved::new().unwrap();
+        let options = options.clone().port(port.port());
+        let options = options.arg("--replSet").arg("rs0");
+        self.members.push(Server::prepare(options));
+        self.ports.push(port);
+        self.members.len() - 1
     }
 
     /// A configuration of these members, whose elections are quick.
@@ -133,7 +146,10 @@ impl Set {
             let first = with(1).next().filter(|_| with(1).count() == 1)?;
             let caught_up = with(2).filter(|at| *at >= first).count() + 1;
             let voting = status.as_doc().get("votingMembersCount")?.as_i64_exact()?;
-            let all = caught_up >= members.count().min(self.running().count());
+            // Arbiters have nothing to catch up with.
+            let state = |v: Value<'_>| v.as_doc()?.get("state")?.as_i64_exact();
+            let arbiters = members.values().filter(|v| state(*v) == Some(7)).count();
+            let all = caught_up + arbiters >= members.count().min(self.running().count());
             (all && voting as usize >= voters(&mut c)?).then_some(())
         });
     }

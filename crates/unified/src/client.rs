@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// How the servers are connected with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
+pub(crate) enum Topology {
     /// One server for itself.
     Single,
     /// A replica set.
@@ -26,7 +26,7 @@ pub enum Topology {
 
 impl Topology {
     /// Its name in `runOnRequirements`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Topology::Single => "single",
             Topology::ReplicaSet => "replicaset",
@@ -37,7 +37,7 @@ impl Topology {
 
 /// Concerns and read preference, which collections inherit from databases and those from clients.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// `{level: …}`.
     pub read_concern: Option<Document>,
     /// In the form of commands: `{w, j, wtimeout}`.
@@ -49,7 +49,7 @@ pub struct Settings {
 impl Settings {
     /// Takes `readConcern`, `writeConcern` and `readPreference` out of `options`; what is not there
     /// stays as in `self`.
-    pub fn with(&self, options: &mut Document) -> Settings {
+    pub(crate) fn with(&self, options: &mut Document) -> Settings {
         let mut take = |name: &str| match options.remove(name) {
             Some(Bson::Document(d)) => Some(d),
             _ => None,
@@ -68,7 +68,7 @@ impl Settings {
     }
 
     /// True with `w: 0`.
-    pub fn unacknowledged(&self) -> bool {
+    pub(crate) fn unacknowledged(&self) -> bool {
         let w = self.write_concern.as_ref().and_then(|c| c.get("w"));
         w.and_then(whole) == Some(0)
     }
@@ -85,7 +85,7 @@ fn renamed(d: Document, names: &[(&str, &str)]) -> Document {
 
 /// What a command is, as far as concerns and retries go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Read concern, no retry.
     Read,
     /// Read concern, and may be sent again.
@@ -103,7 +103,7 @@ pub enum Kind {
 }
 
 /// A command to run.
-pub struct Call<'a> {
+pub(crate) struct Call<'a> {
     /// The database.
     pub db: &'a str,
     /// The command without what a driver adds.
@@ -120,7 +120,7 @@ pub struct Call<'a> {
 
 /// What an event says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
+pub(crate) enum EventKind {
     /// `commandStartedEvent`.
     Started,
     /// `commandSucceededEvent`.
@@ -131,7 +131,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Its name in the tests.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             EventKind::Started => "commandStartedEvent",
             EventKind::Succeeded => "commandSucceededEvent",
@@ -142,7 +142,7 @@ impl EventKind {
 
 /// A command's event.
 #[derive(Clone, Debug)]
-pub struct Event {
+pub(crate) struct Event {
     /// What it says.
     pub kind: EventKind,
     /// The command's name.
@@ -164,7 +164,7 @@ struct State {
 }
 
 /// A client.
-pub struct Client {
+pub(crate) struct Client {
     address: String,
     /// The deployment's.
     pub topology: Topology,
@@ -206,7 +206,7 @@ impl Client {
     ///
     /// # Errors
     /// For options that are not known.
-    pub fn new(deployment: &Deployment, entity: &Document) -> Done<Rc<Client>> {
+    pub(crate) fn new(deployment: &Deployment, entity: &Document) -> Done<Rc<Client>> {
         let strings = |name: &str| -> Vec<String> {
             let all = entity.get_array(name).ok().into_iter().flatten();
             all.filter_map(|v| v.as_str()).map(str::to_owned).collect()
@@ -300,27 +300,27 @@ impl Client {
     }
 
     /// A new session that ends with its operation: unless `explicit`, whose end the test says.
-    pub fn session(self: &Rc<Client>, explicit: Option<Document>) -> Done<SessionRef> {
+    pub(crate) fn session(self: &Rc<Client>, explicit: Option<Document>) -> Done<SessionRef> {
         let server = self.state.borrow_mut().pool.pop();
         Session::new(self.clone(), server.unwrap_or_default(), explicit)
     }
 
     /// Takes a session back that nobody uses any more.
-    pub fn give_back(&self, session: ServerSession) {
+    pub(crate) fn give_back(&self, session: ServerSession) {
         if !session.dirty {
             self.state.borrow_mut().pool.push(session);
         }
     }
 
     /// Ends sessions and connection.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state.borrow_mut();
         state.pool.clear();
         state.connection = None;
     }
 
     /// The events so far that the test observes.
-    pub fn events(&self) -> Vec<Event> {
+    pub(crate) fn events(&self) -> Vec<Event> {
         self.state.borrow().events.clone()
     }
 
@@ -328,7 +328,7 @@ impl Client {
     ///
     /// # Errors
     /// A broken connection, or a reply with `ok: 0`.
-    pub fn run(&self, call: Call<'_>) -> Result<Document, Failure> {
+    pub(crate) fn run(&self, call: Call<'_>) -> Result<Document, Failure> {
         let in_txn = call.session.is_some_and(|s| s.borrow().in_transaction());
         let unacknowledged = !in_txn
             && matches!(call.kind, Kind::Write | Kind::RetryableWrite)
@@ -590,7 +590,7 @@ impl std::fmt::Debug for Client {
 ///
 /// # Errors
 /// That error.
-pub fn check_write(reply: &Document) -> Result<(), Failure> {
+pub(crate) fn check_write(reply: &Document) -> Result<(), Failure> {
     match reply.get_document("writeConcernError") {
         Ok(of) => {
             let mut e = Failure::from_document(of, reply);
@@ -602,6 +602,6 @@ pub fn check_write(reply: &Document) -> Result<(), Failure> {
 }
 
 /// Whether a transaction's state lets an operation begin a new one.
-pub fn idle(state: TxnState) -> bool {
+pub(crate) fn idle(state: TxnState) -> bool {
     !matches!(state, TxnState::Starting | TxnState::InProgress)
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What opens a cursor.
-pub struct Opening {
+pub(crate) struct Opening {
     /// Whose connection it is on.
     pub client: Rc<Client>,
     /// The database of the command.
@@ -33,7 +33,7 @@ pub struct Opening {
 }
 
 /// An open or exhausted cursor.
-pub struct Cursor {
+pub(crate) struct Cursor {
     client: Rc<Client>,
     db: String,
     collection: String,
@@ -53,7 +53,7 @@ struct Stream {
     kind: Kind,
     /// Where it was last.
     token: Option<Bson>,
-    /// The token behind the batch that is being read.
+    /// The token after the batch that is being read.
     behind: Option<Bson>,
     /// When it began, if there is no token.
     began: Option<Bson>,
@@ -66,7 +66,7 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Client::run`]; a client's for a reply without a cursor.
-    pub fn open(opening: Opening) -> Result<Cursor, Failure> {
+    pub(crate) fn open(opening: Opening) -> Result<Cursor, Failure> {
         let reply = opening.client.run(Call {
             db: &opening.db,
             body: opening.body.clone(),
@@ -83,7 +83,7 @@ impl Cursor {
     ///
     /// # Errors
     /// A client's for a reply without a cursor.
-    pub fn open_from(opening: Opening, reply: &Document) -> Result<Cursor, Failure> {
+    pub(crate) fn open_from(opening: Opening, reply: &Document) -> Result<Cursor, Failure> {
         let stage = stage(&opening.body);
         let stream = stage.map(|options| Stream {
             began: match options.get("startAtOperationTime") {
@@ -153,7 +153,7 @@ impl Cursor {
     ///
     /// # Errors
     /// Of the getMore.
-    pub fn next(&mut self) -> Result<Option<Document>, Failure> {
+    pub(crate) fn next(&mut self) -> Result<Option<Document>, Failure> {
         if self.batch.is_empty() && self.id != 0 {
             match self.get_more() {
                 Err(e) if self.stream.is_some() && resumable(&e) => self.resume()?,
@@ -179,7 +179,7 @@ impl Cursor {
     ///
     /// # Errors
     /// Of a getMore, or when no document comes.
-    pub fn next_document(&mut self) -> Result<Option<Document>, Failure> {
+    pub(crate) fn next_document(&mut self) -> Result<Option<Document>, Failure> {
         let began = Instant::now();
         loop {
             if began.elapsed() > PATIENCE {
@@ -197,7 +197,7 @@ impl Cursor {
     ///
     /// # Errors
     /// Of a getMore.
-    pub fn all(&mut self) -> Result<Vec<Document>, Failure> {
+    pub(crate) fn all(&mut self) -> Result<Vec<Document>, Failure> {
         let mut all = Vec::new();
         while let Some(d) = self.next_document()? {
             all.push(d);
@@ -271,7 +271,7 @@ impl Cursor {
     }
 
     /// Closes it on the server; whether that works is no matter.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if self.id != 0 {
             let body = doc! { "killCursors": &self.collection, "cursors": [self.id] };
             self.id = 0;

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// A thing with a name.
 #[derive(Clone)]
-pub enum Entity {
+pub(crate) enum Entity {
     /// A client.
     Client(Rc<Client>),
     /// A database, or a collection where the place names one.
@@ -32,7 +32,7 @@ pub enum Entity {
 
 /// All things of a test.
 #[derive(Default)]
-pub struct Entities {
+pub(crate) struct Entities {
     all: HashMap<String, Entity>,
     /// The clients in the order they were made.
     pub clients: Vec<Rc<Client>>,
@@ -59,7 +59,7 @@ impl Entities {
     ///
     /// # Errors
     /// For a name that is taken.
-    pub fn insert(&mut self, name: &str, entity: Entity) -> Done<()> {
+    pub(crate) fn insert(&mut self, name: &str, entity: Entity) -> Done<()> {
         if self.all.contains_key(name) {
             return broken(format!("there is an entity {name} already"));
         }
@@ -71,7 +71,7 @@ impl Entities {
     ///
     /// # Errors
     /// If there is none.
-    pub fn get(&self, name: &str) -> Done<Entity> {
+    pub(crate) fn get(&self, name: &str) -> Done<Entity> {
         let found = self.all.get(name).cloned();
         found.ok_or_else(|| Trouble::Broken(format!("there is no entity {name}")))
     }
@@ -80,7 +80,7 @@ impl Entities {
     ///
     /// # Errors
     /// If there is none.
-    pub fn client(&self, name: &str) -> Done<Rc<Client>> {
+    pub(crate) fn client(&self, name: &str) -> Done<Rc<Client>> {
         match self.get(name)? {
             Entity::Client(c) => Ok(c),
             _ => broken(format!("{name} is no client")),
@@ -91,7 +91,7 @@ impl Entities {
     ///
     /// # Errors
     /// If there is none.
-    pub fn session(&self, name: &str) -> Done<SessionRef> {
+    pub(crate) fn session(&self, name: &str) -> Done<SessionRef> {
         match self.get(name)? {
             Entity::Session(s) => Ok(s),
             _ => broken(format!("{name} is no session")),
@@ -109,7 +109,7 @@ impl Entities {
     ///
     /// # Errors
     /// A malformed test, or one that needs what only a driver has.
-    pub fn create(&mut self, list: &[Bson], deployment: &Deployment) -> Done<()> {
+    pub(crate) fn create(&mut self, list: &[Bson], deployment: &Deployment) -> Done<()> {
         for entity in list {
             let Some((kind, Bson::Document(d))) =
                 entity.as_document().and_then(|e| e.iter().next())
@@ -184,7 +184,7 @@ impl Entities {
     }
 
     /// Ends all that is open.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         for (_, entity) in self.all.drain() {
             match entity {
                 Entity::Cursor(c) => c.borrow_mut().close(),
@@ -199,10 +199,10 @@ impl Entities {
 }
 
 /// Why tests of client-side encryption are left out.
-pub const ENCRYPTION: &str = "driver: client-side encryption";
+pub(crate) const ENCRYPTION: &str = "driver: client-side encryption";
 
 /// The place of a client's own commands.
-pub fn admin(client: &Rc<Client>) -> Place {
+pub(crate) fn admin(client: &Rc<Client>) -> Place {
     Place {
         client: client.clone(),
         db: "admin".into(),

@@ -6,7 +6,7 @@ use bson::{Bson, Document};
 
 /// An error that an operation raises, as a driver would give it to its user.
 #[derive(Clone, Debug, Default)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// All messages, one after the other.
     pub message: String,
     /// The server's code.
@@ -31,7 +31,7 @@ pub struct Failure {
 
 impl Failure {
     /// An error that the client finds before it asks the server.
-    pub fn of_client(message: impl Into<String>) -> Failure {
+    pub(crate) fn of_client(message: impl Into<String>) -> Failure {
         Failure {
             message: message.into(),
             client: true,
@@ -40,7 +40,7 @@ impl Failure {
     }
 
     /// A broken connection.
-    pub fn of_network(message: impl Into<String>) -> Failure {
+    pub(crate) fn of_network(message: impl Into<String>) -> Failure {
         Failure {
             network: true,
             ..Failure::of_client(message)
@@ -48,7 +48,7 @@ impl Failure {
     }
 
     /// The error in `of`, which is a reply, a write error or a write concern error.
-    pub fn from_document(of: &Document, reply: &Document) -> Failure {
+    pub(crate) fn from_document(of: &Document, reply: &Document) -> Failure {
         let labels = reply.get_array("errorLabels").ok();
         let labels = labels.into_iter().flatten();
         Failure {
@@ -65,7 +65,7 @@ impl Failure {
     }
 
     /// Whether it has the label.
-    pub fn has_label(&self, label: &str) -> bool {
+    pub(crate) fn has_label(&self, label: &str) -> bool {
         self.labels.iter().any(|l| l == label)
     }
 
@@ -73,7 +73,7 @@ impl Failure {
     ///
     /// # Errors
     /// What differs.
-    pub fn check(&self, expected: &Document, entities: &dyn Entities) -> Result<(), String> {
+    pub(crate) fn check(&self, expected: &Document, entities: &dyn Entities) -> Result<(), String> {
         for (name, want) in expected {
             let fits = match (name.as_str(), want) {
                 ("isError", _) => true,
@@ -170,7 +170,7 @@ impl std::fmt::Display for Failure {
 
 /// What ends an operation without a result.
 #[derive(Debug)]
-pub enum Trouble {
+pub(crate) enum Trouble {
     /// The operation's own error, which a test may expect.
     Failed(Box<Failure>),
     /// The test asks for what is not the server's to show.
@@ -186,15 +186,15 @@ impl From<Failure> for Trouble {
 }
 
 /// The result of an operation.
-pub type Done<T> = Result<T, Trouble>;
+pub(crate) type Done<T> = Result<T, Trouble>;
 
 /// A malformed test.
-pub fn broken<T>(message: impl Into<String>) -> Done<T> {
+pub(crate) fn broken<T>(message: impl Into<String>) -> Done<T> {
     Err(Trouble::Broken(message.into()))
 }
 
 /// A whole number of any numeric type but decimal.
-pub fn whole(value: &Bson) -> Option<i64> {
+pub(crate) fn whole(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(n) => Some(i64::from(*n)),
         Bson::Int64(n) => Some(*n),

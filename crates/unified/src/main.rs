@@ -6,6 +6,7 @@
 //! left out by named rules and counted. A test that is a known failure (a file says which and why)
 //! must fail: else the file is out of date, and the run fails.
 
+#![warn(unreachable_pub)]
 // An error is a result like any other here, with all that a test may ask of it; nothing is hot.
 #![allow(clippy::result_large_err)]
 

@@ -4,7 +4,7 @@
 use bson::{Bson, Document};
 
 /// What the operators look up.
-pub trait Entities {
+pub(crate) trait Entities {
     /// A value that the test has saved.
     fn value(&self, name: &str) -> Option<Bson>;
     /// The id of a session.
@@ -13,7 +13,7 @@ pub trait Entities {
 
 /// Where a document may have more fields than expected.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Root {
+pub(crate) enum Root {
     /// In the value itself.
     Yes,
     /// In the elements of an array, which are results of a cursor.
@@ -26,7 +26,7 @@ pub enum Root {
 ///
 /// # Errors
 /// What differs, with its path.
-pub fn matches(
+pub(crate) fn matches(
     entities: &dyn Entities,
     expected: &Bson,
     actual: Option<&Bson>,
@@ -40,7 +40,7 @@ pub fn matches(
 }
 
 /// Equal but for the order of fields, types included: for the contents of collections.
-pub fn same(a: &Bson, b: &Bson) -> bool {
+pub(crate) fn same(a: &Bson, b: &Bson) -> bool {
     match (a, b) {
         (Bson::Document(a), Bson::Document(b)) => {
             a.len() == b.len()
@@ -234,7 +234,7 @@ fn scalar(want: &Bson, have: &Bson) -> bool {
 }
 
 /// The bytes of hexadecimal digits.
-pub fn from_hex(hex: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(hex: &str) -> Option<Vec<u8>> {
     let digits: Option<Vec<u8>> = hex
         .chars()
         .map(|c| c.to_digit(16).map(|d| d as u8))

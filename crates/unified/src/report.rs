@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// How a test is counted.
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// It passed.
     Passed,
     /// It did not run, or not to its end, and why.
@@ -14,7 +14,7 @@ pub enum Verdict {
 }
 
 /// Everything that ran.
-pub struct Report {
+pub(crate) struct Report {
     known: Vec<(String, String)>,
     list: bool,
     folders: BTreeMap<String, [usize; 3]>,
@@ -29,7 +29,7 @@ pub struct Report {
 ///
 /// # Errors
 /// A line without a reason, or no such file.
-pub fn read_known(file: &Path) -> Result<Vec<(String, String)>, String> {
+pub(crate) fn read_known(file: &Path) -> Result<Vec<(String, String)>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let mut known = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -46,7 +46,7 @@ pub fn read_known(file: &Path) -> Result<Vec<(String, String)>, String> {
 
 impl Report {
     /// Nothing yet.
-    pub fn new(known: Vec<(String, String)>, list: bool) -> Report {
+    pub(crate) fn new(known: Vec<(String, String)>, list: bool) -> Report {
         Report {
             known,
             list,
@@ -59,12 +59,12 @@ impl Report {
     }
 
     /// True before the first test.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.folders.is_empty()
     }
 
     /// Counts a test. `without` says what of it is compared nowhere.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         folder: &str,
         id: String,
@@ -100,7 +100,7 @@ impl Report {
 
     /// Prints everything; true if nothing failed but what is known to. `all` is false for a part
     /// of the tests.
-    pub fn print(&self, all: bool) -> bool {
+    pub(crate) fn print(&self, all: bool) -> bool {
         let width = self
             .folders
             .keys()

@@ -38,13 +38,13 @@ const FOLDERS: &[(&str, &str)] = &[
 const POOL: &str = "driver: the connection pool";
 
 /// Why a folder's tests are left out, if they are.
-pub fn folder(name: &str) -> Option<&'static str> {
+pub(crate) fn folder(name: &str) -> Option<&'static str> {
     let found = FOLDERS.iter().find(|(start, _)| name.starts_with(start));
     found.map(|(_, why)| *why)
 }
 
 /// Three numbers of a version; what is missing is zero.
-pub fn version(text: &str) -> Option<[u64; 3]> {
+pub(crate) fn version(text: &str) -> Option<[u64; 3]> {
     let mut v = [0; 3];
     for (part, to) in text.split('.').zip(&mut v) {
         *to = part.split('-').next()?.parse().ok()?;
@@ -53,12 +53,12 @@ pub fn version(text: &str) -> Option<[u64; 3]> {
 }
 
 /// Whether the runner knows a file's `schemaVersion`.
-pub fn schema_known(text: &str) -> bool {
+pub(crate) fn schema_known(text: &str) -> bool {
     matches!(version(text), Some([1, minor, _]) if minor <= SCHEMA)
 }
 
 /// Why none of the `runOnRequirements` is met; `None` if one is, or there are none.
-pub fn unmet(of: &Document, deployment: &Deployment) -> Option<String> {
+pub(crate) fn unmet(of: &Document, deployment: &Deployment) -> Option<String> {
     let Ok(all) = of.get_array("runOnRequirements") else {
         return None;
     };
@@ -119,7 +119,7 @@ fn refusal(r: &Document, deployment: &Deployment) -> Option<(u32, String)> {
 }
 
 /// What of a test is compared nowhere, though it runs.
-pub fn not_compared(test: &Document) -> Option<&'static str> {
+pub(crate) fn not_compared(test: &Document) -> Option<&'static str> {
     if test.contains_key("expectLogMessages") {
         return Some("a driver's log messages");
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 /// What the server knows of a session.
 #[derive(Clone, Debug)]
-pub struct ServerSession {
+pub(crate) struct ServerSession {
     /// Its id.
     pub lsid: Document,
     /// The last transaction or retryable write.
@@ -29,7 +29,7 @@ impl Default for ServerSession {
 
 /// Where a transaction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TxnState {
+pub(crate) enum TxnState {
     /// There was none.
     None,
     /// Begun, nothing sent.
@@ -44,7 +44,7 @@ pub enum TxnState {
 
 impl TxnState {
     /// Its name in the tests.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             TxnState::None => "none",
             TxnState::Starting => "starting",
@@ -56,11 +56,11 @@ impl TxnState {
 }
 
 /// A session that several holders share.
-pub type SessionRef = Rc<RefCell<Session>>;
+pub(crate) type SessionRef = Rc<RefCell<Session>>;
 
 /// A session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     client: Rc<Client>,
     server: Option<ServerSession>,
     /// Kept after the end, for comparisons.
@@ -85,7 +85,7 @@ impl Session {
     ///
     /// # Errors
     /// For options that are not known.
-    pub fn new(
+    pub(crate) fn new(
         client: Rc<Client>,
         server: ServerSession,
         options: Option<Document>,
@@ -129,37 +129,37 @@ impl Session {
     }
 
     /// True if the test made it.
-    pub fn is_explicit(&self) -> bool {
+    pub(crate) fn is_explicit(&self) -> bool {
         self.explicit
     }
 
     /// Its id.
-    pub fn lsid(&self) -> Document {
+    pub(crate) fn lsid(&self) -> Document {
         self.lsid.clone()
     }
 
     /// True after a connection broke under it.
-    pub fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.server.as_ref().is_some_and(|s| s.dirty)
     }
 
     /// The time that a snapshot session reads at.
-    pub fn snapshot_time(&self) -> Option<Timestamp> {
+    pub(crate) fn snapshot_time(&self) -> Option<Timestamp> {
         self.snapshot_time
     }
 
     /// The client whose it is.
-    pub fn client(&self) -> Rc<Client> {
+    pub(crate) fn client(&self) -> Rc<Client> {
         self.client.clone()
     }
 
     /// True while a transaction takes commands.
-    pub fn in_transaction(&self) -> bool {
+    pub(crate) fn in_transaction(&self) -> bool {
         matches!(self.state, TxnState::Starting | TxnState::InProgress)
     }
 
     /// Ends it: its id goes back to the client.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if let Some(s) = self.server.take() {
             self.client.give_back(s);
         }
@@ -168,7 +168,7 @@ impl Session {
     /// The read concern of a command that asks for `concern`: with the times of a snapshot session
     /// (in whatever command begins something) and of a causally consistent one (in reads and
     /// writes: `operation`).
-    pub fn read_concern(
+    pub(crate) fn read_concern(
         &self,
         mut concern: Document,
         body: &Document,
@@ -197,7 +197,7 @@ impl Session {
     ///
     /// # Errors
     /// Anywhere but to the primary.
-    pub fn check_preference(&self, own: Option<&Document>) -> Result<(), Failure> {
+    pub(crate) fn check_preference(&self, own: Option<&Document>) -> Result<(), Failure> {
         let preference = own.or(self.txn.read_preference.as_ref());
         match preference.and_then(|p| p.get_str("mode").ok()) {
             None | Some("primary") => Ok(()),
@@ -211,7 +211,7 @@ impl Session {
     ///
     /// # Errors
     /// For a session that has ended.
-    pub fn apply(&mut self, body: &mut Document, numbered: bool) -> Result<(), Failure> {
+    pub(crate) fn apply(&mut self, body: &mut Document, numbered: bool) -> Result<(), Failure> {
         let ends = body.contains_key("commitTransaction") || body.contains_key("abortTransaction");
         if !ends && idle(self.state) {
             self.state = TxnState::None;
@@ -247,7 +247,7 @@ impl Session {
     }
 
     /// Keeps the times that a reply tells.
-    pub fn learn(&mut self, reply: &Document) {
+    pub(crate) fn learn(&mut self, reply: &Document) {
         if let Ok(t) = reply.get_timestamp("operationTime") {
             self.operation_time = Some(t);
         }
@@ -258,7 +258,7 @@ impl Session {
     }
 
     /// A connection broke under it.
-    pub fn broken(&mut self, e: &mut Failure) {
+    pub(crate) fn broken(&mut self, e: &mut Failure) {
         if let Some(s) = &mut self.server {
             s.dirty = true;
         }
@@ -271,7 +271,7 @@ impl Session {
     ///
     /// # Errors
     /// When one is there.
-    pub fn start_transaction(&mut self, options: &mut Document) -> Result<(), Failure> {
+    pub(crate) fn start_transaction(&mut self, options: &mut Document) -> Result<(), Failure> {
         if self.snapshot {
             return Err(Failure::of_client(
                 "Transactions are not supported in snapshot sessions",
@@ -310,7 +310,7 @@ impl Drop for Session {
 ///
 /// # Errors
 /// The server's, with the labels that drivers add; an abort has none.
-pub fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
+pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
     let (client, mut concern, ms, before) = {
         let mut s = session.borrow_mut();
         let before = s.state;
@@ -405,7 +405,7 @@ pub fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure
 ///
 /// # Errors
 /// The callback's and the commit's.
-pub fn with_transaction(
+pub(crate) fn with_transaction(
     session: &SessionRef,
     options: &Document,
     mut callback: impl FnMut() -> Done<()>,

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// What the tests run against.
-pub struct Deployment {
+pub(crate) struct Deployment {
     /// `host:port`.
     pub address: String,
     /// How its servers are connected.
@@ -25,7 +25,7 @@ pub struct Deployment {
 }
 
 /// How a test ended.
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// As it should.
     Passed,
     /// It is not for this server or this runner.
@@ -39,7 +39,7 @@ impl Deployment {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn find(address: &str) -> Done<Deployment> {
+    pub(crate) fn find(address: &str) -> Done<Deployment> {
         let mut d = Deployment {
             address: address.to_owned(),
             topology: Topology::Single,
@@ -70,7 +70,7 @@ impl Deployment {
     ///
     /// # Errors
     /// The server's.
-    pub fn command(&self, db: &str, body: Document) -> Done<Document> {
+    pub(crate) fn command(&self, db: &str, body: Document) -> Done<Document> {
         let reply = self.client()?.run(Call {
             db,
             body,
@@ -86,7 +86,7 @@ impl Deployment {
     ///
     /// # Errors
     /// The server's.
-    pub fn list(&self, db: &str, body: Document) -> Done<Vec<Document>> {
+    pub(crate) fn list(&self, db: &str, body: Document) -> Done<Vec<Document>> {
         let client = self.client()?;
         let mut cursor = Cursor::open(Opening {
             session: client.session(None)?,
@@ -108,7 +108,7 @@ fn documents<'d>(of: &'d Document, name: &str) -> impl Iterator<Item = &'d Docum
 }
 
 /// Runs a test of a file.
-pub fn run(deployment: &Deployment, file: &Document, test: &Document) -> Outcome {
+pub(crate) fn run(deployment: &Deployment, file: &Document, test: &Document) -> Outcome {
     let schema = file.get_str("schemaVersion").unwrap_or_default();
     if !requirements::schema_known(schema) {
         return Outcome::Failed(format!("the runner does not know schemaVersion {schema}"));

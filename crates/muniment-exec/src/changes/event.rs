@@ -2,9 +2,11 @@
 //!
 //! Source of the shapes: the MongoDB manual, "Change Events", and the order of fields of MongoDB 8.0.
 
+use super::moved::steps;
 use super::scope::{Scope, VIEWS};
 use super::token::{Place, Token};
-use crate::oplog::render::{id_doc, id_text, session_doc, stamp};
+use crate::operation::session_doc;
+use crate::oplog::render::{id_doc, id_text, stamp};
 use crate::view::is_of_series;
 use bytes::Bytes;
 use muniment_query::diff;
@@ -36,8 +38,8 @@ pub(crate) struct Shown {
     pub before: Image,
     /// `showExpandedEvents`.
     pub expanded: bool,
-    /// Documents as they were before are not shown of entries that are older, in milliseconds since
-    /// 1970.
+    /// Events of entries that are older than this do not show documents as they were before the
+    /// change; in milliseconds since 1970.
     pub images_since_ms: i64,
 }
 
@@ -48,7 +50,7 @@ pub(crate) type Lookup<'l> = dyn Fn(&Named, Value<'_>) -> Result<Option<Bytes>> 
 pub(crate) struct Event {
     pub place: Place,
     pub doc: DocBuf,
-    /// The stream ends behind it.
+    /// The stream ends after this event.
     pub ends: bool,
 }
 
@@ -62,7 +64,7 @@ struct Kind<'o> {
     uuid: Option<[u8; 16]>,
 }
 
-/// The event that an operation is for who watches `scope`; `None` for none.
+/// The event that an operation is for a stream that watches `scope`; `None` if it is none.
 fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>> {
     if let Some(named) = &op.of {
         if let Some(db) = named.namespace.strip_suffix(VIEWS) {
@@ -114,7 +116,8 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         return None;
     }
     let watched = |namespace: &str| scope.has(namespace);
-    // The names' parts stand in the note: those of the command are of its database.
+    // A rename has whole namespaces. Any other command names a collection of the note's database,
+    // so its namespace here is that of the note (`db.$cmd`), of which `note` makes the event's.
     let namespace = match (name, command.value()) {
         ("dropDatabase", _) => scope.has_database(db).then_some(db)?,
         ("rename", Value::String(from)) => {
@@ -133,8 +136,8 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
     })
 }
 
-/// What becomes of a view or a time-series collection, whose definition is a document. Who watches one
-/// collection alone is not told of views.
+/// The event of a change of a view or a time-series collection, whose definition is a document. A
+/// stream that watches one collection alone is not told of views.
 fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>> {
     if matches!(scope, Scope::Collection { .. }) {
         return None;
@@ -196,11 +199,12 @@ fn missing(what: &str, of: &str, event: &DocBuf) -> Error {
     )
 }
 
-/// Whether the event in this place is one of who watches `scope`.
+/// Whether the entry has an event in this place that a stream that watches `scope` gives.
 pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place) -> bool {
     let first = entry.before();
     let n = (place.index as usize).checked_sub(first);
-    let op = n.and_then(|n| entry.ops.get(n));
+    let ops = steps(entry);
+    let op = n.and_then(|n| ops.get(n));
     entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
 }
 
@@ -227,7 +231,8 @@ pub(crate) fn next_event(
 ) -> Result<Option<Event>> {
     let (scope, shown) = (look.scope, look.shown);
     let first = entry.before();
-    while let Some(op) = entry.ops.get(*from) {
+    let ops = steps(entry);
+    while let Some(op) = ops.get(*from) {
         let place = Place {
             at: entry.at,
             is_event: true,
@@ -244,7 +249,8 @@ pub(crate) fn next_event(
             Scope::Cluster => false,
         };
         if place > look.behind && (look.wanted)(kind.name) {
-            // The invalidation behind it comes when it was given.
+            // If an invalidation follows, `from` stays: the next call finds this event given
+            // and makes the invalidation.
             *from += usize::from(!ends);
             let doc = render(entry, op, &kind, place, shown, look.lookup)?;
             return Ok(Some(Event {
@@ -258,7 +264,7 @@ pub(crate) fn next_event(
             ..place
         };
         if ends && place > look.behind {
-            *from = entry.ops.len();
+            *from = ops.len();
             let mut doc = DocBuf::new();
             head(&mut doc, entry, "invalidate", place, kind.uuid);
             doc.append("wallTime", Value::DateTime(entry.wall_ms));

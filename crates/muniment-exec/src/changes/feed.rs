@@ -1,25 +1,24 @@
-//! The end of the log, read once for all who follow it.
+//! The end of the log, read once for all change streams.
 //!
-//! The newest entries stand in memory; whoever follows the log takes them from there, and reads the
-//! log itself only where it is further behind. One thread waits for commits on behalf of all, and
-//! wakes those whom an entry concerns, or whose operation has to end: so a stream that nothing happens
-//! to costs nothing. While nobody waits it reads nothing, since who is busy with what came reads what
-//! follows when it gets there; when nobody has waited for a while it ends.
+//! The newest entries stay in memory, and streams take them from there. A stream whose place is older
+//! than all of these reads the log itself. One thread, the pump, waits for commits on behalf of all
+//! streams and wakes those that an entry concerns, so that a stream to which nothing happens costs
+//! nothing. While no stream waits, the pump reads nothing: a stream that is busy with what came reads
+//! what follows when it asks again. The pump ends when no stream has waited for a while.
 //!
-//! Invariants: what anybody is told of is *kept*, for an event must not be one that a power cut or an
-//! election takes back: it is on the disk, or where there are other members the majority of them has
-//! it. An entry that concerns nobody waits for the journal's own flush. Whoever reads an entry into
-//! memory sees to it that all whom it concerns are woken.
+//! Invariants: an entry is handed out only when it is *kept*, because no event may be one that a power
+//! cut or an election takes back. It is kept when it is on the disk or, where there are other members,
+//! when the majority has it. An entry that concerns no stream waits for the journal's own flush. The
+//! thread that reads an entry into memory sees to it that every stream that it concerns is woken.
 //!
 //! Locks in this order: `reader`, `waiters`, `ring`.
 
 use crate::changes::scope::Scope;
-use crate::cursor::TAIL_SLICE;
 use crate::operation::OpContext;
-use muniment_query::Interrupt;
+use muniment_op::{Interrupt, NeverInterrupted, Sleep};
 use muniment_storage::{CommitId, LogEntries, LogEntry, Store, Timestamp, What};
 use muniment_value::Result;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -33,19 +32,22 @@ use std::time::{Duration, Instant};
 const MOST_BYTES: usize = 16 << 20;
 /// Entries that are handed out at once, and their bytes, about.
 const AT_ONCE: (usize, usize) = (256, 256 << 10);
-/// Bytes that are read before those who wait are told: so few that they are in the processor's cache
-/// still when events are made of them.
+/// Bytes that are read before the waiting streams are woken: so few that they are still in the
+/// processor's cache when the streams make events of them.
 const READ_AT_ONCE: usize = 256 << 10;
-/// After the newest entries came, others are given this long to come: not every write is worth waking
-/// a thread.
+/// How long the pump pauses when it has read the newest entry. More entries come meanwhile and are
+/// told together, since not every write is worth waking a thread.
 const PAUSE: Duration = Duration::from_micros(500);
-/// What concerns nobody is taken for durable after this: the journal was flushed meanwhile, or is now.
+/// Entries that concern no stream are made durable when this much time has passed since the last sync.
+/// By then the journal's own flush has usually done it; if not, they are synced.
 const FLUSH: Duration = Duration::from_millis(100);
-/// The thread sleeps when nobody has waited for so long: much longer than who answers a client and is
-/// asked again takes.
+/// The pump parks when no stream has waited for so long. That is much longer than it takes to answer a
+/// client and to be asked again, so that a busy stream does not have to wake the pump each time.
 const REST: Duration = Duration::from_millis(10);
-/// And it ends when nobody has for so long.
+/// The pump ends when no stream has waited for so long.
 const IDLE: Duration = Duration::from_secs(5);
+/// How often a waiting stream looks for itself where the system could not start the pump.
+const ALONE: Duration = Duration::from_millis(200);
 
 /// The newest entries of the log.
 #[derive(Default)]
@@ -65,11 +67,11 @@ struct Ring {
     until: Timestamp,
     /// The commit that was read last.
     commit: Option<CommitId>,
-    /// Up to here they are kept, and may be handed out.
+    /// Entries up to here are kept, and may be handed out.
     kept: Timestamp,
-    /// Up to here it is known whether they concern who waits.
+    /// Entries up to here have been compared with what the waiting streams watch.
     looked: Timestamp,
-    /// One that is not kept yet does.
+    /// An entry that is not kept yet concerns a stream.
     wanted: bool,
     flushed: Option<Instant>,
     bytes: usize,
@@ -79,32 +81,31 @@ struct Ring {
 struct Waiters {
     all: HashMap<u64, Arc<Waiter>>,
     next: u64,
-    /// The thread, if it is there.
+    /// The pump, while it runs.
     pump: Option<Thread>,
 }
 
 struct Waiter {
     scope: Scope,
     after: Timestamp,
-    op: Arc<OpContext>,
+    thread: Thread,
     called: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
 }
 
 /// What is known of the entries after a place.
 pub(crate) enum Fetched {
     /// These, all up to the time.
     Entries(Vec<Arc<LogEntry>>, Timestamp),
-    /// The place is further back than what is in memory.
+    /// The place is older than what is in memory: the stream has to read the log itself.
     Behind,
 }
 
 impl Feed {
-    /// Entries later than `after`, for who watches `scope`; what is new in the log is read first.
+    /// Entries later than `after`, for a stream that watches `scope`. If memory has none, what is new in
+    /// the log is read first.
     ///
     /// # Errors
-    /// 301; the disk's.
+    /// 301 DataCorruptionDetected; the disk's.
     pub fn fetch(&self, store: &Store, scope: &Scope, after: Timestamp) -> Result<Fetched> {
         let found = self.ring.lock().fetch(after);
         match found {
@@ -122,19 +123,21 @@ impl Feed {
         self.count.load(Relaxed)
     }
 
-    /// What is not later than this is to be read from the log.
+    /// Entries up to this time are not in memory: a stream that needs them reads the log itself.
     pub fn after(&self) -> Timestamp {
         self.ring.lock().after
     }
 
-    /// Reads what is new; true if anything was. `asked`: the place of who asks.
+    /// Reads what is new in the log into memory; true if there was anything. `asked`: the place of the
+    /// stream that asks; `None` for the pump.
     fn read(&self, store: &Store, asked: Option<Timestamp>) -> Result<bool> {
         let mut reader = self.reader.lock();
         let until = self.ring.lock().until;
         let ahead = |at: Timestamp| at > until;
         if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) {
-            // Whoever needs what lies between is behind, and reads the log itself. A reader that
-            // would begin no further than this one is gains nothing.
+            // Every stream is ahead of the reader. A new reader at the log's end spares reading
+            // what lies between; a stream that comes to need it reads the log itself. Where a new
+            // reader would begin no later than this one has come, nothing would be gained.
             if ahead(begins_at(store)?) {
                 *reader = None;
             }
@@ -149,7 +152,8 @@ impl Feed {
                 Some(begun) => begun,
                 None => (now, Begun::of(store.log_entries(now)?)),
             };
-            // What is before it is read from the log itself.
+            // Entries up to `after` count as kept, and streams read them from the log themselves, so
+            // they have to be on the disk.
             if store.majority().is_none() {
                 store.sync()?;
             }
@@ -166,7 +170,8 @@ impl Feed {
                 looked: after,
                 ..Ring::default()
             };
-            // What lies between their place and this one is not in memory, and would wake nobody.
+            // The entries between these streams' places and `after` are not in memory, so that
+            // nothing would wake the streams for them later. Woken now, they read the log.
             let behind = waiters.all.values().filter(|w| w.after < after);
             behind.for_each(|w| w.call());
             drop(waiters);
@@ -187,7 +192,8 @@ impl Feed {
                 }
                 Ok(None) => break,
                 Err(e) => {
-                    // Begun anew by the next one; who is behind then reads the log itself.
+                    // The next call begins a new reader. A stream whose place is before that reader's
+                    // reads the log itself.
                     *reader = None;
                     return Err(e);
                 }
@@ -207,15 +213,16 @@ impl Feed {
         Ok(any)
     }
 
-    /// The oldest place of those who wait, and of who asks.
+    /// The oldest place of the waiting streams and of the one that asks.
     fn oldest(&self, asked: Option<Timestamp>) -> Option<Timestamp> {
         let waiters = self.waiters.lock();
         let all = waiters.all.values().map(|w| w.after);
         all.chain(asked).min()
     }
 
-    /// Makes durable what concerns somebody, unless others have to have it, and wakes those whom it
-    /// does. `scope`: who asks.
+    /// Makes the entries that concern a stream durable (where there are other members, only looks how
+    /// far the majority has them) and wakes the waiting streams that kept entries concern. `scope`:
+    /// what the asking stream watches; `None` for the pump.
     fn settle(&self, store: &Store, scope: Option<&Scope>) -> Result<()> {
         let majority = store.majority();
         let (until, commit) = {
@@ -257,8 +264,8 @@ impl Feed {
                 waiter.call();
             }
         }
-        // What has to stay in memory until it is kept may be more.
-        while ring.bytes > MOST_BYTES && ring.entries.len() > 1 {
+        // Entries that are not kept yet have to stay in memory, also when that is more.
+        while ring.bytes > MOST_BYTES {
             let kept = ring.kept;
             let first = ring.entries.front().filter(|(e, _)| e.at <= kept);
             let Some((at, bytes)) = first.map(|(e, bytes)| (e.at, *bytes)) else {
@@ -271,8 +278,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until there may be an entry of `scope` later than `after`, or the operation has to end,
-    /// at the latest until `until`.
+    /// Waits until there may be an entry of `scope` later than `after`, the operation has to end, or it
+    /// is `until`.
     pub fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
@@ -281,13 +288,12 @@ impl Feed {
         op: &Arc<OpContext>,
         until: Instant,
     ) {
+        let sleep = Sleep::begin(&**op);
         let waiter = Arc::new(Waiter {
             scope: scope.clone(),
             after,
-            op: op.clone(),
+            thread: sleep.thread().clone(),
             called: AtomicBool::new(false),
-            lock: Mutex::default(),
-            wake: Condvar::new(),
         });
         let mut until = until;
         let (me, missed) = {
@@ -300,11 +306,12 @@ impl Feed {
             }
             match &waiters.pump {
                 Some(pump) => pump.unpark(),
-                // Nobody calls: it has to look for itself.
-                None => until = until.min(Instant::now() + TAIL_SLICE),
+                // Without a pump no thread wakes it: it returns early, and its stream looks again.
+                None => until = until.min(Instant::now() + ALONE),
             }
-            // What came before it was in the list woke nobody. But whoever learns that the majority
-            // has it will.
+            // Entries that were read before the waiter was in the list did not wake it, so it looks
+            // for them here. Where a majority has to have them, only kept ones count: the thread that
+            // learns that the majority has the others wakes the waiter.
             let ring = self.ring.lock();
             let until = match store.majority() {
                 Some(_) => ring.kept,
@@ -314,8 +321,9 @@ impl Feed {
             let missed = told.any(|(e, _)| scope.may_concern(e));
             (me, missed || ring.after > after)
         };
-        if !missed {
-            waiter.wait(until);
+        let waits = || !waiter.called.load(SeqCst) && op.check().is_ok();
+        while !missed && waits() && Instant::now() < until {
+            sleep.park(Some(until));
         }
         self.waiters.lock().all.remove(&me);
     }
@@ -324,15 +332,7 @@ impl Feed {
         self.waiters.lock().all.values().cloned().collect()
     }
 
-    /// Calls those whose operations were killed, have no time left or no client any more: one thread
-    /// asks for all, since a thread that wakes costs more than the question.
-    fn call_ended(&self) {
-        let all = self.waiting();
-        let ended = all.iter().filter(|w| w.op.check().is_err());
-        ended.for_each(|w| w.call());
-    }
-
-    /// Starts the thread that waits for commits; `None` if the system has none.
+    /// Starts the pump; `None` if the system gives no thread.
     fn start(self: &Arc<Self>, store: &Arc<Store>) -> Option<Thread> {
         let (feed, store) = (Arc::downgrade(self), Arc::downgrade(store));
         let pump = std::thread::Builder::new()
@@ -342,7 +342,8 @@ impl Feed {
         pump.ok().map(|pump| pump.thread().clone())
     }
 
-    /// The thread may end, unless somebody has begun to wait. What comes is not kept for nobody.
+    /// Whether the pump may end: no stream has begun to wait, or the store is closed. If so, drops the
+    /// reader too, so that entries that no stream needs are not read into memory.
     fn ends(&self, store: &Store) -> bool {
         let mut reader = self.reader.lock();
         let mut waiters = self.waiters.lock();
@@ -372,24 +373,26 @@ impl Begun {
     }
 }
 
-/// Where a reader begins that nobody who waits is behind of: all before it is kept.
+/// Where a reader begins when no waiting stream needs older entries. All before it is kept once `read`
+/// has synced the store (with other members: already, because the majority has it).
 fn begins_at(store: &Store) -> Result<Timestamp> {
     Ok(match store.majority() {
-        // What is older than the log is of no use to anybody.
+        // No stream can read what the log does not hold any more.
         Some(p) => store.visible().min(p.at).max(store.log_begins_after()?),
         None => store.visible(),
     })
 }
 
-/// Reads from a place on to `now`, so that all who are there need not do so each for itself; `None`
-/// if that is more than is kept in memory.
+/// Reads from a place on to `now`, so that the streams there need not each read it for themselves.
+/// `None` if the log does not reach back so far or cannot be read, and if that is more than half of
+/// what memory is to hold.
 fn read_from(store: &Store, at: Timestamp, now: Timestamp) -> Result<Option<(Timestamp, Begun)>> {
     if at < store.log_begins_after()? {
         return Ok(None);
     }
     let mut begun = Begun::of(store.log_entries(at)?);
     while begun.entries.position() < now {
-        // Whoever is there reads the log itself, and is told of what is wrong with it.
+        // The streams there read the log themselves then, and each reports what is wrong with it.
         let Ok(Some(entry)) = begun.entries.next() else {
             return Ok(None);
         };
@@ -404,23 +407,14 @@ fn read_from(store: &Store, at: Timestamp, now: Timestamp) -> Result<Option<(Tim
 }
 
 impl Waiter {
-    fn wait(&self, until: Instant) {
-        let mut guard = self.lock.lock();
-        while !self.called.load(SeqCst) {
-            if self.wake.wait_until(&mut guard, until).timed_out() {
-                break;
-            }
-        }
-    }
-
     fn call(&self) {
-        let _guard = self.lock.lock();
         self.called.store(true, SeqCst);
-        self.wake.notify_all();
+        self.thread.unpark();
     }
 }
 
-/// However the thread ends, who waits then looks for itself and starts another.
+/// Wakes the waiting streams if the pump panics: each then looks for itself, and the next one to wait
+/// starts another pump.
 struct End(Weak<Feed>);
 
 impl Drop for End {
@@ -434,13 +428,13 @@ impl Drop for End {
     }
 }
 
-/// Waits for commits and wakes who wait for them, until nobody does or the store goes away.
-fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
+/// The pump: waits for commits and wakes the streams that wait for them, until no stream has waited for
+/// [`IDLE`] or the store goes away.
+fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
     let _end = End(feed.clone());
     let mut asked = Instant::now();
-    let mut looked = asked;
     loop {
-        let (Some(feed), Some(store)) = (feed.upgrade(), store.upgrade()) else {
+        let (Some(feed), Some(store)) = (feed.upgrade(), weak_store.upgrade()) else {
             return;
         };
         let nobody = feed.waiters.lock().all.is_empty();
@@ -451,7 +445,8 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
                 return;
             }
         } else if asked.elapsed() > REST {
-            // It keeps nothing alive meanwhile. Who comes from here on wakes it.
+            // The parked pump keeps neither the feed nor the store alive. A stream that begins to
+            // wait unparks it.
             drop((feed, store));
             std::thread::park_timeout(IDLE);
             continue;
@@ -461,27 +456,31 @@ fn pump(feed: &Weak<Feed>, store: &Weak<Store>) {
         match settled {
             Ok(true) if store.visible() <= feed.ring.lock().until => std::thread::sleep(PAUSE),
             Ok(_) => {}
-            // Those who wait look for themselves and are told why.
+            // The waiting streams look for themselves, and each tells its client why.
             Err(_) => {
                 feed.waiting().iter().for_each(|w| w.call());
                 std::thread::sleep(FLUSH);
             }
-        }
-        if looked.elapsed() >= TAIL_SLICE {
-            looked = Instant::now();
-            feed.call_ended();
         }
         let (until, kept, full) = {
             let ring = feed.ring.lock();
             let full = store.majority().is_some() && ring.is_full();
             (ring.until, ring.kept, full)
         };
-        // What is not on the disk yet is looked at again soon.
-        let wait = if until > kept { FLUSH } else { TAIL_SLICE };
-        store.wait_until(wait, || {
-            let more = !full && store.visible() > until;
-            more || until > kept && store.majority().is_some_and(|p| p.at > kept)
-        });
+        // Entries that are not kept yet are looked at again soon.
+        let end = Instant::now() + if until > kept { FLUSH } else { IDLE };
+        let moved = store.moved();
+        // The pump keeps neither of them alive while it waits.
+        drop((feed, store));
+        let has_more = || {
+            weak_store.upgrade().is_none_or(|store| {
+                let more = !full && store.visible() > until;
+                let kept = until > kept && store.majority().is_some_and(|p| p.at > kept);
+                more || kept || store.is_closed()
+            })
+        };
+        // It is never interrupted.
+        let _ = moved.wait_until(&NeverInterrupted, end, has_more);
     }
 }
 
@@ -492,7 +491,7 @@ impl Ring {
         self.entries.range(first..)
     }
 
-    /// There is no room for more until what is there is kept.
+    /// Whether there is no room for more entries until the oldest ones are kept.
     fn is_full(&self) -> bool {
         let first = self.entries.front();
         self.bytes > 2 * MOST_BYTES && first.is_some_and(|(e, _)| e.at > self.kept)
@@ -527,5 +526,5 @@ fn size(entry: &LogEntry) -> usize {
         };
         200 + what + op.before.as_ref().map_or(0, |b| b.len())
     });
-    200 + ops.sum::<usize>()
+    200 + entry.weight + ops.sum::<usize>()
 }

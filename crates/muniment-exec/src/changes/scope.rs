@@ -16,7 +16,7 @@ pub(crate) enum Scope {
     Cluster,
 }
 
-/// Behind a database's name: where its views stand.
+/// What follows a database's name in the namespace that holds its views' definitions.
 pub(super) const VIEWS: &str = ".system.views";
 
 /// A namespace in its parts.
@@ -24,7 +24,7 @@ fn split(namespace: &str) -> (&str, &str) {
     namespace.split_once('.').unwrap_or((namespace, ""))
 }
 
-/// Databases whose changes nobody is told of who watches all.
+/// Databases whose changes a stream of the whole cluster does not give.
 fn is_internal(db: &str) -> bool {
     matches!(db, "admin" | "config" | "local")
 }
@@ -67,7 +67,8 @@ impl Scope {
         };
         match (&op.of, &op.what) {
             (Some(named), _) => of(named),
-            // Changes of the catalog are looked at more closely by who is woken.
+            // This is coarse for changes of the catalog: the stream that is woken looks at them more
+            // closely.
             (None, What::Note { doc }) => {
                 let note = Doc::new(doc);
                 let to = note.get_doc("o").and_then(|o| o.get_str("to"));

@@ -1,12 +1,14 @@
-//! A change stream: the log's entries as events, behind a place.
+//! A change stream: the log's entries after a place, as events.
 
 use super::event::{Event, Full, Image, Look, Shown, has, next_event};
 use super::feed::Fetched;
+use super::moved::steps;
 use super::scope::Scope;
 use super::token::{Place, Token};
-use crate::cursor::{CurrentOp, Tail};
+use crate::cursor::Tail;
 use crate::database::Database;
 use crate::operation::OpContext;
+use crate::run::current::CurrentOp;
 use bytes::Bytes;
 use muniment_query::stage::change_stream::ChangeStreamSpec;
 use muniment_query::{DocStream, Interrupt};
@@ -21,18 +23,19 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
-/// Entries that nobody is told of, after which the operation is asked whether it may go on.
+/// Entries without an event for this stream after which the operation is asked whether it may go on.
 const LOOK: usize = 256;
 
 /// Where a stream begins.
 pub(super) struct Start {
     /// Entries up to here are passed over.
     position: Timestamp,
-    /// And events up to here.
+    /// Events up to here are passed over too: a place is finer than an entry, which may hold several.
     behind: Place,
-    /// The event of the token that it begins behind, which has to be one that the stream would give.
+    /// The event of the token that the stream begins after, which has to be one that the stream would
+    /// give; otherwise the stream fails (280).
     sought: Option<Place>,
-    /// The token that it begins behind, if a client gave one.
+    /// The token that the stream begins after, if the client gave one.
     token: Option<DocBuf>,
     /// Parts of the first event that were passed on already.
     pub fragments: u32,
@@ -44,11 +47,11 @@ impl Start {
         self.position
     }
 
-    /// As the options say; without one, behind everything that is visible.
+    /// The start that the options ask for; without any, after `newest`.
     ///
     /// # Errors
-    /// 9 for what is no token; 260 InvalidResumeToken for an invalidation's where it cannot be gone on
-    /// from.
+    /// Those of [`Token::parse`]; 260 InvalidResumeToken for an invalidation's token with `resumeAfter`,
+    /// which cannot go on after one (`startAfter` can).
     pub fn of(spec: &ChangeStreamSpec<'_>, newest: Timestamp) -> Result<Start> {
         let token = spec.resume_after.or(spec.start_after);
         let token = token.map(Token::parse).transpose()?;
@@ -60,7 +63,8 @@ impl Start {
             ));
         }
         let before = |t: u64| Timestamp(t.saturating_sub(1));
-        // A part that was passed on is found by making its event again.
+        // The token of a part of an event begins before that event, which is made and split again;
+        // the parts that were passed on already are then left out.
         let token = token.map(|mut t| {
             if t.fragment.is_some() {
                 t.place.is_event = t.place.index > 0;
@@ -99,27 +103,29 @@ pub(super) struct State {
 /// none of it.
 #[derive(Default)]
 struct Ahead {
-    /// Its own reader, while it is further back than what all share.
+    /// The stream's own reader of the log, while its place is older than the entries that all share.
     own: Option<LogEntries>,
     entries: VecDeque<Arc<LogEntry>>,
     /// All entries up to here are in `entries`.
     until: Timestamp,
     /// The entry whose operations are being told, and the next of them.
     current: Option<(Arc<LogEntry>, usize)>,
-    /// The stream goes on behind this: an entry of which a part was told is read again.
+    /// Where the stream goes on reading after it was idle: just before an entry of which only a part
+    /// was told, so that the entry is read again.
     back: Option<Timestamp>,
 }
 
 struct Told {
     /// All entries up to here were read.
     position: Timestamp,
-    /// The token of the newest event that the stream gave, as it stands there, and that event's time.
-    /// Nothing stands for none: each event has one, so room is used again.
+    /// The token of the newest event that the stream gave, as the event has it; empty if there is
+    /// none. Each event has a token, so this buffer is used again for the next one.
     given: Vec<u8>,
     given_at: Timestamp,
-    /// The same of the newest event that went out.
+    /// The token of the newest event that the cursor passed on; empty if there is none. At first it is
+    /// the token that the stream begins after.
     passed: Vec<u8>,
-    /// Its place's time.
+    /// The time of that event's place.
     passed_at: Timestamp,
 }
 
@@ -134,12 +140,13 @@ pub(super) struct ChangeStream {
     position: Timestamp,
 }
 
-/// What the first `$match` says of kinds of events: others need not be made.
+/// The kinds of events that the first `$match` lets pass, if that can be told (`None`: any). Events of
+/// other kinds are not made.
 #[derive(Default)]
 pub(super) struct Wanted(Option<Vec<String>>);
 
 impl Wanted {
-    /// Of the stages behind `$changeStream`.
+    /// Of the stages after `$changeStream`.
     pub fn of(behind: Doc<'_>) -> Wanted {
         let first = behind.values().next().and_then(|v| v.as_doc()?.first());
         let filter = first.filter(|e| e.name() == "$match");
@@ -221,7 +228,7 @@ impl ChangeStream {
         })
     }
 
-    /// What its cursor asks.
+    /// What the stream shares with its cursor.
     pub fn tail(&self) -> Arc<State> {
         self.state.clone()
     }
@@ -242,7 +249,8 @@ impl ChangeStream {
             if self.position.0 >= self.state.newest.load(SeqCst) {
                 return Ok(None);
             }
-            // No further than what all share begins: what is later need not be on the disk.
+            // The own reader goes no further than where the shared entries begin: later ones need not
+            // be on the disk yet.
             let shared = feed.after();
             if let Some(own) = ahead.own.as_mut().filter(|_| self.position < shared) {
                 match own.next().map_err(lost)? {
@@ -252,13 +260,17 @@ impl ChangeStream {
                         return Ok(Some(Arc::new(entry)));
                     }
                     Some(_) => self.position = shared,
-                    // Records may tell nothing; else they are not to be seen yet.
+                    // The reader found no more entries. Short of the shared ones, the records that
+                    // follow are not visible yet; otherwise they held nothing to tell.
                     None if own.position() < shared => return Ok(None),
                     None => self.position = shared,
                 }
             }
             ahead.own = None;
-            match feed.fetch(store, &self.state.scope, self.position)? {
+            match feed
+                .fetch(store, &self.state.scope, self.position)
+                .map_err(lost)?
+            {
                 Fetched::Behind => ahead.own = Some(store.log_entries(self.position)?),
                 Fetched::Entries(all, until) => {
                     ahead.until = until;
@@ -279,7 +291,7 @@ impl ChangeStream {
         self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
         let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
         let mut looked = 0;
-        // Nobody else asks for it while the cursor is in use.
+        // No other thread wants this lock while the cursor is in use.
         let mut ahead = state.ahead.lock();
         let mut current = ahead.current.take();
         loop {
@@ -299,7 +311,7 @@ impl ChangeStream {
                     if let Some(place) = self.sought {
                         return Err(not_found(place));
                     }
-                    if from < entry.ops.len() {
+                    if from < steps(&entry).len() {
                         ahead.current = Some((entry, from));
                     }
                     return Ok(Some(event));
@@ -345,7 +357,7 @@ impl Told {
         self.given.extend_from_slice(token.as_bytes());
     }
 
-    /// What was given goes out.
+    /// The event that was given last goes out.
     fn passes(&mut self) {
         self.passed_at = self.given_at;
         std::mem::swap(&mut self.passed, &mut self.given);
@@ -366,14 +378,16 @@ impl State {
         told.position = position;
     }
 
-    /// A document as it is now, of what the majority has, if its collection is still that one.
+    /// A document as it is now (where there are other members: as the majority has it). `None` if there
+    /// is none, or its collection is not that one any more.
     fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Option<Bytes>> {
         op.check()?;
         let store = &self.engine.store;
         let Some(collection) = store.collection(&of.namespace) else {
             return Ok(None);
         };
-        if collection.uuid() != of.uuid {
+        // The documents of a closed collection cannot be read.
+        if collection.uuid() != of.uuid || collection.check_usable().is_err() {
             return Ok(None);
         }
         let found = match store.majority_snapshot()? {
@@ -443,7 +457,7 @@ impl Tail for State {
     }
 }
 
-/// 280: what has the token is no event of this stream.
+/// 280 ChangeStreamFatalError: the token's event is not one that this stream gives.
 fn not_found(place: Place) -> Error {
     let token = Token {
         place,
@@ -459,7 +473,7 @@ fn not_found(place: Place) -> Error {
     )
 }
 
-/// 286.
+/// 286 ChangeStreamHistoryLost.
 fn history_lost() -> Error {
     Error::new(
         Code::ChangeStreamHistoryLost,
@@ -471,6 +485,9 @@ fn history_lost() -> Error {
 fn lost(e: Error) -> Error {
     match e.code() {
         Code::ChangeStreamHistoryLost => history_lost(),
+        // The label tells the driver to resume from its token, which works when other streams have
+        // let go of the entries that they keep in memory.
+        Code::ExceededMemoryLimit => e.with_label("ResumableChangeStreamError"),
         _ => e,
     }
 }

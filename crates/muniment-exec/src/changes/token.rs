@@ -2,8 +2,8 @@
 //!
 //! The digits are written as MongoDB 8.0 writes its own (a KeyString of the event's time, a version,
 //! the token's type, the place in a transaction, whether it is an invalidation, and the collection's
-//! UUID), so that tools that read the time out of a token find it. What MongoDB puts behind that to
-//! tell events of one time apart is left out: here no two events have the same time and place.
+//! UUID), so that tools that read the time out of a token find it. What MongoDB appends to tell events
+//! of one time apart is left out: here no two events have the same time and place.
 
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Put, Result, Type, Value};
@@ -23,7 +23,7 @@ const END: u8 = 0x04;
 const VERSION: u32 = 2;
 /// The type of an event's token; that of a high-water mark is 0.
 const EVENT: u32 = 128;
-/// Bytes of a token, at most: a time, four numbers, a UUID, and what stands before and behind them.
+/// Bytes of a token, at most: a time, four numbers, a UUID, and the bytes before and after them.
 const MOST: usize = 56;
 
 /// Where an event stands among all.
@@ -35,14 +35,14 @@ pub(crate) struct Place {
     pub is_event: bool,
     /// Its place in a transaction.
     pub index: u32,
-    /// The invalidation behind the event.
+    /// True for the invalidation that follows the event.
     pub invalidates: bool,
 }
 
 /// A resume token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// Whose.
+    /// The place of its event.
     pub place: Place,
     /// The collection.
     pub uuid: Option<[u8; 16]>,
@@ -99,7 +99,7 @@ impl Token {
         key
     }
 
-    /// Reads a client's token. What stands behind it is ignored, as MongoDB does.
+    /// Reads a client's token. Bytes after it are ignored, as MongoDB does.
     ///
     /// # Errors
     /// 40647, 40648 and 40649 for a document that is none; 9 FailedToParse for what is not hexadecimal,
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn what_is_no_token() {
         let good = data(event(5, 7, true));
-        // The end may be missing, and something may stand behind it.
+        // The end may be missing, and something may follow it.
         for n in 0..good.len() - 2 {
             let cut = doc! { "_data": good.get(..n).unwrap() };
             assert!(Token::parse(cut.as_doc()).is_err(), "{n}");

@@ -1,9 +1,9 @@
 //! The open cursors: ids, owners, timeouts, kills.
 
-use super::{Cursor, CursorFlags, CursorOwner, Origin};
-use crate::operation::OpContext;
+use super::{Cursor, CursorFlags, CursorOwner};
+use crate::operation::{OpContext, Origin};
 use muniment_storage::SessionKey;
-use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,7 +20,7 @@ pub struct GetMoreRequest<'a> {
     pub namespace: &'a str,
     /// `batchSize`; `None` for the default.
     pub batch_size: Option<usize>,
-    /// Who asks.
+    /// Whose the request is; it has to be the cursor's owner.
     pub owner: CursorOwner,
     /// `maxTimeMS` of a tailable awaitData cursor: how long to wait for data (default 1 s). For
     /// other cursors the limit belongs to the operation.
@@ -166,6 +166,13 @@ impl CursorManager {
         }
     }
 
+    /// True for the cursor of a change stream.
+    pub fn is_of_change_stream(&self, id: i64) -> bool {
+        let shard = self.shard(id).lock();
+        let origin = shard.get(&id).and_then(|slot| slot.origin.as_ref());
+        origin.is_some_and(|origin| opens_change_stream(origin.command()))
+    }
+
     /// Takes a cursor out for a getMore.
     pub(super) fn check_out(
         &self,
@@ -262,9 +269,9 @@ impl CursorManager {
         result
     }
 
-    /// Kills the cursors of a session.
-    pub fn kill_session(&self, session: &SessionKey) {
-        self.remove_where(|s| s.owner.session.as_ref() == Some(session));
+    /// Kills the cursors of the sessions of which `ended` says so.
+    pub fn kill_sessions(&self, ended: impl Fn(&SessionKey) -> bool) {
+        self.remove_where(|s| s.owner.session.as_ref().is_some_and(&ended));
     }
 
     /// Kills the cursors of a transaction.
@@ -405,6 +412,13 @@ impl CursorManager {
         }
         all
     }
+}
+
+/// True for an aggregation that opens a change stream.
+pub fn opens_change_stream(command: Doc<'_>) -> bool {
+    let stages = command.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let first = stages.values().next().and_then(|v| v.as_doc()?.first());
+    first.is_some_and(|e| e.is_named("$changeStream"))
 }
 
 impl Default for CursorManager {

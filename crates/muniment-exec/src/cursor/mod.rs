@@ -1,23 +1,24 @@
 //! Cursors: what a find or aggregate leaves open between batches, and the manager that keeps them.
 
-use crate::operation::OpContext;
+use crate::operation::{OpContext, ReplyRoom};
+use crate::run::current::CurrentOp;
 use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
+use muniment_op::Share;
+use muniment_query::DocStream;
 use muniment_query::meta::without;
-use muniment_query::{DocStream, Interrupt};
-use muniment_storage::{Collection, SessionKey, Snapshot, Store};
+use muniment_storage::{Collection, SessionKey, Snapshot};
 use muniment_value::{Doc, DocBuf, Result};
-use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 mod manager;
-mod origin;
-mod reply;
+pub(crate) mod reply;
 
-pub use manager::{CursorInfo, CursorManager, CursorMetrics, GetMoreRequest, KillResult};
-pub use origin::Origin;
+pub use manager::{
+    CursorInfo, CursorManager, CursorMetrics, GetMoreRequest, KillResult, opens_change_stream,
+};
 
 /// How large a batch may get.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +61,7 @@ pub struct BatchEnd {
     pub drained: bool,
 }
 
-/// Whose a cursor is: getMore and killCursors from elsewhere are refused.
+/// The owner of a cursor: getMore and killCursors by others are refused.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CursorOwner {
     /// The session.
@@ -82,86 +83,17 @@ pub(crate) struct CursorFlags {
     pub follows: bool,
 }
 
-/// The operation that uses a cursor now, which the stages of a pipeline ask (they outlive the
-/// command that opened them), and the plans that run below those stages.
-pub(crate) struct CurrentOp {
-    op: Mutex<Arc<OpContext>>,
-    plans: Mutex<Plans>,
-    /// What all plans of the command read, so that a join sees what the documents it joins with
-    /// are of.
-    view: Mutex<Option<Snapshot>>,
-}
-
-/// Plans that have to let go of their snapshots when the cursor idles.
-#[derive(Default)]
-struct Plans {
-    list: Vec<Weak<Mutex<Exec>>>,
-    /// The list is cleared of what is gone when it gets this long.
-    clear_at: usize,
-}
-
-impl CurrentOp {
-    pub(crate) fn new(op: &Arc<OpContext>) -> Arc<CurrentOp> {
-        Arc::new(CurrentOp {
-            op: Mutex::new(op.clone()),
-            plans: Mutex::default(),
-            view: Mutex::default(),
-        })
-    }
-
-    /// The command's view of a collection: opened by who needs it first.
-    ///
-    /// # Errors
-    /// As [`OpContext::view`].
-    pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
-        let op = self.get();
-        if !op.reads_newest() {
-            return op.view(store, collection);
-        }
-        let mut view = self.view.lock();
-        Ok(view.get_or_insert_with(|| store.snapshot()).clone())
-    }
-
-    pub(crate) fn get(&self) -> Arc<OpContext> {
-        self.op.lock().clone()
-    }
-
-    fn set(&self, op: &Arc<OpContext>) {
-        *self.op.lock() = op.clone();
-    }
-
-    /// Adds a plan.
-    pub(crate) fn register(&self, plan: &Arc<Mutex<Exec>>) {
-        let mut plans = self.plans.lock();
-        if plans.list.len() >= plans.clear_at {
-            plans.list.retain(|p| p.strong_count() > 0);
-            plans.clear_at = (plans.list.len() * 2).max(16);
-        }
-        plans.list.push(Arc::downgrade(plan));
-    }
-
-    /// Calls `f` with every plan that is still there.
-    fn each_plan(&self, mut f: impl FnMut(&mut Exec)) {
-        let list: Vec<_> = self.plans.lock().list.clone();
-        for plan in list.iter().filter_map(Weak::upgrade) {
-            f(&mut plan.lock());
-        }
-    }
-}
-
-impl Interrupt for CurrentOp {
-    fn check(&self) -> Result<()> {
-        self.op.lock().check()
-    }
-}
-
 enum Source {
     /// Nothing (more).
     Empty,
     /// One document, found already.
     One(Bytes),
-    /// Documents from memory.
-    Documents(std::vec::IntoIter<Bytes>),
+    /// Documents from memory, and what they take of the ledger.
+    Documents {
+        list: std::vec::IntoIter<Bytes>,
+        /// Gives the memory back when the cursor ends.
+        _booked: Share,
+    },
     /// A plan.
     Plan(Box<Exec>),
     /// A pipeline, above plans that may have to let go of their snapshots.
@@ -171,26 +103,22 @@ enum Source {
     },
 }
 
-/// How often who waits for what comes into the log asks whether it was killed: there may be many, which
-/// are to cost little.
-pub(crate) const TAIL_SLICE: Duration = Duration::from_millis(200);
-
 /// What stands below a cursor that goes on when it has come to the end: a stream of the log. The cursor
 /// is told when there is more, and tells what it has passed on.
 pub(crate) trait Tail: Send + Sync {
     /// A batch begins: it ends with what is there now, however much comes meanwhile.
     fn begins(&self) {}
 
-    /// Nobody has asked for a batch for a while: what can be read again need not be kept.
+    /// The client has not asked for a batch for a while: what can be read again need not be kept.
     fn idles(&self) {}
 
     /// Returns when there may be more, and at the latest at `until`.
     ///
     /// # Errors
-    /// What the operation says, which is asked every [`TAIL_SLICE`].
+    /// What the operation says.
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()>;
 
-    /// A document goes out.
+    /// The cursor passes a document on.
     ///
     /// # Errors
     /// The cursor's: it is closed then.
@@ -219,8 +147,8 @@ pub struct Cursor {
     namespace: String,
     collection: Option<Arc<Collection>>,
     source: Source,
-    /// A document that did not fit into the last batch.
-    held: Option<Bytes>,
+    /// A document that did not fit into the last batch, and cannot be read again.
+    held: Option<Held>,
     pub(crate) flags: CursorFlags,
     /// What is left of the `maxTimeMS` of the command that opened it.
     time_left: Option<std::time::Duration>,
@@ -228,6 +156,35 @@ pub struct Cursor {
     /// The view that it reads at, if the command chose one.
     pinned: Option<Snapshot>,
     tail: Option<Arc<dyn Tail>>,
+    /// What its command was parsed to, if that is large.
+    parsed: Option<Share>,
+}
+
+/// A document that waits for the next batch.
+struct Held {
+    doc: Bytes,
+    /// What it takes, if it is large and the cursor a client's.
+    _share: Option<Share>,
+}
+
+/// A document up to this size is of the size of what any cursor takes.
+const SMALL_DOC: usize = 64 << 10;
+
+impl Held {
+    /// # Errors
+    /// 146 ExceededMemoryLimit.
+    fn new(doc: &[u8], room: Option<&ReplyRoom>) -> Result<Held> {
+        let mut share = room
+            .filter(|_| doc.len() > SMALL_DOC)
+            .map(ReplyRoom::documents);
+        if let Some(share) = &mut share {
+            share.try_hold(doc.len())?;
+        }
+        Ok(Held {
+            doc: Bytes::copy_from_slice(doc),
+            _share: share,
+        })
+    }
 }
 
 /// The command that opens a cursor, for what stands before its errors.
@@ -268,6 +225,7 @@ impl Cursor {
             time_left: None,
             pinned: None,
             tail: None,
+            parsed: None,
             opener: Opener::Find,
             flags,
         }
@@ -295,6 +253,7 @@ impl Cursor {
             time_left: None,
             pinned: None,
             tail: None,
+            parsed: None,
             opener: Opener::Find,
             flags,
         }
@@ -314,15 +273,20 @@ impl Cursor {
             time_left: None,
             pinned: None,
             tail: None,
+            parsed: None,
             opener: Opener::Aggregate,
             flags: CursorFlags::default(),
         }
     }
 
     /// A cursor over documents that a command made itself: listCollections and its like.
-    pub fn of_documents(namespace: &str, documents: Vec<Bytes>) -> Cursor {
+    /// `share`: where they are booked.
+    pub fn of_documents(namespace: &str, documents: Vec<Bytes>, share: Share) -> Cursor {
         Cursor {
-            source: Source::Documents(documents.into_iter()),
+            source: Source::Documents {
+                list: documents.into_iter(),
+                _booked: share,
+            },
             opener: Opener::Other,
             ..Cursor::empty(namespace, CursorFlags::default())
         }
@@ -356,19 +320,19 @@ impl Cursor {
         self
     }
 
-    /// Lets go of the snapshot; the next batch goes on behind the last document.
+    /// Lets go of the snapshot; the next batch goes on after the last document.
     pub(crate) fn release(&mut self) {
         match &mut self.source {
-            Source::Empty | Source::One(_) | Source::Documents(_) => {}
+            Source::Empty | Source::One(_) | Source::Documents { .. } => {}
             Source::Plan(e) => e.save(),
             Source::Stream { op, .. } => {
-                op.each_plan(Exec::save);
-                *op.view.lock() = None;
+                op.release();
             }
         }
     }
 
-    /// Nobody has asked for a batch for a while: lets go of the snapshot, and of what was read ahead.
+    /// The client has not asked for a batch for a while: lets go of the snapshot, and of what was read
+    /// ahead.
     pub(crate) fn idles(&mut self) {
         self.release();
         if let Some(tail) = &self.tail {
@@ -414,6 +378,8 @@ impl Cursor {
     ) -> Result<BatchEnd> {
         let start = out.len();
         let mut docs = 0;
+        let room = op.reply_room();
+        let mut granted = room.map_or(usize::MAX, |room| room.granted());
         if let Source::Stream { op: current, .. } = &self.source {
             current.set(op);
         }
@@ -424,9 +390,10 @@ impl Cursor {
             let before = out.len();
             begin_element(docs, out);
             let body = out.len();
+            let mut given = None;
             let more = match self.held.take() {
-                Some(doc) => {
-                    out.extend_from_slice(&doc);
+                Some(held) => {
+                    out.extend_from_slice(&held.doc);
                     true
                 }
                 None => match &mut self.source {
@@ -436,7 +403,7 @@ impl Cursor {
                         self.source = Source::Empty;
                         true
                     }
-                    Source::Documents(list) => match list.next() {
+                    Source::Documents { list, .. } => match list.next() {
                         Some(doc) => {
                             out.extend_from_slice(&doc);
                             true
@@ -446,6 +413,7 @@ impl Cursor {
                     Source::Plan(exec) => match exec.next_row(op)? {
                         Some(row) => {
                             exec.emit(&row, out)?;
+                            given = Some(row);
                             true
                         }
                         None => false,
@@ -481,8 +449,22 @@ impl Cursor {
                 out.truncate(before);
                 continue;
             }
-            if docs > 0 && out.len() - start > limits.bytes {
-                self.held = Some(Bytes::copy_from_slice(out.get(body..).unwrap_or_default()));
+            let mut full = docs > 0 && out.len() - start > limits.bytes;
+            if let Some(room) = room.filter(|_| !full && out.len() > granted) {
+                match room.grow(op, out.len(), docs == 0)? {
+                    Some(more) => granted = more,
+                    None => full = true,
+                }
+            }
+            if full {
+                let taken_back = match (&mut self.source, given) {
+                    (Source::Plan(exec), Some(row)) => exec.take_back(row),
+                    _ => false,
+                };
+                if !taken_back {
+                    let doc = out.get(body..).unwrap_or_default();
+                    self.held = Some(Held::new(doc, room)?);
+                }
                 out.truncate(before);
                 return Ok(BatchEnd {
                     docs,
@@ -497,7 +479,7 @@ impl Cursor {
         }
         let exhausted = match &self.source {
             Source::Empty => self.held.is_none(),
-            Source::Documents(list) => list.as_slice().is_empty() && self.held.is_none(),
+            Source::Documents { list, .. } => list.as_slice().is_empty() && self.held.is_none(),
             Source::Plan(e) => e.limit_reached() && self.held.is_none() && !self.flags.tailable,
             Source::One(_) | Source::Stream { .. } => false,
         };
@@ -513,8 +495,8 @@ impl Cursor {
     /// # Errors
     /// As [`Cursor::fill_batch`].
     pub fn next_doc(&mut self, op: &Arc<OpContext>) -> Result<Option<Bytes>> {
-        if let Some(doc) = self.held.take() {
-            return Ok(Some(doc));
+        if let Some(held) = self.held.take() {
+            return Ok(Some(held.doc));
         }
         match &mut self.source {
             Source::Empty => Ok(None),
@@ -523,7 +505,7 @@ impl Cursor {
                 self.source = Source::Empty;
                 Ok(Some(doc))
             }
-            Source::Documents(list) => Ok(list.next()),
+            Source::Documents { list, .. } => Ok(list.next()),
             Source::Plan(exec) => match exec.next_row(op)? {
                 Some(row) => Ok(Some(without(into_bytes(exec, row)?))),
                 None => Ok(None),

@@ -8,9 +8,6 @@ use muniment_value::{Code, DocBuf, Error, Result, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long an awaitData cursor sleeps before it asks whether it was killed.
-const WAIT_SLICE: Duration = Duration::from_millis(50);
-
 /// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id, which the
 /// operation notes.
 fn append_reply(
@@ -70,97 +67,86 @@ fn set_length(out: &mut [u8], at: usize) {
     }
 }
 
-impl Database {
-    /// Fills the first batch and appends the reply's element
-    /// `cursor: {firstBatch: […], id, ns}` to the document being built in `out` (bytes only: the
-    /// caller owns its length and end). The cursor is kept when it has more, unless
-    /// `single_batch`. Returns the id (0: nothing kept).
-    ///
-    /// # Errors
-    /// As [`Cursor::fill_batch`]; `out` is then as it was.
-    pub fn first_batch(
-        &self,
-        op: &Arc<OpContext>,
-        mut cursor: Cursor,
-        owner: CursorOwner,
-        limits: BatchLimits,
-        out: &mut Vec<u8>,
-    ) -> Result<i64> {
-        let namespace = cursor.namespace.clone();
-        append_reply(op, out, "firstBatch", &namespace, |out| {
-            let end = cursor.fill_batch(op, out, limits);
-            let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
-            let token = cursor.token(end);
-            if end.exhausted || cursor.flags.single_batch {
-                return Ok((0, token));
-            }
-            cursor.time_left = op.time_left();
-            // The next batch sees what was written meanwhile, as in MongoDB.
-            cursor.release();
-            cursor.pinned = op.pinned().cloned();
-            Ok((self.cursors.keep(cursor, owner, end.docs), token))
-        })
-    }
+/// As [`Database::first_batch`].
+pub(crate) fn first_batch(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    mut cursor: Cursor,
+    owner: CursorOwner,
+    limits: BatchLimits,
+    out: &mut Vec<u8>,
+) -> Result<i64> {
+    let namespace = cursor.namespace.clone();
+    append_reply(op, out, "firstBatch", &namespace, |out| {
+        let end = cursor.fill_batch(op, out, limits);
+        let end = end.map_err(|e| e.context(&cursor.opener.context(&cursor.namespace)))?;
+        let token = cursor.token(end);
+        if end.exhausted || cursor.flags.single_batch {
+            return Ok((0, token));
+        }
+        cursor.time_left = op.time_left();
+        // The next batch sees what was written meanwhile, as in MongoDB.
+        cursor.release();
+        cursor.pinned = op.pinned().cloned();
+        cursor.parsed = op.take_room_of_command();
+        Ok((engine.cursors.keep(cursor, owner, end.docs), token))
+    })
+}
 
-    /// `getMore`: appends `cursor: {nextBatch: […], id, ns}` to `out` and returns the id.
-    ///
-    /// # Errors
-    /// 43 CursorNotFound "cursor id N not found"; 13 Unauthorized for another namespace or owner;
-    /// 143 CursorInUse; 237 CursorKilled; what the plan raises (the cursor is gone then).
-    pub fn get_more(
-        &self,
-        op: &Arc<OpContext>,
-        request: &GetMoreRequest<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<i64> {
-        let mut cursor = self.cursors.check_out(op, request)?;
-        if let Some(view) = &cursor.pinned {
-            op.pin(view.clone());
-        }
-        if cursor.tail.as_ref().is_some_and(|t| t.is_change_stream()) {
-            op.watches_changes();
-        }
-        if let Some(e) = (request.fails)() {
-            self.cursors.forget(request.id);
-            return Err(e);
-        }
-        let awaits = cursor.flags.tailable && cursor.flags.await_data;
-        if request.await_time_given && !awaits {
-            self.cursors.check_in(request.id, cursor, 0);
-            return Err(Error::bad_value(
-                "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
-            ));
-        }
-        // Waiting for data is limited by the wait alone.
-        if let Some(left) = cursor.time_left.filter(|_| !awaits) {
-            let late = (request.is_late)();
-            op.limit(if late { Duration::ZERO } else { left });
-        }
-        let limits = request
-            .batch_size
-            .filter(|&n| n > 0)
-            .map_or(BatchLimits::NEXT, BatchLimits::of);
-        let result = append_reply(op, out, "nextBatch", request.namespace, |out| {
-            // A batch that is there at once may be too late as well.
-            op.check()?;
-            let end = next_batch(op, &mut cursor, request, limits, out)?;
-            let token = cursor.token(end);
-            if end.exhausted {
-                return Ok((0, token));
-            }
-            if !awaits {
-                cursor.time_left = op.time_left();
-            }
-            cursor.release();
-            self.cursors.check_in(request.id, cursor, end.docs);
-            Ok((request.id, token))
-        });
-        if !matches!(result, Ok(id) if id != 0) {
-            // Forgotten without killing the operation that is just ending.
-            self.cursors.forget(request.id);
-        }
-        result
+/// As [`Database::get_more`].
+pub(crate) fn get_more(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    request: &GetMoreRequest<'_>,
+    out: &mut Vec<u8>,
+) -> Result<i64> {
+    let mut cursor = engine.cursors.check_out(op, request)?;
+    if let Some(view) = &cursor.pinned {
+        op.pin(view.clone());
     }
+    if cursor.tail.as_ref().is_some_and(|t| t.is_change_stream()) {
+        op.watches_changes();
+    }
+    if let Some(e) = (request.fails)() {
+        engine.cursors.forget(request.id);
+        return Err(e);
+    }
+    let awaits = cursor.flags.tailable && cursor.flags.await_data;
+    if request.await_time_given && !awaits {
+        engine.cursors.check_in(request.id, cursor, 0);
+        return Err(Error::bad_value(
+            "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
+        ));
+    }
+    // Waiting for data is limited by the wait alone.
+    if let Some(left) = cursor.time_left.filter(|_| !awaits) {
+        let late = (request.is_late)();
+        op.limit(if late { Duration::ZERO } else { left });
+    }
+    let limits = request
+        .batch_size
+        .filter(|&n| n > 0)
+        .map_or(BatchLimits::NEXT, BatchLimits::of);
+    let result = append_reply(op, out, "nextBatch", request.namespace, |out| {
+        // A batch that is there at once may be too late as well.
+        op.check()?;
+        let end = next_batch(op, &mut cursor, request, limits, out)?;
+        let token = cursor.token(end);
+        if end.exhausted {
+            return Ok((0, token));
+        }
+        if !awaits {
+            cursor.time_left = op.time_left();
+        }
+        cursor.release();
+        engine.cursors.check_in(request.id, cursor, end.docs);
+        Ok((request.id, token))
+    });
+    if !matches!(result, Ok(id) if id != 0) {
+        // Forgotten without killing the operation that is just ending.
+        engine.cursors.forget(request.id);
+    }
+    result
 }
 
 fn next_batch(
@@ -185,13 +171,9 @@ fn next_batch(
     let until = Instant::now() + request.await_time.unwrap_or(Duration::from_secs(1));
     loop {
         // Read before looking, so that an insert in between is not slept through.
-        let seen = cursor
-            .collection
-            .as_ref()
-            .map_or(0, |c| c.wait_insert(0, Duration::ZERO, &**op));
+        let seen = cursor.collection.as_ref().map_or(0, |c| c.inserts());
         let end = cursor.fill_batch(op, out, limits).map_err(plan_failed)?;
-        let now = Instant::now();
-        if end.docs > 0 || end.exhausted || now >= until {
+        if end.docs > 0 || end.exhausted || Instant::now() >= until {
             return Ok(end);
         }
         op.check()?;
@@ -204,8 +186,7 @@ fn next_batch(
                     "collection dropped while the cursor waited for data",
                 ));
             }
-            let wait = (until - now).min(WAIT_SLICE);
-            op.without_ticket(|| c.wait_insert(seen, wait, &**op))?;
+            op.without_ticket(|| c.wait_insert(seen, until, &**op))??;
         }
     }
 }

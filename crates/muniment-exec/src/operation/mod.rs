@@ -1,70 +1,36 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
+mod figures;
+mod origin;
+mod plan;
 mod registry;
+mod retry;
+mod room;
+mod session;
+mod statement;
 
+pub use figures::{Counters, PlanFigures};
+pub use origin::Origin;
+pub(crate) use plan::ChosenPlan;
 pub use registry::{OpGuard, Operations};
+pub(crate) use retry::Statements;
+pub use retry::{Retry, StatementIds};
+pub use room::{ReplyRoom, SMALL as SMALL_REPLY, Waiting};
+pub use session::session_doc;
+pub use statement::{StatementFigures, StatementOutcome};
 
-use crate::cursor::Origin;
-use crate::oplog::session_doc;
-use crate::plan::cache::shape_hash;
-use crate::plan::candidate::{Access, Candidate};
 use crate::tickets::{Ticket, TicketPool};
-use crate::timeseries::BUCKETS;
-use crate::write::{Retry, StatementFigures};
-use muniment_query::Interrupt;
+use muniment_op::{Account, Client, Interrupt, Ledger, Operation, Share, Sleepers};
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
-    Collection, KeyCounts, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
-    thread_time,
+    Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering::Relaxed};
+use plan::Plan;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
-/// How often the client's socket is looked at.
-const PROBE_EVERY: Duration = Duration::from_millis(10);
-
-/// What an operation has done so far. Relaxed counters: for people, not for decisions.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Index keys examined.
-    pub keys_examined: AtomicU64,
-    /// Documents examined.
-    pub docs_examined: AtomicU64,
-    /// Documents returned.
-    pub returned: AtomicU64,
-    /// Documents that an update or a delete matched.
-    pub matched: AtomicU64,
-    /// Documents written (inserted, modified or deleted).
-    pub written: AtomicU64,
-    /// Those of them that were inserted since an update matched none.
-    pub upserted: AtomicU64,
-    /// Index keys put.
-    keys_inserted: AtomicU64,
-    /// Index keys taken away.
-    keys_deleted: AtomicU64,
-}
-
-impl Counters {
-    /// Counts what a commit did to indexes.
-    pub(crate) fn add_keys(&self, keys: KeyCounts) {
-        self.keys_inserted.fetch_add(keys.inserted, Relaxed);
-        self.keys_deleted.fetch_add(keys.deleted, Relaxed);
-    }
-
-    /// Index keys put and taken away.
-    pub fn keys(&self) -> KeyCounts {
-        KeyCounts {
-            inserted: self.keys_inserted.load(Relaxed),
-            deleted: self.keys_deleted.load(Relaxed),
-        }
-    }
-}
-
-/// Whether a connection's client has gone.
-pub type DisconnectProbe = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// How an operation begins.
 #[derive(Default)]
@@ -87,69 +53,25 @@ pub struct OpStart {
     pub comment: Option<ValueBuf>,
     /// The session.
     pub session: Option<SessionKey>,
-    /// True when the client's connection is gone. Asked at most every 10 ms, and only by
-    /// operations that run longer than that.
-    pub disconnected: Option<DisconnectProbe>,
-}
-
-/// How an operation finds its documents.
-enum Plan {
-    Chosen {
-        plan: Candidate,
-        /// What its index scan is called instead.
-        named: Option<&'static str>,
-        how: How,
-    },
-    /// Without a planner: by `_id`, or not at all.
-    Point(&'static str),
-}
-
-/// How a plan was chosen.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct How {
-    /// A trial of several was won.
-    pub tried: bool,
-    /// The plan cache knew it.
-    pub cached: bool,
-    /// Why the one that the plan cache knew was given up.
-    pub replanned: Option<String>,
-    /// The query's shape as the plan cache names it, where somebody needed it.
-    pub shape: Option<String>,
-}
-
-/// What the profiler and the slow-operation log tell of a plan.
-#[derive(Clone, Debug, Default)]
-pub struct PlanFigures {
-    /// E.g. `IXSCAN { a: 1 }`, once there is a plan.
-    pub summary: Option<String>,
-    /// It sorts what it has read.
-    pub sorts: bool,
-    /// It won a trial of several.
-    pub from_multi_planner: bool,
-    /// The plan cache knew it.
-    pub from_plan_cache: bool,
-    /// Why the one that the plan cache knew was given up.
-    pub replan_reason: Option<String>,
-    /// The hash of the query's shape.
-    pub shape_hash: Option<String>,
-    /// Its stages with what they did; of an observed operation alone.
-    pub exec_stats: Option<DocBuf>,
+    /// The client at the connection's other end, when it is of no use to go on without it: see
+    /// [`muniment_op::GRACE`].
+    pub of_client: Option<Arc<Client>>,
+    /// The operation of which it is a part, and with which it ends.
+    pub part_of: Option<Arc<OpContext>>,
+    /// Where the connection books what its replies take.
+    pub reply_room: Option<Arc<ReplyRoom>>,
 }
 
 /// One running operation. Stages ask it through [`Interrupt`].
 pub struct OpContext {
     id: u32,
     start: OpStart,
-    started: Instant,
-    /// The wall clock at `started`, in milliseconds since 1970.
+    /// What ends it.
+    limits: Operation,
+    /// The wall clock when it began, in milliseconds since 1970.
     now_ms: i64,
-    /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
-    deadline: AtomicU64,
-    killed: AtomicI32,
     /// It waits for a lock.
     waiting: AtomicBool,
-    /// Microseconds after `started` of the last look at the socket.
-    probed: AtomicU64,
     plan: Mutex<Option<Plan>>,
     /// What the stages of an observed operation's plan did.
     exec_stats: Mutex<Option<DocBuf>>,
@@ -159,11 +81,11 @@ pub struct OpContext {
     changes: AtomicBool,
     /// The cursor that it left open, 0 for one at its end; -1: it has none.
     cursor: AtomicI64,
-    /// What its statements did, once somebody observes it.
+    /// What its statements did, once it is observed.
     statements: OnceLock<Mutex<Vec<StatementFigures>>>,
-    /// What its plans have read, once somebody asks.
+    /// What its plans have read, once that was asked for.
     reads: OnceLock<Mutex<Reads>>,
-    /// Its thread's time on a processor when somebody began to observe it.
+    /// Its thread's time on a processor when it began to be observed.
     cpu: OnceLock<Duration>,
     /// What opened the cursor that it continues.
     origin: OnceLock<Arc<Origin>>,
@@ -178,24 +100,57 @@ pub struct OpContext {
     is_bound: AtomicBool,
     /// A statement's error that ends the transaction.
     failure: OnceLock<Error>,
-    /// Where the ticket is from that it holds.
+    /// The pool of the ticket that it holds.
     pool: OnceLock<Arc<TicketPool>>,
+    /// What a large command is parsed to.
+    parsed: Mutex<Option<Share>>,
     /// What it has done so far.
     pub counters: Counters,
 }
 
+/// A command of more bytes than this asks for the memory of what it is parsed to.
+const LARGE_COMMAND: usize = 64 << 10;
+/// What a command is parsed to takes at most so many times the command's bytes: each value of an `$in`
+/// with the bounds of an index that are made of it.
+const PARSED: usize = 16;
+/// How long a large command waits for that memory.
+const PATIENCE: Duration = Duration::from_secs(15);
+
 impl OpContext {
-    fn new(id: u32, start: OpStart) -> OpContext {
+    /// Asks for memory for what a command of so many bytes is parsed to: a filter of many values above
+    /// all. A cursor that it leaves open takes it over. The only large command is never refused.
+    ///
+    /// # Errors
+    /// 146 ExceededMemoryLimit after a while; what stops the operation meanwhile.
+    pub fn make_room_for_command(&self, ledger: &Arc<Ledger>, bytes: usize) -> Result<()> {
+        if bytes <= LARGE_COMMAND {
+            return Ok(());
+        }
+        // Gives back what the statement before has booked.
+        self.parsed.lock().take();
+        let mut share = Share::new(ledger, Account::Commands);
+        let until = Instant::now() + PATIENCE;
+        ledger.wait_for_room(self, until, || share.try_hold_alone(bytes * PARSED))?;
+        *self.parsed.lock() = Some(share);
+        Ok(())
+    }
+
+    /// What [`OpContext::make_room_for_command`] has booked, for a cursor.
+    pub(crate) fn take_room_of_command(&self) -> Option<Share> {
+        self.parsed.lock().take()
+    }
+
+    fn new(id: u32, mut start: OpStart) -> OpContext {
         let started = start.began.unwrap_or_else(Instant::now);
+        let whole = start.part_of.take();
         OpContext {
             id,
-            started,
+            limits: Operation::new(started, start.max_time)
+                .of_client(start.of_client.take())
+                .part_of(whole.map(|whole| whole as Arc<dyn Interrupt>)),
             now_ms: muniment_query::context::now_ms(),
-            deadline: AtomicU64::new(start.max_time.map_or(u64::MAX, |t| t.as_micros() as u64)),
             start,
-            killed: AtomicI32::new(0),
             waiting: AtomicBool::new(false),
-            probed: AtomicU64::new(0),
             plan: Mutex::new(None),
             exec_stats: Mutex::new(None),
             sorts: AtomicBool::new(false),
@@ -212,6 +167,7 @@ impl OpContext {
             is_bound: AtomicBool::new(false),
             failure: OnceLock::new(),
             pool: OnceLock::new(),
+            parsed: Mutex::new(None),
             counters: Counters::default(),
         }
     }
@@ -285,51 +241,17 @@ impl OpContext {
         self.failure.get()
     }
 
-    /// From now on what it looks up by name is the collection with this UUID (`None`: whichever has the
-    /// name). Who was told of a collection by its UUID has found a name that it may lose.
+    /// From now on a name that it looks up means the collection with this UUID alone (`None`: whichever
+    /// collection has the name). A command that names a collection by its UUID has looked up the name
+    /// first, and another collection may get that name before the command uses it.
     pub fn bind(&self, uuid: Option<[u8; 16]>) {
         *self.bound.lock() = uuid;
         self.is_bound.store(uuid.is_some(), Relaxed);
     }
 
-    /// The collection of this name, if there is one in what it sees.
-    ///
-    /// # Errors
-    /// 246 SnapshotUnavailable if it reads at an older view, which may know one by the name; 175
-    /// QueryPlanKilled if it is not the one that it is bound to.
-    pub(crate) fn collection(
-        &self,
-        store: &Store,
-        namespace: &str,
-    ) -> Result<Option<Arc<Collection>>> {
-        let found = self.named(store, namespace)?;
-        if self.is_bound.load(Relaxed) && *self.bound.lock() != found.as_ref().map(|c| c.uuid()) {
-            return Err(Error::new(
-                Code::QueryPlanKilled,
-                format!("collection renamed or dropped: {namespace}"),
-            ));
-        }
-        Ok(found)
-    }
-
-    /// The collection of this name, whichever it is.
-    fn named(&self, store: &Store, namespace: &str) -> Result<Option<Arc<Collection>>> {
-        let at = match (self.transaction(), self.pinned()) {
-            (Some(transaction), _) => transaction.timestamp(),
-            (None, Some(view)) => view.timestamp(),
-            (None, None) => return Ok(store.collection(namespace)),
-        };
-        let found = store.collection_at(namespace, at)?;
-        if found.is_none()
-            && let Some((db, name)) = namespace.split_once('.')
-        {
-            // Of what else it may have been the name.
-            store.collection_at(&format!("{db}.system.views"), at)?;
-            if let Some(series) = name.strip_prefix(BUCKETS) {
-                store.collection_at(&format!("{db}.{series}"), at)?;
-            }
-        }
-        Ok(found)
+    /// False if it is bound to another collection than what was found under a name.
+    pub(crate) fn may_mean(&self, found: Option<[u8; 16]>) -> bool {
+        !self.is_bound.load(Relaxed) || *self.bound.lock() == found
     }
 
     /// What it reads of a collection: everything that is visible now, or what its transaction sees.
@@ -350,7 +272,8 @@ impl OpContext {
         let Some(pinned) = self.pinned.get() else {
             return Ok(store.snapshot());
         };
-        // Who looked it up did so behind the view.
+        // The collection was looked up after the view was opened, and may not be in the view under
+        // this name.
         if collection.named_since() > pinned.timestamp() || collection.is_dropped() {
             return Err(snapshot_unavailable());
         }
@@ -362,7 +285,7 @@ impl OpContext {
         let _ = self.pinned.set(view);
     }
 
-    /// The view that it reads at, which somebody chose.
+    /// The view that it reads at, if one was [set](OpContext::pin).
     pub fn pinned(&self) -> Option<&Snapshot> {
         self.pinned.get()
     }
@@ -374,15 +297,12 @@ impl OpContext {
 
     /// When it began.
     pub fn started(&self) -> Instant {
-        self.started
+        self.limits.started()
     }
 
     /// When `maxTimeMS` runs out.
     pub fn deadline(&self) -> Option<Instant> {
-        match self.deadline.load(Relaxed) {
-            u64::MAX => None,
-            us => self.started.checked_add(Duration::from_micros(us)),
-        }
+        self.limits.deadline()
     }
 
     /// What is left of `maxTimeMS`, if there is a limit: a cursor's getMores share it.
@@ -393,14 +313,23 @@ impl OpContext {
 
     /// Sets the limit anew: so much from now on.
     pub fn limit(&self, left: Duration) {
-        let until = self.started.elapsed().saturating_add(left);
-        self.deadline.store(until.as_micros() as u64, Relaxed);
+        self.limits.limit(left);
     }
 
-    /// Asks it to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
-    /// killOp, 237 CursorKilled for killCursors on a pinned cursor, …). The first reason stays.
-    pub fn kill(&self, code: Code) {
-        let _ = self.killed.compare_exchange(0, code.0, Relaxed, Relaxed);
+    /// True if one of its threads waits for something at this moment.
+    #[cfg(test)]
+    pub(crate) fn sleeps(&self) -> bool {
+        self.limits.is_waiting()
+    }
+
+    /// Asks it to stop: see [`Operation::kill`].
+    pub fn kill(&self, code: Code) -> bool {
+        self.limits.kill(code)
+    }
+
+    /// Takes back what [`OpContext::kill`] asked for with this code.
+    pub fn spare(&self, code: Code) {
+        self.limits.spare(code);
     }
 
     /// Asks for what each statement does, and for the plans of look-ups that are over at once.
@@ -428,28 +357,19 @@ impl OpContext {
         read
     }
 
-    /// Notes what a plan reads, if somebody asks.
-    pub(crate) fn note_reads(&self, access: &Access) {
-        if self.reads.get().is_some() {
-            match access {
-                Access::CollScan { .. } => self.note_scan(),
-                Access::IdHack(_) => self.note_index(|| "_id_".into()),
-                _ => {}
-            }
-            for (index, _) in access.indexes() {
-                self.note_index(|| index.spec().name.clone());
-            }
-        }
+    /// True if it is to tell what its plans read.
+    pub(crate) fn tells_reads(&self) -> bool {
+        self.reads.get().is_some()
     }
 
-    /// Notes a scan of a whole collection, if somebody asks.
+    /// Notes a scan of a whole collection, if it is to tell its reads.
     pub(crate) fn note_scan(&self) {
         if let Some(reads) = self.reads.get() {
             reads.lock().scans += 1;
         }
     }
 
-    /// Notes the use of an index, if somebody asks.
+    /// Notes the use of an index, if it is to tell its reads.
     pub(crate) fn note_index(&self, name: impl FnOnce() -> String) {
         if let Some(reads) = self.reads.get() {
             reads.lock().indexes.insert(name());
@@ -463,7 +383,7 @@ impl OpContext {
         Some(thread_time()?.saturating_sub(*then))
     }
 
-    /// True if somebody asked for it.
+    /// True if [`OpContext::observe`] was called.
     pub(crate) fn observed(&self) -> bool {
         self.statements.get().is_some()
     }
@@ -485,25 +405,19 @@ impl OpContext {
     }
 
     /// Notes the plan for currentOp's `planSummary`.
-    pub(crate) fn set_plan(&self, plan: &Candidate, named: Option<&'static str>, how: &How) {
-        // Point look-ups are over before anyone asks.
-        if self.observed() || !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
-            *self.plan.lock() = Some(Plan::Chosen {
-                plan: plan.clone(),
-                named,
-                how: how.clone(),
-            });
-        }
+    pub(crate) fn set_plan(&self, plan: Box<dyn ChosenPlan>) {
+        *self.plan.lock() = Some(Plan::Chosen(plan));
     }
 
-    /// Notes a plan that was never chosen, since there is no other, if somebody asks for it.
+    /// Notes a plan that was not chosen among several, since there is no other, if the operation is
+    /// observed.
     pub(crate) fn set_point_plan(&self, summary: &'static str) {
         if self.observed() {
             *self.plan.lock() = Some(Plan::Point(summary));
         }
     }
 
-    /// The same, whoever asks: a count of everything.
+    /// Notes the plan of a count of everything, also if the operation is not observed.
     pub(crate) fn set_fast_count(&self, summary: &'static str) {
         *self.plan.lock() = Some(Plan::Point(summary));
     }
@@ -551,29 +465,20 @@ impl OpContext {
 
     /// What is known of the plan now.
     pub fn plan_figures(&self) -> PlanFigures {
-        let mut figures = PlanFigures {
-            summary: self.plan_summary(),
-            sorts: self.sorts.load(Relaxed),
-            exec_stats: self.exec_stats.lock().clone(),
-            ..PlanFigures::default()
-        };
-        if let Some(Plan::Chosen { plan, how, .. }) = &*self.plan.lock() {
-            figures.sorts |= plan.needs_sort;
-            figures.from_multi_planner = how.tried;
-            figures.from_plan_cache = how.cached;
-            figures.replan_reason = how.replanned.clone();
-            figures.shape_hash = how.shape.as_deref().map(shape_hash);
+        let mut figures = PlanFigures::default();
+        if let Some(Plan::Chosen(plan)) = &*self.plan.lock() {
+            figures = plan.figures();
         }
+        figures.summary = self.plan_summary();
+        figures.sorts |= self.sorts.load(Relaxed);
+        figures.exec_stats.clone_from(&self.exec_stats.lock());
         figures
     }
 
     /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
     pub fn plan_summary(&self) -> Option<String> {
         let own = self.plan.lock().as_ref().map(|plan| match plan {
-            Plan::Chosen { plan, named, .. } => match named {
-                Some(name) => plan.summary().replacen("IXSCAN", name, 1),
-                None => plan.summary(),
-            },
+            Plan::Chosen(plan) => plan.summary(),
             Plan::Point(summary) => (*summary).into(),
         });
         own.or_else(|| Some(self.origin()?.plan_summary()?.into()))
@@ -595,7 +500,7 @@ impl OpContext {
         let _ = self.origin.set(origin.clone());
     }
 
-    /// Waits for a ticket of `pool`; whoever holds the result executes.
+    /// Waits for a ticket of `pool`; the operation may execute while the result is held.
     ///
     /// # Errors
     /// What stops the operation while it waits.
@@ -616,6 +521,11 @@ impl OpContext {
         }
     }
 
+    /// Where a batch asks whether it may grow.
+    pub(crate) fn reply_room(&self) -> Option<&ReplyRoom> {
+        self.start.reply_room.as_deref()
+    }
+
     /// The session, if the operation belongs to one.
     pub fn session(&self) -> Option<&SessionKey> {
         self.start.session.as_ref()
@@ -623,7 +533,7 @@ impl OpContext {
 
     /// As `currentOp` shows it.
     pub fn describe(&self) -> DocBuf {
-        let running = self.started.elapsed();
+        let running = self.started().elapsed();
         let mut d = doc! {
             "type": "op",
             "active": true,
@@ -670,60 +580,35 @@ impl OpContext {
             d.append("maxTimeMS", t.as_millis() as i64);
         }
         d.append("waitingForLock", self.waiting.load(Relaxed));
-        d.append("killPending", self.killed.load(Relaxed) != 0);
+        d.append("killPending", self.limits.is_killed());
         d
-    }
-
-    fn killed_error(code: i32) -> Error {
-        let message = match Code(code) {
-            Code::InterruptedAtShutdown => "interrupted at shutdown",
-            Code::CursorKilled => "operation was interrupted because its cursor was killed",
-            Code::QueryPlanKilled => "operation was interrupted because its collection was dropped",
-            _ => "operation was interrupted",
-        };
-        Error::new(Code(code), message)
     }
 }
 
 impl Interrupt for OpContext {
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.pool.get().map(|pool| pool.ledger.clone())
+    }
+
     fn waits_for_lock(&self, waits: bool) {
         self.waiting.store(waits, Relaxed);
     }
 
+    #[inline]
     fn check(&self) -> Result<()> {
-        let killed = self.killed.load(Relaxed);
-        if killed != 0 {
-            return Err(OpContext::killed_error(killed));
-        }
-        let deadline = self.deadline();
-        if deadline.is_none() && self.start.disconnected.is_none() {
-            return Ok(());
-        }
-        let now = Instant::now();
-        if deadline.is_some_and(|d| now >= d) {
-            return Err(Error::new(
-                Code::MaxTimeMSExpired,
-                "operation exceeded time limit",
-            ));
-        }
-        if let Some(gone) = &self.start.disconnected {
-            let at = now.duration_since(self.started).as_micros() as u64;
-            let last = self.probed.load(Relaxed);
-            if at.saturating_sub(last) >= PROBE_EVERY.as_micros() as u64
-                && self
-                    .probed
-                    .compare_exchange(last, at, Relaxed, Relaxed)
-                    .is_ok()
-                && gone()
-            {
-                self.kill(Code::ClientDisconnect);
-                return Err(Error::new(
-                    Code::ClientDisconnect,
-                    "operation was interrupted because the client disconnected",
-                ));
-            }
-        }
-        Ok(())
+        self.limits.check()
+    }
+
+    fn check_but_for(&self, code: Code) -> Result<()> {
+        self.limits.check_but_for(code)
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.limits.sleepers(show);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.limits.wakes_at()
     }
 }
 
@@ -762,17 +647,5 @@ mod tests {
         assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60));
         op.limit(Duration::ZERO);
         assert_eq!(op.check().unwrap_err().code(), Code::MaxTimeMSExpired);
-    }
-
-    #[test]
-    fn a_client_that_went_away_is_noticed() {
-        let ops = Operations::new();
-        let op = ops.begin(OpStart {
-            disconnected: Some(Arc::new(|| true)),
-            ..OpStart::default()
-        });
-        assert!(op.check().is_ok(), "not asked before 10 ms");
-        std::thread::sleep(Duration::from_millis(12));
-        assert_eq!(op.check().unwrap_err().code(), Code::ClientDisconnect);
     }
 }

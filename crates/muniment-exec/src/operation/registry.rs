@@ -86,7 +86,7 @@ impl Operations {
             .iter()
             .flat_map(|r| r.lock().all.values().cloned().collect::<Vec<_>>())
             .collect();
-        all.sort_by_key(|o| o.started);
+        all.sort_by_key(|o| o.started());
         all
     }
 

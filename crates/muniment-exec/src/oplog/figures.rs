@@ -1,17 +1,17 @@
 //! How much there is in a collection that is made when it is read.
 
 use super::read::{Show, Span};
-use super::{Generated, Source};
+use super::{Generated, Made};
 use crate::database::Database;
 use crate::operation::OpContext;
 use muniment_query::Interrupt;
-use muniment_storage::Timestamp;
+use muniment_storage::{Store, Timestamp};
 use muniment_value::Result;
 
 /// How many documents a generated collection has, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratedFigures {
-    /// Documents. Of the log: counted where it is small, else an estimate from [`SAMPLE`] places.
+    /// Documents. Of the log: counted where it is small, else an estimate from 256 places.
     pub count: u64,
     /// Their bytes, as they are shown.
     pub bytes: u64,
@@ -24,89 +24,77 @@ pub struct GeneratedFigures {
 /// Places in the log, some 64 KiB each, that are read to tell how much is in all of them.
 const SAMPLE: usize = 256;
 
-impl Database {
-    /// See [`GeneratedFigures`]; `None` for any other name.
-    ///
-    /// # Errors
-    /// I/O errors; what `op` says.
-    pub fn generated_figures(
-        &self,
-        op: &OpContext,
-        namespace: &str,
-    ) -> Result<Option<GeneratedFigures>> {
-        match super::generated(namespace) {
-            Some(generated) => self.figures_of(op, generated).map(Some),
-            None => Ok(None),
-        }
-    }
-
-    fn figures_of(&self, op: &OpContext, generated: &Generated) -> Result<GeneratedFigures> {
-        match &generated.source {
-            Source::Table(read) => {
-                let (mut count, mut bytes) = (0, 0);
-                for row in read(self)? {
-                    op.check()?;
-                    count += 1;
-                    bytes += row?.len() as u64;
-                }
-                Ok(GeneratedFigures {
-                    count,
-                    bytes,
-                    stored: 0,
-                    max: None,
-                })
+/// As [`Database::generated_figures`].
+pub(crate) fn generated_figures(
+    engine: &Database,
+    op: &OpContext,
+    generated: &Generated,
+) -> Result<GeneratedFigures> {
+    match &generated.source {
+        Made::Table(read) => {
+            let (mut count, mut bytes) = (0, 0);
+            for row in read(engine)? {
+                op.check()?;
+                count += 1;
+                bytes += row?.len() as u64;
             }
-            Source::Log(shown) => {
-                let (count, bytes) = self.sample(op, shown.now(self, op))?;
-                let (stored, max) = self.store.log_size()?;
-                Ok(GeneratedFigures {
-                    count,
-                    bytes,
-                    stored,
-                    max: Some(max),
-                })
-            }
+            Ok(GeneratedFigures {
+                count,
+                bytes,
+                stored: 0,
+                max: None,
+            })
+        }
+        Made::Log(shown) => {
+            let (count, bytes) = sample(&engine.store, op, shown.now(engine, op))?;
+            let (stored, max) = engine.store.log_size()?;
+            Ok(GeneratedFigures {
+                count,
+                bytes,
+                stored,
+                max: Some(max),
+            })
         }
     }
+}
 
-    /// The documents of the log and their bytes.
-    fn sample(&self, op: &OpContext, show: Show) -> Result<(u64, u64)> {
-        let places = self.store.log_places()?;
-        let ends = places.iter().skip(1).copied();
-        let blocks = places.iter().copied().zip(ends.chain([Span::ALL.until]));
-        let step = places.len().div_ceil(SAMPLE).max(1);
-        let (mut count, mut bytes, mut looked_at) = (0_u64, 0_u64, 0_u64);
-        for (begin, end) in blocks.step_by(step) {
-            op.check()?;
-            looked_at += 1;
-            let (n, size) = self.block(begin, end, show)?;
-            count += n;
-            bytes += size;
-        }
-        let whole = |n: u64| (n as f64 * places.len() as f64 / looked_at.max(1) as f64) as u64;
-        Ok(match step {
-            1 => (count, bytes),
-            _ => (whole(count), whole(bytes)),
-        })
+/// The documents of the log and their bytes.
+fn sample(store: &Store, op: &OpContext, show: Show) -> Result<(u64, u64)> {
+    let places = store.log_places()?;
+    let ends = places.iter().skip(1).copied();
+    let blocks = places.iter().copied().zip(ends.chain([Span::ALL.until]));
+    let step = places.len().div_ceil(SAMPLE).max(1);
+    let (mut count, mut bytes, mut looked_at) = (0_u64, 0_u64, 0_u64);
+    for (begin, end) in blocks.step_by(step) {
+        op.check()?;
+        looked_at += 1;
+        let (n, size) = block(store, begin, end, show)?;
+        count += n;
+        bytes += size;
     }
+    let whole = |n: u64| (n as f64 * places.len() as f64 / looked_at.max(1) as f64) as u64;
+    Ok(match step {
+        1 => (count, bytes),
+        _ => (whole(count), whole(bytes)),
+    })
+}
 
-    /// The same of the entries after `begin` and up to `end`; none if they went meanwhile.
-    fn block(&self, begin: Timestamp, end: Timestamp, show: Show) -> Result<(u64, u64)> {
-        if begin < self.store.log_begins_after()? {
-            return Ok((0, 0));
-        }
-        let mut entries = self.store.log_entries(begin)?;
-        let (mut count, mut bytes) = (0, 0);
-        while entries.position() < end {
-            match entries.next()? {
-                Some(entry) if entry.at <= end => {
-                    let all = show.documents(&entry);
-                    count += all.len() as u64;
-                    bytes += all.iter().map(|d| d.len() as u64).sum::<u64>();
-                }
-                _ => break,
-            }
-        }
-        Ok((count, bytes))
+/// The same of the entries after `begin` and up to `end`; none if they went meanwhile.
+fn block(store: &Store, begin: Timestamp, end: Timestamp, show: Show) -> Result<(u64, u64)> {
+    if begin < store.log_begins_after()? {
+        return Ok((0, 0));
     }
+    let mut entries = store.log_entries(begin)?;
+    let (mut count, mut bytes) = (0, 0);
+    while entries.position() < end {
+        match entries.next()? {
+            Some(entry) if entry.at <= end => {
+                let all = show.documents(&entry);
+                count += all.len() as u64;
+                bytes += all.iter().map(|d| d.len() as u64).sum::<u64>();
+            }
+            _ => break,
+        }
+    }
+    Ok((count, bytes))
 }

@@ -6,34 +6,31 @@
 //! else pays for them; find, count, distinct and pipelines read them as they read views. Nobody
 //! writes them.
 
-mod figures;
+pub(crate) mod figures;
+pub(crate) mod open;
 pub(crate) mod read;
 pub(crate) mod render;
-mod undone;
+pub(crate) mod undone;
 
-use crate::aggregate::AggregateRequest;
-use crate::cursor::{CurrentOp, Cursor, CursorFlags};
 use crate::database::Database;
-use crate::find::{FindRequest, Hint, Parsed};
-use crate::host::Link;
 use crate::operation::OpContext;
-use crate::plan::candidate::natural;
+use crate::plan::hint::{Hint, natural};
+use crate::run::current::CurrentOp;
 use bytes::Bytes;
 pub use figures::GeneratedFigures;
-use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext, running};
+use muniment_query::{DocStream, running};
 use muniment_storage::{SessionHead, SessionKey, Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
-pub use render::session_doc;
 pub use undone::Undone;
 
-use read::{Backward, Follower, Forward, Show, Span};
+use read::{Backward, Forward, Show, Span};
 use std::sync::Arc;
 
 /// The oplog.
 pub const OPLOG: &str = "local.oplog.rs";
 
 /// What a generated collection is made of.
-enum Source {
+pub(super) enum Made {
     /// The log's entries.
     Log(Shown),
     /// What is stored beside the collections.
@@ -44,7 +41,7 @@ enum Source {
 type Rows = Box<dyn DoubleEndedIterator<Item = Result<Bytes>> + Send>;
 
 /// How entries of the log are shown.
-struct Shown {
+pub(super) struct Shown {
     /// Where their timestamps stand.
     path: &'static str,
     render: read::Render,
@@ -54,7 +51,7 @@ struct Shown {
 
 impl Shown {
     /// What it comes to now.
-    fn now(&self, database: &Database, op: &OpContext) -> Show {
+    pub(super) fn now(&self, database: &Database, op: &OpContext) -> Show {
         Show {
             render: self.render,
             since_ms: (self.since_ms)(database, op),
@@ -63,20 +60,20 @@ impl Shown {
 }
 
 /// A generated collection.
-pub(crate) struct Generated {
+pub struct Generated {
     namespace: &'static str,
-    source: Source,
+    pub(super) source: Made,
 }
 
 /// All of them, sorted.
 static ALL: &[Generated] = &[
     Generated {
         namespace: "config.image_collection",
-        source: Source::Table(images),
+        source: Made::Table(images),
     },
     Generated {
         namespace: "config.system.preimages",
-        source: Source::Log(Shown {
+        source: Made::Log(Shown {
             path: "_id.ts",
             render: render::images,
             since_ms: |database, op| database.changes.images_since(op.now_ms()),
@@ -84,11 +81,11 @@ static ALL: &[Generated] = &[
     },
     Generated {
         namespace: "config.transactions",
-        source: Source::Table(transactions),
+        source: Made::Table(transactions),
     },
     Generated {
         namespace: OPLOG,
-        source: Source::Log(Shown {
+        source: Made::Log(Shown {
             path: "ts",
             render: |entry| render::entry(entry).into_iter().collect(),
             since_ms: |_, _| i64::MIN,
@@ -96,15 +93,15 @@ static ALL: &[Generated] = &[
     },
     Generated {
         namespace: "local.replset.election",
-        source: Source::Table(|database| local(database, "local.replset.election")),
+        source: Made::Table(|database| local(database, "local.replset.election")),
     },
     Generated {
         namespace: "local.replset.oplogWindow",
-        source: Source::Table(|database| local(database, "local.replset.oplogWindow")),
+        source: Made::Table(|database| local(database, "local.replset.oplogWindow")),
     },
     Generated {
         namespace: "local.system.replset",
-        source: Source::Table(|database| local(database, "local.system.replset")),
+        source: Made::Table(|database| local(database, "local.system.replset")),
     },
 ];
 
@@ -173,7 +170,7 @@ fn of_sessions(
     + 'static,
 ) -> Result<Rows> {
     let store = Arc::clone(&database.store);
-    let keys = store.session_keys()?;
+    let keys = store.session_keys(None, usize::MAX)?;
     let mut row = move |key: SessionKey| {
         running::check()?;
         match store.session_head_at(&key)? {
@@ -204,22 +201,22 @@ impl DocStream for Table {
 
 /// How much of a collection is read, and from which end.
 #[derive(Clone, Copy)]
-pub(crate) struct Order {
-    span: Span,
-    backward: bool,
+pub(super) struct Order {
+    pub span: Span,
+    pub backward: bool,
 }
 
 impl Generated {
     /// Its path of timestamps; empty if it has none.
-    fn path(&self) -> &'static str {
+    pub(super) fn path(&self) -> &'static str {
         match &self.source {
-            Source::Log(shown) => shown.path,
-            Source::Table(_) => "",
+            Made::Log(shown) => shown.path,
+            Made::Table(_) => "",
         }
     }
 
     /// True for a sort that is its own order, or the reverse (`true`).
-    fn order_of(&self, sort: Doc<'_>) -> Option<bool> {
+    pub(super) fn order_of(&self, sort: Doc<'_>) -> Option<bool> {
         let mut fields = sort.iter();
         match (fields.next(), fields.next()) {
             (Some(e), None) if e.name() == self.path() => match number::to_i64_exact(e.value()) {
@@ -254,7 +251,7 @@ impl Generated {
 
     /// True if it is shown with an index on `_id`.
     fn has_id_index(&self) -> bool {
-        matches!(self.source, Source::Table(_))
+        matches!(self.source, Made::Table(_))
     }
 
     /// What explain shows of reading it.
@@ -264,7 +261,7 @@ impl Generated {
             d.append("filter", filter);
         }
         d.append("direction", if backward { "backward" } else { "forward" });
-        if let Source::Log(shown) = &self.source {
+        if let Made::Log(shown) = &self.source {
             let span = Span::ALL.within(filter, shown.path);
             if span.after > Span::ALL.after {
                 d.append("minRecord", render::stamp(span.after.plus(1)));
@@ -286,7 +283,7 @@ impl Generated {
     }
 
     /// A stream of what an order says.
-    fn open(
+    pub(super) fn open(
         &self,
         database: &Database,
         op: &Arc<CurrentOp>,
@@ -295,11 +292,11 @@ impl Generated {
         let Order { span, backward } = order;
         let store = &database.store;
         Ok(match &self.source {
-            Source::Table(read) => Box::new(Table {
+            Made::Table(read) => Box::new(Table {
                 rows: read(database)?,
                 backward,
             }),
-            Source::Log(shown) => {
+            Made::Log(shown) => {
                 let show = shown.now(database, &op.get());
                 match backward {
                     true => Box::new(Backward::open(store, op, span, show)?),
@@ -310,7 +307,7 @@ impl Generated {
     }
 
     /// The part that a query on `filter` reads, up to what it sees.
-    fn span(&self, database: &Database, op: &OpContext, filter: Doc<'_>) -> Span {
+    pub(super) fn span(&self, database: &Database, op: &OpContext, filter: Doc<'_>) -> Span {
         let newest = op.pinned().map(|view| view.timestamp());
         let seen = Span {
             until: newest.unwrap_or_else(|| database.store.visible()),
@@ -320,9 +317,10 @@ impl Generated {
     }
 
     /// What the first stages of a pipeline ask for, and the pipeline without a sort that is then done.
-    fn ordered(
+    pub(super) fn ordered(
         &self,
-        link: &Link,
+        database: &Database,
+        op: &OpContext,
         stages: Doc<'_>,
         hint: Option<Hint<'_>>,
     ) -> Result<(Order, Option<ArrayBuf>)> {
@@ -337,163 +335,7 @@ impl Generated {
         });
         let backward = sorted.or(self.hinted(hint)?).unwrap_or(false);
         let filter = filter.unwrap_or(Doc::EMPTY);
-        let span = self.span(&link.engine, &link.op.get(), filter);
+        let span = self.span(database, op, filter);
         Ok((Order { span, backward }, rest))
-    }
-}
-
-impl Link {
-    /// Opens a pipeline over a generated collection.
-    pub(crate) fn open_generated(
-        &self,
-        generated: &Generated,
-        pipeline: Pipeline,
-        stages: Doc<'_>,
-        ctx: &QueryContext,
-        hint: Option<Hint<'_>>,
-    ) -> Result<Box<dyn DocStream>> {
-        self.op.get().set_point_plan("COLLSCAN");
-        let (order, rest) = generated.ordered(self, stages, hint)?;
-        let source = generated.open(&self.engine, &self.op, order)?;
-        let pipeline = match rest {
-            Some(stages) => Pipeline::parse(stages.as_doc(), ctx)?,
-            None => pipeline,
-        };
-        pipeline.open(source, &self.runtime()?)
-    }
-}
-
-/// What a find does behind filter and sort. It goes on after its source had nothing more for now.
-struct Window {
-    source: Box<dyn DocStream>,
-    filter: Filter,
-    skip: u64,
-    left: Option<u64>,
-    projection: Option<Projection>,
-    /// The filter has been applied below.
-    filtered: bool,
-}
-
-impl DocStream for Window {
-    fn next(&mut self) -> Result<Option<Bytes>> {
-        loop {
-            if self.left == Some(0) {
-                return Ok(None);
-            }
-            let Some(bytes) = self.source.next()? else {
-                return Ok(None);
-            };
-            let doc = Doc::new(&bytes);
-            if !self.filtered && !self.filter.matches(doc)? {
-                continue;
-            }
-            if self.skip > 0 {
-                self.skip -= 1;
-                continue;
-            }
-            self.left = self.left.map(|n| n - 1);
-            let Some(projection) = &self.projection else {
-                return Ok(Some(bytes));
-            };
-            let info = match projection.needs_match_info() {
-                true => self.filter.matches_info(doc)?,
-                false => None,
-            };
-            let mut out = Vec::with_capacity(bytes.len());
-            projection.apply(doc, info.unwrap_or_default(), &mut out)?;
-            return Ok(Some(Bytes::from(out)));
-        }
-    }
-}
-
-/// Options of a find that only stored documents have.
-fn refuse_options(r: &FindRequest<'_>) -> Result<()> {
-    for (given, option) in [
-        (!r.min.is_empty(), "min"),
-        (!r.max.is_empty(), "max"),
-        (r.return_key, "returnKey"),
-        (r.show_record_id, "showRecordId"),
-    ] {
-        if given {
-            return Err(Error::bad_value(format!(
-                "Option {option} needs an index or a record, which {} has not",
-                r.namespace
-            )));
-        }
-    }
-    Ok(())
-}
-
-impl Database {
-    /// A find on a generated collection.
-    pub(crate) fn find_generated(
-        &self,
-        op: &Arc<OpContext>,
-        generated: &Generated,
-        request: &FindRequest<'_>,
-        parsed: Parsed,
-        flags: CursorFlags,
-    ) -> Result<Cursor> {
-        refuse_options(request)?;
-        let backward = generated.is_backward(request.sort, request.hint)?;
-        let own = generated.order_of(request.sort);
-        let sort = parsed.sort.as_ref().filter(|_| own.is_none());
-        op.set_point_plan("COLLSCAN");
-        let current = CurrentOp::new(op);
-        let mut span = generated.span(self, op, request.filter);
-        let mut tail: Option<Arc<Follower>> = None;
-        let source: Box<dyn DocStream> = match &generated.source {
-            Source::Log(shown) if request.tailable => {
-                if sort.is_some() || backward || own.is_some() {
-                    return Err(Error::bad_value(
-                        "error processing query: tailable cursors may only be sorted by {$natural: 1}",
-                    ));
-                }
-                span.until = Span::ALL.within(request.filter, generated.path()).until;
-                let show = shown.now(self, op);
-                let stream = Forward::open(&self.store, &current, span, show)?;
-                tail = Some(stream.follower());
-                Box::new(stream)
-            }
-            Source::Table(_) if request.tailable => {
-                return Err(Error::bad_value(format!(
-                    "error processing query: ns={} tailable cursor requested on non capped \
-                     collection",
-                    request.namespace
-                )));
-            }
-            _ => generated.open(self, &current, Order { span, backward })?,
-        };
-        let filtered = sort.is_some();
-        let source = match sort {
-            None => source,
-            Some((_, by)) => {
-                let stages = [doc! { "$match": request.filter }, doc! { "$sort": by }];
-                let stages: ArrayBuf = stages.into_iter().collect();
-                let collation = parsed.filter.collation().clone();
-                let ctx = self.query_context(op, request.let_, collation)?;
-                let below = AggregateRequest {
-                    allow_disk_use: request.allow_disk_use,
-                    ..AggregateRequest::new("", Doc::EMPTY, Doc::EMPTY)
-                };
-                let link = Link::new(self, &current, &below)?;
-                Pipeline::parse(stages.as_doc(), &ctx)?.open(source, &link.runtime()?)?
-            }
-        };
-        let window = Window {
-            source,
-            filter: parsed.filter,
-            skip: request.skip,
-            left: (request.limit > 0).then_some(request.limit),
-            projection: parsed.projection,
-            filtered,
-        };
-        let mut cursor = Cursor::of_stream(request.namespace, None, Box::new(window), current)
-            .opened_by(crate::cursor::Opener::Find);
-        if let Some(tail) = tail {
-            cursor = cursor.with_tail(tail);
-        }
-        cursor.flags = flags;
-        Ok(cursor)
     }
 }

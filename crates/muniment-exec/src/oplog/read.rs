@@ -1,7 +1,8 @@
 //! Reading the log as a collection: from a place on, or from its end back.
 
-use crate::cursor::{CurrentOp, TAIL_SLICE, Tail};
+use crate::cursor::Tail;
 use crate::operation::OpContext;
+use crate::run::current::CurrentOp;
 use bytes::Bytes;
 use muniment_query::{DocStream, Interrupt};
 use muniment_storage::{LogEntries, LogEntry, Store, Timestamp};
@@ -18,7 +19,7 @@ pub(crate) type Render = fn(&LogEntry) -> Vec<DocBuf>;
 #[derive(Clone, Copy)]
 pub(crate) struct Show {
     pub render: Render,
-    /// Entries that are older have expired: milliseconds since 1970.
+    /// Entries older than this have expired and are not shown; milliseconds since 1970.
     pub since_ms: i64,
 }
 
@@ -87,7 +88,7 @@ impl Span {
     }
 }
 
-/// 136 instead of what says that the log has no more of it.
+/// 136 CappedPositionLost in place of 286, when the log does not reach back to a place any more.
 fn position_lost(e: Error) -> Error {
     if e.code() != Code::ChangeStreamHistoryLost {
         return e;
@@ -102,7 +103,7 @@ fn position_lost(e: Error) -> Error {
 /// Entries between two questions whether the operation may go on.
 const TICK: u32 = 64;
 
-/// What readers in both directions have.
+/// What the readers in both directions share.
 struct Reader {
     store: Arc<Store>,
     op: Arc<CurrentOp>,
@@ -141,7 +142,7 @@ pub(crate) struct Forward {
     reader: Reader,
     entries: LogEntries,
     until: Timestamp,
-    /// Read, but written after the batch began.
+    /// An entry that was read but written after the batch began: it belongs to the next batch.
     next: Option<LogEntry>,
     ready: VecDeque<Bytes>,
     follower: Arc<Follower>,
@@ -191,7 +192,7 @@ impl DocStream for Forward {
             if self.next.is_none() && self.entries.position() >= self.until {
                 return Ok(None);
             }
-            // What is visible before looking is there to be read.
+            // Taken before the reader looks: if it then finds no entry, there is none up to here.
             let visible = self.reader.store.visible();
             let newest = Timestamp(self.follower.newest.load(Relaxed));
             let found = match self.next.take() {
@@ -216,12 +217,12 @@ impl DocStream for Forward {
     }
 }
 
-/// Waits for what comes behind the end of the log.
+/// Waits for entries after the end of the log.
 pub(crate) struct Follower {
     store: Arc<Store>,
-    /// All up to here was read.
+    /// All entries up to here were read.
     position: AtomicU64,
-    /// What is later belongs to the next batch, so that each one ends, however much is written.
+    /// Later entries belong to the next batch, so that each batch ends, however much is written.
     newest: AtomicU64,
 }
 
@@ -232,22 +233,18 @@ impl Tail for Follower {
 
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()> {
         let position = Timestamp(self.position.load(Relaxed));
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if self.store.wait_past(position, left.min(TAIL_SLICE)) || left.is_zero() {
-                return Ok(());
-            }
-            op.check()?;
-        }
+        self.store.wait_past(position, until, &**op)?;
+        Ok(())
     }
 }
 
-/// The log from its end back: places of the sparse index after one another, each forwards.
+/// The log from its end back: goes back from one place of the sparse index to the one before it, and
+/// reads the entries of each forwards.
 pub(crate) struct Backward {
     reader: Reader,
-    /// Places in front of what was read, ascending.
+    /// Places before what was read, ascending.
     places: Vec<Timestamp>,
-    /// All behind this was read.
+    /// All entries later than this were read.
     until: Timestamp,
     after: Timestamp,
     /// Entries of a place, the last one to be given first.
@@ -278,7 +275,7 @@ impl Backward {
         })
     }
 
-    /// Reads the entries in front of those that were read; false if there are none.
+    /// Reads the entries of the last place before those that were read; false if there are none.
     fn read_block(&mut self) -> Result<bool> {
         if self.until <= self.after {
             return Ok(false);
@@ -295,7 +292,7 @@ impl Backward {
         };
         let begin = begin.max(self.after);
         if begin < self.reader.store.log_begins_after()? {
-            // The rest of the log went meanwhile.
+            // The log has dropped its older entries meanwhile.
             return Ok(false);
         }
         let mut entries = self.reader.entries(begin)?;

@@ -3,6 +3,7 @@
 //! Source: entries of MongoDB 8.0's `local.oplog.rs`, the MongoDB manual, "Replica Set Oplog", and
 //! what mongodump, mongorestore and tools that follow the oplog read of it.
 
+use crate::operation::session_doc;
 use bytes::Bytes;
 use muniment_storage::{
     Image, LogEntry, Named, Operation, Part, SessionKey, SessionRecord, SessionState, StatementRun,
@@ -36,15 +37,6 @@ fn shown(term: u64) -> i64 {
 
 fn op_time(at: Timestamp, term: i64) -> DocBuf {
     doc! { "ts": stamp(at), "t": term }
-}
-
-/// A session as everything shows it, `{id, uid}`.
-pub fn session_doc(key: &SessionKey) -> DocBuf {
-    let uid = Value::Binary {
-        subtype: 0,
-        bytes: &key.user,
-    };
-    doc! { "id": uuid(&key.id), "uid": uid }
 }
 
 /// `{_id}` of the type and the bytes of one; empty for a document without.

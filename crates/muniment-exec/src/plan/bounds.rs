@@ -68,8 +68,13 @@ pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBou
         Pred::Other(op) => op.types().map(of_types),
         Pred::ElemMatchObject(_) => None,
         Pred::ElemMatchValue(list) => {
-            // All conditions are on one element, so they may be intersected.
-            let each = list.iter().filter_map(|p| of_pred(p, false, texts));
+            // All conditions are on one element, so they may be intersected. One on elements of the
+            // element says nothing: an array within an array has a key of its own and no others.
+            let on_it = |p: &&Pred| !matches!(p, Pred::ElemMatchValue(_));
+            let each = list
+                .iter()
+                .filter(on_it)
+                .filter_map(|p| of_pred(p, false, texts));
             let all = each.map(|b| b.intervals).reduce(|a, b| intersect(&a, &b))?;
             Some(FieldBounds::new(all, false, false))
         }
@@ -457,6 +462,16 @@ mod tests {
             (r#"{"a": {"$not": {"$mod": [4, 1]}}}"#, false, "none"),
             (r#"{"a": {"$size": 1}}"#, false, "none"),
             (r#"{"a": {"$elemMatch": {"$size": 1}}}"#, true, "none"),
+            (
+                r#"{"a": {"$elemMatch": {"$elemMatch": {"$gt": 1}}}}"#,
+                true,
+                "none",
+            ),
+            (
+                r#"{"a": {"$elemMatch": {"$lt": [], "$elemMatch": {"$gt": 1}}}}"#,
+                true,
+                "none",
+            ),
             (
                 r#"{"a": {"$gt": {"$minKey": 1}}}"#,
                 false,

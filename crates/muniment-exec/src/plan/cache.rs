@@ -1,13 +1,12 @@
 //! The plan cache: which plan won a trial, by collection and query shape.
 //!
 //! Invariants: an entry holds for the indexes as they were when it was made (the collection's
-//! generation); an entry whose plan turns out to need many times the steps that it won with is
-//! evicted by who runs it (`plan::choose`).
+//! generation); `run::choose`, which runs an entry's plan, evicts the entry if the plan turns out to
+//! need many times the steps that it won with.
 
-use super::shape::hash;
-use crate::database::Database;
+use super::shape::{COMMAND, NEEDS, hash};
 use muniment_storage::Collection;
-use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, doc};
+use muniment_value::{ArrayBuf, DocBuf, Value, doc};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,13 +14,6 @@ use std::sync::atomic::AtomicBool;
 
 /// Shapes that are remembered.
 const CACHE_SIZE: usize = 5000;
-
-/// Stands in a cached shape before what a command adds to its query's shape.
-pub const COMMAND: char = '\u{1}';
-
-/// Stands in a cached shape before what decides between plans and is no part of the shape: which
-/// fields are needed.
-pub const NEEDS: char = '\u{2}';
 
 /// The query's own shape in a cached one.
 fn query_shape(shape: &str) -> &str {
@@ -59,7 +51,8 @@ impl Won {
                 .sum::<usize>()
     }
 
-    /// Leaves out what people may read when it is long: a query may name a million values.
+    /// Leaves out what is only there for people to read, if it is large: a query may name a million
+    /// values.
     pub fn strip(&mut self, most: usize) {
         if self.size() > most {
             self.query = DocBuf::new();
@@ -182,40 +175,19 @@ impl PlanCache {
         all.sort_by(|a, b| a.0.cmp(&b.0));
         all
     }
-}
 
-impl Database {
-    /// `$planCacheStats`: the cached plans of a collection, or of the one below a view; with the
-    /// server's name, where it is known.
-    ///
-    /// # Errors
-    /// 50933 without such a collection; 40602 for time series, whose documents other stages make;
-    /// as [`Database::resolve_view`].
-    pub fn plan_cache_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
-        let below = self.resolve_view(namespace)?;
-        let known = below.is_some();
-        let namespace = below.as_ref().map_or(namespace, |v| v.namespace.as_str());
-        let Some(collection) = self.store.collection(namespace) else {
-            if known {
-                return Ok(Vec::new());
-            }
-            return Err(Error::location(
-                50933,
-                format!("collection '{namespace}' does not exist"),
-            ));
+    /// What is told of the plans that are cached for a collection, in the order of their shapes;
+    /// `filtered`: whether an index filter stands for a shape.
+    pub fn stats(
+        &self,
+        collection: &Collection,
+        filtered: impl Fn(&str) -> bool,
+        host: Option<&str>,
+    ) -> Vec<DocBuf> {
+        let entries = self.of(collection).into_iter();
+        let told = |(shape, entry): (String, Entry)| {
+            entry.to_doc(&shape, filtered(query_shape(&shape)), host)
         };
-        if collection.is_time_series() {
-            return Err(Error::location(
-                40602,
-                "$planCacheStats is only valid as the first stage in a pipeline",
-            ));
-        }
-        let entries = self.plans.of(&collection).into_iter();
-        Ok(entries
-            .map(|(shape, entry)| {
-                let filtered = self.index_filters.stands(&collection, query_shape(&shape));
-                entry.to_doc(&shape, filtered, host)
-            })
-            .collect())
+        entries.map(told).collect()
     }
 }

@@ -7,43 +7,11 @@
 //! plain index that begins with it: a unique one of that field alone, or any where one document is
 //! asked for.
 
-use super::candidate::{Access, BY_ID, Candidate, Query};
-use crate::explain::{stage_of, write_figures};
-use crate::run::Stats;
-use crate::run::exec::wrap;
-use crate::write::core::Change;
+use super::access::{Access, BY_ID, CLUSTERED, Candidate, IXSCAN, Verb};
+use super::query::Query;
 use muniment_query::filter::{Node, Pred};
 use muniment_storage::Collection;
 use muniment_value::{DocBuf, Value, doc};
-
-/// The stage of a look-up in an index.
-pub const IXSCAN: &str = "EXPRESS_IXSCAN";
-/// The stage of a look-up in a collection that is keyed by `_id`.
-pub const CLUSTERED: &str = "EXPRESS_CLUSTERED_IXSCAN";
-
-/// The short ways that are open to a query.
-#[derive(Clone, Copy, Debug)]
-pub struct LookUp {
-    /// An equality on `_id` needs no planning.
-    pub by_id: bool,
-    /// Such a look-up is all there is: nothing is skipped, computed or inserted.
-    pub express: bool,
-    /// An equality on another field may be looked up as well.
-    pub by_field: bool,
-    /// No more than one document is asked for.
-    pub one: bool,
-}
-
-impl Default for LookUp {
-    fn default() -> LookUp {
-        LookUp {
-            by_id: true,
-            express: false,
-            by_field: false,
-            one: false,
-        }
-    }
-}
 
 /// The stage of a look-up by `_id` in the collection.
 pub fn by_id(collection: &Collection) -> &'static str {
@@ -51,15 +19,6 @@ pub fn by_id(collection: &Collection) -> &'static str {
         true => CLUSTERED,
         false => IXSCAN,
     }
-}
-
-/// What a look-up by `_id` is for, beside reading.
-#[derive(Clone, Copy, Debug)]
-pub enum Verb {
-    /// An update.
-    Update,
-    /// A delete.
-    Delete,
 }
 
 /// The `planSummary` of a look-up by `_id` that is made without a plan.
@@ -145,54 +104,4 @@ pub fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
         _ => {}
     }
     Some(d)
-}
-
-/// What a look-up by `_id` did that was made without a plan, as explain would show it: `found` is how
-/// many documents it found, `wrote` what was done to them and to how many.
-pub fn ran(
-    summary: &str,
-    keyed_by_id: bool,
-    found: u64,
-    wrote: Option<(&Change<'_>, u64)>,
-) -> DocBuf {
-    let stage = summary.rsplit(',').next().unwrap_or(summary);
-    let stage = stage.split(' ').next().unwrap_or(stage);
-    let figures = wrote.map(|(change, modified)| write_figures(change, found, modified));
-    let keys = if keyed_by_id { 0 } else { found };
-    let examined = doc! { "keysExamined": keys as i64, "docsExamined": found as i64 };
-    if stage == BY_ID {
-        let stats = Stats {
-            advanced: found,
-            works: found,
-            eof: true,
-            ..Stats::default()
-        };
-        let mut d = doc! { "stage": stage };
-        stats.append(&mut d);
-        d.append_all(examined.as_doc());
-        return match (wrote, figures) {
-            (Some((change, _)), Some(figures)) => {
-                let figures = |d: &mut DocBuf| {
-                    d.append_all(figures.as_doc());
-                };
-                wrap(stage_of(change), true, stats, figures, d)
-            }
-            _ => d,
-        };
-    }
-    let mut d = doc! { "stage": stage };
-    if !keyed_by_id {
-        d.append("keyPattern", "{ _id: 1 }");
-        d.append("indexName", "_id_");
-    }
-    d.append_all(examined.as_doc());
-    // A write returns nothing but what it did.
-    d.append("nReturned", if wrote.is_some() { 0 } else { found as i64 });
-    if let Some(figures) = figures {
-        for name in ["nWouldModify", "nWouldUpsert", "nWouldDelete"] {
-            let n = figures.as_doc().get(name).and_then(|v| v.as_i64_exact());
-            d.append(name, n.unwrap_or(0));
-        }
-    }
-    d
 }

@@ -9,7 +9,7 @@ use super::bounds::{FieldBounds, of_pred, rank};
 use super::collated::{Texts, compares_text};
 use super::interval::{Interval, intersect};
 use super::leaf::{Leaf, Leaves};
-use super::wildcard::{self, Documents};
+use super::wild_keys::{self, Documents};
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_storage::kinds::is_wildcard;
@@ -44,7 +44,7 @@ pub struct IndexInfo {
 /// What is special about the keys of one path of a wildcard index.
 #[derive(Clone, Copy, Debug)]
 pub struct Wild {
-    /// Which field of the keys is their path. The value stands behind it.
+    /// Which field of the keys is their path. The next field is the value.
     pub at: usize,
     /// True when keys of other paths are read too, or those of documents of which nothing is
     /// indexed: a key then says nothing of the value at the path, and a document may have many.
@@ -55,7 +55,8 @@ impl IndexInfo {
     /// Reads what planning needs from the index.
     pub fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
         let spec = index.spec();
-        // Before what it is the number of: rather too old than too new.
+        // Read before the state that it numbers. Should that change in between, the number is too old,
+        // and the plan is killed before it runs; a number too new would hide the change.
         let version = index.multikey_version();
         let mut multikey = index.multikey_paths();
         multikey.resize(index.fields().len(), 0);
@@ -241,7 +242,7 @@ fn field_bounds(
     texts: Texts<'_>,
 ) -> Option<FieldBounds> {
     match info.index.kind() {
-        Some(_) if info.wild.is_some_and(|w| w.at + 1 == i) && !wildcard::answers(pred) => None,
+        Some(_) if info.wild.is_some_and(|w| w.at + 1 == i) && !wild_keys::answers(pred) => None,
         Some(kind) if kind.transforms(i) => {
             let foreign = matches!(texts, Texts::Bytes | Texts::Foreign);
             if foreign && compares_text(pred) {
@@ -258,15 +259,6 @@ fn field_bounds(
             })
         }
         _ => of_pred(pred, multikey, texts),
-    }
-}
-
-/// What an index can do for a filter: one access, or one for every path of a wildcard index that
-/// the filter has. `hinted` as for [`bind`].
-pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
-    match info.index.kind().and_then(|k| k.wildcard()) {
-        Some(paths) => wildcard::binds(info, paths, leaves, hinted),
-        None => bind(info, leaves, hinted).into_iter().collect(),
     }
 }
 
@@ -343,7 +335,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             }
         }
         let wild = info.wild.filter(|w| w.at + 1 == i);
-        let met = |h: &Vec<Interval>| wildcard::documents(h) != Documents::None;
+        let met = |h: &Vec<Interval>| wild_keys::documents(h) != Documents::None;
         if wild.is_some() && here.as_ref().is_some_and(met) {
             exact.clear();
         }
@@ -353,7 +345,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             }
         }
         if info.wild.is_some_and(|w| w.at == i) {
-            here = Some(wildcard::all_paths());
+            here = Some(wild_keys::all_paths());
         }
         if here.is_some() && bounded == i {
             bounded = i + 1;

@@ -5,15 +5,22 @@
 //! is the field's value. Null in a key
 //! may be a missing field, so predicates that tell the two apart stay with the document.
 
-use super::candidate::Query;
 use super::index_plan::{BoundIndex, IndexInfo};
+use super::key_doc::KeyDoc;
 use super::leaf::Leaves;
-use crate::run::key_doc::KeyDoc;
-use crate::run::scan::KeyFilter;
+use super::query::Query;
 use muniment_query::filter::{Node, Pred};
 use muniment_query::{Filter, Needs};
 use muniment_value::Value;
 use std::sync::Arc;
+
+/// What a key must satisfy before its document is read.
+pub struct KeyFilter {
+    /// The predicates.
+    pub filter: Filter,
+    /// The document of a key that they are tested on.
+    pub keys: KeyDoc,
+}
 
 /// What the bounds left to be matched: on the key, and on the document.
 pub fn residual(

@@ -1,8 +1,10 @@
 //! `min` and `max`: bounds on a hinted index given by hand.
 
-use super::candidate::{Candidate, Query, finish};
+use super::access::Candidate;
 use super::index_plan::{IndexInfo, bind};
 use super::leaf::Leaves;
+use super::query::Query;
+use super::scan::finish;
 use muniment_storage::{Bound, KeyRange};
 use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;

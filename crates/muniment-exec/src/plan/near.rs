@@ -1,59 +1,15 @@
 //! Plans for `$near`: an index that gives documents by their distance.
 
-use super::candidate::{Access, Candidate, Query};
-use super::index_plan::{BoundIndex, IndexInfo, bind};
+use super::access::{Access, Candidate, NearAccess};
+use super::index_plan::{IndexInfo, bind};
 use super::interval::Interval;
 use super::key_filter::residual;
 use super::leaf::Leaves;
-use crate::run::scan::KeyFilter;
-use muniment_query::Filter;
+use super::query::Query;
 use muniment_query::geo::NearQuery;
-use muniment_storage::kinds::NearIndex;
 use muniment_value::path::Path;
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Code, Result};
 use std::sync::Arc;
-
-/// A geospatial index that gives documents by their distance.
-pub struct NearAccess {
-    /// The bounds of the other fields; the geometry's own stand open.
-    pub bound: BoundIndex,
-    /// Which field has the geometries.
-    pub field: usize,
-    /// Their path.
-    pub path: Path,
-    /// The query.
-    pub near: Arc<NearQuery>,
-    /// What is tested on the keys.
-    pub key_filter: Option<Arc<KeyFilter>>,
-    /// What must be matched on the document.
-    pub filter: Option<Filter>,
-}
-
-impl NearAccess {
-    /// The index as it measures distances.
-    pub fn index(&self) -> Option<&dyn NearIndex> {
-        self.bound.info.index.kind().and_then(|k| k.near())
-    }
-
-    /// The bounds of the documents between two distances.
-    pub fn ring(&self, inner: f64, outer: f64) -> BoundIndex {
-        let mut bound = self.bound.clone();
-        let keys = self.index().map(|i| i.ring(&self.near, inner, outer));
-        if let Some(f) = bound.fields.get_mut(self.field) {
-            *f = keys
-                .into_iter()
-                .flatten()
-                .map(|(low, high)| Interval::new(low, true, high, true))
-                .collect();
-        }
-        bound
-    }
-
-    /// The name of the stage in `explain`.
-    pub fn stage(&self) -> &'static str {
-        self.index().map_or("GEO_NEAR", |i| i.stage())
-    }
-}
 
 /// The plan of a query with a `$near`, over one of `infos`.
 ///
@@ -81,13 +37,8 @@ pub fn near_candidate(
         })
         .min_by_key(|(_, b)| b.residual.len());
     let Some((field, bound)) = best else {
-        return Err(Error::new(
-            Code::NoQueryExecutionPlans,
-            format!(
-                "error processing query: ns={namespace} planner returned error: unable to find \
-                 index for $geoNear query"
-            ),
-        ));
+        let reason = "unable to find index for $geoNear query";
+        return Err(query.refused(namespace, Code::NoQueryExecutionPlans, reason));
     };
     if let Some(index) = bound.info.index.kind().and_then(|k| k.near()) {
         index.check(near)?;

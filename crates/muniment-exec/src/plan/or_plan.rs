@@ -3,12 +3,14 @@
 //! What stands beside the `$or` under an `$and` is asked of every branch, so that it may bound
 //! the branch's scan; a branch without an index of its own may be an `$or` that has them.
 
-use super::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput, Query};
-use super::index_plan::{BoundIndex, IndexInfo, binds};
+use super::access::{Access, Branch, Candidate, IndexAccess, MergeInput};
+use super::index_plan::{BoundIndex, IndexInfo};
 use super::key_filter::{conjunction, residual};
 use super::leaf::{Leaves, conjuncts};
 use super::order::sort_begins;
-use super::text::text_access;
+use super::query::Query;
+use super::text_access::text_access;
+use super::wildcard::binds;
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! Sorts that an index serves.
 
-use super::candidate::{IndexAccess, MergeInput};
+use super::access::{IndexAccess, MergeInput};
 use super::collated::reaches_text;
 use super::index_plan::BoundIndex;
-use crate::run::scan::KeyFilter;
+use super::key_filter::KeyFilter;
 use muniment_query::SortSpec;
 use muniment_value::path::array_index;
 use std::sync::Arc;

@@ -100,12 +100,12 @@ pub struct KeyCheck {
 /// What a key that failed the check says about the next that can pass.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Checked {
-    /// It passes.
+    /// The key passes.
     Yes,
-    /// It does not, and nothing passes before this key, a prefix, in the scan's direction:
-    /// backward, keys that begin with it are at it.
+    /// The key does not pass, nor does any before this prefix in the scan's direction. For a backward
+    /// scan the keys that begin with the prefix are at it, not before it.
     SeekTo(Vec<u8>),
-    /// It does not, and nothing behind it passes.
+    /// The key does not pass, nor does any after it in the scan's direction.
     End,
 }
 
@@ -139,7 +139,8 @@ impl KeyCheck {
         Ok(Checked::Yes)
     }
 
-    /// Where a scan goes on whose key lies before `next`, or behind all intervals.
+    /// Where a scan goes on whose key lies before the interval `next` or, if that is `None`, after all
+    /// intervals.
     fn forward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
         match next {
             Some(i) => {
@@ -155,7 +156,7 @@ impl KeyCheck {
         }
     }
 
-    /// The same for a scan from high to low, with the interval that lies below its key.
+    /// The same for a scan from high to low: `next` is the interval that lies below its key.
     fn backward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
         match next {
             Some(i) => {

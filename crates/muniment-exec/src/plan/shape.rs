@@ -1,10 +1,16 @@
 //! Query shapes: a query without its constants, the key of the plan cache.
 
-use super::cache::COMMAND;
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_value::{Doc, Value, ValueBuf};
 use std::fmt::Write;
+
+/// Stands in a cached shape before what a command adds to its query's shape.
+pub const COMMAND: char = '\u{1}';
+
+/// Stands in a cached shape before what decides between plans and is no part of the shape: which
+/// fields are needed.
+pub const NEEDS: char = '\u{2}';
 
 /// The shape of a query as text: the filter's structure, the sort and the projection.
 ///

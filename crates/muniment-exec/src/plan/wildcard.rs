@@ -11,15 +11,24 @@
 use super::index_plan::{BoundIndex, IndexInfo, Wild, bind};
 use super::interval::Interval;
 use super::leaf::Leaves;
-use muniment_query::filter::Pred;
+use super::wild_keys::Documents;
+use crate::plan::wild_keys::documents;
 use muniment_storage::kinds::Wildcard;
+use muniment_value::Value;
 use muniment_value::path::Path;
-use muniment_value::{Doc, Type, Value, ValueBuf, cmp_values};
-use std::cmp::Ordering;
 use std::sync::Arc;
 
+/// What an index can do for a filter: one access, or one for every path of a wildcard index that
+/// the filter has. `hinted` as for [`bind`].
+pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
+    match info.index.kind().and_then(|k| k.wildcard()) {
+        Some(paths) => of_paths(info, paths, leaves, hinted),
+        None => bind(info, leaves, hinted).into_iter().collect(),
+    }
+}
+
 /// The accesses of a wildcard index, one for each path of the filter that it has.
-pub fn binds(
+fn of_paths(
     info: &IndexInfo,
     wildcard: &Wildcard,
     leaves: &Leaves<'_>,
@@ -30,6 +39,8 @@ pub fn binds(
     paths.dedup();
     let mut out: Vec<BoundIndex> = paths
         .into_iter()
+        // A path that ends in a dot may end at an array, whose elements have no such path in the index.
+        .filter(|p| !p.ends_with('.'))
         .map(Path::new)
         .filter(|p| wildcard.covers(p))
         .filter_map(|p| of_path(info, wildcard, &p, leaves, hinted))
@@ -105,97 +116,4 @@ fn of_front(
         .first()
         .is_some_and(|f| !matches!(f.as_slice(), [i] if i.is_all()));
     bounds_front.then_some(bound)
-}
-
-/// Every path, and that of a document without one.
-pub fn all_paths() -> Vec<Interval> {
-    vec![
-        Interval::point(Value::MinKey),
-        Interval::new("", true, Value::Document(Doc::EMPTY), false),
-    ]
-}
-
-/// Which documents can be among values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Documents {
-    /// None.
-    None,
-    /// The empty one.
-    Empty,
-    /// Others.
-    Any,
-}
-
-/// Which documents can be among the values of intervals.
-pub fn documents(list: &[Interval]) -> Documents {
-    let empty = ValueBuf::new(Value::Document(Doc::EMPTY));
-    let mut found = Documents::None;
-    for i in list {
-        let begins = cmp_values(i.low.as_value(), empty.as_value()) != Ordering::Greater;
-        match cmp_values(i.high.as_value(), empty.as_value()) {
-            Ordering::Greater if begins || i.low.as_value().ty() == Type::Document => {
-                return Documents::Any;
-            }
-            Ordering::Equal if i.high_incl && begins => found = Documents::Empty,
-            _ => {}
-        }
-    }
-    found
-}
-
-/// False for a predicate that speaks of a whole document or array that is not empty: they have no
-/// key.
-pub fn answers(pred: &Pred) -> bool {
-    let leaf = |v: &ValueBuf| match v.as_value() {
-        Value::Document(d) | Value::Array(d) => d.is_empty(),
-        _ => true,
-    };
-    let scalar = |v: &ValueBuf| !matches!(v.as_value(), Value::Document(_) | Value::Array(_));
-    match pred {
-        Pred::Eq(v) => leaf(v),
-        Pred::In { values, .. } => values.iter().all(leaf),
-        Pred::Lt(v) | Pred::Lte(v) | Pred::Gt(v) | Pred::Gte(v) => scalar(v),
-        Pred::Not(inner) => match &**inner {
-            Pred::Eq(v) => scalar(v),
-            Pred::In { values, .. } => values.iter().all(scalar),
-            other => answers(other),
-        },
-        Pred::And(list) | Pred::ElemMatchValue(list) => list.iter().all(answers),
-        _ => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-
-    #[test]
-    fn intervals_meet_documents_or_not() {
-        let empty = Value::Document(Doc::EMPTY);
-        let one = muniment_value::doc! { "x": 1 };
-        use Documents::{Any, Empty, None};
-        for (interval, want) in [
-            (Interval::point(Value::Int32(5)), None),
-            (Interval::all(), Any),
-            (Interval::point(empty), Empty),
-            (Interval::new("", true, empty, false), None),
-            (Interval::new("", true, empty, true), Empty),
-            (
-                Interval::new(&one, true, Value::Array(Doc::EMPTY), false),
-                Any,
-            ),
-            (
-                Interval::new(Value::Array(Doc::EMPTY), true, Value::MaxKey, true),
-                None,
-            ),
-            (Interval::new(Value::Null, false, Value::MaxKey, true), Any),
-        ] {
-            assert_eq!(
-                documents(std::slice::from_ref(&interval)),
-                want,
-                "{interval:?}"
-            );
-        }
-    }
 }

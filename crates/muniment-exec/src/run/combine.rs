@@ -1,11 +1,11 @@
 //! FETCH, OR, and what stands in FETCH's place in a covered plan.
 
-use super::exec::wrap;
-use super::key_doc::KeyDoc;
 use super::scan::matches;
 use super::seen::Seen;
 use super::sort::SortLimits;
+use super::wrap;
 use super::{Cx, Row, Stage, Stats, Step};
+use crate::plan::key_doc::KeyDoc;
 use muniment_query::{Filter, MatchInfo};
 use muniment_value::{ArrayBuf, DocBuf, Result, doc};
 use std::sync::Arc;
@@ -169,7 +169,7 @@ impl Cover {
                 end => return Ok(end),
             };
             let mut doc = Vec::with_capacity(row.key.len() + 64);
-            if self.keys.append(&row, &mut doc)? {
+            if self.keys.append(&row.key, &row.bits, &mut doc)? {
                 row.doc = doc.into();
             } else if fetch(&mut row, cx)? {
                 row.key.clear();

@@ -1,6 +1,8 @@
 //! One running plan: its stages, skip and limit, and the form its results take.
 
+use super::announce::{How, announce};
 use super::combine::{Cover, Fetch, Inputs, Or, Skip, fetch};
+use super::current::Held;
 use super::merge::SortMerge;
 use super::metadata::RowMetadata;
 use super::near::GeoNear;
@@ -9,84 +11,24 @@ use super::seen::Seen;
 use super::sort::{Sort, SortLimits};
 use super::text::{Give, Load, TextMatch};
 use super::{Cx, Row, Stage, Step};
-use crate::cursor::CurrentOp;
-use crate::operation::{How, OpContext};
-use crate::plan::candidate::{Access, Branch, Candidate, IndexAccess, MergeInput};
+use crate::operation::OpContext;
+use crate::plan::access::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use crate::plan::express::stage_doc;
+use crate::run::recipe::Output;
+use crate::run::recipe::ProjectionKind;
+use crate::run::recipe::Recipe;
+use crate::run::wrap;
 use bytes::Bytes;
 use muniment_query::meta::carry;
-use muniment_query::{Filter, Interrupt, MetaSet, Projection, SortSpec};
-use muniment_storage::{Collection, Snapshot, Store};
-use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Result, doc, keyenc};
+use muniment_query::{Filter, Interrupt};
+use muniment_storage::Snapshot;
+use muniment_value::{Doc, DocBuf, Result};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Steps between two looks at the operation.
 const BUDGET: i64 = 512;
-
-/// Which projection stage explain names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProjectionKind {
-    /// Top-level inclusion or exclusion.
-    Simple,
-    /// Anything else.
-    Default,
-}
-
-/// What becomes of a row.
-#[derive(Clone)]
-pub enum Output {
-    /// The document as it is stored; in a covered plan the fields that are needed of it.
-    Whole,
-    /// The projected document.
-    Projected {
-        /// The projection.
-        projection: Projection,
-        /// As it was written, for explain.
-        source: DocBuf,
-        /// Its name in explain.
-        kind: ProjectionKind,
-    },
-    /// The index key (returnKey).
-    Key,
-}
-
-/// What a plan is built from, beside a candidate.
-#[derive(Clone)]
-pub struct Recipe {
-    /// The store.
-    pub store: Arc<Store>,
-    /// The collection.
-    pub collection: Arc<Collection>,
-    /// The whole filter.
-    pub filter: Filter,
-    /// The sort with its source.
-    pub sort: Option<(SortSpec, DocBuf)>,
-    /// Documents to skip.
-    pub skip: u64,
-    /// Documents to return; `None` for all.
-    pub limit: Option<u64>,
-    /// What becomes of rows.
-    pub output: Output,
-    /// Append `$recordId`.
-    pub show_record_id: bool,
-    /// Stay at the end and wait.
-    pub tailable: bool,
-    /// The match must tell the array position.
-    pub want_info: bool,
-    /// Limits of a blocking sort.
-    pub sort_limits: SortLimits,
-    /// Only keys are wanted (count): do not fetch when the index answers everything.
-    pub keys_only: bool,
-    /// The paths that are needed of each document, when not all are.
-    pub needs: Option<Arc<[String]>>,
-    /// The metadata that documents get.
-    pub metadata: MetaSet,
-    /// Where the plan takes its view from, when it is one of several of a command.
-    pub(crate) shared: Option<Arc<CurrentOp>>,
-}
 
 /// A running plan.
 pub struct Exec {
@@ -103,11 +45,13 @@ pub struct Exec {
     buffered: VecDeque<Row>,
     /// How many of them are of an earlier snapshot.
     stale: usize,
+    /// The first of them was taken back without its document.
+    unread: bool,
     /// The whole filter.
     filter: Filter,
     eof: bool,
     flushed: (u64, u64),
-    candidate: Candidate,
+    candidate: Arc<Candidate>,
     /// How it was chosen.
     pub(crate) how: How,
     /// It is the plan of its operation, which tells what it did.
@@ -121,7 +65,7 @@ pub struct Exec {
 
 impl Exec {
     /// Builds the stages of a candidate.
-    pub fn build(recipe: &Recipe, candidate: &Candidate, snapshot: Option<Snapshot>) -> Exec {
+    pub fn build(recipe: &Recipe, candidate: Arc<Candidate>, snapshot: Option<Snapshot>) -> Exec {
         let mut cx = Cx::new(recipe.store.clone(), recipe.collection.clone(), snapshot);
         cx.budget = BUDGET;
         cx.reads(candidate.access.indexes(), recipe.shared.clone());
@@ -225,16 +169,17 @@ impl Exec {
             returned: 0,
             buffered: VecDeque::new(),
             stale: 0,
+            unread: false,
             filter: recipe.filter.clone(),
             eof: false,
             flushed: (0, 0),
             how: How::default(),
             announced: false,
             made_to_measure: candidate.needed_exactly,
-            candidate: candidate.clone(),
             keys_only: recipe.keys_only,
             needs: recipe.needs.clone(),
-            metadata: RowMetadata::of(recipe, candidate),
+            metadata: RowMetadata::of(recipe, &candidate),
+            candidate,
         }
     }
 
@@ -287,7 +232,7 @@ impl Exec {
         self.flushed = (self.cx.keys, self.cx.docs);
     }
 
-    /// It lost its trial: what it examined is nobody's, as in MongoDB.
+    /// The plan lost its trial: what it examined is booked with no operation, as in MongoDB.
     pub fn lose(&mut self) {
         self.cx.op = None;
         self.save();
@@ -298,12 +243,12 @@ impl Exec {
     pub fn announce(&mut self, op: &Arc<OpContext>) {
         self.announced = true;
         self.cx.run_by(op);
-        op.set_plan(&self.candidate, self.named(), &self.how);
+        announce(op, &self.candidate, self.named(), &self.how);
     }
 
-    /// The same of a plan under a stage that tells of both.
+    /// The same for a plan under a stage that tells what both of them did.
     pub fn announce_below(&self, op: &OpContext) {
-        op.set_plan(&self.candidate, self.named(), &self.how);
+        announce(op, &self.candidate, self.named(), &self.how);
     }
 
     /// True if it counts the keys of one range and does nothing else: MongoDB's COUNT_SCAN.
@@ -327,7 +272,7 @@ impl Exec {
         self.flush(&op);
         if self.announced && op.observed() {
             // A getMore has the plan of its cursor.
-            op.set_plan(&self.candidate, self.named(), &self.how);
+            announce(&op, &self.candidate, self.named(), &self.how);
             op.set_exec_stats(|| self.explain(true));
         }
     }
@@ -347,7 +292,11 @@ impl Exec {
                 Some(mut row) => {
                     let stale = self.stale > 0;
                     self.stale = self.stale.saturating_sub(1);
-                    if stale && !self.renew(&mut row)? {
+                    if std::mem::take(&mut self.unread) {
+                        if !self.read_again(&mut row)? {
+                            continue;
+                        }
+                    } else if stale && !self.renew(&mut row)? {
                         continue;
                     }
                     row
@@ -405,10 +354,15 @@ impl Exec {
             self.candidate.access,
             Access::Near(_) | Access::Text(_) | Access::Eof
         );
-        // What a sort has read stands, as does a count.
+        // The rows of a sort stay as it has read them, and those of a count have no document.
         if keeps || self.candidate.needs_sort || row.doc.is_empty() {
             return Ok(true);
         }
+        self.read_again(row)
+    }
+
+    /// Fetches the row's document; false when it is gone, or is another one by now that does not match.
+    fn read_again(&mut self, row: &mut Row) -> Result<bool> {
         let old = std::mem::take(&mut row.doc);
         if !fetch(row, &mut self.cx)? {
             return Ok(false);
@@ -428,7 +382,26 @@ impl Exec {
         Ok(true)
     }
 
-    /// Lets go of the snapshot; the next row is looked for behind the last one.
+    /// Takes back the row that was given last, for which there was no room, without its document, which
+    /// is fetched again when it is given again. False for a plan that cannot: what it has
+    /// read cannot be read again.
+    pub fn take_back(&mut self, mut row: Row) -> bool {
+        let lasts = matches!(
+            self.candidate.access,
+            Access::Near(_) | Access::Text(_) | Access::Eof
+        );
+        let covered = self.candidate.covered.is_some() || row.doc.is_empty();
+        if lasts || covered || self.candidate.needs_sort || self.metadata.is_some() {
+            return false;
+        }
+        row.doc = Bytes::new();
+        self.returned -= 1;
+        self.buffered.push_front(row);
+        self.unread = true;
+        true
+    }
+
+    /// Lets go of the snapshot; the next row is looked for after the last one.
     pub fn save(&mut self) {
         self.settle();
         self.stale = self.buffered.len();
@@ -588,8 +561,19 @@ impl Exec {
     }
 }
 
+impl Held for Exec {
+    fn save(&mut self) {
+        Exec::save(self);
+    }
+
+    fn flush(&mut self, op: &OpContext) {
+        Exec::flush(self, op);
+    }
+}
+
 impl Drop for Exec {
-    /// Who needs one row asks for no second one: what was examined for it is booked here.
+    /// A reader that needs one row does not ask for a second one, which would book what was examined:
+    /// that is done here.
     fn drop(&mut self) {
         self.settle();
     }
@@ -649,7 +633,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
         .iter()
         .all(|i| i.disjoint && !i.access.bound.info.repeats());
     let inputs = list.iter().map(|i| {
-        // What an input finds twice the merge leaves out.
+        // The merge itself leaves out a document that an input finds twice.
         let scan = ix_scan(recipe, &i.access, None);
         filtered(Stage::IxScan(Box::new(scan)), i.filter.as_ref())
     });
@@ -668,40 +652,6 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
         seen,
         pattern,
     )))
-}
-
-/// A stage document around another.
-pub fn wrap(
-    stage: &str,
-    exec: bool,
-    stats: super::Stats,
-    more: impl FnOnce(&mut DocBuf),
-    input: DocBuf,
-) -> DocBuf {
-    let mut d = doc! { "stage": stage };
-    if exec {
-        stats.append(&mut d);
-    }
-    more(&mut d);
-    d.append("inputStage", input);
-    d
-}
-
-/// The values of a row's index key by the names of the index's fields.
-pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf> {
-    let mut d = DocBuf::new();
-    let mut rest: &[u8] = if row.key.is_empty() {
-        &row.record_key
-    } else {
-        &row.key
-    };
-    let mut bits: &[u8] = &row.bits;
-    for (path, descending) in fields {
-        let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
-        rest = tail;
-        d.append(path.as_str(), value);
-    }
-    Ok(d)
 }
 
 /// The document a row stands for with its metadata, for readers that want bytes.

@@ -1,7 +1,7 @@
 //! SORT_MERGE: several scans in the sort's order, merged.
 //!
 //! Each scan has one value in the fields before the sort's, and the sort's fields follow in the
-//! same directions in all of them, so the bytes of a key behind those fields compare as the sort.
+//! same directions in all of them, so the bytes of a key after those fields compare as the sort.
 //!
 //! Invariants: a document is given once, also when its keys change while the cursor idles; what was
 //! read from an input and not yet given is read again from the next snapshot; what is given never
@@ -62,7 +62,7 @@ pub struct SortMerge {
     pattern: DocBuf,
     /// The sort's part of the key last given.
     last: Bytes,
-    /// True once it went on behind `last` on a newer snapshot.
+    /// True once it went on after `last` on a newer snapshot.
     resumed: bool,
     seen: Seen,
     pub(super) stats: Stats,
@@ -102,7 +102,7 @@ impl SortMerge {
         Ok(key.slice(at.min(key.len())..))
     }
 
-    /// True for what would have had to be given before what was given last.
+    /// True for a row that sorts before the last one given: on the newer snapshot it is too late for it.
     fn is_late(&self, key: &Bytes) -> bool {
         self.resumed
             && match self.backward {
@@ -158,7 +158,7 @@ impl SortMerge {
         }
     }
 
-    /// Lets go of the storage's cursors. The rows that wait are read again, behind those given.
+    /// Lets go of the storage's cursors. The rows that were read and not given are read again.
     pub(super) fn save(&mut self) {
         for head in self.heads.drain() {
             if let Some(input) = self.inputs.get_mut(head.input) {

@@ -2,8 +2,9 @@
 //! id. What only a stage knows (distances, scores) that stage attaches to the row's document.
 
 use super::Row;
-use super::exec::{Recipe, key_document};
-use crate::plan::candidate::{Access, Candidate};
+use super::key_document;
+use super::recipe::Recipe;
+use crate::plan::access::{Access, Candidate};
 use bytes::Bytes;
 use muniment_query::meta::{Meta, attach};
 use muniment_query::{MetaSet, SortSpec};

@@ -2,26 +2,30 @@
 //!
 //! A stage works until it has a row, is at its end, or has used up the budget of steps; then the
 //! operation is asked whether it may go on. Between batches a stage can be told to let go of its
-//! storage cursors and goes on later behind the last row it saw, on a newer snapshot. Must not
-//! know cursors or commands.
+//! storage cursors; later it goes on after the last row it saw, on a newer snapshot. This module must
+//! not know cursors or commands.
 
+pub(crate) mod announce;
+pub mod choose;
 pub mod combine;
+pub(crate) mod current;
 pub mod exec;
-pub mod key_doc;
 pub mod merge;
 mod metadata;
 pub mod near;
+pub mod recipe;
 pub mod scan;
 pub mod seen;
 pub mod sort;
 pub mod text;
 
-use crate::cursor::CurrentOp;
 use crate::operation::OpContext;
 use bytes::Bytes;
+use current::CurrentOp;
 use muniment_query::{Interrupt, MatchInfo, NeverInterrupted};
 use muniment_storage::{Collection, Index, Snapshot, Store, Timestamp};
-use muniment_value::{Code, DocBuf, Error, Result, doc};
+use muniment_value::path::Path;
+use muniment_value::{Code, DocBuf, Error, Result, doc, keyenc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -119,8 +123,8 @@ impl Cx {
                         None => self.store.snapshot(),
                     },
                 };
-                // Once the view is open nothing it sees is reclaimed; what was dropped before it
-                // may be.
+                // Nothing that an open view sees is reclaimed, but what was dropped before it was
+                // opened may be: so this is checked now.
                 still_as_planned(&opened, &self.collection, &self.indexes)?;
                 opened
             }
@@ -136,7 +140,7 @@ impl Cx {
         }
     }
 
-    /// Whom a stage asks that works long without giving a row or pausing.
+    /// What a stage that works for long without giving a row or pausing asks whether it may go on.
     pub fn interrupt(&self) -> Arc<dyn Interrupt> {
         match &self.op {
             Some(op) => op.clone(),
@@ -149,7 +153,7 @@ impl Cx {
         self.snapshot = None;
     }
 
-    /// Uses up one step; true when there is none left.
+    /// Uses up one step.
     #[inline]
     pub fn step(&mut self) {
         self.budget -= 1;
@@ -157,8 +161,8 @@ impl Cx {
     }
 }
 
-/// As [`still_there`], and no index has met arrays that the plan does not know of: a document has
-/// several keys in it then, and bounds are not what they were.
+/// As [`still_there`], and no index has met arrays that the plan does not know of: a document would have
+/// several keys in it, and the plan's bounds might not hold.
 ///
 /// # Errors
 /// 175 QueryPlanKilled.
@@ -180,8 +184,8 @@ pub(crate) fn still_as_planned(
     }
 }
 
-/// To be asked after a view was opened, by whoever is about to read what was planned without it:
-/// nothing was dropped before the view, and nothing was made after it.
+/// Checks that a plan made before its view was opened can read from that view: what it reads was not
+/// dropped, and was not created or renamed after the view.
 ///
 /// # Errors
 /// 175 QueryPlanKilled.
@@ -245,6 +249,40 @@ impl Stats {
         d.append("restoreState", self.saves as i64);
         d.append("isEOF", i32::from(self.eof));
     }
+}
+
+/// A stage document around another.
+pub fn wrap(
+    stage: &str,
+    exec: bool,
+    stats: Stats,
+    more: impl FnOnce(&mut DocBuf),
+    input: DocBuf,
+) -> DocBuf {
+    let mut d = doc! { "stage": stage };
+    if exec {
+        stats.append(&mut d);
+    }
+    more(&mut d);
+    d.append("inputStage", input);
+    d
+}
+
+/// The values of a row's index key by the names of the index's fields.
+pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf> {
+    let mut d = DocBuf::new();
+    let mut rest: &[u8] = if row.key.is_empty() {
+        &row.record_key
+    } else {
+        &row.key
+    };
+    let mut bits: &[u8] = &row.bits;
+    for (path, descending) in fields {
+        let (value, tail) = keyenc::decode(rest, *descending, &mut bits)?;
+        rest = tail;
+        d.append(path.as_str(), value);
+    }
+    Ok(d)
 }
 
 /// A stage.

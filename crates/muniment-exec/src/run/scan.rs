@@ -1,11 +1,10 @@
 //! The stages that read the storage: COLLSCAN, IDHACK, IXSCAN.
 
-use super::exec::key_document;
-use super::key_doc::KeyDoc;
+use super::key_document;
 use super::seen::Seen;
 use super::sort::SortLimits;
 use super::{Cx, Row, Stats, Step};
-use crate::plan::candidate::IndexAccess;
+use crate::plan::access::IndexAccess;
 use crate::plan::ranges::{Checked, ScanRanges};
 use bytes::Bytes;
 use muniment_query::{Filter, MatchInfo};
@@ -67,7 +66,8 @@ impl CollScan {
         let mut range = KeyRange::all();
         if let Some(last) = &self.last {
             let collection = cx.collection.clone();
-            // Whatever lay between it and what is still there would be missing unnoticed.
+            // With the last record gone, those after it may be gone too, and would be missing from
+            // the result unnoticed.
             if collection.is_capped() && cx.snapshot()?.get(&collection, last)?.is_none() {
                 return Err(Error::new(
                     Code::CappedPositionLost,
@@ -222,20 +222,12 @@ impl IdHack {
 /// How many documents a seek steps over before it makes a new cursor.
 const SEEK_STEPS: usize = 8;
 
-/// A place in an index scan: ranges that are done, and the entry behind which it goes on.
+/// A place in an index scan: how many ranges are done, and the entry after which the scan goes on.
 type Place = (usize, Option<(Bytes, Bytes)>);
 
 enum Source {
     Entries(Box<IndexCursor>),
     Docs(Box<DocCursor>),
-}
-
-/// What a key must satisfy before its document is read.
-pub struct KeyFilter {
-    /// The predicates.
-    pub filter: Filter,
-    /// The document of a key that they are tested on.
-    pub keys: KeyDoc,
 }
 
 /// An index's entries within bounds. `_id_` of a clustered collection is the documents
@@ -251,7 +243,7 @@ pub struct IxScan {
     /// Documents that were stepped over since the last that passed.
     stepped: usize,
     cursor: Option<Source>,
-    /// The last entry given, to go on behind it.
+    /// The last entry given, after which the scan goes on.
     last: Option<(Bytes, Bytes)>,
     /// How many ranges were done, and the last entry given, when the place was noted.
     mark: Place,
@@ -271,8 +263,8 @@ pub struct IxScan {
 }
 
 impl IxScan {
-    /// A scan of what `access` says. With `limits` a document that has several keys is given once;
-    /// without, who reads the scan sees to that.
+    /// A scan of what `access` says. With `limits` the scan gives a document that has several keys once;
+    /// without, the stage above has to see to that.
     pub fn new(access: Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
         IxScan {
             index: access.bound.info.index.clone(),
@@ -336,13 +328,13 @@ impl IxScan {
         self.ranges.get(at)
     }
 
-    /// Opens a range, behind the last entry given if there is one.
+    /// Opens a range, after the last entry given if there is one.
     fn open(&mut self, cx: &mut Cx, mut range: KeyRange) -> Result<Source> {
         if let Some((key, record_key)) = &self.last {
             let end = match (self.access.bound.info.clustered, self.index.unique()) {
                 (true, _) => Bound::Excluded(record_key.to_vec()),
                 (_, true) => Bound::Included(key.to_vec()),
-                // The record's key stands behind the fields: many documents may share those.
+                // The record's key follows the fields, since many documents may share those.
                 _ => Bound::Included([&key[..], &record_key[..]].concat()),
             };
             if self.access.backward {
@@ -373,7 +365,8 @@ impl IxScan {
         Ok(source)
     }
 
-    /// Goes on at a prefix: by stepping where it may be near, else by a new cursor.
+    /// Goes on at a prefix. The documents of a clustered collection are first stepped over, since the
+    /// prefix may be near; then they get a new cursor.
     fn seek(&mut self, cx: &mut Cx, source: Source, target: Vec<u8>) -> Result<Source> {
         Ok(match source {
             Source::Entries(mut c) => {
@@ -401,7 +394,7 @@ impl IxScan {
         let Some((key, record_key)) = &self.last else {
             return false;
         };
-        // Of a unique index there is one entry with a key, whosever it is by now.
+        // A unique index has one entry with this key, whichever record it is of by now.
         let order = match self.index.unique() {
             true => row.key.cmp(key),
             false => (&row.key, &row.record_key).cmp(&(key, record_key)),
@@ -539,7 +532,7 @@ impl IxScan {
             return Ok(true);
         };
         self.key_doc.clear();
-        test.keys.append(row, &mut self.key_doc)?;
+        test.keys.append(&row.key, &row.bits, &mut self.key_doc)?;
         test.filter.matches(Doc::new(&self.key_doc))
     }
 
@@ -554,7 +547,7 @@ impl IxScan {
         self.mark = (self.at, self.last.clone());
     }
 
-    /// Back to the place last noted: what came behind it comes again, as a newer snapshot has it.
+    /// Goes back to the place last noted: the rows after it come again, as a newer snapshot has them.
     pub(super) fn rewind(&mut self) {
         (self.at, self.last) = self.mark.clone();
         self.cursor = None;

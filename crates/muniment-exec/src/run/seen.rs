@@ -1,13 +1,13 @@
 //! Which records a scan has given already: for scans that may meet a document twice.
 //!
-//! A record is remembered by 128 bits of a keyed hash: two records that collide would lose one,
-//! which nobody can bring about who does not know the key, and which happens by chance once in
-//! 10^20 scans of a milliard records. Above the memory limit the hashes go to the disk as sorted
+//! A record is remembered by 128 bits of a keyed hash. If two records collided, one would be missing
+//! from the result: nobody can bring that about without knowing the key, and by chance it happens once
+//! in 10^20 scans of a milliard records. Above the memory limit the hashes go to the disk as sorted
 //! runs; one page is read to look one up there.
 
 use super::Cx;
 use super::sort::SortLimits;
-use muniment_query::Share;
+use muniment_query::{Account, Share};
 use muniment_value::{Code, Error, Result};
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,6 +28,8 @@ pub struct Seen {
     memory: HashSet<u128>,
     runs: Vec<Run>,
     limits: SortLimits,
+    /// Bytes in memory from which it spills.
+    spills_from: usize,
     share: Share,
     /// Above the limit without a disk, begin anew instead of failing.
     forgets: bool,
@@ -51,7 +53,8 @@ impl Seen {
             keys: (RandomState::new(), RandomState::new()),
             memory: HashSet::new(),
             runs: Vec::new(),
-            share: Share::new(&limits.budget),
+            share: Share::new(&limits.ledger, Account::Stages),
+            spills_from: limits.memory,
             limits,
             forgets: false,
             tested: 0,
@@ -87,15 +90,33 @@ impl Seen {
             return Ok(false);
         }
         let bytes = self.memory.len() * COST;
-        if self.share.holds(bytes) || bytes > self.limits.memory {
-            self.spill(cx)?;
-            self.share.holds(0);
+        if self.share.holds(bytes) || bytes > self.spills_from {
+            match self.spill(cx) {
+                Err(e) if e.code() == Code::OutOfDiskSpace => self.goes_on(e)?,
+                spilled => spilled?,
+            }
+            self.share.holds(self.memory.len() * COST);
         }
         Ok(true)
     }
 
+    /// The disk is full, and what makes room may be the very operation: it goes on in memory as long as
+    /// there is some.
+    fn goes_on(&mut self, e: Error) -> Result<()> {
+        if self.forgets {
+            self.memory.clear();
+            return Ok(());
+        }
+        let more = 2 * self.memory.len() * COST;
+        if self.share.try_hold(more).is_err() {
+            return Err(e);
+        }
+        self.spills_from = self.spills_from.max(more);
+        Ok(())
+    }
+
     fn spill(&mut self, cx: &Cx) -> Result<()> {
-        let Some(dir) = &self.limits.spill_dir else {
+        let Some(scratch) = &self.limits.scratch else {
             if self.forgets {
                 self.memory.clear();
                 return Ok(());
@@ -109,19 +130,19 @@ impl Seen {
                 ),
             ));
         };
-        std::fs::create_dir_all(dir)?;
-        let mut hashes: Vec<u128> = std::mem::take(&mut self.memory).into_iter().collect();
-        let mut out = BufWriter::with_capacity(1 << 18, tempfile::tempfile_in(dir)?);
+        let mut hashes: Vec<u128> = self.memory.iter().copied().collect();
+        let mut out = BufWriter::with_capacity(1 << 18, scratch.file()?);
         cx.interrupt().check()?;
         hashes.sort_unstable();
         for h in &hashes {
             out.write_all(&h.to_le_bytes())?;
         }
         self.runs.push(Run {
-            file: out.into_inner().map_err(|e| Error::from(e.into_error()))?,
+            file: out.into_inner().map_err(|e| e.into_error())?.into_file(),
             firsts: hashes.iter().step_by(PAGE).copied().collect(),
             len: hashes.len(),
         });
+        self.memory = HashSet::new();
         cx.interrupt().check()
     }
 }
@@ -150,20 +171,21 @@ impl Run {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::tests::{Bench, NS};
+    use crate::tests::Bench;
+    use muniment_query::{Ledger, Scratch};
     use std::sync::Arc;
 
     #[test]
     fn nothing_is_given_twice_whatever_the_memory() {
         let b = Bench::new();
-        let collection = b.engine.collection_or_create(&b.op, NS).unwrap();
+        let collection = b.collection().unwrap();
         let cx = Cx::new(b.engine.store.clone(), collection, None);
         let dir = tempfile::tempdir().unwrap();
         for memory in [usize::MAX, 1000 * COST] {
             let mut seen = Seen::new(SortLimits {
                 memory,
-                budget: Arc::default(),
-                spill_dir: Some(dir.path().join("spill")),
+                ledger: Arc::default(),
+                scratch: Some(Scratch::unlimited(&dir.path().join("spill"))),
             });
             for round in 0..2 {
                 for i in 0..10_500_u32 {
@@ -174,10 +196,34 @@ mod tests {
             assert_eq!((seen.tested, seen.dropped), (21_000, 10_500));
             assert_eq!(seen.runs.is_empty(), memory == usize::MAX);
         }
+        // A full disk: in memory as long as there is some, since it may be for what makes room.
+        let full = |ledger: &Arc<Ledger>| SortLimits {
+            memory: 1000 * COST,
+            ledger: ledger.clone(),
+            scratch: Some(Scratch::new(dir.path().join("full"), |_| {
+                Err(Error::new(Code::OutOfDiskSpace, "full"))
+            })),
+        };
+        let ledger = Arc::new(Ledger::default());
+        ledger.set_limit(Account::Stages, 4 << 20);
+        let mut seen = Seen::new(full(&ledger));
+        for round in 0..2 {
+            for i in 0..10_500_u32 {
+                assert_eq!(seen.insert(&i.to_be_bytes(), &cx).unwrap(), round == 0);
+            }
+        }
+        let refused = (0..200_000_u32).find_map(|i| seen.insert(&i.to_be_bytes(), &cx).err());
+        assert_eq!(refused.unwrap().code(), Code::OutOfDiskSpace);
+        drop(seen);
+        let mut seen = Seen::that_may_forget(full(&ledger));
+        for i in 0..200_000_u32 {
+            seen.insert(&i.to_be_bytes(), &cx).unwrap();
+        }
+        assert!(ledger.figures(Account::Stages).used <= 1 << 20);
         let mut seen = Seen::new(SortLimits {
             memory: 1000 * COST,
-            budget: Arc::default(),
-            spill_dir: None,
+            ledger: Arc::default(),
+            scratch: None,
         });
         let refused = (0..2000_u32).find_map(|i| seen.insert(&i.to_be_bytes(), &cx).err());
         assert_eq!(refused.unwrap().code(), Code::ExceededMemoryLimit);

@@ -4,9 +4,8 @@ use super::{Cx, Row, Stage, Stats, Step};
 use bytes::Bytes;
 use muniment_query::stage::host::NoHost;
 use muniment_query::stage::sorter::Sorter;
-use muniment_query::{MatchInfo, MemoryBudget, Runtime, SortSpec};
+use muniment_query::{Ledger, MatchInfo, Runtime, Scratch, SortSpec};
 use muniment_value::{Doc, DocBuf, Error, Result, doc};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How stages that hold much may use the machine.
@@ -15,9 +14,9 @@ pub struct SortLimits {
     /// Bytes in memory.
     pub memory: usize,
     /// What all operations together may hold.
-    pub budget: Arc<MemoryBudget>,
+    pub ledger: Arc<Ledger>,
     /// Where to spill; `None`: more is an error.
-    pub spill_dir: Option<PathBuf>,
+    pub scratch: Option<Scratch>,
 }
 
 impl SortLimits {
@@ -26,8 +25,8 @@ impl SortLimits {
         Runtime {
             interrupt: cx.interrupt(),
             memory_limit: self.memory,
-            budget: self.budget.clone(),
-            spill_dir: self.spill_dir.clone(),
+            ledger: self.ledger.clone(),
+            scratch: self.scratch.clone(),
             host: Arc::new(NoHost),
             watched: false,
         }
@@ -65,7 +64,7 @@ impl Sort {
             spec,
             pattern,
             limit,
-            sorter: Sorter::new(limit.map(|n| n as u64), limits.memory, &limits.budget),
+            sorter: Sorter::new(limit.map(|n| n as u64), limits.memory, &limits.ledger),
             limits,
             key: Vec::new(),
             loaded: false,

@@ -7,11 +7,11 @@
 //! left.
 
 use super::combine::fetch;
-use super::exec::Recipe;
+use super::recipe::Recipe;
 use super::scan::matches;
 use super::sort::SortLimits;
 use super::{Cx, Row, Stage, Stats, Step};
-use crate::plan::text::TextAccess;
+use crate::plan::access::TextAccess;
 use bytes::Bytes;
 use muniment_query::SortSpec;
 use muniment_query::meta::{Meta, attach};
@@ -71,7 +71,7 @@ pub struct TextMatch {
     /// The terms whose next entry is to be read.
     due: Vec<usize>,
     heads: BinaryHeap<Head>,
-    /// The last record given or passed over, to go on behind it.
+    /// The last record given or passed over, after which the stage goes on.
     last: Option<Bytes>,
     docs: u64,
     rejected: u64,
@@ -228,7 +228,7 @@ impl TextMatch {
     }
 
     pub(super) fn save(&mut self) {
-        // Everything is read again behind the last record.
+        // The terms' entries after the last record are read again.
         self.heads.clear();
         self.due.clear();
         for (at, p) in self.postings.iter_mut().enumerate().rev() {
@@ -399,7 +399,7 @@ impl Load {
     }
 }
 
-/// Opens the entries of a term behind the record `last`.
+/// Opens the entries of a term after the record `last`.
 fn open(
     p: &mut Posting,
     access: &TextAccess,

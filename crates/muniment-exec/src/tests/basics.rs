@@ -1,7 +1,7 @@
 //! Each operation once, with its corner cases.
 
 use super::*;
-use muniment_storage::CollectionOptions;
+use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{Code, Value, array, doc};
 
 fn numbers(b: &Bench, n: i32) {
@@ -397,6 +397,7 @@ fn upserts_and_find_and_modify() {
                 collation: None,
                 let_: Doc::EMPTY,
                 bypass_document_validation: false,
+                bypass_empty_ts_replacement: false,
             },
         );
         out.map(|o| text(&o.to_doc()))
@@ -609,6 +610,71 @@ fn expired_documents_go() {
     let out = b.engine.ttl_pass(&b.op).unwrap();
     assert_eq!((out.deleted, out.indexes), (2, 1));
     assert_eq!(b.find("{}").len(), 3);
+}
+
+/// What a client holds is left for the next pass, and keeps nobody else's documents.
+#[test]
+fn a_pass_over_what_expires_waits_for_nobody() {
+    let b = Bench::new();
+    let store = &b.engine.store;
+    let old = || doc! { "at": Value::DateTime(1_000) };
+    let with_id = |id: i32| {
+        let mut d = doc! { "_id": id };
+        d.append_all(old().as_doc());
+        d
+    };
+    b.insert(&(0..10).map(with_id).collect::<Vec<_>>());
+    b.index(r#"{"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 60}"#)
+        .unwrap();
+    let options = CollectionOptions {
+        document: doc! {
+            "clusteredIndex": doc! { "key": doc! { "_id": 1 }, "unique": true },
+            "expireAfterSeconds": 60_i64,
+        },
+        ..CollectionOptions::default()
+    };
+    let dated = store.create_collection("test.z", options, &*b.op).unwrap();
+    let mut unit = store.write_unit(&dated, &*b.op).unwrap();
+    for ms in 0..5 {
+        let d = doc! { "_id": Value::DateTime(ms) }.into_bytes();
+        unit.insert(&d).unwrap().unwrap();
+    }
+    unit.commit().unwrap();
+    let holds = |collection: &Arc<Collection>, id: Value<'_>| {
+        let t = store.begin_transaction(Duration::from_millis(5), None);
+        let mut unit = store.write_unit_in(&t, collection, &*b.op).unwrap();
+        let (key, old) = unit.lock_by_id(id).unwrap().unwrap().unwrap();
+        unit.delete(&key, &old).unwrap().unwrap();
+        unit.commit().unwrap();
+        t
+    };
+    let first = holds(&store.collection(NS).unwrap(), Value::Int32(3));
+    let second = holds(&dated, Value::DateTime(2));
+    let deleted = std::thread::scope(|s| {
+        let pass = s.spawn(|| b.engine.ttl_pass(&b.op).unwrap().deleted);
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while !pass.is_finished() && std::time::Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let waited = !pass.is_finished();
+        // Also where the test fails.
+        first.abort();
+        second.abort();
+        assert!(!waited, "the pass waits for a transaction");
+        pass.join().unwrap()
+    });
+    assert_eq!(deleted, 9 + 4);
+    let rest = b.engine.ttl_pass(&b.op).unwrap();
+    assert_eq!((rest.deleted, rest.failed.len()), (2, 0));
+    // A collection that somebody has alone is passed over.
+    b.insert(&[with_id(20)]);
+    let alone = store
+        .exclusive(&store.collection(NS).unwrap(), &*b.op)
+        .unwrap();
+    let passed = b.engine.ttl_pass(&b.op).unwrap();
+    assert_eq!((passed.deleted, passed.failed.len()), (0, 0));
+    drop(alone);
+    assert_eq!(b.engine.ttl_pass(&b.op).unwrap().deleted, 1);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! what is stored.
 
 use super::*;
-use muniment_storage::{CollectionOptions, Transaction};
+use muniment_query::Account;
+use muniment_storage::{CollectionOptions, Timestamp, Transaction};
 use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -36,7 +37,7 @@ impl<'b> Follower<'b> {
         f
     }
 
-    /// Opens the stream, behind the newest token.
+    /// Opens the stream, after the newest token.
     fn open(&mut self) -> Result<Vec<DocBuf>> {
         let mut stage = self.stage.clone();
         if let Some(token) = &self.token {
@@ -106,7 +107,7 @@ impl<'b> Follower<'b> {
 /// A transaction, and an operation of it.
 fn begin(b: &Bench) -> (Arc<Transaction>, Arc<OpContext>) {
     let store = &b.engine.store;
-    let t = store.begin_transaction(Duration::from_millis(5), &b.engine.memory, None);
+    let t = store.begin_transaction(Duration::from_millis(5), None);
     let op = OpContext::internal("test");
     op.enter(t.clone());
     (t, op)
@@ -383,7 +384,7 @@ fn nothing_is_read_for_nobody() {
     let b = Bench::new();
     b.insert(&[doc! { "_id": -1 }]);
     let mut f = Follower::new(&b.engine, doc! {}, array![]);
-    // It waits once, so that there is a thread that waits for all.
+    // The stream waits once, so that the feed has its thread.
     assert!(f.next(Duration::from_millis(20), 10).unwrap().is_empty());
     for round in 0..4 {
         // The thread has noticed that nobody waits any more.
@@ -394,7 +395,7 @@ fn nothing_is_read_for_nobody() {
         }
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(b.engine.changes.read(), before, "round {round}");
-        // Whoever comes back finds all of it, and is woken by what comes then.
+        // A stream that comes back finds all of it, and is woken by what comes then.
         let mut came = 0;
         while came < 50 {
             came += f.next(Duration::from_secs(5), 7).unwrap().len();
@@ -431,7 +432,7 @@ fn who_begins_at_the_end_does_not_wait_for_what_lies_between_to_be_read() {
             assert_eq!(waits.join().unwrap(), 1);
         });
         assert_eq!(b.engine.changes.read().0, read + 1, "round {round}");
-        // Who is further back reads the log itself, up to where it meets the others.
+        // The stream that is further back reads the log itself, up to where it meets the others.
         let mut ids = Vec::new();
         while ids.len() < 41 {
             for e in slow.next(Duration::from_secs(5), 9).unwrap() {
@@ -486,7 +487,9 @@ fn who_waits_ends_when_killed() {
             .collect();
         std::thread::sleep(Duration::from_millis(100));
         let began = std::time::Instant::now();
-        all.iter().for_each(|op| op.kill(Code::Interrupted));
+        for op in &all {
+            op.kill(Code::Interrupted);
+        }
         for ended in waiting {
             let e = ended.join().unwrap().unwrap_err();
             assert_eq!(e.code(), Code::Interrupted);
@@ -495,8 +498,8 @@ fn who_waits_ends_when_killed() {
     });
 }
 
-/// What comes between a stream's last look and the first one of the feed, which may begin behind it,
-/// is told to who waits already.
+/// A stream that waits already is woken for what comes between its last look and the feed's first one,
+/// although the feed may begin after that and not read it.
 #[test]
 fn who_waits_is_told_of_what_the_feed_does_not_read() {
     let b = Bench::new();
@@ -545,6 +548,124 @@ fn an_out_to_a_time_series_tells_of_no_rename() {
     let events = f.next(Duration::ZERO, 10).unwrap();
     let told: Vec<String> = events.iter().map(|e| text(e.as_bytes())).collect();
     assert!(told.is_empty(), "{told:#?}");
+}
+
+/// A rename to another database is told as the end of one collection and a rename within the other
+/// database, to each stream what it watches of that, and a stream can be resumed between the two.
+#[test]
+fn a_rename_to_another_database_is_a_rename_there_and_a_drop_here() {
+    let b = Bench::new();
+    let store = &b.engine.store;
+    b.insert(&[doc! { "_id": 1 }]);
+    let made = b.engine.insert_many(
+        &b.op,
+        "other.d",
+        &each(&[doc! { "_id": 2 }]),
+        InsertOptions::default(),
+    );
+    assert!(made.unwrap().errors.is_empty());
+    let before = store.visible();
+    store
+        .rename_collection("test.c", "other.d", true, &NeverInterrupted)
+        .unwrap();
+    b.insert(&[doc! { "_id": 3 }]);
+    let told = |db: &str, collection: Option<&str>, mut stage: DocBuf| -> Vec<DocBuf> {
+        let all = db == "admin";
+        if all {
+            stage.append("allChangesForCluster", true);
+        }
+        let stages = array![doc! { "$changeStream": stage }];
+        let request = AggregateRequest {
+            db,
+            collection,
+            ..aggregation(stages.as_doc())
+        };
+        let cursor = b.engine.aggregate(&b.op, &request).unwrap();
+        let (mut out, owner) = (Vec::new(), CursorOwner::default());
+        let limits = BatchLimits::of(0);
+        let first = b.engine.first_batch(&b.op, cursor, owner, limits, &mut out);
+        let id = first.unwrap();
+        let more = GetMoreRequest {
+            id,
+            namespace: &format!("{db}.{}", collection.unwrap_or("$cmd.aggregate")),
+            batch_size: Some(10),
+            owner: CursorOwner::default(),
+            await_time: Some(Duration::ZERO),
+            await_time_given: true,
+            is_late: &|| false,
+            fails: &|| None,
+        };
+        let mut out = Vec::new();
+        b.engine.get_more(&b.op, &more, &mut out).unwrap();
+        let reply = cursor_of(&out);
+        let batch = reply.as_doc().get_array("nextBatch").unwrap();
+        let events = batch.values().filter_map(|v| v.as_doc());
+        events.map(|d| d.to_buf()).collect()
+    };
+    let since = || {
+        let at = Value::Timestamp {
+            t: before.seconds(),
+            i: before.increment() + 1,
+        };
+        doc! { "startAtOperationTime": at }
+    };
+    let shown = |events: &[DocBuf]| -> Vec<String> {
+        let name = |d: Doc<'_>| {
+            let coll = d.get_str("coll").unwrap_or_default();
+            let hidden = coll
+                .strip_prefix("tmp")
+                .and_then(|n| n.strip_suffix(".rename"));
+            let coll = hidden.map_or(coll, |_| "TMP");
+            format!("{}.{coll}", d.get_str("db").unwrap_or_default())
+        };
+        let one = |e: &DocBuf| {
+            let e = e.as_doc();
+            let names: Vec<_> = ["ns", "to"]
+                .iter()
+                .filter_map(|n| e.get_doc(n))
+                .map(name)
+                .collect();
+            format!(
+                "{} {}",
+                e.get_str("operationType").unwrap(),
+                names.join(" ")
+            )
+        };
+        events.iter().map(one).collect()
+    };
+    let rename = "rename other.TMP other.d";
+    for (db, collection, wanted) in [
+        ("test", Some("c"), vec!["drop test.c", "invalidate "]),
+        ("test", None, vec!["drop test.c", "insert test.c"]),
+        ("other", Some("d"), vec![rename, "invalidate "]),
+        ("other", None, vec![rename]),
+        ("admin", None, vec![rename, "drop test.c", "insert test.c"]),
+    ] {
+        let events = told(db, collection, since());
+        assert_eq!(shown(&events), wanted, "{db} {collection:?}");
+        // A stream that begins after one of the events gives the others.
+        for (n, event) in events.iter().enumerate() {
+            let behind = doc! { "startAfter": event.as_doc().get_doc("_id").unwrap() };
+            let rest = told(db, collection, behind);
+            // After an invalidation a new stream begins.
+            let left: Vec<_> = wanted.iter().skip(n + 1).copied().collect();
+            if wanted[n] != "invalidate " {
+                assert_eq!(shown(&rest), left, "{db} {collection:?} behind {n}");
+            }
+        }
+    }
+    // The log has one operation, which another server can apply.
+    let mut entries = store.log_entries(before).unwrap();
+    let renamed = entries.next().unwrap().unwrap();
+    let [muniment_storage::Operation { what, .. }] = &renamed.ops[..] else {
+        panic!("{renamed:?}");
+    };
+    let muniment_storage::What::Note { doc } = what else {
+        panic!("{what:?}");
+    };
+    let o = Doc::new(doc).get_doc("o").unwrap();
+    assert_eq!(o.get_str("renameCollection"), Some("test.c"));
+    assert_eq!(o.get_str("to"), Some("other.d"));
 }
 
 #[test]
@@ -654,4 +775,81 @@ fn a_transaction_that_is_given_up_ends_no_stream() {
     let got = f.next(Duration::from_secs(5), 10).unwrap();
     assert_eq!(got.len(), 1);
     assert_eq!(got[0].as_doc().get_str("operationType"), Some("insert"));
+}
+
+/// Streams in the middle of a large transaction share its record, and none of them keeps all of its
+/// operations. Memory for a second such record is refused to the stream that asks for it.
+#[test]
+fn streams_share_a_large_transaction() {
+    let b = Bench::new();
+    b.insert_json(&[r#"{"_id": -1}"#]);
+    let ledger = b.engine.memory.clone();
+    let streams = || ledger.figures(Account::Streams);
+    let transaction = |from: i32| {
+        let (t, op) = begin(&b);
+        for i in from..from + 25 {
+            let docs: Vec<DocBuf> = (0..200)
+                .map(|n| doc! { "_id": i * 1000 + n, "x": "x".repeat(4000) })
+                .collect();
+            let options = InsertOptions::default();
+            let out = b
+                .engine
+                .insert_many(&op, NS, &each(&docs), options)
+                .unwrap();
+            assert!(out.errors.is_empty(), "{:?}", out.errors);
+        }
+        let size = t.bytes();
+        t.commit(None, &NeverInterrupted).unwrap();
+        size
+    };
+    let mut followers: Vec<_> = (0..5)
+        .map(|_| Follower::new(&b.engine, doc! {}, array![]))
+        .collect();
+    let size = transaction(0);
+    assert!(size > 20_000_000);
+    for f in &mut followers {
+        let wait = Duration::from_secs(10);
+        assert_eq!(f.next(wait, 10).unwrap().len(), 10);
+    }
+    let mut told = vec![10; followers.len()];
+    while told[0] < 5000 {
+        for (f, told) in followers.iter_mut().zip(&mut told) {
+            let events = f.next(Duration::from_millis(100), 700).unwrap();
+            for e in &events {
+                let id = e
+                    .as_doc()
+                    .get_doc("documentKey")
+                    .unwrap()
+                    .get("_id")
+                    .unwrap();
+                assert_eq!(id.as_i64_exact(), Some(*told / 200 * 1000 + *told % 200));
+                *told += 1;
+            }
+        }
+    }
+    assert!(told.iter().all(|n| *n == 5000), "{told:?}");
+    // One at a time, and the next one's while the last is given back.
+    let peak = streams().peak;
+    let record = 20_000_000..size + (1 << 20);
+    assert!(record.contains(&peak), "{peak} of {size}");
+    // Where there is room for one, another is refused, and goes on when there is room.
+    ledger.set_limit(Account::Streams, size);
+    let mut held = b.engine.store.log_entries(Timestamp::ZERO).unwrap();
+    while held.next().unwrap().unwrap().weight == 0 {}
+    assert!(record.contains(&streams().used));
+    transaction(100);
+    let e = followers[0].next(Duration::from_secs(10), 10).unwrap_err();
+    assert_eq!(e.code(), Code::ExceededMemoryLimit);
+    assert_eq!(e.labels(), ["ResumableChangeStreamError"]);
+    drop(held);
+    let before = b.engine.store.visible();
+    assert_eq!(
+        followers[1]
+            .next(Duration::from_secs(10), 10)
+            .unwrap()
+            .len(),
+        10
+    );
+    assert!(b.engine.store.visible() >= before);
+    drop(followers);
 }

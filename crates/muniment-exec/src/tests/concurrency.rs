@@ -97,6 +97,7 @@ fn a_queue_gives_each_job_once() {
                                 collation: None,
                                 let_: Doc::EMPTY,
                                 bypass_document_validation: false,
+                                bypass_empty_ts_replacement: false,
                             },
                         )
                         .unwrap();

@@ -652,14 +652,15 @@ fn sorts_spill() {
         recipe.sort = Some((spec.clone(), sort.clone()));
         recipe.sort_limits.memory = memory;
         if !spill {
-            recipe.sort_limits.spill_dir = None;
+            recipe.sort_limits.scratch = None;
         }
-        let query = crate::plan::candidate::Query {
+        let query = crate::plan::query::Query {
             sort: Some(&spec),
-            ..crate::plan::candidate::Query::of(&filter)
+            ..crate::plan::query::Query::of(&filter)
         };
         let candidates = crate::plan::candidate::candidates(&collection, &query).unwrap();
-        let mut exec = crate::run::exec::Exec::build(&recipe, &candidates[0], None);
+        let mut exec =
+            crate::run::exec::Exec::build(&recipe, Arc::new(candidates[0].clone()), None);
         let mut got = Vec::new();
         let result = loop {
             match exec.next_row(&b.op) {

@@ -1,6 +1,7 @@
 //! maxTimeMS, killOp and a client that went away stop whatever stage is running, soon.
 
 use super::*;
+use muniment_op::Client;
 use muniment_value::{Code, Value, array, doc};
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ fn bench() -> Bench {
 
 /// Pipelines that run for a long time, each in another stage.
 fn slow() -> Vec<(&'static str, String)> {
-    // So many copies of each document that nothing behind it ends soon.
+    // So many copies of each document that no stage after it ends soon.
     const MANY: &str = concat!(
         r#"{"$addFields": {"m": {"$range": [0, 2000]}}}, {"$unwind": "$m"}, "#,
         r#"{"$addFields": {"k": {"$add": ["$a", {"$multiply": ["$m", 31]}]}}}, "#
@@ -135,14 +136,22 @@ fn every_stage_stops_when_its_operation_must() {
         });
         assert!(late < SOON, "{name}: {late:?} after killOp");
         // The client is gone.
-        let gone_at = Instant::now() + limit;
+        let client = Arc::new(Client::new());
         let op = b.engine.operations.begin(OpStart {
-            disconnected: Some(Arc::new(move || Instant::now() >= gone_at)),
+            of_client: Some(client.clone()),
             ..OpStart::default()
         });
-        let e = run(&b, &op, &stages).expect_err(name);
-        assert_eq!(e.code(), Code::ClientDisconnect, "{name}: {e}");
-        let late = gone_at.elapsed();
+        let late = std::thread::scope(|s| {
+            let goes = s.spawn(|| {
+                std::thread::sleep(limit);
+                client.leave();
+                Instant::now()
+            });
+            let e = run(&b, &op, &stages).expect_err(name);
+            assert_eq!(e.code(), Code::ClientDisconnect, "{name}: {e}");
+            let ended = Instant::now();
+            ended.saturating_duration_since(goes.join().unwrap())
+        });
         assert!(late < SOON, "{name}: {late:?} after the client went");
     }
 }
@@ -415,4 +424,60 @@ fn plans_stop_too() {
     let e = b.engine.distinct(&op, &distinct).unwrap_err();
     assert_eq!(e.code(), Code::MaxTimeMSExpired);
     assert!(began.elapsed() < SOON);
+}
+
+/// An upsert looks for its document first, and a unit that has found nothing waits for the commits
+/// that are on their way: that wait may end with an error, which must not get lost.
+#[test]
+fn an_upsert_that_is_cut_short_says_so() {
+    let b = Bench::new();
+    b.index(r#"{"key": {"a": 1, "s": 1}, "name": "a_1_s_1"}"#)
+        .unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (mut cut, mut done) = (0, Vec::new());
+    std::thread::scope(|s| {
+        // Commits that take long to apply.
+        s.spawn(|| {
+            let text = "x".repeat(100);
+            for batch in 1.. {
+                let doc = |i: i32| doc! { "_id": format!("{batch}-{i}"), "a": i, "s": &*text };
+                b.insert(&(0..4000).map(doc).collect::<Vec<_>>());
+                if stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(20);
+        for id in 0.. {
+            if cut >= 5 || Instant::now() > until {
+                break;
+            }
+            let op = b.engine.operations.begin(OpStart {
+                max_time: Some(Duration::from_millis(1)),
+                ..OpStart::default()
+            });
+            let (q, u) = (doc! { "_id": id }, doc! { "$set": doc! { "a": id } });
+            let statement = UpdateStatement {
+                upsert: true,
+                ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
+            };
+            let ordered = id % 2 == 0;
+            let all = &mut std::iter::once(Ok(statement));
+            let out = b.engine.update_many(&op, NS, all, ordered);
+            match out.errors.as_slice() {
+                [] => done.push((id, out.n)),
+                [e] => {
+                    assert_eq!(e.error.code(), Code::MaxTimeMSExpired, "{}", e.error);
+                    cut += 1;
+                }
+                more => panic!("{more:?}"),
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    });
+    let missing =
+        |(id, n): &&(i32, u64)| *n != 1 || b.find(&format!(r#"{{"_id": {id}}}"#)).len() != 1;
+    let missing: Vec<_> = done.iter().filter(missing).collect();
+    assert!(missing.is_empty(), "acknowledged, not there: {missing:?}");
+    assert!(cut > 0, "no upsert was cut short");
 }

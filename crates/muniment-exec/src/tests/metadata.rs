@@ -10,7 +10,7 @@ fn run(b: &Bench, pipeline: &str) -> std::result::Result<Vec<String>, i32> {
         let mut cursor = b.engine.aggregate(&b.op, &request)?;
         let mut out = Vec::new();
         while let Some(d) = cursor.next_doc(&b.op)? {
-            // Nothing may stand behind what goes to a client.
+            // No bytes may follow a document that goes to a client.
             muniment_value::validate(&d).unwrap();
             out.push(text(&d));
         }

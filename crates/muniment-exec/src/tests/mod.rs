@@ -3,6 +3,7 @@
 
 mod basics;
 mod changes;
+mod closed;
 mod collated;
 mod concurrency;
 mod explains;
@@ -20,13 +21,17 @@ mod positions;
 mod races;
 mod random;
 mod speed;
+mod spills;
 mod text;
 mod transactions;
+mod ttl;
+mod views;
+mod waits;
 mod wildcard;
 
 use crate::*;
 use muniment_query::NeverInterrupted;
-use muniment_storage::{EngineKind, IndexSpec, Store, StoreOptions};
+use muniment_storage::{Collection, EngineKind, IndexSpec, Store, StoreOptions};
 use muniment_value::{Doc, DocBuf, JsonMode, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,9 +123,14 @@ impl Bench {
         assert!(out.errors.is_empty(), "{:?}", out.errors);
     }
 
+    /// The collection [`NS`], which is created when it is not there.
+    pub fn collection(&self) -> Result<Arc<Collection>> {
+        crate::verbs::write::perform::collection_or_create(&self.engine, &self.op, NS)
+    }
+
     /// Creates an index; options in the same document as `key`.
     pub fn index(&self, spec: &str) -> Result<()> {
-        let collection = self.engine.collection_or_create(&self.op, NS)?;
+        let collection = self.collection()?;
         let spec = IndexSpec::parse(j(spec).as_doc())?;
         self.engine
             .store

@@ -213,6 +213,7 @@ fn threads_that_fight_for_the_same_ids() {
                                     let_: Doc::EMPTY,
                                     collation: None,
                                     bypass_document_validation: false,
+                                    bypass_empty_ts_replacement: false,
                                 };
                                 let out = b.engine.find_and_modify(&b.op, &request).unwrap();
                                 if let Some(d) = out.value {

@@ -1,8 +1,9 @@
 //! The log as MongoDB's collections of it: what an entry is shown as, and how little of it is read.
 
 use super::*;
-use crate::cursor::{CurrentOp, CursorOwner, Tail};
+use crate::cursor::{CursorOwner, Tail};
 use crate::oplog::read::{Forward, Show, Span};
+use crate::run::current::CurrentOp;
 use muniment_query::DocStream;
 use muniment_query::diff;
 use muniment_storage::{CollectionOptions, Timestamp};
@@ -136,13 +137,13 @@ fn entries_are_shown_as_mongodb_shows_them() {
 #[test]
 fn transactions_are_shown_as_one_command_or_as_parts() {
     let b = Bench::new();
-    let c = b.engine.collection_or_create(&b.op, NS).unwrap();
+    let c = b.collection().unwrap();
     let never = &NeverInterrupted;
     for (first, size) in [(1, 1_usize), (10, 3 << 20)] {
         let t = b
             .engine
             .store
-            .begin_transaction(Duration::from_millis(5), &b.engine.memory, None);
+            .begin_transaction(Duration::from_millis(5), None);
         for i in first..first + 4 {
             let mut w = b.engine.store.write_unit_in(&t, &c, never).unwrap();
             let d = doc! { "_id": i, "x": "x".repeat(size) };
@@ -409,7 +410,7 @@ fn a_cursor_follows_and_loses_its_place() {
     assert!(b.engine.store.log_begins_after().unwrap() > Timestamp::ZERO);
     let lost = more(100).unwrap_err();
     assert_eq!(lost.code(), Code::CappedPositionLost);
-    // Who comes new begins with what is there.
+    // A new cursor begins with what is there.
     let (rest, _) = find(
         &b,
         r#"{"ts":{"$gt":{"$timestamp":{"t":1,"i":1}}}}"#,
@@ -527,7 +528,10 @@ fn pre_images_are_shown_where_they_are_kept() {
         let namespace = "config.system.preimages";
         // An operation's time is that of its beginning.
         let op = OpContext::internal("test");
-        let figures = b.engine.generated_figures(&op, namespace).unwrap();
+        let Source::Generated(of) = b.engine.source(namespace).unwrap() else {
+            panic!("{namespace} is made when it is read");
+        };
+        let figures = b.engine.generated_figures(&op, of).unwrap();
         let read = |request: &FindRequest<'_>| {
             let mut cursor = b.engine.find(&op, request).unwrap();
             std::iter::from_fn(|| cursor.next_doc(&op).unwrap()).count()
@@ -539,7 +543,7 @@ fn pre_images_are_shown_where_they_are_kept() {
         };
         let backward = read(&backward);
         let forward = read(&FindRequest::new(namespace));
-        [forward, backward, figures.unwrap().count as usize]
+        [forward, backward, figures.count as usize]
     };
     let seconds = b.engine.image_seconds();
     seconds.store(3600, Relaxed);

@@ -266,6 +266,7 @@ fn a_match_that_is_always_there_is_always_found() {
                     let_: Doc::EMPTY,
                     collation: None,
                     bypass_document_validation: false,
+                    bypass_empty_ts_replacement: false,
                 };
                 let done = b.engine.find_and_modify(&b.op, &request);
                 missed += u32::from(done.unwrap().value.is_none());

@@ -817,6 +817,7 @@ fn an_update_of_one_document_finds_the_match_that_always_exists() {
                 collation: None,
                 let_: Doc::EMPTY,
                 bypass_document_validation: false,
+                bypass_empty_ts_replacement: false,
             };
             let out = b.engine.find_and_modify(&b.op, &request).unwrap();
             assert!(out.value.is_some(), "a findAndModify found nothing");

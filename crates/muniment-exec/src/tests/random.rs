@@ -147,7 +147,9 @@ impl Rng {
                 ])
             ),
             14 => format!(r#"{{"$size": {}}}"#, self.below(3)),
-            15 if depth > 0 => match self.below(3) {
+            15 if depth > 0 => match self.below(5) {
+                3 => format!(r#"{{"$elemMatch": {{"$elemMatch": {{"$gte": {s}}}}}}}"#),
+                4 => format!(r#"{{"$elemMatch": {{"$not": {{"$elemMatch": {{"$lt": {s}}}}}}}}}"#),
                 0 => format!(
                     r#"{{"$elemMatch": {{"$gte": {s}, "$lt": {}}}}}"#,
                     self.scalar()

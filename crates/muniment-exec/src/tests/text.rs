@@ -430,6 +430,7 @@ fn find_and_modify_tells_the_score() {
             collation: None,
             let_: Doc::EMPTY,
             bypass_document_validation: false,
+            bypass_empty_ts_replacement: false,
         };
         let out = b.engine.find_and_modify(&b.op, &request).unwrap();
         assert_eq!(text(&out.value.unwrap()), want);

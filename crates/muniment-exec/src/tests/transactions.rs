@@ -2,6 +2,7 @@
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
+use muniment_query::Account;
 use muniment_storage::{CollectionOptions, Session, SessionHead, SessionKey, Transaction};
 use muniment_value::{Code, Value, doc};
 use parking_lot::Mutex;
@@ -23,9 +24,7 @@ impl Numbers {
 /// An operation of a new transaction.
 fn begin(b: &Bench) -> (Arc<OpContext>, Arc<Transaction>) {
     let (engine, patience) = (&b.engine, Duration::from_millis(5));
-    let transaction = engine
-        .store
-        .begin_transaction(patience, &engine.memory, None);
+    let transaction = engine.store.begin_transaction(patience, None);
     (part_of(&transaction), transaction)
 }
 
@@ -210,7 +209,8 @@ fn a_statement_does_not_see_what_it_writes() {
     assert_eq!(b.find(r#"{"x": {"$gte": 300, "$lt": 800}}"#).len(), 500);
 }
 
-/// Who writes what somebody else has written since the view, or is writing, must give up.
+/// A transaction that writes what another operation has written since its view, or is writing, must give
+/// up.
 #[test]
 fn the_first_to_write_wins() {
     let b = Bench::new();
@@ -281,7 +281,7 @@ fn the_first_to_write_wins() {
     // What was given up is free.
     update(&b, &two, doc! { "_id": 2 }, set(3)).unwrap();
     insert(&b, &two, doc! { "_id": 100, "k": 100 }).unwrap();
-    // A greater one, appended by who is in no transaction, between them.
+    // A greater one was appended between them by an operation outside of any transaction.
     b.insert_json(&[r#"{"_id": 200}"#]);
     assert_eq!(
         code(insert(&b, &two, doc! { "_id": 200 })),
@@ -635,7 +635,8 @@ fn open_transactions_share_the_operations_memory() {
     let b = Bench::new();
     b.insert_json(&[r#"{"_id": 1}"#]);
     let memory = &b.engine.memory;
-    memory.set_limit(12 << 20);
+    let used = || memory.figures(Account::Transactions).used;
+    memory.set_limit(Account::Transactions, 12 << 20);
     let large =
         |op: &Arc<OpContext>, id: i32| insert(&b, op, doc! { "_id": id, "x": "x".repeat(1 << 20) });
     let all: Vec<_> = (0..3).map(|_| begin(&b)).collect();
@@ -646,23 +647,27 @@ fn open_transactions_share_the_operations_memory() {
             if let Err(e) = large(op, id) {
                 break 'full (n, e.code());
             }
-            assert!(id < 120, "no limit: {}", memory.used());
+            assert!(id < 120, "no limit: {}", used());
         }
     };
     assert_eq!(refused.1, Code::WriteConflict);
-    assert!(memory.is_over());
+    assert_eq!(memory.figures(Account::Transactions).refused, 1);
+    // A small one is not the one to suffer.
+    let (op, small) = begin(&b);
+    insert(&b, &op, doc! { "_id": "small" }).unwrap();
+    small.abort();
     all.iter().for_each(|(_, t)| t.abort());
-    assert_eq!(memory.used(), 0);
+    assert_eq!(used(), 0);
     // There is room again, for less than everything.
     let (op, transaction) = begin(&b);
     let e = (200..220).find_map(|id| large(&op, id).err()).unwrap();
     assert_eq!(e.code(), Code::TransactionTooLargeForCache);
     drop((op, transaction));
-    assert_eq!(memory.used(), 0);
+    assert_eq!(used(), 0);
     let (op, transaction) = begin(&b);
     large(&op, 300).unwrap();
     transaction.commit(None, &NeverInterrupted).unwrap();
-    assert_eq!(memory.used(), 0);
+    assert_eq!(used(), 0);
     assert_eq!(b.find("{}").len(), 2);
 }
 

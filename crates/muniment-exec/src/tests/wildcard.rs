@@ -208,7 +208,7 @@ fn entries_and_arrays_survive_a_restart() {
     for round in 0..2 {
         let engine = open();
         if round == 0 {
-            let c = engine.collection_or_create(&op, NS).unwrap();
+            let c = crate::verbs::write::perform::collection_or_create(&engine, &op, NS).unwrap();
             let spec = IndexSpec::parse(j(r#"{"key": {"$**": 1}, "name": "w"}"#).as_doc()).unwrap();
             let store = &engine.store;
             store.create_index(&c, spec, &NeverInterrupted).unwrap();

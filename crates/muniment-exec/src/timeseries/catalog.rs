@@ -8,11 +8,13 @@
 use super::{BUCKETS, TimeSeries};
 use crate::database::Database;
 use crate::operation::OpContext;
+use crate::verbs::create::lock_names;
+use crate::verbs::views::views_collection;
+use crate::verbs::write::change::Done;
+use crate::verbs::write::slices::Slices;
 use crate::view::is_of_series;
-use crate::write::core::Done;
-use crate::write::slices::Slices;
 use bytes::Bytes;
-use muniment_storage::{Changed, Collection, CollectionOptions, Direction, KeyRange};
+use muniment_storage::{Changed, Collection, Direction, KeyRange, Store};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::BTreeMap;
 
@@ -37,86 +39,78 @@ pub fn series_view(collection: &Collection) -> DocBuf {
     d
 }
 
-impl Database {
-    /// Makes `db.system.views` say of the time-series collections of a database what there is.
-    ///
-    /// # Errors
-    /// What waiting and writing raise; what was not written is written after the next change.
-    pub fn settle_series(&self, op: &OpContext, db: &str) -> Result<()> {
-        let _names = self.lock_names(op)?;
-        let mut wanted: BTreeMap<String, Option<DocBuf>> = BTreeMap::new();
-        for c in self.store.collections(db) {
-            if TimeSeries::of(&c).is_some() && !is_temporary(&c) {
-                wanted.insert(c.namespace(), Some(series_view(&c)));
-            }
+/// As [`Database::settle_series`].
+pub(crate) fn settle_series(engine: &Database, op: &OpContext, db: &str) -> Result<()> {
+    let catalog = format!("{db}.system.views");
+    let names = lock_names(engine, op)?;
+    let there = engine.store.collection(&catalog);
+    if engine.store.kinds(db).series == 0 && there.is_none() {
+        return Ok(());
+    }
+    let mut wanted: BTreeMap<String, Option<DocBuf>> = BTreeMap::new();
+    for c in engine.store.collections(db) {
+        if TimeSeries::of(&c).is_some() && !is_temporary(&c) {
+            wanted.insert(c.namespace(), Some(series_view(&c)));
         }
-        let catalog = format!("{db}.system.views");
-        let there = self.store.collection(&catalog);
-        if let Some(c) = &there {
-            let snapshot = self.store.snapshot();
-            let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
-            while let Some((_, bytes)) = cursor.next()? {
-                let d = Doc::new(&bytes);
-                let Some(name) = d.get_str("_id").filter(|_| is_of_series(d)) else {
-                    continue;
-                };
-                match wanted.get(name) {
-                    Some(Some(same)) if same.as_doc().as_bytes() == d.as_bytes() => {
-                        wanted.remove(name);
-                    }
-                    Some(_) => {}
-                    None => {
-                        wanted.insert(name.to_string(), None);
-                    }
+    }
+    if there.as_ref().is_some_and(|c| c.check_usable().is_err()) {
+        return Ok(());
+    }
+    if let Some(c) = &there {
+        let snapshot = engine.store.snapshot();
+        let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
+        while let Some((_, bytes)) = cursor.next()? {
+            let d = Doc::new(&bytes);
+            let Some(name) = d.get_str("_id").filter(|_| is_of_series(d)) else {
+                continue;
+            };
+            match wanted.get(name) {
+                Some(Some(same)) if same.as_doc().as_bytes() == d.as_bytes() => {
+                    wanted.remove(name);
+                }
+                Some(_) => {}
+                None => {
+                    wanted.insert(name.to_string(), None);
                 }
             }
         }
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        let collection = match there {
-            Some(c) => c,
-            None => self
-                .store
-                .create_collection(&catalog, CollectionOptions::default(), op)?,
-        };
-        let mut slices = Slices::<Done>::new(&self.store, op, &collection);
-        for (name, view) in &wanted {
-            let new = view.as_ref().map(|d| Bytes::copy_from_slice(d.as_bytes()));
-            slices.change_by_id(Value::String(name), |unit, found| {
-                let staged = match (found, &new) {
-                    (Some((key, old)), Some(new)) => {
-                        unit.update(&key, &old, new, Changed::Whole, &|_| true)?
-                    }
-                    (Some((key, old)), None) => unit.delete(&key, &old)?,
-                    (None, Some(new)) => unit.insert(new)?,
-                    (None, None) => Ok(()),
-                };
-                Ok(staged.map(|()| Done::default()))
-            })?;
-        }
-        slices.commit()
     }
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let (collection, created) = views_collection(&engine.store, op, &catalog)?;
+    let mut slices = Slices::<Done>::new(&engine.store, op, &collection);
+    for (name, view) in &wanted {
+        let new = view.as_ref().map(|d| Bytes::copy_from_slice(d.as_bytes()));
+        slices.change_by_id(Value::String(name), |unit, found| {
+            let staged = match (found, &new) {
+                (Some((key, old)), Some(new)) => {
+                    unit.update(&key, &old, new, Changed::Whole, &|_| true)?
+                }
+                (Some((key, old)), None) => unit.delete(&key, &old)?,
+                (None, Some(new)) => unit.insert(new)?,
+                (None, None) => Ok(()),
+            };
+            Ok(staged.map(|()| Done::default()))
+        })?;
+    }
+    slices.commit()?;
+    drop(names);
+    created.map_or(Ok(()), |created| engine.store.settle(created).map(drop))
+}
 
-    /// Refuses to drop the views of a database with time-series collections.
-    ///
-    /// # Errors
-    /// 125 CommandFailed.
-    pub fn refuse_to_drop_views(&self, namespace: &str) -> Result<()> {
-        let db = namespace.strip_suffix(".system.views");
-        let series = db.is_some_and(|db| {
-            let all = self.store.collections(db);
-            all.iter().any(|c| c.is_time_series())
-        });
-        match series {
-            false => Ok(()),
-            true => Err(Error::new(
-                Code::CommandFailed,
-                format!(
-                    "cannot drop collection {namespace} when time-series collections are present."
-                ),
-            )),
-        }
+/// As [`Database::refuse_to_drop_views`].
+pub(crate) fn refuse_to_drop_views(store: &Store, namespace: &str) -> Result<()> {
+    let db = namespace.strip_suffix(".system.views");
+    let series = db.is_some_and(|db| store.kinds(db).series > 0);
+    let there = store.collection(namespace);
+    let closed = there.is_some_and(|c| c.check_usable().is_err());
+    match series && !closed {
+        false => Ok(()),
+        true => Err(Error::new(
+            Code::CommandFailed,
+            format!("cannot drop collection {namespace} when time-series collections are present."),
+        )),
     }
 }
 
@@ -124,7 +118,7 @@ impl Database {
 fn is_temporary(c: &Collection) -> bool {
     let ns = c.namespace();
     let (_, name) = ns.split_once('.').unwrap_or_default();
-    name.starts_with(crate::write::out::TEMPORARY)
+    name.starts_with(crate::verbs::write::temporary::TEMPORARY)
 }
 
 #[cfg(test)]
@@ -133,6 +127,7 @@ mod tests {
     use super::*;
     use crate::tests::Bench;
     use muniment_query::NeverInterrupted;
+    use muniment_storage::CollectionOptions;
 
     #[test]
     fn what_an_end_of_the_process_left_is_put_right() {
@@ -164,7 +159,8 @@ mod tests {
         assert_eq!(listed(), ["d.a", "d.b"]);
         // Dropped, and the process ended: it is no view, and does not have the name.
         store.drop_collection("d.a", &NeverInterrupted).unwrap();
-        assert!(b.engine.view("d.a").unwrap().is_none());
+        let found = b.engine.source("d.a").unwrap();
+        assert!(matches!(found, crate::Source::Absent));
         assert!(b.engine.views("d").unwrap().is_empty());
         b.engine.settle_series(&op, "d").unwrap();
         assert_eq!(listed(), ["d.b"]);

@@ -8,7 +8,7 @@ const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";
 
 impl TimeSeries {
-    /// What stands behind the metaField in a path: nothing or a dot and more.
+    /// What follows the metaField in a path: nothing or a dot and more.
     fn behind_meta<'p>(&self, path: &'p str) -> Option<&'p str> {
         let rest = path.strip_prefix(self.meta_field.as_deref()?)?;
         (rest.is_empty() || rest.starts_with('.')).then_some(rest)

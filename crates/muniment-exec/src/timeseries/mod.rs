@@ -7,22 +7,19 @@
 //! ways. Invariants: every measurement has a date in the time field; updates change the meta field
 //! only, of all measurements that match; a bucket is written as a whole or not at all.
 
-mod catalog;
+pub(crate) mod catalog;
 mod fields;
 mod keys;
-mod read;
-mod render;
-mod restore;
+pub(crate) mod read;
+pub(crate) mod render;
+pub(crate) mod restore;
 mod unpack;
 
 pub use catalog::series_view;
 pub use read::BucketFigures;
 
-use crate::database::Database;
-use crate::oplog::refuse_generated;
-use crate::view::not_a_collection;
 use muniment_query::Interrupt;
-use muniment_storage::{Collection, IndexSpec};
+use muniment_storage::{Collection, IndexSpec, Store};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
@@ -219,110 +216,55 @@ pub fn buckets_options(options: Doc<'_>) -> DocBuf {
     d
 }
 
-impl Database {
-    /// A time-series collection with a metaField has an index on it and the time.
-    ///
-    /// # Errors
-    /// What building it raises.
-    pub fn create_series_index(
-        &self,
-        collection: &Arc<Collection>,
-        interrupt: &dyn Interrupt,
-    ) -> Result<()> {
-        let Some(TimeSeries {
-            time_field,
-            meta_field: Some(meta),
-            ..
-        }) = TimeSeries::of(collection)
-        else {
-            return Ok(());
-        };
-        let mut key = DocBuf::new();
-        key.append(&meta, 1);
-        key.append(&time_field, 1);
-        let name = format!("{meta}_1_{time_field}_1");
-        let spec = doc! { "v": 2, "key": key, "name": name };
-        // A field name that no index can have leaves the collection without one.
-        let Ok(spec) = IndexSpec::parse_for(spec.as_doc(), collection.collation()) else {
-            return Ok(());
-        };
-        let built = self.store.create_index(collection, spec, interrupt);
-        built.map(drop)
-    }
+/// As [`crate::Database::create_series_index`].
+pub(crate) fn create_series_index(
+    store: &Store,
+    collection: &Arc<Collection>,
+    interrupt: &dyn Interrupt,
+) -> Result<()> {
+    let Some(TimeSeries {
+        time_field,
+        meta_field: Some(meta),
+        ..
+    }) = TimeSeries::of(collection)
+    else {
+        return Ok(());
+    };
+    let mut key = DocBuf::new();
+    key.append(&meta, 1);
+    key.append(&time_field, 1);
+    let name = format!("{meta}_1_{time_field}_1");
+    let spec = doc! { "v": 2, "key": key, "name": name };
+    // A field name that no index can have leaves the collection without one.
+    let Ok(spec) = IndexSpec::parse_for(spec.as_doc(), collection.collation()) else {
+        return Ok(());
+    };
+    let built = store.create_index(collection, spec, interrupt);
+    built.map(drop)
+}
 
-    /// The time-series collection whose buckets this namespace names, `db.system.buckets.NAME`.
-    pub fn buckets_of(&self, namespace: &str) -> Option<Arc<Collection>> {
-        let (db, name) = namespace.split_once('.')?;
-        let series = name.strip_prefix(BUCKETS)?;
-        self.store
-            .collection(&format!("{db}.{series}"))
-            .filter(|c| c.is_time_series())
+/// The name under which a collection's documents lie: a time-series collection's buckets have a
+/// name of their own.
+pub fn stored_name(collection: &Collection, name: &str) -> String {
+    if collection.is_time_series() {
+        format!("{BUCKETS}{name}")
+    } else {
+        name.to_string()
     }
+}
 
-    /// Refuses a write that is not an insert of buckets: they are made of measurements.
-    ///
-    /// # Errors
-    /// 115 CommandNotSupported for a namespace of buckets; 166 for a view; 73 for what is made when
-    /// it is read.
-    pub(crate) fn refuse_rendered(&self, namespace: &str) -> Result<()> {
-        refuse_generated(namespace)?;
-        match self.buckets_of(namespace) {
-            Some(c) => Err(Error::new(
-                Code::CommandNotSupported,
-                format!(
-                    "The buckets {namespace} are made of the measurements of {}: they can be read \
-                     and inserted; change the measurements",
-                    c.namespace()
-                ),
-            )),
-            None => self.refuse_view(namespace),
-        }
-    }
-
-    /// The name under which a collection's documents lie: a time-series collection's buckets have
-    /// a name of their own.
-    pub fn stored_name(&self, collection: &Collection, name: &str) -> String {
-        if collection.is_time_series() {
-            format!("{BUCKETS}{name}")
-        } else {
-            name.to_string()
-        }
-    }
-
-    /// Checks an update of a namespace that may be a time-series collection.
-    ///
-    /// # Errors
-    /// As [`TimeSeries::check_update`].
-    pub fn check_series_update(
-        &self,
-        namespace: &str,
-        update: Value<'_>,
-        multi: bool,
-        upsert: bool,
-    ) -> Result<()> {
-        let series = self
-            .store
-            .collection(namespace)
-            .and_then(|c| TimeSeries::of(&c));
-        match series {
-            Some(s) => s.check_update(update, multi, upsert),
-            None => Ok(()),
-        }
-    }
-
-    /// 166 for a view and for a time-series collection, which MongoDB takes for one.
-    ///
-    /// # Errors
-    /// 166 CommandNotSupportedOnView.
-    pub fn refuse_view_like(&self, namespace: &str) -> Result<()> {
-        if self
-            .store
-            .collection(namespace)
-            .is_some_and(|c| c.is_time_series())
-        {
-            return Err(not_a_collection(namespace));
-        }
-        self.refuse_view(namespace)
+/// As [`crate::Database::check_series_update`].
+pub(crate) fn check_series_update(
+    store: &Store,
+    namespace: &str,
+    update: Value<'_>,
+    multi: bool,
+    upsert: bool,
+) -> Result<()> {
+    let series = store.collection(namespace).and_then(|c| TimeSeries::of(&c));
+    match series {
+        Some(s) => s.check_update(update, multi, upsert),
+        None => Ok(()),
     }
 }
 

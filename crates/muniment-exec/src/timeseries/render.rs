@@ -114,7 +114,7 @@ impl Buckets {
         };
         let span = self.series.span_ms.max(1);
         let window = self.time(&first)?.div_euclid(span);
-        let mut sorter = Sorter::new(None, self.runtime.memory_limit, &self.runtime.budget);
+        let mut sorter = Sorter::new(None, self.runtime.memory_limit, &self.runtime.ledger);
         let mut key = Vec::new();
         let mut next = Some(first);
         while let Some(point) = next {
@@ -279,7 +279,7 @@ fn fields<'d>(
         .filter(move |e| meta.is_none_or(|m| !e.is_named(m)))
 }
 
-/// A bucket's fields that there are, for who checks one.
+/// True for a field that a bucket may have, so that the reader of a bucket can refuse any other.
 pub(super) fn is_known(e: &Elem<'_>) -> bool {
     matches!(
         (e.name(), e.ty()),

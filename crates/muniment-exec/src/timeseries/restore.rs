@@ -5,104 +5,103 @@ use super::TimeSeries;
 use super::render::is_rendered;
 use super::unpack::unpack;
 use crate::database::Database;
-use crate::operation::OpContext;
-use crate::write::{BulkOutcome, Statements, WriteError, prepare};
+use crate::operation::{OpContext, Statements};
+use crate::verbs::write::BulkOutcome;
+use crate::verbs::write::document::prepare;
 use muniment_query::Interrupt;
 use muniment_storage::{Busy, Collection, CommitId, NewBucket};
 use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-impl Database {
-    /// Inserts buckets; what the outcome counts are buckets.
-    ///
-    /// # Errors
-    /// As [`Database::insert_many`].
-    pub(crate) fn insert_buckets<'d>(
-        &self,
-        op: &Arc<OpContext>,
-        collection: &Arc<Collection>,
-        namespace: &str,
-        buckets: &mut dyn Iterator<Item = Doc<'d>>,
-        ordered: bool,
-    ) -> Result<BulkOutcome> {
-        let mut out = BulkOutcome::default();
-        for (index, bucket) in buckets.enumerate() {
-            if op.retry().is_some_and(|r| r.executed(index).is_some()) {
+/// Inserts buckets; what the outcome counts are buckets.
+///
+/// # Errors
+/// As [`Database::insert_many`].
+pub(crate) fn insert_buckets<'d>(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    namespace: &str,
+    buckets: &mut dyn Iterator<Item = Doc<'d>>,
+    ordered: bool,
+) -> Result<BulkOutcome> {
+    let mut out = BulkOutcome::default();
+    for (index, bucket) in buckets.enumerate() {
+        if op.retry().is_some_and(|r| r.executed(index).is_some()) {
+            out.n += 1;
+            continue;
+        }
+        let stored = op
+            .check()
+            .and_then(|()| insert_bucket(engine, op, collection, namespace, (index, bucket)));
+        match stored {
+            Ok((commit, measurements)) => {
                 out.n += 1;
-                continue;
+                out.commit = out.commit.max(commit);
+                op.counters.written.fetch_add(measurements, Relaxed);
             }
-            let stored = op
-                .check()
-                .and_then(|()| self.insert_bucket(op, collection, namespace, (index, bucket)));
-            match stored {
-                Ok((commit, measurements)) => {
-                    out.n += 1;
-                    out.commit = out.commit.max(commit);
-                    op.counters.written.fetch_add(measurements, Relaxed);
-                }
-                Err(error) if out.n == 0 && out.errors.is_empty() && ends(&error) => {
-                    return Err(error);
-                }
-                Err(error) => {
-                    let end = ordered || ends(&error);
-                    out.errors.push(WriteError { index, error });
-                    if end {
-                        break;
-                    }
+            Err(error) if out.n == 0 && out.errors.is_empty() && ends(&error) => {
+                return Err(error);
+            }
+            Err(error) => {
+                let end = ordered || ends(&error);
+                out.fail(index, &error);
+                if end {
+                    break;
                 }
             }
         }
-        Ok(out)
     }
+    Ok(out)
+}
 
-    fn insert_bucket(
-        &self,
-        op: &Arc<OpContext>,
-        collection: &Arc<Collection>,
-        namespace: &str,
-        (index, bucket): (usize, Doc<'_>),
-    ) -> Result<(Option<CommitId>, u64)> {
-        let series = TimeSeries::of(collection)
-            .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
-        if bucket.byte_len() > MAX_DOCUMENT {
-            return Err(Error::new(
-                Code::BSONObjectTooLarge,
-                format!(
-                    "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT}",
-                    bucket.byte_len()
-                ),
-            ));
-        }
-        let unpacked = unpack(bucket, &series)?;
-        for m in &unpacked.measurements {
-            // `_id` is first and made where it was missing: nothing is changed.
-            prepare(Doc::new(m), false)?;
-        }
-        let first = unpacked.measurements.first();
-        let new = NewBucket {
-            id: unpacked.id,
-            namespace,
-            measurements: &unpacked.measurements,
-            rendered: first.is_some_and(|m| is_rendered(&series, unpacked.id, Doc::new(m))),
-        };
-        loop {
-            // A unit for each: what is staged of a bucket that cannot be stored goes with it.
-            let mut unit = self.store.write_unit(collection, &**op)?;
-            match unit.insert_bucket(&new)? {
-                Ok(()) => {
-                    let done = || vec![Statements::inserted(index..index + 1)];
-                    let remembered = op.retry().map(|r| (r, r.stage(&mut unit, done())));
-                    let commit = unit.commit()?;
-                    if let Some(((retry, change), commit)) = remembered.zip(commit) {
-                        retry.stored(change, commit);
-                    }
-                    return Ok((commit, unpacked.measurements.len() as u64));
+fn insert_bucket(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    namespace: &str,
+    (index, bucket): (usize, Doc<'_>),
+) -> Result<(Option<CommitId>, u64)> {
+    let series = TimeSeries::of(collection)
+        .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
+    if bucket.byte_len() > MAX_DOCUMENT {
+        return Err(Error::new(
+            Code::BSONObjectTooLarge,
+            format!(
+                "object to insert too large. size in bytes: {}, max size: {MAX_DOCUMENT}",
+                bucket.byte_len()
+            ),
+        ));
+    }
+    let unpacked = unpack(bucket, &series)?;
+    for m in &unpacked.measurements {
+        // `_id` is first and made where it was missing: nothing is changed.
+        prepare(Doc::new(m), false)?;
+    }
+    let first = unpacked.measurements.first();
+    let new = NewBucket {
+        id: unpacked.id,
+        namespace,
+        measurements: &unpacked.measurements,
+        rendered: first.is_some_and(|m| is_rendered(&series, unpacked.id, Doc::new(m))),
+    };
+    loop {
+        // A unit for each: what is staged of a bucket that cannot be stored goes with it.
+        let mut unit = engine.store.write_unit(collection, &**op)?;
+        match unit.insert_bucket(&new)? {
+            Ok(()) => {
+                let done = || vec![Statements::inserted(index..index + 1)];
+                let remembered = op.retry().map(|r| (r, r.stage(&mut unit, done())));
+                let commit = unit.commit()?;
+                if let Some(((retry, change), commit)) = remembered.zip(commit) {
+                    retry.stored(change, commit);
                 }
-                Err(Busy) => drop(unit),
+                return Ok((commit, unpacked.measurements.len() as u64));
             }
-            op.check()?;
+            Err(Busy) => drop(unit),
         }
+        op.check()?;
     }
 }
 
@@ -111,5 +110,5 @@ const MAX_DOCUMENT: usize = 16 << 20;
 
 /// True for what is said of the whole command.
 fn ends(e: &Error) -> bool {
-    e.is_interruption() || matches!(e.code(), Code::NamespaceNotFound | Code::OutOfDiskSpace)
+    e.fails_command() || matches!(e.code(), Code::NamespaceNotFound | Code::OutOfDiskSpace)
 }

@@ -21,6 +21,8 @@ pub enum Op {
     Sync,
     /// Changing a file's length.
     SetLen,
+    /// Giving back the front of a file.
+    Free,
     /// Renaming.
     Rename,
     /// Removing.
@@ -99,21 +101,21 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub fn add(&self, fault: Fault) {
+    pub(crate) fn add(&self, fault: Fault) {
         self.rules.lock().push(fault);
         self.armed.store(true, SeqCst);
     }
 
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.rules.lock().clear();
     }
 
-    pub fn set_hook(&self, hook: Option<Hook>) {
+    pub(crate) fn set_hook(&self, hook: Option<Hook>) {
         *self.hook.lock() = hook;
         self.armed.store(true, SeqCst);
     }
 
-    pub fn count(&self, op: Op) -> u64 {
+    pub(crate) fn count(&self, op: Op) -> u64 {
         self.counts.get(op as usize).map_or(0, |c| c.load(SeqCst))
     }
 
@@ -128,7 +130,7 @@ impl Faults {
     }
 
     /// Counts an operation, and says if nothing more is to be done for it.
-    pub fn idle(&self, op: Op) -> bool {
+    pub(crate) fn idle(&self, op: Op) -> bool {
         let idle = !self.armed.load(SeqCst);
         if idle {
             self.counted(op);
@@ -137,7 +139,7 @@ impl Faults {
     }
 
     /// Counts an operation; its error if it is to fail.
-    pub fn check(&self, op: Op, path: &Path) -> io::Result<()> {
+    pub(crate) fn check(&self, op: Op, path: &Path) -> io::Result<()> {
         self.counted(op);
         if !self.armed.load(SeqCst) {
             return Ok(());

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A disk writes this many bytes at once, or none of them.
 const SECTOR: usize = 512;
@@ -14,16 +14,27 @@ const SECTOR: usize = 512;
 pub(super) struct Node {
     pub path: Mutex<PathBuf>,
     pub len: AtomicU64,
+    /// Bytes at the front that were given back. (Writing there again is not charged for.)
+    pub freed: AtomicU64,
     pub data: Mutex<Data>,
 }
 
 impl Node {
-    pub fn new(path: PathBuf, data: Data) -> Arc<Node> {
+    pub(crate) fn new(path: PathBuf, data: Data) -> Arc<Node> {
         Arc::new(Node {
             path: Mutex::new(path),
             len: AtomicU64::new(data.now.len() as u64),
+            freed: AtomicU64::new(0),
             data: Mutex::new(data),
         })
+    }
+}
+
+impl Node {
+    /// Bytes that it takes on the disk.
+    pub(crate) fn taken(&self) -> u64 {
+        let freed = self.freed.load(SeqCst);
+        self.len.load(SeqCst).saturating_sub(freed)
     }
 }
 
@@ -68,7 +79,7 @@ fn mark_failed<T>(versions: &mut [Version<T>], before: u64) {
 
 impl Data {
     /// A file of which everything is safe.
-    pub fn all_safe(now: Vec<u8>, keep_safe: bool) -> Data {
+    pub(crate) fn all_safe(now: Vec<u8>, keep_safe: bool) -> Data {
         let safe = keep_safe.then(|| Safe {
             bytes: now.clone(),
             len: now.len(),
@@ -77,7 +88,7 @@ impl Data {
         Data { now, safe }
     }
 
-    pub fn write(&mut self, buf: &[u8], offset: u64, write: u64) {
+    pub(crate) fn write(&mut self, buf: &[u8], offset: u64, write: u64) {
         let Ok(from) = usize::try_from(offset) else {
             return;
         };
@@ -96,7 +107,7 @@ impl Data {
         self.changed(from.min(old), end, write);
     }
 
-    pub fn set_len(&mut self, len: u64, write: u64) {
+    pub(crate) fn set_len(&mut self, len: u64, write: u64) {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let old = self.now.len();
         self.now.resize(len, 0);
@@ -138,7 +149,7 @@ impl Data {
     }
 
     /// A sync that began before write number `before` succeeded.
-    pub fn synced(&mut self, before: u64) {
+    pub(crate) fn synced(&mut self, before: u64) {
         let Some(safe) = &mut self.safe else {
             return;
         };
@@ -155,7 +166,7 @@ impl Data {
     }
 
     /// A sync that began before write number `before` failed.
-    pub fn sync_failed(&mut self, before: u64) {
+    pub(crate) fn sync_failed(&mut self, before: u64) {
         if let Some(safe) = &mut self.safe {
             for versions in safe.sectors.values_mut() {
                 mark_failed(versions, before);
@@ -165,7 +176,7 @@ impl Data {
     }
 
     /// The file after a power cut.
-    pub fn after_cut(&self, seed: u64) -> Data {
+    pub(crate) fn after_cut(&self, seed: u64) -> Data {
         let Some(safe) = &self.safe else {
             return Data::all_safe(self.now.clone(), false);
         };
@@ -188,7 +199,7 @@ impl Data {
     }
 
     /// Changes bytes for readers and for good.
-    pub fn corrupt(&mut self, offset: u64, new: &[u8]) -> bool {
+    pub(crate) fn corrupt(&mut self, offset: u64, new: &[u8]) -> bool {
         let Ok(from) = usize::try_from(offset) else {
             return false;
         };

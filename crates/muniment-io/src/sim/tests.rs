@@ -214,3 +214,42 @@ fn paths_need_a_directory_and_readers_do_not_write() {
     disk.create_dir(Path::new("/d/e/f")).unwrap();
     assert_eq!(disk.list(Path::new("/d")).unwrap(), ["a", "e"]);
 }
+
+#[test]
+fn a_disk_with_a_size_gets_back_the_fronts_of_files() {
+    let (disk, dir) = (SimDisk::new(), Path::new("/d"));
+    disk.create_dir(dir).unwrap();
+    assert_eq!(disk.space(dir).unwrap(), Space::UNKNOWN);
+    disk.set_size(10_000);
+    let path = dir.join("a");
+    let file = disk.open(&path, Open::Create).unwrap();
+    file.write_at(&[7; 10_000], 0).unwrap();
+    file.sync().unwrap();
+    let space = |free| Space {
+        total: 10_000,
+        free,
+    };
+    assert_eq!(disk.space(dir).unwrap(), space(0));
+    assert!(file.write_at(&[7], 10_000).is_err());
+    // Whole blocks are given back, and a file that is open for reading can do it.
+    let reader = disk.open(&path, Open::Read).unwrap();
+    reader.free_front(6000).unwrap();
+    reader.free_front(100).unwrap();
+    let free = disk.space(dir).unwrap().free;
+    assert!((5_900..=6_000).contains(&free), "{free}");
+    assert_eq!(file.len().unwrap(), 10_000);
+    let bytes = disk.bytes(&path).unwrap();
+    assert!(bytes[..free as usize].iter().all(|b| *b == 0));
+    assert!(bytes[6000..].iter().all(|b| *b == 7));
+    // After a power cut the front is freed or not, and the rest of the file is there.
+    disk.sync_dir(dir).unwrap();
+    let mut fronts = Vec::new();
+    for seed in 0..20 {
+        let bytes = disk.power_cut(seed).bytes(&path).unwrap();
+        assert!(bytes[6000..].iter().all(|b| *b == 7));
+        fronts.push(bytes[0]);
+    }
+    assert!(fronts.contains(&0) && fronts.contains(&7));
+    disk.inject(Fault::new(Op::Free, EIO));
+    assert!(reader.free_front(9000).is_err());
+}

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::judge::Promise;
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 use muniment_value::{DocBuf, doc};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Crash {
     Fault(Fault),
 }
 
-/// Who promises.
+/// The server whose acknowledgement promises something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Server {
     /// A Muniment with this commit interval.

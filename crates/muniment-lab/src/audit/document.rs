@@ -1,7 +1,7 @@
 //! What the audit writes. Everything in a document follows from the round's mark, the writer and
 //! the number, so that the whole of it can be compared with what is found.
 
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
 /// The collection.

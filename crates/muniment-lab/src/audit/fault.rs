@@ -1,7 +1,7 @@
 //! What happens to a set of the lab's own in the middle of the writes. Pure functions.
 
-use crate::fail::{Failure, Result};
 use crate::topology::cluster::Way;
+use muniment_load::fail::{Failure, Result};
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Fault {
     KillPrimary,
     /// The primary is killed, and so many others that no majority is left.
     KillMajority,
-    /// Everybody is killed.
+    /// All members are killed.
     KillAll,
     /// The primary is cut off from all others.
     CutPrimary,
@@ -98,7 +98,7 @@ impl Fault {
     pub fn steps(self, members: usize, primary: usize) -> Steps {
         let others: Vec<usize> = (0..members).filter(|m| *m != primary).collect();
         let majority = members / 2 + 1;
-        // Whom the primary takes along, beside itself.
+        // The members that are hit along with the primary.
         let along = |count: usize| others.iter().copied().take(count);
         let mut steps = Steps::default();
         match self {
@@ -130,16 +130,16 @@ impl Fault {
     }
 }
 
-/// What is done, and who can go on meanwhile.
+/// What is done, and which members can go on meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Steps {
     /// Killed at once.
     pub killed: Vec<usize>,
-    /// Stopped, and continued when the others have had time to elect somebody.
+    /// Stopped, and continued when the others have had time to elect a primary.
     pub frozen: Vec<usize>,
     /// Cut off from all others, in this way (there: from them to the others).
     pub cut: Option<(Vec<usize>, Way)>,
-    /// Who can have a new primary while it lasts; nobody where there is no majority.
+    /// The members that can elect a new primary while it lasts; none where there is no majority.
     pub electors: Vec<usize>,
 }
 
@@ -189,7 +189,7 @@ mod tests {
                     assert!(s.electors.iter().all(|m| !hit(*m)));
                     let n = s.electors.len();
                     assert!(n == 0 || n > members / 2, "{fault:?} of {members}");
-                    // Who is cut off with the primary is no majority, so that it must step down.
+                    // The members cut off with the primary are no majority, so that it must step down.
                     assert!(s.cut.is_none_or(|c| c.0.len() < members - members / 2));
                 }
             }

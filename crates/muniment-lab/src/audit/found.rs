@@ -2,9 +2,9 @@
 //! secondary index, and compared with what the audit writes.
 
 use super::document::{self, COLLECTION, INDEX};
-use crate::conn::Conn;
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
 use muniment_value::{Doc, DocBuf, doc};
 use std::collections::BTreeSet;
 

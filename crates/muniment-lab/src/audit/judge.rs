@@ -187,10 +187,10 @@ pub enum Promise {
     NothingLost,
     /// Only what was acknowledged within this time before the crash may be lost.
     Within(Duration),
-    /// A set may undo what was acknowledged within this time before the fault or behind it; all of
+    /// A set may undo what was acknowledged within this time before the fault, or after it; all of
     /// it is in rollback files.
     Undone(Duration),
-    /// Nobody has promised anything that we know of.
+    /// No promise is known.
     Unknown,
 }
 
@@ -209,14 +209,14 @@ impl Promise {
     }
 }
 
-/// The end of it.
+/// How the comparison ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The promise was kept.
     Kept,
-    /// It was not.
+    /// The promise was not kept.
     Broken,
-    /// There was none.
+    /// There was no promise.
     NoPromise,
     /// Nothing was acknowledged, so that nothing could be lost.
     NothingShown,

@@ -32,17 +32,17 @@ pub mod undone;
 pub mod victim;
 pub mod writer;
 
-use crate::conn::Conn;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab};
 use crate::linkbench::transaction;
-use crate::rng::Rng;
-use crate::stop;
 use crate::targets::Endpoint;
 use concern::{Concern, Crash, Server};
 use document::{COLLECTION, INDEX};
 use history::History;
 use judge::{Promise, Tally, Verdict};
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
+use muniment_load::stop;
 use muniment_value::{ArrayBuf, array, doc};
 use retries::Retries;
 use standing::Standing;
@@ -129,8 +129,8 @@ const COMMIT_INTERVAL_MS: u64 = 100;
 /// What scheduling may add to a promised time on a machine that is not idle.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// Of transactions and of writes that are sent again: what everyone who promises anything promises
-/// it for.
+/// The write concern of transactions and of writes that are sent again: every server that promises
+/// anything promises it for this one.
 const STRICTEST: &str = "majority+j:true";
 
 /// The rounds of one write concern or other check, and kind of crash.
@@ -144,7 +144,7 @@ pub struct Row {
     pub left_out: Option<String>,
     /// The kind of crash.
     pub crash: Crash,
-    /// Who was crashed.
+    /// The server that was crashed.
     pub server: Server,
     /// What the rounds came to.
     pub tally: Tally,
@@ -182,7 +182,8 @@ struct Round {
 /// A server that cannot be started, crashed or asked, or does not come back.
 pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
     let mut rng = Rng::new(plan.seed);
-    // An embedded target only shows the surroundings: those that are crashed are others.
+    // An embedded target is only asked about its surroundings: the servers that are crashed are
+    // others.
     let target = lab.target(None)?;
     let mut external = match (&plan.templates, &lab.endpoint) {
         (Some(t), Endpoint::Server(uri)) => {
@@ -305,7 +306,7 @@ fn rounds(
     Ok(())
 }
 
-/// The writers of a check. Those that send again are asked for it after the crash.
+/// The writers of a check. Those that send writes again do so after the crash.
 enum Writers<'a> {
     Single(Vec<Writer<'a>>),
     Transfers(Vec<Transfers>),

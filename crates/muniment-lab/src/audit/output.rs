@@ -4,7 +4,7 @@ use super::concern::{Crash, Server};
 use super::judge::{Promise, Verdict};
 use super::{Check, Plan, Row};
 use crate::report::Outcome;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
 
 /// The kind of crash, as the table names it.
@@ -106,11 +106,67 @@ fn sentence(r: &Row) -> String {
 
 /// Fills the outcome from the rows; gives the rows whose promise was broken or not tried.
 pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
-    let external = rows.iter().any(|r| r.external);
     out.about = format!(
         "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
         plan.threads, plan.seconds, plan.rounds, plan.seed
     );
+    for r in rows {
+        out.findings.push(sentence(r));
+        figures(r, out);
+    }
+    if rows.iter().any(|r| r.external) {
+        out.findings.push(
+            "Process crash only: nothing here says what a power loss would leave of this server."
+                .into(),
+        );
+    }
+    if !rows.is_empty() {
+        out.tables.push(table(rows));
+    }
+    out.plots.extend(plot(rows));
+    let within = rows.iter().filter(|r| {
+        matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
+    });
+    if within.clone().count() > 0 && within.clone().all(|r| r.tally.lost() == 0) {
+        out.warnings.push(
+            "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
+                .into(),
+        );
+    }
+    rows.iter().filter_map(wrong).collect()
+}
+
+/// The figures of one row, and the examples of what was wrong.
+fn figures(r: &Row, out: &mut Outcome) {
+    let t = &r.tally;
+    let name = |what: &str| format!("{}, {}: {what}", r.concern, crash_name(r.crash, r.server));
+    out.figure(name("acknowledged"), t.acknowledged as f64, "writes", None);
+    out.figure(name("lost"), t.lost() as f64, "writes", None);
+    if let Some(age) = t.oldest_lost_ms() {
+        out.figure(name("oldest lost"), age, "ms", None);
+    }
+    out.warnings.extend(t.examples.iter().map(|e| name(e)));
+}
+
+/// What stands against a row whose promise was broken or not tried.
+fn wrong(r: &Row) -> Option<String> {
+    let name = format!("{} on {}", r.concern, crash_name(r.crash, r.server));
+    match r.verdict() {
+        Verdict::Broken => Some(format!("the promise of {name} was broken")),
+        Verdict::NothingShown => Some(format!(
+            "no write was acknowledged before a crash under {name}, which shows nothing; --seconds gives the writers longer"
+        )),
+        _ => None,
+    }
+}
+
+/// What the table's columns are.
+const NOTE: &str = "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Rolled back: documents in the rollback files of a set of the lab's own. Restart: the slowest; of such a set the time from the fault to another primary, or without a majority until all are well again.";
+
+/// What is to be said of it where servers were only killed.
+const KILLED_ONLY: &str = " PROCESS CRASH ONLY: a killed process leaves what it gave to the operating system, so that this table says nothing about power loss.";
+
+fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(
         "Acknowledged writes after a crash",
         &[
@@ -158,53 +214,10 @@ pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
             ms(r.restart.as_secs_f64() * 1e3),
             promise(r),
         ]);
-        out.findings.push(sentence(r));
-        let name = |what: &str| format!("{}, {}: {what}", r.concern, crash_name(r.crash, r.server));
-        out.figure(name("acknowledged"), t.acknowledged as f64, "writes", None);
-        out.figure(name("lost"), t.lost() as f64, "writes", None);
-        if let Some(age) = t.oldest_lost_ms() {
-            out.figure(name("oldest lost"), age, "ms", None);
-        }
-        for e in &t.examples {
-            out.warnings.push(name(e));
-        }
     }
-    let mut note = String::from(
-        "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Rolled back: documents in the rollback files of a set of the lab's own. Restart: the slowest; of such a set the time from the fault to another primary, or without a majority until all are well again.",
-    );
-    if external {
-        note += " PROCESS CRASH ONLY: a killed process leaves what it gave to the operating system, so that this table says nothing about power loss.";
-        out.findings.push(
-            "Process crash only: nothing here says what a power loss would leave of this server."
-                .into(),
-        );
-    }
-    table.note(note);
-    if !rows.is_empty() {
-        out.tables.push(table);
-    }
-    out.plots.extend(plot(rows));
-    let within = rows.iter().filter(|r| {
-        matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
-    });
-    if within.clone().count() > 0 && within.clone().all(|r| r.tally.lost() == 0) {
-        out.warnings.push(
-            "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
-                .into(),
-        );
-    }
-    rows.iter()
-        .filter(|r| matches!(r.verdict(), Verdict::Broken | Verdict::NothingShown))
-        .map(|r| {
-            let name = format!("{} on {}", r.concern, crash_name(r.crash, r.server));
-            match r.verdict() {
-                Verdict::Broken => format!("the promise of {name} was broken"),
-                _ => format!(
-                    "no write was acknowledged before a crash under {name}, which shows nothing; --seconds gives the writers longer"
-                ),
-            }
-        })
-        .collect()
+    let external = rows.iter().any(|r| r.external);
+    table.note(format!("{NOTE}{}", if external { KILLED_ONLY } else { "" }));
+    table
 }
 
 /// Lost writes by their age, if any were lost.
@@ -226,35 +239,20 @@ fn plot(rows: &[Row]) -> Option<Plot> {
                     *b += 1.0;
                 }
             }
-            Series {
-                name: format!("{}, {}", r.concern, crash_name(r.crash, r.server)),
-                mark: Mark::Line,
-                published: false,
-                color: i % 8,
-                points: bins
-                    .iter()
-                    .enumerate()
-                    .map(|(k, n)| ((k as f64 + 0.5) * width, *n))
-                    .collect(),
-            }
-        })
-        .collect();
-    Some(Plot {
-        title: "Lost writes by age".into(),
-        caption: format!(
+            let points = bins.iter().enumerate();
+            let points = points.map(|(k, n)| ((k as f64 + 0.5) * width, *n));
+            let name = format!("{}, {}", r.concern, crash_name(r.crash, r.server));
+            Series::new(name, Mark::Line, i % 8, points.collect())
+        });
+    let plot = Plot::new(
+        "Lost writes by age",
+        &format!(
             "How long before the crash the lost writes had been acknowledged, in steps of {width:.0} ms. A commit interval shows as the place where the line ends."
         ),
-        x: Axis {
-            label: "ms between acknowledgement and crash".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "lost writes".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series,
-    })
+        Axis::linear("ms between acknowledgement and crash"),
+        Axis::linear("lost writes"),
+    );
+    Some(plot.series(series))
 }
 
 #[cfg(test)]

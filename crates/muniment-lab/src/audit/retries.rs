@@ -6,11 +6,11 @@ use super::document::{self, COLLECTION};
 use super::history::History;
 use super::judge::Tally;
 use super::writer::Work;
-use crate::conn::{Conn, Message, check, number_at};
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
 use crate::linkbench::transaction::Session;
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
 use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
 use std::time::{Duration, Instant};
 
@@ -234,7 +234,7 @@ pub fn judge(t: &mut Tally, again: &[Again], shared: Option<f64>) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::fake;
+    use muniment_load::fake;
 
     /// What a healthy server answers.
     fn healthy(d: Doc<'_>) -> DocBuf {

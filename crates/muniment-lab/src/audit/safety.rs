@@ -1,7 +1,7 @@
-//! What an acknowledgement promises on a set, whatever member is crashed or cut off: a write that
-//! so many voters have that every majority holds one of them is never undone, since no one is
-//! elected without a majority and nobody votes for who has less. Any other write may be undone, but
-//! not without a trace. Pure functions.
+//! What an acknowledgement promises on a set, whatever member is crashed or cut off. A write is never
+//! undone if so many voters have it that every majority holds one of them: no member is elected without
+//! a majority, and no voter votes for a member that has less than itself. Any other write may be
+//! undone, but not without a trace. Pure functions.
 
 use super::judge::Promise;
 use crate::topology::floors::{Layout, Place};
@@ -9,7 +9,7 @@ use muniment_value::Doc;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How far a majority may be behind the primary: MongoDB's manual, "flow control":
+/// How far a majority may lag behind the primary: MongoDB's manual, "flow control":
 /// `flowControlTargetLagSeconds` is 10.
 pub const LAG: Duration = Duration::from_secs(10);
 /// Members whose every combination is looked at.
@@ -18,15 +18,15 @@ const MOST: usize = 12;
 /// The promise of a write concern on a set whose members are killed or parted.
 pub fn promise(layout: &Layout, concern: Doc<'_>) -> Promise {
     match least_voters(layout, concern) {
-        // With a majority of the others there would be an election that knows nothing of it.
+        // If the voters without the write were a majority, they could elect a primary without it.
         Some(n) if n + layout.majority() > layout.voters => Promise::NothingLost,
         Some(_) => Promise::Undone(LAG),
         None => Promise::Unknown,
     }
 }
 
-/// How many voters have a write at least that is acknowledged. `None`: it is never acknowledged,
-/// or that is not known.
+/// How many voters at least have a write when it is acknowledged. `None`: it is never acknowledged,
+/// or their number is not known.
 fn least_voters(layout: &Layout, concern: Doc<'_>) -> Option<usize> {
     let without_vote = layout.places.iter().filter(|p| !p.votes).count();
     let Some(w) = concern.get("w") else {
@@ -35,7 +35,7 @@ fn least_voters(layout: &Layout, concern: Doc<'_>) -> Option<usize> {
     match w.as_str() {
         None => {
             let n = usize::try_from(w.as_i64_exact()?).ok()?;
-            // The primary has it, and votes; those who do not vote may be among the others.
+            // The primary has it, and votes; the other members that have it may be without a vote.
             (n <= layout.places.len()).then(|| n.saturating_sub(without_vote).max(1))
         }
         Some("majority") => Some(layout.majority()),

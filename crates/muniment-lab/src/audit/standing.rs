@@ -14,14 +14,14 @@ use super::safety;
 use super::transfers;
 use super::undone::Undone;
 use super::victim::{Aftermath, Victim};
-use crate::conn::Conn;
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
 use crate::process;
-use crate::stop;
 use crate::topology::cluster::{Cluster, PATIENCE};
 use crate::topology::floors::Layout;
 use crate::topology::shape::Shape;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -232,7 +232,7 @@ impl Victim for Standing {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fake;
+    use muniment_load::fake;
     use muniment_value::DocBuf;
 
     #[test]
@@ -245,9 +245,9 @@ mod tests {
             doc! { "ok": 1.0, "isWritablePrimary": asked > 3 }
         });
         // One that is dead is passed over.
-        let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let dead = dead.local_addr().unwrap().to_string();
-        let (found, after) = watch(vec![(0, dead), (1, a), (2, b)]).unwrap();
+        let dead = muniment_wire::Reserved::new().unwrap();
+        let members = vec![(0, dead.address().to_string()), (1, a), (2, b)];
+        let (found, after) = watch(members).unwrap();
         assert_eq!(found, 2);
         assert!(after >= Duration::from_millis(15), "{after:?}");
     }

@@ -6,11 +6,11 @@ use super::document;
 use super::found::{self, Found};
 use super::history::History;
 use super::writer::Work;
-use crate::conn::{Conn, Message};
-use crate::fail::Result;
 use crate::lab::DB;
 use crate::linkbench::transaction::{self, Fault, Session, pause};
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, Message};
+use muniment_load::fail::Result;
+use muniment_load::rng::Rng;
 use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -279,7 +279,7 @@ pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::fake;
+    use muniment_load::fake;
 
     const MARK: u64 = 11;
 

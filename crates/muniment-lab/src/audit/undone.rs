@@ -5,7 +5,7 @@ use super::document;
 use super::found::{Found, Part};
 use super::history::{History, What};
 use super::judge::Tally;
-use crate::fail::{Context, Failure, Result};
+use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::{Doc, MAX_DEPTH, validate_first};
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,10 @@ impl Undone {
         }
     }
 
-    /// Takes the bytes of a file: documents, one behind the other.
+    /// Takes the bytes of a file: documents, one after the other.
     ///
     /// # Errors
-    /// They are not.
+    /// The bytes are no such documents.
     pub fn file(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (d, rest) = validate_first(bytes, MAX_DEPTH)

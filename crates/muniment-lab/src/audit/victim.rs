@@ -3,11 +3,11 @@
 use super::concern::{Concern, Crash, Server};
 use super::judge::Promise;
 use super::undone::Undone;
-use crate::conn::{Conn, number_at, string_at};
-use crate::fail::{Context, Failure, Result};
 use crate::process::{self, Process, ServerOptions, TempDir};
-use crate::stop;
 use crate::uri::Uri;
+use muniment_load::conn::{Conn, number_at, string_at};
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::stop;
 use muniment_value::{Doc, DocBuf, doc};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that can be crashed.
 pub trait Victim: Send {
-    /// `host:port` of whoever takes writes now.
+    /// `host:port` of the server or member that takes writes now.
     fn address(&self) -> &str;
 
     /// Brings it down.
@@ -33,7 +33,8 @@ pub trait Victim: Send {
     /// It does not come back.
     fn revive(&mut self) -> Result<Duration>;
 
-    /// How long who was crashed may go on without noticing: the writers do so, too.
+    /// How long a server that was cut off or stopped may go on without noticing: the writers go on
+    /// for as long.
     fn lingers(&self) -> Duration {
         Duration::ZERO
     }

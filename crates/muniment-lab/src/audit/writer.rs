@@ -4,10 +4,10 @@
 use super::concern::Concern;
 use super::document::{self, COLLECTION};
 use super::history::History;
-use crate::conn::{Conn, InsertTemplate, Message, check, number_at};
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
 use muniment_value::{ArrayBuf, doc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ const BATCH: u64 = 20;
 /// How the crash stands, for all writers.
 #[derive(Debug, Default)]
 pub struct Fate {
-    /// It is about to happen: errors are expected from now on.
+    /// The crash is about to happen: errors are expected from now on.
     pub near: AtomicBool,
-    /// It has happened: whoever still writes ends.
+    /// The crash has happened: a writer that still writes ends.
     pub over: AtomicBool,
 }
 
@@ -41,7 +41,7 @@ pub trait Work: Send {
 /// Writes until the crash; gives what is remembered.
 ///
 /// # Errors
-/// The server refused a write, or went away before anybody meant it to.
+/// The server refused a write, or went away before it was crashed.
 pub fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<History> {
     let mut history = History::default();
     while !fate.over.load(Ordering::Acquire) {

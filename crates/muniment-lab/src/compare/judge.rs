@@ -2,8 +2,8 @@
 
 use super::resample::{Replicas, replicas, student};
 use crate::report::{Better, Figure, Outcome, Run};
-use crate::rng::Rng;
-use crate::stats::quantile;
+use muniment_load::rng::Rng;
+use muniment_load::stats::quantile;
 use serde::Serialize;
 
 /// What is compared, and how much is a difference.
@@ -13,6 +13,16 @@ pub struct Terms {
     pub threshold: f64,
     /// One experiment alone.
     pub only: Option<String>,
+}
+
+impl Default for Terms {
+    /// Everything, and less than 5 % is none.
+    fn default() -> Terms {
+        Terms {
+            threshold: 0.05,
+            only: None,
+        }
+    }
 }
 
 /// A figure's verdict.
@@ -178,20 +188,19 @@ fn interval(
     if !ratio.is_finite() || ratio <= 0.0 {
         return Err("it is not positive in both".into());
     }
-    // A figure's own interval is symmetrical in the logarithm, or nearly so.
-    if let (Some(p), Some(q)) = (f.interval, g.interval) {
-        let half = |(low, high): (f64, f64)| ((high / low).ln() / 2.0).abs();
-        let both = half(p).hypot(half(q));
-        return match both.is_finite() {
-            true => Ok((ratio * (-both).exp(), ratio * both.exp())),
-            false => Err("its intervals reach zero".into()),
+    if f.interval.is_some() && g.interval.is_some() {
+        let (Some(p), Some(q)) = (distances(f), distances(g)) else {
+            return Err("its intervals reach zero".into());
         };
+        // B's lower end and A's upper one make the ratio smallest.
+        let (down, up) = (q.0.hypot(p.1), q.1.hypot(p.0));
+        return Ok((ratio * (-down).exp(), ratio * up.exp()));
     }
     let mut rng = Rng::new(0x636F_6D70_6172_6521);
     let mut side = |name: &str, o: &Outcome, f: &Figure| -> Result<Replicas, String> {
         let source = f.source.as_ref().ok_or("no distribution was kept of it")?;
         let named = |s: &&_| -> bool {
-            let s: &crate::report::SampleSet = s;
+            let s: &muniment_load::samples::SampleSet = s;
             s.name == source.samples
         };
         let sets: Vec<_> = o.samples.iter().filter(named).collect();
@@ -214,6 +223,26 @@ fn interval(
     Ok((end(0.025), end(0.975)))
 }
 
+/// Figures are kept and printed to this part of themselves: three significant digits.
+const RESOLUTION: f64 = 1e-3;
+
+/// How far a figure's own interval reaches below and above its value, as logarithms: that of a
+/// median of few turns is seldom symmetrical. Neither is shorter than what the figure can resolve,
+/// which of a count that was the same in all turns is one. `None` if it reaches zero.
+fn distances(f: &Figure) -> Option<(f64, f64)> {
+    let (low, high) = f.interval.filter(|(low, high)| *low > 0.0 && low <= high)?;
+    let counted = low == high && f.unit != "ms" && f.value.fract() == 0.0;
+    let step = match counted {
+        true => RESOLUTION.max(1.0 / f.value),
+        false => RESOLUTION,
+    };
+    let at_least = |d: f64| d.max(step.ln_1p());
+    Some((
+        at_least((f.value / low).ln()),
+        at_least((high / f.value).ln()),
+    ))
+}
+
 /// What of their surroundings must be alike for two runs to be comparable.
 const SURROUNDINGS: &[&str] = &[
     "CPU",
@@ -222,6 +251,7 @@ const SURROUNDINGS: &[&str] = &[
     "Kernel",
     "Memory",
     "Data on",
+    "Workload file",
     "Lab",
     "Client and server",
     "One connection",

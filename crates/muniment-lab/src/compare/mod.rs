@@ -4,55 +4,70 @@
 pub mod judge;
 mod resample;
 
-use crate::commands::{self, Spec};
-use crate::fail::{Context, Failure, Result};
+use crate::commands::Spec;
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Run, json};
-use crate::stdout::say;
+use crate::shelf::{self, Lines};
+use crate::stdout::{self, say, width_of};
 use judge::{Comparison, Row, Terms, Verdict, compare};
+use muniment_load::fail::{Failure, Result};
+use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use serde_json::json;
-use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `muniment bench compare`.
 pub const COMMAND: Spec = Spec {
     name: "compare",
-    arguments: "A B [--threshold 5%] [--only EXPERIMENT] [--json FILE]",
-    about: "what of run B is better or worse than in run A; exit code 1 if anything is worse",
-    run: |args| match parse(args) {
-        Ok(Some(o)) => match run(&o) {
-            Ok(code) => ExitCode::from(code),
-            Err(e) => commands::misused("compare", &e),
-        },
-        Ok(None) => {
-            say(HELP);
-            ExitCode::SUCCESS
-        }
-        Err(e) => commands::misused("compare", &e),
-    },
+    arguments: "[A] [B] [--threshold 5%] [--only EXPERIMENT] [--json FILE]",
+    about: "what got better or worse from run A to run B (the last two by default); exit code 1 if worse",
+    page,
+    run: |given| run(&options(given)?).map(ExitCode::from),
 };
 
-const HELP: &str = "\
+fn page() -> Page {
+    Page {
+        head: "\
 Compares two runs that were kept: which figures of B are better or worse than A's.
 
-Usage: muniment bench compare A B [OPTIONS]
+Usage: muniment bench compare [A] [B] [OPTIONS]
 
-A and B are directories with a results.json, or files written by --json.
+A and B are directories with a results.json, or files written by --json. Without B it is
+the last run in bench-report; without both the last run is compared with the last good one
+of the same command before it.
 
-Options:
-  --threshold N%     a smaller change is no difference; default 5%
-  --only EXPERIMENT  compare this experiment alone
-  --json FILE        write the comparison as JSON too
-  -h, --help         this text
-
+"
+        .into(),
+        groups: vec![Group::new("Options", OPTIONS)],
+        foot: "
 Rates are judged by a moving-block bootstrap of their time lines, latencies by one of
 their histograms; figures without either are shown and not judged.
 
 Exit codes: 0 nothing is worse, 1 something is, 2 wrong arguments or files, 3 there is
 nothing to judge (other experiments, other presets).
-";
+"
+        .into(),
+        words: true,
+        ..Page::default()
+    }
+}
+
+const OPTIONS: &[Opt] = &[
+    Opt::new(
+        "threshold",
+        "N%",
+        Takes::Checked(|v| threshold(v).map(drop)),
+        "a smaller change is no difference; default 5%",
+    ),
+    Opt::text("only", "EXPERIMENT", "compare this experiment alone"),
+    Opt::path(
+        "json",
+        "FILE",
+        "write the comparison as JSON too; - is standard output, on which nothing else is written then",
+    ),
+    HELP,
+];
 
 /// What every comparison of two runs must say.
 const CAUTION: &str = "\
@@ -68,60 +83,69 @@ struct Options {
     json: Option<PathBuf>,
 }
 
-fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
-    use lexopt::prelude::*;
-    let said = |e: lexopt::Error| Failure(e.to_string());
-    let mut runs: Vec<PathBuf> = Vec::new();
-    let mut terms = Terms {
-        threshold: 0.05,
-        only: None,
-    };
-    let mut json = None;
-    let mut p = lexopt::Parser::from_args(args);
-    while let Some(arg) = p.next().map_err(said)? {
-        match arg {
-            Short('h') | Long("help") => return Ok(None),
-            Long("threshold") => terms.threshold = threshold(&p.value().map_err(said)?)?,
-            Long("only") => {
-                terms.only = Some(p.value().map_err(said)?.to_string_lossy().into_owned());
-            }
-            Long("json") => json = Some(p.value().map_err(said)?.into()),
-            Value(v) => runs.push(v.into()),
-            other => return Err(said(other.unexpected())),
+fn options(given: &Given) -> Result<Options> {
+    let part = given.text("threshold").and_then(|t| threshold(t).ok());
+    let root = Path::new(shelf::DEFAULT);
+    let (a, b) = match given.words() {
+        [] => shelf::last_two(root)?,
+        [a] => (a.into(), shelf::last(root)?),
+        [a, b] => (a.into(), b.into()),
+        more => {
+            return Err(Failure(format!(
+                "it compares two runs, A and B, not {}",
+                more.len()
+            )));
         }
-    }
-    match <[PathBuf; 2]>::try_from(runs) {
-        Ok([a, b]) => Ok(Some(Options { a, b, terms, json })),
-        Err(runs) => Err(Failure(format!(
-            "it compares two runs, A and B, not {}",
-            runs.len()
-        ))),
-    }
+    };
+    Ok(Options {
+        a,
+        b,
+        terms: Terms {
+            threshold: part.unwrap_or(Terms::default().threshold),
+            only: given.text("only").map(str::to_string),
+        },
+        json: given.path("json").map(Path::to_path_buf),
+    })
 }
 
 /// `5%` or `0.05`, as a part of 1.
-fn threshold(text: &OsString) -> Result<f64> {
-    let text = text.to_string_lossy();
+fn threshold(text: &str) -> std::result::Result<f64, String> {
     let number = |t: &str| t.trim().parse::<f64>().ok();
     let part = match text.strip_suffix('%') {
         Some(t) => number(t).map(|n| n / 100.0),
-        None => number(&text),
+        None => number(text),
     };
-    part.filter(|p| (0.0..1.0).contains(p)).ok_or_else(|| {
-        Failure(format!(
-            "--threshold {text}: it must be a part such as 5% or 0.05, below 100%"
-        ))
-    })
+    part.filter(|p| (0.0..1.0).contains(p))
+        .ok_or_else(|| "it must be a part such as 5% or 0.05, below 100%".to_string())
 }
 
 /// Compares, prints, and gives the exit code.
 fn run(o: &Options) -> Result<u8> {
     let (a, b) = (json::read(&o.a)?, json::read(&o.b)?);
+    let same = |x: &Path, y: &Path| {
+        let real = |p: &Path| std::fs::canonicalize(p).ok();
+        real(x).is_some_and(|x| Some(x) == real(y))
+    };
+    if same(&o.a, &o.b) {
+        return Err(Failure(format!(
+            "{} and {} are the same run: name another one",
+            o.a.display(),
+            o.b.display()
+        )));
+    }
     let c = compare(&a, &b, &o.terms);
     let code = code(&c);
-    say(&text(&a, &b, &c, &o.terms));
-    if let Some(file) = &o.json {
-        let side = |path: &PathBuf, run: &Run| json!({ "file": path, "command": run.command, "started": run.started });
+    let lines = o.json.as_deref().map(Lines::named);
+    let aside = lines == Some(Lines::Stdout);
+    let width = match aside {
+        true => width_of(&std::io::stderr()),
+        false => width_of(&std::io::stdout()),
+    };
+    let print = if aside { stdout::aside } else { say };
+    print(&text(&a, &b, &c, &o.terms, width));
+    if let Some(lines) = lines {
+        // JSON has no place for bytes that are no text.
+        let side = |path: &PathBuf, run: &Run| json!({ "file": path.to_string_lossy(), "command": run.command, "started": run.started });
         let whole = json!({
             "kind": "comparison",
             "format": json::FORMAT,
@@ -132,8 +156,7 @@ fn run(o: &Options) -> Result<u8> {
             "warnings": c.warnings,
             "figures": c.figures,
         });
-        std::fs::write(file, format!("{whole}\n"))
-            .context(&format!("writing {}", file.display()))?;
+        lines.write(&format!("{whole}\n"))?;
     }
     Ok(code)
 }
@@ -146,7 +169,37 @@ fn code(c: &Comparison) -> u8 {
     }
 }
 
-fn text(a: &Run, b: &Run, c: &Comparison, terms: &Terms) -> String {
+/// What a run that has just ended is against the last one of the same command, in a line: `name` is
+/// that one's.
+pub fn line(name: &str, a: &Run, b: &Run) -> String {
+    let c = compare(a, b, &Terms::default());
+    if !c.any() {
+        return format!("Against {name}: nothing to judge.");
+    }
+    // What stands around it is not the same, and what changed is not the server.
+    if let Some(first) = c.warnings.first() {
+        let more = match c.warnings.len() - 1 {
+            0 => String::new(),
+            n => format!(", and {n} more"),
+        };
+        return format!("Against {name}: not judged, since {first}{more}.");
+    }
+    let count = |v| c.count(v);
+    let far = |r: &&Row| (r.ratio.ln().abs() * 1e6) as u64;
+    let worst = c.figures.iter().filter(|r| r.verdict == Verdict::Worse);
+    let worst = worst.max_by_key(far).map_or_else(String::new, |r| {
+        format!("; worst {} {} × {:.2}", r.experiment, r.figure, r.ratio)
+    });
+    format!(
+        "Against {name}: {} worse, {} better, {} as before, {} not judged{worst} (runs one after the other differ by up to 17 % by themselves).",
+        count(Verdict::Worse),
+        count(Verdict::Better),
+        count(Verdict::Same),
+        count(Verdict::Open)
+    )
+}
+
+fn text(a: &Run, b: &Run, c: &Comparison, terms: &Terms, width: Option<usize>) -> String {
     let mut o = String::new();
     for (side, run) in [("A", a), ("B", b)] {
         let _ = writeln!(o, "{side}: {} ({})", run.command, run.started);
@@ -155,7 +208,7 @@ fn text(a: &Run, b: &Run, c: &Comparison, terms: &Terms) -> String {
     for r in &c.figures {
         if r.experiment != last {
             last = &r.experiment;
-            let _ = write!(o, "\n{}", table(c, last).text());
+            let _ = write!(o, "\n{}", table(c, last).text(width));
         }
     }
     if !c.warnings.is_empty() {

@@ -3,9 +3,10 @@
 //!
 //! What both runs had in common (a machine that was busy for an hour) cannot be seen in either.
 
-use crate::hist::Latency;
-use crate::report::{SampleSet, Statistic};
-use crate::rng::Rng;
+use crate::report::Statistic;
+use muniment_load::hist::Latency;
+use muniment_load::rng::Rng;
+use muniment_load::samples::SampleSet;
 
 /// Resamples a figure.
 pub const RESAMPLES: usize = 1000;
@@ -159,7 +160,7 @@ pub fn student(df: f64) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::stats::{mean as average, quantile as quantile_of};
+    use muniment_load::stats::{mean as average, quantile as quantile_of};
 
     #[test]
     fn student_agrees_with_the_tables() {

@@ -2,9 +2,10 @@
 
 use super::resample::normal;
 use super::*;
-use crate::hist::Latency;
-use crate::report::{Better, Outcome, SampleSet, Statistic};
-use crate::rng::Rng;
+use crate::report::{Better, Outcome, Statistic};
+use muniment_load::hist::Latency;
+use muniment_load::rng::Rng;
+use muniment_load::samples::SampleSet;
 
 /// A made-up run of w1: a rate of about `rate` with noise that lasts, and latencies of about
 /// `ms`, 3000 of them.
@@ -52,14 +53,12 @@ fn made_up(seed: u64, rate: f64, ms: f64) -> Run {
         environment: vec![("CPU".into(), "a".into()), ("Kernel".into(), "6".into())],
         outcomes: vec![x],
         interrupted: false,
+        failed: false,
     }
 }
 
 fn terms() -> Terms {
-    Terms {
-        threshold: 0.05,
-        only: None,
-    }
+    Terms::default()
 }
 
 fn verdicts(c: &Comparison) -> Vec<(&str, Verdict)> {
@@ -91,7 +90,7 @@ fn a_slower_run_is_worse_and_a_faster_one_is_better() {
     let c = compare(&b, &a, &terms());
     assert_eq!(verdicts(&c), want(Better));
     assert_eq!(code(&c), 0);
-    let said = text(&b, &a, &c, &terms());
+    let said = text(&b, &a, &c, &terms(), None);
     for want in [
         "0 worse, 4 better, 1 without",
         "17 %",
@@ -101,6 +100,30 @@ fn a_slower_run_is_worse_and_a_faster_one_is_better() {
     ] {
         assert!(said.contains(want), "{want} in {said}");
     }
+}
+
+#[test]
+fn the_last_run_is_compared_in_a_line() {
+    let (a, b) = (made_up(1, 1000.0, 1.0), made_up(2, 600.0, 1.5));
+    let said = line("monday", &a, &b);
+    let counts = "Against monday: 4 worse, 0 better, 1 as before, 2 not judged; worst w1 ";
+    assert!(said.starts_with(counts), "{said}");
+    assert!(said.contains("17 %"), "{said}");
+    let mut elsewhere = b.clone();
+    elsewhere
+        .environment
+        .push(("Data on".into(), "tmpfs".into()));
+    let said = line("monday", &a, &elsewhere);
+    assert!(
+        said.starts_with("Against monday: not judged, since Data on differs"),
+        "{said}"
+    );
+    let mut other = b.clone();
+    other.outcomes[0].preset = "quick".into();
+    assert_eq!(
+        line("monday", &a, &other),
+        "Against monday: nothing to judge."
+    );
 }
 
 #[test]
@@ -128,6 +151,45 @@ fn a_ratio_with_its_own_interval_is_judged_by_it() {
 }
 
 #[test]
+fn an_interval_counts_on_the_side_on_which_it_lies() {
+    use Verdict::{Better, Open, Same, Worse};
+    type Side = (f64, (f64, f64));
+    let verdict = |unit: &str, a: Side, b: Side| {
+        let side = |(value, (low, high)): Side| {
+            let mut run = made_up(1, 1000.0, 1.0);
+            let f = &mut run.outcomes[0].figures[4];
+            (f.value, f.unit) = (value, unit.into());
+            f.between(low, high);
+            run
+        };
+        compare(&side(a), &side(b), &terms()).figures[4].verdict
+    };
+    let steady = (1450.0, (1449.0, 1451.0));
+    for (unit, a, b, want) in [
+        // A was as fast as B in some of its turns, or as slow.
+        ("docs/s", (1020.0, (1000.0, 2000.0)), steady, Same),
+        ("docs/s", steady, (1020.0, (1000.0, 2000.0)), Same),
+        ("docs/s", (2000.0, (1000.0, 2020.0)), steady, Same),
+        // What it reaches on the far side says nothing.
+        ("docs/s", (1020.0, (500.0, 1040.0)), steady, Better),
+        ("docs/s", steady, (1020.0, (500.0, 1040.0)), Worse),
+        // Of a count one more or less is no difference; the double is, and so is it of a time.
+        ("commits", (3.0, (3.0, 3.0)), (4.0, (4.0, 4.0)), Same),
+        (
+            "commits",
+            (30.0, (30.0, 30.0)),
+            (60.0, (60.0, 60.0)),
+            Better,
+        ),
+        ("×", (1.5, (1.5, 1.5)), (1.6, (1.6, 1.6)), Better),
+        ("docs/s", (10.0, (0.0, 11.0)), steady, Open),
+        ("docs/s", (10.0, (-1.0, 11.0)), steady, Open),
+    ] {
+        assert_eq!(verdict(unit, a, b), want, "{unit} {a:?} {b:?}");
+    }
+}
+
+#[test]
 fn what_cannot_be_compared_is_exit_code_3_and_said() {
     let a = made_up(1, 1000.0, 1.0);
     let mut other = a.clone();
@@ -145,7 +207,7 @@ fn what_cannot_be_compared_is_exit_code_3_and_said() {
     };
     let c = compare(&a, &a, &only);
     assert_eq!(code(&c), 3);
-    assert!(text(&a, &a, &c, &only).contains("nothing to judge of w9"));
+    assert!(text(&a, &a, &c, &only, None).contains("nothing to judge of w9"));
     // Without samples no figure with them can be judged; the ratio still can.
     let mut bare = a.clone();
     bare.outcomes[0].samples.clear();
@@ -189,23 +251,46 @@ fn noise_alone_shows_no_difference() {
 
 #[test]
 fn arguments() {
-    let parsed = |line: &str| parse(line.split_whitespace().map(OsString::from).collect());
-    let o = parsed("a b --threshold 2.5% --only w1 --json c.json")
-        .unwrap()
-        .unwrap();
+    let parsed = |line: &str| options(&page().parse(line.split_whitespace().map(Into::into))?);
+    let o = parsed("a b --threshold 2.5% --only w1 --json c.json").unwrap();
     assert_eq!((o.a, o.b), ("a".into(), "b".into()));
     assert_eq!(o.terms.threshold, 0.025);
     assert_eq!(o.terms.only.as_deref(), Some("w1"));
     assert_eq!(o.json, Some("c.json".into()));
-    assert_eq!(parsed("--help").unwrap(), None);
     for (line, why) in [
-        ("a", "it compares two runs, A and B, not 1"),
+        ("a", "there is no run in bench-report"),
+        ("", "there is no run in bench-report"),
         ("a b c", "not 3"),
         ("a b --threshold much", "--threshold much: it must be"),
         ("a b --threshold 100%", "below 100%"),
-        ("a b --fast", "invalid option '--fast'"),
+        ("a b --fast", "there is no option '--fast'"),
+        ("a b --treshold 1%", "is '--threshold' meant?"),
     ] {
         let e = parsed(line).unwrap_err().0;
         assert!(e.contains(why), "{line}: {e}");
     }
+}
+
+/// JSON has no bytes: a name that is no text is shown as near as can be.
+#[cfg(target_os = "linux")]
+#[test]
+fn runs_may_have_names_that_are_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = crate::process::TempDir::new(&std::env::temp_dir()).unwrap();
+    let named = |bytes: &[u8]| dir.path().join(std::ffi::OsStr::from_bytes(bytes));
+    let kept = json::lines(&crate::report::tests::run())
+        .unwrap()
+        .join("\n");
+    let (a, b) = (named(b"a\xFF"), named(b"b\xFF"));
+    std::fs::write(&a, &kept).unwrap();
+    std::fs::write(&b, &kept).unwrap();
+    let o = Options {
+        a,
+        b,
+        terms: Terms::default(),
+        json: Some(named(b"out")),
+    };
+    run(&o).unwrap();
+    let written = std::fs::read_to_string(named(b"out")).unwrap();
+    assert!(written.contains("b\u{FFFD}"), "{written}");
 }

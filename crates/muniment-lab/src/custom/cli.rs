@@ -3,14 +3,14 @@
 use super::{Plan, builtin, experiment, sample, set};
 use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
-use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Preset};
 use crate::stdout::say;
-use crate::stop;
-use crate::targets::{self, Given, Named};
+use crate::targets::{self, Named};
 use crate::vary::settings::Dimension;
 use crate::vary::{self, Request, rates};
-use std::ffi::OsString;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::stop;
+use muniment_options::{Given, Group, HELP, Opt, Page};
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -18,6 +18,8 @@ use std::process::ExitCode;
 #[derive(Debug)]
 pub struct Options {
     plan: Plan,
+    /// The workload's file, and what tells its text from another's.
+    file: String,
     preset: Preset,
     set: Vec<(String, String)>,
     targets: Vec<Named>,
@@ -42,20 +44,24 @@ pub const COMMAND: Spec = Spec {
     name: "run",
     arguments: "FILE.toml|BUILT-IN [OPTIONS]",
     about: "a workload of your own, described in a TOML file, or a built-in one",
-    run: |args| match parse(&args) {
-        Ok(Command::Run(o)) => commands::ended(run(&o)),
-        Ok(Command::Print(text)) => {
+    page,
+    run: |given| match command(given)? {
+        Command::Run(o) => Ok(commands::ended(run(&o))),
+        Command::Print(text) => {
             say(&text);
-            ExitCode::SUCCESS
+            Ok(ExitCode::SUCCESS)
         }
-        Err(e) => commands::misused("run", &e),
     },
 };
 
-/// `muniment bench run --help`.
-pub fn help() -> String {
-    let mut o = String::from(
-        "\
+fn page() -> Page {
+    let mut settings = String::from("\nSettings:\n");
+    for (key, about) in set::KEYS {
+        let _ = writeln!(settings, "  {key:<13} {about}");
+    }
+    Page {
+        head: format!(
+            "\
 Runs a workload of your own, or one that comes with the lab.
 
 Usage: muniment bench run FILE.toml|BUILT-IN [OPTIONS]
@@ -64,158 +70,132 @@ docs/workloads.md describes the file. The workloads that come with the lab are s
 --print shows one, to begin with.
 
 Built in:
+{}
 ",
-    );
-    o.push_str(&builtin::list());
-    o.push_str(
-        "
-Options:
-  --preset PRESET  smoke, quick or paper: which of several numbers the file's are;
-                   default smoke
-  --set KEY=VALUE  change a setting; may be repeated
-  --print          print the file and end
-  --sample         print a document of each template and one of each operation, and end
-  --vary KEY=V,V,… [KEY=…]…
-                   measure every combination of these settings, in turns; A..B stands for A,
-                   its doublings and B (threads=1..48)
-  --rates A..B     find the knee by adding workers, then send at A, A+10, …, B % of its rate
-                   at random moments (open loop); or a list of percentages
-  --turns N        in how many turns variants are measured; default 5
-  --cacheSizeGB N  cache of embedded servers
-",
-    );
-    o.push_str(Given::HELP);
-    o.push_str(Output::HELP);
-    o.push_str("  -h, --help       this text\n\nSettings:\n");
-    for (key, about) in set::KEYS {
-        let _ = writeln!(o, "  {key:<13} {about}");
+            builtin::list()
+        ),
+        groups: vec![
+            Group::new("Options", OPTIONS),
+            Group::untitled(targets::OPTIONS),
+            Group::untitled(Output::OPTIONS),
+            Group::untitled(&[HELP]),
+        ],
+        foot: settings,
+        words: true,
+        ..Page::default()
     }
-    o
 }
 
-/// Understands the arguments behind `run`.
+const OPTIONS: &[Opt] = &[
+    Preset::option(
+        "smoke, quick or paper: which of several numbers the file's are; default smoke",
+    ),
+    Opt::text("set", "KEY=VALUE", "change a setting; may be repeated"),
+    Opt::flag("print", "print the file and end"),
+    Opt::flag(
+        "sample",
+        "print a document of each template and one of each operation, and end",
+    ),
+    Opt::text(
+        "vary",
+        "KEY=V,V,…",
+        "measure every combination of these settings (KEY=V,V,… KEY=…), in turns; A..B stands for A, \
+         its doublings and B (threads=1..48)",
+    )
+    .more(|word| word.contains('=')),
+    Opt::text(
+        "rates",
+        "A..B",
+        "find the knee by adding workers, then send at A, A+10, …, B % of its rate at random moments \
+         (open loop); or a list of percentages",
+    ),
+    cli::turns("in how many turns variants are measured; default 5"),
+    cli::CACHE,
+];
+
+/// What a command line means, by what it has given.
 ///
 /// # Errors
-/// An option that there is not; a workload that makes no sense.
-pub fn parse(args: &[OsString]) -> Result<Command> {
-    let mut name: Option<&str> = None;
-    let (mut print, mut samples) = (false, false);
-    let mut preset = Preset::Smoke;
-    let mut set = Vec::new();
-    let (mut targets, mut cache_gb, mut output) = (Given::default(), None, Output::default());
-    let (mut turns, mut vary, mut rates) = (None, Vec::new(), Vec::new());
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let arg = text(arg)?;
-        let mut value = || {
-            let v = args.next();
-            v.ok_or_else(|| Failure(format!("option {arg} needs a value")))
-        };
-        match arg {
-            "-h" | "--help" | "help" => return Ok(Command::Print(help())),
-            "--print" => print = true,
-            "--sample" => samples = true,
-            "--preset" => preset = Preset::named(text(value()?)?)?,
-            "--set" => {
-                let v = text(value()?)?;
-                let (key, value) = v
-                    .split_once('=')
-                    .ok_or_else(|| Failure(format!("--set {v}: it must be KEY=VALUE")))?;
-                set.push((key.to_string(), value.to_string()));
-            }
-            "--turns" => turns = Some(cli::turns(text(value()?)?)?),
-            "--rates" => rates = rates::parse(text(value()?)?)?,
-            "--vary" => {
-                vary.push(Dimension::parse(text(value()?)?)?);
-                // More of them may follow without saying it again.
-                while let Some(next) = args.as_slice().first().and_then(|a| a.to_str())
-                    && !next.starts_with('-')
-                    && next.contains('=')
-                {
-                    vary.push(Dimension::parse(next)?);
-                    args.next();
-                }
-            }
-            "--cacheSizeGB" => {
-                cache_gb = Some(cli::cache_size(text(value()?)?)?);
-            }
-            other if other.starts_with('-') => {
-                let long = other.strip_prefix("--").unwrap_or_default();
-                if output.take(long, || value().cloned())?
-                    || targets.take(long, || Ok(text(value()?)?.to_string()))?
-                {
-                    continue;
-                }
-                return Err(Failure(format!(
-                    "there is no option '{other}' (try muniment bench run --help)"
-                )));
-            }
-            other if name.is_none() => name = Some(other),
-            other => {
-                return Err(Failure(format!(
-                    "{other}: one workload can be run at a time"
-                )));
-            }
+/// A workload that makes no sense, options that do not go with each other.
+fn command(given: &Given) -> Result<Command> {
+    let name = match given.text_words()?.as_slice() {
+        [] => {
+            return Err(Failure(format!(
+                "it needs a file, or one of the built-in workloads:\n{}",
+                builtin::list()
+            )));
         }
-    }
-    let name = name.ok_or_else(|| {
-        Failure(format!(
-            "it needs a file, or one of the built-in workloads:\n{}",
-            builtin::list()
-        ))
-    })?;
-    let targets = targets.all();
-    if cache_gb.is_some() && !targets.is_empty() && targets.iter().all(|t| t.endpoint.is_external())
-    {
-        return Err(Failure::new(
-            "--cacheSizeGB belongs to embedded servers, and there is none",
-        ));
-    }
-    if !rates.is_empty() && (!vary.is_empty() || targets.len() > 1) {
-        return Err(Failure::new(
-            "--rates goes with one target and without --vary",
-        ));
-    }
-    if turns.is_some() && vary.is_empty() && targets.len() < 2 {
-        return Err(Failure::new(
-            "--turns belongs to --vary and to several --target: there is nothing to take turns",
-        ));
-    }
+        [name] => *name,
+        [_, other, ..] => {
+            return Err(Failure(format!(
+                "{other}: one workload can be run at a time"
+            )));
+        }
+    };
+    let set = given.texts("set").map(|v| {
+        let pair = v
+            .split_once('=')
+            .map(|(k, v)| (k.to_string(), v.to_string()));
+        pair.ok_or_else(|| Failure(format!("--set {v}: it must be KEY=VALUE")))
+    });
+    let set: Vec<(String, String)> = set.collect::<Result<_>>()?;
+    let vary = given.texts("vary").map(Dimension::parse);
+    let vary: Vec<Dimension> = vary.collect::<Result<_>>()?;
+    let rates = given.text("rates").map(rates::parse).transpose()?;
+    let rates = rates.unwrap_or_default();
+    let targets = targets::of(given)?;
+    agree(given, &targets)?;
+    let preset = Preset::of(given);
     let mut plan = Plan::read(name, preset)?;
+    let text = match builtin::named(name) {
+        Some(b) => b.text.to_string(),
+        None => std::fs::read_to_string(name).context(&format!("reading {name}"))?,
+    };
     for (key, value) in &set {
         plan.set(key, value).map_err(|e| e.while_doing("--set"))?;
     }
-    if print && !set.is_empty() {
-        return Err(Failure::new(
-            "--print shows the file as it is: --set has no effect on it",
-        ));
-    }
-    if print {
-        let text = match builtin::named(name) {
-            Some(b) => b.text.to_string(),
-            None => std::fs::read_to_string(name)?,
-        };
+    if given.has("print") {
         return Ok(Command::Print(text));
     }
-    if samples {
+    if given.has("sample") {
         return Ok(Command::Print(sample::of(&plan)?));
     }
     Ok(Command::Run(Box::new(Options {
+        file: format!("{name}, {:016x}", digest(&text)),
         plan,
         preset,
         set,
         targets,
-        turns,
+        turns: given.whole("turns").map(|n| n as usize),
         vary,
         rates,
-        cache_gb,
-        output,
+        cache_gb: given.real(cli::CACHE.name),
+        output: Output::of(given),
     })))
 }
 
-fn text(v: &OsString) -> Result<&str> {
-    v.to_str()
-        .ok_or_else(|| Failure(format!("{} is not UTF-8", v.to_string_lossy())))
+/// Refuses options that do not go with each other.
+fn agree(given: &Given, targets: &[Named]) -> Result<()> {
+    let external = !targets.is_empty() && targets.iter().all(|t| t.endpoint.is_external());
+    let why = if given.has(cli::CACHE.name) && external {
+        "--cacheSizeGB belongs to embedded servers, and there is none"
+    } else if given.has("rates") && (given.has("vary") || targets.len() > 1) {
+        "--rates goes with one target and without --vary"
+    } else if given.has("turns") && !given.has("vary") && targets.len() < 2 {
+        "--turns belongs to --vary and to several --target: there is nothing to take turns"
+    } else if given.has("print") && given.has("set") {
+        "--print shows the file as it is: --set has no effect on it"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(why))
+}
+
+/// By which two versions of a file are told apart: FNV-1a, of 64 bits.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Runs it.
@@ -226,6 +206,8 @@ pub fn run(o: &Options) -> Result<()> {
     stop::install();
     let endpoint = targets::only(&o.targets);
     let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());
+    lab.environment
+        .push(("Workload file".into(), o.file.clone()));
     let set: Vec<String> = o.set.iter().map(|(k, v)| format!("{k}={v}")).collect();
     let title = match set.as_slice() {
         [] => format!("Workload {}", o.plan.name),
@@ -260,8 +242,7 @@ mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Command> {
-        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        parse(&args)
+        command(&page().parse(line.split_whitespace().map(Into::into))?)
     }
 
     #[test]
@@ -274,7 +255,7 @@ mod tests {
         assert_eq!(o.plan.name, "insert");
         assert_eq!(o.plan.runs()[0].threads, 3);
         assert!(o.plan.runs()[0].work[0].silent());
-        assert_eq!(o.output.dir, std::path::PathBuf::from("d"));
+        assert_eq!(o.output.dir, Some(std::path::PathBuf::from("d")));
         let line =
             "insert --vary w=0,1 threads=1..4 --turns 6 --target a=embedded --target b=embedded";
         let Command::Run(o) = parsed(line).unwrap() else {
@@ -284,7 +265,6 @@ mod tests {
         assert_eq!((keys, o.turns), (vec!["w", "threads"], Some(6)));
         assert_eq!(o.targets.len(), 2);
         for (line, has) in [
-            ("--help", "Usage: muniment bench run"),
             ("insert --print", "[[collection]]"),
             ("orders --sample", "[template.order]"),
         ] {

@@ -7,7 +7,7 @@ use crate::distributions::scrambled::Scrambled;
 use crate::distributions::sequential::Sequential;
 use crate::distributions::zipfian::{THETA, Zipfian};
 use crate::distributions::{Distribution, fnv};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -215,7 +215,7 @@ impl Weighted {
 }
 
 /// What the workers of a phase share of their distributions: where sequential ones are, and the
-/// sums behind Zipf's, which take a second for 10⁸ numbers.
+/// sums that Zipf's distribution needs, which take a second for 10⁸ numbers.
 #[derive(Debug, Default)]
 pub struct Shared {
     places: Mutex<HashMap<String, Arc<AtomicU64>>>,

@@ -6,8 +6,8 @@ use super::draw::{Shape, Shared};
 use super::generate::Source;
 use super::template::Node;
 use crate::distributions::counter::Counter;
-use crate::fail::{Failure, Result};
-use crate::rng::Rng;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
 use std::cell::Cell;
 use std::sync::Arc;
 

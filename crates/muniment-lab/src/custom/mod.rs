@@ -8,7 +8,7 @@
 //! | [`template`], [`generate`], [`draw`] | what documents look like: constants, generators, distributions |
 //! | [`encode`] | templates compiled to steps that append BSON to a message |
 //! | [`worker`], [`run`] | collections, load and run phases |
-//! | [`write_down`] | tables, plots and figures of one target's run |
+//! | [`mod@experiment`] | one target's run |
 //! | [`sample`] | what a workload would send |
 //! | [`builtin`] | the workloads that come with the lab |
 //! | [`cli`] | `muniment bench run` |
@@ -19,6 +19,7 @@ pub mod cli;
 mod docs;
 pub mod draw;
 pub mod encode;
+pub mod experiment;
 pub mod generate;
 pub mod operation;
 pub mod plan;
@@ -28,8 +29,7 @@ pub mod set;
 pub mod source;
 pub mod template;
 pub mod worker;
-pub mod write_down;
 
+pub use experiment::experiment;
 pub use plan::Plan;
 pub use run::{Ready, measure, prepare};
-pub use write_down::experiment;

@@ -1,8 +1,9 @@
 //! The kinds of operations: which keys each has, and the command that they become.
 
 use super::draw::Shape;
-use super::source::{Bad, Fields, Item, Parsed, Value, meant};
+use super::source::{Bad, Fields, Item, Parsed, Value};
 use super::template::{Node, Seen};
+use muniment_options::meant;
 use muniment_value::{DocBuf, doc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -137,7 +138,7 @@ pub struct Operation {
     pub write_concern: Option<DocBuf>,
     /// What a read may see.
     pub read_concern: Option<DocBuf>,
-    /// Whom it reads from.
+    /// Which member it reads from.
     pub read_preference: Option<DocBuf>,
     /// Whether errors of the server are counted; else they end the run.
     pub errors_count: bool,
@@ -488,7 +489,7 @@ impl Operation {
         Ok(())
     }
 
-    /// What goes behind the body: concerns and the database. (`database`: the workload's.)
+    /// What follows the body: concerns and the database. (`database`: the workload's.)
     pub fn tail(&self, database: &str) -> Vec<(String, Node)> {
         let mut out = Vec::new();
         let mut add = |name: &str, d: &Option<DocBuf>| {
@@ -507,7 +508,8 @@ impl Operation {
     /// Whether there will be no reply.
     pub fn silent(&self) -> bool {
         let c = self.write_concern.as_ref();
-        self.kind.may_be_silent() && c.is_some_and(|c| crate::conn::is_unacknowledged(c.as_doc()))
+        self.kind.may_be_silent()
+            && c.is_some_and(|c| muniment_load::conn::is_unacknowledged(c.as_doc()))
     }
 
     /// Changes one field of the write concern.

@@ -3,10 +3,12 @@
 use super::builtin;
 use super::draw::Shape;
 use super::operation::{self, Around, Concerns, Operation, constant, none_of};
-use super::source::{self, Fields, Item, Parsed, meant};
+use super::source::{self, Fields, Item, Parsed};
 use super::template::{Node, Seen};
-use crate::fail::{Context, Failure, Result};
 use crate::lab::{DB, Preset};
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::placement::Placement;
+use muniment_options::meant;
 use muniment_value::DocBuf;
 use std::collections::BTreeMap;
 
@@ -89,6 +91,13 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The phase that a load of this name is of, in whichever placement.
+    pub fn phase_of(&self, load: &str) -> Option<&Phase> {
+        let phase = Placement::without(load);
+        let mut all = self.phases.iter();
+        all.find(|p| p.name == load || p.name == phase)
+    }
+
     /// Reads a file, or the built-in workload of this name.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use super::draw::Shared;
 use super::operation::Kind;
 use super::plan::{Collection, Existing, Phase, Plan};
 use super::worker::Worker;
-use crate::conn::{Conn, number_at};
 use crate::distributions::counter::Counter;
-use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
-use crate::load::{self, Limit, Load, Pace};
-use crate::placement::{Placement, representative};
+use muniment_load::conn::{Conn, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::{self, Limit, Load, Pace};
+use muniment_load::placement::{Placement, representative};
 use muniment_value::{ArrayBuf, doc};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -51,7 +51,7 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
         create(&mut conn, plan, c, c.existing)?;
     }
     for phase in plan.loads() {
-        if crate::stop::asked() {
+        if muniment_load::stop::asked() {
             break;
         }
         let placement = representative(&placements(lab, target, phase)?);
@@ -90,7 +90,7 @@ pub fn measure(
     into: &mut Vec<(String, Load)>,
 ) -> Result<()> {
     for phase in plan.runs() {
-        if crate::stop::asked() {
+        if muniment_load::stop::asked() {
             break;
         }
         let name = match label {
@@ -101,7 +101,7 @@ pub fn measure(
         let stands = representative(&all);
         let counted = phase.operations.is_some() || phase.records.is_some();
         for placement in all {
-            if crate::stop::asked() || (counted && placement != stands) {
+            if muniment_load::stop::asked() || (counted && placement != stands) {
                 continue;
             }
             let load = one(lab, target, plan, phase, (&name, placement), ready)?;

@@ -5,7 +5,7 @@ use super::encode::{Encoder, Env, Hand};
 use super::plan::Plan;
 use super::template::Node;
 use crate::distributions::counter::Counter;
-use crate::fail::{Context, Result};
+use muniment_load::fail::{Context, Result};
 use muniment_value::{Doc, JsonMode, validate};
 use std::fmt::Write;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub fn of(plan: &Plan) -> Result<String> {
         hand.acknowledge();
         validate(&out).context(name)?;
         let json = Doc::new(&out).to_json(JsonMode::Relaxed);
-        Ok::<_, crate::fail::Failure>((json, out.len()))
+        Ok::<_, muniment_load::fail::Failure>((json, out.len()))
     };
     let mut o = String::new();
     for (name, node) in &plan.templates {

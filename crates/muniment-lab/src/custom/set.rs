@@ -3,9 +3,9 @@
 use super::draw::{NAMES, Shape};
 use super::operation::{Kind, Operation};
 use super::plan::{Phase, Plan, typed};
-use super::source::meant;
 use super::template::Node;
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
+use muniment_options::meant;
 use muniment_value::doc;
 
 /// The keys that can be set, with what each is for, sorted.

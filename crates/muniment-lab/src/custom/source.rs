@@ -4,8 +4,9 @@
 //! Wherever a value stands, a table with the keys `smoke`, `quick` and `paper` stands for the one
 //! of the preset; the rest of the lab never sees the others.
 
-use crate::fail::Failure;
 use crate::lab::Preset;
+use muniment_load::fail::Failure;
+use muniment_options::{distance, meant};
 use std::fmt::Display;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -419,34 +420,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// "is 'x' meant? ", if one of `words` is near enough to `word`.
-pub fn meant(word: &str, words: &[&str]) -> String {
-    let near = words.iter().map(|w| (distance(word, w), w)).min();
-    match near {
-        Some((d, w)) if d <= 2 && d < word.chars().count() => format!("is '{w}' meant? "),
-        _ => String::new(),
-    }
-}
-
-/// Letters to change, add or leave out between two words, without regard to case (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.to_lowercase().chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.to_lowercase().chars().enumerate() {
-        let mut last = i;
-        let mut left = i + 1;
-        for (y, cell) in b.iter().zip(row.iter_mut().skip(1)) {
-            let best = (last + usize::from(x != *y)).min(*cell + 1).min(left + 1);
-            last = std::mem::replace(cell, best);
-            left = best;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -497,9 +470,6 @@ mod tests {
             e.text,
             "[[phase]] has no key 'thread': is 'threads' meant? it may have name, threads"
         );
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(meant("xyz", &["find", "insert"]), "");
     }
 
     #[test]

@@ -7,10 +7,10 @@ use super::operation::{Kind, Operation};
 use super::plan::{Phase, Plan};
 use super::run::Ready;
 use super::template::Node;
-use crate::conn::{Conn, InsertTemplate, Message, check, number_at};
-use crate::fail::{Failure, Result};
-use crate::load;
-use crate::meter::Meter;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load;
+use muniment_load::meter::Meter;
 use muniment_value::{Doc, DocBuf, doc};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -77,11 +77,11 @@ pub struct Worker {
     weights: Weighted,
     hand: Hand,
     message: Message,
-    /// For the batches of a cursor behind the first.
+    /// The message that asks for a cursor's further batches.
     more: Message,
     current: usize,
     documents: u64,
-    /// Of a load phase: documents that nobody has begun yet.
+    /// Of a load phase: documents that no worker has begun yet.
     left: Option<Arc<AtomicU64>>,
     unanswered: bool,
     first_error: Arc<OnceLock<String>>,

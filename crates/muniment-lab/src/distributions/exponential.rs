@@ -1,7 +1,7 @@
 //! Small numbers exponentially more often.
 
 use super::Distribution;
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// Exponential, rounded down.
 #[derive(Debug, Clone)]

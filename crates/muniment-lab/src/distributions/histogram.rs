@@ -1,8 +1,8 @@
 //! Sizes by a histogram of blocks, as YCSB reads one from a file.
 
 use super::Distribution;
-use crate::fail::{Failure, Result};
-use crate::rng::Rng;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
 
 /// A histogram.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! A hot part of a range that gets most operations, both parts uniform.
 
 use super::Distribution;
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// Hot spot over `low..=high`.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use super::Distribution;
 use super::counter::Counter;
 use super::zipfian::{THETA, Zipfian};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::sync::Arc;
 
 /// Zipf from the newest number of a counter downwards.

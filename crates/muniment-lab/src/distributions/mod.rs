@@ -15,7 +15,7 @@ pub mod sequential;
 pub mod uniform;
 pub mod zipfian;
 
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// A source of numbers.
 pub trait Distribution: Send {

@@ -2,7 +2,7 @@
 
 use super::zipfian::{THETA, Zipfian};
 use super::{Distribution, fnv};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// Ranks it draws from, whatever the range: which keys are hot does not change as keys are added.
 const RANKS: u64 = 10_000_000_000;

@@ -1,7 +1,7 @@
 //! One after the other, from the start again at the end; shared by all workers.
 
 use super::Distribution;
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

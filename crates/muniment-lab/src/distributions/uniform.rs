@@ -1,7 +1,7 @@
 //! Every number of a range alike.
 
 use super::Distribution;
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// Uniform over `low..=high`.
 #[derive(Debug, Clone)]

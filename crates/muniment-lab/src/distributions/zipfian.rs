@@ -5,7 +5,7 @@
 //! approximation for the others.
 
 use super::Distribution;
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// The usual θ of YCSB.
 pub const THETA: f64 = 0.99;

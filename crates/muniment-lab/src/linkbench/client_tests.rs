@@ -2,8 +2,8 @@
 
 use super::super::store::{COUNTS, LINKS, NODES};
 use super::*;
-use crate::fake;
-use crate::meter::Board;
+use muniment_load::fake;
+use muniment_load::meter::Board;
 use muniment_value::{DocBuf, Value, array};
 
 const LINK: LinkKey = LinkKey {

@@ -66,7 +66,7 @@ impl Degrees {
     pub fn at_rank(&self, rank: u64) -> u64 {
         let rank = if rank == 0 { 0.5 } else { rank as f64 };
         let more = rank / self.ids as f64;
-        // Behind the last point but one the survival function falls by so much that the mean is
+        // After the last point but one the survival function falls by so much that the mean is
         // the original's, 4.097 and 3.85.
         let (table, last_fall) = match self.profile {
             Profile::Y2015 => (Y2015, 10.0),

@@ -5,7 +5,7 @@ use super::shuffle::Shuffle;
 use super::{Operation, Profile};
 use crate::distributions::Distribution;
 use crate::distributions::zipfian::{Zipfian, zeta_approximate};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,7 +100,7 @@ impl Chooser {
         Operation::GetNode
     }
 
-    /// A rank drawn from a distribution, never behind the last.
+    /// A rank drawn from a distribution, the last one at most.
     fn clamp(&self, rank: u64) -> u64 {
         rank.min(self.graph.ids - 1)
     }

@@ -4,12 +4,12 @@
 use super::graph::{FIRST_ID, Graph, LINK_TYPES};
 use super::payload::Payload;
 use super::store::{COUNTS, LINKS, LinkKey, NODES, Store, now_ms};
-use crate::conn::{Conn, InsertTemplate, Message, check};
-use crate::fail::Result;
 use crate::lab::DB;
-use crate::load::Worker;
-use crate::meter::Meter;
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::load::Worker;
+use muniment_load::meter::Meter;
+use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The bytes of nodes and links: sizes by a log-normal distribution, contents that compress as
 //! much as the original's.
 
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 const CHUNK: usize = 128;
 const MOTIF: usize = 512;

@@ -2,8 +2,8 @@
 
 use super::Profile;
 use super::graph::LINK_TYPES;
-use crate::conn::Message;
 use crate::lab::DB;
+use muniment_load::conn::Message;
 use muniment_value::{DocBuf, Value, array, doc};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -6,10 +6,10 @@
 //! same transaction; everything else is the caller's, with a new one.
 
 use super::store::LINKS;
-use crate::conn::{Conn, Message, check, number_at};
-use crate::fail::{Failure, Result};
 use crate::lab::DB;
-use crate::rng::Rng;
+use muniment_load::conn::{Conn, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::rng::Rng;
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

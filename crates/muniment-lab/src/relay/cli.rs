@@ -5,14 +5,13 @@ use super::language::{self, Line};
 use super::measure::measure;
 use super::{Control, Relay, Route};
 use crate::commands::{self, Spec};
-use crate::fail::{Context, Failure, Result};
 use crate::stdout::say;
-use crate::stop;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::stop;
+use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,45 +21,86 @@ pub const COMMAND: Spec = Spec {
     name: "relay",
     arguments: "--listen HOST:PORT --to HOST:PORT [OPTIONS]",
     about: "a network between processes: delay, bandwidth, loss and partitions",
-    run: |args| match parse(args) {
-        Ok(Some(o)) => commands::ended(run(&o)),
-        Ok(None) => {
-            say(&help());
-            ExitCode::SUCCESS
-        }
-        Err(e) => commands::misused("relay", &e),
-    },
+    page,
+    run: |given| Ok(commands::ended(run(&options(given)?))),
 };
 
-fn help() -> String {
-    format!(
-        "\
+fn page() -> Page {
+    Page {
+        head: "\
 Relays TCP connections between processes as a network would: with a delay, a bandwidth,
 loss and partitions, which can be changed while it runs. No bytes are changed or lost.
 
 Usage: muniment bench relay --listen HOST:PORT --to HOST:PORT [OPTIONS]
        muniment bench relay --measure [OPTIONS]
 
-  --listen HOST:PORT  where to connect to; port 0 for a free one
-  --to HOST:PORT      where that leads. Both several times: the first of one belongs to the
-                      first of the other
-  --delay MS, --jitter MS, --bandwidth MB, --loss PERCENT, --timeout MS
-                      how the links are at first: as the lines below, so that
-                      --delay '45 out @2' is about the way out of the second link
-  --refuse            new connections are refused during a partition (default: they hang)
-  --control HOST:PORT take the lines below from connections to here too
-  --seed N            where random numbers come from (1)
-  --measure           measure the relay itself instead, under these conditions
-  --connections N     other connections that are open meanwhile (0)
-  -h, --help          this text
-
+"
+        .into(),
+        groups: vec![
+            Group::untitled(LINKS),
+            Group::new("How the links are at first, as the lines below", CONDITIONS)
+                .note("So that --delay '45 out @2' is about the way out of the second link.\n"),
+            Group::new("The relay itself", &[MEASURE, CONNECTIONS, SEED, HELP]),
+        ],
+        foot: format!(
+            "
 While it runs it takes these lines from its standard input, and answers each:
 {}
 'out' is the way from who connects to --to. Ctrl-C ends it; it prints what it has done.
 ",
-        language::HELP
-    )
+            language::HELP
+        ),
+        ..Page::default()
+    }
 }
+
+const LINKS: &[Opt] = &[
+    Opt::text(
+        "listen",
+        "HOST:PORT",
+        "where to connect to; port 0 for a free one",
+    ),
+    Opt::text(
+        "to",
+        "HOST:PORT",
+        "where that leads. Both several times: the first of one belongs to the first of the other",
+    ),
+    Opt::text(
+        "control",
+        "HOST:PORT",
+        "take the lines below from connections to here too",
+    ),
+];
+
+/// What the links are told at first is the option's name and its value.
+const CONDITIONS: &[Opt] = &[
+    Opt::text("delay", "MS", "milliseconds one way"),
+    Opt::text("jitter", "MS", "how much that varies, either way"),
+    Opt::text("bandwidth", "MB", "megabytes a second"),
+    Opt::text("loss", "PERCENT", "of segments"),
+    Opt::text("timeout", "MS", "of a retransmission"),
+    Opt::flag(
+        "refuse",
+        "new connections are refused during a partition (default: they hang)",
+    ),
+];
+
+const MEASURE: Opt = Opt::flag(
+    "measure",
+    "measure the relay itself instead, under these conditions",
+);
+const CONNECTIONS: Opt = Opt::new(
+    "connections",
+    "N",
+    Takes::Whole(0, 100_000),
+    "other connections that are open meanwhile (0)",
+);
+const SEED: Opt = Opt::new(
+    "seed",
+    "N",
+    Takes::Whole(0, u64::MAX),
+    "where random numbers come from (1)",
+);
 
 /// What was asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -75,63 +115,44 @@ pub struct Options {
     idle: usize,
 }
 
-/// Understands the arguments behind `relay`; `None` asks for help.
+/// What was asked for, by what was given.
 ///
 /// # Errors
-/// An option that there is not, a value that makes no sense.
-pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
-    use lexopt::prelude::*;
-    let said = |e: lexopt::Error| Failure(e.to_string());
+/// A value that makes no sense, options that do not go with each other.
+fn options(given: &Given) -> Result<Options> {
+    let addresses =
+        |name| -> Result<Vec<SocketAddr>> { given.texts(name).map(|v| address(name, v)).collect() };
     let mut o = Options {
-        seed: 1,
-        ..Options::default()
+        listen: addresses("listen")?,
+        to: addresses("to")?,
+        lines: Vec::new(),
+        control: addresses("control")?.pop(),
+        seed: given.whole("seed").unwrap_or(1),
+        measure: given.has("measure"),
+        idle: given.whole("connections").unwrap_or(0) as usize,
     };
-    let mut connections = None;
-    let mut p = lexopt::Parser::from_args(args);
-    while let Some(arg) = p.next().map_err(said)? {
-        let name = match &arg {
-            Short('h') | Long("help") => return Ok(None),
-            Long(name) => (*name).to_string(),
-            _ => return Err(said(arg.unexpected())),
-        };
-        match name.as_str() {
-            "measure" => o.measure = true,
-            "refuse" => o.lines.push("refuse".into()),
-            "listen" | "to" | "control" | "delay" | "jitter" | "bandwidth" | "loss" | "timeout"
-            | "seed" | "connections" => {
-                let v = p.value().map_err(said)?.into_string().map_err(|v| {
-                    Failure(format!("--{name} {} is not UTF-8", v.to_string_lossy()))
-                })?;
-                let number = |most: u64| {
-                    let n = v.parse().ok().filter(|n| *n <= most);
-                    n.ok_or_else(|| Failure(format!("--{name} {v}: it must be 0 to {most}")))
-                };
-                match name.as_str() {
-                    "listen" => o.listen.push(address(&name, &v)?),
-                    "to" => o.to.push(address(&name, &v)?),
-                    "control" => o.control = Some(address(&name, &v)?),
-                    "seed" => o.seed = number(u64::MAX)?,
-                    "connections" => connections = Some(number(100_000)? as usize),
-                    _ => {
-                        let line = format!("{name} {v}");
-                        language::parse(&line).map_err(|e| e.while_doing(&format!("--{name}")))?;
-                        o.lines.push(line);
-                    }
-                }
-            }
-            _ => return Err(Failure(format!("there is no option --{name}"))),
+    for (name, value) in given.options() {
+        if CONDITIONS.iter().any(|c| c.name == name) {
+            let line = format!("{name} {value}").trim_end().to_string();
+            language::parse(&line).map_err(|e| e.while_doing(&format!("--{name}")))?;
+            o.lines.push(line);
         }
     }
+    agree(&o, given.has("connections"))?;
+    Ok(o)
+}
+
+/// Refuses options that do not go with each other.
+fn agree(o: &Options, connections: bool) -> Result<()> {
     let links = o.listen.len() + o.to.len() + usize::from(o.control.is_some());
     if o.measure && links > 0 {
         return Err(Failure::new(
             "--measure measures a link of its own: --listen, --to and --control do not belong to it",
         ));
     }
-    if connections.is_some() && !o.measure {
+    if connections && !o.measure {
         return Err(Failure::new("--connections belongs to --measure"));
     }
-    o.idle = connections.unwrap_or(0);
     if !o.measure && (o.listen.is_empty() || o.listen.len() != o.to.len()) {
         return Err(Failure::new(
             "--listen and --to are needed, each as often as the other",
@@ -145,7 +166,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
             return Err(Failure(format!("--{line}: there are {known} links")));
         }
     }
-    Ok(Some(o))
+    Ok(())
 }
 
 fn address(name: &str, v: &str) -> Result<SocketAddr> {
@@ -191,7 +212,7 @@ pub fn run(o: &Options) -> Result<()> {
         let at = listener.local_addr().context("listening")?;
         say(&format!("control: {at}\n"));
         let (control, over) = (relay.control().clone(), over.clone());
-        // The process ends without waiting for those who say nothing.
+        // The process ends without waiting for control connections that say nothing.
         std::thread::spawn(move || {
             for s in listener.incoming().flatten() {
                 let (control, over) = (control.clone(), over.clone());
@@ -275,8 +296,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parsed(args: &[&str]) -> Result<Option<Options>> {
-        parse(args.iter().map(OsString::from).collect())
+    fn parsed(args: &[&str]) -> Result<Options> {
+        options(&page().parse(args.iter().map(Into::into))?)
     }
 
     #[test]
@@ -298,12 +319,11 @@ mod tests {
             "--seed",
             "9",
         ];
-        let o = parsed(&two).unwrap().unwrap();
+        let o = parsed(&two).unwrap();
         assert_eq!((o.listen.len(), o.to.len(), o.seed), (2, 2, 9));
         assert_eq!(o.lines, ["delay 45", "loss 1 out @2", "refuse"]);
         let o = parsed(&["--measure", "--delay", "45", "--connections", "1000"]);
-        assert_eq!(o.unwrap().unwrap().idle, 1000);
-        assert!(parsed(&["-h"]).unwrap().is_none());
+        assert_eq!(o.unwrap().idle, 1000);
         let one_way = conditions(&["delay 5".into(), "delay 7 in".into()]).unwrap();
         let ms = Duration::from_millis;
         assert_eq!((one_way.out.delay, one_way.back.delay), (ms(5), ms(7)));
@@ -320,33 +340,15 @@ mod tests {
             (&["--measure", "--to", "127.0.0.1:1"], "a link of its own"),
             (&["--measure", "--delay", "1 @2"], "there are 1 links"),
             (&["--connections", "5"], "belongs to --measure"),
-            (&["--seed", "x"], "--seed x: it must be 0"),
-            (&["--fast"], "no option --fast"),
+            (
+                &["--seed", "x"],
+                "--seed x: it must be a whole number from 0",
+            ),
+            (&["--fast"], "no option '--fast'"),
             (&["x"], "unexpected argument"),
         ] {
             let e = parsed(args).unwrap_err().0;
             assert!(e.contains(why), "{args:?}: {e}");
-        }
-    }
-
-    #[test]
-    fn help_names_every_option() {
-        let help = help();
-        for o in [
-            "listen",
-            "to",
-            "delay",
-            "jitter",
-            "bandwidth",
-            "loss",
-            "timeout",
-            "refuse",
-            "control",
-            "seed",
-            "measure",
-            "connections",
-        ] {
-            assert!(help.contains(&format!("--{o} ")), "{o}");
         }
     }
 }

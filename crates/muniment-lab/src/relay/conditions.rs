@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The two directions of a connection, as seen from who connected.
+/// The two directions of a connection, as seen from the client, which is the side that connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// From who connected to whom it connected to.
+    /// From the client to the server that it connected to.
     Out,
     /// The way back.
     Back,

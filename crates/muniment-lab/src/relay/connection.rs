@@ -1,9 +1,10 @@
-//! One connection through the relay: the socket of who connected, the socket to whom it is for,
-//! and what is under way between them.
+//! One connection through the relay: the socket from the client, which connected, the socket to the
+//! server, and what is under way between them.
 //!
 //! Invariants: bytes leave in the order in which they came and each once; no more than [`WINDOW`]
 //! bytes are under way in a direction (beyond that its source is not read, and waits as a TCP
-//! sender does); an end or a reset takes as long as bytes do. It does not know when it is called.
+//! sender does); an end or a reset takes as long as bytes do. A connection does not decide when it is
+//! called: the [`engine`](super::engine) does.
 
 use super::Figures;
 use super::conditions::{Both, Direction};
@@ -16,9 +17,10 @@ use std::time::Instant;
 pub const WINDOW: usize = 64 << 20;
 /// Where a source that had filled the window is read again.
 const LOW: usize = WINDOW / 4 * 3;
-/// Bytes that are read or written in one turn, so that a bulk transfer keeps nobody waiting long.
+/// Bytes that are read or written in one turn, so that a bulk transfer does not keep the other
+/// connections waiting long.
 pub const TURN: usize = 128 << 10;
-/// What may wait for a wire with a bandwidth, ns; the rest waits at its sender.
+/// How far ahead a wire with a bandwidth may be filled, ns; the rest waits at its sender.
 pub const QUEUE: u64 = 2_000_000;
 
 /// The relay's time.
@@ -40,7 +42,7 @@ impl Clock {
 /// A socket.
 struct Side {
     stream: Option<TcpStream>,
-    /// It is not on the way to be connected any more.
+    /// False while it is being connected.
     connected: bool,
     readable: bool,
     writable: bool,
@@ -76,9 +78,9 @@ pub enum Took {
 pub enum Gave {
     /// The next piece is due then.
     Next(u64),
-    /// There is none, or who gets it has no room.
+    /// There is none, or its receiver has no room.
     Waits,
-    /// To connect is what is next.
+    /// The server has to be connected to next.
     Open,
     /// The connection is over.
     Over,
@@ -97,11 +99,12 @@ pub struct Connection {
     lines: Both<Line>,
     /// The window has been filled, and has not been emptied enough since.
     full: Both<bool>,
-    /// Who gets the bytes is gone: they go nowhere.
+    /// The receiver of the bytes is gone: they go nowhere.
     lost: Both<bool>,
     /// The end has been given on.
     done: Both<bool>,
-    /// When who connected would know that it is connected, had it come all the way.
+    /// When the client would know that it is connected if it had connected over the whole way (the
+    /// relay itself is connected at once).
     established: u64,
 }
 
@@ -127,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// What the poller said of a socket. True if the connection to whom it is for has failed.
+    /// What the poller said of a socket. True if connecting to the server has failed.
     pub fn told(&mut self, side: Direction, readable: bool, writable: bool) -> bool {
         let s = self.sides.of_mut(side);
         s.readable |= readable;
@@ -140,24 +143,26 @@ impl Connection {
         !matches!(error, Some(Ok(None)))
     }
 
-    /// The connection to whom it is for has been begun.
+    /// Connecting to the server has begun.
     pub fn opening(&mut self, stream: TcpStream) {
         self.lines.out.pop();
         self.sides.back.stream = Some(stream);
     }
 
-    /// It cannot be connected.
+    /// The server cannot be connected to.
     pub fn refused(&mut self, now: u64, wires: &mut Both<Wire>) {
         self.sides.back.stream = None;
         self.gone(Direction::Out, now, wires);
     }
 
-    /// Who gets the bytes of this direction is gone: its other side learns that in time.
+    /// The receiver of this direction's bytes is gone: the sender learns that when a reset has come
+    /// back to it.
     fn gone(&mut self, d: Direction, now: u64, wires: &mut Both<Wire>) {
         *self.lost.of_mut(d) = true;
         self.lines.of_mut(d).clear();
         let back = d.other();
-        // Also behind its end: who goes on sending to somebody who is gone is told by a reset.
+        // A reset follows even where the way back has ended: it tells a sender that goes on sending
+        // that its receiver is gone.
         self.sides.of_mut(back).ended = true;
         self.enter(back, now, Piece::Reset, wires);
     }
@@ -171,7 +176,7 @@ impl Connection {
         let wire = wires.of_mut(d);
         let mut due = wire.carry(now, size, trip);
         if d == Direction::Out {
-            // Before it knows that it is connected, who connected cannot have sent anything.
+            // The client cannot have sent anything before it would know that it is connected.
             due = due.max(self.established + nanos(wire.conditions.delay));
         }
         self.lines.of_mut(d).push(due, piece);
@@ -266,11 +271,11 @@ impl Connection {
             match line.front() {
                 None => return Gave::Waits,
                 Some(Piece::Open) => return Gave::Open,
-                // Of what has not been connected there is nothing to reset or end yet.
+                // A socket that is not connected yet cannot be reset or ended.
                 Some(_) if !side.connected => return Gave::Waits,
                 Some(Piece::Reset) => {
                     if let Some(s) = &side.stream {
-                        // What it is closed with; if that fails it is closed all the same.
+                        // The socket is closed with a reset; should this fail, it is closed all the same.
                         let _ = rustix::net::sockopt::set_socket_linger(s, Some(RESET));
                     }
                     return Gave::Over;
@@ -348,7 +353,7 @@ mod tests {
         assert!(!all.told(Direction::Out, true, true));
         let took = all.take(Direction::Out, clock, &mut wires, &mut [0; 4096]);
         assert_eq!(took, Took::More);
-        // The wire is free for others, although these bytes are three ways behind.
+        // The wire is free for other connections, although these bytes come out three ways later.
         assert_eq!(wires.out.backlog(clock.now() + 10_000_000), 0);
         all.lines.out.pop();
         let due = all.due(Direction::Out).unwrap();

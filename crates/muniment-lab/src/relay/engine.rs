@@ -1,19 +1,19 @@
 //! The relay's thread: one loop over all links and connections, which sleeps until the next piece
 //! is due or a socket has something to say.
 //!
-//! It wakes a little before a piece is due, by as much as the kernel has been late lately, and
+//! The thread wakes a little before a piece is due, by as much as the kernel has been late lately, and
 //! looks at the clock until it is: a sleep alone would be late by that much every time.
 //!
-//! Must not block anywhere but in the poller. What one connection does keeps others waiting for no
-//! longer than a turn.
+//! The thread must not block anywhere but in the poller. What one connection does keeps others waiting
+//! for no longer than a turn.
 
 use super::conditions::{Both, Conditions, Direction, What};
 use super::connection::{Clock, Connection, Gave, QUEUE, TURN, Took};
 use super::line::{Wire, nanos};
 use super::poller::{Event, Poller, WOKEN};
 use super::{Figures, Route};
-use crate::fail::{Context, Failure, Result};
-use crate::procs::thread_cpu_seconds;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::procs::thread_cpu_seconds;
 use rustix::net;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -83,14 +83,14 @@ impl Key {
 /// As many as fit a token.
 const GENERATIONS: u32 = (1 << 28) - 1;
 
-/// What is waited for by the clock.
+/// What becomes due at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// A direction of a connection.
     Line(Key),
-    /// A wire that had enough to do.
+    /// A wire that had enough to do has less to do now: its sources are read again.
     Wire(usize, Direction),
-    /// A listener that could not accept.
+    /// A listener that could not accept tries again.
     Listener(usize),
 }
 
@@ -100,7 +100,7 @@ struct Link {
     address: SocketAddr,
     refuse: bool,
     wires: Both<Wire>,
-    /// Who waits for a wire to have less to do.
+    /// Directions of connections whose source is read when the wire has less to do.
     waiting: Both<VecDeque<Key>>,
     listener: Option<TcpListener>,
     /// Keeps the port while connections are refused.
@@ -124,7 +124,7 @@ pub struct Engine {
     scratch: Vec<u8>,
     orders: Receiver<Order>,
     figures: Figures,
-    /// By how much it wakes early, ns.
+    /// By how much the kernel has been late lately, ns; the thread wakes early by twice as much.
     lead: u64,
 }
 
@@ -175,19 +175,19 @@ impl Engine {
         })
     }
 
-    /// Where each link is connected to.
+    /// The address at which each link listens.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.links.iter().map(|l| l.address).collect()
     }
 
-    /// Runs until it is told to stop, or everybody who could is gone.
+    /// Runs until it is told to stop, or nothing is left that could tell it.
     pub fn run(mut self) {
         let mut events: Vec<Event> = Vec::new();
         loop {
             self.due();
             self.reads();
             let (time, sleeps_until) = self.until();
-            // It fails only when the poller itself is broken; who asks then hears that the relay
+            // It fails only when the poller itself is broken; callers are then told that the relay
             // has ended.
             let Ok(time_is_up) = self.poller.wait(time, &mut events) else {
                 return;
@@ -238,7 +238,7 @@ impl Engine {
         same.then_some((c, wires))
     }
 
-    /// Does what the clock says.
+    /// Does what is due.
     fn due(&mut self) {
         for _ in 0..BATCH {
             let now = self.clock.now();
@@ -265,7 +265,7 @@ impl Engine {
         }
     }
 
-    /// Reads from who waits for it, each once.
+    /// Reads once from each source that is ready to be read.
     fn reads(&mut self) {
         for _ in 0..BATCH.min(self.ready.len()) {
             let Some(key) = self.ready.pop_front() else {
@@ -303,7 +303,7 @@ impl Engine {
         }
     }
 
-    /// A direction gets its turn when its first piece is due.
+    /// Sets a direction's timer to when its first piece is due, unless it is set.
     fn arm(&mut self, key: Key) {
         let Some((c, _)) = self.connection(key) else {
             return;
@@ -340,7 +340,7 @@ impl Engine {
         let Some(link) = self.links.get_mut(c.link) else {
             return;
         };
-        // What is held is looked at again when it heals.
+        // A cut direction is looked at again when it heals.
         if link.wires.of(d).conditions.cut {
             return;
         }
@@ -359,14 +359,14 @@ impl Engine {
         if room {
             self.queue(key);
         }
-        // Who got the bytes may have been found gone, which the other direction tells.
+        // The receiver may have been found gone: then the other direction has a reset for the sender.
         self.arm(Key {
             direction: d.other(),
             ..key
         });
     }
 
-    /// The other half of a connection, for which both ways are needed.
+    /// Connects to the server. That takes both ways, so it waits while either is cut.
     fn open(&mut self, key: Key) {
         let now = self.clock.now();
         let Some(slot) = self.slots.get_mut(key.slot as usize) else {
@@ -491,7 +491,7 @@ impl Engine {
     fn orders(&mut self) -> Option<()> {
         use std::sync::mpsc::TryRecvError;
         loop {
-            // Who asked and went away does not need the answer.
+            // An answer that cannot be sent is not needed: its caller has gone.
             match self.orders.try_recv() {
                 Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => return Some(()),
@@ -555,7 +555,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a partition held goes on its way now.
+    /// Lets go on what a partition has held.
     fn healed(&mut self, index: usize, direction: Option<Direction>) {
         let now = self.clock.now();
         let mut keys = Vec::new();

@@ -2,8 +2,8 @@
 
 use super::conditions::{Both, Conditions, Direction, MOST_LOSS, What};
 use super::{Control, Figures};
-use crate::fail::{Failure, Result};
 use crate::report::table::{bytes, ms};
+use muniment_load::fail::{Failure, Result};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -21,8 +21,7 @@ pub enum Line {
 }
 
 /// The language, for the help text.
-pub const HELP: &str = "\
-  delay MS          one way; jitter MS: by how much that varies, either way
+pub const HELP: &str = "  delay MS          one way; jitter MS: by how much that varies, either way
   bandwidth MB      megabytes a second for all connections of a link, or off
   loss PERCENT      of segments; each costs a timeout for which the stream stalls
   timeout MS        that timeout, or off: a round trip and 200 ms

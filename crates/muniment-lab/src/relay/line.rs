@@ -5,7 +5,7 @@
 //! loss made of their times, because a TCP stream has an order; loss only costs time.
 
 use super::conditions::{Conditions, LEAST_TIMEOUT};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Wire {
         }
     }
 
-    /// As many bytes as should enter at once, so that those who share the wire take turns.
+    /// As many bytes as should enter at once, so that the connections that share the wire take turns.
     pub fn grain(&self, most: usize) -> usize {
         match self.conditions.bandwidth {
             // Half a millisecond of it.
@@ -98,7 +98,7 @@ pub fn nanos(d: Duration) -> u64 {
 /// What passes a direction of a connection.
 #[derive(Debug, PartialEq)]
 pub enum Piece {
-    /// The connection itself: who it is for is connected to.
+    /// The connection itself: when it comes out, the server is connected to.
     Open,
     /// Bytes, of which some have been given on already.
     Bytes(Vec<u8>, usize),
@@ -198,7 +198,7 @@ mod tests {
             ..Conditions::default()
         });
         assert_eq!(w.carry(0, 1000, RTT), MS);
-        // Whoever comes meanwhile waits for what is on the wire already.
+        // Bytes that come meanwhile wait for what is on the wire already.
         assert_eq!(w.carry(MS / 2, 1000, RTT), 2 * MS);
         assert_eq!(w.backlog(MS), MS);
         assert_eq!(w.carry(10 * MS, 1000, RTT), 11 * MS);

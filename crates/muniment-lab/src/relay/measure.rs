@@ -3,10 +3,10 @@
 
 use super::conditions::{Both, Conditions};
 use super::{Figures, Relay, Route};
-use crate::fail::{Context, Failure, Result};
-use crate::hist::Latency;
 use crate::report::table::{bytes, ms};
-use crate::stop;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::stop;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -157,14 +157,15 @@ pub fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> Result<M
     let relay = Relay::start(&[route], seed)?;
     let link = relay.links().pop();
     let link = link.ok_or_else(|| Failure::new("the relay has no link"))?;
-    // They say nothing, so that the server's threads for them do nothing either.
+    // These connections send nothing, so that the server's threads for them do nothing either.
     let others = (0..idle).map(|_| TcpStream::connect(link.address()));
     let others: Vec<TcpStream> = others
         .collect::<std::io::Result<_>>()
         .context("opening idle connections")?;
     let nominal = conditions.out.delay + conditions.back.delay;
     std::thread::sleep(nominal * 2);
-    // Whoever has slept wakes more slowly: without the relay they sleep as long.
+    // A thread wakes more slowly the longer it has slept, so the round trips without the relay
+    // sleep as long as those through it.
     let direct = round_trips(to, ROUND_TRIPS, LONGEST, nominal)?;
     let relayed = round_trips(link.address(), ROUND_TRIPS, LONGEST, Duration::ZERO)?;
     let before = relay.control().figures()?;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`cli`], [`language`] | `muniment bench relay …`, and what it is told while it runs |
 //! | [`conditions`] | what a direction of a link does |
-//! | [`line`] | when what enters comes out: pure |
+//! | [`mod@line`] | when what enters comes out: pure |
 //! | [`connection`], [`engine`], [`poller`] | sockets: all links and connections in one thread |
 //! | [`measure`] | what the relay itself costs and how exact it is |
 //!
@@ -16,10 +16,10 @@
 //! end and a reset are under way as long as bytes. A partition holds everything, connections that
 //! are being made among it, and lets it go on a delay after it has healed.
 //!
-//! What it does not: who connects is connected to the relay at once and learns later that there is
-//! nobody (a reset instead of a refusal); a partition of one way leaves the other way open for as
-//! long as it takes, where TCP, missing its acknowledgements, would give up after a window; there
-//! is no congestion control, so that a wire is always used to its end.
+//! What it does not: a client is connected to the relay at once and learns only later if the server
+//! cannot be reached (a reset instead of a refusal); a partition of one way leaves the other way open
+//! for as long as it takes, where TCP, missing its acknowledgements, would give up after a window;
+//! there is no congestion control, so that a wire is always used to its end.
 
 pub mod cli;
 pub mod conditions;
@@ -32,22 +32,22 @@ mod poller;
 #[cfg(test)]
 mod tests;
 
-use crate::fail::{Context, Failure, Result};
-use crate::hist::Latency;
 use conditions::{Both, Conditions, Direction, What};
 use engine::{Engine, Order};
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::hist::Latency;
 use poller::{Poller, Waker};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// From where to where a link leads, and how it is at first.
+/// From which address to which a link leads, and how it is at first.
 #[derive(Debug, Clone, Copy)]
 pub struct Route {
-    /// Where it is connected to; port 0 for a free one.
+    /// The address at which the relay listens for it; port 0 for a free one.
     pub listen: SocketAddr,
-    /// Where that leads.
+    /// The address to which the relay connects.
     pub to: SocketAddr,
     /// What each direction does.
     pub conditions: Both<Conditions>,
@@ -194,7 +194,7 @@ impl Drop for Relay {
 }
 
 impl Link {
-    /// Where it is connected to.
+    /// The address at which the relay listens for it.
     pub fn address(&self) -> SocketAddr {
         self.address
     }

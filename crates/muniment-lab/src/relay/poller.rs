@@ -38,7 +38,7 @@ pub struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// The wait ends now, or the next one does.
     pub fn wake(&self) {
-        // It fails only when it has been woken 2^64 times without looking.
+        // It fails only when the waiting thread has been woken 2^64 times without looking.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
@@ -73,7 +73,7 @@ impl Poller {
         })
     }
 
-    /// Who can end a wait.
+    /// The handle by which another thread ends a wait.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }

@@ -6,7 +6,7 @@
 use super::conditions::{Both, Conditions, Direction, What};
 use super::measure::{ANY, bulk, round_trips, server};
 use super::{Link, Relay, Route};
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -122,7 +122,7 @@ fn bytes_are_never_changed_reordered_or_lost() {
                     1 => What::Bandwidth(Some(2_000_000 + rng.below(60_000_000))),
                     2 => What::Bandwidth(None),
                     3 => What::Jitter(millis(rng.below(5))),
-                    // Closing a port resets who has just come.
+                    // Closing a port resets connections that have just come.
                     4 if control.figures().unwrap().connections == CONNECTIONS => {
                         What::Refuse(rng.below(2) == 0)
                     }
@@ -329,8 +329,8 @@ fn who_sends_to_somebody_who_has_closed_is_reset() {
 
 #[test]
 fn nobody_at_the_other_end_is_a_reset_after_a_round_trip() {
-    let nobody = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let (_relay, link) = relay(nobody, Conditions::delayed(millis(20)));
+    let nobody = muniment_wire::Reserved::new().unwrap();
+    let (_relay, link) = relay(nobody.address(), Conditions::delayed(millis(20)));
     let mut s = TcpStream::connect(link.address()).unwrap();
     let t = Instant::now();
     let e = s.read(&mut [0]).unwrap_err();

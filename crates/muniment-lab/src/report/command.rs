@@ -1,29 +1,24 @@
 //! `muniment bench report RUN…`: the page made anew from results that were kept.
 
-use super::{Run, html, json};
+use super::{Run, derived, html, json};
 use crate::commands::{self, Spec};
-use crate::fail::{Context, Failure, Result};
 use crate::stdout::say;
-use std::ffi::OsString;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_options::{Given, Group, HELP, Opt, Page};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// `muniment bench report`.
 pub const COMMAND: Spec = Spec {
     name: "report",
     arguments: "RUN… [--out DIR]",
     about: "report.html anew from results that were kept; several runs on one page",
-    run: |args| match parse(args) {
-        Ok(Some(o)) => commands::ended(run(&o)),
-        Ok(None) => {
-            say(HELP);
-            ExitCode::SUCCESS
-        }
-        Err(e) => commands::misused("report", &e),
-    },
+    page,
+    run: |given| Ok(commands::ended(run(&options(given)?))),
 };
 
-const HELP: &str = "\
+fn page() -> Page {
+    Page {
+        head: "\
 Makes report.html anew from results that were kept.
 
 Usage: muniment bench report RUN… [--out DIR]
@@ -31,11 +26,19 @@ Usage: muniment bench report RUN… [--out DIR]
 RUN is a directory with a results.json, or a file written by --json. Several runs make
 one page: the runs, the figures and plots they share side by side, and a chapter each.
 
-Options:
-  --out DIR   write report.html here; default: beside the results of a single run,
-              ./bench-runs for several
-  -h, --help  this text
-";
+"
+        .into(),
+        groups: vec![Group::new("Options", &[OUT, HELP])],
+        words: true,
+        ..Page::default()
+    }
+}
+
+const OUT: Opt = Opt::path(
+    "out",
+    "DIR",
+    "write report.html here; default: beside the results of a single run, ./bench-runs for several",
+);
 
 #[derive(Debug, PartialEq)]
 struct Options {
@@ -43,36 +46,28 @@ struct Options {
     out: Option<PathBuf>,
 }
 
-fn parse(args: Vec<OsString>) -> Result<Option<Options>> {
-    use lexopt::prelude::*;
-    let said = |e: lexopt::Error| Failure(e.to_string());
-    let mut o = Options {
-        runs: Vec::new(),
-        out: None,
+fn options(given: &Given) -> Result<Options> {
+    let o = Options {
+        runs: given.words().iter().map(PathBuf::from).collect(),
+        out: given.path(OUT.name).map(Path::to_path_buf),
     };
-    let mut p = lexopt::Parser::from_args(args);
-    while let Some(arg) = p.next().map_err(said)? {
-        match arg {
-            Short('h') | Long("help") => return Ok(None),
-            Long("out") => o.out = Some(p.value().map_err(said)?.into()),
-            Value(v) => o.runs.push(v.into()),
-            other => return Err(said(other.unexpected())),
-        }
-    }
-    if o.runs.is_empty() {
-        return Err(Failure::new(
+    match o.runs.as_slice() {
+        [] => Err(Failure::new(
             "it needs a RUN: a directory or a file of results",
-        ));
+        )),
+        _ => Ok(o),
     }
-    Ok(Some(o))
 }
 
 fn run(o: &Options) -> Result<()> {
-    let runs: Vec<Run> = o
+    let mut runs: Vec<Run> = o
         .runs
         .iter()
         .map(|f| json::read(f))
         .collect::<Result<_>>()?;
+    // What comes of the samples alone is drawn as it is drawn today.
+    let outcomes = runs.iter_mut().flat_map(|r| &mut r.outcomes);
+    outcomes.for_each(derived::renew);
     let text = match runs.as_slice() {
         [one] => html::page(one),
         several => html::pages(several),
@@ -90,8 +85,8 @@ fn run(o: &Options) -> Result<()> {
 
 fn beside(runs: &[PathBuf]) -> PathBuf {
     match runs {
-        [one] if one.is_dir() => one.clone(),
-        [one] => match one.parent() {
+        // Of a directory of runs it is one of them.
+        [one] => match json::file_of(one).parent() {
             Some(p) if p != Path::new("") => p.to_path_buf(),
             _ => PathBuf::from("."),
         },
@@ -106,19 +101,40 @@ mod tests {
 
     #[test]
     fn arguments() {
-        let parsed = |line: &str| parse(line.split_whitespace().map(OsString::from).collect());
-        let o = parsed("a b.jsonl --out d").unwrap().unwrap();
+        let parsed = |line: &str| {
+            let given = page().parse(line.split_whitespace().map(Into::into))?;
+            options(&given)
+        };
+        let o = parsed("a b.jsonl --out d").unwrap();
         assert_eq!(o.runs, [PathBuf::from("a"), PathBuf::from("b.jsonl")]);
         assert_eq!(o.out, Some(PathBuf::from("d")));
-        assert_eq!(parsed("-h").unwrap(), None);
         assert!(parsed("").unwrap_err().0.contains("it needs a RUN"));
-        assert!(parsed("a --json").unwrap_err().0.contains("invalid option"));
+        assert!(
+            parsed("a --json")
+                .unwrap_err()
+                .0
+                .contains("there is no option '--json'")
+        );
         assert_eq!(beside(&["x/y.jsonl".into()]), PathBuf::from("x"));
         assert_eq!(beside(&["y.jsonl".into()]), PathBuf::from("."));
         assert_eq!(
             beside(&["a".into(), "b".into()]),
             PathBuf::from("bench-runs")
         );
+    }
+
+    #[test]
+    fn the_page_of_a_directory_of_runs_stands_with_its_run() {
+        let dir = std::env::temp_dir().join(format!("muniment-beside-{}", std::process::id()));
+        let run = dir.join("2026-01-31-120005");
+        std::fs::create_dir_all(&run).unwrap();
+        std::fs::write(run.join("results.json"), "[]").unwrap();
+        assert_eq!(beside(std::slice::from_ref(&run)), run);
+        let link = dir.join(crate::shelf::LATEST);
+        std::os::unix::fs::symlink("2026-01-31-120005", &link).unwrap();
+        let found = beside(std::slice::from_ref(&dir));
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(found, link);
     }
 
     #[test]
@@ -143,7 +159,11 @@ mod tests {
             read(&["r", "r.jsonl"], "z"),
         ];
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(pages[0], html::page(&kept));
+        // With the plots that are made of samples, which what was kept does not have.
+        let mut today = kept.clone();
+        today.outcomes.iter_mut().for_each(derived::renew);
+        assert_ne!(html::page(&today), html::page(&kept));
+        assert_eq!(pages[0], html::page(&today));
         assert_eq!(pages[1], pages[0]);
         assert!(pages[2].contains("2 runs"));
     }

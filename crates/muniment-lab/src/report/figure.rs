@@ -1,6 +1,6 @@
 //! A figure: one number that an experiment found, and what a later comparison needs to judge it.
 
-use super::number;
+use muniment_load::number;
 use serde::{Deserialize, Serialize};
 
 /// Which way a figure is better.

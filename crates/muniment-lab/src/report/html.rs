@@ -3,6 +3,7 @@
 
 use super::svg::escape;
 use super::{Outcome, Run, side_by_side};
+use crate::summary::counted;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("report.css");
@@ -12,7 +13,7 @@ pub fn page(run: &Run) -> String {
     let mut o = head("Muniment bench report");
     o.push_str("<header><h1>Muniment bench</h1>");
     provenance(&mut o, run);
-    index(&mut o, run, "");
+    findings(&mut o, run);
     o.push_str("</header><main>");
     for x in &run.outcomes {
         outcome(&mut o, x, 2, "");
@@ -108,27 +109,50 @@ fn provenance(o: &mut String, run: &Run) {
     if run.interrupted {
         o.push_str("<p class=\"warn\">The run was interrupted: what follows is what there was by then.</p>");
     }
+    if run.failed {
+        o.push_str("<p class=\"warn\">Something of the run failed; its warnings say what.</p>");
+    }
 }
 
-/// The experiments with their first finding.
-fn index(o: &mut String, run: &Run, prefix: &str) {
-    o.push_str("<nav aria-label=\"Contents\"><ol class=\"index\">");
+/// So many findings of an experiment stand in front of everything; all of them with the experiment.
+const FOREMOST: usize = 3;
+
+/// What the experiments found, which is what a reader wants to know first.
+fn findings(o: &mut String, run: &Run) {
+    o.push_str(
+        "<nav aria-labelledby=\"findings\"><h2 id=\"findings\">Findings</h2><ol class=\"index\">",
+    );
     for x in &run.outcomes {
-        let failed = x.warnings.iter().find(|w| w.starts_with("Failed: "));
-        let said = failed.or(x.findings.first()).map_or("", String::as_str);
         let _ = write!(
             o,
-            "<li><a href=\"#{}\"><span class=\"id\">{}</span> {}</a><span>{}</span></li>",
-            anchor(prefix, &x.id),
+            "<li><a href=\"#{}\"><span class=\"id\">{}</span> {}</a><div>",
+            anchor("", &x.id),
             escape(&x.id),
             escape(&x.title),
-            escape(said)
         );
+        let failed = x.warnings.iter().filter(|w| w.starts_with("Failed: "));
+        let mut said = failed.chain(x.findings.iter().take(FOREMOST)).peekable();
+        if said.peek().is_none() {
+            let _ = write!(o, "<p>{}.</p>", counted(x.figures.len(), "figure"));
+        }
+        for f in said {
+            let _ = write!(o, "<p>{}</p>", escape(f));
+        }
+        let more = x.findings.len().saturating_sub(FOREMOST);
+        let told: Vec<String> = [(more, "more finding"), (x.warnings.len(), "warning")]
+            .into_iter()
+            .filter(|(n, _)| *n > 0)
+            .map(|(n, what)| counted(n, what))
+            .collect();
+        if !told.is_empty() {
+            let _ = write!(o, "<p class=\"more\">{}</p>", told.join(", "));
+        }
+        o.push_str("</div></li>");
     }
     let _ = write!(
         o,
         "<li><a href=\"#{}\">Environment</a></li></ol></nav>",
-        anchor(prefix, "environment")
+        anchor("", "environment")
     );
 }
 
@@ -203,7 +227,7 @@ fn list(o: &mut String, head: &str, lines: &[String], level: u8) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::report::svg::well_formed;
     use crate::report::tests::run;
@@ -232,6 +256,25 @@ mod tests {
             assert!(!p.contains(never), "{never} loads something");
         }
         well_formed(&p, &["meta", "br"]).unwrap();
+    }
+
+    #[test]
+    fn a_page_opens_with_the_findings() {
+        let mut run = run();
+        run.outcomes[0].findings = (1..=5).map(|i| format!("finding {i}")).collect();
+        run.outcomes[1].warnings = vec!["Failed: it fell".into()];
+        let p = page(&run);
+        let first = p.split("<section").next().unwrap();
+        for want in [
+            "<h2 id=\"findings\">Findings</h2>",
+            "<p>finding 3</p>",
+            "2 more findings, 1 warning",
+            "<p>Failed: it fell</p>",
+        ] {
+            assert!(first.contains(want), "{want} is missing in {first}");
+        }
+        assert!(!first.contains("finding 4"));
+        assert!(p.contains("<li>finding 5</li>"));
     }
 
     #[test]

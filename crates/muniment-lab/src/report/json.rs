@@ -1,20 +1,26 @@
-//! The results as JSON: everything that the page shows and every measurement behind it, so that a
-//! page can be made anew and runs can be compared later. `docs/results.md` describes every field.
+//! The results as JSON: everything that the page shows and every measurement that it is made from, so
+//! that a page can be made anew and runs can be compared later. `docs/results.md` describes every
+//! field.
 //!
 //! A run is a line with `"kind":"run"`, then for each experiment its `"kind":"samples"` lines and
 //! one `"kind":"result"`. As JSON lines each stands by itself; `results.json` is the same in an
 //! array, an element a line.
 
 use super::{Outcome, Run, SampleSet};
-use crate::fail::{Context, Failure, Result};
+use crate::shelf;
+use muniment_load::fail::{Context, Failure, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 
-/// The format that is written, and the only one that is read. It is raised when a field changes
-/// its meaning or a reader could not do without a new one.
-pub const FORMAT: u32 = 2;
+/// The format that is written. It is raised when a field changes its meaning or a reader could not
+/// do without a new one: since 3 plots have a scale `nines`, and series a spread.
+pub const FORMAT: u32 = 3;
+
+/// The oldest format that is read.
+const OLDEST: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -70,14 +76,39 @@ pub fn array(lines: &[String]) -> String {
 /// # Errors
 /// A file that cannot be read or is damaged (with the line), or of another format.
 pub fn read(path: &Path) -> Result<Run> {
-    let file = if path.is_dir() {
-        path.join("results.json")
-    } else {
-        path.to_path_buf()
-    };
+    let file = file_of(path);
     let text =
         std::fs::read_to_string(&file).context(&format!("reading the run {}", file.display()))?;
     parse(&text).map_err(|e| Failure(format!("{}: {e}", file.display())))
+}
+
+/// The file with the results of `path`: itself, or in a directory its `results.json`, of a
+/// directory of runs that of the last one which went well.
+pub fn file_of(path: &Path) -> PathBuf {
+    if !path.is_dir() {
+        return path.to_path_buf();
+    }
+    let latest = path.join(shelf::LATEST).join("results.json");
+    match latest.is_file() {
+        true => latest,
+        false => path.join("results.json"),
+    }
+}
+
+/// What is known of the run in directory `dir` before its results are read; `None` if there is none
+/// of a format that is read.
+pub fn head(dir: &Path) -> Option<Run> {
+    let file = std::fs::File::open(dir.join("results.json")).ok()?;
+    // The run is the first element, on a line of its own.
+    let mut lines = BufReader::new(file)
+        .lines()
+        .take(2)
+        .map_while(std::result::Result::ok);
+    let line = lines.find(|l| l.starts_with('{'))?;
+    match serde_json::from_str(line.trim_end_matches(',')).ok()? {
+        Line::Run { format, run } if (OLDEST..=FORMAT).contains(&format) => Some(run.into_owned()),
+        _ => None,
+    }
 }
 
 /// The run in a text of either form.
@@ -89,10 +120,10 @@ pub fn parse(text: &str) -> Result<Run> {
     match heads.first() {
         None => return Err(Failure::new("it is empty: there is no run in it")),
         Some((_, h)) if h.kind == "environment" || h.kind == "run" => match h.format {
-            Some(f) if f == u64::from(FORMAT) => {}
+            Some(f) if (u64::from(OLDEST)..=u64::from(FORMAT)).contains(&f) => {}
             Some(f) => {
                 return Err(Failure(format!(
-                    "its format is {f}, this version reads format {FORMAT}: run it again, or use the version that wrote it"
+                    "its format is {f}, this version reads formats {OLDEST} to {FORMAT}: run it again, or use the version that wrote it"
                 )));
             }
             None => return Err(Failure::new("line 1: the field 'format' is missing")),
@@ -221,13 +252,15 @@ mod tests {
             *line = line.replacen(from, to, 1);
             l
         };
-        for old in ["1", "3", "4294967298"] {
-            let format = edit(0, "\"format\":2", &format!("\"format\":{old}"));
+        for old in ["1", "4", "4294967298"] {
+            let format = edit(0, "\"format\":3", &format!("\"format\":{old}"));
             let (a, b) = said(&format);
-            assert!(a.contains(&format!("its format is {old}, this version reads format 2")));
+            assert!(a.contains(&format!(
+                "its format is {old}, this version reads formats 2 to 3"
+            )));
             assert_eq!(a, b);
         }
-        // Line 2 is line 3 of the array, behind its bracket.
+        // Line 2 is line 3 of the array, whose bracket is a line of its own.
         let (a, b) = said(&edit(1, "\"operations\":199", "\"operations\":\"many\""));
         assert!(a.starts_with("line 2: ") && a.contains("many"), "{a}");
         assert!(b.starts_with("line 3: ") && b.contains("many"), "{b}");

@@ -2,84 +2,27 @@
 //! lines, and one self-contained HTML file.
 
 pub mod command;
+pub mod cost;
+pub mod derived;
+pub mod experiments;
 pub mod figure;
 pub mod html;
 pub mod json;
-pub mod number;
 pub mod overlay;
+pub mod percentiles;
+pub mod plot;
 pub mod scaling;
 pub mod side_by_side;
 pub mod svg;
 pub mod table;
 pub mod timeline;
 
-use crate::hist::Latency;
-use crate::usage::{ServerUsage, Usage};
 pub use figure::{Better, Figure, Statistic};
+use muniment_load::number;
+use muniment_load::samples::SampleSet;
+use plot::Plot;
 use serde::{Deserialize, Serialize};
-use svg::Plot;
 use table::Table;
-
-/// A second of a load.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// When it began, s since the load's beginning.
-    #[serde(rename = "start_s")]
-    pub start: f64,
-    /// How long it was, s: less than one at the end.
-    #[serde(rename = "length_s")]
-    pub length: f64,
-    /// Operations that ended in it.
-    pub operations: u64,
-    /// Their median, ms.
-    #[serde(with = "number")]
-    pub p50_ms: f64,
-    /// Their 99th percentile, ms.
-    #[serde(with = "number")]
-    pub p99_ms: f64,
-    /// The longest, ms.
-    #[serde(with = "number")]
-    pub max_ms: f64,
-    /// All their latencies in ns: an HDR histogram, V2, deflated.
-    #[serde(rename = "hdr_v2_deflate_base64_ns", with = "number::base64")]
-    pub hdr: Vec<u8>,
-    /// The server's CPU s, bytes read and written in it, and resident bytes at its end.
-    pub server: Option<ServerUsage>,
-}
-
-/// One set of measurements as it was taken: nothing is thrown away before the JSON.
-#[derive(Clone, Default, Serialize, Deserialize)]
-pub struct SampleSet {
-    /// Which variant.
-    pub name: String,
-    /// Latency of the operations.
-    pub latency: Latency,
-    /// (seconds since the start, operations finished until then).
-    #[serde(rename = "timeline_s_ops", with = "number::pairs")]
-    pub timeline: Vec<(f64, f64)>,
-    /// Every latency in ms, in order, when there were few enough to keep.
-    #[serde(with = "number::list")]
-    pub each_ms: Vec<f64>,
-    /// Operations and how long they took altogether.
-    pub operations: u64,
-    /// Seconds from the first send to the last acknowledgement.
-    #[serde(with = "number")]
-    pub seconds: f64,
-    /// When it began, s since 1970.
-    #[serde(rename = "began_unix_s", with = "number")]
-    pub began: f64,
-    /// Connections, one worker each; 0 if it was not kept.
-    #[serde(default)]
-    pub workers: u64,
-    /// On which cores client and server of a single connection were: `one core`, `two cores`, or
-    /// nothing where they were not pinned.
-    #[serde(default)]
-    pub placement: String,
-    /// Second by second.
-    pub intervals: Vec<Interval>,
-    /// What it cost.
-    pub usage: Option<Usage>,
-}
 
 /// What an experiment found.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -129,15 +72,15 @@ impl Outcome {
         &mut self.figures[at]
     }
 
-    /// For the terminal.
-    pub fn text(&self) -> String {
+    /// For a terminal of `width` letters, or for a file.
+    pub fn text(&self, width: Option<usize>) -> String {
         let mut o = format!(
             "\n== {}: {} (preset {}, {:.0} s)\n",
             self.id, self.title, self.preset, self.seconds
         );
         for t in &self.tables {
             o.push('\n');
-            o.push_str(&t.text());
+            o.push_str(&t.text(width));
         }
         let mut list = |head: &str, lines: &[String]| {
             if !lines.is_empty() {
@@ -168,12 +111,18 @@ pub struct Run {
     pub outcomes: Vec<Outcome>,
     /// True if it was interrupted.
     pub interrupted: bool,
+    /// True if something of it failed.
+    #[serde(default)]
+    pub failed: bool,
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::svg::{Axis, Mark, Scale, Series};
+    use super::plot::{Axis, Mark, Scale, Series};
     use super::*;
+    use muniment_load::hist::Latency;
+    use muniment_load::samples::Interval;
+    use muniment_load::usage::{ServerUsage, Usage};
 
     /// A run that has one of everything, with numbers that are none among them.
     pub fn run() -> Run {
@@ -190,6 +139,7 @@ pub(crate) mod tests {
             published: mark == Mark::Level,
             color: 1,
             points: points.to_vec(),
+            ..Series::default()
         };
         let lines = Plot {
             title: "Plot title".into(),
@@ -283,6 +233,7 @@ pub(crate) mod tests {
                 },
             ],
             interrupted: true,
+            failed: false,
         }
     }
 }

@@ -2,9 +2,10 @@
 //! first, by medians; then the series of all stand side by side, in as many plots as there must be
 //! for their colours to differ.
 
-use super::svg::{Plot, Series};
-use crate::placement::Placement;
-use crate::stats::median;
+use super::plot::{Plot, Series};
+use muniment_load::placement::Placement;
+use muniment_load::stats::median;
+use std::fmt::Display;
 
 /// As many as there are colours.
 const COLOURS: usize = 8;
@@ -37,6 +38,7 @@ pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
             }
             medians |= !s.published;
             let own = s.points.clone();
+            let mut spread = Vec::new();
             for (i, (point, first)) in s.points.iter_mut().zip(own).enumerate() {
                 let values: Vec<f64> = others
                     .iter()
@@ -45,13 +47,18 @@ pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
                     .filter(|y| y.is_finite())
                     .collect();
                 point.1 = median(&values);
+                spread.push(ends(&values));
+            }
+            // What is the same in all turns (a post's figure) has none.
+            if spread.iter().any(|(low, high)| low < high) {
+                s.spread = spread;
             }
         }
         let said = match (medians, single) {
-            (true, false) => format!("Medians of {} turns.", turns.len()),
+            (true, false) => format!("{}.", medians_of(turns.len())),
             (true, true) => format!(
-                "Medians of {} turns; lines of many points are the first turn's.",
-                turns.len()
+                "{}; lines of many points are the first turn's.",
+                medians_of(turns.len())
             ),
             _ => "The first turn's.".to_string(),
         };
@@ -59,6 +66,17 @@ pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
         out.push(plot);
     }
     out
+}
+
+/// What a plot of medians says of itself: `turns` is how many there were, or from where to where.
+pub fn medians_of(turns: impl Display) -> String {
+    format!("Medians of {turns} turns; bands and whiskers reach from the lowest to the highest")
+}
+
+/// The lowest and the highest of `values`; no numbers of none.
+pub fn ends(values: &[f64]) -> (f64, f64) {
+    let by = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
+    (by(f64::min), by(f64::max))
 }
 
 /// The same series at the same places.
@@ -256,7 +274,7 @@ fn belongs(s: &Series, p: &Plot, names: &[&str]) -> bool {
 mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
-    use crate::report::svg::{Axis, Mark, Scale};
+    use crate::report::plot::{Axis, Mark, Scale};
 
     fn series(name: &str, published: bool, color: usize, ys: &[f64]) -> Series {
         Series {
@@ -265,6 +283,7 @@ mod tests {
             published,
             color,
             points: ys.iter().enumerate().map(|(i, y)| (i as f64, *y)).collect(),
+            ..Series::default()
         }
     }
 
@@ -305,12 +324,16 @@ mod tests {
         turns[0].push(plot("time", vec![series("t", false, 0, &[9.0])]));
         let out = over_turns(&turns);
         assert_eq!(out[0].series[0].points, [(0.0, 2.0), (1.0, 4.0)]);
-        assert_eq!(out[0].caption, "How. Medians of 3 turns.");
+        assert_eq!(out[0].series[0].spread, [(1.0, 5.0), (2.0, 10.0)]);
+        assert_eq!(out[0].caption, format!("How. {}.", medians_of(3)));
         assert_eq!(out[1].series[0].points[7], (7.0, 1.0));
         assert_eq!(out[1].caption, "How. The first turn's.");
         assert_eq!(
             out[2].caption,
-            "How. Medians of 3 turns; lines of many points are the first turn's."
+            format!(
+                "How. {}; lines of many points are the first turn's.",
+                medians_of(3)
+            )
         );
         assert_eq!(out[3].series[0].points, [(0.0, 9.0)]);
         assert_eq!(over_turns(&turns[..1])[0].caption, "How. The first turn's.");

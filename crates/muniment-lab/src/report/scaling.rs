@@ -1,106 +1,102 @@
 //! What a sweep over workers shows: its rates, the Universal Scalability Law, the knee.
 
-use super::svg::{Axis, Mark, Plot, Scale, Series};
+use super::plot::{Axis, Mark, Plot, Series};
 use super::table::{Table, rate};
 use super::{Outcome, Statistic};
-use crate::usl::{self, Fit};
+use muniment_load::usl::{self, Fit};
 
 /// The table, the finding and the plot of a sweep over workers.
 pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
     let fit = Fit::new(points);
-    let mut t = Table::new(
-        &format!("{what} by workers"),
-        &[">workers", ">operations/s", ">fitted"],
-    );
     for (n, x) in points {
-        t.row([
-            rate(*n),
-            rate(*x),
-            fit.as_ref().map_or_else(|| "–".into(), |f| rate(f.at(*n))),
-        ]);
         // A sample set of this name belongs to it, where the experiment keeps one.
         let name = format!("{what}, {n:.0} workers");
         out.figure(&name, *x, "operations/s", None)
             .of(&name, Statistic::Rate);
     }
-    let mut series = vec![Series {
-        name: "measured".into(),
-        mark: Mark::Line,
-        published: false,
-        color: 0,
-        points: points.to_vec(),
-    }];
-    match &fit {
-        None => out.warnings.push(format!(
+    out.findings.extend(fit.as_ref().map(|f| knee(what, f)));
+    out.warnings.extend(few(what, fit.as_ref()));
+    out.tables.push(table(what, points, fit.as_ref()));
+    out.plots.push(plot(what, points, fit.as_ref()));
+}
+
+/// Where more workers stop helping, in a sentence.
+fn knee(what: &str, f: &Fit) -> String {
+    match f.knee {
+        Some(knee) => format!(
+            "{what}: the knee is at {knee:.0} workers{}, {} operations/s.",
+            match f.extrapolated {
+                true => " (extrapolated: beyond what was measured)",
+                false => "",
+            },
+            rate(f.at(knee))
+        ),
+        None if !f.limit().is_finite() => {
+            format!("{what}: no knee and no limit of contention shown.")
+        }
+        None => format!(
+            "{what}: no knee shown; the limit of contention is {} operations/s.",
+            rate(f.limit())
+        ),
+    }
+}
+
+/// Whether there are too few points for the law, or few.
+fn few(what: &str, fit: Option<&Fit>) -> Option<String> {
+    match fit {
+        None => Some(format!(
             "{what}: too few points to fit the Universal Scalability Law."
         )),
-        Some(f) => {
-            let e = |e: &usl::Estimate| {
-                format!(
-                    "{:.3e} (95 %: {:.1e} … {:.1e})",
-                    e.value, e.interval.0, e.interval.1
-                )
-            };
-            t.note(format!(
-                "Universal Scalability Law: λ {}/s a worker (± {}), σ {}, κ {}.",
-                rate(f.lambda.value),
-                rate(f.lambda.error),
-                e(&f.sigma),
-                e(&f.kappa)
-            ));
-            out.findings.push(match f.knee {
-                Some(knee) => format!(
-                    "{what}: the knee is at {knee:.0} workers{}, {} operations/s.",
-                    if f.extrapolated {
-                        " (extrapolated: beyond what was measured)"
-                    } else {
-                        ""
-                    },
-                    rate(f.at(knee))
-                ),
-                None if !f.limit().is_finite() => {
-                    format!("{what}: no knee and no limit of contention shown.")
-                }
-                None => format!(
-                    "{what}: no knee shown; the limit of contention is {} operations/s.",
-                    rate(f.limit())
-                ),
-            });
-            if f.points < usl::ENOUGH {
-                out.warnings.push(format!(
-                    "{what}: {} points are few for the Universal Scalability Law.",
-                    f.points
-                ));
-            }
-            let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
-            let curve = (0..=60).map(|i| {
-                let n = 1.0 + (last - 1.0) * f64::from(i) / 60.0;
-                (n, f.at(n))
-            });
-            series.push(Series {
-                name: "Universal Scalability Law".into(),
-                mark: Mark::Line,
-                published: true,
-                color: 1,
-                points: curve.collect(),
-            });
-        }
+        Some(f) if f.points < usl::ENOUGH => Some(format!(
+            "{what}: {} points are few for the Universal Scalability Law.",
+            f.points
+        )),
+        Some(_) => None,
     }
-    out.tables.push(t);
-    out.plots.push(Plot {
-        title: format!("{what}: throughput by workers"),
-        caption: "Line: measured. Dashed: the fitted law.".into(),
-        x: Axis {
-            label: "workers".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "operations/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series,
+}
+
+fn table(what: &str, points: &[(f64, f64)], fit: Option<&Fit>) -> Table {
+    let mut t = Table::new(
+        &format!("{what} by workers"),
+        &[">workers", ">operations/s", ">fitted"],
+    );
+    for (n, x) in points {
+        let fitted = fit.map_or_else(|| "–".into(), |f| rate(f.at(*n)));
+        t.row([rate(*n), rate(*x), fitted]);
+    }
+    if let Some(f) = fit {
+        let estimate = |e: &usl::Estimate| {
+            let (low, high) = e.interval;
+            format!("{:.3e} (95 %: {low:.1e} … {high:.1e})", e.value)
+        };
+        t.note(format!(
+            "Universal Scalability Law: λ {}/s a worker (± {}), σ {}, κ {}.",
+            rate(f.lambda.value),
+            rate(f.lambda.error),
+            estimate(&f.sigma),
+            estimate(&f.kappa)
+        ));
+    }
+    t
+}
+
+fn plot(what: &str, points: &[(f64, f64)], fit: Option<&Fit>) -> Plot {
+    let measured = Series::new("measured", Mark::Line, 0, points.to_vec());
+    let law = fit.map(|f| {
+        let last = points.iter().map(|p| p.0).fold(1.0, f64::max);
+        let curve = (0..=60).map(|i| {
+            let n = 1.0 + (last - 1.0) * f64::from(i) / 60.0;
+            (n, f.at(n))
+        });
+        Series::new("Universal Scalability Law", Mark::Line, 1, curve.collect()).published()
     });
+    Plot::new(
+        &format!("{what}: throughput by workers"),
+        "Line: measured. Dashed: the fitted law.",
+        Axis::linear("workers"),
+        Axis::linear("operations/s"),
+    )
+    .series([measured].into_iter().chain(law))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Several runs on one page: what each was, the figures they share in columns, and their plots laid
 //! over each other.
 
-use super::svg::Plot;
+use super::plot::Plot;
 use super::table::{Table, ms, rate};
 use super::{Figure, Outcome, Run, overlay};
 

@@ -2,116 +2,9 @@
 //! classes, so that one file serves light and dark; every plot is drawn twice, wide and narrow,
 //! and the style sheet shows the one that fits, so that its text stays readable on a phone.
 
-use super::number;
-use super::table::{Table, rate};
-use serde::{Deserialize, Serialize};
+use super::plot::{Mark, Plot, Scale, Series};
+use super::table::{Column, Table, rate};
 use std::fmt::Write;
-
-/// How an axis runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Scale {
-    /// From zero, or from the smallest value if it is negative.
-    Linear,
-    /// Decades; values that are not positive are left out.
-    Log,
-}
-
-/// One axis.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Axis {
-    /// What it shows, with the unit.
-    pub label: String,
-    /// How it runs.
-    pub scale: Scale,
-}
-
-/// How a series is drawn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mark {
-    /// A line with its points.
-    Line,
-    /// Points only.
-    Dots,
-    /// A line across the plot at the y value of the first point.
-    Level,
-    /// Bars; x is the index of the category.
-    Bar,
-}
-
-/// A named set of points.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Series {
-    /// For the legend.
-    pub name: String,
-    /// How it is drawn.
-    pub mark: Mark,
-    /// True for a post's figures: drawn dashed or hatched.
-    pub published: bool,
-    /// Which colour, 0–7. A post's series takes the colour of ours that it belongs to.
-    pub color: usize,
-    /// (x, y).
-    #[serde(with = "number::pairs")]
-    pub points: Vec<(f64, f64)>,
-}
-
-/// A plot.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Plot {
-    /// Its heading.
-    pub title: String,
-    /// One sentence on how to read it.
-    pub caption: String,
-    /// The x axis.
-    pub x: Axis,
-    /// The y axis.
-    pub y: Axis,
-    /// For bar plots: the names of the groups, x = 0, 1, ….
-    pub categories: Vec<String>,
-    /// What is drawn, later on top.
-    pub series: Vec<Series>,
-}
-
-impl Plot {
-    /// Bars: for each category what was measured, and beside it what somebody published or
-    /// promised, where there is something.
-    pub fn beside(
-        title: &str,
-        caption: &str,
-        x: &str,
-        y: Axis,
-        rows: &[(&str, f64, Option<f64>)],
-        other: &str,
-    ) -> Plot {
-        let series =
-            |name: &str, published, value: &dyn Fn(f64, Option<f64>) -> Option<f64>| Series {
-                name: name.into(),
-                mark: Mark::Bar,
-                published,
-                color: usize::from(published),
-                points: rows
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(i, row)| value(row.1, row.2).map(|y| (i as f64, y)))
-                    .collect(),
-            };
-        Plot {
-            title: title.into(),
-            caption: caption.into(),
-            x: Axis {
-                label: x.into(),
-                scale: Scale::Linear,
-            },
-            y,
-            categories: rows.iter().map(|row| row.0.to_string()).collect(),
-            series: vec![
-                series("measured", false, &|measured, _| Some(measured)),
-                series(other, true, &|_, other| other),
-            ],
-        }
-    }
-}
 
 /// `text` for HTML and SVG content and attributes.
 pub fn escape(text: &str) -> String {
@@ -148,6 +41,22 @@ fn tick_text(v: f64) -> String {
     }
 }
 
+/// A percentage with a digit for each of its nines: `90`, `99.9`, `99.874`.
+fn nines_text(v: f64) -> String {
+    let nines = along(Scale::Nines, v).unwrap_or(0.0);
+    let text = format!("{v:.*}", (nines - 1e-6).ceil().max(1.0) as usize);
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// A number of a data table.
+fn data(y: f64) -> String {
+    match y {
+        y if !y.is_finite() => "–".to_string(),
+        y if y.abs() >= 1000.0 => rate(y),
+        y => format!("{y:.4}"),
+    }
+}
+
 /// The width of a letter of a label, a capital's, and the height of its line, both in pixels.
 const LETTER: f64 = 8.0;
 const LINE: f64 = 13.0;
@@ -155,7 +64,10 @@ const LINE: f64 = 13.0;
 /// The width of a digit of a bar's own figure, pixels.
 const DIGIT: f64 = 7.0;
 
-/// Where a label may be broken: behind these.
+/// What is free beside the axes on the right, pixels.
+const MARGIN: f64 = 14.0;
+
+/// A label may be broken after these.
 const BREAKS: [char; 5] = [' ', '_', '/', ':', '-'];
 
 /// Whether `text` has a piece of more than `most` letters, which would be broken within a word.
@@ -164,7 +76,7 @@ fn breaks_words(text: &str, most: usize) -> bool {
         .any(|p| p.trim_end().chars().count() > most)
 }
 
-/// `text` in lines of at most `most` letters: broken at spaces and behind `_`, `/`, `:` and `-`;
+/// `text` in lines of at most `most` letters: broken at spaces and after `_`, `/`, `:` and `-`;
 /// within a word only where nothing else helps.
 fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
@@ -192,7 +104,7 @@ fn wrap(text: &str, most: usize) -> Vec<String> {
 struct Span {
     lo: f64,
     hi: f64,
-    log: bool,
+    scale: Scale,
     ticks: Vec<f64>,
 }
 
@@ -205,15 +117,17 @@ impl Span {
     ) -> Span {
         let log = scale == Scale::Log;
         let (mut lo, mut hi) = (f64::INFINITY, f64::NEG_INFINITY);
-        for v in values.filter(|v| v.is_finite() && (!log || *v > 0.0)) {
+        for v in values.filter(|v| along(scale, *v).is_some()) {
             lo = lo.min(v);
             hi = hi.max(v);
         }
         if !lo.is_finite() {
             (lo, hi) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
         }
-        if log {
-            return Span::decades(lo, hi, wanted);
+        match scale {
+            Scale::Log => return Span::decades(lo, hi, wanted),
+            Scale::Nines => return Span::nines(hi, wanted),
+            Scale::Linear => {}
         }
         if from_zero {
             lo = lo.min(0.0);
@@ -241,7 +155,27 @@ impl Span {
         if from_zero {
             hi = hi.max(last * step);
         }
-        Span { lo, hi, log, ticks }
+        Span {
+            lo,
+            hi,
+            scale,
+            ticks,
+        }
+    }
+
+    /// From nothing to the nine that holds `hi`.
+    fn nines(hi: f64, wanted: usize) -> Span {
+        let last = along(Scale::Nines, hi).unwrap_or(1.0);
+        let last = (last - 1e-6).ceil().clamp(1.0, 9.0) as i32;
+        let ticks = (0..=last).map(|n| 100.0 * (1.0 - 10f64.powi(-n)));
+        let ticks: Vec<f64> = ticks.collect();
+        let every = ticks.len().div_ceil(wanted + 1).max(1);
+        Span {
+            lo: 0.0,
+            hi: ticks.last().copied().unwrap_or(90.0),
+            scale: Scale::Nines,
+            ticks: ticks.into_iter().step_by(every).collect(),
+        }
     }
 
     fn decades(lo: f64, hi: f64, wanted: usize) -> Span {
@@ -266,20 +200,29 @@ impl Span {
         Span {
             lo: used.first().copied().unwrap_or(lo),
             hi: used.last().copied().unwrap_or(hi),
-            log: true,
+            scale: Scale::Log,
             ticks: used.iter().copied().step_by(every).collect(),
         }
     }
 
     /// 0..=1 along the axis; `None` where the axis does not reach.
     fn at(&self, v: f64) -> Option<f64> {
-        if !v.is_finite() || (self.log && v <= 0.0) {
-            return None;
-        }
-        let f = |x: f64| if self.log { x.log10() } else { x };
-        let r = (f(v) - f(self.lo)) / (f(self.hi) - f(self.lo));
+        let f = |x: f64| along(self.scale, x);
+        let (lo, hi) = (f(self.lo)?, f(self.hi)?);
+        let r = (f(v)? - lo) / (hi - lo);
         r.is_finite().then_some(r.clamp(-0.02, 1.02))
     }
+}
+
+/// How far along a scale `v` stands; `None` if it has no place there.
+fn along(scale: Scale, v: f64) -> Option<f64> {
+    let at = match scale {
+        Scale::Linear => v,
+        Scale::Log if v > 0.0 => v.log10(),
+        Scale::Nines if (0.0..100.0).contains(&v) => -(1.0 - v / 100.0).log10(),
+        Scale::Log | Scale::Nines => return None,
+    };
+    at.is_finite().then_some(at)
 }
 
 /// The area inside the axes, in pixels.
@@ -319,7 +262,14 @@ impl Plot {
 
     fn legend(&self, o: &mut String) {
         o.push_str("<ul class=\"legend\">");
+        // What was measured several times is drawn so, and named once.
+        let mut named: Vec<(&str, bool, usize)> = Vec::new();
         for s in &self.series {
+            let this = (s.name.as_str(), s.published, s.color);
+            if named.contains(&this) {
+                continue;
+            }
+            named.push(this);
             let _ = write!(
                 o,
                 "<li><svg width=\"26\" height=\"12\" aria-hidden=\"true\">{}</svg>{}</li>",
@@ -330,7 +280,7 @@ impl Plot {
         o.push_str("</ul>");
     }
 
-    /// The numbers behind the plot.
+    /// The numbers that the plot shows.
     pub fn data_table(&self) -> Table {
         const MOST: usize = 400;
         let mut t = Table::new("", &["<series", ">x", ">y"]);
@@ -340,25 +290,34 @@ impl Plot {
         if let Some(c) = t.columns.get_mut(2) {
             c.name.clone_from(&self.y.label);
         }
+        let spread = self.series.iter().any(|s| !s.spread.is_empty());
+        if spread {
+            let column = |name: &str| Column {
+                name: name.into(),
+                numeric: true,
+                published: false,
+            };
+            t.columns.extend([column("lowest"), column("highest")]);
+        }
         let mut left_out = 0;
         for s in &self.series {
             let step = s.points.len().div_ceil(MOST).max(1);
             left_out += s.points.len() - s.points.len().div_ceil(step);
-            for (x, y) in s.points.iter().step_by(step) {
+            for ((x, y), between) in s.with_spread().step_by(step) {
+                let (x, y) = (&x, &y);
                 let x = match self.categories.get(*x as usize) {
                     Some(c) => c.clone(),
                     None if !x.is_finite() => "–".to_string(),
+                    None if self.x.scale == Scale::Nines => nines_text(*x),
                     None if x.fract() == 0.0 => rate(*x),
                     None => format!("{x:.2}"),
                 };
-                let y = if !y.is_finite() {
-                    "–".to_string()
-                } else if y.abs() >= 1000.0 {
-                    rate(*y)
-                } else {
-                    format!("{y:.4}")
-                };
-                t.row([s.name.clone(), x, y]);
+                let mut row = vec![s.name.clone(), x, data(*y)];
+                if spread {
+                    let (low, high) = between.unwrap_or((f64::NAN, f64::NAN));
+                    row.extend([data(low), data(high)]);
+                }
+                t.row(row);
             }
         }
         if left_out > 0 {
@@ -371,7 +330,7 @@ impl Plot {
     pub fn svg(&self, width: f64, height: f64, class: &str) -> String {
         let narrow = width < 500.0;
         let bars = !self.categories.is_empty();
-        let inner = width - 58.0 - 14.0;
+        let inner = width - 58.0 - MARGIN;
         let room = inner / self.categories.len().max(1) as f64 / LETTER;
         let most = (room as usize).max(4);
         // Labels that would be broken within words stand upright instead.
@@ -403,13 +362,15 @@ impl Plot {
             Span {
                 lo: -0.5,
                 hi: self.categories.len() as f64 - 0.5,
-                log: false,
+                scale: Scale::Linear,
                 ticks: Vec::new(),
             }
         } else {
             Span::new(xs, self.x.scale, if narrow { 4 } else { 8 }, false)
         };
-        let yspan = Span::new(all().map(|p| p.1), self.y.scale, 5, true);
+        let spread = self.series.iter().flat_map(|s| s.spread.iter());
+        let ys = all().map(|p| p.1).chain(spread.flat_map(|s| [s.0, s.1]));
+        let yspan = Span::new(ys, self.y.scale, 5, true);
         let mut o = String::new();
         let _ = write!(
             o,
@@ -461,11 +422,21 @@ impl Plot {
             let Some(x) = xs.at(*t).map(|r| f.x(r)) else {
                 continue;
             };
+            let text = match self.x.scale {
+                Scale::Nines => nines_text(*t),
+                _ => tick_text(*t),
+            };
+            // A long one at the end would leave the drawing.
+            let edge = f.left + f.width + MARGIN - 1.0;
+            let half = text.chars().count() as f64 * DIGIT / 2.0;
+            let (anchor, at) = match x + half > edge {
+                true => ("end", edge),
+                false => ("middle", x),
+            };
             let _ = write!(
                 o,
-                "<path class=\"grid\" d=\"M{x:.1} {below:.1}v5\"/><text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+                "<path class=\"grid\" d=\"M{x:.1} {below:.1}v5\"/><text class=\"tick\" text-anchor=\"{anchor}\" x=\"{at:.1}\" y=\"{:.1}\">{text}</text>",
                 below + 18.0,
-                tick_text(*t)
             );
         }
         for (i, lines) in labels.iter().enumerate() {
@@ -509,12 +480,12 @@ impl Plot {
         let most = self.series.iter().filter(|s| s.mark == Mark::Bar).count();
         let full = (group * 0.78 / most.max(1) as f64).min(64.0);
         let bar = (full - gap).max(2.0);
-        for (x, y) in &s.points {
-            let (Some(xr), Some(yr)) = (xs.at(*x), ys.at(*y)) else {
+        for ((x, y), between) in s.with_spread() {
+            let (Some(xr), Some(yr)) = (xs.at(x), ys.at(y)) else {
                 continue;
             };
             let here = |(_, s): &(usize, &Series)| {
-                s.mark == Mark::Bar && s.points.iter().any(|p| p.0 == *x)
+                s.mark == Mark::Bar && s.points.iter().any(|p| p.0 == x)
             };
             let count = self.series.iter().enumerate().filter(here).count();
             let index = self.series.iter().enumerate().take(me).filter(here).count();
@@ -527,20 +498,58 @@ impl Plot {
                 if s.published { " pub" } else { "" },
                 (f.top + f.height - top).max(0.5),
                 escape(&s.name),
-                tick_text(*y)
+                tick_text(y)
             );
-            let value = value_text(*y);
+            let middle = left + bar / 2.0;
+            let highest = between
+                .and_then(|b| whisker(o, middle, b, f, ys))
+                .map_or(top, |high| high.min(top));
+            let value = value_text(y);
             // Where it would run into its neighbour's it is left to the data table.
             if value.chars().count() as f64 * DIGIT <= full {
                 let _ = write!(
                     o,
                     "<text class=\"value\" text-anchor=\"middle\" x=\"{:.1}\" y=\"{:.1}\">{value}</text>",
-                    left + bar / 2.0,
-                    top - 4.0,
+                    middle,
+                    highest - 4.0,
                 );
             }
         }
     }
+}
+
+/// A line from lowest to highest at `x` with short ends; gives where its upper end stands.
+fn whisker(o: &mut String, x: f64, (low, high): (f64, f64), f: &Frame, ys: &Span) -> Option<f64> {
+    let (low, high) = (f.y(ys.at(low)?), f.y(ys.at(high)?));
+    let (left, right) = (x - 4.0, x + 4.0);
+    let _ = write!(
+        o,
+        "<path class=\"whisker\" d=\"M{left:.1} {high:.1}H{right:.1}M{x:.1} {high:.1}V{low:.1}M{left:.1} {low:.1}H{right:.1}\"/>"
+    );
+    Some(high)
+}
+
+/// The area between the lowest and the highest of each point of a line.
+fn band(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
+    let at: Vec<(f64, f64, f64)> = s
+        .with_spread()
+        .filter_map(|((x, _), b)| {
+            let (low, high) = b?;
+            Some((f.x(xs.at(x)?), f.y(ys.at(low)?), f.y(ys.at(high)?)))
+        })
+        .collect();
+    if at.len() < 2 {
+        return;
+    }
+    let mut d = String::from("M");
+    for (x, _, high) in &at {
+        let _ = write!(d, "{x:.1} {high:.1}L");
+    }
+    for (x, low, _) in at.iter().rev() {
+        let _ = write!(d, "{x:.1} {low:.1}L");
+    }
+    d.pop();
+    let _ = write!(o, "<path class=\"b{} band\" d=\"{d}Z\"/>", s.color);
 }
 
 /// A bar's own figure: three significant digits.
@@ -589,6 +598,16 @@ fn level(o: &mut String, s: &Series, f: &Frame, ys: &Span) {
 
 fn line(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
     let p = if s.published { " pub" } else { "" };
+    match s.mark {
+        Mark::Dots => {
+            for ((x, _), between) in s.with_spread() {
+                if let Some((at, b)) = xs.at(x).zip(between) {
+                    whisker(o, f.x(at), b, f, ys);
+                }
+            }
+        }
+        _ => band(o, s, f, xs, ys),
+    }
     let at: Vec<(f64, f64)> = s
         .points
         .iter()
@@ -657,8 +676,9 @@ pub fn well_formed(text: &str, void: &[&str]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
+    use crate::report::plot::Axis;
 
     fn plot(mark: Mark, x: Scale, y: Scale, points: Vec<(f64, f64)>) -> Plot {
         Plot {
@@ -684,6 +704,7 @@ mod tests {
                     published: false,
                     color: 0,
                     points: points.clone(),
+                    ..Series::default()
                 },
                 Series {
                     name: "post".into(),
@@ -691,6 +712,7 @@ mod tests {
                     published: true,
                     color: 0,
                     points,
+                    ..Series::default()
                 },
             ],
         }
@@ -727,6 +749,52 @@ mod tests {
         let s = Span::new([3.0, 97.0].into_iter(), Scale::Linear, 5, true);
         assert_eq!(s.ticks, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(s.at(50.0), Some(0.5));
+    }
+
+    #[test]
+    fn nines_are_equally_wide_and_have_their_digits() {
+        let s = Span::new([0.0, 99.95].into_iter(), Scale::Nines, 8, false);
+        assert_eq!(s.ticks.len(), 5, "{:?}", s.ticks);
+        let texts: Vec<String> = s.ticks.iter().map(|t| nines_text(*t)).collect();
+        assert_eq!(texts, ["0", "90", "99", "99.9", "99.99"]);
+        assert!((s.at(99.0).unwrap() - 0.5).abs() < 1e-6);
+        assert_eq!((s.at(100.0), s.at(-1.0)), (None, None));
+        let few = Span::new([99.99995].into_iter(), Scale::Nines, 4, false);
+        let texts: Vec<String> = few.ticks.iter().map(|t| nines_text(*t)).collect();
+        assert_eq!(texts, ["0", "99", "99.99", "99.9999"]);
+        assert_eq!(nines_text(87.4107), "87.4");
+        assert_eq!(nines_text(99.87412), "99.874");
+    }
+
+    #[test]
+    fn what_was_found_between_is_a_band_or_whiskers_and_in_the_data() {
+        for (mark, want) in [
+            (Mark::Line, "class=\"b0 band\""),
+            (Mark::Dots, "class=\"whisker\""),
+            (Mark::Bar, "class=\"whisker\""),
+        ] {
+            let points = vec![(0.0, 5.0), (1.0, 6.0)];
+            let mut p = plot(mark, Scale::Linear, Scale::Linear, points);
+            let without = p.svg(860.0, 360.0, "wide");
+            assert!(!without.contains(want));
+            assert_eq!(p.data_table().columns.len(), 3);
+            p.series[0].spread = vec![(4.0, 7.0), (5.0, 1234.0)];
+            let s = p.svg(860.0, 360.0, "wide");
+            assert!(s.contains(want), "{s}");
+            well_formed(&s, &[]).unwrap();
+            assert!(s.contains(">1.25k<") || s.contains(">1.5k<") || s.contains(">1k<"));
+            let t = p.data_table();
+            assert_eq!(t.rows[1][3..], ["5.0000", "1,234"]);
+        }
+    }
+
+    #[test]
+    fn a_legend_names_each_line_once() {
+        let mut p = plot(Mark::Line, Scale::Linear, Scale::Linear, vec![(0.0, 5.0)]);
+        p.series.push(p.series[0].clone());
+        let h = p.html();
+        let legend = h.split("</ul>").next().unwrap();
+        assert_eq!(legend.matches("<li>").count(), 2, "ours and the post's");
     }
 
     #[test]

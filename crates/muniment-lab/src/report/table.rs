@@ -1,6 +1,7 @@
 //! Tables: one value, printed on a terminal, in HTML and as JSON.
 
 use super::svg::escape;
+use muniment_options::fold;
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
@@ -61,62 +62,137 @@ impl Table {
         self
     }
 
-    /// For a terminal: columns aligned by two spaces, a post's columns headed `post:`.
-    pub fn text(&self) -> String {
-        let heads: Vec<String> = self
-            .columns
-            .iter()
-            .map(|c| {
-                if c.published {
-                    format!("post: {}", c.name)
-                } else {
-                    c.name.clone()
+    /// For a terminal of `width` letters, or for a file, which has no width: columns aligned by two
+    /// spaces, a post's columns headed `post:`. Where it is too wide headings and texts are broken
+    /// into lines, and then columns stand in several blocks, each with the first one.
+    pub fn text(&self, width: Option<usize>) -> String {
+        let mut out = format!("{}\n", self.title);
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        match width.filter(|w| self.natural(&all) > *w) {
+            None => self.block(&mut out, &all, &|i| self.widest(i)),
+            Some(width) => {
+                for (n, columns) in self.blocks(width).iter().enumerate() {
+                    if n > 0 {
+                        out.push('\n');
+                    }
+                    let widths = self.narrowed(columns, width);
+                    self.block(&mut out, columns, &|i| {
+                        let at = columns.iter().position(|c| *c == i);
+                        at.and_then(|at| widths.get(at)).copied().unwrap_or(1)
+                    });
                 }
-            })
-            .collect();
-        let widths: Vec<usize> = heads
-            .iter()
-            .enumerate()
-            .map(|(i, h)| {
-                self.rows
-                    .iter()
-                    .filter_map(|r| r.get(i))
-                    .map(|c| c.chars().count())
-                    .chain([h.chars().count()])
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let line = |cells: &[String]| {
-            let mut s = String::from("  ");
-            for (i, w) in widths.iter().enumerate() {
-                let cell = cells.get(i).map_or("", String::as_str);
-                let pad = w.saturating_sub(cell.chars().count());
-                if self.columns.get(i).is_some_and(|c| c.numeric) {
-                    s.extend(std::iter::repeat_n(' ', pad));
-                    s.push_str(cell);
-                } else {
-                    s.push_str(cell);
-                    s.extend(std::iter::repeat_n(' ', pad));
-                }
-                s.push_str("  ");
             }
-            s.trim_end().to_string()
-        };
-        let mut out = format!("{}\n{}\n", self.title, line(&heads));
-        let rule = widths
-            .iter()
-            .map(|w| w + 2)
-            .sum::<usize>()
-            .saturating_sub(2);
-        let _ = writeln!(out, "  {}", "-".repeat(rule));
-        for r in &self.rows {
-            let _ = writeln!(out, "{}", line(r));
         }
         if !self.note.is_empty() {
-            let _ = writeln!(out, "  {}", self.note);
+            let room = width.map_or(usize::MAX, |w| w.saturating_sub(2).max(1));
+            for line in fold(&self.note, room) {
+                let _ = writeln!(out, "  {line}");
+            }
         }
         out
+    }
+
+    /// A column's heading on a terminal.
+    fn head(&self, i: usize) -> String {
+        match self.columns.get(i) {
+            Some(c) if c.published => format!("post: {}", c.name),
+            Some(c) => c.name.clone(),
+            None => String::new(),
+        }
+    }
+
+    /// The widest cell of a column.
+    fn cells(&self, i: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|r| r.get(i));
+        cells.map(|c| c.chars().count()).max().unwrap_or(0)
+    }
+
+    /// The width of a column in which nothing is broken.
+    fn widest(&self, i: usize) -> usize {
+        self.cells(i).max(self.head(i).chars().count())
+    }
+
+    /// The least width of a column: figures are never broken, words where they are short.
+    fn least(&self, i: usize) -> usize {
+        const WORD: usize = 14;
+        let head = longest_word(&self.head(i));
+        if self.columns.get(i).is_some_and(|c| c.numeric) {
+            return self.cells(i).max(head);
+        }
+        let cells = self.rows.iter().filter_map(|r| r.get(i));
+        let longest = cells.map(|c| longest_word(c)).max().unwrap_or(0);
+        longest.max(head).min(WORD.max(head))
+    }
+
+    /// The width of a line of these columns in which nothing is broken.
+    fn natural(&self, columns: &[usize]) -> usize {
+        columns.iter().map(|i| self.widest(*i) + 2).sum()
+    }
+
+    /// The columns in as few blocks as fit `width`, each with the first one.
+    fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
+        let line =
+            |columns: &[usize]| -> usize { columns.iter().map(|i| self.least(*i) + 2).sum() };
+        let mut out = vec![vec![0]];
+        for i in 1..self.columns.len() {
+            match out.last_mut() {
+                Some(last) if last.len() == 1 || line(last) + self.least(i) + 2 <= width => {
+                    last.push(i);
+                }
+                _ => out.push(vec![0, i]),
+            }
+        }
+        out
+    }
+
+    /// Widths of these columns that fit `width`: headings over figures are broken first, then the
+    /// widest texts.
+    fn narrowed(&self, columns: &[usize], width: usize) -> Vec<usize> {
+        let least: Vec<usize> = columns.iter().map(|i| self.least(*i)).collect();
+        let text = |i: &usize| self.columns.get(*i).is_some_and(|c| !c.numeric);
+        let widths = columns.iter().zip(&least);
+        let mut widths: Vec<usize> = widths
+            .map(|(i, least)| if text(i) { self.widest(*i) } else { *least })
+            .collect();
+        while widths.iter().map(|w| w + 2).sum::<usize>() > width {
+            let more = widths.iter_mut().zip(&least).filter(|(w, l)| **w > **l);
+            let Some((widest, _)) = more.max_by_key(|(w, _)| **w) else {
+                break;
+            };
+            *widest -= 1;
+        }
+        widths
+    }
+
+    /// Headings, a rule and the rows of some columns.
+    fn block(&self, out: &mut String, columns: &[usize], width: &dyn Fn(usize) -> usize) {
+        let mut line = |cells: &[Vec<String>], from_below: bool| {
+            let height = cells.iter().map(Vec::len).max().unwrap_or(0);
+            for n in 0..height {
+                let mut s = String::from("  ");
+                for (i, cell) in columns.iter().zip(cells) {
+                    let above = if from_below { height - cell.len() } else { 0 };
+                    let part = n.checked_sub(above).and_then(|n| cell.get(n));
+                    let part = part.map_or("", String::as_str);
+                    let pad = width(*i).saturating_sub(part.chars().count());
+                    let pad: String = std::iter::repeat_n(' ', pad).collect();
+                    if self.columns.get(*i).is_some_and(|c| c.numeric) {
+                        s += &format!("{pad}{part}  ");
+                    } else {
+                        s += &format!("{part}{pad}  ");
+                    }
+                }
+                let _ = writeln!(out, "{}", s.trim_end());
+            }
+        };
+        let heads = columns.iter().map(|i| fold(&self.head(*i), width(*i)));
+        line(&heads.collect::<Vec<_>>(), true);
+        let rule: usize = columns.iter().map(|i| width(*i) + 2).sum();
+        line(&[vec!["-".repeat(rule.saturating_sub(2))]], false);
+        for r in &self.rows {
+            let cell = |i: &usize| fold(r.get(*i).map_or("", String::as_str), width(*i));
+            line(&columns.iter().map(cell).collect::<Vec<_>>(), false);
+        }
     }
 
     /// As an HTML table inside a container that scrolls sideways on a narrow screen.
@@ -129,7 +205,15 @@ impl Table {
                 _ => "",
             }
         };
-        let mut o = String::from("<div class=\"scroll\"><table>");
+        let name = match self.title.as_str() {
+            "" => "Data",
+            title => title,
+        };
+        // What scrolls can be reached and scrolled with the keyboard.
+        let mut o = format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>",
+            escape(name)
+        );
         if !self.title.is_empty() {
             let _ = write!(o, "<caption>{}</caption>", escape(&self.title));
         }
@@ -175,6 +259,12 @@ impl Table {
     }
 }
 
+/// The letters of the longest word of `text`.
+fn longest_word(text: &str) -> usize {
+    let words = text.split_whitespace();
+    words.map(|w| w.chars().count()).max().unwrap_or(0)
+}
+
 /// A latency in ms with three significant digits.
 pub fn ms(x: f64) -> String {
     if !x.is_finite() {
@@ -184,16 +274,24 @@ pub fn ms(x: f64) -> String {
         a if a >= 100.0 => format!("{x:.0}"),
         a if a >= 10.0 => format!("{x:.1}"),
         a if a >= 1.0 => format!("{x:.2}"),
-        _ => format!("{x:.3}"),
+        a if a >= 0.01 || a == 0.0 => format!("{x:.3}"),
+        _ => format!("{x:.4}"),
     }
 }
 
-/// A rate or count: `1 234 567` from 1000 up (thin spaces are left to no one's font), three
-/// significant digits below.
+/// A count, which is whole and exact, or a rate: what is no whole number was measured, and has three
+/// significant digits. `1,234,567`, `102,000`, `12.3`.
 pub fn rate(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
     }
+    let x = match x.abs() {
+        a if a >= 1000.0 && x.fract() != 0.0 => {
+            let step = 10f64.powf(a.log10().floor() - 2.0);
+            (x / step).round() * step
+        }
+        _ => x,
+    };
     if x.abs() < 1000.0 {
         return if x.abs() >= 100.0 || x.fract() == 0.0 {
             format!("{x:.0}")
@@ -235,6 +333,7 @@ mod tests {
     fn figures_are_short() {
         for (x, want) in [
             (0.0671, "0.067"),
+            (0.00042, "0.0004"),
             (1.5, "1.50"),
             (34.19, "34.2"),
             (1329.0, "1329"),
@@ -242,7 +341,10 @@ mod tests {
             assert_eq!(ms(x), want);
         }
         for (x, want) in [
-            (102345.6, "102,346"),
+            (102345.6, "102,000"),
+            (9996.4, "10,000"),
+            (-1234.5, "-1,230"),
+            (1234567.0, "1,234,567"),
             (999.0, "999"),
             (12.34, "12.3"),
             (3.0, "3"),
@@ -266,7 +368,7 @@ mod tests {
         let mut t = Table::new("T <1>", &["<name", ">ms", "*ms"]);
         t.row(["w:0", "0.07", "0.1"])
             .row(["a longer & name", "12.5"]);
-        let lines: Vec<String> = t.text().lines().map(str::to_string).collect();
+        let lines: Vec<String> = t.text(None).lines().map(str::to_string).collect();
         assert_eq!(
             lines.get(1).map(String::as_str),
             Some("  name               ms  post: ms")
@@ -275,8 +377,47 @@ mod tests {
             lines.get(3).map(String::as_str),
             Some("  w:0              0.07       0.1")
         );
+        assert_eq!(t.text(Some(80)), t.text(None));
         let h = t.html();
         assert!(h.contains("T &lt;1&gt;") && h.contains("a longer &amp; name"));
         assert!(h.contains("class=\"num pub\""));
+    }
+
+    #[test]
+    fn a_table_fits_the_terminal() {
+        let mut t = Table::new(
+            "T",
+            &[
+                "<load",
+                "<what it does",
+                ">server CPU µs/doc",
+                ">n",
+                "*average ms",
+            ],
+        );
+        t.row([
+            "default batch 1000",
+            "inserts many small documents at once",
+            "12.3",
+            "1,000",
+            "7",
+        ])
+        .row(["w:0", "waits for nothing", "4.5", "10", ""])
+        .note("a note that is longer than the terminal is wide, and therefore broken");
+        for width in [20, 30, 40, 60, 80] {
+            let text = t.text(Some(width));
+            for line in text.lines().skip(1) {
+                assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
+            }
+            // Nothing is lost, and figures are whole.
+            for want in ["12.3", "1,000", "batch", "documents", "therefore", "post:"] {
+                assert!(text.contains(want), "{want} at {width} in\n{text}");
+            }
+        }
+        let text = t.text(Some(84));
+        assert!(
+            text.contains("\n  default batch 1000  inserts many small documents at once "),
+            "{text}"
+        );
     }
 }

@@ -1,12 +1,19 @@
 //! Loads second by second: rate and the slow end of latency against time.
 
-use super::svg::{Axis, Mark, Plot, Scale, Series};
-use super::{Interval, SampleSet};
+use super::derived::largest;
+use super::plot::{Axis, Mark, Plot, Scale, Series};
+use muniment_load::samples::{Interval, SampleSet};
 
 /// Loads of fewer seconds have no line.
 const FEWEST: usize = 5;
 /// So many of the longest loads are drawn.
 const MOST: usize = 8;
+
+/// The headings of the plots made here, by which they are known among others.
+pub const TITLES: [&str; 2] = [
+    "Operations a second against time",
+    "99th percentile of each second",
+];
 
 /// The plots of the longest loads of `samples`: operations a second, and p99 of each second. None
 /// when all were short.
@@ -40,16 +47,12 @@ pub fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
 
 /// The longest loads, in the order in which they ran, and how many long ones are left out.
 fn longest(samples: &[SampleSet]) -> (Vec<&SampleSet>, usize) {
-    let mut long: Vec<&SampleSet> = samples
+    let long: Vec<&SampleSet> = samples
         .iter()
         .filter(|s| s.intervals.len() >= FEWEST)
         .collect();
-    let mut lengths: Vec<usize> = long.iter().map(|s| s.intervals.len()).collect();
-    lengths.sort_unstable_by(|a, b| b.cmp(a));
-    let shortest = lengths.get(MOST - 1).copied().unwrap_or(FEWEST);
-    long.retain(|s| s.intervals.len() >= shortest);
-    let left_out = lengths.len() - long.len().min(MOST);
-    long.truncate(MOST);
+    let left_out = long.len().saturating_sub(MOST);
+    let long = largest(long, MOST, |s| s.intervals.len() as u64);
     (long, left_out)
 }
 
@@ -57,9 +60,21 @@ fn drawn(loads: &[&SampleSet], caption: &str) -> Vec<Plot> {
     if loads.is_empty() {
         return Vec::new();
     }
+    // A load that was repeated has one colour.
+    let mut names: Vec<&str> = Vec::new();
+    for s in loads {
+        if !names.contains(&s.name.as_str()) {
+            names.push(&s.name);
+        }
+    }
+    let mut caption = caption.to_string();
+    if names.len() < loads.len() {
+        caption += " What was measured again is a line of the same colour.";
+    }
+    let colour = |s: &SampleSet| names.iter().position(|n| *n == s.name).unwrap_or(0) % 8;
     let draw = |title: &str, label: &str, scale, value: &dyn Fn(&Interval) -> f64| Plot {
         title: title.into(),
-        caption: caption.into(),
+        caption: caption.clone(),
         x: Axis {
             label: "seconds".into(),
             scale: Scale::Linear,
@@ -71,26 +86,21 @@ fn drawn(loads: &[&SampleSet], caption: &str) -> Vec<Plot> {
         categories: Vec::new(),
         series: loads
             .iter()
-            .enumerate()
-            .map(|(i, s)| Series {
+            .map(|s| Series {
                 name: s.name.clone(),
                 mark: Mark::Line,
                 published: false,
-                color: i % 8,
+                color: colour(s),
                 points: points(&s.intervals, value),
+                ..Series::default()
             })
             .collect(),
     };
     vec![
-        draw(
-            "Operations a second against time",
-            "operations/s",
-            Scale::Linear,
-            &|i| i.operations as f64 / i.length,
-        ),
-        draw("99th percentile of each second", "ms", Scale::Log, &|i| {
-            i.p99_ms
+        draw(TITLES[0], "operations/s", Scale::Linear, &|i| {
+            i.operations as f64 / i.length
         }),
+        draw(TITLES[1], "ms", Scale::Log, &|i| i.p99_ms),
     ]
 }
 
@@ -152,6 +162,14 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_was_repeated_has_one_colour() {
+        let p = plots(&[load("a", 6), load("b", 6), load("a", 6)]);
+        let colours: Vec<usize> = p[0].series.iter().map(|s| s.color).collect();
+        assert_eq!(colours, [0, 1, 0]);
+        assert!(p[0].caption.contains("measured again"));
+    }
+
+    #[test]
     fn targets_draw_the_same_loads() {
         // What takes long on one of them takes a moment on the other.
         let a = vec![load("x", 9), load("y", 2), load("z", 3)];
@@ -174,6 +192,13 @@ mod tests {
         let p = plots(&many);
         let names: Vec<&str> = p[0].series.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["4", "5", "6", "7", "8", "9", "10", "11"]);
+        assert!(p[0].caption.contains("4 more"));
+        // The longest comes last, after more than enough that are alike.
+        let mut many: Vec<SampleSet> = (0..11).map(|i| load(&i.to_string(), 10)).collect();
+        many.push(load("longest", 20));
+        let p = plots(&many);
+        let names: Vec<&str> = p[0].series.iter().map(|s| s.name.as_str()).collect();
+        assert_eq!(names, ["0", "1", "2", "3", "4", "5", "6", "longest"]);
         assert!(p[0].caption.contains("4 more"));
         let day = plots(&[load("day", 86_400)]);
         assert!(day[0].series[0].points.len() <= 300);

@@ -6,17 +6,18 @@
 use super::ROUTES;
 use super::shape::{SET, Shape, routes};
 use super::status::{self, Seen};
-use crate::conn::Conn;
-use crate::fail::{Context, Failure, Result};
-use crate::hist::Latency;
 use crate::process::{self, Process, ServerOptions, TempDir};
 use crate::relay::conditions::{Both, Conditions, Direction, What};
 use crate::relay::{Link, Relay, Route, measure::ANY};
-use crate::stop;
 use crate::uri::Uri;
+use muniment_load::conn::{Conn, string_at};
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::stop;
 use muniment_value::{DocBuf, doc};
+use muniment_wire::Reserved;
 use std::fs::OpenOptions;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -40,9 +41,12 @@ pub struct Cluster {
     /// How it is.
     pub shape: Shape,
     members: Vec<Member>,
-    /// From whom to whom; what has no link is reached directly.
+    /// The links by the member they lead from and the one they lead to; a member without a link is
+    /// reached directly.
     links: Vec<(usize, usize, Link)>,
     relay: Relay,
+    /// The members' ports, kept so that no other process gets one while its member is down.
+    _ports: Vec<Reserved>,
 }
 
 /// What of the way between two sides is cut.
@@ -102,7 +106,11 @@ impl Cluster {
         parent: &Path,
         cache_gb: f64,
     ) -> Result<Cluster> {
-        let addresses = free_addresses(shape.centres.len())?;
+        let ports = (0..shape.centres.len()).map(|_| Reserved::new());
+        let ports: Vec<Reserved> = ports
+            .collect::<std::io::Result<_>>()
+            .context("looking for free ports")?;
+        let addresses: Vec<SocketAddr> = ports.iter().map(Reserved::address).collect();
         let pairs = shape.relayed();
         let mut all = Vec::new();
         for (a, b) in &pairs {
@@ -114,7 +122,7 @@ impl Cluster {
                     out: one_way,
                     back: one_way,
                 },
-                // As a network does: what is cut off does not answer.
+                // As in a network, a member that is cut off does not answer (nor refuse).
                 refuse: false,
             });
         }
@@ -175,11 +183,12 @@ impl Cluster {
             members,
             links,
             relay,
+            _ports: ports,
         })
     }
 
     /// The wall clock of a member is ahead of the machine's by so many milliseconds from now on, also
-    /// behind a restart.
+    /// after a restart.
     ///
     /// # Errors
     /// There is no such member, or it was not started under the layer; the disk's.
@@ -195,13 +204,18 @@ impl Cluster {
         self.members.iter().map(|m| m.address.clone()).collect()
     }
 
-    /// How clients reach it.
+    /// The connection string by which clients reach the set.
     pub fn uri(&self) -> Uri {
         Uri {
             hosts: self.addresses(),
             replica_set: Some(SET.into()),
             direct: false,
         }
+    }
+
+    /// The members' processes, as they run now.
+    pub fn pids(&self) -> Vec<u32> {
+        self.members.iter().map(|m| m.process.pid()).collect()
     }
 
     /// `host:port` of a member.
@@ -244,7 +258,9 @@ impl Cluster {
         }
     }
 
-    /// The primary that all members see, which serve and have what it has.
+    /// The primary that all members name, which serve and have what it has. What a member says of itself
+    /// alone is not enough: one that stood still while the others elected another says that it is
+    /// primary until it hears of them.
     ///
     /// # Errors
     /// It does not come to that in time, with how they stand.
@@ -257,6 +273,7 @@ impl Cluster {
             let stand = self.seen_by(primary);
             if let Ok(m) = &stand
                 && status::all_caught_up(m, self.members.len())
+                && self.all_name(primary)
             {
                 return Ok(primary);
             }
@@ -265,6 +282,17 @@ impl Cluster {
                 Err(e) => e.0,
             })?;
         }
+    }
+
+    /// Whether all members name this one as their primary.
+    fn all_name(&self, primary: usize) -> bool {
+        let Ok(named) = self.address(primary) else {
+            return false;
+        };
+        self.members.iter().all(|m| {
+            let says = ask(&m.address, ANSWER, &doc! { "hello": 1 });
+            says.is_ok_and(|r| string_at(r.as_doc(), "primary").as_deref() == Some(named))
+        })
     }
 
     /// The members as one of them sees them.
@@ -331,7 +359,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nothing gets from one member to another any more, whoever connected.
+    /// Nothing gets from one member to another any more, whichever of them connected.
     fn cut(&self, from: usize, to: usize) -> Result<()> {
         let direct = || Failure(format!("members {from} and {to} are not parted by a relay"));
         let there = self.link(from, to).ok_or_else(direct)?;
@@ -340,7 +368,7 @@ impl Cluster {
         back.change(Some(Direction::Back), What::Cut)
     }
 
-    /// Everybody reaches everybody again.
+    /// All members reach each other again.
     ///
     /// # Errors
     /// The relay has ended.
@@ -457,27 +485,13 @@ fn writable(hello: &DocBuf) -> bool {
     says.and_then(|v| v.as_bool()) == Some(true)
 }
 
-/// Ports that nobody listens at. They are free when this returns, which is as much as can be had
-/// before the servers are there.
-fn free_addresses(count: usize) -> Result<Vec<SocketAddr>> {
-    // All of them at once, so that they differ.
-    let listeners = (0..count).map(|_| TcpListener::bind(ANY));
-    let listeners: Vec<TcpListener> = listeners
-        .collect::<std::io::Result<_>>()
-        .context("looking for free ports")?;
-    let addresses = listeners.iter().map(TcpListener::local_addr);
-    addresses
-        .collect::<std::io::Result<_>>()
-        .context("looking for free ports")
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::lab::Preset;
     use std::io::{ErrorKind, Read, Write};
-    use std::net::TcpStream;
+    use std::net::{TcpListener, TcpStream};
     use std::process::Command;
 
     /// A program that is started as a server is and does this; `$p`, `$f`, `$d`, `$s` are its port,
@@ -613,7 +627,7 @@ mod tests {
 
     #[test]
     fn a_set_that_cannot_be_made_is_no_silence() {
-        // Ready, and nobody listens.
+        // The program says that it is ready, and does not listen.
         let dir = TempDir::new(&std::env::temp_dir()).unwrap();
         let file = program(&dir, READY);
         let shape = Shape::side_by_side(3);

@@ -1,11 +1,11 @@
 //! The least that an acknowledgement can cost: the round trip to the nearest members that suffice,
 //! and the disk's own sync where the write concern asks for it. Pure functions.
 
-use crate::conn::string_at;
+use muniment_load::conn::string_at;
 use muniment_value::Doc;
 use std::collections::BTreeMap;
 
-/// What is more than this is another centre.
+/// A round trip of at least this leads to another centre.
 const FAR_MS: f64 = 5.0;
 /// What the set itself may add to a round trip between centres, ms.
 const ALLOWED_MS: f64 = 2.0;
@@ -84,8 +84,8 @@ impl Layout {
         self.voters / 2 + 1
     }
 
-    /// How far the members are, at best, on whom an acknowledgement of this write concern depends:
-    /// the round trip to the farthest of them. `None`: it never comes.
+    /// How far away the members are, at best, that an acknowledgement of this write concern waits for:
+    /// the round trip to the farthest of them. `None`: the acknowledgement never comes.
     pub fn reach(&self, concern: Doc<'_>) -> Option<f64> {
         let all = |voters_only: bool| {
             let mut far: Vec<f64> = self
@@ -139,7 +139,7 @@ impl Layout {
 pub struct Floor {
     /// The round trip.
     pub round_trip: f64,
-    /// The sync, at whoever is last: the others' happen meanwhile.
+    /// One sync, that of the member that acknowledges last: those of the others happen meanwhile.
     pub sync: f64,
 }
 
@@ -150,7 +150,7 @@ impl Floor {
         let majority = concern.get("w").and_then(|w| w.as_str()) == Some("majority");
         let synced = match concern.get("j").and_then(|j| j.as_bool()) {
             Some(j) => j,
-            // As writeConcernMajorityJournalDefault has it.
+            // The default of `writeConcernMajorityJournalDefault`.
             None => majority,
         };
         Some(Floor {
@@ -164,12 +164,12 @@ impl Floor {
         self.round_trip + self.sync
     }
 
-    /// Whether it needs another centre.
+    /// Whether the acknowledgement needs another centre.
     pub fn is_far(self) -> bool {
         self.round_trip >= FAR_MS
     }
 
-    /// What a good set keeps to, ms: between centres hardly more than the floor, within one not much
+    /// What a good set stays below, ms: between centres hardly more than the floor, within one not much
     /// more than w:1 and a sync.
     pub fn target(self, w1: f64, sync: f64) -> f64 {
         match self.is_far() {

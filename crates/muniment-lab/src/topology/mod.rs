@@ -3,7 +3,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`shape`] | who is where, the configuration document, which links there are: pure |
+//! | [`shape`] | where the members are, the configuration document, which links there are: pure |
 //! | [`cluster`] | the processes and relays, partitions, what is asked of members |
 //! | [`floors`] | the least that a write concern costs where members are so far apart: pure |
 //! | [`status`] | what replies of members say: pure |

@@ -1,8 +1,8 @@
-//! Who is where in a set: centres, round trips, the links that need a relay, the configuration
-//! document. Pure functions.
+//! Where the members of a set are: centres, round trips, the links that need a relay, the
+//! configuration document. Pure functions.
 
-use crate::fail::{Failure, Result};
 use crate::lab::Preset;
+use muniment_load::fail::{Failure, Result};
 use muniment_value::{ArrayBuf, DocBuf, doc};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ pub const ONE_PER_CENTRE: &str = "onePerCentre";
 pub const BY_TAGS: &str = "byTags";
 /// What the centres are called.
 const CENTRES: [&str; 2] = ["west", "east"];
-/// What is closer than this is not worth a relay: the loopback interface takes about as long.
+/// A link with no longer a round trip than this gets no relay: the loopback interface takes about as
+/// long.
 const NEXT_DOOR: Duration = Duration::from_micros(200);
 
 /// A set.
@@ -88,7 +89,7 @@ impl Shape {
         }
     }
 
-    /// Who reaches whom through a relay.
+    /// The pairs of members of which the first reaches the second through a relay.
     pub fn relayed(&self) -> Vec<(usize, usize)> {
         let n = self.centres.len();
         let pairs = (0..n).flat_map(|a| (0..n).map(move |b| (a, b)));
@@ -140,7 +141,7 @@ impl Shape {
 /// A pair of round trips in ms, `NEAR,FAR`.
 ///
 /// # Errors
-/// What would be right.
+/// The text is none; the message says what would be right.
 pub fn round_trips(text: &str) -> Result<(Duration, Duration)> {
     let time = |t: &str| {
         let n = t.trim().parse::<f64>().ok();

@@ -1,6 +1,7 @@
-//! What replies of a set's members say: who is primary, who has what. Pure functions.
+//! What replies of a set's members say: who is primary, and what each member has applied. Pure
+//! functions.
 
-use crate::conn::{number_at, string_at};
+use muniment_load::conn::{number_at, string_at};
 use muniment_value::{Doc, Value};
 
 /// A member as the primary sees it.
@@ -48,8 +49,9 @@ fn optime(d: Doc<'_>) -> Option<(i64, u32, u32)> {
     Some((term, second, i))
 }
 
-/// Whether all of `count` members serve and have applied what the primary has. There is one: where
-/// another is shown, one of them is what was last heard of it before it was killed or cut off.
+/// Whether all of `count` members serve and have applied what the primary has. False if two primaries
+/// are shown: one of them is then only what was last heard of a member before it was killed or cut
+/// off.
 pub fn all_caught_up(members: &[Seen], count: usize) -> bool {
     let mut primaries = members.iter().filter(|m| m.state == "PRIMARY");
     let (Some(primary), None) = (primaries.next(), primaries.next()) else {
@@ -64,7 +66,7 @@ pub fn all_caught_up(members: &[Seen], count: usize) -> bool {
             .all(|m| m.serves() && m.applied.is_some_and(|a| a >= at))
 }
 
-/// Who is missing, in words.
+/// The members with their states, in words, to show which of them is missing.
 pub fn not_there(members: &[Seen]) -> String {
     let states = members.iter().map(|m| format!("{} {}", m.name, m.state));
     states.collect::<Vec<_>>().join(", ")
@@ -96,7 +98,7 @@ mod tests {
         let p = ("a:1", "PRIMARY", 2, 10);
         assert!(caught_up(&[p, ("b:1", "SECONDARY", 2, 10)], 2));
         assert!(!caught_up(&[p, ("b:1", "SECONDARY", 2, 9)], 2));
-        // A later time of an older term is behind.
+        // A later time of an older term is less.
         assert!(!caught_up(&[p, ("b:1", "SECONDARY", 1, 11)], 2));
         assert!(!caught_up(&[p, ("b:1", "ROLLBACK", 2, 10)], 2));
         assert!(!caught_up(&[p], 2));

@@ -5,18 +5,19 @@ pub mod rates;
 pub mod settings;
 
 use crate::custom::{self, Plan, Ready};
-use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
-use crate::load::Load;
-use crate::placement::Placement;
+use crate::report::overlay::{ends, medians_of};
+use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::scaling::scaling;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Better, Figure, Outcome};
-use crate::stop;
 use crate::targets::Named;
-use crate::usl;
 use crate::versus::{Sheet, order};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::Load;
+use muniment_load::placement::Placement;
+use muniment_load::stop;
+use muniment_load::usl;
 use settings::{Dimension, Setting};
 use std::time::Duration;
 
@@ -158,17 +159,10 @@ fn turns(
                 return Err(e.while_doing(&format!("{}, {}", side.name, variant.name)));
             }
             out.warnings.append(&mut side.ready.warnings);
-            let mut figures = Vec::new();
-            for (phase, load) in &loads {
-                figures.extend(figures_of(phase, load));
+            for (phase, load) in done.add(v, &variant.name, loads, out) {
                 let threads = variant.plan.threads() as usize;
-                let name = format!("{} {phase}", variant.name);
-                lab.doubt(&name, load, threads);
-                let mut samples = load.samples.clone();
-                samples.name = name;
-                out.samples.push(samples);
+                lab.doubt(&format!("{} {phase}", variant.name), &load, threads);
             }
-            done.add(v, figures);
         }
     }
     let mut seen = std::collections::HashSet::new();
@@ -176,7 +170,7 @@ fn turns(
     Ok(())
 }
 
-/// How long a server may take to finish what is behind a load.
+/// How long a server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// What is compared of a phase.
@@ -255,11 +249,38 @@ impl Done {
         }
     }
 
-    fn add(&mut self, v: usize, figures: Vec<Figure>) {
+    /// The next turn of variant `v`, called `name`: by phase the loads that count. One that was cut
+    /// short by Ctrl-C does not.
+    fn add(
+        &mut self,
+        v: usize,
+        name: &str,
+        mut loads: Vec<(String, Load)>,
+        out: &mut Outcome,
+    ) -> Vec<(String, Load)> {
+        loads.retain(|(_, load)| !load.stopped);
+        let mut figures = Vec::new();
+        for (phase, load) in &loads {
+            figures.extend(figures_of(phase, load));
+            let mut samples = load.samples.clone();
+            samples.name = format!("{name} {phase}");
+            out.samples.push(samples);
+        }
         let (sheet, column) = self.place(v);
         if let Some((_, s)) = self.sheets.get_mut(sheet) {
             s.add(column, figures);
         }
+        loads
+    }
+
+    /// How many turns of `phase` there were: of each variant as many as were measured.
+    fn turns(&self, phase: &str, variants: &[Variant]) -> Turns {
+        let figure = format!("{phase} operations");
+        let each = variants.iter().enumerate();
+        Turns(
+            each.map(|(v, variant)| (variant.name.clone(), self.values(v, &figure).len()))
+                .collect(),
+        )
     }
 
     fn median(&self, v: usize, figure: &str) -> f64 {
@@ -269,13 +290,24 @@ impl Done {
             .map_or(f64::NAN, |(_, s)| s.median(column, figure))
     }
 
+    /// Figure `figure` of variant `v`, turn by turn.
+    fn values(&self, v: usize, figure: &str) -> Vec<f64> {
+        let (sheet, column) = self.place(v);
+        let all = self
+            .sheets
+            .get(sheet)
+            .map(|(_, s)| s.values(column, figure));
+        let all = all.into_iter().flatten();
+        all.filter(|x| x.is_finite()).collect()
+    }
+
     fn write_down(&self, r: &Request, variants: &[Variant], out: &mut Outcome) {
         let phases: Vec<&str> = match r.plan.runs() {
             [] => r.plan.loads().iter().map(|p| p.name.as_str()).collect(),
             runs => runs.iter().map(|p| p.name.as_str()).collect(),
         };
         for phase in phases {
-            self.medians(phase, r, variants, out);
+            self.medians(phase, variants, out);
             self.plots(phase, r, variants, out);
         }
         for (setting, sheet) in &self.sheets {
@@ -294,9 +326,10 @@ impl Done {
     }
 
     /// A row a variant.
-    fn medians(&self, phase: &str, r: &Request, variants: &[Variant], out: &mut Outcome) {
+    fn medians(&self, phase: &str, variants: &[Variant], out: &mut Outcome) {
+        let turns = self.turns(phase, variants);
         let mut t = Table::new(
-            &format!("{phase}: medians of {} turns", r.turns),
+            &format!("{phase}: {}", turns.heading()),
             &[
                 "<variant",
                 ">operations/s",
@@ -341,52 +374,91 @@ impl Done {
                 rate(of("largest RSS")),
             ]);
         }
+        t.note(turns.fewer());
         out.tables.push(t);
+    }
+
+    /// The figure of variant `v` that a plot shows: documents, where they are not the operations.
+    fn shown(&self, v: usize, phase: &str) -> String {
+        let documents = format!("{phase} documents");
+        match self.median(v, &documents).is_finite() {
+            true => documents,
+            false => format!("{phase} operations"),
+        }
+    }
+
+    /// The median of that figure, and between what it was found.
+    fn rate(&self, v: usize, phase: &str) -> (f64, (f64, f64)) {
+        let figure = self.shown(v, phase);
+        (self.median(v, &figure), ends(&self.values(v, &figure)))
     }
 
     /// Lines over the dimension that is numeric, or bars.
     fn plots(&self, phase: &str, r: &Request, variants: &[Variant], out: &mut Outcome) {
-        let axis = r
-            .dimensions
-            .iter()
-            .find(|d| d.values.len() > 2 && d.numbers().is_some());
-        let what = |v: usize| {
-            let documents = self.median(v, &format!("{phase} documents"));
-            match documents.is_finite() {
-                true => documents,
-                false => self.median(v, &format!("{phase} operations")),
-            }
-        };
-        let Some(axis) = axis else {
-            let bars: Vec<(&str, f64, Option<f64>)> = variants
-                .iter()
-                .enumerate()
-                .map(|(v, variant)| (variant.name.as_str(), what(v), None))
-                .collect();
-            let y = Axis {
-                label: "a second".into(),
-                scale: Scale::Linear,
-            };
-            let mut plot = Plot::beside(
-                &format!("{phase}: documents or operations a second"),
-                "Medians over the turns.",
-                "variant",
-                y,
-                &bars,
-                "",
-            );
-            plot.series.truncate(1);
-            out.plots.push(plot);
+        let caption = self.turns(phase, variants).caption();
+        let numeric = |d: &&Dimension| d.values.len() > 2 && d.numbers().is_some();
+        let Some(axis) = r.dimensions.iter().find(numeric) else {
+            out.plots.push(self.bars(phase, variants, &caption));
             return;
         };
-        let mut lines: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+        let lines = self.lines(phase, r, axis, variants);
+        if axis.key == "threads" && axis.values.len() >= usl::ENOUGH {
+            for line in &lines {
+                scaling(&line.name, &line.points(), out);
+                let measured = out.plots.last_mut().and_then(|p| p.series.first_mut());
+                if let Some(s) = measured {
+                    s.spread = line.spread();
+                }
+            }
+            if lines.len() == 1 {
+                return;
+            }
+        }
+        let plot = Plot::new(
+            &format!("{phase} against {}", axis.key),
+            &caption,
+            Axis::log(&axis.key),
+            Axis::linear("documents or operations a second"),
+        );
+        let series = lines.into_iter().enumerate().map(|(i, line)| Series {
+            spread: line.spread(),
+            ..Series::new(line.name.as_str(), Mark::Line, i % 8, line.points())
+        });
+        out.plots.push(plot.series(series));
+    }
+
+    /// A bar for each variant.
+    fn bars(&self, phase: &str, variants: &[Variant], caption: &str) -> Plot {
+        let rates: Vec<_> = (0..variants.len()).map(|v| self.rate(v, phase)).collect();
+        let bars: Vec<(&str, f64, Option<f64>)> = variants
+            .iter()
+            .zip(&rates)
+            .map(|(variant, rate)| (variant.name.as_str(), rate.0, None))
+            .collect();
+        let mut plot = Plot::beside(
+            &format!("{phase}: documents or operations a second"),
+            caption,
+            "variant",
+            Axis::linear("a second"),
+            &bars,
+            "",
+        );
+        plot.series.truncate(1);
+        if let Some(s) = plot.series.first_mut() {
+            s.spread = rates.iter().map(|rate| rate.1).collect();
+        }
+        plot
+    }
+
+    /// A line over `axis` for each combination of the other settings.
+    fn lines(&self, phase: &str, r: &Request, axis: &Dimension, variants: &[Variant]) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
         for (v, variant) in variants.iter().enumerate() {
-            let rest: Setting = variant
+            let (on, rest): (Setting, Setting) = variant
                 .setting
                 .iter()
-                .filter(|(k, _)| *k != axis.key)
                 .cloned()
-                .collect();
+                .partition(|(k, _)| *k == axis.key);
             let target = match r.targets.len() {
                 0 | 1 => "",
                 _ => r.targets.get(variant.side).map_or("", |t| t.name.as_str()),
@@ -396,53 +468,85 @@ impl Done {
                 "" => phase,
                 n => n,
             };
-            let x = variant
-                .setting
-                .iter()
-                .find(|(k, _)| *k == axis.key)
-                .and_then(|(_, x)| x.parse().ok())
-                .unwrap_or(f64::NAN);
-            let point = (x, what(v));
-            match lines.iter_mut().find(|(n, _)| n == name) {
-                Some((_, points)) => points.push(point),
-                None => lines.push((name.to_string(), vec![point])),
+            let x = on.first().and_then(|(_, x)| x.parse().ok());
+            let (median, between) = self.rate(v, phase);
+            let point = (x.unwrap_or(f64::NAN), median, between);
+            match lines.iter_mut().find(|l| l.name == name) {
+                Some(line) => line.all.push(point),
+                None => lines.push(Line {
+                    name: name.to_string(),
+                    all: vec![point],
+                }),
             }
         }
-        for (_, points) in &mut lines {
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for line in &mut lines {
+            line.all.sort_by(|a, b| a.0.total_cmp(&b.0));
         }
-        if axis.key == "threads" && axis.values.len() >= usl::ENOUGH {
-            for (name, points) in &lines {
-                scaling(name, points, out);
-            }
-            if lines.len() == 1 {
-                return;
-            }
+        lines
+    }
+}
+
+/// What a line of a plot shows.
+struct Line {
+    name: String,
+    /// x, the median, and between what it was found.
+    all: Vec<(f64, f64, (f64, f64))>,
+}
+
+impl Line {
+    fn points(&self) -> Vec<(f64, f64)> {
+        self.all.iter().map(|p| (p.0, p.1)).collect()
+    }
+
+    fn spread(&self) -> Vec<(f64, f64)> {
+        self.all.iter().map(|p| p.2).collect()
+    }
+}
+
+/// How many turns of each variant were measured: fewer than were asked for after Ctrl-C or a
+/// failure, and then not always as many of each.
+struct Turns(Vec<(String, usize)>);
+
+impl Turns {
+    fn fewest_and_most(&self) -> (usize, usize) {
+        let all = || self.0.iter().map(|(_, n)| *n);
+        (all().min().unwrap_or(0), all().max().unwrap_or(0))
+    }
+
+    /// `3`, or `2 to 3`.
+    fn number(&self) -> String {
+        match self.fewest_and_most() {
+            (a, b) if a == b => a.to_string(),
+            (a, b) => format!("{a} to {b}"),
         }
-        out.plots.push(Plot {
-            title: format!("{phase} against {}", axis.key),
-            caption: "Medians over the turns.".into(),
-            x: Axis {
-                label: axis.key.clone(),
-                scale: Scale::Log,
-            },
-            y: Axis {
-                label: "documents or operations a second".into(),
-                scale: Scale::Linear,
-            },
-            categories: Vec::new(),
-            series: lines
-                .into_iter()
-                .enumerate()
-                .map(|(i, (name, points))| Series {
-                    name,
-                    mark: Mark::Line,
-                    published: false,
-                    color: i % 8,
-                    points,
-                })
-                .collect(),
-        });
+    }
+
+    /// What stands over a table.
+    fn heading(&self) -> String {
+        match self.fewest_and_most() {
+            (1, 1) => "one turn".into(),
+            _ => format!("medians of {} turns", self.number()),
+        }
+    }
+
+    /// Of which variants there were fewer; empty if of none.
+    fn fewer(&self) -> String {
+        let (fewest, most) = self.fewest_and_most();
+        let fewer = self.0.iter().filter(|(_, n)| *n < most);
+        let fewer: Vec<String> = fewer.map(|(name, n)| format!("{name} ({n})")).collect();
+        match fewest == most {
+            true => String::new(),
+            false => format!("Measured in fewer turns than {most}: {}.", fewer.join(", ")),
+        }
+    }
+
+    /// What stands under a plot.
+    fn caption(&self) -> String {
+        let medians = match self.fewest_and_most() {
+            (1, 1) => "One turn".into(),
+            _ => medians_of(self.number()),
+        };
+        format!("{medians}. {}", self.fewer()).trim().to_string()
     }
 }
 
@@ -461,4 +565,94 @@ pub fn check(r: &Request) -> Result<()> {
         return Err(Failure::new("--turns 0: at least one is needed"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use super::*;
+    use crate::lab::Preset;
+    use muniment_load::samples::SampleSet;
+
+    fn load(rate: u64, stopped: bool) -> Vec<(String, Load)> {
+        let samples = SampleSet {
+            operations: rate,
+            seconds: 1.0,
+            ..SampleSet::default()
+        };
+        let load = Load {
+            samples,
+            documents: rate,
+            stopped,
+            ..Load::default()
+        };
+        vec![("insert".to_string(), load)]
+    }
+
+    /// What is written down of the turns of each of two variants: the rate of each, and whether it
+    /// was cut short.
+    fn written(turns: [&[(u64, bool)]; 2]) -> Outcome {
+        let r = Request {
+            plan: Plan::read("insert", Preset::Smoke).unwrap(),
+            dimensions: vec![Dimension::parse("threads=1,2").unwrap()],
+            targets: Vec::new(),
+            turns: 3,
+            cache_gb: None,
+        };
+        let all = settings::combinations(&r.dimensions).unwrap();
+        let variants: Vec<Variant> = all
+            .iter()
+            .map(|s| Variant {
+                side: 0,
+                setting: s.clone(),
+                plan: r.plan.clone(),
+                name: settings::name(s),
+            })
+            .collect();
+        let mut done = Done::new(&r, &all);
+        let mut out = Outcome::default();
+        for (v, turns) in turns.iter().enumerate() {
+            for (rate, stopped) in *turns {
+                let kept = done.add(v, &variants[v].name, load(*rate, *stopped), &mut out);
+                assert_eq!(kept.is_empty(), *stopped);
+            }
+        }
+        done.write_down(&r, &variants, &mut out);
+        out
+    }
+
+    #[test]
+    fn all_turns_are_counted() {
+        let all = &[(1000, false), (1200, false), (1100, false)];
+        let out = written([all, all]);
+        assert_eq!(out.tables[0].title, "insert: medians of 3 turns");
+        assert_eq!(out.tables[0].note, "");
+        assert_eq!(out.tables[0].rows[0][1], "1,100");
+        assert_eq!(out.plots[0].caption, format!("{}.", medians_of(3)));
+        assert_eq!(out.plots[0].series[0].spread[0], (1000.0, 1200.0));
+        assert_eq!(out.samples.len(), 6);
+    }
+
+    #[test]
+    fn a_load_that_was_cut_short_does_not_count() {
+        let out = written([
+            &[(1000, false), (1200, false)],
+            &[(500, false), (9000, true)],
+        ]);
+        let fewer = "Measured in fewer turns than 2: threads=2 (1).";
+        assert_eq!(out.tables[0].title, "insert: medians of 1 to 2 turns");
+        assert_eq!(out.tables[0].note, fewer);
+        let rates: Vec<&str> = out.tables[0].rows.iter().map(|r| r[1].as_str()).collect();
+        assert_eq!(rates, ["1,100", "500"]);
+        assert_eq!(
+            out.plots[0].caption,
+            format!("{}. {fewer}", medians_of("1 to 2"))
+        );
+        assert_eq!(out.plots[0].series[0].spread[1], (500.0, 500.0));
+        assert_eq!(out.samples.len(), 3);
+        let one = &[(1000, false)];
+        let out = written([one, one]);
+        assert_eq!(out.tables[0].title, "insert: one turn");
+        assert_eq!(out.plots[0].caption, "One turn.");
+    }
 }

@@ -3,21 +3,18 @@
 //! random moments whatever the server does (open loop).
 
 use crate::custom::{self, Plan, Ready};
-use crate::fail::{Failure, Result};
-use crate::hist::Latency;
 use crate::lab::{Lab, Target};
-use crate::load::Load;
-use crate::report::scaling::scaling;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
-use crate::report::table::{Table, ms, rate};
-use crate::report::{Outcome, SampleSet, Statistic};
-use crate::stop;
-use crate::usl::Fit;
+use crate::report::{Outcome, experiments};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::load::Load;
+use muniment_load::stop;
+use muniment_load::usl::Fit;
 use std::time::Duration;
 
 /// Worker counts of the closed loop.
 const WORKERS: [u64; 7] = [1, 2, 4, 8, 16, 32, 48];
-/// How long the server may take to finish what is behind a load.
+/// How long the server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// Parses `A..B` (in steps of ten) or a list of percentages.
@@ -83,37 +80,100 @@ fn phases(
 ) -> Result<()> {
     let mut ready = custom::prepare(lab, target, plan)?;
     for phase in plan.runs() {
-        // This phase alone, behind the loads.
+        // This phase alone, after the loads.
         let mut one = plan.clone();
         one.phases = plan.loads().to_vec();
         one.phases.push(phase.clone());
         if stop::asked() {
             break;
         }
-        sweep(lab, target, &one, &phase.name, percents, &mut ready, out)?;
+        let mut found = Found::of(&phase.name);
+        let result = sweep(lab, target, &one, percents, &mut ready, &mut found);
+        // Of what was interrupted or failed there is what there is.
+        experiments::rates::tell(&found, out);
+        result?;
     }
     out.warnings.append(&mut ready.warnings);
     Ok(())
 }
 
+/// What was measured of a phase.
+pub struct Found {
+    /// The phase.
+    pub phase: String,
+    /// The closed loop: workers, and what they did.
+    pub closed: Vec<(u64, Load)>,
+    /// The same of one worker in a placement that is not the curve's.
+    pub beside: Vec<(u64, Load)>,
+    /// Workers and rate of the knee, where one was found.
+    pub knee: Option<(u64, f64)>,
+    /// Workers of the open loop.
+    pub open: u64,
+    /// The open loop, in the order of its rates.
+    pub steps: Vec<Step>,
+}
+
+impl Found {
+    fn of(phase: &str) -> Found {
+        Found {
+            phase: phase.to_string(),
+            closed: Vec::new(),
+            beside: Vec::new(),
+            knee: None,
+            open: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// The closed loop's workers and operations a second.
+    pub fn curve(&self) -> Vec<(f64, f64)> {
+        let all = self.closed.iter();
+        all.map(|(workers, load)| (*workers as f64, operations(load)))
+            .collect()
+    }
+}
+
+/// Operations a second.
+pub fn operations(load: &Load) -> f64 {
+    load.samples.operations as f64 / load.samples.seconds
+}
+
 /// What one rate showed.
-struct Step {
-    percent: u64,
-    offered: f64,
-    load: Load,
-    intended: Latency,
+pub struct Step {
+    /// Its share of the knee's rate, percent.
+    pub percent: u64,
+    /// Operations a second that were due.
+    pub offered: f64,
+    /// What came of it.
+    pub load: Load,
+    /// Latencies from when operations were due.
+    pub intended: Latency,
 }
 
 fn sweep(
     lab: &mut Lab,
     target: &Target,
     plan: &Plan,
-    phase: &str,
     percents: &[u64],
     ready: &mut Ready,
-    out: &mut Outcome,
+    found: &mut Found,
 ) -> Result<()> {
-    let mut points = Vec::new();
+    closed(lab, target, plan, ready, found)?;
+    found.knee = knee(&found.curve()).filter(|_| !stop::asked());
+    match found.knee {
+        Some(knee) => open(lab, target, plan, percents, knee, ready, found),
+        None => Ok(()),
+    }
+}
+
+/// More and more workers that send as fast as they are answered.
+fn closed(
+    lab: &mut Lab,
+    target: &Target,
+    plan: &Plan,
+    ready: &mut Ready,
+    found: &mut Found,
+) -> Result<()> {
     for workers in WORKERS {
         if stop::asked() {
             return Ok(());
@@ -125,60 +185,50 @@ fn sweep(
         let label = format!("{workers} workers");
         let mut loads = Vec::new();
         custom::measure(lab, target, &p, &label, ready, &mut loads)?;
+        loads.retain(|(_, load)| !load.stopped);
         for (which, load) in loads {
-            let x = load.samples.operations as f64 / load.samples.seconds;
-            let mut name = format!("{phase}, {workers} workers");
             // In the curve one worker has one rate.
-            if which == phase {
-                points.push((workers as f64, x));
-            } else {
-                name = format!("{name}, {}", load.samples.placement);
-                out.figure(&name, x, "operations/s", None)
-                    .of(&name, Statistic::Rate);
+            match which == found.phase {
+                true => found.closed.push((workers, load)),
+                false => found.beside.push((workers, load)),
             }
-            out.samples.push(SampleSet {
-                name,
-                ..load.samples
-            });
         }
     }
-    scaling(phase, &points, out);
-    let Some((workers, capacity)) = knee(&points) else {
-        return Ok(());
-    };
+    Ok(())
+}
+
+/// Operations at shares of the knee's rate, due at random moments.
+fn open(
+    lab: &mut Lab,
+    target: &Target,
+    plan: &Plan,
+    percents: &[u64],
+    (workers, capacity): (u64, f64),
+    ready: &mut Ready,
+    found: &mut Found,
+) -> Result<()> {
     // Waiting operations must not wait for a worker: twice the knee's.
-    let open = (workers * 2).clamp(16, 128);
-    let mut steps = Vec::new();
+    found.open = (workers * 2).clamp(16, 128);
     for percent in percents {
         if stop::asked() {
             break;
         }
         let offered = capacity * *percent as f64 / 100.0;
         let mut p = plan.clone();
-        p.set("threads", &open.to_string())?;
+        p.set("threads", &found.open.to_string())?;
         p.set("rate", &format!("{offered:.3}"))?;
         p.set("pace", "poisson")?;
         lab.settle(target, LONGEST_PAUSE);
         let label = format!("{percent} %");
         let mut loads = Vec::new();
         custom::measure(lab, target, &p, &label, ready, &mut loads)?;
+        loads.retain(|(_, load)| !load.stopped);
         for (_, load) in loads {
             let mut intended = Latency::new();
             load.kinds
                 .values()
                 .for_each(|m| intended.merge(&m.intended));
-            out.samples.push(SampleSet {
-                name: format!("{phase}, {percent} % of the knee"),
-                ..load.samples.clone()
-            });
-            out.samples.push(SampleSet {
-                name: format!("{phase}, {percent} % of the knee, intended"),
-                latency: intended.clone(),
-                operations: intended.count(),
-                seconds: load.samples.seconds,
-                ..SampleSet::default()
-            });
-            steps.push(Step {
+            found.steps.push(Step {
                 percent: *percent,
                 offered,
                 load,
@@ -186,7 +236,6 @@ fn sweep(
             });
         }
     }
-    write_down(phase, workers, capacity, open, &steps, out);
     Ok(())
 }
 
@@ -201,120 +250,6 @@ fn knee(points: &[(f64, f64)]) -> Option<(u64, f64)> {
     // A law that promises more than was ever reached would make every share of it too large.
     let (n, x) = fitted.filter(|f| f.1 <= best.1).unwrap_or(best);
     Some((n.round() as u64, x))
-}
-
-fn write_down(
-    phase: &str,
-    workers: u64,
-    capacity: f64,
-    open: u64,
-    steps: &[Step],
-    out: &mut Outcome,
-) {
-    let mut t = Table::new(
-        &format!(
-            "{phase}: open loop at shares of {} operations/s",
-            rate(capacity)
-        ),
-        &[
-            ">% of the knee",
-            ">offered/s",
-            ">done/s",
-            ">due, not sent",
-            ">service p50 ms",
-            ">p99",
-            ">p99.9",
-            ">intended p50 ms",
-            ">p99",
-            ">p99.9",
-            ">max",
-        ],
-    );
-    for s in steps {
-        let l = &s.load.samples;
-        let done = l.operations as f64 / l.seconds;
-        let unsent = (s.offered * l.seconds - l.operations as f64).max(0.0);
-        // Fewer than a random arrival's own scatter is none.
-        let unsent = match unsent > 3.0 * (s.offered * l.seconds).sqrt() {
-            true => unsent,
-            false => 0.0,
-        };
-        let mut row = vec![
-            s.percent.to_string(),
-            rate(s.offered),
-            rate(done),
-            rate(unsent.round()),
-        ];
-        row.extend([0.5, 0.99, 0.999].map(|q| ms(l.latency.quantile_ms(q))));
-        row.extend([0.5, 0.99, 0.999, 1.0].map(|q| ms(s.intended.quantile_ms(q))));
-        t.row(row);
-        let name = format!("{phase}, {} %", s.percent);
-        out.figure(
-            format!("{name} intended p99"),
-            s.intended.quantile_ms(0.99),
-            "ms",
-            None,
-        );
-        out.figure(
-            format!("{name} service p99"),
-            l.latency.quantile_ms(0.99),
-            "ms",
-            None,
-        );
-    }
-    t.note(format!(
-        "The knee was found at {workers} workers. Operations are due at random (exponential) distances, by {open} workers; one that is due while its worker still waits is sent late. Service: from the sending. Intended: from when it was due, so that waiting counts."
-    ));
-    out.tables.push(t);
-    let at = |p: u64| {
-        steps
-            .iter()
-            .find(|s| s.percent == p)
-            .map(|s| s.intended.quantile_ms(0.99))
-    };
-    let words: Vec<String> = [50, 80, 100]
-        .into_iter()
-        .filter_map(|p| at(p).map(|x| format!("{} ms at {p} %", ms(x))))
-        .collect();
-    if !words.is_empty() {
-        out.findings.push(format!(
-            "{phase}: 99 of 100 operations are answered within {} of the knee's rate, counted from when they were due.",
-            words.join(", ")
-        ));
-    }
-    let line = |name: &str, color, f: &dyn Fn(&Step) -> f64| Series {
-        name: name.into(),
-        mark: Mark::Line,
-        published: false,
-        color,
-        points: steps.iter().map(|s| (s.percent as f64, f(s))).collect(),
-    };
-    out.plots.push(Plot {
-        title: format!("{phase}: latency against the offered rate"),
-        caption: format!(
-            "Logarithmic. 100 % is the knee's rate, {} operations/s.",
-            rate(capacity)
-        ),
-        x: Axis {
-            label: "% of the knee's rate".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "ms".into(),
-            scale: Scale::Log,
-        },
-        categories: Vec::new(),
-        series: vec![
-            line("intended p99", 0, &|s| s.intended.quantile_ms(0.99)),
-            line("service p99", 1, &|s| {
-                s.load.samples.latency.quantile_ms(0.99)
-            }),
-            line("intended p50", 2, &|s| s.intended.quantile_ms(0.5)),
-            line("service p50", 3, &|s| {
-                s.load.samples.latency.quantile_ms(0.5)
-            }),
-        ],
-    });
 }
 
 #[cfg(test)]

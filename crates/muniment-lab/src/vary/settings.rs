@@ -1,6 +1,6 @@
 //! `--vary KEY=VALUES…`: the settings that a run tries, and every combination of them.
 
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 
 /// A setting and its values, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,39 +1,39 @@
 //! W1 on a set whose members are apart: the set that `--topology` starts, what the distances allow
 //! each write concern at best, and whether writes that wait for the network wait together.
 
-use super::concerns::Concern;
-use super::options::Opt;
-use crate::conn::Conn;
-use crate::fail::{Failure, Result};
 use crate::lab::{Lab, Target};
-use crate::load::{self, Limit, Load};
-use crate::placement::Placement;
 use crate::process;
-use crate::report::Outcome;
-use crate::report::table::{Table, ms, rate};
+use crate::report::table::ms;
 use crate::targets::Endpoint;
 use crate::topology::cluster::Cluster;
 use crate::topology::floors::{Floor, Layout, pipelined};
 use crate::topology::shape::{Shape, round_trips};
 use crate::topology::status;
 use crate::workers::Inserts;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::{self, Limit, Load};
+use muniment_options::{Opt, Takes};
 use muniment_value::doc;
 use std::time::Duration;
 
 /// The options that start a set.
 pub const OPTIONS: &[Opt] = &[
-    Opt {
-        name: "topology",
-        value: "T",
-        about: "two-dcs: start four members in two data centres, with relays between them",
-        check: |v| Shape::named(v, crate::lab::Preset::Smoke).map(drop),
-    },
-    Opt {
-        name: "round-trips",
-        value: "MS,MS",
-        about: "with --topology: within a centre and between them (0.1,90; paper: the post's)",
-        check: |v| round_trips(v).map(drop),
-    },
+    Opt::new(
+        "topology",
+        "T",
+        Takes::Checked(|v| {
+            let shape = Shape::named(v, crate::lab::Preset::Smoke);
+            shape.map(drop).map_err(|e| e.0)
+        }),
+        "two-dcs: start four members in two data centres, with relays between them",
+    ),
+    Opt::new(
+        "round-trips",
+        "MS,MS",
+        Takes::Checked(|v| round_trips(v).map(drop).map_err(|e| e.0)),
+        "with --topology: within a centre and between them (0.1,90; paper: the post's)",
+    ),
 ];
 
 /// The cache of each member, GiB: together they need no more memory than one server does.
@@ -46,8 +46,8 @@ const CLIENTS: usize = 64;
 /// # Errors
 /// It cannot be had, with the words of the member that refuses.
 pub fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
-    let others = lab.options.get("round-trips");
-    let Some(name) = lab.options.get("topology") else {
+    let others = lab.options.text("round-trips");
+    let Some(name) = lab.options.text("topology") else {
         return match others {
             Some(_) => Err(Failure::new("--round-trips belongs to --topology")),
             None => Ok(None),
@@ -134,59 +134,19 @@ pub fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
     )
 }
 
-/// What each write concern cost beside what it must.
-pub fn floors(
-    layout: &Layout,
-    concerns: &[Concern],
-    loads: &[Load],
-    placement: Placement,
-    sync: f64,
-) -> Table {
-    let median = |concern: &Concern| {
-        let name = placement.called(&concern.name);
-        let load = loads.iter().find(|l| l.samples.name == name)?;
-        Some(load.samples.latency.quantile_ms(0.5))
-    };
-    let w1 = concerns.iter().find(|c| c.name == "w:1").and_then(median);
-    let mut t = Table::new(
-        "What the distances allow, ms",
-        &[
-            "<write concern",
-            ">round trip",
-            ">sync",
-            ">floor",
-            ">ours, p50",
-            ">above the floor",
-            ">target",
-            "<",
-        ],
-    );
-    for c in concerns.iter().filter(|c| c.replicated || c.journaled) {
-        let (Some(floor), Some(ours)) = (Floor::of(layout, c.doc.as_doc(), sync), median(c)) else {
-            continue;
-        };
-        // The disk's own price is judged beside the disk, in turns.
-        let target = c
-            .replicated
-            .then(|| floor.target(w1.unwrap_or(f64::NAN), sync))
-            .filter(|t| t.is_finite());
-        t.row([
-            c.name.clone(),
-            ms(floor.round_trip),
-            ms(floor.sync),
-            ms(floor.total()),
-            ms(ours),
-            ms(ours - floor.total()),
-            target.map_or_else(String::new, ms),
-            match target {
-                Some(t) if ours <= t => "met".into(),
-                Some(_) => "MISSED".into(),
-                None => String::new(),
-            },
-        ]);
+/// Many clients at once.
+pub struct Together {
+    /// What they did.
+    pub load: Load,
+    /// Inserts a second of clients that wait for nothing but the network.
+    pub least: f64,
+}
+
+impl Together {
+    /// Whether they waited for nothing else.
+    pub fn met(&self) -> bool {
+        self.load.rate() >= self.least
     }
-    t.note("Round trip: from the primary to the farthest of the nearest members that suffice. Sync: the disk's own write + fdatasync, at the last of them. Target: the floor and 2 ms where another centre is needed, else 1.5 × w:1 and a sync.");
-    t
 }
 
 /// Many clients at once under majority, where that needs another centre: a set that sends the next
@@ -194,11 +154,11 @@ pub fn floors(
 ///
 /// # Errors
 /// The load cannot be run.
-pub fn together(lab: &mut Lab, target: &Target, layout: &Layout, out: &mut Outcome) -> Result<()> {
+pub fn together(lab: &mut Lab, target: &Target, layout: &Layout) -> Result<Option<Together>> {
     let concern = doc! { "w": "majority", "wtimeout": 60_000 };
     let sync = sync(lab);
     let Some(floor) = Floor::of(layout, concern.as_doc(), sync).filter(|f| f.is_far()) else {
-        return Ok(());
+        return Ok(None);
     };
     let name = format!("majority, {CLIENTS} clients");
     lab.progress.step(format!("W1 {name}"));
@@ -210,17 +170,7 @@ pub fn together(lab: &mut Lab, target: &Target, layout: &Layout, out: &mut Outco
     let limit = Limit::time(Duration::from_secs(lab.preset.pick(3, 10, 60)));
     let load = load::run(&name, workers, limit, target.pid, &mut lab.progress)?;
     let least = pipelined(CLIENTS, floor);
-    out.findings.push(format!(
-        "{name}: {} inserts/s, p50 {} ms, p99 {} ms; waiting for nothing but the network they reach at least {}: {}.",
-        rate(load.rate()),
-        ms(load.samples.latency.quantile_ms(0.5)),
-        ms(load.samples.latency.quantile_ms(0.99)),
-        rate(least),
-        if load.rate() >= least { "met" } else { "MISSED" }
-    ));
-    out.figure(format!("{name} rate"), load.rate(), "inserts/s", None);
-    out.samples.push(load.samples);
-    Ok(())
+    Ok(Some(Together { load, least }))
 }
 
 /// The disk's own sync, ms; nothing where it is not known.
@@ -233,9 +183,12 @@ pub fn sync(lab: &Lab) -> f64 {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::super::concerns::Set;
+    use super::super::w1::{Found, One};
     use super::*;
-    use crate::fake;
     use crate::lab::Preset;
+    use crate::report::experiments;
+    use muniment_load::fake;
+    use muniment_load::placement::Placement;
     use muniment_value::{DocBuf, array};
 
     fn hello() -> DocBuf {
@@ -296,15 +249,26 @@ mod tests {
                 .map(DocBuf::as_doc),
         )
         .concerns();
-        let mut progress = crate::progress::Progress::new();
-        let mut loads = Vec::new();
         // The fake answers what wants no answer, too.
-        for c in concerns.iter().filter(|c| c.name != "w:0") {
+        let answered = concerns.iter().filter(|c| c.name != "w:0");
+        let all = answered.map(|c| {
             let w = Inserts::w1_document(target.connect().unwrap(), "c", Some(&c.doc));
             let limit = Limit::operations(3, Duration::from_secs(5));
-            loads.push(load::run(&c.name, vec![w], limit, None, &mut progress).unwrap());
-        }
-        let t = floors(&l, &concerns, &loads, Placement::Anywhere, 0.5);
+            One {
+                concern: c.clone(),
+                placement: Placement::Anywhere,
+                load: load::run(&c.name, vec![w], limit, None, &mut ()).unwrap(),
+                disk: None,
+            }
+        });
+        let found = Found {
+            all: all.collect(),
+            concerns: concerns.clone(),
+            placements: vec![Placement::Anywhere],
+            sync: 0.5,
+            ..Found::default()
+        };
+        let t = experiments::w1::floors(&found, &l);
         let row = |name: &str| {
             let found = t.rows.iter().find(|r| r[0] == name);
             found.unwrap().clone()
@@ -346,9 +310,8 @@ mod tests {
         let (mut lab, target) = lab(&set(Duration::from_millis(20)));
         let mut admin = target.connect().unwrap();
         let l = layout(&mut admin, &target, None).unwrap().unwrap();
-        let mut out = Outcome::default();
-        together(&mut lab, &target, &l, &mut out).unwrap();
-        assert!(out.findings[0].contains("MISSED"), "{}", out.findings[0]);
+        let found = together(&mut lab, &target, &l).unwrap().unwrap();
+        assert!(!found.met(), "{} of {}", found.load.rate(), found.least);
     }
 
     #[test]
@@ -358,7 +321,7 @@ mod tests {
             let mut lab = Lab::new(Endpoint::Embedded, Preset::Smoke, parent());
             for (name, value) in all {
                 let option = OPTIONS.iter().find(|o| o.name == *name).unwrap();
-                lab.options.set(option, (*value).to_string()).unwrap();
+                lab.options.add(option, value.into()).unwrap();
             }
             lab
         };
@@ -369,12 +332,8 @@ mod tests {
         lab.endpoint = Endpoint::Server(crate::uri::parse("mongodb://h").unwrap());
         let e = start(&mut lab).err().unwrap().0;
         assert!(e.contains("measured by --uri alone"), "{e}");
-        assert!(
-            (OPTIONS[0].check)("ring")
-                .unwrap_err()
-                .0
-                .contains("two-dcs")
-        );
+        let e = OPTIONS[0].check("ring").unwrap_err();
+        assert!(e.contains("two-dcs"), "{e}");
         assert!(start(&mut given(&[])).unwrap().is_none());
     }
 }

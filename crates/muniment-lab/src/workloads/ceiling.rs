@@ -2,17 +2,17 @@
 
 use super::Spec;
 use super::only::CORES;
-use super::options::{Opt, numbers, seconds};
-use crate::conn::Conn;
-use crate::fail::Result;
+use super::options::{numbers, seconds};
 use crate::lab::Lab;
-use crate::load::{self, Limit};
-use crate::placement::{self, Placement};
-use crate::procs::own_cpu_seconds;
-use crate::report::Outcome;
-use crate::report::table::{Table, ms, rate};
-use crate::stop;
+use crate::report::{Outcome, experiments};
 use crate::workers::Inserts;
+use muniment_load::conn::Conn;
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::Placement;
+use muniment_load::procs::own_cpu_seconds;
+use muniment_load::stop;
+use muniment_options::{Opt, Takes};
 use std::time::Duration;
 
 /// The experiment.
@@ -20,19 +20,20 @@ pub const SPEC: Spec = Spec {
     name: "ceiling",
     title: "The load generator's own ceiling",
     about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between two processes. One connection is measured with both on one core and on two. No figure of another experiment can be above this; one above half of it says so.",
+    disk_gb: [0.0, 0.0, 0.0],
     options: &[
-        Opt {
-            name: "connections",
-            value: "N,N…",
-            about: "how many (1,4,16,32)",
-            check: |v| numbers(v, 4096).map(|_| ()),
-        },
-        Opt {
-            name: "seconds",
-            value: "S",
-            about: "for each number (2 to 10 by preset)",
-            check: |v| seconds(v).map(|_| ()),
-        },
+        Opt::new(
+            "connections",
+            "N,N…",
+            Takes::Checked(|v| numbers(v, 4096).map(drop).map_err(|e| e.0)),
+            "how many (1,4,16,32)",
+        ),
+        Opt::new(
+            "seconds",
+            "S",
+            Takes::Checked(|v| seconds(v).map(drop).map_err(|e| e.0)),
+            "for each number (2 to 10 by preset)",
+        ),
     ],
     dimensions: &[CORES],
     run,
@@ -41,41 +42,46 @@ pub const SPEC: Spec = Spec {
 /// Connections, one worker each.
 const CONNECTIONS: [usize; 4] = [1, 4, 16, 32];
 
+/// What was measured of a number of connections.
+pub struct Row {
+    /// How many.
+    pub connections: usize,
+    /// Where client and responder were.
+    pub placement: Placement,
+    /// What came of it.
+    pub load: Load,
+    /// CPU seconds of the whole client.
+    pub client_cpu: f64,
+}
+
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
-    let connections = match lab.options.get("connections") {
+    let connections = match lab.options.text("connections") {
         Some(list) => numbers(list, 4096)?,
         None => CONNECTIONS.to_vec(),
     };
-    let seconds = match lab.options.get("seconds") {
+    let seconds = match lab.options.text("seconds") {
         Some(text) => seconds(text)?,
         None => lab.preset.pick(2.0, 3.0, 10.0),
     };
-    let mut t = Table::new(
-        "Single inserts against the null responder",
-        &[
-            ">connections",
-            "<cores",
-            ">operations/s",
-            ">client µs each",
-            ">responder µs each",
-            ">both",
-            ">p50 ms",
-            ">p99 ms",
-            ">busiest worker",
-        ],
-    );
+    let mut rows = Vec::new();
+    let result = measure(lab, &connections, seconds, &mut rows);
+    experiments::ceiling::tell(&rows, out);
+    result
+}
+
+fn measure(lab: &mut Lab, connections: &[usize], seconds: f64, rows: &mut Vec<Row>) -> Result<()> {
     let address = lab.null_address()?;
     let pid = lab.null_pid();
     let server = lab.null_server()?;
-    let mut rows = Vec::new();
-    for n in connections {
+    let mut steps = Vec::new();
+    for &n in connections {
         let placements = match n {
             1 => lab.placements(&server)?,
             _ => vec![Placement::Anywhere],
         };
-        rows.extend(placements.into_iter().map(|p| (n, p)));
+        steps.extend(placements.into_iter().map(|p| (n, p)));
     }
-    for (n, placement) in rows {
+    for (n, placement) in steps {
         if stop::asked() {
             break;
         }
@@ -86,39 +92,18 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
                 Ok(Inserts::w1_document(conn, "ceiling", None))
             })
             .collect::<Result<Vec<_>>>()?;
-        let cpu = own_cpu_seconds();
+        let before = own_cpu_seconds();
         let limit = Limit::time(Duration::from_secs_f64(seconds));
         let name = placement.called(&format!("{n} connections"));
         let load = lab.placed(&server, placement, &name, |lab| {
             load::run(&name, workers, limit, pid, &mut lab.progress)
         })?;
-        let cpu = own_cpu_seconds() - cpu;
-        let operations = load.samples.operations.max(1) as f64;
-        let client = cpu * 1e6 / operations;
-        let responder = load.server_us();
-        let latency = &load.samples.latency;
-        t.row([
-            rate(n as f64),
-            placement.name().to_string(),
-            rate(load.rate()),
-            format!("{client:.2}"),
-            responder.map_or_else(|| "–".into(), |r| format!("{r:.2}")),
-            responder.map_or_else(|| "–".into(), |r| format!("{:.2}", client + r)),
-            ms(latency.quantile_ms(0.5)),
-            ms(latency.quantile_ms(0.99)),
-            format!("{:.0} %", load.busiest_worker * 100.0),
-        ]);
-        out.figure(format!("{name}, rate"), load.rate(), "operations/s", None);
-        out.figure(format!("{name}, client CPU"), client, "µs", None);
-        if let Some(r) = responder {
-            out.figure(format!("{name}, responder CPU"), r, "µs", None);
-        }
-        out.samples.push(load.samples);
+        rows.push(Row {
+            connections: n,
+            placement,
+            load,
+            client_cpu: own_cpu_seconds() - before,
+        });
     }
-    t.note(format!(
-        "CPU is that of the whole process, user and system: the driver's own thread is in it. {}",
-        placement::NOTE
-    ));
-    out.tables.push(t);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! W1's write concerns: which rows a target can have.
 
-use crate::conn::Conn;
+use muniment_load::conn::Conn;
 use muniment_value::{Doc, DocBuf, doc};
 
 /// How long a server waits for its secondaries before the row is given up, ms.

@@ -1,21 +1,22 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
-mod apart;
-mod ceiling;
-mod concerns;
+pub mod apart;
+pub mod ceiling;
+pub mod concerns;
 pub mod only;
 pub mod options;
-mod query;
-mod w1;
-mod w2;
-mod w3;
-mod w4a;
-mod w4b;
-mod w5;
+pub mod query;
+pub mod w1;
+pub mod w2;
+pub mod w3;
+pub mod w4a;
+pub mod w4b;
+pub mod w5;
 
-use crate::fail::Result;
 use crate::lab::Lab;
 use crate::report::Outcome;
+use muniment_load::fail::Result;
+use muniment_options::Opt;
 
 /// One experiment.
 pub struct Spec {
@@ -25,8 +26,11 @@ pub struct Spec {
     pub title: &'static str,
     /// What it measures and how.
     pub about: &'static str,
+    /// What the files of an embedded server take of the disk at most, GB by preset (smoke, quick,
+    /// paper): roughly, so that a run which has no room is not begun.
+    pub disk_gb: [f64; 3],
     /// The options that only it has.
-    pub options: &'static [options::Opt],
+    pub options: &'static [Opt],
     /// What it goes through, for `--only`.
     pub dimensions: &'static [only::Dimension],
     /// Runs it. What was found before an error or Ctrl-C is in the outcome.
@@ -45,6 +49,14 @@ pub const ALL: &[&Spec] = &[
     &w5::SPEC,
 ];
 
+/// Every experiment in the order in which all of them run: what measures the lab itself comes last,
+/// so that a report begins with what it is about.
+pub fn in_order() -> Vec<&'static Spec> {
+    let mut all = ALL.to_vec();
+    all.sort_by_key(|s| s.name == ceiling::SPEC.name);
+    all
+}
+
 /// The experiments that `name` stands for: one, or a family (`w4` is W4a and W4b).
 pub fn named(name: &str) -> Vec<&'static Spec> {
     ALL.iter()
@@ -60,7 +72,15 @@ pub fn named(name: &str) -> Vec<&'static Spec> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::indexing_slicing)]
     use super::*;
+
+    #[test]
+    fn what_measures_the_lab_runs_last() {
+        let names: Vec<&str> = in_order().iter().map(|s| s.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        assert_eq!((names[0], names.last()), ("query", Some(&"ceiling")));
+    }
 
     #[test]
     fn the_registry_is_sorted_and_families_resolve() {

@@ -2,8 +2,8 @@
 //! and asks [`Only::keep`] for the values it shall go through.
 
 use super::Spec;
-use crate::fail::{Failure, Result};
 use crate::lab::Preset;
+use muniment_load::fail::{Failure, Result};
 use std::fmt::Write;
 
 /// What an experiment goes through, one value after the other.

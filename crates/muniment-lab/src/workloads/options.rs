@@ -1,84 +1,33 @@
-//! Options that belong to one experiment: declared in its `SPEC`, read with [`Given`].
+//! Options that belong to one experiment: rows of its `SPEC`, which the experiment asks for in
+//! [`crate::lab::Lab::options`].
 
 use super::{ALL, Spec};
-use crate::fail::{Failure, Result};
-use std::fmt::Write;
+use muniment_load::fail::{Failure, Result};
+use muniment_options::{Given, Group};
 
-/// One option of one experiment.
-pub struct Opt {
-    /// Its name on the command line, without the hyphens.
-    pub name: &'static str,
-    /// What its value is called in the help; empty for one that takes none.
-    pub value: &'static str,
-    /// What it does, a line.
-    pub about: &'static str,
-    /// Refuses a value, in words that begin with what would be right.
-    pub check: fn(&str) -> Result<()>,
+/// The options of these experiments, for a page of all of them.
+pub fn groups(specs: &[&'static Spec]) -> Vec<Group> {
+    let some = specs.iter().filter(|s| !s.options.is_empty());
+    some.map(|s| Group::new(s.name, s.options)).collect()
 }
 
-/// For options without a value.
-pub fn none(_: &str) -> Result<()> {
+/// Refuses options of experiments that are not among `names` (none: all of them run).
+///
+/// # Errors
+/// Which option, and whose it is.
+pub fn belong(given: &Given, names: &[String]) -> Result<()> {
+    for (name, _) in given.options() {
+        let has = |s: &&&Spec| s.options.iter().any(|o| o.name == name);
+        if let Some(spec) = ALL.iter().find(has)
+            && !names.is_empty()
+            && !names
+                .iter()
+                .any(|n| super::named(n).iter().any(|s| s.name == spec.name))
+        {
+            return Err(Failure(format!("--{name} belongs to '{}'", spec.name)));
+        }
+    }
     Ok(())
-}
-
-/// What of them was given.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Given(Vec<(&'static str, String)>);
-
-impl Given {
-    /// The value of an option, if it was given; empty for one that takes none.
-    pub fn get(&self, name: &str) -> Option<&str> {
-        let mut all = self.0.iter().rev();
-        all.find(|(n, _)| *n == name).map(|(_, v)| v.as_str())
-    }
-
-    /// The option called `name`, with the experiment it belongs to.
-    pub fn known(name: &str) -> Option<(&'static Spec, &'static Opt)> {
-        ALL.iter().find_map(|s| {
-            let option = s.options.iter().find(|o| o.name == name)?;
-            Some((*s, option))
-        })
-    }
-
-    /// Takes a value.
-    ///
-    /// # Errors
-    /// The option does not take this value.
-    pub fn set(&mut self, option: &'static Opt, value: String) -> Result<()> {
-        (option.check)(&value).map_err(|e| Failure(format!("--{} {value}: {e}", option.name)))?;
-        self.0.push((option.name, value));
-        Ok(())
-    }
-
-    /// Refuses options of experiments that are not among `names` (none: all of them run).
-    ///
-    /// # Errors
-    /// Which option, and whose it is.
-    pub fn belong(&self, names: &[String]) -> Result<()> {
-        for (name, _) in &self.0 {
-            if let Some((spec, _)) = Given::known(name)
-                && !names.is_empty()
-                && !names
-                    .iter()
-                    .any(|n| super::named(n).iter().any(|s| s.name == spec.name))
-            {
-                return Err(Failure(format!("--{name} belongs to '{}'", spec.name)));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The options of all experiments, for the help.
-pub fn help() -> String {
-    let mut o = String::new();
-    for s in ALL {
-        for option in s.options {
-            let left = format!("--{} {}", option.name, option.value);
-            let _ = writeln!(o, "  {:<16} {}: {}", left.trim_end(), s.name, option.about);
-        }
-    }
-    o
 }
 
 /// A list of whole numbers from 1 to `most`.
@@ -114,36 +63,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_given_once_and_hide_no_general_option() {
-        let mut names: Vec<&str> = ALL
-            .iter()
-            .flat_map(|s| s.options.iter().map(|o| o.name))
-            .chain(["uri", "preset", "json", "out", "data", "only", "help"])
-            .collect();
-        let all = names.len();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), all);
-    }
-
-    #[test]
-    fn values_are_checked_and_the_last_one_counts() {
-        let (spec, option) = Given::known("connections").unwrap();
+    fn options_belong_to_their_experiment() {
+        let ceiling = super::super::named("ceiling")[0];
+        let option = &ceiling.options[0];
         let mut given = Given::default();
-        let e = given.set(option, "0,4".into()).unwrap_err().0;
+        let e = given.add(option, "0,4".into()).unwrap_err().to_string();
         assert!(
             e.starts_with("--connections 0,4: it must be numbers from 1"),
             "{e}"
         );
-        given.set(option, "1".into()).unwrap();
-        given.set(option, "2,4".into()).unwrap();
-        assert_eq!(given.get("connections"), Some("2,4"));
-        assert_eq!(given.get("seconds"), None);
-        assert!(given.belong(&[]).is_ok());
-        assert!(given.belong(&[spec.name.to_string()]).is_ok());
-        let e = given.belong(&["w1".into()]).unwrap_err().0;
+        given.add(option, "1".into()).unwrap();
+        assert!(belong(&given, &[]).is_ok());
+        assert!(belong(&given, &[ceiling.name.to_string()]).is_ok());
+        let e = belong(&given, &["w1".into()]).unwrap_err().0;
         assert_eq!(e, "--connections belongs to 'ceiling'");
-        assert!(Given::known("nonsense").is_none());
     }
 
     #[test]

@@ -1,21 +1,21 @@
 //! W1: the latency of a single insert by write concern.
 
 use super::Spec;
-use super::apart;
+use super::apart::{self, Together};
 use super::concerns::{Concern, Set};
 use super::only::{CORES, Dimension};
 use crate::disk;
-use crate::fail::Result;
 use crate::lab::{Lab, Preset, Target};
-use crate::load::{self, Limit, Load};
-use crate::placement::{self, Placement};
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
-use crate::report::table::{Table, ms, rate};
-use crate::report::{Outcome, Statistic};
-use crate::stats::{Ratio, Side, Verdict, abba, median};
-use crate::stop;
+use crate::report::{Outcome, experiments};
 use crate::topology::cluster::Cluster;
+use crate::topology::floors::Layout;
 use crate::workers::Inserts;
+use muniment_load::conn::Conn;
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::{self, Placement};
+use muniment_load::stats::{Side, abba};
+use muniment_load::stop;
 use muniment_value::DocBuf;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
     about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. Each is measured with client and server on one core and on two. The latency of each operation is plotted against its number, so that ramp-up and spikes show. On a replica set each write concern stands beside what the members' distances allow; --topology two-dcs starts such a set.",
+    disk_gb: [0.2, 0.2, 0.3],
     options: apart::OPTIONS,
     dimensions: &[
         Dimension {
@@ -38,6 +39,40 @@ pub const SPEC: Spec = Spec {
 
 const COLLECTION: &str = "insertTest";
 const INSERTS: u64 = 200;
+
+/// What was measured.
+#[derive(Default)]
+pub struct Found {
+    /// The write concerns that were asked for.
+    pub concerns: Vec<Concern>,
+    /// What the post alone has: a name, and its avg, min and max in ms.
+    pub post_only: Vec<(String, [f64; 3])>,
+    /// Where client and server were.
+    pub placements: Vec<Placement>,
+    /// Every concern in every placement.
+    pub all: Vec<One>,
+    /// How far the members of a set are from each other.
+    pub layout: Option<Layout>,
+    /// The disk's own sync, ms; 0 where it is not known.
+    pub sync: f64,
+    /// Many clients at once, where the members are far apart.
+    pub together: Option<Together>,
+    /// The same over 10,000 inserts, beyond the smoke preset.
+    pub tails: Option<Vec<One>>,
+}
+
+/// One concern in one placement.
+pub struct One {
+    /// The concern.
+    pub concern: Concern,
+    /// Where client and server were.
+    pub placement: Placement,
+    /// The second run of inserts.
+    pub load: Load,
+    /// Medians in ms of journaled inserts and of the disk's own syncs, in turns; `None` where they
+    /// were not to be compared, empty where the disk is not known.
+    pub disk: Option<Vec<[f64; 2]>>,
+}
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     out.deviations = vec![
@@ -57,7 +92,16 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
 
 fn on_target(lab: &mut Lab, cluster: Option<&Cluster>, out: &mut Outcome) -> Result<()> {
     let mut target = lab.target(None)?;
-    let result = measure(lab, &target, cluster, out);
+    let mut found = Found::default();
+    let result = measure(lab, &target, cluster, &mut found, out);
+    for one in &found.all {
+        // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
+        let name = &one.load.samples.name;
+        if !name.starts_with("w:0") {
+            lab.doubt(name, &one.load, 1);
+        }
+    }
+    experiments::w1::tell(&found, out);
     target.check_alive()?;
     lab.done(target);
     result
@@ -67,47 +111,53 @@ fn measure(
     lab: &mut Lab,
     target: &Target,
     cluster: Option<&Cluster>,
+    found: &mut Found,
     out: &mut Outcome,
 ) -> Result<()> {
-    let mut table = Table::new(
-        "Latency of one insert, ms",
-        &[
-            "<write concern",
-            ">n",
-            ">avg",
-            ">min",
-            ">p50",
-            ">p99",
-            ">max",
-            "*avg",
-            "*min",
-            "*max",
-        ],
-    );
-    let mut plot = Plot {
-        title: "Latency against query number".into(),
-        caption: "Solid: the second run of 200 inserts. Dashed: the post's average (j:true on its SSD). Logarithmic.".into(),
-        x: Axis { label: "query number".into(), scale: Scale::Linear },
-        y: Axis { label: "ms".into(), scale: Scale::Log },
-        categories: Vec::new(),
-        series: Vec::new(),
-    };
     let mut admin = target.connect()?;
     let set = Set::ask(&mut admin);
-    let concerns = lab
+    found.concerns = lab
         .only
         .keep("concern", set.concerns(), |c| c.name.clone())?;
-    let layout = apart::layout(&mut admin, target, cluster)?;
+    found.post_only = set.post_only();
+    found.layout = apart::layout(&mut admin, target, cluster)?;
+    found.sync = apart::sync(lab);
     out.deviations.push(set.deviation());
+    let layout = found.layout.iter();
     out.deviations
-        .extend(layout.iter().map(|l| apart::deviation(l, cluster)));
-    let placements = lab.placements(&target.server())?;
-    let mut worst = Vec::new();
-    let mut given_up = Vec::new();
+        .extend(layout.map(|l| apart::deviation(l, cluster)));
+    found.placements = lab.placements(&target.server())?;
+    let given_up = latencies(lab, target, &mut admin, found, out)?;
+    if let Some(layout) = &found.layout {
+        found.together = apart::together(lab, target, layout)?;
+    }
+    if lab.preset != Preset::Smoke {
+        let measured = found.concerns.iter();
+        let measured = measured.filter(|c| !given_up.contains(&c.name));
+        let measured: Vec<&Concern> = measured.collect();
+        let mut tails = Vec::new();
+        let result = percentiles(lab, target, &measured, &found.placements, &mut tails, out);
+        found.tails = Some(tails);
+        result?;
+    }
+    Ok(())
+}
+
+/// The inserts of every concern in every placement; gives the names of the concerns that could not be
+/// measured.
+fn latencies(
+    lab: &mut Lab,
+    target: &Target,
+    admin: &mut Conn,
+    found: &mut Found,
+    out: &mut Outcome,
+) -> Result<Vec<String>> {
+    let (concerns, placements) = (&found.concerns, &found.placements);
     let all = concerns
         .iter()
         .flat_map(|c| placements.iter().map(move |p| (c, *p)));
-    for (i, (concern, placement)) in all.enumerate() {
+    let mut given_up = Vec::new();
+    for (concern, placement) in all {
         if stop::asked() {
             break;
         }
@@ -116,7 +166,7 @@ fn measure(
         }
         let name = placement.called(&concern.name);
         lab.progress.step(format!("W1 {name}"));
-        target.drop_collection(&mut admin, COLLECTION)?;
+        target.drop_collection(admin, COLLECTION)?;
         let c = &concern.doc;
         let keep = Limit {
             keep_each: true,
@@ -135,122 +185,37 @@ fn measure(
             }
             both => both?,
         };
-        let stored = target.count(&mut admin, COLLECTION)?;
+        let stored = target.count(admin, COLLECTION)?;
         if stored != 2 * INSERTS && !load.cut_short {
             out.warnings.push(format!(
                 "{name}: {stored} documents are stored of {} sent",
                 2 * INSERTS
             ));
         }
-        let l = &load.samples.latency;
-        let p = concern.published;
-        let post = |k: usize| {
-            p.and_then(|p| p.get(k).copied())
-                .map_or_else(String::new, ms)
+        let mut measured = One {
+            concern: concern.clone(),
+            placement,
+            load,
+            disk: None,
         };
-        table.row([
-            name.clone(),
-            rate(l.count() as f64),
-            ms(l.mean_ms()),
-            ms(l.min_ms()),
-            ms(l.quantile_ms(0.5)),
-            ms(l.quantile_ms(0.99)),
-            ms(l.max_ms()),
-            post(0),
-            post(1),
-            post(2),
-        ]);
-        out.figure(format!("{name} avg"), l.mean_ms(), "ms", p.map(|p| p[0]))
-            .of(&name, Statistic::Mean);
-        out.figure(format!("{name} p50"), l.quantile_ms(0.5), "ms", None)
-            .of(&name, Statistic::P50);
-        out.figure(format!("{name} p99"), l.quantile_ms(0.99), "ms", None)
-            .of(&name, Statistic::P99);
-        plot.series.push(Series {
-            name: name.clone(),
-            mark: Mark::Line,
-            published: false,
-            color: i % 8,
-            points: load
-                .samples
-                .each_ms
-                .iter()
-                .enumerate()
-                .map(|(n, y)| (n as f64 + 1.0, *y))
-                .collect(),
-        });
-        // The post has one line for both placements.
-        if let Some(p) = p.filter(|_| placements.first() == Some(&placement)) {
-            plot.series.push(Series {
-                name: format!("{} (post, average)", concern.name),
-                mark: Mark::Level,
-                published: true,
-                color: i % 8,
-                points: vec![(1.0, p[0])],
-            });
-        }
-        if concern.journaled && placement == placement::representative(&placements) {
-            let pairs = lab.placed(&target.server(), placement, &name, |lab| {
-                against_the_disk(lab, target, &name, c)
-            })?;
-            out.findings.push(durable(&name, &pairs));
-        }
-        worst.push(load.clone());
-        out.samples.push(load.samples);
+        let result = match concern.journaled && placement == placement::representative(placements) {
+            true => lab
+                .placed(&target.server(), placement, &name, |lab| {
+                    against_the_disk(lab, target, &name, c)
+                })
+                .map(|pairs| measured.disk = Some(pairs)),
+            false => Ok(()),
+        };
+        found.all.push(measured);
+        result?;
     }
-    for (name, [avg, min, max]) in set.post_only() {
-        let mut row = vec![name];
-        row.extend(std::iter::repeat_n(String::new(), 6));
-        row.extend([ms(avg), ms(min), ms(max)]);
-        table.row(row);
-    }
-    table.note(format!(
-        "w:0 is the time to hand the message to the kernel: nothing is waited for. {}",
-        placement::NOTE
-    ));
-    out.findings.extend(by_cores("w:1", &worst));
-    out.tables.push(table);
-    out.plots.push(plot);
-    if let Some(layout) = &layout {
-        let placement = placement::representative(&placements);
-        let sync = apart::sync(lab);
-        out.tables
-            .push(apart::floors(layout, &concerns, &worst, placement, sync));
-        apart::together(lab, target, layout, out)?;
-    }
-    if lab.preset != Preset::Smoke {
-        let measured = concerns.iter().filter(|c| !given_up.contains(&c.name));
-        percentiles(lab, target, measured, &placements, out)?;
-    }
-    for load in &worst {
-        // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
-        if !load.samples.name.starts_with("w:0") {
-            lab.doubt(&load.samples.name, load, 1);
-        }
-    }
-    Ok(())
+    Ok(given_up)
 }
 
 /// The 200 inserts, once.
 fn one(lab: &mut Lab, target: &Target, name: &str, concern: &DocBuf, limit: Limit) -> Result<Load> {
     let w = Inserts::w1_document(target.connect()?, COLLECTION, Some(concern));
     load::run(name, vec![w], limit, target.pid, &mut lab.progress)
-}
-
-/// What the cores make of a concern's median.
-fn by_cores(concern: &str, loads: &[Load]) -> Option<String> {
-    let median = |p: Placement| {
-        let name = p.called(concern);
-        let load = loads.iter().find(|l| l.samples.name == name)?;
-        Some(load.samples.latency.quantile_ms(0.5))
-    };
-    let (one, two) = median(Placement::OneCore).zip(median(Placement::TwoCores))?;
-    Some(format!(
-        "{concern}: a median of {} ms with client and server on one core, {} ms on two: {:.2} ×.",
-        ms(one),
-        ms(two),
-        two / one
-    ))
 }
 
 /// Medians in ms of a few journaled inserts and of a few writes with fdatasync on the same disk,
@@ -288,35 +253,13 @@ fn against_the_disk(
     Ok(pairs)
 }
 
-/// The verdict on a journaled concern.
-fn durable(name: &str, pairs: &[[f64; 2]]) -> String {
-    let inserts: Vec<f64> = pairs.iter().map(|p| p[0]).collect();
-    let disk: Vec<f64> = pairs.iter().map(|p| p[1]).collect();
-    let Some(ratio) = Ratio::of_pairs(&inserts, &disk) else {
-        return format!("{name}: not measured on the target's disk, so durability is not judged.");
-    };
-    let verdict = match ratio.verdict() {
-        Verdict::Lower => "NOT DURABLE: acknowledged faster than the disk syncs",
-        Verdict::Higher => "above the disk's own price, as a synced write must be",
-        Verdict::NoDifference => {
-            "no difference from the disk's own price shown, as a synced write may be"
-        }
-        Verdict::TooFew => "too few turns to judge",
-    };
-    format!(
-        "{name}: p50 {} ms against {} ms for a 4 KiB write + fdatasync on the same disk, taken in turns; ratio {}: {verdict}.",
-        ms(median(&inserts)),
-        ms(median(&disk)),
-        ratio.text()
-    )
-}
-
 /// 10,000 operations a concern: the tail that 200 cannot show.
-fn percentiles<'a>(
+fn percentiles(
     lab: &mut Lab,
     target: &Target,
-    concerns: impl Iterator<Item = &'a Concern>,
+    concerns: &[&Concern],
     placements: &[Placement],
+    tails: &mut Vec<One>,
     out: &mut Outcome,
 ) -> Result<()> {
     let limit = Duration::from_secs(if lab.preset == Preset::Quick {
@@ -324,65 +267,30 @@ fn percentiles<'a>(
     } else {
         3600
     });
-    let mut t = Table::new(
-        "Latency over 10,000 inserts, ms",
-        &[
-            "<write concern",
-            ">n",
-            ">avg",
-            ">p50",
-            ">p90",
-            ">p99",
-            ">p99.9",
-            ">p99.99",
-            ">max",
-        ],
-    );
-    let all = concerns.flat_map(|c| placements.iter().map(move |p| (c, *p)));
+    let all = concerns
+        .iter()
+        .flat_map(|c| placements.iter().map(move |p| (*c, *p)));
     for (concern, placement) in all {
         if stop::asked() {
             break;
         }
-        let called = placement.called(&concern.name);
         let name = placement.called(&format!("{} ×10,000", concern.name));
         lab.progress.step(format!("W1 {name}"));
         let limit = Limit::operations(10_000, limit);
         let load = lab.placed(&target.server(), placement, &name, |lab| {
             one(lab, target, &name, &concern.doc, limit)
         })?;
-        let l = &load.samples.latency;
-        let mut row = vec![called, rate(l.count() as f64), ms(l.mean_ms())];
-        row.extend([0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(|q| ms(l.quantile_ms(q))));
-        t.row(row);
         if load.cut_short {
+            let n = load.samples.latency.count();
             out.warnings
-                .push(format!("{name}: cut short after {} operations", l.count()));
+                .push(format!("{name}: cut short after {n} operations"));
         }
-        out.samples.push(load.samples);
+        tails.push(One {
+            concern: concern.clone(),
+            placement,
+            load,
+            disk: None,
+        });
     }
-    out.tables.push(t);
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn faster_than_the_disk_is_not_durable() {
-        let all = |a: f64, b: f64| vec![[a, b]; 7];
-        assert!(durable("j:true", &all(0.1, 0.5)).contains("NOT DURABLE"));
-        assert!(!durable("j:true", &all(0.55, 0.5)).contains("NOT DURABLE"));
-        assert!(durable("j:true", &[]).contains("not measured on the target's disk"));
-        // A disk that changes its pace meanwhile misleads no one.
-        let slower = [
-            [0.2, 0.19],
-            [0.2, 0.21],
-            [4.0, 4.1],
-            [4.1, 4.0],
-            [4.0, 3.9],
-            [4.0, 4.2],
-        ];
-        assert!(!durable("j:true", &slower).contains("NOT DURABLE"));
-    }
 }

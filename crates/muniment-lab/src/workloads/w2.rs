@@ -5,22 +5,19 @@
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
-use super::options::{self, Opt};
-use crate::fail::Result;
-use crate::hist::Latency;
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::linkbench::Profile;
-use crate::linkbench::client::{RETRIED, Requester};
+use crate::linkbench::client::Requester;
 use crate::linkbench::graph::Graph;
 use crate::linkbench::load::{self as loading, loaders};
 use crate::linkbench::transaction::unsupported;
-use crate::load::{self, Limit, Load};
-use crate::meter::Measured;
-use crate::placement::{self, Placement};
-use crate::report::scaling::scaling;
-use crate::report::table::{Table, bytes, ms, rate};
-use crate::report::{Outcome, Statistic};
-use crate::stop;
+use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::Placement;
+use muniment_load::stop;
+use muniment_options::Opt;
 use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,19 +27,16 @@ pub const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
     about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). One client is measured with client and server on one core and on two. The Universal Scalability Law is fitted to the rates.",
+    disk_gb: [0.4, 1.0, 100.0],
     options: &[
-        Opt {
-            name: "count-index",
-            value: "",
-            about: "make v2's index on a field that counts do not have, as the original does",
-            check: options::none,
-        },
-        Opt {
-            name: "no-transactions",
-            value: "",
-            about: "v2 in single commands, even if the target has transactions",
-            check: options::none,
-        },
+        Opt::flag(
+            "count-index",
+            "make v2's index on a field that counts do not have, as the original does",
+        ),
+        Opt::flag(
+            "no-transactions",
+            "v2 in single commands, even if the target has transactions",
+        ),
     ],
     dimensions: &[
         Dimension {
@@ -81,21 +75,33 @@ fn clients_of(preset: Preset) -> &'static [u64] {
     }
 }
 
-/// Operations whose tail is reported.
-const TAILS: [(&str, &str); 4] = [
-    ("UPDATE_NODE", "update-node"),
-    ("GET_NODE", "get-node"),
-    ("UPDATE_LINK", "update-link"),
-    ("GET_LINKS_LIST", "get-link-list"),
-];
+/// What was measured with a profile.
+pub struct Found {
+    /// The profile, and whether what should be in transactions was.
+    pub name: String,
+    /// By the number of clients.
+    pub points: Vec<Point>,
+}
 
 /// One number of clients.
-struct Point {
-    clients: u64,
-    placement: Placement,
-    load: Load,
-    requests: Load,
-    size: f64,
+pub struct Point {
+    /// Connections.
+    pub clients: u64,
+    /// Where client and server were.
+    pub placement: Placement,
+    /// The load of the graph.
+    pub load: Load,
+    /// The second run of requests.
+    pub requests: Load,
+    /// Bytes of all files after it.
+    pub size: f64,
+}
+
+impl Point {
+    /// Requests a second.
+    pub fn rate(&self) -> f64 {
+        self.requests.samples.operations as f64 / self.requests.samples.seconds
+    }
 }
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
@@ -112,7 +118,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             rate(ids as f64)
         ));
     }
-    if lab.options.get("count-index").is_none() {
+    if !lab.options.has("count-index") {
         out.deviations.push("v2: the original's index on a field that counts do not have (id1) is not made; --count-index makes it.".into());
     }
     let mut failed = Ok(());
@@ -146,7 +152,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         for p in &points {
             lab.doubt(&p.requests.samples.name, &p.requests, p.clients as usize);
         }
-        write_down(&named(profile, transactions), &points, out);
+        let name = named(profile, transactions);
+        experiments::w2::tell(&Found { name, points }, out);
         lab.done(target);
     }
     failed
@@ -157,7 +164,7 @@ fn transactions(lab: &Lab, target: &Target, profile: Profile, out: &mut Outcome)
     if profile == Profile::Y2015 {
         return Ok(false);
     }
-    if lab.options.get("no-transactions").is_some() {
+    if lab.options.has("no-transactions") {
         out.deviations.push("v2 without transactions (--no-transactions): what the original puts into one is its single commands, each tried again as the original does.".into());
         return Ok(false);
     }
@@ -191,7 +198,7 @@ fn point(
     let name = placement.called(&format!("LinkBench {}, {clients} clients", profile.name()));
     lab.progress.step(format!("{name}: load"));
     let mut conn = target.connect()?;
-    let count_index = lab.options.get("count-index").is_some();
+    let count_index = lab.options.has("count-index");
     loading::prepare(&mut conn, &graph, count_index)?;
     let conns = target.connections(clients as usize + 1)?;
     let limit = Limit::time(Duration::MAX);
@@ -216,7 +223,7 @@ fn point(
         }
     }
     let stats = conn.command(DB, &doc! { "dbStats": 1 })?;
-    let size = crate::conn::number_at(stats.as_doc(), "storageSize").unwrap_or(f64::NAN);
+    let size = muniment_load::conn::number_at(stats.as_doc(), "storageSize").unwrap_or(f64::NAN);
     match requests {
         Some(requests) => Ok(Point {
             clients,
@@ -225,7 +232,7 @@ fn point(
             requests,
             size,
         }),
-        None => Err(crate::fail::Failure::new("no run was made")),
+        None => Err(muniment_load::fail::Failure::new("no run was made")),
     }
 }
 
@@ -250,130 +257,4 @@ fn requesting(
         target.pid,
         &mut lab.progress,
     )
-}
-
-fn write_down(name: &str, points: &[Point], out: &mut Outcome) {
-    // In the curve one client has one rate.
-    let in_curve = placement::representative(
-        &points
-            .iter()
-            .filter(|p| p.clients == 1)
-            .map(|p| p.placement)
-            .collect::<Vec<_>>(),
-    );
-    let stands = |p: &Point| p.clients > 1 || p.placement == in_curve;
-    let Some(best) = points
-        .iter()
-        .max_by(|a, b| rate_of(a).total_cmp(&rate_of(b)))
-    else {
-        return;
-    };
-    let mut t = Table::new(
-        &format!("LinkBench {name} by clients"),
-        &[
-            ">clients",
-            "<cores",
-            ">links loaded/s",
-            ">requests/s",
-            ">p99 ms update-node",
-            ">p99 ms get-node",
-            ">p99 ms update-link",
-            ">p99 ms get-link-list",
-            ">server µs each",
-            ">written each",
-            ">resident",
-            ">on disk",
-            ">retries",
-        ],
-    );
-    let dash = || "–".to_string();
-    for p in points {
-        let r = &p.requests;
-        let each = r.samples.operations.max(1) as f64;
-        let tail = |kind: &str| match r.kinds.get(kind) {
-            Some(m) if m.service.count() > 0 => ms(m.service.quantile_ms(0.99)),
-            _ => dash(),
-        };
-        let [a, b, c, d] = TAILS.map(|(kind, _)| tail(kind));
-        t.row([
-            rate(p.clients as f64),
-            p.placement.name().to_string(),
-            rate(p.load.rate()),
-            rate(rate_of(p)),
-            a,
-            b,
-            c,
-            d,
-            r.server
-                .map_or_else(dash, |s| format!("{:.1}", s.cpu * 1e6 / each)),
-            r.server.map_or_else(dash, |s| bytes(s.written / each)),
-            r.server.map_or_else(dash, |s| bytes(s.rss)),
-            bytes(p.size),
-            rate(r.kinds.values().map(retries).sum::<u64>() as f64),
-        ]);
-        let mut samples = r.samples.clone();
-        samples.name = format!("LinkBench {name}, requests, {} workers", p.clients);
-        if stands(p) {
-            out.figure(
-                format!("{name} load, {} clients", p.clients),
-                p.load.rate(),
-                "links/s",
-                None,
-            );
-        } else {
-            samples.name = p.placement.called(&samples.name);
-            out.figure(&samples.name, rate_of(p), "operations/s", None)
-                .of(&samples.name, Statistic::Rate);
-        }
-        out.samples.push(samples);
-    }
-    t.note(placement::NOTE);
-    out.tables.push(t);
-
-    let mut t = Table::new(
-        &format!("LinkBench {name}, operations with {} clients", best.clients),
-        &[
-            "<operation",
-            ">count",
-            ">mean ms",
-            ">p25",
-            ">p50",
-            ">p75",
-            ">p95",
-            ">p99",
-            ">max",
-            ">retries",
-        ],
-    );
-    for (kind, m) in &best.requests.kinds {
-        let l: &Latency = &m.service;
-        t.row([
-            (*kind).to_string(),
-            rate(l.count() as f64),
-            ms(l.mean_ms()),
-            ms(l.quantile_ms(0.25)),
-            ms(l.quantile_ms(0.5)),
-            ms(l.quantile_ms(0.75)),
-            ms(l.quantile_ms(0.95)),
-            ms(l.quantile_ms(0.99)),
-            ms(l.max_ms()),
-            rate(retries(m) as f64),
-        ]);
-    }
-    out.tables.push(t);
-    let curve: Vec<(f64, f64)> = points
-        .iter()
-        .filter(|p| stands(p))
-        .map(|p| (p.clients as f64, rate_of(p)))
-        .collect();
-    scaling(&format!("LinkBench {name}, requests"), &curve, out);
-}
-
-/// Tries that were followed by another one.
-fn retries(m: &Measured) -> u64 {
-    m.statuses.get(RETRIED).copied().unwrap_or(0)
-}
-
-fn rate_of(p: &Point) -> f64 {
-    p.requests.samples.operations as f64 / p.requests.samples.seconds
 }

@@ -3,15 +3,13 @@
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
 use crate::batches::{Batches, Documents};
-use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::load::{self, Limit, Load};
-use crate::placement::{self, Placement};
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
-use crate::report::table::{Table, rate};
-use crate::report::{Outcome, Statistic};
-use crate::stats::median;
-use crate::stop;
+use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::Placement;
+use muniment_load::stop;
 use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +19,7 @@ pub const SPEC: Spec = Spec {
     name: "w3",
     title: "insertMany batch sweep",
     about: "One client inserts documents of about 113 bytes into a fresh collection with insertMany batches of 1 to 400,000; batches above the server's maxWriteBatchSize are split, as drivers do. The documents are built in memory before the clock starts. Once with the server's default write concern, once with w:0: no reply is read, and an acknowledged command on the same connection closes the clock. Each with client and server on one core and on two.",
+    disk_gb: [1.0, 3.5, 10.0],
     options: &[],
     dimensions: &[
         Dimension {
@@ -42,8 +41,6 @@ pub const SPEC: Spec = Spec {
 const CONCERNS: [&str; 2] = ["default", "w:0"];
 
 const COLLECTION: &str = "batches";
-/// The post's rate at a batch of 1000 on both of its versions; beyond 1000 it says flat.
-const PUBLISHED: f64 = 102_000.0;
 
 /// The batch sizes of a preset.
 fn sizes(p: Preset) -> &'static [u64] {
@@ -101,14 +98,30 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// One batch size's results in one placement.
-struct Row {
-    batch: u64,
-    placement: Placement,
-    default: Vec<f64>,
-    applied: Vec<f64>,
-    sent: Vec<f64>,
-    server_us: Vec<f64>,
+/// What was measured of one batch size in one placement, once a round.
+#[derive(Default)]
+pub struct Row {
+    /// Documents a batch.
+    pub batch: u64,
+    /// Where client and server were.
+    pub placement: Placement,
+    /// Documents a second with the default concern.
+    pub default: Vec<f64>,
+    /// Documents a second with w:0, applied.
+    pub applied: Vec<f64>,
+    /// The same, sent.
+    pub sent: Vec<f64>,
+    /// The server's CPU with the default concern, µs a document.
+    pub server_us: Vec<f64>,
+}
+
+impl Row {
+    /// What its loads are called.
+    pub fn called(&self, unacknowledged: bool) -> String {
+        let concern = CONCERNS[usize::from(unacknowledged)];
+        let name = format!("{concern} batch {}", rate(self.batch as f64));
+        self.placement.called(&name)
+    }
 }
 
 fn sweep(
@@ -128,10 +141,7 @@ fn sweep(
         rows.extend(placements.iter().map(|placement| Row {
             batch,
             placement: *placement,
-            default: Vec::new(),
-            applied: Vec::new(),
-            sent: Vec::new(),
-            server_us: Vec::new(),
+            ..Row::default()
         }));
     }
     let result = (|| -> Result<()> {
@@ -166,7 +176,7 @@ fn sweep(
         }
         Ok(())
     })();
-    write_down(&rows, out);
+    experiments::w3::tell(&rows, out);
     result
 }
 
@@ -180,7 +190,7 @@ fn one(
 ) -> Result<Load> {
     let batch = row.batch;
     let n = documents(lab.preset, batch);
-    let name = name_of(row, unacknowledged);
+    let name = row.called(unacknowledged);
     lab.progress.step(format!("W3 {name}"));
     let mut admin = target.connect()?;
     target.drop_collection(&mut admin, COLLECTION)?;
@@ -214,171 +224,6 @@ fn one(
         ));
     }
     Ok(load)
-}
-
-/// What the loads of one kind are called.
-fn name_of(row: &Row, unacknowledged: bool) -> String {
-    let concern = CONCERNS[usize::from(unacknowledged)];
-    let name = format!("{concern} batch {}", rate(row.batch as f64));
-    row.placement.called(&name)
-}
-
-fn write_down(rows: &[Row], out: &mut Outcome) {
-    let mut t = Table::new(
-        "Documents a second",
-        &[
-            "<batch size",
-            "<cores",
-            ">default concern",
-            ">w:0 sent",
-            ">w:0 applied",
-            ">w:0 / default",
-            ">server CPU µs/doc",
-            "*docs/s",
-        ],
-    );
-    // By placement: (batch, rate) with the default concern, and applied of w:0.
-    type Points = Vec<(f64, f64)>;
-    let mut lines: Vec<(Placement, Points, Points)> = Vec::new();
-    for r in rows {
-        if r.default.is_empty() && r.applied.is_empty() {
-            continue;
-        }
-        let (d, a, s) = (median(&r.default), median(&r.applied), median(&r.sent));
-        let b = r.batch as f64;
-        if lines.iter().all(|l| l.0 != r.placement) {
-            lines.push((r.placement, Vec::new(), Vec::new()));
-        }
-        if let Some((_, default, applied)) = lines.iter_mut().find(|l| l.0 == r.placement) {
-            default.push((b, d));
-            applied.push((b, a));
-        }
-        t.row([
-            rate(b),
-            r.placement.name().to_string(),
-            rate(d),
-            rate(s),
-            rate(a),
-            if (a / d).is_finite() {
-                format!("{:.2}", a / d)
-            } else {
-                "–".into()
-            },
-            if r.server_us.is_empty() {
-                "–".into()
-            } else {
-                format!("{:.1}", median(&r.server_us))
-            },
-            if r.batch == 1000 {
-                rate(PUBLISHED)
-            } else {
-                String::new()
-            },
-        ]);
-        let called = |what: &str| r.placement.called(&format!("{what} batch {}", r.batch));
-        let post = (r.batch == 1000).then_some(PUBLISHED);
-        if !r.default.is_empty() {
-            out.figure(called("default"), d, "docs/s", post)
-                .of(name_of(r, false), Statistic::Rate);
-        }
-        if !r.applied.is_empty() {
-            out.figure(called("w:0 applied"), a, "docs/s", None)
-                .of(name_of(r, true), Statistic::Rate);
-            out.figure(called("w:0 sent"), s, "docs/s", None);
-        }
-    }
-    t.note(format!(
-        "The post: 102k/s at batch 1000 on both of its versions (16 vCPU, NVMe), flat beyond; w:0 \"marginal\". {}",
-        placement::NOTE
-    ));
-    for (placement, default, _) in &lines {
-        beyond_one(*placement, default, out);
-    }
-    out.tables.push(t);
-    let series = |name: &str, color, published, points| Series {
-        name: name.into(),
-        mark: Mark::Line,
-        published,
-        color,
-        points,
-    };
-    out.plots.push(Plot {
-        title: "Documents a second against batch size".into(),
-        caption: "Dashed: the post's 102k/s, which it calls flat from 1000 on.".into(),
-        x: Axis {
-            label: "batch size".into(),
-            scale: Scale::Log,
-        },
-        y: Axis {
-            label: "documents/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series: lines
-            .into_iter()
-            .enumerate()
-            .flat_map(|(i, (placement, default, applied))| {
-                [
-                    series(
-                        &placement.called("default concern"),
-                        2 * i,
-                        false,
-                        measured(default),
-                    ),
-                    series(
-                        &placement.called("w:0 applied"),
-                        2 * i + 1,
-                        false,
-                        measured(applied),
-                    ),
-                ]
-            })
-            .filter(|s| !s.points.is_empty())
-            .chain([series(
-                "post, default concern",
-                0,
-                true,
-                vec![(1000.0, PUBLISHED), (400_000.0, PUBLISHED)],
-            )])
-            .collect(),
-    });
-}
-
-/// Without what was not measured.
-fn measured(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
-    points.into_iter().filter(|p| p.1.is_finite()).collect()
-}
-
-/// What batches are worth, and what larger ones than 1000 are.
-fn beyond_one(placement: Placement, default: &[(f64, f64)], out: &mut Outcome) {
-    let at = |x: f64| {
-        let found = default.iter().find(|p| p.0 == x).map(|p| p.1);
-        found.filter(|r| r.is_finite())
-    };
-    let Some(thousand) = at(1000.0) else { return };
-    let whose = match placement.name() {
-        "" => String::new(),
-        name => format!(" on {name}"),
-    };
-    if let Some(one) = at(1.0) {
-        out.findings.push(format!(
-            "Batches of 1000 insert {:.1} × as fast as single inserts{whose}.",
-            thousand / one
-        ));
-    }
-    let beyond: Vec<f64> = default
-        .iter()
-        .filter(|p| p.0 > 1000.0)
-        .map(|p| p.1 / thousand)
-        .collect();
-    if let (Some(lo), Some(hi)) = (
-        beyond.iter().copied().reduce(f64::min),
-        beyond.iter().copied().reduce(f64::max),
-    ) {
-        out.findings.push(format!(
-            "Beyond 1000 the rate is {lo:.2} to {hi:.2} × that of 1000{whose} (the post: flat)."
-        ));
-    }
 }
 
 #[cfg(test)]

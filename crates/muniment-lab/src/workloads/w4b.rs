@@ -2,17 +2,16 @@
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
-use crate::conn::{Conn, number_at};
 use crate::docs::{self, W4B_NAME};
-use crate::fail::Result;
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::load::{self, Limit, Load};
-use crate::placement::{self, Placement};
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
-use crate::report::table::{Table, bytes, ms, rate};
-use crate::report::{Outcome, Statistic};
-use crate::stop;
+use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
 use crate::workers::Inserts;
+use muniment_load::conn::{Conn, number_at};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::placement::Placement;
+use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 
@@ -21,6 +20,7 @@ pub const SPEC: Spec = Spec {
     name: "w4b",
     title: "Inserts with and without a secondary index",
     about: "Six batches of the same 2401-byte rows are inserted one by one with w:0, first without a secondary index, then into a fresh server with the index {name: 1} on ten random letters. After each batch a find by name is done twice and the collection's statistics are read. The cache is scaled with the data, so that the data outgrow it six-fold a batch, as they did the post's memory. Everything once with client and server on one core and once on two.",
+    disk_gb: [0.6, 3.0, 300.0],
     options: &[],
     dimensions: &[
         Dimension {
@@ -37,35 +37,52 @@ pub const SPEC: Spec = Spec {
 const INDEXES: [&str; 2] = ["none", "name"];
 
 const COLLECTION: &str = "rows";
-const BATCHES: usize = 6;
+/// How often the rows are inserted.
+pub const BATCHES: usize = 6;
 /// The post's memory and rows a batch: their ratio is kept.
 const POST_MEMORY_GB: f64 = 4.0;
 const POST_ROWS: f64 = 10_000_000.0;
-/// The post's rates: unindexed flat (inferred from its totals), indexed in its two batches.
-const POST_PLAIN: f64 = 8_500.0;
-const POST_INDEXED: [f64; 2] = [3_492.0, 2_281.0];
+
+/// What was measured.
+pub struct Found {
+    /// Without and with the index, in each placement.
+    pub runs: Vec<Run>,
+    /// Rows a batch.
+    pub rows: u64,
+    /// The server's cache, bytes, where it is known.
+    pub cache: Option<f64>,
+}
 
 /// All batches in one placement, without or with the index.
-struct Run {
-    indexed: bool,
-    placement: Placement,
-    batches: Vec<Batch>,
+pub struct Run {
+    /// With the index.
+    pub indexed: bool,
+    /// Where client and server were.
+    pub placement: Placement,
+    /// In order.
+    pub batches: Vec<Batch>,
 }
 
 impl Run {
-    fn called(&self) -> String {
+    /// What its loads are called; `what` is added.
+    pub fn called(&self, what: &str) -> String {
         let index = if self.indexed { "indexed" } else { "unindexed" };
-        self.placement.called(index)
+        self.placement.called(&format!("{index}{what}"))
     }
 }
 
 /// What one batch showed.
-struct Batch {
-    load: Load,
-    finds_ms: [f64; 2],
-    data: f64,
-    storage: f64,
-    indexes: f64,
+pub struct Batch {
+    /// The inserts.
+    pub load: Load,
+    /// The two finds after it, ms.
+    pub finds_ms: [f64; 2],
+    /// Bytes of documents after it.
+    pub data: f64,
+    /// Bytes of the files.
+    pub storage: f64,
+    /// Bytes of the indexes.
+    pub indexes: f64,
 }
 
 fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
@@ -97,7 +114,11 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     let indexes = lab
         .only
         .keep("index", INDEXES.to_vec(), ToString::to_string)?;
-    let mut runs: Vec<Run> = Vec::new();
+    let mut found = Found {
+        runs: Vec::new(),
+        rows,
+        cache: (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0),
+    };
     let mut failure = Ok(());
     // Which placements there are is known when the first server runs.
     let mut left: Option<Vec<Run>> = None;
@@ -107,7 +128,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             let r = next(lab, &target, &indexes, &mut left).and_then(|run| {
                 let Some(mut run) = run else { return Ok(()) };
                 let r = grow(lab, &target, rows, &mut run, out);
-                runs.push(run);
+                found.runs.push(run);
                 r
             });
             target.check_alive()?;
@@ -115,8 +136,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             r
         })();
     }
-    let cache = (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0);
-    write_down(&runs, rows, cache, out);
+    experiments::w4b::tell(&found, out);
     failure
 }
 
@@ -161,8 +181,7 @@ fn grow(lab: &mut Lab, target: &Target, rows: u64, run: &mut Run, out: &mut Outc
         if stop::asked() {
             return Ok(());
         }
-        let index = if run.indexed { "indexed" } else { "unindexed" };
-        let name = run.placement.called(&format!("{index} batch {b}"));
+        let name = run.called(&format!(" batch {b}"));
         lab.progress.step(format!("W4b {name}"));
         let mut i = 0;
         let now = docs::now_ms();
@@ -223,153 +242,9 @@ fn find(conn: &mut Conn, expected: usize) -> Result<f64> {
         .and_then(|c| c.get_array("firstBatch"))
         .map_or(0, |b| b.count());
     if found != expected {
-        return Err(crate::fail::Failure(format!(
+        return Err(muniment_load::fail::Failure(format!(
             "find by name returned {found} rows, but {expected} have that name"
         )));
     }
     Ok(took)
-}
-
-fn write_down(runs: &[Run], rows: u64, cache: Option<f64>, out: &mut Outcome) {
-    let mut t = Table::new(
-        "After each batch",
-        &[
-            "<index",
-            "<cores",
-            ">batch",
-            ">rows/s applied",
-            ">sent/s",
-            ">longest stall of one insert, ms",
-            ">find 1, ms",
-            ">find 2, ms",
-            ">data",
-            ">storage",
-            ">indexes",
-            ">data : cache",
-            ">server CPU µs/row",
-            "*rows/s",
-        ],
-    );
-    for run in runs {
-        for (i, b) in run.batches.iter().enumerate() {
-            let l = &b.load;
-            let post = if run.indexed {
-                POST_INDEXED.get(i).copied()
-            } else {
-                Some(POST_PLAIN)
-            };
-            t.row([
-                if run.indexed { "{name: 1}" } else { "none" }.to_string(),
-                run.placement.name().to_string(),
-                (i + 1).to_string(),
-                rate(l.rate()),
-                rate(l.sent_rate()),
-                ms(l.samples.latency.max_ms()),
-                ms(b.finds_ms[0]),
-                ms(b.finds_ms[1]),
-                bytes(b.data),
-                bytes(b.storage),
-                bytes(b.indexes),
-                cache.map_or_else(|| "–".into(), |c| format!("{:.1}", b.data / c)),
-                l.server_us()
-                    .map_or_else(|| "–".into(), |u| format!("{u:.1}")),
-                post.map_or_else(String::new, rate),
-            ]);
-            let which = if run.indexed { "indexed" } else { "unindexed" };
-            let called = |what: &str| {
-                let name = format!("{which} batch {}{what}", i + 1);
-                run.placement.called(&name)
-            };
-            out.figure(called(""), l.rate(), "rows/s", post)
-                .of(&l.samples.name, Statistic::Rate);
-            out.figure(
-                called(" longest stall"),
-                l.samples.latency.max_ms(),
-                "ms",
-                None,
-            );
-            out.samples.push(l.samples.clone());
-        }
-    }
-    t.note(format!(
-        "A batch is {} rows of 2401 bytes. With w:0 a stall is a send that blocks because the server does not read. The post's unindexed rate is inferred. {}",
-        rate(rows as f64),
-        placement::NOTE
-    ));
-    out.tables.push(t);
-    let mut r = Table::new(
-        "Indexed rate over unindexed rate",
-        &["<batch", "<cores", ">ours", "*ratio"],
-    );
-    for run in runs.iter().filter(|r| r.indexed) {
-        let plain = runs
-            .iter()
-            .find(|r| !r.indexed && r.placement == run.placement)
-            .map_or(&[][..], |r| r.batches.as_slice());
-        for (i, (a, b)) in run.batches.iter().zip(plain).enumerate() {
-            let ratio = a.load.rate() / b.load.rate();
-            let post = [0.40, 0.27].get(i).copied();
-            r.row([
-                (i + 1).to_string(),
-                run.placement.name().to_string(),
-                format!("{ratio:.2}"),
-                post.map_or_else(String::new, |p| format!("{p:.2}")),
-            ]);
-            let name = format!("indexed/unindexed batch {}", i + 1);
-            out.figure(run.placement.called(&name), ratio, "ratio", post);
-        }
-    }
-    if !r.rows.is_empty() {
-        out.tables.push(r);
-    }
-    for run in runs {
-        let (name, b) = (run.called(), run.batches.as_slice());
-        if let (Some(first), Some(last)) = (b.first(), b.last()) {
-            out.findings.push(format!(
-                "{name}: the last batch runs at {:.2} × the rate of the first; longest stall of a single insert {} ms.",
-                last.load.rate() / first.load.rate(),
-                ms(b.iter().map(|b| b.load.samples.latency.max_ms()).fold(0.0, f64::max))
-            ));
-        }
-    }
-    let points = |b: &[Batch]| {
-        b.iter()
-            .enumerate()
-            .map(|(i, b)| (i as f64 + 1.0, b.load.rate()))
-            .collect()
-    };
-    let line = |name: &str, color, published, points| Series {
-        name: name.into(),
-        mark: Mark::Line,
-        published,
-        color,
-        points,
-    };
-    out.plots.push(Plot {
-        title: "Rows a second, batch after batch".into(),
-        caption: "Dashed: the post, which abandoned its indexed run after two batches.".into(),
-        x: Axis {
-            label: "batch".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "rows/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series: runs
-            .iter()
-            .enumerate()
-            .map(|(i, r)| line(&r.called(), i, false, points(&r.batches)))
-            .chain(runs.iter().position(|r| !r.indexed).map(|i| {
-                let points = (1..=BATCHES).map(|i| (i as f64, POST_PLAIN)).collect();
-                line("post, unindexed (inferred)", i, true, points)
-            }))
-            .chain(runs.iter().position(|r| r.indexed).map(|i| {
-                let points = POST_INDEXED.iter().enumerate();
-                let points = points.map(|(i, y)| (i as f64 + 1.0, *y)).collect();
-                line("post, indexed", i, true, points)
-            }))
-            .collect(),
-    });
 }

@@ -6,18 +6,17 @@
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::placement::{self, Placement};
-use crate::report::scaling::scaling;
-use crate::report::svg::{Axis, Plot, Scale};
-use crate::report::table::{Table, bytes, rate};
-use crate::report::{Outcome, SampleSet, Statistic};
-use crate::stop;
+use crate::report::table::rate;
+use crate::report::{Outcome, Statistic, experiments};
 use crate::ycsb::core::Workload;
 use crate::ycsb::properties::Properties;
 use crate::ycsb::settings::Settings;
 use crate::ycsb::{Phase, phase};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::placement::{self, Placement};
+use muniment_load::samples::SampleSet;
+use muniment_load::stop;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ pub const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
     about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two.",
+    disk_gb: [0.6, 3.0, 30.0],
     options: &[],
     dimensions: &[
         Dimension {
@@ -55,26 +55,28 @@ fn names() -> Vec<&'static str> {
     scenarios.map(|s| s.name).chain([SWEEPS]).collect()
 }
 
-/// How long the server may take to finish what is behind a load.
+/// How long the server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// What the sweep's figures are called.
-const SWEEP: &str = "S3's mix";
+pub const SWEEP: &str = "S3's mix";
 /// Workers of the scenarios.
 const WORKERS: u64 = 32;
 
 /// A scenario's transactions.
-struct Scenario {
-    name: &'static str,
-    what: &'static str,
+pub struct Scenario {
+    /// Its name in the post, or YCSB's.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
     properties: &'static str,
-    /// Operations a second in the post, and of how many operations.
-    published: Option<f64>,
+    /// Operations a second in the post.
+    pub published: Option<f64>,
 }
 
 const POST: &str = "fieldcount=8\nfieldlength=250\nrequestdistribution=uniform\n";
 
 /// The post's scenarios after its load.
-const SCENARIOS: [Scenario; 4] = [
+pub const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "S2",
         what: "read 10 %, update 90 %",
@@ -102,7 +104,7 @@ const SCENARIOS: [Scenario; 4] = [
 ];
 
 /// YCSB's own.
-const STOCK: [Scenario; 6] = [
+pub const STOCK: [Scenario; 6] = [
     Scenario {
         name: "A",
         what: "read 50 %, update 50 %, zipfian",
@@ -142,7 +144,7 @@ const STOCK: [Scenario; 6] = [
 ];
 
 /// The post's load.
-const LOAD: Scenario = Scenario {
+pub const LOAD: Scenario = Scenario {
     name: "S1",
     what: "load",
     properties: "",
@@ -180,14 +182,26 @@ struct Data {
     records: u64,
 }
 
-/// One row of the table.
-struct Row {
-    scenario: &'static Scenario,
-    phase: Phase,
+/// What was measured.
+#[derive(Default)]
+pub struct Found {
+    /// The scenarios that ran, in order.
+    pub rows: Vec<Row>,
+    /// The sweep: workers, and operations a second.
+    pub sweep: Vec<(f64, f64)>,
+}
+
+/// One scenario.
+pub struct Row {
+    /// Which.
+    pub scenario: &'static Scenario,
+    /// What came of it.
+    pub phase: Phase,
 }
 
 impl Row {
-    fn rate(&self) -> f64 {
+    /// Operations a second.
+    pub fn rate(&self) -> f64 {
         self.phase.load.samples.operations as f64 / self.phase.load.samples.seconds
     }
 }
@@ -215,17 +229,18 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     }
     // The post's machine held all of its data.
     let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
-    let (mut rows, mut points) = (Vec::new(), Vec::new());
-    let result = scenarios(lab, &target, &size, &wanted, &mut rows).and_then(|data| {
-        match data.filter(|_| wanted.contains(&SWEEPS)) {
-            Some(data) => sweep(lab, &target, (&size, &swept), data, &mut points, out),
-            None => Ok(()),
-        }
-    });
+    let mut found = Found::default();
+    let result =
+        scenarios(lab, &target, &size, &wanted, &mut found.rows).and_then(|data| {
+            match data.filter(|_| wanted.contains(&SWEEPS)) {
+                Some(data) => sweep(lab, &target, (&size, &swept), data, &mut found.sweep, out),
+                None => Ok(()),
+            }
+        });
     if result.is_err() {
         target.check_alive()?;
     }
-    for row in &rows {
+    for row in &found.rows {
         let name = row.scenario.name;
         lab.doubt(name, &row.phase.load, WORKERS as usize);
         if let Some(e) = &row.phase.error {
@@ -233,7 +248,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
                 .push(format!("{name}: the server's first error: {e}"));
         }
     }
-    write_down(&rows, &points, out);
+    experiments::w5::tell(&found, out);
     lab.done(target);
     result
 }
@@ -364,7 +379,7 @@ fn run_one(
         &mut |_| {},
     )
     .map_err(|e| e.while_doing(scenario.name))?;
-    // The next scenario inserts behind these.
+    // The next scenario inserts after these.
     if let Some(last) = workload.new_keys.last() {
         data.records = data.records.max(last + 1);
     }
@@ -414,107 +429,6 @@ fn sweep(
         }
     }
     Ok(())
-}
-
-fn write_down(rows: &[Row], sweep: &[(f64, f64)], out: &mut Outcome) {
-    let mut t = Table::new(
-        "Scenarios",
-        &[
-            "<scenario",
-            "<operations",
-            ">done",
-            ">operations/s",
-            ">published",
-            ">read p50 µs",
-            ">read p99 µs",
-            ">write p50 µs",
-            ">write p99 µs",
-            ">server µs each",
-            ">written each",
-            "<failed",
-        ],
-    );
-    let dash = || "–".to_string();
-    for row in rows {
-        let load = &row.phase.load;
-        let latency = |kinds: &[&str], q: f64| {
-            let mut all = crate::hist::Latency::new();
-            kinds
-                .iter()
-                .filter_map(|k| load.kinds.get(k))
-                .for_each(|m| all.merge(&m.service));
-            match all.count() {
-                0 => dash(),
-                _ => format!("{:.0}", all.quantile_ms(q) * 1e3),
-            }
-        };
-        let reads = ["READ", "SCAN"];
-        let writes = ["UPDATE", "INSERT"];
-        let failed: Vec<String> = load
-            .kinds
-            .iter()
-            .flat_map(|(kind, m)| {
-                let bad = m.statuses.iter().filter(|(s, _)| **s != "OK");
-                bad.map(move |(s, n)| format!("{kind} {s} {n}"))
-            })
-            .collect();
-        let each = load.samples.operations.max(1) as f64;
-        t.row([
-            row.scenario.name.to_string(),
-            row.scenario.what.to_string(),
-            rate(load.samples.operations as f64),
-            rate(row.rate()),
-            row.scenario.published.map_or_else(dash, rate),
-            latency(&reads, 0.5),
-            latency(&reads, 0.99),
-            latency(&writes, 0.5),
-            latency(&writes, 0.99),
-            load.server
-                .map_or_else(dash, |s| format!("{:.1}", s.cpu * 1e6 / each)),
-            load.server.map_or_else(dash, |s| bytes(s.written / each)),
-            failed.join(", "),
-        ]);
-        out.figure(
-            row.scenario.name,
-            row.rate(),
-            "operations/s",
-            row.scenario.published,
-        )
-        .of(row.scenario.name, Statistic::Rate);
-        let mut samples = load.samples.clone();
-        samples.name = row.scenario.name.to_string();
-        out.samples.push(samples);
-    }
-    t.note("Published: YCSB's Java client on an 8-core machine with 30 GB, 2015. Compare the order of the scenarios, not the figures.".to_string());
-    out.tables.push(t);
-    let find = |name: &str| rows.iter().find(|r| r.scenario.name == name).map(Row::rate);
-    if let (Some(s2), Some(s5)) = (find("S2"), find("S5")) {
-        out.findings.push(format!(
-            "Reading only (S5) is {:.1} × as fast as nine updates in ten (S2); in the post it was {:.1} ×.",
-            s5 / s2,
-            49_020.0 / 12_102.0
-        ));
-    }
-    if rows.len() > 1 {
-        let bars: Vec<_> = rows
-            .iter()
-            .map(|r| (r.scenario.name, r.rate(), r.scenario.published))
-            .collect();
-        out.plots.push(Plot::beside(
-            "Operations a second",
-            "Filled: measured. Outlined: published.",
-            "scenario",
-            Axis {
-                label: "operations/s".into(),
-                scale: Scale::Linear,
-            },
-            &bars,
-            "published",
-        ));
-    }
-    if !sweep.is_empty() {
-        scaling(SWEEP, sweep, out);
-    }
 }
 
 #[cfg(test)]

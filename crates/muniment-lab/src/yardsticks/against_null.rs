@@ -1,13 +1,13 @@
 //! What the yardsticks against the null responder share.
 
 use super::{Pairs, Slice};
-use crate::conn::{Conn, Message, check};
-use crate::fail::Result;
 use crate::lab::{DB, Lab, Target};
-use crate::load::{self, Limit, Worker};
 use crate::report::Outcome;
-use crate::stats::Side;
-use crate::stop;
+use muniment_load::conn::{Conn, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Worker};
+use muniment_load::stats::Side;
+use muniment_load::stop;
 use std::time::Duration;
 
 /// The connections of these yardsticks.

@@ -2,12 +2,12 @@
 
 use super::{CACHE_GB, Pairs, Row, Spec};
 use crate::batches::{Batches, Documents};
-use crate::fail::Result;
 use crate::lab::{DB, Lab, Target};
-use crate::load::{self, Limit};
 use crate::raw_engine::RawEngine;
 use crate::report::Outcome;
-use crate::stats::Side;
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit};
+use muniment_load::stats::Side;
 use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;

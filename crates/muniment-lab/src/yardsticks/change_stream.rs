@@ -2,19 +2,19 @@
 //! costs.
 
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, InsertTemplate, Message, check};
 use crate::docs;
-use crate::fail::{Failure, Result};
-use crate::hist::Latency;
 use crate::lab::{DB, Lab, Target};
-use crate::load::{self, Limit, Load, Pace, Worker};
-use crate::meter::Meter;
-use crate::procs;
 use crate::report::Outcome;
 use crate::report::table::{ms, rate};
-use crate::rng::Rng;
-use crate::stop;
 use crate::workers::Inserts;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::load::{self, Limit, Load, Pace, Worker};
+use muniment_load::meter::Meter;
+use muniment_load::procs;
+use muniment_load::rng::Rng;
+use muniment_load::stop;
 use muniment_value::{Doc, array, doc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -424,7 +424,7 @@ fn share(pid: u32, time: Duration) -> Result<f64> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fake;
+    use muniment_load::fake;
 
     fn slots(at: &[u64]) -> Vec<AtomicU64> {
         at.iter().map(|a| AtomicU64::new(*a)).collect()

@@ -2,16 +2,16 @@
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::Conn;
 use crate::docs;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab};
-use crate::load::{self, Limit};
 use crate::report::Outcome;
 use crate::report::table::ms;
-use crate::stats::median;
-use crate::stop;
 use crate::workers::Updates;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::{self, Limit};
+use muniment_load::stats::median;
+use muniment_load::stop;
 use muniment_value::{Value, array, doc};
 use std::time::{Duration, Instant};
 

@@ -1,13 +1,13 @@
 //! Yardstick 5: j:true inserts with 64 connections against one.
 
 use super::{CACHE_GB, Pairs, Row, Spec};
-use crate::conn::number_at;
-use crate::fail::Result;
 use crate::lab::{Lab, Target};
-use crate::load::{self, Limit};
 use crate::report::Outcome;
-use crate::stats::Side;
 use crate::workers::Inserts;
+use muniment_load::conn::number_at;
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit};
+use muniment_load::stats::Side;
 use muniment_value::doc;
 use std::time::Duration;
 

@@ -2,14 +2,14 @@
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, Message, check};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::{DB, Lab};
 use crate::report::Outcome;
 use crate::report::table::ms;
-use crate::stats::median;
-use crate::stop;
+use muniment_load::conn::{Conn, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::stats::median;
+use muniment_load::stop;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 

@@ -3,16 +3,16 @@
 
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
-use crate::fail::Result;
-use crate::hist::Latency;
 use crate::lab::{DB, Lab, Target};
-use crate::load::{self, Limit, Load};
 use crate::report::Outcome;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
+use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{bytes, ms, rate};
-use crate::stats::{Ratio, Side, abba, median};
-use crate::stop;
 use crate::workers::Inserts;
+use muniment_load::fail::Result;
+use muniment_load::hist::Latency;
+use muniment_load::load::{self, Limit, Load};
+use muniment_load::stats::{Ratio, Side, abba, median};
+use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +66,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             out.samples.push(load.samples);
         }
     }
-    write_down(&indexed, &plain, &cpu, data, rows, out);
+    write_down([&indexed, &plain], &cpu, data, rows, out);
     let stall = slow_indexed.max_ms().max(slow_plain.max_ms());
     rows.push(Row {
         id: "7c".into(),
@@ -119,9 +119,9 @@ fn one(
     load::run(coll, workers, limit, target.pid, &mut lab.progress)
 }
 
+/// The rows of the rate with an index, and the plot of both rates.
 fn write_down(
-    indexed: &[f64],
-    plain: &[f64],
+    [indexed, plain]: [&[f64]; 2],
     cpu: &[f64],
     data: f64,
     rows: &mut Vec<Row>,
@@ -133,11 +133,6 @@ fn write_down(
     };
     let Some(ratio) = Ratio::of_pairs(a, b) else {
         return;
-    };
-    let grown = if data >= 5e9 {
-        String::new()
-    } else {
-        " (the promise is made for 5 GB: --preset paper)".to_string()
     };
     rows.push(Row {
         id: "7a".into(),
@@ -154,19 +149,27 @@ fn write_down(
             rate(median(b))
         ),
     });
-    let quarter = (a.len() / 4).max(1);
-    let start = median(a.get(..quarter).unwrap_or_default());
-    let end = median(a.get(a.len() - quarter..).unwrap_or_default());
+    rows.push(grown(a, cpu.get(1..).unwrap_or_default(), data));
+    out.plots.push(plot(indexed, plain, data));
+}
+
+/// Medians of the first quarter of a course and of the last one, of which each has so many values.
+fn ends(course: &[f64], quarter: usize) -> [f64; 2] {
+    let last = course.len().saturating_sub(quarter);
+    [course.get(..quarter), course.get(last..)].map(|part| median(part.unwrap_or_default()))
+}
+
+/// What the growth of the data did to the rate with an index.
+fn grown(indexed: &[f64], cpu: &[f64], data: f64) -> Row {
+    let quarter = (indexed.len() / 4).max(1);
+    let [start, end] = ends(indexed, quarter);
     // On a busy host the rate drifts for reasons of its own; CPU time drifts less.
-    let cpu = cpu.get(1..).unwrap_or_default();
-    let cpu = [
-        median(cpu.get(..quarter).unwrap_or_default()),
-        median(
-            cpu.get(cpu.len().saturating_sub(quarter)..)
-                .unwrap_or_default(),
-        ),
-    ];
-    rows.push(Row {
+    let cpu = ends(cpu, quarter);
+    let promise = match data >= 5e9 {
+        true => "",
+        false => " (the promise is made for 5 GB: --preset paper)",
+    };
+    Row {
         id: "7b".into(),
         what: format!("indexed rate after {} / at the start", bytes(data)),
         value: end / start,
@@ -176,41 +179,30 @@ fn write_down(
         at_most: false,
         otherwise: None,
         detail: format!(
-            "first quarter {}/s ({:.1} µs server CPU), last quarter {}/s ({:.1} µs){grown}",
+            "first quarter {}/s ({:.1} µs server CPU), last quarter {}/s ({:.1} µs){promise}",
             rate(start),
             cpu[0],
             rate(end),
             cpu[1]
         ),
-    });
-    let points = |v: &[f64]| {
-        v.iter()
-            .enumerate()
-            .map(|(i, y)| ((i as f64 + 1.0) * data / SLICES as f64 / 1e6, *y))
-            .collect()
+    }
+}
+
+fn plot(indexed: &[f64], plain: &[f64], data: f64) -> Plot {
+    let line = |name: &str, color, rates: &[f64]| {
+        let slice = data / SLICES as f64 / 1e6;
+        let all = rates.iter().enumerate();
+        let points = all.map(|(i, y)| ((i as f64 + 1.0) * slice, *y));
+        Series::new(name, Mark::Line, color, points.collect())
     };
-    let line = |name: &str, color, points| Series {
-        name: name.into(),
-        mark: Mark::Line,
-        published: false,
-        color,
-        points,
-    };
-    out.plots.push(Plot {
-        title: "Inserts a second as the data grow".into(),
-        caption: "Slices of the two collections alternate; the x axis is the data in each.".into(),
-        x: Axis {
-            label: "MB in each collection".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "documents/s".into(),
-            scale: Scale::Linear,
-        },
-        categories: Vec::new(),
-        series: vec![
-            line("unindexed", 0, points(plain)),
-            line("indexed {name: 1}", 1, points(indexed)),
-        ],
-    });
+    Plot::new(
+        "Inserts a second as the data grow",
+        "Slices of the two collections alternate; the x axis is the data in each.",
+        Axis::linear("MB in each collection"),
+        Axis::linear("documents/s"),
+    )
+    .series([
+        line("unindexed", 0, plain),
+        line("indexed {name: 1}", 1, indexed),
+    ])
 }

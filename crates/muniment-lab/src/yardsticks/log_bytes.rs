@@ -2,12 +2,12 @@
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, number_at};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::{DB, Lab};
 use crate::report::Outcome;
 use crate::report::table::bytes;
+use muniment_load::conn::{Conn, number_at};
+use muniment_load::fail::Result;
 use muniment_value::{array, doc};
 
 /// The yardstick.

@@ -5,16 +5,16 @@
 
 use super::against_null::{POINTS, fill};
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::Conn;
 use crate::docs;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Target};
-use crate::load::{self, Limit};
-use crate::procs;
 use crate::report::Outcome;
 use crate::report::table::{bytes, rate};
-use crate::stop;
 use crate::workers::Updates;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::{self, Limit};
+use muniment_load::procs;
+use muniment_load::stop;
 use muniment_value::{DocBuf, array, doc};
 use std::time::{Duration, Instant};
 

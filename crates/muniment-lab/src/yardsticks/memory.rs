@@ -3,12 +3,12 @@
 use super::against_null::{POINTS, fill};
 use super::{Row, Spec};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::Lab;
-use crate::load::{self, Limit};
 use crate::report::Outcome;
 use crate::report::table::bytes;
 use crate::workers::{Finds, Updates};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit};
 use std::time::Duration;
 
 /// A cache that the data of this yardstick fill, GB: the other yardsticks' are smaller than

@@ -15,20 +15,21 @@ mod point_find;
 mod point_update;
 mod queue;
 mod recovery;
+mod resident;
 mod retryable;
 mod scan;
 mod session_memory;
+mod set_cost;
 mod single_insert;
 mod transactions;
 
-use crate::fail::Result;
 use crate::lab::Lab;
-use crate::load::Load;
-use crate::report::svg::{Axis, Mark, Plot, Scale, Series};
-use crate::report::table::{Table, rate};
-use crate::report::{Better, Outcome};
-use crate::stats::{Ratio, Side, abba, median};
-use crate::stop;
+use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
+use muniment_load::fail::Result;
+use muniment_load::load::Load;
+use muniment_load::stats::{Ratio, Side, abba, median};
+use muniment_load::stop;
 
 /// The cache that the embedded servers of the yardsticks get, GB.
 pub const CACHE_GB: f64 = 1.0;
@@ -65,6 +66,8 @@ pub const ALL: &[&Spec] = &[
     &transactions::SPEC,
     &change_stream::SPEC,
     &session_memory::SPEC,
+    &resident::SPEC,
+    &set_cost::SPEC,
 ];
 
 /// One measured line.
@@ -86,7 +89,7 @@ pub struct Row {
     pub at_most: bool,
     /// A second way to keep the promise that was kept.
     pub otherwise: Option<String>,
-    /// The absolute figures behind it.
+    /// The absolute figures that it is made of.
     pub detail: String,
 }
 
@@ -114,7 +117,7 @@ impl Row {
         }
     }
 
-    /// With what is behind the figure.
+    /// With the absolute figures that the row's figure is made of.
     pub fn because(self, detail: String) -> Row {
         Row { detail, ..self }
     }
@@ -242,111 +245,11 @@ pub fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
             failed.push(format!("yardstick {}: {e}", spec.number));
         }
     }
-    write_down(&rows, out);
+    experiments::yardsticks::tell(&rows, out);
     if failed.is_empty() {
         return Ok(());
     }
-    Err(crate::fail::Failure(failed.join("; ")))
-}
-
-/// The figure with its unit.
-fn show(value: f64, unit: &str) -> String {
-    match unit {
-        "×" if value < 10.0 => format!("{value:.2} ×"),
-        "×" => format!("{value:.1} ×"),
-        "ms" if value < 10.0 => format!("{value:.2} ms"),
-        u => format!("{} {u}", rate(value)),
-    }
-}
-
-fn write_down(rows: &[Row], out: &mut Outcome) {
-    let mut t = Table::new(
-        "Yardsticks",
-        &[
-            "<measured",
-            ">figure",
-            ">95 % interval",
-            ">target",
-            "<verdict",
-            "<behind it",
-        ],
-    );
-    for r in rows {
-        let sign = if r.at_most { "≤" } else { "≥" };
-        t.row([
-            format!("{} {}", r.id, r.what),
-            show(r.value, r.unit),
-            r.ratio
-                .map_or_else(String::new, |x| format!("{:.2} … {:.2}", x.low, x.high)),
-            format!("{sign} {}", show(r.target, r.unit)),
-            if r.passes() { "PASS" } else { "FALLS SHORT" }.to_string(),
-            match &r.otherwise {
-                Some(o) => format!("{o}; {}", r.detail),
-                None => r.detail.clone(),
-            },
-        ]);
-        let figure = out.figure(format!("{} {}", r.id, r.what), r.value, r.unit, None);
-        figure.better(if r.at_most {
-            Better::Lower
-        } else {
-            Better::Higher
-        });
-        if let Some(x) = r.ratio {
-            figure.between(x.low, x.high);
-        }
-        out.figure(format!("{} target", r.id), r.target, r.unit, None)
-            .better(Better::Neither);
-    }
-    out.tables.push(t);
-    let short = rows.iter().filter(|r| !r.passes()).count();
-    out.findings.push(format!(
-        "{} of {} lines pass.",
-        rows.len() - short,
-        rows.len()
-    ));
-    let ratios: Vec<&Row> = rows
-        .iter()
-        .filter(|r| r.unit == "×" && r.target < 10.0)
-        .collect();
-    if ratios.is_empty() {
-        return;
-    }
-    let bars = |f: fn(&Row) -> f64| {
-        ratios
-            .iter()
-            .enumerate()
-            .map(|(i, r)| (i as f64, f(r)))
-            .collect()
-    };
-    out.plots.push(Plot {
-        title: "Ratios and targets".into(),
-        caption: "Filled: measured. Outlined: promised.".into(),
-        x: Axis {
-            label: "yardstick".into(),
-            scale: Scale::Linear,
-        },
-        y: Axis {
-            label: "ratio".into(),
-            scale: Scale::Linear,
-        },
-        categories: ratios.iter().map(|r| r.id.clone()).collect(),
-        series: vec![
-            Series {
-                name: "measured".into(),
-                mark: Mark::Bar,
-                published: false,
-                color: 0,
-                points: bars(|r| r.value),
-            },
-            Series {
-                name: "target".into(),
-                mark: Mark::Bar,
-                published: true,
-                color: 1,
-                points: bars(|r| r.target),
-            },
-        ],
-    });
+    Err(muniment_load::fail::Failure(failed.join("; ")))
 }
 
 #[cfg(test)]
@@ -379,12 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_sorted_and_every_row_gets_its_verdict() {
+    fn numbers_are_sorted() {
         assert!(ALL.iter().zip(1..).all(|(s, n)| s.number == n));
-        let mut out = Outcome::default();
-        write_down(&[row(0.4, 0.5, false), row(0.6, 0.5, false)], &mut out);
-        let text = out.tables.first().unwrap().text();
-        assert!(text.contains("FALLS SHORT") && text.contains("PASS"));
-        assert_eq!(out.findings, ["1 of 2 lines pass."]);
     }
 }

@@ -3,11 +3,11 @@
 use super::against_null::{POINTS, fill, measure};
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::Lab;
 use crate::report::Outcome;
-use crate::stats::Side;
 use crate::workers::Updates;
+use muniment_load::fail::Result;
+use muniment_load::stats::Side;
 
 /// The yardstick.
 pub const SPEC: Spec = Spec {

@@ -1,11 +1,11 @@
 //! Yardstick 10: a queue: documents are inserted at one end and taken from the other.
 
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::number_at;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab};
 use crate::report::Outcome;
-use crate::stop;
+use muniment_load::conn::number_at;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::Instant;
 

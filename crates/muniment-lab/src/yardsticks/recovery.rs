@@ -2,15 +2,15 @@
 
 use super::log_bytes::log_bytes;
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, Message, check};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::{DB, Lab};
 use crate::process::{self, ServerOptions, TempDir};
-use crate::procs;
 use crate::report::Outcome;
 use crate::report::table::bytes;
-use crate::stop;
+use muniment_load::conn::{Conn, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::procs;
+use muniment_load::stop;
 use std::time::Instant;
 
 /// The yardstick.
@@ -21,7 +21,7 @@ pub const SPEC: Spec = Spec {
     run,
 };
 
-/// Documents that are written again and again: what is behind the log stays small.
+/// Documents that are written between two reports of progress.
 const DOCUMENTS: i64 = 50_000;
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -66,7 +66,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let cpu = procs::sample(server.pid()).map_or(wall, |s| s.cpu_seconds);
     let mut c = Conn::connect(&address)?;
     let found = c.command(DB, &muniment_value::doc! { "count": "logged" })?;
-    let found = crate::conn::number_at(found.as_doc(), "n").unwrap_or(0.0);
+    let found = muniment_load::conn::number_at(found.as_doc(), "n").unwrap_or(0.0);
     if found != i as f64 {
         out.warnings.push(format!(
             "14: {found} documents after the crash, {i} were acknowledged"

@@ -1,16 +1,16 @@
 //! Yardstick 15: retryable inserts against plain ones.
 
 use super::{CACHE_GB, Pairs, Row, Spec};
-use crate::conn::{Conn, InsertTemplate, Message, check};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::{DB, Lab};
 use crate::linkbench::transaction::Session;
-use crate::load::{self, Limit, Worker};
-use crate::meter::Meter;
 use crate::report::Outcome;
-use crate::rng::Rng;
-use crate::stats::Side;
+use muniment_load::conn::{Conn, InsertTemplate, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Worker};
+use muniment_load::meter::Meter;
+use muniment_load::rng::Rng;
+use muniment_load::stats::Side;
 use muniment_value::doc;
 use std::time::Duration;
 
@@ -120,8 +120,8 @@ impl Worker for Singles {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::fake;
-    use crate::meter::Board;
+    use muniment_load::fake;
+    use muniment_load::meter::Board;
     use muniment_value::{DocBuf, Value};
     use std::sync::Arc;
 

@@ -2,16 +2,16 @@
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, number_at};
 use crate::docs;
-use crate::fail::Result;
-use crate::hist::Latency;
 use crate::lab::{DB, Lab, Target};
-use crate::procs;
 use crate::report::Outcome;
 use crate::report::table::{ms, rate};
-use crate::stats::median;
-use crate::stop;
+use muniment_load::conn::{Conn, number_at};
+use muniment_load::fail::Result;
+use muniment_load::hist::Latency;
+use muniment_load::procs;
+use muniment_load::stats::median;
+use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,16 @@
 //! Yardstick 18: resident memory of open sessions, and of an open transaction.
 
 use super::{CACHE_GB, Row, Spec};
-use crate::conn::{Conn, Message, check, number_at};
 use crate::docs;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Target};
 use crate::linkbench::transaction::Session;
-use crate::procs;
 use crate::report::Outcome;
 use crate::report::table::{bytes, rate};
-use crate::rng::Rng;
-use crate::stop;
+use muniment_load::conn::{Conn, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::procs;
+use muniment_load::rng::Rng;
+use muniment_load::stop;
 use muniment_value::{DocBuf, doc};
 use std::time::Duration;
 
@@ -166,7 +166,7 @@ fn transaction(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::fake;
+    use muniment_load::fake;
 
     #[test]
     fn a_large_transaction_is_sent_in_batches_and_begins_once() {

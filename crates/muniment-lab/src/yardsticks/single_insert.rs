@@ -3,11 +3,11 @@
 use super::against_null::measure;
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
-use crate::fail::Result;
 use crate::lab::Lab;
 use crate::report::Outcome;
-use crate::rng::Rng;
 use crate::workers::Inserts;
+use muniment_load::fail::Result;
+use muniment_load::rng::Rng;
 use muniment_value::doc;
 
 /// The yardstick.

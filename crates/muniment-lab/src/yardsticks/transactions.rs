@@ -2,16 +2,16 @@
 
 use super::against_null::{POINTS, fill};
 use super::{CACHE_GB, Pairs, Row, Spec};
-use crate::conn::{self, Conn, InsertTemplate, Message, check, number_at};
 use crate::docs;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Target};
 use crate::linkbench::transaction::Session;
-use crate::load::{self, Limit, Worker};
-use crate::meter::Meter;
 use crate::report::Outcome;
-use crate::rng::Rng;
-use crate::stats::{Side, median};
+use muniment_load::conn::{self, Conn, InsertTemplate, Message, check, number_at};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::{self, Limit, Worker};
+use muniment_load::meter::Meter;
+use muniment_load::rng::Rng;
+use muniment_load::stats::{Side, median};
 use muniment_value::{Doc, DocBuf, doc};
 use std::time::{Duration, Instant};
 
@@ -128,7 +128,7 @@ fn round_trip(target: &Target) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// What is behind a ratio: the times, and what of them is the commit's way there and back.
+/// What a ratio is made of: the times, and what part of them is the commit's way there and back.
 fn cost(pairs: &Pairs, what: What, limit: f64, trip: f64) -> String {
     let commands = what.commands();
     let size = commands as f64 * what.documents() as f64;
@@ -333,8 +333,8 @@ fn answers(what: What, id: i64, reply: Doc<'_>) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
-    use crate::fake;
-    use crate::meter::Board;
+    use muniment_load::fake;
+    use muniment_load::meter::Board;
     use muniment_value::array;
     use std::sync::Arc;
 

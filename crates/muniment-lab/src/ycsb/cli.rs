@@ -6,18 +6,16 @@ use super::settings::{Interval, Settings};
 use super::{Phase, output, phase};
 use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
-use crate::fail::{Context, Failure, Result};
-use crate::hist::Latency;
 use crate::lab::{Lab, Preset, Target};
-use crate::load::Status;
-use crate::report::table::{Table, rate};
-use crate::report::{Outcome, Statistic};
+use crate::report::experiments;
+use crate::report::table::rate;
 use crate::stdout::say;
 use crate::targets::Endpoint;
-use crate::{stop, uri};
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use crate::uri;
+use muniment_load::fail::{Context, Failure, Result};
+use muniment_load::load::Status;
+use muniment_load::stop;
+use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use std::sync::Arc;
 
 /// What was asked for.
@@ -33,8 +31,18 @@ pub struct Options {
     output: Output,
 }
 
-/// `muniment bench ycsb --help`.
-pub const HELP: &str = "\
+/// `muniment bench ycsb`.
+pub const COMMAND: Spec = Spec {
+    name: "ycsb",
+    arguments: "[load|run] -P FILE [-p NAME=VALUE]…",
+    about: "YCSB's CoreWorkload from its stock property files",
+    page,
+    run: |given| Ok(commands::ended(run(&options(given)?))),
+};
+
+fn page() -> Page {
+    Page {
+        head: "\
 Runs YCSB's CoreWorkload with its stock property files.
 
 Usage: muniment bench ycsb [load|run] [mongodb] [OPTIONS]
@@ -42,114 +50,86 @@ Usage: muniment bench ycsb [load|run] [mongodb] [OPTIONS]
 Without load or run it loads, then runs. Without mongodb.url or --uri it starts an
 embedded server, which ends with the run.
 
-YCSB's options:
-  -P FILE          read properties from this file
-  -p NAME=VALUE    set one property (after all files)
-  -s               status lines on standard error
-  -threads N       workers (property threadcount; 1)
-  -target N        operations a second of all workers (property target; as fast as it goes)
-  -l TEXT          in front of status lines (property label)
-  -load, -t        as load and run
+"
+        .into(),
+        groups: vec![
+            Group::new("YCSB's options", YCSB),
+            Group::new("The lab's", LAB),
+            Group::untitled(Output::OPTIONS),
+            Group::untitled(&[HELP]),
+        ],
+        words: true,
+        ..Page::default()
+    }
+}
 
-The lab's:
-  --uri URI        the server, as property mongodb.url
-  --format FORMAT  lab (tables, report.html and results.json) or ycsb (YCSB's own summary)
-  --cacheSizeGB N  cache of the embedded server
-  -h, --help       this text
-";
+const YCSB: &[Opt] = &[
+    Opt::path("P", "FILE", "read properties from this file"),
+    Opt::text("p", "NAME=VALUE", "set one property (after all files)"),
+    Opt::flag("s", "status lines on standard error"),
+    Opt::text("threads", "N", "workers (property threadcount; 1)").one_hyphen(),
+    Opt::text(
+        "target",
+        "N",
+        "operations a second of all workers (property target; as fast as it goes)",
+    )
+    .one_hyphen(),
+    Opt::text("l", "TEXT", "in front of status lines (property label)"),
+    Opt::flag("load", "as the word load").one_hyphen(),
+    Opt::flag("t", "as the word run"),
+    Opt::new(
+        "db",
+        "BINDING",
+        Takes::Checked(|_| {
+            Err("the lab has one binding, to MongoDB-compatible servers".to_string())
+        }),
+        "refused: there is one binding",
+    )
+    .one_hyphen(),
+];
 
-/// `muniment bench ycsb`.
-pub const COMMAND: Spec = Spec {
-    name: "ycsb",
-    arguments: "[load|run] -P FILE [-p NAME=VALUE]…",
-    about: "YCSB's CoreWorkload from its stock property files",
-    run: |args| match parse(&args) {
-        Ok(Some(o)) => commands::ended(run(&o)),
-        Ok(None) => {
-            say(&format!("{HELP}{}", Output::HELP));
-            ExitCode::SUCCESS
-        }
-        Err(e) => commands::misused("ycsb", &e),
-    },
-};
+const LAB: &[Opt] = &[
+    Opt::text("uri", "URI", "the server, as property mongodb.url"),
+    Opt::new(
+        "format",
+        "FORMAT",
+        Takes::OneOf(&["lab", "ycsb"]),
+        "lab (tables, report.html and results.json) or ycsb (YCSB's own summary)",
+    ),
+    cli::CACHE,
+];
 
-/// Understands the arguments behind `ycsb`; `None` asks for help.
+/// What was asked for, by what was given.
 ///
 /// # Errors
-/// An option that there is not, a property file that cannot be read.
-pub fn parse(args: &[OsString]) -> Result<Option<Options>> {
+/// A property file that cannot be read, options that do not go with each other.
+fn options(given: &Given) -> Result<Options> {
     let mut o = Options {
-        loads: false,
-        runs: false,
+        loads: given.has("load"),
+        runs: given.has("t"),
         properties: Properties::default(),
-        uri: None,
-        as_ycsb: false,
-        cache_gb: None,
-        output: Output::default(),
+        uri: given.text("uri").map(uri::parse).transpose()?,
+        as_ycsb: given.text("format") == Some("ycsb"),
+        cache_gb: given.real(cli::CACHE.name),
+        output: Output::of(given),
     };
-    let mut set: Vec<(String, String)> = Vec::new();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let arg = text(arg)?;
-        let mut value = || {
-            let v = args.next();
-            v.ok_or_else(|| Failure(format!("option {arg} needs a value")))
-        };
-        match arg {
-            "load" | "-load" => o.loads = true,
-            "run" | "-t" => o.runs = true,
+    for word in given.text_words()? {
+        match word {
+            "load" => o.loads = true,
+            "run" => o.runs = true,
             "mongodb" | "mongodb-async" => {}
-            "-h" | "--help" | "help" => return Ok(None),
-            "-P" => {
-                let file = PathBuf::from(value()?);
-                let what = format!("property file {}", file.display());
-                let text = std::fs::read_to_string(&file).context(&what)?;
-                o.properties.read(&text).map_err(|e| e.while_doing(&what))?;
-            }
-            "-p" => {
-                let v = text(value()?)?;
-                let (name, value) = v
-                    .split_once('=')
-                    .ok_or_else(|| Failure(format!("-p {v}: it must be NAME=VALUE")))?;
-                set.push((name.to_string(), value.to_string()));
-            }
-            "-s" => set.push(("status".into(), "true".into())),
-            "-threads" => set.push(("threadcount".into(), text(value()?)?.into())),
-            "-target" => set.push(("target".into(), text(value()?)?.into())),
-            "-l" => set.push(("label".into(), text(value()?)?.into())),
-            "-db" => {
-                return Err(Failure::new(
-                    "-db: the lab has one binding, to MongoDB-compatible servers",
-                ));
-            }
-            "--uri" => o.uri = Some(uri::parse(text(value()?)?)?),
-            "--format" => {
-                o.as_ycsb = match text(value()?)? {
-                    "lab" => false,
-                    "ycsb" => true,
-                    other => {
-                        return Err(Failure(format!("--format {other}: there are lab and ycsb")));
-                    }
-                }
-            }
-            "--cacheSizeGB" => {
-                let v = text(value()?)?;
-                let n = v.parse().ok().filter(|n| *n > 0.0);
-                o.cache_gb =
-                    Some(n.ok_or_else(|| Failure(format!("--cacheSizeGB {v} is no size")))?);
-            }
-            other => {
-                if let Some(name) = other.strip_prefix("--")
-                    && o.output.take(name, || value().cloned())?
-                {
-                    continue;
-                }
-                return Err(Failure(format!(
-                    "there is no option '{other}' (try muniment bench ycsb --help)"
-                )));
-            }
+            other => return Err(Failure(format!("unexpected argument '{other}'"))),
         }
     }
+    if !o.loads && !o.runs {
+        (o.loads, o.runs) = (true, true);
+    }
+    for file in given.paths("P") {
+        let what = format!("property file {}", file.display());
+        let text = std::fs::read_to_string(file).context(&what)?;
+        o.properties.read(&text).map_err(|e| e.while_doing(&what))?;
+    }
+    let set = settings(given)?;
     let data = o.output.data.clone();
     let without = Output {
         data,
@@ -157,26 +137,36 @@ pub fn parse(args: &[OsString]) -> Result<Option<Options>> {
     };
     if o.as_ycsb && o.output != without {
         return Err(Failure::new(
-            "--json, --out, --core-hour and --tui belong to --format lab; with ycsb the property exportfile names a file",
+            "--json, --out, --core-hour, --tables and --tui belong to --format lab; with ycsb the property exportfile names a file",
         ));
     }
-    if o.output.full_screen && set.iter().any(|(name, _)| name == "status") {
+    if o.output.full_screen && set.iter().any(|(name, _)| *name == "status") {
         return Err(Failure::new(
             "-s and --tui both want the terminal: give one of them",
         ));
     }
-    if !o.loads && !o.runs {
-        (o.loads, o.runs) = (true, true);
-    }
     for (name, value) in set {
-        o.properties.set(&name, &value);
+        o.properties.set(name, value);
     }
-    Ok(Some(o))
+    Ok(o)
 }
 
-fn text(v: &OsString) -> Result<&str> {
-    v.to_str()
-        .ok_or_else(|| Failure(format!("{} is not UTF-8", v.to_string_lossy())))
+/// The properties that options set, in order: a later one counts.
+fn settings(given: &Given) -> Result<Vec<(&str, &str)>> {
+    let mut set = Vec::new();
+    for (option, value) in given.options() {
+        set.push(match option {
+            "p" => value
+                .split_once('=')
+                .ok_or_else(|| Failure(format!("-p {value}: it must be NAME=VALUE")))?,
+            "s" => ("status", "true"),
+            "threads" => ("threadcount", value),
+            "target" => ("target", value),
+            "l" => ("label", value),
+            _ => continue,
+        });
+    }
+    Ok(set)
 }
 
 /// Runs it.
@@ -222,7 +212,10 @@ pub fn run(o: &Options) -> Result<()> {
             }
         }
         lab.done(target);
-        return Ok(());
+        return match stop::asked() {
+            true => Err(Failure::new("interrupted")),
+            false => Ok(()),
+        };
     }
     cli::single(&mut lab, &o.output, "ycsb", "YCSB", |lab, out| {
         out.about = format!(
@@ -252,7 +245,7 @@ pub fn run(o: &Options) -> Result<()> {
             lab.doubt(p.name, &p.load, settings.threads as usize);
             done.push(p);
         }
-        write_down(&done, &settings, out);
+        experiments::ycsb::tell(&done, settings.interval, out);
         lab.done(target);
         Ok(())
     })
@@ -284,114 +277,13 @@ fn doubts(o: &Options, settings: &Settings) -> Vec<String> {
     out
 }
 
-fn write_down(phases: &[Phase], settings: &Settings, out: &mut Outcome) {
-    let mut t = Table::new(
-        "Operations",
-        &[
-            "<phase",
-            "<operation",
-            ">operations",
-            ">a second",
-            ">average µs",
-            ">min µs",
-            ">p50 µs",
-            ">p95 µs",
-            ">p99 µs",
-            ">p99.9 µs",
-            ">max µs",
-            "<ended",
-        ],
-    );
-    let mut row = |phase: &str, kind: String, l: &Latency, seconds: f64, ended: String| {
-        let us = |ms: f64| format!("{:.0}", ms * 1e3);
-        t.row([
-            phase.to_string(),
-            kind,
-            rate(l.count() as f64),
-            rate(l.count() as f64 / seconds),
-            us(l.mean_ms()),
-            us(l.min_ms()),
-            us(l.quantile_ms(0.5)),
-            us(l.quantile_ms(0.95)),
-            us(l.quantile_ms(0.99)),
-            us(l.quantile_ms(0.999)),
-            us(l.max_ms()),
-            ended,
-        ]);
-    };
-    for p in phases {
-        let s = p.load.samples.seconds;
-        row(
-            p.name,
-            "all".into(),
-            &p.load.samples.latency,
-            s,
-            String::new(),
-        );
-        for (kind, m) in &p.load.kinds {
-            let ended: Vec<String> = m.statuses.iter().map(|(k, n)| format!("{k} {n}")).collect();
-            if m.service.count() > 0 && settings.interval != Interval::Intended {
-                row(p.name, (*kind).to_string(), &m.service, s, ended.join(", "));
-            }
-            if m.intended.count() > 0 && settings.interval != Interval::Op {
-                row(
-                    p.name,
-                    format!("{kind}, intended"),
-                    &m.intended,
-                    s,
-                    String::new(),
-                );
-            }
-        }
-        let throughput = p.load.samples.operations as f64 / s;
-        out.figure(p.name, throughput, "operations/s", None)
-            .of(p.name, Statistic::Rate);
-        let mut words = format!("{}: {} operations/s", p.name, rate(throughput));
-        let each = |seconds: f64| seconds * 1e6 / p.load.samples.operations.max(1) as f64;
-        if let Some(server) = p.load.server {
-            words += &format!(
-                ", {:.1} µs of the server's CPU an operation",
-                each(server.cpu)
-            );
-        }
-        words += &format!(", {:.1} µs of the client's", each(p.load.client_cpu));
-        out.findings.push(words);
-        if let Some(e) = &p.error {
-            out.warnings
-                .push(format!("{}: the server's first error: {e}", p.name));
-        }
-        if p.load.cut_short {
-            out.warnings.push(format!(
-                "{}: ended before all operations were done.",
-                p.name
-            ));
-        }
-        out.samples.push(p.load.samples.clone());
-        for (kind, m) in &p.load.kinds {
-            out.samples.push(crate::report::SampleSet {
-                name: format!("{} {kind}", p.name),
-                operations: m.service.count(),
-                latency: m.service.clone(),
-                seconds: s,
-                ..Default::default()
-            });
-        }
-    }
-    out.tables.push(t);
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn parsed(line: &str) -> Result<Option<Options>> {
-        parse(
-            &line
-                .split_whitespace()
-                .map(OsString::from)
-                .collect::<Vec<_>>(),
-        )
+    fn parsed(line: &str) -> Result<Options> {
+        options(&page().parse(line.split_whitespace().map(Into::into))?)
     }
 
     #[test]
@@ -403,16 +295,14 @@ mod tests {
             "run mongodb -P {} -p recordcount=7 -s -threads 3 -target 50 --format ycsb",
             file.display()
         ))
-        .unwrap()
         .unwrap();
         assert!(!o.loads && o.runs && o.as_ycsb);
         let w = Workload::new(&o.properties).unwrap();
         assert_eq!(w.records, 7);
         let s = Settings::new(&o.properties).unwrap();
         assert_eq!((s.threads, s.target, s.status), (3, Some(50.0), true));
-        let o = parsed("-p recordcount=1").unwrap().unwrap();
+        let o = parsed("-p recordcount=1").unwrap();
         assert!(o.loads && o.runs);
-        assert!(parsed("--help").unwrap().is_none());
     }
 
     #[test]

@@ -4,10 +4,10 @@
 
 use super::core::{Chooser, Operation, Workload};
 use super::settings::Settings;
-use crate::conn::{Conn, Message, check, number_at};
-use crate::fail::Result;
-use crate::load::Worker;
-use crate::meter::Meter;
+use muniment_load::conn::{Conn, Message, check, number_at};
+use muniment_load::fail::Result;
+use muniment_load::load::Worker;
+use muniment_load::meter::Meter;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -433,7 +433,9 @@ impl Worker for Client {
                 }
                 if !goes_on? {
                     let why = self.first_error.get().cloned().unwrap_or_default();
-                    return Err(crate::fail::Failure(format!("an insert failed: {why}")));
+                    return Err(muniment_load::fail::Failure(format!(
+                        "an insert failed: {why}"
+                    )));
                 }
                 Ok(1)
             }

@@ -8,11 +8,11 @@ pub mod output;
 pub mod properties;
 pub mod settings;
 
-use crate::fail::Result;
 use crate::lab::Target;
-use crate::load::{self, Limit, Load, Status, Watch};
 use crate::progress::Progress;
 use client::Client;
+use muniment_load::fail::Result;
+use muniment_load::load::{self, Limit, Load, Status, Watch};
 use settings::Settings;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -3,11 +3,11 @@
 use super::Phase;
 use super::settings::{Interval, Settings};
 use crate::environment;
-use crate::hist::Latency;
-use crate::load::Status;
+use muniment_load::hist::Latency;
+use muniment_load::load::Status;
 use std::fmt::Write;
 
-/// `1234.57`: at most two digits behind the point, none for nothing (Java's `#.##`).
+/// `1234.57`: at most two digits after the point, none for nothing (Java's `#.##`).
 fn short(x: f64) -> String {
     if !x.is_finite() {
         return "0".into();

@@ -1,6 +1,6 @@
 //! Java property files, as YCSB's workloads are written, and typed access to what they say.
 
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;

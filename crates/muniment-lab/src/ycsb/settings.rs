@@ -1,9 +1,9 @@
 //! What YCSB's client and its MongoDB binding are told beside the workload.
 
 use super::properties::Properties;
-use crate::fail::{Failure, Result};
-use crate::load::Pace;
 use crate::uri::{self, Uri};
+use muniment_load::fail::{Failure, Result};
+use muniment_load::load::Pace;
 use muniment_value::DocBuf;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! cut would leave it.
 
 use super::*;
+use muniment_op::{Asked, NeverInterrupted, Operation};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
@@ -34,7 +35,7 @@ fn appender(log: &Log, known: &Known, thread: u64, count: u64) {
             index
         };
         if i % 3 == thread % 3 {
-            log.wait_durable(index, &never).unwrap();
+            log.wait_durable(index, &NeverInterrupted).unwrap();
             assert!(log.durable() >= index);
             known.acked.fetch_max(index, SeqCst);
         }
@@ -168,7 +169,7 @@ fn one_sync_serves_all_who_wait() {
                         *clock += 1;
                         log.append(1, ts(*clock), &[b"x"]).unwrap()
                     };
-                    log.wait_durable(index, &never).unwrap();
+                    log.wait_durable(index, &NeverInterrupted).unwrap();
                 }
             });
         }
@@ -203,12 +204,14 @@ fn who_gives_up_leaves_nobody_asleep() {
                     // they were chosen to lead.
                     let patience = (i * 7 + thread) % 5;
                     let looks = AtomicU64::new(0);
-                    let waited = log.wait_durable(index, &|| match patience < 3
-                        && looks.fetch_add(1, SeqCst) >= patience
-                    {
-                        true => Err(Error::internal("given up")),
-                        false => Ok(()),
-                    });
+                    let asked =
+                        Asked(
+                            || match patience < 3 && looks.fetch_add(1, SeqCst) >= patience {
+                                true => Err(Error::internal("given up")),
+                                false => Ok(()),
+                            },
+                        );
+                    let waited = log.wait_durable(index, &asked);
                     match waited {
                         Ok(()) => assert!(log.durable() >= index),
                         Err(_) => drop(gave_up.fetch_add(1, SeqCst)),
@@ -220,4 +223,43 @@ fn who_gives_up_leaves_nobody_asleep() {
     assert!(gave_up.into_inner() > 0);
     // One that was forgotten would still sleep: nobody else comes in the end.
     assert!(log.stats().syncs > 0);
+}
+
+#[test]
+fn a_kill_ends_the_wait_for_a_sync_that_does_not_end() {
+    let disk = SimDisk::new();
+    let (log, _) = open(&disk).unwrap();
+    for len in [10, 20] {
+        append(&log, len).unwrap();
+    }
+    let blocked = std::sync::Arc::new(AtomicBool::new(true));
+    let entered = std::sync::Arc::new(AtomicBool::new(false));
+    let (blocks, enters) = (blocked.clone(), entered.clone());
+    disk.set_hook(move |op, _| {
+        while op == muniment_io::sim::Op::Sync && blocks.load(SeqCst) {
+            enters.store(true, SeqCst);
+            std::thread::yield_now();
+        }
+    });
+    let op = Operation::new(std::time::Instant::now(), None);
+    std::thread::scope(|s| {
+        let leads = s.spawn(|| log.wait_durable(1, &NeverInterrupted));
+        while !entered.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        let waits = s.spawn(|| log.wait_durable(2, &op));
+        while !op.is_waiting() {
+            assert!(!waits.is_finished(), "it did not wait");
+            std::thread::yield_now();
+        }
+        let killed = std::time::Instant::now();
+        op.kill(Code::Interrupted);
+        let e = waits.join().unwrap().unwrap_err();
+        println!("sync of the log: {:?}", killed.elapsed());
+        assert_eq!(e.code(), Code::Interrupted);
+        assert!(!leads.is_finished() && !op.is_waiting());
+        blocked.store(false, SeqCst);
+        leads.join().unwrap().unwrap();
+    });
+    log.wait_durable(2, &NeverInterrupted).unwrap();
 }

@@ -146,7 +146,7 @@ fn what_somebody_has_from_the_log_is_not_cut() {
     assert_eq!((seen.len(), log.last().index), (0, 50));
 }
 
-/// Damage before the cut is told; behind it nobody needs to know.
+/// Damage before the cut is told; after it nobody needs to know.
 #[test]
 fn damage_behind_the_cut_goes_with_it() {
     for (cut, is_sound) in [(40, false), (20, true)] {

@@ -183,7 +183,7 @@ fn unsynced_records_after_a_hole_never_come_back() {
     disk.corrupt(&path, 584 + 6 * 344, &[0; 344]);
     let (log, seen) = open(&disk).unwrap();
     assert_eq!(seen.len(), 6);
-    // Another seventh of the same size: the old eighth would fit behind it.
+    // Another seventh of the same size: the old eighth would fit after it.
     log.append(0, ts(7), &[&payload(7, 300)]).unwrap();
     log.sync().unwrap();
     log.abandon();

@@ -2,6 +2,7 @@
 
 use super::*;
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
+use muniment_op::NeverInterrupted;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -18,12 +19,12 @@ fn a_failed_sync_is_never_acknowledged_later() {
             }
             // Not that of a segment being made.
             disk.inject(Fault::new(Op::Sync, EIO).on(".log").times(1));
-            let e = log.wait_durable(9, &never).unwrap_err();
+            let e = log.wait_durable(9, &NeverInterrupted).unwrap_err();
             assert!(e.message().contains("sync"), "{e}");
             // The next sync would succeed, and lie.
             for result in [
-                log.wait_durable(9, &never),
-                log.wait_durable(2, &never),
+                log.wait_durable(9, &NeverInterrupted),
+                log.wait_durable(2, &NeverInterrupted),
                 log.sync(),
                 append(&log, 1).map(drop),
                 append(&log, 100_000).map(drop),
@@ -31,7 +32,7 @@ fn a_failed_sync_is_never_acknowledged_later() {
             ] {
                 assert_eq!(result.unwrap_err().message(), e.message());
             }
-            log.wait_durable(1, &never).unwrap();
+            log.wait_durable(1, &NeverInterrupted).unwrap();
             assert_eq!((log.durable(), log.is_dirty()), (1, true));
             assert_eq!(log.failure().unwrap().message(), e.message());
             drop(log);
@@ -42,7 +43,7 @@ fn a_failed_sync_is_never_acknowledged_later() {
                 assert_eq!((seen.len(), log.durable()), (9, 9));
                 assert!(log.failure().is_none());
                 assert_eq!(append(&log, 10).unwrap(), 10);
-                log.wait_durable(10, &never).unwrap();
+                log.wait_durable(10, &NeverInterrupted).unwrap();
                 log.abandon();
                 least = 10;
             }

@@ -2,6 +2,7 @@
 
 use super::*;
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
+use muniment_op::NeverInterrupted;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -33,12 +34,12 @@ struct Oracle {
     durable: u64,
     /// Up to here nothing is needed.
     trimmed: Timestamp,
-    /// What is behind this record is to be cut: nobody knows yet whether it was.
+    /// What follows this record is to be cut: nobody knows yet whether it was.
     cut: Option<u64>,
 }
 
 impl Oracle {
-    /// Now and then what is behind some record is to be cut, durable or not.
+    /// Now and then what follows some record is to be cut, durable or not.
     fn may_cut(&mut self, rng: &mut Rng) {
         if self.cut.is_none() && rng.below(4) == 0 {
             let needed = self.appended.partition_point(|e| e.2 <= self.trimmed) as u64;
@@ -240,7 +241,7 @@ fn step(
         }
         1..4 => {
             let index = 1 + rng.below(last.max(1));
-            if last > 0 && ok(log.wait_durable(index, &never)) {
+            if last > 0 && ok(log.wait_durable(index, &NeverInterrupted)) {
                 assert!(log.durable() >= index);
                 oracle.durable = oracle.durable.max(index);
             }

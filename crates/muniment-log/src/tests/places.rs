@@ -1,4 +1,4 @@
-//! Records by their indexes: reading behind one, appending at one, beginning behind one.
+//! Records by their indexes: reading after one, appending at one, beginning after one.
 
 use super::*;
 
@@ -133,7 +133,7 @@ fn a_log_begins_where_what_is_before_it_came_otherwise() {
         let e = log.reader_at(999).err().unwrap();
         assert_eq!(e.code(), Code::ChangeStreamHistoryLost);
         drop(log);
-        // Who has less than what is before it cannot use it.
+        // A caller that has less than what comes before the log cannot use it.
         let e = open_from(options(&disk), ts(999)).err().unwrap();
         assert_eq!(e.code(), Code::DataCorruptionDetected);
     }

@@ -41,8 +41,8 @@ impl Disk for Liar {
     fn sync_dir(&self, dir: &Path) -> std::io::Result<()> {
         Disk::sync_dir(&self.disk, dir)
     }
-    fn free_space(&self, dir: &Path) -> std::io::Result<u64> {
-        Disk::free_space(&self.disk, dir)
+    fn space(&self, dir: &Path) -> std::io::Result<muniment_io::Space> {
+        self.disk.space(dir)
     }
 }
 
@@ -65,6 +65,9 @@ impl File for LiarsFile {
     }
     fn set_len(&self, len: u64) -> std::io::Result<()> {
         self.file.set_len(len)
+    }
+    fn free_front(&self, end: u64) -> std::io::Result<()> {
+        self.file.free_front(end)
     }
 }
 

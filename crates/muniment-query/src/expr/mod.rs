@@ -154,7 +154,7 @@ impl Expr {
         Ok(e)
     }
 
-    /// Parses an expression in which variables of a stage are in scope: whoever evaluates it
+    /// Parses an expression in which variables of a stage are in scope: the evaluating stage
     /// [`bind`](EvalContext::bind)s their values in this order.
     ///
     /// # Errors
@@ -192,7 +192,7 @@ impl Expr {
     /// MongoDB's codes of the operators.
     pub fn eval<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
         let v = self.evaluate(ctx)?;
-        // Whoever gets something large is going to walk through it.
+        // An operator that gets something large is going to walk through it.
         match v {
             Some(Value::Array(d)) => running::work(d.byte_len())?,
             Some(Value::String(s)) => running::work(s.len())?,

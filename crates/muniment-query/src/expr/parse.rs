@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 
 /// How deep expressions may nest.
-pub const MAX_DEPTH: usize = 150;
+pub(crate) const MAX_DEPTH: usize = 150;
 
 /// Parses expressions; knows the variables in scope.
 pub struct Parser<'c> {

@@ -20,7 +20,7 @@ fn documents() -> Vec<DocBuf> {
     ]
 }
 
-/// Reads a filter, and a document behind it if there is one: parsing and matching do not panic,
+/// Reads a filter, and a document after it if there is one: parsing and matching do not panic,
 /// the two ways of matching agree, and `$nor` is the complement. Then reads the same bytes as an
 /// expression.
 pub fn filter(data: &[u8]) {

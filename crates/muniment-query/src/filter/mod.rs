@@ -19,6 +19,7 @@ pub mod schema;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tree;
 mod walk;
 
 pub use ops::{OpSpec, registry};
@@ -368,5 +369,10 @@ impl Filter {
     /// The filter as `explain`'s parsedQuery shows it.
     pub fn to_doc(&self) -> DocBuf {
         explain::to_doc(&self.0.root)
+    }
+
+    /// The filter as the planner's error messages show it: a line for each of its nodes.
+    pub fn to_tree(&self) -> String {
+        tree::text(self)
     }
 }

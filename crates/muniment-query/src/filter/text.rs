@@ -8,7 +8,7 @@ use crate::text::{TextSearch, TextSpec};
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 
-/// The error of a `$text` behind a pipeline's first stage.
+/// The error of a `$text` after a pipeline's first stage.
 pub(super) fn not_first() -> Error {
     Error::location(
         17313,

@@ -32,6 +32,11 @@ pub(super) fn walk<'a>(
     let Some(e) = at else {
         return f(None).then_some(None);
     };
+    // In MongoDB a path that ends in a point ends at an array: `a.` is `a` there.
+    let rest = match rest {
+        [last] if last.name.is_empty() && e.ty() == Type::Array => &[],
+        rest => rest,
+    };
     let Some((part, deeper)) = rest.split_first() else {
         if leaves && e.ty() == Type::Array {
             for (i, x) in inner(&e).iter().enumerate() {

@@ -30,7 +30,7 @@ pub(super) struct Buckets {
 
 impl Buckets {
     /// What decides about the bucket.
-    pub fn by(&self) -> &Expr {
+    pub(crate) fn by(&self) -> &Expr {
         &self.by
     }
 
@@ -38,7 +38,7 @@ impl Buckets {
     ///
     /// # Errors
     /// 40066 when there is neither.
-    pub fn of<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
+    pub(crate) fn of<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
         if let Some(v) = self.by.eval(cx)? {
             let after = self
                 .boundaries

@@ -18,6 +18,7 @@ use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value, ValueBuf, doc, number};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -173,6 +174,7 @@ impl StageOp for BucketAuto {
             number: 1,
             next: None,
             previous: None,
+            held: Share::new(&rt.ledger, Account::Stages),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }))
@@ -191,6 +193,8 @@ struct BucketAutoStream {
     next: Option<(ValueBuf, Bytes)>,
     /// The end of the bucket before, with a granularity.
     previous: Option<ValueBuf>,
+    /// What the bucket's accumulators hold.
+    held: Share,
     rt: Runtime,
     ticker: Ticker,
 }
@@ -214,7 +218,7 @@ impl BucketAutoStream {
     }
 
     fn consume(&mut self, mut source: Box<dyn DocStream>) -> Result<()> {
-        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.budget);
+        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.ledger);
         let mut n: u64 = 0;
         let mut key = Vec::new();
         while let Some(doc) = source.next()? {
@@ -246,15 +250,18 @@ impl BucketAutoStream {
         }
     }
 
-    fn add(&self, bucket: &mut Bucket, (v, doc): (ValueBuf, Bytes)) -> Result<()> {
+    fn add(&mut self, bucket: &mut Bucket, (v, doc): (ValueBuf, Bytes)) -> Result<()> {
         with_arena(|arena| {
             let cx = EvalContext::new(Doc::new(&doc), arena);
             for (f, s) in self.spec.fields.iter().zip(&mut bucket.states) {
                 s.add(f.parsed.expr.eval(&cx)?)?;
             }
             bucket.max = v;
-            Ok(())
-        })
+            Ok::<_, Error>(())
+        })?;
+        Ok(self
+            .held
+            .try_hold(bucket.states.iter().map(|s| s.heap()).sum())?)
     }
 
     /// Takes the documents that follow as long as their values are below (or equal) the bucket's.
@@ -397,7 +404,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rt = Runtime {
             memory_limit: 20_000,
-            spill_dir: Some(dir.path().to_path_buf()),
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
             ..Runtime::for_tests()
         };
         let spilled = run(input(), pipeline, &rt).unwrap();

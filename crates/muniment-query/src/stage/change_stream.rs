@@ -11,7 +11,7 @@ use muniment_value::{Code, Doc, Elem, Error, Result, Value};
 
 /// The name.
 pub const NAME: &str = "$changeStream";
-/// The stage that takes large events apart, behind all others.
+/// The stage that takes large events apart, after all others.
 pub const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 pub(crate) const SPEC: Spec = Spec {
@@ -21,7 +21,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// Stages that may stand behind `$changeStream`.
+/// Stages that may stand after `$changeStream`.
 const BEHIND: [&str; 10] = [
     "$_internalInhibitOptimization",
     "$addFields",
@@ -166,7 +166,7 @@ pub fn at_front(stages: Doc<'_>) -> Option<Elem<'_>> {
     (first.name() == NAME).then_some(first)
 }
 
-/// Checks which stages stand behind the first.
+/// Checks which stages stand after the first.
 ///
 /// # Errors
 /// 20 IllegalOperation for one that may not; 40602 for a second `$changeStream`; 7182802 where the

@@ -45,7 +45,7 @@ pub(crate) struct CountStream {
 }
 
 impl CountStream {
-    pub fn new(source: Box<dyn DocStream>, name: String, rt: &Runtime) -> CountStream {
+    pub(crate) fn new(source: Box<dyn DocStream>, name: String, rt: &Runtime) -> CountStream {
         CountStream {
             source: Some(source),
             result: CountOnly {

@@ -302,7 +302,7 @@ impl StageOp for Densify {
         Ok(Box::new(DensifyStream {
             spec: self,
             source: Some(source),
-            sorter: Sorter::new(None, rt.memory_limit, &rt.budget),
+            sorter: Sorter::new(None, rt.memory_limit, &rt.ledger),
             pending: None,
             whole: None,
             current: None,

@@ -1,23 +1,22 @@
 //! Sorted runs on disk and their merging: what `$sort` and `$group` spill.
 //!
-//! A run is an anonymous temporary file in the spill directory: it has no name (or loses it at
-//! once), so nobody can guess it and nothing is left behind, not even by a killed process.
-//! A record is two lengths (u32, little-endian), the key, the document.
+//! A run is a scratch file. A record is two lengths (u32, little-endian), the key, the document.
 
 use super::Ticker;
 use crate::context::Runtime;
+use crate::scratch::{Scratch, ScratchFile};
 use muniment_value::{Code, Error, Result};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::path::Path;
 
 /// More runs than this are merged into one first, to bound the open files.
 const MAX_RUNS: usize = 32;
 
-/// Buffer of one run while it is read.
+/// Buffers of a file while it is read, and written.
 const READ_BUFFER: usize = 64 * 1024;
+const WRITE_BUFFER: usize = 256 * 1024;
 
 /// A key and a document.
 #[derive(Debug, Default)]
@@ -30,35 +29,32 @@ pub(crate) struct Record {
 ///
 /// # Errors
 /// 292 QueryExceededMemoryLimitNoDiskUseAllowed when it may not; `what` begins the message.
-pub(crate) fn spill_dir<'r>(rt: &'r Runtime, what: &str) -> Result<&'r Path> {
-    let Some(dir) = &rt.spill_dir else {
-        return Err(Error::new(
+pub(crate) fn scratch<'r>(rt: &'r Runtime, what: &str) -> Result<&'r Scratch> {
+    rt.scratch.as_ref().ok_or_else(|| {
+        Error::new(
             Code::QueryExceededMemoryLimitNoDiskUseAllowed,
             format!(
                 "{what} exceeded memory limit of {} bytes, but did not opt in to external \
                  sorting. Aborting operation. Pass allowDiskUse:true to opt in.",
                 rt.memory_limit
             ),
-        ));
-    };
-    std::fs::create_dir_all(dir).map_err(|e| spill_error(dir, &e))?;
-    Ok(dir)
+        )
+    })
 }
 
-/// An anonymous file of documents, each behind its length (u32, little-endian).
+/// An anonymous file of documents, each after its length (u32, little-endian).
 pub(crate) struct SpillFile {
-    file: BufWriter<File>,
+    file: BufWriter<ScratchFile>,
 }
 
 impl SpillFile {
-    /// An empty file below `dir`.
+    /// An empty file.
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn new(dir: &Path) -> Result<SpillFile> {
-        let file = tempfile::tempfile_in(dir).map_err(|e| spill_error(dir, &e))?;
+    pub(crate) fn new(scratch: &Scratch) -> Result<SpillFile> {
         Ok(SpillFile {
-            file: BufWriter::with_capacity(256 * 1024, file),
+            file: BufWriter::with_capacity(WRITE_BUFFER, scratch.file()?),
         })
     }
 
@@ -66,7 +62,7 @@ impl SpillFile {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn append(&mut self, doc: &[u8]) -> Result<()> {
+    pub(crate) fn append(&mut self, doc: &[u8]) -> Result<()> {
         let len = u32::try_from(doc.len())
             .map_err(|_| Error::internal("a spilled document is larger than 4 GiB"))?;
         self.file.write_all(&len.to_le_bytes())?;
@@ -78,7 +74,7 @@ impl SpillFile {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(self.file.flush()?)
     }
 
@@ -86,13 +82,18 @@ impl SpillFile {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+    pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         use std::os::unix::fs::FileExt;
         let mut got = 0;
         while let Some(rest) = buf.get_mut(got..)
             && !rest.is_empty()
         {
-            match self.file.get_ref().read_at(rest, offset + got as u64)? {
+            match self
+                .file
+                .get_ref()
+                .file()
+                .read_at(rest, offset + got as u64)?
+            {
                 0 => break,
                 n => got += n,
             }
@@ -103,7 +104,7 @@ impl SpillFile {
 
 /// The runs of one stage, oldest first.
 pub(crate) struct Runs {
-    dir: std::path::PathBuf,
+    scratch: Scratch,
     runs: Vec<Run>,
     bytes: u64,
 }
@@ -113,21 +114,20 @@ struct Run {
 }
 
 impl Runs {
-    /// Runs below `rt`'s spill directory.
+    /// Runs where `rt` lets stages spill.
     ///
     /// # Errors
-    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed when there is none; `what` begins the message.
-    pub fn new(rt: &Runtime, what: &str) -> Result<Runs> {
-        let dir = spill_dir(rt, what)?;
+    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed when it does not; `what` begins the message.
+    pub(crate) fn new(rt: &Runtime, what: &str) -> Result<Runs> {
         Ok(Runs {
-            dir: dir.to_path_buf(),
+            scratch: scratch(rt, what)?.clone(),
             runs: Vec::new(),
             bytes: 0,
         })
     }
 
     /// Bytes written so far.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
@@ -135,12 +135,12 @@ impl Runs {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn write<K: AsRef<[u8]>, D: AsRef<[u8]>>(
+    pub(crate) fn write<K: AsRef<[u8]>, D: AsRef<[u8]>>(
         &mut self,
         records: impl Iterator<Item = (K, D)>,
         ticker: &mut Ticker,
     ) -> Result<()> {
-        let mut w = RunWriter::new(&self.dir)?;
+        let mut w = RunWriter::new(&self.scratch)?;
         for (key, doc) in records {
             ticker.tick()?;
             w.put(key.as_ref(), doc.as_ref())?;
@@ -149,7 +149,7 @@ impl Runs {
         if self.runs.len() > MAX_RUNS {
             let older = std::mem::take(&mut self.runs);
             let mut merge = Merge::of(older)?;
-            let mut w = RunWriter::new(&self.dir)?;
+            let mut w = RunWriter::new(&self.scratch)?;
             while let Some(r) = merge.next()? {
                 ticker.tick()?;
                 w.put(&r.key, &r.doc)?;
@@ -170,29 +170,20 @@ impl Runs {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn merge(self) -> Result<Merge> {
+    pub(crate) fn merge(self) -> Result<Merge> {
         Merge::of(self.runs)
     }
 }
 
-fn spill_error(dir: &Path, e: &std::io::Error) -> Error {
-    let code = match e.raw_os_error() {
-        Some(28) => Code::OutOfDiskSpace,
-        _ => Code::FileOpenFailed,
-    };
-    Error::new(code, format!("cannot spill to {}: {e}", dir.display()))
-}
-
 struct RunWriter {
-    file: BufWriter<File>,
+    file: BufWriter<ScratchFile>,
     bytes: u64,
 }
 
 impl RunWriter {
-    fn new(dir: &Path) -> Result<RunWriter> {
-        let file = tempfile::tempfile_in(dir).map_err(|e| spill_error(dir, &e))?;
+    fn new(scratch: &Scratch) -> Result<RunWriter> {
         Ok(RunWriter {
-            file: BufWriter::with_capacity(256 * 1024, file),
+            file: BufWriter::with_capacity(WRITE_BUFFER, scratch.file()?),
             bytes: 0,
         })
     }
@@ -212,10 +203,8 @@ impl RunWriter {
     }
 
     fn finish(self) -> Result<Run> {
-        let mut file = self
-            .file
-            .into_inner()
-            .map_err(|e| Error::from(e.into_error()))?;
+        let file = self.file.into_inner();
+        let mut file = file.map_err(|e| e.into_error())?.into_file();
         file.seek(SeekFrom::Start(0))?;
         Ok(Run {
             reader: BufReader::with_capacity(READ_BUFFER, file),
@@ -224,8 +213,9 @@ impl RunWriter {
 }
 
 impl Run {
-    /// The next record; `None` at the end.
-    fn next(&mut self) -> Result<Option<Record>> {
+    /// The next record's key and the length of its document, which is to be read by [`Run::doc`];
+    /// `None` at the end.
+    fn next(&mut self) -> Result<Option<(Vec<u8>, usize)>> {
         let mut head = [0u8; 8];
         if let Err(e) = self.reader.read_exact(&mut head) {
             return match e.kind() {
@@ -234,24 +224,30 @@ impl Run {
             };
         }
         let [a, b, c, d, e, f, g, h] = head;
-        let mut record = Record {
-            key: vec![0; u32::from_le_bytes([a, b, c, d]) as usize],
-            doc: vec![0; u32::from_le_bytes([e, f, g, h]) as usize],
-        };
-        self.reader.read_exact(&mut record.key)?;
-        self.reader.read_exact(&mut record.doc)?;
-        Ok(Some(record))
+        let mut key = vec![0; u32::from_le_bytes([a, b, c, d]) as usize];
+        self.reader.read_exact(&mut key)?;
+        Ok(Some((key, u32::from_le_bytes([e, f, g, h]) as usize)))
+    }
+
+    /// The document of the record whose key was read last.
+    fn doc(&mut self, len: usize) -> Result<Vec<u8>> {
+        let mut doc = vec![0; len];
+        self.reader.read_exact(&mut doc)?;
+        Ok(doc)
     }
 }
 
-/// Several runs as one sorted stream.
+/// Several runs as one sorted stream. Of each it holds the next key; a document is read when its turn
+/// comes, since a group may be large.
 pub(crate) struct Merge {
     runs: Vec<Run>,
     heads: BinaryHeap<Head>,
 }
 
 struct Head {
-    record: Record,
+    key: Vec<u8>,
+    /// The length of the document, which the run stands before.
+    len: usize,
     run: usize,
 }
 
@@ -269,7 +265,7 @@ impl PartialOrd for Head {
 impl Ord for Head {
     /// Reversed: the heap gives its greatest, and the least key of the oldest run is wanted.
     fn cmp(&self, other: &Head) -> Ordering {
-        (&other.record.key, other.run).cmp(&(&self.record.key, self.run))
+        (&other.key, other.run).cmp(&(&self.key, self.run))
     }
 }
 
@@ -277,8 +273,8 @@ impl Merge {
     fn of(mut runs: Vec<Run>) -> Result<Merge> {
         let mut heads = BinaryHeap::new();
         for (run, r) in runs.iter_mut().enumerate() {
-            if let Some(record) = r.next()? {
-                heads.push(Head { record, run });
+            if let Some((key, len)) = r.next()? {
+                heads.push(Head { key, len, run });
             }
         }
         Ok(Merge { runs, heads })
@@ -288,17 +284,27 @@ impl Merge {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn next(&mut self) -> Result<Option<Record>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Record>> {
         let Some(mut head) = self.heads.peek_mut() else {
             return Ok(None);
         };
-        let next = match self.runs.get_mut(head.run) {
-            Some(r) => r.next()?,
-            None => None,
+        let Some(run) = self.runs.get_mut(head.run) else {
+            return Ok(None);
         };
-        Ok(Some(match next {
-            Some(record) => std::mem::replace(&mut head.record, record),
-            None => std::collections::binary_heap::PeekMut::pop(head).record,
-        }))
+        let doc = run.doc(head.len)?;
+        let key = match run.next()? {
+            Some((key, len)) => {
+                head.len = len;
+                std::mem::replace(&mut head.key, key)
+            }
+            None => std::collections::binary_heap::PeekMut::pop(head).key,
+        };
+        Ok(Some(Record { key, doc }))
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn memory(&self) -> usize {
+        let keys: usize = self.heads.iter().map(|h| h.key.len()).sum();
+        self.runs.len() * READ_BUFFER + keys
     }
 }

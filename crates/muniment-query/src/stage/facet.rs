@@ -121,7 +121,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// All of the spool's documents.
-    pub fn new(spool: Arc<Spool>) -> Kept {
+    pub(crate) fn new(spool: Arc<Spool>) -> Kept {
         Kept {
             cursor: spool.cursor(),
             spool,
@@ -276,7 +276,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rt = Runtime {
             memory_limit: 8000,
-            spill_dir: Some(dir.path().to_path_buf()),
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
             ..Runtime::for_tests()
         };
         let want = "[{ sum: [ { _id: null, s: 1999000 } ], last: [ { i: 1999 }, { i: 1998 } ] }]";

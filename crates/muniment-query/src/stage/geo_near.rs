@@ -70,7 +70,7 @@ pub fn at_front(stages: Doc<'_>) -> Option<(usize, Value<'_>)> {
     None
 }
 
-/// What stands behind the `$geoNear` at position `at`: its documents have distances.
+/// What stands after the `$geoNear` at position `at`: its documents have distances.
 ///
 /// # Errors
 /// As [`Pipeline::parse`].

@@ -52,7 +52,7 @@ impl Granularity {
     ///
     /// # Errors
     /// 40257 when there is none.
-    pub fn named(name: &str) -> Result<Granularity> {
+    pub(crate) fn named(name: &str) -> Result<Granularity> {
         let series = |s: &[u32]| s.iter().map(|n| f64::from(*n)).collect();
         Ok(Granularity::Series(match name {
             "POWERSOF2" => return Ok(Granularity::PowersOf2),
@@ -86,7 +86,7 @@ impl Granularity {
     ///
     /// # Errors
     /// 40258 for what is no number, 40259 for NaN, 40260 for negative numbers.
-    pub fn check(v: Value<'_>) -> Result<()> {
+    pub(crate) fn check(v: Value<'_>) -> Result<()> {
         if !v.is_number() {
             return Err(Error::location(
                 40258,
@@ -115,12 +115,12 @@ impl Granularity {
     }
 
     /// The least member above `v`; 0 and infinity stay.
-    pub fn round_up(&self, v: Value<'_>) -> ValueBuf {
+    pub(crate) fn round_up(&self, v: Value<'_>) -> ValueBuf {
         self.round(v, true)
     }
 
     /// The greatest member below `v`; 0 and infinity stay.
-    pub fn round_down(&self, v: Value<'_>) -> ValueBuf {
+    pub(crate) fn round_down(&self, v: Value<'_>) -> ValueBuf {
         self.round(v, false)
     }
 

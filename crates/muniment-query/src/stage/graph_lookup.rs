@@ -16,6 +16,7 @@ use crate::meta::carry;
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::path::Path;
 use muniment_value::{Code, Collation, Doc, Elem, Error, Put, Result, Type, Value, ValueBuf};
 use std::collections::HashSet;
@@ -31,6 +32,8 @@ pub(crate) const SPEC: Spec = Spec {
 /// Bytes that the documents of one search may have:
 /// internalDocumentSourceGraphLookupMaxMemoryBytes.
 const MAX_REACHED: usize = 100 << 20;
+/// What a document takes beside its bytes and its `_id`.
+const PER_DOCUMENT: usize = 96;
 
 #[derive(Debug)]
 struct GraphLookup {
@@ -184,6 +187,7 @@ impl StageOp for GraphLookup {
             source,
             join,
             spec: self,
+            share: Share::new(&rt.ledger, Account::Stages),
             ticker: Ticker::new(rt),
             rt: rt.clone(),
         }))
@@ -194,6 +198,8 @@ struct GraphStream {
     source: Box<dyn DocStream>,
     join: Option<Box<dyn Join>>,
     spec: Arc<GraphLookup>,
+    /// What a search has reached.
+    share: Share,
     ticker: Ticker,
     rt: Runtime,
 }
@@ -245,14 +251,14 @@ impl GraphStream {
         })?;
         let mut reached: Vec<(Bytes, i64)> = Vec::new();
         let mut seen = HashSet::new();
-        let mut bytes = 0_usize;
+        let (mut bytes, mut held) = (0_usize, 0_usize);
         let mut depth = 0_i64;
         while !frontier.next.is_empty() && spec.max_depth.is_none_or(|m| depth <= m) {
             self.rt.interrupt.check()?;
             let values = std::mem::take(&mut frontier.next);
             let values: Vec<Value<'_>> = values.iter().map(ValueBuf::as_value).collect();
             let mut level: Vec<Bytes> = Vec::new();
-            let ticker = &mut self.ticker;
+            let (ticker, share) = (&mut self.ticker, &mut self.share);
             let mut take = |d: Bytes| {
                 ticker.tick()?;
                 let found = Doc::new(&d);
@@ -261,10 +267,14 @@ impl GraphStream {
                 {
                     return Ok(());
                 }
-                let id = found.get("_id").map(|id| spec.ctx.collation.encoded(id));
+                // `_id`s that differ only for a collation are documents of their own.
+                let id = found.get("_id").map(|id| Collation::SIMPLE.encoded(id));
                 let id = id.unwrap_or_default();
+                let id_bytes = id.len() + PER_DOCUMENT;
                 if seen.insert(id) {
                     bytes += d.len();
+                    held += d.len() + id_bytes;
+                    share.try_hold(held)?;
                     if bytes > MAX_REACHED {
                         return Err(Error::location(
                             40099,

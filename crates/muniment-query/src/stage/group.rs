@@ -10,14 +10,14 @@ use super::bucket::Buckets;
 use super::external::{Merge, Record, Runs};
 use super::registry::{Place, Spec};
 use super::{CountOnly, DocStream, Stage, StageOp, Ticker, check_size};
-use crate::budget::Share;
 use crate::bytes::{close, head, open, put};
 use crate::context::{QueryContext, Runtime};
-use crate::expr::arena::with_arena;
+use crate::expr::arena::{build_doc, with_arena};
 use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::{Collation, Doc, DocBuf, Elem, Error, Result, Type, Value, ValueBuf};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,6 +46,9 @@ pub(super) struct Group {
 pub(super) enum Key {
     /// The value of an expression.
     Value(Expr),
+    /// An object of one field, in which a missing value is null, as in MongoDB (an object of several
+    /// keeps them apart).
+    Field(String, Expr),
     /// The bucket that the value of an expression falls into.
     Bucket(Buckets),
 }
@@ -54,6 +57,14 @@ impl Key {
     fn eval<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
         match self {
             Key::Value(e) => Ok(e.eval(cx)?.unwrap_or(Value::Null)),
+            Key::Field(name, e) => {
+                let value = e.eval(cx)?.unwrap_or(Value::Null);
+                let object = build_doc(cx.arena, |w| {
+                    w.put(name, &value);
+                    Ok(())
+                })?;
+                Ok(Value::Document(object))
+            }
             Key::Bucket(b) => b.of(cx),
         }
     }
@@ -84,18 +95,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                     "a group's _id may only be specified once",
                 ));
             }
-            if let Value::Document(fields) = f.value()
-                && fields
-                    .iter()
-                    .any(|v| v.value().is_number() || v.value().as_bool().is_some())
-                && !fields.first().is_some_and(|v| v.name().starts_with('$'))
-            {
-                return Err(Error::location(
-                    17390,
-                    "$group does not support inclusion-style expressions",
-                ));
-            }
-            id = Some(Key::Value(Expr::parse(f.value(), ctx)?));
+            id = Some(parse_id(f.value(), ctx)?);
             continue;
         }
         fields.push(parse_field(f, ctx)?);
@@ -104,6 +104,35 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         id.ok_or_else(|| Error::location(15955, "a group specification must include an _id"))?;
     stages.push(group(id, fields, ctx));
     Ok(())
+}
+
+/// Parses what documents are grouped by.
+///
+/// # Errors
+/// 17390; the expression's own.
+fn parse_id(id: Value<'_>, ctx: &QueryContext) -> Result<Key> {
+    let whole = || Expr::parse(id, ctx).map(Key::Value);
+    let Value::Document(fields) = id else {
+        return whole();
+    };
+    let Some(first) = fields.first().filter(|f| !f.name().starts_with('$')) else {
+        return whole();
+    };
+    let inclusion = |v: Value<'_>| v.is_number() || v.as_bool().is_some();
+    if fields.iter().any(|f| inclusion(f.value())) {
+        return Err(Error::location(
+            17390,
+            "$group does not support inclusion-style expressions",
+        ));
+    }
+    if fields.count() > 1 {
+        return whole();
+    }
+    let value = Expr::parse(first.value(), ctx)?;
+    if value.as_constant().is_some() {
+        return whole();
+    }
+    Ok(Key::Field(first.name().to_string(), value))
 }
 
 /// The stage that groups by `id`.
@@ -175,7 +204,7 @@ pub(super) fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
 impl StageOp for Group {
     fn needs(&self, needs: &mut Needs) -> bool {
         match &self.id {
-            Key::Value(e) => needs.expr(e),
+            Key::Value(e) | Key::Field(_, e) => needs.expr(e),
             Key::Bucket(b) => needs.expr(b.by()),
         }
         self.fields.iter().for_each(|f| needs.expr(&f.parsed.expr));
@@ -196,7 +225,7 @@ impl StageOp for Group {
             state: State::Fresh(source),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
-            share: Share::new(&rt.budget),
+            share: Share::new(&rt.ledger, Account::Stages),
             done: Done::default(),
         }))
     }
@@ -229,8 +258,10 @@ struct Entry {
     states: Vec<Box<dyn Accumulator>>,
 }
 
-/// Room that a group needs beside its values.
-const GROUP_OVERHEAD: usize = 128;
+/// Room that a group needs beside its values: the heads of four allocations.
+const GROUP_OVERHEAD: usize = 64;
+/// And its place in the table, of which a part is free.
+const PLACE: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<usize>());
 /// Room that an accumulator needs beside what it reports.
 const STATE_OVERHEAD: usize = 64;
 
@@ -239,6 +270,13 @@ struct Table {
     places: HashMap<Box<[u8]>, usize>,
     entries: Vec<Entry>,
     bytes: usize,
+}
+
+impl Table {
+    /// Bytes held, with what is free in the tables.
+    fn memory(&self) -> usize {
+        self.bytes + self.places.capacity() * PLACE + self.entries.capacity() * size_of::<Entry>()
+    }
 }
 
 struct GroupStream {
@@ -359,25 +397,25 @@ impl Group {
     /// Writes the table as a run and empties it.
     fn spill(&self, table: &mut Table, runs: &mut Runs, ticker: &mut Ticker) -> Result<()> {
         let Table {
-            places, entries, ..
+            places,
+            mut entries,
+            ..
         } = std::mem::take(table);
         let mut sorted: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
         sorted.sort_unstable();
-        let mut records = Vec::new();
-        for (key, at) in &sorted {
-            let Some(entry) = entries.get(*at) else {
-                continue;
-            };
+        // One by one: together they would take as much as the table does.
+        let records = sorted.into_iter().filter_map(|(key, at)| {
+            let Entry { id, states } = entries.get_mut(at)?;
             let mut doc = Vec::new();
             let start = open(&mut doc);
-            put(&mut doc, b"_", &entry.id);
-            for s in &entry.states {
+            put(&mut doc, b"_", &*id);
+            for s in states.drain(..) {
                 s.save(b"s", &mut doc);
             }
             close(&mut doc, start);
-            records.push((key.as_ref(), doc));
-        }
-        runs.write(records.iter().map(|(k, d)| (*k, d.as_slice())), ticker)
+            Some((key, doc))
+        });
+        runs.write(records, ticker)
     }
 
     /// Folds a spilled group into `entry`, or begins one.
@@ -454,7 +492,8 @@ impl GroupStream {
         while let Some(doc) = source.next()? {
             self.ticker.tick()?;
             self.spec.add(&mut table, Doc::new(&doc), &mut key)?;
-            if self.share.holds(table.bytes) || table.bytes > self.rt.memory_limit {
+            let memory = table.memory();
+            if self.share.holds(memory) || memory > self.rt.memory_limit {
                 let runs = match &mut runs {
                     Some(r) => r,
                     None => runs.insert(Runs::new(&self.rt, "$group")?),
@@ -499,14 +538,18 @@ impl DocStream for GroupStream {
             State::Merging { merge, next } => {
                 let mut entry = None;
                 if let Some(first) = next.take() {
-                    entry = Some(self.spec.fold(None, Doc::new(&first.doc))?);
+                    let mut folded = self.spec.fold(None, Doc::new(&first.doc))?;
                     while let Some(r) = merge.next()? {
                         if r.key != first.key {
                             *next = Some(r);
                             break;
                         }
-                        entry = Some(self.spec.fold(entry, Doc::new(&r.doc))?);
+                        folded = self.spec.fold(Some(folded), Doc::new(&r.doc))?;
+                        // It is one group, which cannot be written to the disk.
+                        let held: usize = folded.states.iter().map(|s| s.heap()).sum();
+                        self.share.try_hold(merge.memory() + held + r.doc.len())?;
                     }
+                    entry = Some(folded);
                 }
                 entry
             }
@@ -576,6 +619,49 @@ mod tests {
             ),
             ("[]", "[{$group:{_id:null,n:{$sum:1}}}]", "[]"),
             (
+                "[{h:{p:'x'}},{},{h:null},{h:{}},{h:{p:null}},{h:7}]",
+                "[{$group:{_id:{p:'$h.p'},n:{$sum:1}}}]",
+                "[{_id:{p:'x'},n:1},{_id:{p:null},n:5}]",
+            ),
+            (
+                "[{a:1},{b:2}]",
+                "[{$group:{_id:{q:'$nope'},n:{$sum:1}}}]",
+                "[{_id:{q:null},n:2}]",
+            ),
+            (
+                "[{a:1},{b:2}]",
+                "[{$group:{_id:{q:'$$REMOVE'},n:{$sum:1}}}]",
+                "[{_id:{q:null},n:2}]",
+            ),
+            (
+                "[{a:1},{b:2}]",
+                "[{$facet:{x:[{$group:{_id:{q:'$a'}}}]}}]",
+                "[{x:[{_id:{q:1}},{_id:{q:null}}]}]",
+            ),
+            // Several fields, and an object in the one field, keep what is missing apart.
+            (
+                "[{a:1},{a:1,b:null}]",
+                "[{$group:{_id:{x:'$a',y:'$b'}}}]",
+                "[{_id:{x:1}},{_id:{x:1,y:null}}]",
+            ),
+            (
+                "[{},{a:null}]",
+                "[{$group:{_id:{x:{y:'$a'}}}}]",
+                "[{_id:{x:{}}},{_id:{x:{y:null}}}]",
+            ),
+            ("[{}]", "[{$group:{_id:{}}}]", "[{_id:{}}]"),
+            ("[{}]", "[{$group:{_id:{x:'c'}}}]", "[{_id:{x:'c'}}]"),
+            (
+                "[]",
+                "[{$group:{_id:{r:1,q:{$foo:1}}}}]",
+                "17390: $group does not support inclusion-style expressions",
+            ),
+            (
+                "[]",
+                "[{$group:{_id:{x:1}}}]",
+                "17390: $group does not support inclusion-style expressions",
+            ),
+            (
                 "[]",
                 "[{$group:5}]",
                 "15947: a group's fields must be specified in an object",
@@ -643,7 +729,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let spilling = Runtime {
             memory_limit: 100_000,
-            spill_dir: Some(dir.path().to_path_buf()),
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
             ..Runtime::for_tests()
         };
         let want = run(input(), pipeline, &Runtime::for_tests()).unwrap();
@@ -651,11 +737,75 @@ mod tests {
         assert_eq!(want.len(), 500);
         assert!(got == want);
         let refusing = Runtime {
-            spill_dir: None,
+            scratch: None,
             ..spilling
         };
         let e = run(input(), pipeline, &refusing).unwrap_err();
         assert_eq!(e.code().0, 292);
+    }
+
+    #[test]
+    fn a_group_that_was_spilled_is_folded_within_the_limits() {
+        let dir = tempfile::tempdir().unwrap();
+        let rt = Runtime {
+            memory_limit: 1 << 20,
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
+            ..Runtime::for_tests()
+        };
+        rt.ledger.set_limit(Account::Stages, 4 << 20);
+        let text = "x".repeat(10_000);
+        let input = |n: i32| -> Vec<DocBuf> {
+            (0..n)
+                .map(|i| doc! { "i": i, "v": text.as_str() })
+                .collect()
+        };
+        let all = "[{$group:{_id:null,all:{$push:'$v'}}},{$project:{n:{$size:'$all'}}}]";
+        let got = run(input(150), all, &rt).unwrap();
+        assert_eq!(
+            got[0].as_doc().get("n").and_then(|v| v.as_i64_exact()),
+            Some(150)
+        );
+        assert!(rt.ledger.total().peak < 5 << 20);
+        // 10 MB in one group.
+        let e = run(input(1000), all, &rt).unwrap_err();
+        assert_eq!(e.code().0, 146, "{e:?}");
+        assert!(rt.ledger.total().peak < 6 << 20, "{:?}", rt.ledger.total());
+        // As many in groups of their own.
+        let each = "[{$group:{_id:'$i',all:{$push:'$v'}}},{$count:'n'}]";
+        let got = run(input(1000), each, &rt).unwrap();
+        assert_eq!(
+            got[0].as_doc().get("n").and_then(|v| v.as_i64_exact()),
+            Some(1000)
+        );
+        assert_eq!(rt.ledger.total().used, 0);
+    }
+
+    #[test]
+    fn windows_and_buckets_book_what_they_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let rt = Runtime {
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
+            ..Runtime::for_tests()
+        };
+        rt.ledger.set_limit(Account::Stages, 2 << 20);
+        let text = "x".repeat(10_000);
+        let input = || -> Vec<DocBuf> {
+            (0..600)
+                .map(|i| doc! { "i": i, "v": text.as_str() })
+                .collect()
+        };
+        for pipeline in [
+            "[{$setWindowFields:{sortBy:{i:1},output:{a:{$push:'$v',window:{documents:[-500,0]}}}}},\
+             {$project:{i:1}}]",
+            "[{$setWindowFields:{sortBy:{i:1},output:{a:{$push:'$v',window:{documents:\
+             ['unbounded','current']}}}}},{$project:{i:1}}]",
+            "[{$bucketAuto:{groupBy:'$i',buckets:1,output:{a:{$push:'$v'}}}},{$project:{_id:1}}]",
+        ] {
+            let e = run(input(), pipeline, &rt).unwrap_err();
+            assert_eq!(e.code().0, 146, "{pipeline}: {e:?}");
+            assert!(rt.ledger.total().peak <= 4 << 20, "{:?}", rt.ledger.total());
+            assert_eq!(rt.ledger.total().used, 0);
+        }
     }
 
     #[test]

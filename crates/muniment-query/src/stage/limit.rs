@@ -49,7 +49,7 @@ pub(crate) struct LimitStream {
 }
 
 impl LimitStream {
-    pub fn new(source: Box<dyn DocStream>, n: u64) -> LimitStream {
+    pub(crate) fn new(source: Box<dyn DocStream>, n: u64) -> LimitStream {
         LimitStream {
             source: Some(source),
             left: n,

@@ -18,6 +18,7 @@ use crate::meta;
 use crate::needs::Needs;
 use crate::sort::check_field_path;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::path::{Path, visit};
 use muniment_value::{
     ArrayBuf, Code, Collation, Doc, DocBuf, Elem, Error, Put, Result, Type, Value, ValueBuf, doc,
@@ -328,6 +329,7 @@ impl StageOp for Lookup {
             cached: Cached::Not,
             joined: Vec::new(),
             pending: None,
+            share: Share::new(&rt.ledger, Account::Stages),
             ticker: Ticker::new(rt),
             rt: rt.clone(),
             reads: Reads::default(),
@@ -359,9 +361,11 @@ struct LookupStream {
     joined: Vec<Bytes>,
     /// The document whose joined documents are being unwound, and which is next.
     pending: Option<(Bytes, usize)>,
+    /// What `joined` holds.
+    share: Share,
     ticker: Ticker,
     rt: Runtime,
-    /// What its look-ups have read, if somebody asks.
+    /// What its look-ups have read, if that is to be told.
     reads: Reads,
 }
 
@@ -413,9 +417,10 @@ impl LookupStream {
         let spec = self.spec.clone();
         let mut bytes = 0_usize;
         let unlimited = spec.unwind.is_some();
-        let joined = &mut self.joined;
+        let (joined, share) = (&mut self.joined, &mut self.share);
         let mut take = |d: Bytes| {
-            bytes += d.len();
+            bytes += d.len() + size_of::<Bytes>();
+            share.try_hold(bytes)?;
             if bytes > MAX_JOINED && !unlimited {
                 return Err(Error::location(
                     4568,

@@ -34,7 +34,7 @@ pub(crate) struct MatchStream {
 }
 
 impl MatchStream {
-    pub fn new(source: Box<dyn DocStream>, filter: Filter, rt: &Runtime) -> MatchStream {
+    pub(crate) fn new(source: Box<dyn DocStream>, filter: Filter, rt: &Runtime) -> MatchStream {
         MatchStream {
             source,
             filter,

@@ -83,7 +83,7 @@ use std::sync::Arc;
 pub(crate) const CHECK_EVERY: u32 = 128;
 
 /// A stream of documents: what storage scans give and stages transform. The bytes are one
-/// complete document each; a scan hands out slices of its blocks without copying. Behind it may
+/// complete document each; a scan hands out slices of its blocks without copying. After it may
 /// stand its metadata: see [`crate::meta`].
 pub trait DocStream: Send {
     /// The next document; `None` at the end.
@@ -142,7 +142,7 @@ pub trait StageOp: Debug + Send + Sync {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>>;
 
-    /// As [`StageOp::open`], where this stage and those behind it read only the paths `needs` of
+    /// As [`StageOp::open`], where this stage and those after it read only the paths `needs` of
     /// the input (`None`: whole documents).
     ///
     /// # Errors
@@ -158,7 +158,7 @@ pub trait StageOp: Debug + Send + Sync {
     }
 
     /// Adds the fields that the stage reads of its input. True: nothing else of the input reaches
-    /// the stages behind it. A stage that says nothing needs whole documents.
+    /// the stages after it. A stage that says nothing needs whole documents.
     fn needs(&self, needs: &mut Needs) -> bool {
         needs.whole();
         true
@@ -214,7 +214,7 @@ pub trait StageOp: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Which metadata documents can have behind the stage when they can have `before` in front
+    /// Which metadata documents can have after the stage when they can have `before` in front
     /// of it. A stage that makes new documents of several says none.
     fn metadata(&self, before: MetaSet) -> MetaSet {
         before
@@ -254,7 +254,7 @@ pub(crate) struct Ticker {
 }
 
 impl Ticker {
-    pub fn new(rt: &Runtime) -> Ticker {
+    pub(crate) fn new(rt: &Runtime) -> Ticker {
         Ticker {
             interrupt: Arc::clone(&rt.interrupt),
             n: 0,
@@ -262,7 +262,7 @@ impl Ticker {
     }
 
     #[inline]
-    pub fn tick(&mut self) -> Result<()> {
+    pub(crate) fn tick(&mut self) -> Result<()> {
         self.n += 1;
         if self.n >= CHECK_EVERY {
             self.n = 0;

@@ -124,7 +124,7 @@ pub(super) fn single(v: Value<'_>) -> Result<Elem<'_>> {
 }
 
 impl Pipeline {
-    /// Parses the stages of a command's pipeline, or those behind the ones that the caller runs
+    /// Parses the stages of a command's pipeline, or those after the ones that the caller runs
     /// itself; see [`Pipeline::check`] for their places.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Pipeline {
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
         let mut parsed = Vec::new();
         let mut sources = VecDeque::new();
-        // The context of a stage behind those that change which metadata there are.
+        // The context of a stage after those that change which metadata there are.
         let mut behind: Option<QueryContext> = None;
         // What constants raise comes after all errors of parsing.
         let mut late = None;
@@ -282,7 +282,7 @@ impl Pipeline {
         }
     }
 
-    /// Lets stages take in the ones behind them.
+    /// Lets stages take in the ones after them.
     fn absorb(&mut self) {
         let mut at = 0;
         while at + 1 < self.stages.len() {
@@ -636,9 +636,10 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
 fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     let changes = |path: &str| match before {
         Stage::Sort(_) | Stage::Match(_) => false,
-        Stage::Map(m) => m.may_touch(path),
-        Stage::Project(p) => p.may_touch(path),
-        Stage::Other(op) => op.changes(path),
+        // `a.` may mean all of `a`.
+        Stage::Map(m) => m.may_touch(path.trim_end_matches('.')),
+        Stage::Project(p) => p.may_touch(path.trim_end_matches('.')),
+        Stage::Other(op) => op.changes(path.trim_end_matches('.')),
         Stage::Limit(_) | Stage::Skip(_) | Stage::Count(_) => true,
     };
     if reads_metadata(f) {
@@ -647,7 +648,7 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     if matches!(before, Stage::Sort(_)) {
         return (Some(f.clone()), None);
     }
-    // Behind another $match it is as well placed as before it.
+    // After another $match it is as well placed as before it.
     if matches!(before, Stage::Match(_)) {
         return (None, Some(f.clone()));
     }
@@ -674,7 +675,7 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     (filter(first), filter(second))
 }
 
-/// Whether a filter looks at metadata: it stays behind the stage that gives them.
+/// Whether a filter looks at metadata: it stays after the stage that gives them.
 fn reads_metadata(f: &Filter) -> bool {
     let mut needs = Needs::default();
     needs.filter(f.root());

@@ -89,7 +89,7 @@ impl StageOp for Sample {
     ) -> Result<Box<dyn DocStream>> {
         Ok(Box::new(SampleStream {
             source: Some(source),
-            sorter: Sorter::new(Some(self.size), rt.memory_limit, &rt.budget),
+            sorter: Sorter::new(Some(self.size), rt.memory_limit, &rt.ledger),
             keeps_number: self.metadata.asked().has(Meta::RandVal),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
@@ -198,7 +198,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rt = Runtime {
             memory_limit: 4000,
-            spill_dir: Some(dir.path().to_path_buf()),
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
             ..Runtime::for_tests()
         };
         let got = run(input(), "[{$sample:{size:700}}]", &rt).unwrap();

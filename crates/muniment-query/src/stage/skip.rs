@@ -26,7 +26,7 @@ pub(crate) struct SkipStream {
 }
 
 impl SkipStream {
-    pub fn new(source: Box<dyn DocStream>, n: u64, rt: &Runtime) -> SkipStream {
+    pub(crate) fn new(source: Box<dyn DocStream>, n: u64, rt: &Runtime) -> SkipStream {
         SkipStream {
             source,
             left: n,

@@ -47,7 +47,7 @@ pub(crate) struct SortStream {
 impl SortStream {
     /// `source` in the order of `spec`, or the first `limit` documents of it, with their sort keys
     /// as metadata when it `keeps_key`. Nothing is read before the first call of `next`.
-    pub fn new(
+    pub(crate) fn new(
         source: Box<dyn DocStream>,
         spec: SortSpec,
         limit: Option<u64>,
@@ -56,7 +56,7 @@ impl SortStream {
     ) -> SortStream {
         SortStream {
             source: (limit != Some(0)).then_some(source),
-            sorter: Sorter::new(limit, rt.memory_limit, &rt.budget),
+            sorter: Sorter::new(limit, rt.memory_limit, &rt.ledger),
             spec,
             keeps_key,
             rt: rt.clone(),
@@ -163,7 +163,7 @@ mod tests {
     fn small(dir: Option<&std::path::Path>, limit: usize) -> Runtime {
         Runtime {
             memory_limit: limit,
-            spill_dir: dir.map(std::path::Path::to_path_buf),
+            scratch: dir.map(crate::Scratch::unlimited),
             ..Runtime::for_tests()
         }
     }

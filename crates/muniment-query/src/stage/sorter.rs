@@ -9,9 +9,9 @@
 use super::Ticker;
 use super::external::{Merge, Runs};
 use super::top_k::TopK;
-use crate::budget::{MemoryBudget, Share};
 use crate::context::Runtime;
 use bytes::Bytes;
+use muniment_op::{Account, Ledger, Share};
 use muniment_value::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -209,10 +209,10 @@ pub struct Sorter {
 
 impl Sorter {
     /// A sort that gives everything, or the first `limit` payloads, and holds at most
-    /// `memory_limit` bytes, less when the budget is used up.
-    pub fn new(limit: Option<u64>, memory_limit: usize, budget: &Arc<MemoryBudget>) -> Sorter {
+    /// `memory_limit` bytes, less when the ledger says so.
+    pub fn new(limit: Option<u64>, memory_limit: usize, ledger: &Arc<Ledger>) -> Sorter {
         Sorter {
-            share: Share::new(budget),
+            share: Share::new(ledger, Account::Stages),
             left: limit.unwrap_or(u64::MAX),
             memory_limit,
             top: limit
@@ -306,7 +306,11 @@ impl Sorter {
         }
         self.seal();
         self.output = match self.runs.take() {
-            Some(runs) => Output::Disk(runs.merge()?),
+            Some(runs) => {
+                let merge = runs.merge()?;
+                self.share.holds(merge.memory());
+                Output::Disk(merge)
+            }
             None => Output::Memory(Chunks::of(std::mem::take(&mut self.sealed))),
         };
         Ok(())
@@ -358,11 +362,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let rt = Runtime {
                 memory_limit: memory,
-                spill_dir: Some(dir.path().to_path_buf()),
+                scratch: Some(crate::Scratch::unlimited(dir.path())),
                 ..Runtime::for_tests()
             };
             let n = 3 * CHUNK as u32 + 17;
-            let mut sorter = Sorter::new(None, memory, &rt.budget);
+            let mut sorter = Sorter::new(None, memory, &rt.ledger);
             let mut x = 1u32;
             for i in 0..n {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -3,10 +3,10 @@
 //! Several cursors may read one spool, each forwards and at its own pace.
 
 use super::Ticker;
-use super::external::{SpillFile, spill_dir};
-use crate::budget::Share;
+use super::external::{SpillFile, scratch};
 use crate::context::Runtime;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::Result;
 
 /// Bytes that a cursor reads ahead from the file.
@@ -36,7 +36,7 @@ pub(crate) struct Cursor {
 
 impl Spool {
     /// An empty one; `what` begins the message when spilling is not allowed.
-    pub fn new(what: &'static str) -> Spool {
+    pub(crate) fn new(what: &'static str) -> Spool {
         Spool {
             what,
             docs: Vec::new(),
@@ -48,7 +48,7 @@ impl Spool {
     }
 
     /// How many documents it has.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
@@ -56,16 +56,18 @@ impl Spool {
     ///
     /// # Errors
     /// 292 above the memory limit when spilling is not allowed; what the disk raises.
-    pub fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &mut Ticker) -> Result<()> {
+    pub(crate) fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &mut Ticker) -> Result<()> {
         self.count += 1;
         if let Some(file) = &mut self.file {
             return file.append(&doc);
         }
         self.bytes += doc.len() + OVERHEAD;
         self.docs.push(doc);
-        let share = self.share.get_or_insert_with(|| Share::new(&rt.budget));
+        let share = self
+            .share
+            .get_or_insert_with(|| Share::new(&rt.ledger, Account::Stages));
         if share.holds(self.bytes) || self.bytes > rt.memory_limit {
-            let mut file = SpillFile::new(spill_dir(rt, self.what)?)?;
+            let mut file = SpillFile::new(scratch(rt, self.what)?)?;
             for doc in std::mem::take(&mut self.docs) {
                 ticker.tick()?;
                 file.append(&doc)?;
@@ -80,7 +82,7 @@ impl Spool {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn finish(&mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         match &mut self.file {
             Some(f) => f.flush(),
             None => Ok(()),
@@ -88,7 +90,7 @@ impl Spool {
     }
 
     /// A cursor before the first document.
-    pub fn cursor(&self) -> Cursor {
+    pub(crate) fn cursor(&self) -> Cursor {
         Cursor {
             index: 0,
             offset: 0,
@@ -100,7 +102,7 @@ impl Spool {
 
 impl Cursor {
     /// How many documents it has passed.
-    pub fn index(&self) -> u64 {
+    pub(crate) fn index(&self) -> u64 {
         self.index
     }
 
@@ -108,7 +110,7 @@ impl Cursor {
     ///
     /// # Errors
     /// What the disk raises.
-    pub fn next(&mut self, spool: &Spool) -> Result<Option<Bytes>> {
+    pub(crate) fn next(&mut self, spool: &Spool) -> Result<Option<Bytes>> {
         if self.index >= spool.count {
             return Ok(None);
         }
@@ -157,7 +159,7 @@ mod tests {
         for limit in [10_000_000, 3000] {
             let rt = Runtime {
                 memory_limit: limit,
-                spill_dir: Some(dir.path().to_path_buf()),
+                scratch: Some(crate::Scratch::unlimited(dir.path())),
                 ..Runtime::for_tests()
             };
             let mut ticker = Ticker::new(&rt);

@@ -23,7 +23,7 @@ struct Kept {
 }
 
 impl TopK {
-    pub fn new(k: usize) -> TopK {
+    pub(crate) fn new(k: usize) -> TopK {
         TopK {
             k,
             seq: 0,
@@ -33,13 +33,13 @@ impl TopK {
     }
 
     /// Bytes held.
-    pub fn memory(&self) -> usize {
+    pub(crate) fn memory(&self) -> usize {
         self.bytes + self.heap.len() * OVERHEAD
     }
 
     /// True when the key is among the best so far. A later one does not replace an equal earlier
     /// one: the sort is stable.
-    pub fn wants(&self, key: &[u8]) -> bool {
+    pub(crate) fn wants(&self, key: &[u8]) -> bool {
         self.heap.len() < self.k
             || self
                 .heap
@@ -48,7 +48,7 @@ impl TopK {
     }
 
     /// Takes the document, given in parts, if it is among the best so far.
-    pub fn push(&mut self, key: &[u8], doc: &[&[u8]]) {
+    pub(crate) fn push(&mut self, key: &[u8], doc: &[&[u8]]) {
         self.seq += 1;
         if !self.wants(key) {
             return;
@@ -69,7 +69,7 @@ impl TopK {
     }
 
     /// The documents, best first.
-    pub fn into_sorted(self) -> Vec<Bytes> {
+    pub(crate) fn into_sorted(self) -> Vec<Bytes> {
         self.heap
             .into_sorted_vec()
             .into_iter()
@@ -78,7 +78,7 @@ impl TopK {
     }
 
     /// Keys and documents in the order of arrival; nothing is left.
-    pub fn take(&mut self) -> Vec<(Box<[u8]>, Bytes)> {
+    pub(crate) fn take(&mut self) -> Vec<(Box<[u8]>, Bytes)> {
         let mut all = std::mem::take(&mut self.heap).into_vec();
         all.sort_by_key(|k| k.seq);
         self.bytes = 0;

@@ -172,7 +172,7 @@ impl StageOp for Unwind {
 struct UnwindStream {
     source: Box<dyn DocStream>,
     spec: Arc<Unwind>,
-    /// The top fields that the stages behind this one read; `None`: all.
+    /// The top fields that the stages after this one read; `None`: all.
     keep: Option<Vec<String>>,
     current: Option<Current>,
     ticker: Ticker,
@@ -236,7 +236,7 @@ impl Current {
     /// The array.
     fn array(&self, path: &Path) -> Option<Doc<'_>> {
         let value = match &self.field {
-            // Behind its type and name.
+            // After its type and name.
             Some(field) => {
                 let name = path.as_str().len();
                 let bytes = self.doc.get(field.start + name + 2..field.end)?;
@@ -351,7 +351,7 @@ mod tests {
                 "[{$unwind:'$a.b'}]",
                 "[{a:{b:1,c:1}},{a:{b:2,c:1}}]",
             ),
-            // Only what the stages behind it read is copied for each element.
+            // Only what the stages after it read is copied for each element.
             (
                 "[{x:9,a:[{k:1,n:2},{k:1,n:3}],b:3,c:4,y:[1]}]",
                 "[{$unwind:'$a'},{$group:{_id:'$a.k',n:{$sum:{$add:['$a.n','$c']}}}}]",

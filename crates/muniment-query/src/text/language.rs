@@ -83,7 +83,7 @@ impl Language {
             .find(|l| l.name.eq_ignore_ascii_case(name) || l.code.eq_ignore_ascii_case(name))
     }
 
-    /// English: the language of whoever says nothing.
+    /// English: the language where none is named.
     pub fn english() -> &'static Language {
         LANGUAGES.get(2).unwrap_or(&LANGUAGES[0])
     }

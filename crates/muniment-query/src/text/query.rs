@@ -48,7 +48,7 @@ struct Parts {
     negated_phrases: Vec<String>,
 }
 
-/// Takes a search string apart. A hyphen behind white space negates up to the next white space;
+/// Takes a search string apart. A hyphen after white space negates up to the next white space;
 /// quotation marks enclose a phrase, whose words are searched for as well; a phrase that nobody
 /// ends is none.
 fn parse(search: &str) -> Parts {

@@ -6,7 +6,7 @@
 
 use super::array_filter::ArrayFilters;
 use super::registry::{Outcome, Target};
-use super::tree::{Leaf, Node, Tree};
+use super::tree::{Leaf, Named, Node, Tree};
 use crate::bytes::{IndexName, close, head, open, show};
 use crate::context::MatchInfo;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value};
@@ -70,7 +70,7 @@ impl Cx<'_> {
     }
 
     /// Writes `doc` with `tree` applied; true if anything changed.
-    pub fn document(&self, tree: &Tree, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn document(&self, tree: &Tree, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         if tree.positional.is_some() {
             return self.document(&tree.resolve(self.matched_index()?)?, doc, out);
         }
@@ -134,28 +134,50 @@ impl Cx<'_> {
         for child in tree.named.iter().filter(|c| c.index.is_none()) {
             self.unviable(&child.node, &child.name, elem)?;
         }
+        if tree.ascends() {
+            let each = tree.named.iter();
+            let each = each.filter_map(|c| Some((c.index?, std::iter::once(c))));
+            return self.elements(each, array, out);
+        }
+        // `a.01` and `a.1` are the same element.
+        let mut sorted: Vec<&Named> = tree.named.iter().filter(|c| c.index.is_some()).collect();
+        sorted.sort_by_key(|c| c.index);
+        let same = sorted.chunk_by(|a, b| a.index == b.index);
+        let each = same.filter_map(|some| {
+            let index = some.first()?.index?;
+            Some((index, some.iter().copied()))
+        });
+        self.elements(each, array, out)
+    }
+
+    /// Writes an array with its elements changed or made: `each` gives them in their order, and what is
+    /// to be applied to each, one after the other.
+    fn elements<'t>(
+        &self,
+        each: impl Iterator<Item = (usize, impl Iterator<Item = &'t Named>)>,
+        array: Doc<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
         let bytes = array.as_bytes();
         let start = open(out);
         let mut changed = false;
         let mut run = 4;
         let mut n = 0;
-        let mut children = tree.named.iter().filter(|c| c.index.is_some()).peekable();
+        let mut each = each.peekable();
         let mut elems = array.iter();
-        while let Some(child) = children.peek() {
+        while each.peek().is_some() {
             let at = elems.offset();
             let Some(e) = elems.next() else { break };
-            if child.index == Some(n) {
+            if let Some((_, named)) = each.next_if(|(index, _)| *index == n) {
                 out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
                 run = elems.offset();
-                changed |= self.existing(&child.node, e, e.name_bytes(), true, out)?;
-                children.next();
+                changed |= self.element(named, e, out)?;
             }
             n += 1;
         }
         let end = bytes.len().saturating_sub(1);
         out.extend_from_slice(bytes.get(run..end).unwrap_or_default());
-        for child in children {
-            let Some(index) = child.index else { continue };
+        for (index, mut named) in each {
             if index.saturating_sub(n) > MAX_PADDING {
                 return Err(Error::new(
                     Code::CannotBackfillArray,
@@ -170,15 +192,60 @@ impl Cx<'_> {
                 // Each of many arrays may be padded: what cannot be stored is not built to its end.
                 return Err(super::too_large(17_419, "Resulting document after update"));
             }
-            if self.missing(&child.node, child.name.as_bytes(), true, out)? {
-                changed = true;
-                n = index + 1;
-            } else {
+            let at = out.len();
+            let name = IndexName::new(index);
+            let mut made = false;
+            for child in named.by_ref() {
+                made = self.missing(&child.node, name.as_bytes(), true, out)?;
+                if made {
+                    break;
+                }
+            }
+            if !made {
                 out.truncate(before);
+                continue;
+            }
+            changed = true;
+            n = index + 1;
+            for child in named {
+                self.again(child, at, out)?;
             }
         }
         close(out, start);
         Ok(changed)
+    }
+
+    /// Writes an element with all of these applied, each to what the one before it has left.
+    fn element<'t>(
+        &self,
+        mut named: impl Iterator<Item = &'t Named>,
+        e: Elem<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let Some(first) = named.next() else {
+            out.extend_from_slice(e.as_bytes());
+            return Ok(false);
+        };
+        let at = out.len();
+        let mut changed = self.existing(&first.node, e, e.name_bytes(), true, out)?;
+        for child in named {
+            changed |= self.again(child, at, out)?;
+        }
+        Ok(changed)
+    }
+
+    /// Applies a child to the element that stands last in `out`, at `at`.
+    fn again(&self, child: &Named, at: usize, out: &mut Vec<u8>) -> Result<bool> {
+        let element = out.get(at..).unwrap_or_default();
+        let mut before = Vec::with_capacity(element.len() + 5);
+        let start = open(&mut before);
+        before.extend_from_slice(element);
+        close(&mut before, start);
+        out.truncate(at);
+        match Doc::new(&before).first() {
+            Some(e) => self.existing(&child.node, e, e.name_bytes(), true, out),
+            None => Ok(false),
+        }
     }
 
     /// The common case of one `$`: a single element changes. `None` if there is no such element.
@@ -349,7 +416,16 @@ impl Cx<'_> {
     }
 
     /// `elem` can have no child `name`: an error for the operators that mind.
+    /// Below it there is no array either, which is an error for all of them.
     fn unviable(&self, node: &Node, name: &str, elem: Elem<'_>) -> Result<()> {
+        if let Node::Inner(tree) = node {
+            if !tree.each.is_empty() {
+                return Err(must_exist(node));
+            }
+            let named = tree.named.iter().map(|child| &child.node);
+            let mut below = named.chain(tree.positional.as_deref());
+            return below.try_for_each(|node| self.unviable(node, name, elem));
+        }
         node.each_leaf(&mut |leaf| {
             if leaf.op.creates(self.root) {
                 return Err(Error::new(

@@ -23,7 +23,7 @@ impl ArrayFilters {
     ///
     /// # Errors
     /// 9 FailedToParse and 2 BadValue with MongoDB's messages.
-    pub fn parse(array: Doc<'_>, ctx: &QueryContext) -> Result<ArrayFilters> {
+    pub(crate) fn parse(array: Doc<'_>, ctx: &QueryContext) -> Result<ArrayFilters> {
         let mut filters: Vec<ArrayFilter> = Vec::new();
         for v in array.values() {
             let Value::Document(d) = v else {
@@ -80,7 +80,7 @@ impl ArrayFilters {
     ///
     /// # Errors
     /// 2 BadValue if there is none.
-    pub fn index(&mut self, id: &str, path: &str) -> Result<usize> {
+    pub(crate) fn index(&mut self, id: &str, path: &str) -> Result<usize> {
         let at = self.filters.iter().position(|f| f.id == id);
         let at = at.ok_or_else(|| {
             Error::bad_value(format!(
@@ -94,7 +94,7 @@ impl ArrayFilters {
     }
 
     /// 9 if a filter was not used by `update`.
-    pub fn check_used(&self, update: Doc<'_>) -> Result<()> {
+    pub(crate) fn check_used(&self, update: Doc<'_>) -> Result<()> {
         match self.filters.iter().find(|f| !f.used) {
             None => Ok(()),
             Some(f) => Err(Error::failed_to_parse(format!(
@@ -106,7 +106,7 @@ impl ArrayFilters {
     }
 
     /// Whether filter `at` accepts the array element `e`; `buf` is scratch space.
-    pub fn matches(&self, at: usize, e: Elem<'_>, buf: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn matches(&self, at: usize, e: Elem<'_>, buf: &mut Vec<u8>) -> Result<bool> {
         let Some(f) = self.filters.get(at) else {
             return Ok(false);
         };

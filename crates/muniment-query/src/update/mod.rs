@@ -19,7 +19,7 @@ pub(crate) mod testing;
 pub use registry::{Spec, registry};
 pub use replace::{fill_zero_timestamps, validate_id};
 
-use crate::bytes::{MAX_DOCUMENT, array_index, check_depth};
+use crate::bytes::{IndexName, MAX_DOCUMENT, array_position, check_depth};
 use crate::context::{MatchInfo, QueryContext};
 use crate::filter::Filter;
 use crate::stage::Transform;
@@ -115,6 +115,16 @@ impl Update {
         }
     }
 
+    /// The update, with the `Timestamp(0, 0)` of a replacement kept as it is or, as else, filled in.
+    pub fn keep_empty_timestamps(mut self, keep: bool) -> Update {
+        if let Kind::Replacement(r) = &mut self.kind
+            && keep
+        {
+            Arc::make_mut(r).keep_empty_timestamps();
+        }
+        self
+    }
+
     /// True for a replacement document.
     pub fn is_replacement(&self) -> bool {
         matches!(self.kind, Kind::Replacement(_))
@@ -170,18 +180,18 @@ impl Update {
             Kind::Pipeline(stages) => {
                 run_pipeline(stages, doc, out)?;
                 keep_id(doc, start, out)?;
-                let new = Doc::new(out.get(start..).unwrap_or_default());
-                check_depth(new)?;
-                new.as_bytes() != doc.as_bytes()
+                out.get(start..) != Some(doc.as_bytes())
             }
             Kind::Diff(d) => {
                 diff::apply(doc, d.as_doc(), out)?;
                 keep_id(doc, start, out)?;
-                let new = Doc::new(out.get(start..).unwrap_or_default());
-                check_depth(new)?;
-                new.as_bytes() != doc.as_bytes()
+                out.get(start..) != Some(doc.as_bytes())
             }
         };
+        // Operators know how deep they write.
+        if changed && !matches!(self.kind, Kind::Operators(_)) {
+            check_depth(Doc::new(out.get(start..).unwrap_or_default()))?;
+        }
         if changed && out.len() - start > MAX_DOCUMENT {
             return Err(too_large(17_419, "Resulting document after update"));
         }
@@ -253,7 +263,12 @@ impl Update {
         match &self.kind {
             Kind::Operators(ops) => ops.paths.iter().any(|p| overlaps(p, path)),
             Kind::Replacement(_) | Kind::Diff(_) => true,
-            Kind::Pipeline(stages) => stages.iter().any(|s| s.may_touch(path)),
+            Kind::Pipeline(stages) => {
+                // What a stage does below a field may change any key below it: an inclusion takes the
+                // scalars out of an array, and so moves what follows them.
+                let field = path.split('.').next().unwrap_or(path);
+                stages.iter().any(|s| s.may_touch(field))
+            }
         }
     }
 }
@@ -264,23 +279,31 @@ fn leads_to(path: &str, field: &[&[u8]]) -> Option<usize> {
     let mut parts = path.split('.');
     for name in field {
         let part = parts.next()?;
-        if part.as_bytes() != *name && !part.starts_with('$') {
+        let same = part.as_bytes() == *name
+            || part.starts_with('$')
+            || array_position(part).is_some_and(|i| IndexName::new(i).as_bytes() == *name);
+        if !same {
             return None;
         }
     }
     Some(parts.count())
 }
 
-/// Whether one of the paths lies at or below the other, when array indexes are left out: both
-/// `a.0.b` and `a.$[x].b` may change what an index on `a.b` holds.
-pub(crate) fn overlaps(a: &str, b: &str) -> bool {
-    fn fields(p: &str) -> impl Iterator<Item = &str> {
-        p.split('.')
-            .enumerate()
-            .filter(|(i, part)| *i == 0 || !(part.starts_with('$') || array_index(part).is_some()))
-            .map(|(_, part)| part)
-    }
-    fields(a).zip(fields(b)).all(|(x, y)| x == y)
+/// Whether an update of `updated` may change what an index on `indexed` holds: one of the paths lies at or
+/// below the other, when elements of arrays are left out (`a.$[x].b` may change the keys of `a.b`). Where
+/// `updated` names an element by its number it may make that element, which has a key in every index on a
+/// field below: `a.1.c` adds a null to an index on `a.b`. So it ends there.
+pub(crate) fn overlaps(updated: &str, indexed: &str) -> bool {
+    let is_number = |(i, part): &(usize, &str)| *i > 0 && array_position(part).is_some();
+    let changed = updated
+        .split('.')
+        .enumerate()
+        .take_while(|part| !is_number(part))
+        .map(|(_, part)| part)
+        .filter(|part| !part.starts_with('$'));
+    let held = indexed.split('.').enumerate();
+    let held = held.filter(|part| !is_number(part)).map(|(_, part)| part);
+    changed.zip(held).all(|(x, y)| x == y)
 }
 
 /// What is built of arrays that are padded may be so long before it is given up: other parts of a message
@@ -570,6 +593,21 @@ mod tests {
                 "2: Cannot apply array updates to non-array element a: 1",
             ),
             (
+                "{a:1}",
+                "{$set:{'a.b.c.$[]':1}}",
+                "2: The path 'a.b.c' must exist in the document in order to apply array updates.",
+            ),
+            (
+                "{a:1}",
+                "{$unset:{'a.b.$[].c':1}}",
+                "2: The path 'a.b' must exist in the document in order to apply array updates.",
+            ),
+            (
+                "{a:1}",
+                "{$set:{'a.b':1,'a.c.$[]':1}}",
+                "28: Cannot create field 'b' in element {a: 1}",
+            ),
+            (
                 "{}",
                 "{$inc:{'a.$[]':1}}",
                 "2: The path 'a' must exist in the document in order to apply array updates.",
@@ -670,7 +708,7 @@ mod tests {
             ("a", true),
             ("a.b", true),
             ("a.b.x", true),
-            ("a.c", false),
+            ("a.c", true),
             ("c.d", true),
             ("z", false),
             ("_id", false),
@@ -692,8 +730,10 @@ mod tests {
             ("ab", false),
             ("c.d", true),
             ("c", true),
-            ("c.e", false),
+            // A new element has a null there.
+            ("c.e", true),
             ("c.0.d", true),
+            ("e.g", false),
             ("e.f", true),
             ("_id", false),
             ("z", false),
@@ -722,6 +762,13 @@ mod tests {
         let deep = vec!["a"; 180].join(".");
         let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
         assert!(u.apply(Doc::EMPTY, MatchInfo::default(), &mut out).unwrap());
+        for (levels, fits) in [(179, true), (180, false)] {
+            let new = (0..levels).fold(DocBuf::new(), |d, _| muniment_value::doc! { "a": d });
+            let new = Value::Document(new.as_doc());
+            let u = Update::parse(new, Doc::EMPTY, &QueryContext::new()).unwrap();
+            let got = u.apply(Doc::EMPTY, MatchInfo::default(), &mut out);
+            assert_eq!(got.is_ok(), fits, "a replacement of {levels}");
+        }
         let long = vec!["a"; 5000].join(".");
         assert!(parse(&format!("{{$set:{{'{long}':1}}}}"), "[]").is_err());
     }

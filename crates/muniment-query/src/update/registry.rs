@@ -73,7 +73,7 @@ pub(crate) struct Target<'a> {
 
 impl Target<'_> {
     /// The name as text, for messages.
-    pub fn name_str(&self) -> &str {
+    pub(crate) fn name_str(&self) -> &str {
         std::str::from_utf8(self.name).unwrap_or("?")
     }
 }

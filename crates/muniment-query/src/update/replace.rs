@@ -24,7 +24,7 @@ impl Replacement {
     ///
     /// # Errors
     /// 52 DollarPrefixedFieldName for a field such as `$set` after plain fields.
-    pub fn parse(doc: Doc<'_>) -> Result<Replacement> {
+    pub(crate) fn parse(doc: Doc<'_>) -> Result<Replacement> {
         let mut r = Replacement {
             id: None,
             id_leads: doc.first().is_some_and(|e| e.name_bytes() == b"_id"),
@@ -52,6 +52,11 @@ impl Replacement {
         Ok(r)
     }
 
+    /// Stores `Timestamp(0, 0)` as it is.
+    pub(crate) fn keep_empty_timestamps(&mut self) {
+        self.zero_timestamps = false;
+    }
+
     fn id(&self) -> Option<Elem<'_>> {
         self.id.as_ref().and_then(|id| Doc::new(id).first())
     }
@@ -60,7 +65,7 @@ impl Replacement {
     ///
     /// # Errors
     /// 66 ImmutableField when the replacement names another `_id`.
-    pub fn apply(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn apply(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let old = doc.get_elem("_id");
         let id = self.id();
         if let (Some(old), Some(id)) = (old, id) {

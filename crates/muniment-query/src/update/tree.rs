@@ -1,11 +1,10 @@
 //! The update's paths merged into one tree, so that one walk over a document applies them all.
 //!
 //! Invariants: no leaf has anything below it; the children of a node are sorted as MongoDB
-//! applies them (numeric names by number, then the others by text), so that new fields appear in
-//! that order.
+//! applies them ([`order`]), so that new fields appear in that order.
 
 use super::registry::LeafOp;
-use crate::bytes::array_index;
+use crate::bytes::array_position;
 use muniment_value::{Code, Error, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ pub(crate) struct Tree {
 pub(crate) struct Named {
     /// The name.
     pub name: Arc<str>,
-    /// The array index that the name can stand for.
+    /// The element of an array that the name can stand for.
     pub index: Option<usize>,
     /// What is below.
     pub node: Node,
@@ -65,21 +64,26 @@ pub(crate) struct Leaf {
 impl Named {
     fn new(name: Arc<str>, node: Node) -> Named {
         Named {
-            index: array_index(&name),
+            index: array_position(&name),
             name,
             node,
         }
     }
 }
 
-/// The order in which MongoDB applies and creates fields.
-fn order(a: &Named, name: &str, index: Option<usize>) -> Ordering {
-    match (a.index, index) {
-        (Some(x), Some(y)) => x.cmp(&y),
-        (Some(_), None) => Ordering::Less,
-        (None, Some(_)) => Ordering::Greater,
-        (None, None) => a.name.as_ref().cmp(name),
+/// The order in which MongoDB applies and creates fields: as text, but of two names that begin with
+/// a digit the shorter one is first, so that 9 is before 10. A zero with more after it makes a name
+/// a text.
+fn order(a: &str, b: &str) -> Ordering {
+    let number = |s: &str| match s.as_bytes() {
+        [b'0', _, ..] => false,
+        [first, ..] => first.is_ascii_digit(),
+        [] => false,
+    };
+    if number(a) && number(b) {
+        return a.len().cmp(&b.len()).then_with(|| a.cmp(b));
     }
+    a.cmp(b)
 }
 
 /// One component of an update's path.
@@ -183,7 +187,7 @@ impl Tree {
     /// # Errors
     /// 40 ConflictingUpdateOperators when the path lies above, below or on one that is there;
     /// 56 and 2 for paths that are none.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         path: &Arc<str>,
         op: Arc<dyn LeafOp>,
@@ -265,8 +269,7 @@ impl Tree {
 
     /// The place of the child `name`, made when it is missing.
     fn named_at(&mut self, name: &str, make: &mut dyn FnMut() -> Node) -> (usize, bool) {
-        let index = array_index(name);
-        match self.named.binary_search_by(|c| order(c, name, index)) {
+        match self.named.binary_search_by(|c| order(&c.name, name)) {
             Ok(at) => (at, false),
             Err(at) => {
                 self.named.insert(at, Named::new(name.into(), make()));
@@ -277,13 +280,19 @@ impl Tree {
 
     /// The child with this name.
     #[inline]
-    pub fn find(&self, name: &[u8]) -> Option<usize> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<usize> {
         if self.named.len() <= 8 {
             return self.named.iter().position(|c| c.name.as_bytes() == name);
         }
         let name = std::str::from_utf8(name).ok()?;
-        let index = array_index(name);
-        self.named.binary_search_by(|c| order(c, name, index)).ok()
+        self.named.binary_search_by(|c| order(&c.name, name)).ok()
+    }
+
+    /// Whether the names that stand for elements of an array come in the order of the elements and
+    /// each element once, as all do that have no leading zeros.
+    pub(crate) fn ascends(&self) -> bool {
+        let positions = self.named.iter().filter_map(|c| c.index);
+        positions.is_sorted_by(|a, b| a < b)
     }
 
     /// A copy in which the positional child stands under its index's name, for the rare case
@@ -291,7 +300,7 @@ impl Tree {
     ///
     /// # Errors
     /// 40 when both do and cannot be merged.
-    pub fn resolve(&self, index: usize) -> Result<Tree> {
+    pub(crate) fn resolve(&self, index: usize) -> Result<Tree> {
         let mut tree = self.clone();
         if let Some(node) = tree.positional.take() {
             let name = index.to_string();
@@ -346,7 +355,7 @@ impl Node {
     ///
     /// # Errors
     /// 40 when a leaf meets anything.
-    pub fn merge(&mut self, other: Node, name: &str) -> Result<()> {
+    pub(crate) fn merge(&mut self, other: Node, name: &str) -> Result<()> {
         match (self, other) {
             (Node::Inner(a), Node::Inner(b)) => a.merge(b),
             (Node::Leaf(l), _) => Err(created_conflict(&l.path)),
@@ -359,7 +368,7 @@ impl Node {
     }
 
     /// Calls `f` for every leaf, in order, until it returns an error.
-    pub fn each_leaf(&self, f: &mut dyn FnMut(&Leaf) -> Result<()>) -> Result<()> {
+    pub(crate) fn each_leaf(&self, f: &mut dyn FnMut(&Leaf) -> Result<()>) -> Result<()> {
         match self {
             Node::Leaf(l) => f(l),
             Node::Inner(t) => {

@@ -1,20 +1,21 @@
-//! What a leader does beside leading: opens and closes the door, hands the leadership on, and
+//! What a leader does besides leading: it opens and closes the commit door, hands the leadership on, and
 //! brings the set from the voters that it has to those that are wanted.
 
-use super::{Core, Door, Effect, Refusal};
+use super::{Core, Door, Effect, Refusal, Times};
 use crate::config::{Change, Config, ConfigRecord, MemberId};
 use raft::{INVALID_ID, ProgressState};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Election timeouts for which late members let others become voters first.
+/// Late members let others become voters first for this many times as long as an answer may take.
 const PROMPT_FIRST: u64 = 6;
-/// The time between two offers of the leadership doubles so many times: each that is not taken costs
-/// an election timeout in which nobody can write.
+/// The time between two offers of the leadership doubles at most so many times. It grows because during an
+/// offer that is not taken nobody can write for as long as an answer may take.
 const MOST_OFFERS: u32 = 3;
 
 /// A change of the configuration on its way.
 pub(super) struct Pending {
-    /// Who asked.
+    /// The request that asked for it, if one did.
     token: Option<u64>,
     change: Option<Change>,
     /// Its place, once it is in the log.
@@ -24,9 +25,9 @@ pub(super) struct Pending {
 /// The leadership on its way to another member.
 pub(super) struct Transfer {
     token: Option<u64>,
-    /// The one that is wanted; otherwise whoever is best.
+    /// The member that is wanted; `None`: the best of those that can take over.
     to: Option<MemberId>,
-    /// Who has the log up to here has caught up.
+    /// A member that has the log up to here has caught up.
     mark: u64,
     until: u64,
     /// When the time is up, step down all the same.
@@ -42,7 +43,7 @@ enum Phase {
     Waiting,
     /// The door is closing or closed, and this one is to take over.
     Closing(MemberId),
-    /// It was asked to, or is as soon as it has everything.
+    /// Raft was told to hand over, and asks the member to campaign as soon as it has everything.
     Asked,
     /// The door is closing, and nobody takes over.
     Forced,
@@ -65,11 +66,32 @@ impl Core {
         self.settle();
     }
 
+    /// The client that asked for a step down or a handover no longer waits for it. If that has not begun, it
+    /// is dropped. If it has begun it goes on, but this member may campaign afterwards, also if it has ended
+    /// already.
+    pub fn take_back(&mut self, token: u64) {
+        if self.frozen_by == Some(token) {
+            self.freeze(0);
+        }
+        if let Some(begun) = self.transfer.take_if(|t| t.token == Some(token))
+            && begun.phase != Phase::Waiting
+        {
+            self.transfer = Some(Transfer {
+                freeze: 0,
+                force: false,
+                ..begun
+            });
+        }
+        self.settle();
+    }
+
     /// Puts a configuration in place of the one in force. At most one voter may come or go; new
     /// members become voters when they have caught up. Members' numbers as [`Config::number`]
     /// gives them.
     ///
-    /// The answer is an [`Effect::Outcome`], when it is committed.
+    /// The answer is an [`Effect::Outcome`]. It comes when the configuration is committed and the members
+    /// that lose their votes by it have lost them, since the client may then end those members. Members that
+    /// are to get a vote are not waited for.
     pub fn reconfigure(&mut self, token: u64, config: Config) {
         let result = self.check_config(&config);
         if let Err(refusal) = result {
@@ -88,14 +110,16 @@ impl Core {
             return Err(Refusal::Busy);
         }
         let now = &self.in_force.config;
-        let known = |id| now.member(id).is_some();
         let mut ids: Vec<_> = config.members.iter().map(|m| m.id).collect();
         ids.sort_unstable();
         ids.dedup();
         let numbered = ids.len() == config.members.len()
             && config.next_id >= now.next_id
             && ids.iter().all(|id| {
-                *id < config.next_id && *id != INVALID_ID && (known(*id) || *id >= now.next_id)
+                let same = now
+                    .member(*id)
+                    .map_or(*id >= now.next_id, |m| m.arbiter == config.is_arbiter(*id));
+                *id < config.next_id && *id != INVALID_ID && same
             });
         if !numbered {
             return Err(Refusal::BadNumbers);
@@ -104,7 +128,20 @@ impl Core {
         if !me.is_some_and(|m| m.votes && m.priority > 0) {
             return Err(Refusal::NotElectable);
         }
-        let (old, new) = (now.wanted_voters(), config.wanted_voters());
+        // A removed member still has its vote: see `InForce::next_change`.
+        if !self
+            .in_force
+            .voters
+            .iter()
+            .all(|id| now.member(*id).is_some())
+        {
+            return Err(Refusal::Busy);
+        }
+        let voting = |config: &Config| -> BTreeSet<MemberId> {
+            let voting = config.members.iter().filter(|m| m.votes);
+            voting.map(|m| m.id).collect()
+        };
+        let (old, new) = (voting(now), voting(config));
         match old.symmetric_difference(&new).count() {
             0 | 1 => Ok(()),
             _ => Err(Refusal::ManyVoters),
@@ -113,16 +150,32 @@ impl Core {
 
     /// Whether a change of the configuration may begin: none is under way, and this leader has
     /// committed something of its own, without which two configurations that do not overlap could
-    /// both be taken for the last one.
-    fn may_configure(&self) -> bool {
+    /// both be taken for the last one. A leader that must not write ([`Core::abstain`]) begins none. Nor does
+    /// a change begin while a member is filled without which nothing can be committed ([`Core::confirm`]):
+    /// it could make that member's vote needed before the member may give it.
+    pub(super) fn may_configure(&self) -> bool {
         let raft = &self.node.raft;
+        let (term, place) = self.anew.filling;
+        if term == raft.term && self.committed() < place {
+            return false;
+        }
         self.pending.is_none()
+            && !self.abstaining.contains(&self.id())
             && self.door == Door::Open
             && !raft.has_pending_conf()
             && raft.apply_to_current_term()
     }
 
-    fn write_config(&mut self, token: Option<u64>, change: Option<Change>, config: Config) {
+    pub(super) fn write_config(
+        &mut self,
+        token: Option<u64>,
+        change: Option<Change>,
+        config: Config,
+    ) {
+        let mut config = config;
+        if let Some(Change::Remove(id)) = change {
+            config.is_gone(id);
+        }
         let record: Arc<[u8]> = ConfigRecord { change, config }.encode();
         self.pending = Some(Pending {
             token,
@@ -139,11 +192,23 @@ impl Core {
         pending.change
     }
 
-    /// The record of a configuration at this place is committed.
-    pub(super) fn config_done(&mut self, index: u64) -> Option<Effect> {
-        let done = self.pending.take_if(|p| p.at == Some(index))?;
-        let result = Ok(());
-        done.token.map(|token| Effect::Outcome { token, result })
+    /// The record of a configuration at this place is committed. Returns the answers to the requests for
+    /// it, unless a vote is still to be taken away: a client that had its answer could end a member without
+    /// which nothing can be committed.
+    pub(super) fn config_done(&mut self, index: u64) -> Vec<Effect> {
+        let Some(done) = self.pending.take_if(|p| p.at == Some(index)) else {
+            return Vec::new();
+        };
+        self.unanswered.extend(done.token);
+        if self.in_force.loses_a_voter() {
+            return Vec::new();
+        }
+        let answered = std::mem::take(&mut self.unanswered).into_iter();
+        let done = |token| Effect::Outcome {
+            token,
+            result: Ok(()),
+        };
+        answered.map(done).collect()
     }
 
     pub(super) fn close_door(&mut self) {
@@ -160,9 +225,13 @@ impl Core {
         self.effects.push_back(Effect::OpenDoor { term, no_op });
         if no_op.is_some() {
             self.members.forget_others();
-            // Whoever is better waits a little until the new leader leads in fact.
-            self.takeover_after = self.now + self.options.election_ticks;
+            self.told.clear();
+            // A better member does not take over before the new leader has had time to lead in fact.
+            self.takeover_after = self.now.saturating_add(self.times().election);
             self.offers = 0;
+            // Nor does a leader with a full disk hand over before it has heard which other disks are full:
+            // two such members would hand the leadership to and fro.
+            self.room_after = self.now + (self.times().answer / 5).max(1);
             self.let_prompt_first();
         }
     }
@@ -187,9 +256,20 @@ impl Core {
             self.open_door(None);
         }
         if self.transfer.is_none() && self.may_configure() {
+            if self.in_force.config.is_forced() {
+                // A record in the log brings the forced configuration to all members, and keeps it when the
+                // members that were told of it are gone.
+                let record = ConfigRecord::settling(&self.in_force);
+                self.write_config(None, record.change, record.config);
+                return false;
+            }
             let waits = self.now < self.prompt_first;
             let late = |id| waits && self.late.contains(&id);
-            let next = self.in_force.next_change(|id| self.has_caught_up(id), late);
+            let ready = |id| match self.is_arbiter(id) {
+                true => self.has_begun(id),
+                false => self.has_caught_up(id),
+            };
+            let next = self.in_force.next_change(ready, late);
             if let Some(change) = next {
                 let config = self.in_force.config.clone();
                 self.write_config(None, Some(change), config);
@@ -200,10 +280,10 @@ impl Core {
         false
     }
 
-    /// A leader with priority 0, or that is to go or to have no vote, leads only until somebody else
-    /// can: behind a closed door it brings another member up to what it has itself, and hands over.
-    /// Without that a set would stand still when nobody that may lead has the newest record, which
-    /// the others do not elect anybody without. True if raft was asked for something.
+    /// A leader with priority 0, or one that is to go or to have no vote, leads only until another member
+    /// can: with the door closed it brings that member up to what it has itself, and hands over. Without
+    /// this a set would stand still when no member that may lead has the newest record, since the others
+    /// elect nobody without it. True if raft was asked for something.
     fn keep_house(&mut self) -> bool {
         self.close_door();
         if self.transfer.is_some() {
@@ -228,8 +308,12 @@ impl Core {
         if let Some(lost) = self.pending.take() {
             self.outcome(lost.token, Err(Refusal::NotLeader));
         }
+        for token in std::mem::take(&mut self.unanswered) {
+            self.outcome(Some(token), Err(Refusal::NotLeader));
+        }
         if let Some(transfer) = self.transfer.take() {
             self.freeze(transfer.freeze);
+            self.frozen_by = transfer.token;
             self.outcome(transfer.token, Ok(()));
         }
     }
@@ -257,7 +341,7 @@ impl Core {
                 self.outcome(token, Err(Refusal::Busy));
                 return;
             }
-            // A takeover gives way to what somebody asked for.
+            // A takeover, which nobody asked for, gives way to a request.
             self.transfer = None;
         }
         self.transfer = Some(Transfer {
@@ -299,7 +383,7 @@ impl Core {
                 self.node.raft.become_follower(term, INVALID_ID);
                 (Some(Phase::Forced), true)
             }
-            // Raft gives up after an election timeout.
+            // Raft gives the handover up when there was no answer: see `Core::lead_on`.
             Phase::Asked if self.node.raft.lead_transferee.is_none() => match late {
                 false => (Some(Phase::Waiting), false),
                 true if transfer.force => (Some(Phase::Forced), true),
@@ -317,8 +401,8 @@ impl Core {
         asked
     }
 
-    /// Who could lead and has the log up to `mark`: of those with the highest priority the one
-    /// that has most.
+    /// The best member that could lead and has the log up to `mark`: one with room on its disk before one
+    /// without, then one with a higher priority, then the one that has more of the log.
     fn successor(&self, to: Option<MemberId>, mark: u64) -> Option<MemberId> {
         let others = self.in_force.voters.iter().filter(|id| **id != self.id());
         let candidates = others.filter(|id| to.is_none_or(|to| to == **id));
@@ -326,40 +410,52 @@ impl Core {
             let rank = self.in_force.rank(*id);
             let progress = self.node.raft.prs().get(*id)?;
             let stands = rank > 0 && !self.abstaining.contains(id);
-            let able = stands && progress.matched >= mark && progress.recent_active;
-            able.then_some((rank, progress.matched, *id))
+            let able = stands && progress.matched >= mark && self.answers(*id);
+            able.then_some((!self.full.contains(id), rank, progress.matched, *id))
         });
-        Some(able.max()?.2)
+        Some(able.max()?.3)
     }
 
-    /// From now on members that are late become voters behind others, for some time: until they vote they
-    /// get the log without a delay, which must not last.
+    /// From now on, for some time, members with a delay become voters only after the others. The time is
+    /// limited because until they vote they get the log without their delay, which must not last.
     pub(super) fn let_prompt_first(&mut self) {
-        self.prompt_first = self.now + PROMPT_FIRST * self.options.election_ticks;
+        self.prompt_first = self.now + PROMPT_FIRST * self.times().answer;
     }
 
-    /// A learner has everything that is committed, and still answers.
+    /// Whether a learner has everything that is committed, and still answers.
     fn has_caught_up(&self, id: MemberId) -> bool {
         let progress = self.node.raft.prs().get(id);
         let synced = !self.members.is_syncing(id);
-        synced && progress.is_some_and(|p| p.recent_active && p.matched >= self.committed())
+        synced && self.answers(id) && progress.is_some_and(|p| p.matched >= self.committed())
     }
 
-    /// A member with a higher priority takes over as soon as it has caught up.
+    /// A member with a higher priority takes over as soon as it has caught up; so does any that has room
+    /// on its disk where this one has none.
     fn yield_to_better(&mut self) {
-        if self.now < self.takeover_after || self.door != Door::Open {
+        let full = self.full.contains(&self.id());
+        let waits = match full {
+            true => self.room_after,
+            false => self.takeover_after,
+        };
+        if self.now < waits || self.door != Door::Open {
             return;
         }
         let mine = self.in_force.rank(self.id());
         let committed = self.committed();
         let best = self.successor(None, committed);
-        if let Some(id) = best.filter(|id| self.in_force.rank(*id) > mine) {
-            let election = self.options.election_ticks;
-            // It may not take it, and while it is offered nobody can write: that it has been told not to
-            // campaign may not have come here yet, or its disk stands still.
-            self.takeover_after = self.now + 3 * (election << self.offers.min(MOST_OFFERS));
+        let best = best.filter(|id| !self.full.contains(id));
+        if let Some(id) = best.filter(|id| full || self.in_force.rank(*id) > mine) {
+            let Times {
+                election, answer, ..
+            } = self.times();
+            // The offer may not be taken: the member may have been told not to campaign without this one
+            // having heard of it yet, or its disk may stand still. While it is offered nobody can write, so
+            // the pause until the next offer grows.
+            let pause = 3 * (election << self.offers.min(MOST_OFFERS));
+            self.takeover_after = self.now.saturating_add(pause);
+            self.room_after = self.now + 3 * (answer << self.offers.min(MOST_OFFERS));
             self.offers += 1;
-            self.begin_transfer(None, Some(id), election, 0, false);
+            self.begin_transfer(None, Some(id), answer, 0, false);
             if let Some(transfer) = &mut self.transfer {
                 transfer.mark = committed;
             }
@@ -367,8 +463,8 @@ impl Core {
         }
     }
 
-    /// A member that needed records which are gone has others now: raft looks for its place from
-    /// there on.
+    /// A member that needed records which this log no longer has was filled meanwhile, up to `durable`: raft
+    /// goes on from there.
     pub(super) fn resume(&mut self, member: MemberId, durable: u64) {
         let base = self.node.store().base();
         if !self.leads() || durable < base || durable > self.raft_last() || member == self.id() {

@@ -1,25 +1,29 @@
 //! The core: raft over the shadow of the one log, fed with what happened, and answering with what
 //! is to be done.
 //!
-//! It does nothing itself: no I/O, no thread, no clock, no randomness but its seed. Whoever drives
-//! it calls its inputs one at a time, and after each one carries out the [`Effect`]s, **in order**:
-//! what stands behind a [`Effect::Save`] may happen only when the state is durable, and messages
-//! stand behind the records they speak of.
+//! It does nothing itself: no I/O, no thread, no clock, no randomness but its seed. Its driver calls
+//! its inputs one at a time, and after each one carries out the [`Effect`]s, **in order**: what comes
+//! after an [`Effect::Save`] may happen only when the state is durable, and messages come after the
+//! records they speak of.
 //!
 //! **The door.** A leader's records are made by the storage's commit door, which writes them to the
 //! log and tells the core afterwards ([`Core::appended`]); so raft learns of an entry that the log
 //! has already. For that the door is open only while raft leads, with raft's term, and it is closed
 //! before anything of a newer term is handled: messages that would end the leadership wait until
-//! [`Core::door_closed`]. Everything the door made until then is told before, so raft takes it; the
-//! log and raft's view of it are never apart.
+//! [`Core::door_closed`]. The core is told of all records of the door before that, so that raft takes
+//! them, and the log and raft's view of it never differ.
 //!
 //! **Conflicts.** A follower whose log differs from the leader's is not mended in place: the core
 //! says where to cut ([`Effect::Restart`]) and stops for good; the storage starts again, cuts, and
-//! a new core begins. What cannot be mended so ([`Fatal`]) needs an initial sync.
+//! a new core begins. A log that cannot be mended in this way ([`Fatal`]) needs an initial sync.
 //!
-//! Invariants: an acknowledgement speaks only of what is durable here; the log holds no record
+//! Invariants: a member acknowledges only what is durable here; the log holds no record
 //! whose term the saved state does not know; the commit point never goes back.
 
+mod anew;
+mod arbiter;
+mod clock;
+mod fatal;
 mod lead;
 mod settle;
 mod stand;
@@ -31,6 +35,10 @@ use crate::position::{Members, Position, Report};
 use crate::shadow::{Shadow, kind, to_raft};
 use crate::state::LocalState;
 use crate::timer::Draw;
+use anew::Anew;
+use clock::Clock;
+pub use clock::Times;
+pub use fatal::Fatal;
 use lead::{Pending, Transfer};
 use raft::eraftpb::{
     ConfState, Entry as RaftEntry, HardState, Message as RaftMessage, MessageType,
@@ -38,11 +46,10 @@ use raft::eraftpb::{
 use raft::{ProgressState, RawNode, StateRole};
 use settle::raft_change;
 pub use stand::Occasion;
-use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Raft's own election timeout: never. It wants a range, from which it draws.
+/// When raft campaigns by itself: never. It wants a range, from which it draws.
 const NEVER: usize = usize::MAX / 4;
 /// Messages that wait for the door to close, at most; raft asks again for what is lost.
 const MOST_DEFERRED: usize = 1024;
@@ -52,12 +59,9 @@ const WINDOW: usize = 256;
 /// How a core runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Ticks without a leader until elections begin. A leader that hears of no majority ceases to
-    /// lead after one to two times as many.
-    pub election_ticks: u64,
-    /// Ticks between heartbeats.
-    pub heartbeat_ticks: u64,
-    /// What is drawn is drawn from this.
+    /// How long members wait for each other, until [`Core::set_times`].
+    pub times: Times,
+    /// The seed of everything that is drawn at random.
     pub seed: u64,
 }
 
@@ -73,47 +77,6 @@ pub struct LogEnds {
     /// A place up to which everything is known to be committed: the persisted cut.
     pub committed: u64,
 }
-
-/// Why a core cannot go on: this member's log is not one that the set could have left it with.
-/// Only an initial sync helps.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fatal {
-    /// Records are gone that were acknowledged: the log ends before what is committed.
-    Lost {
-        /// Committed up to here.
-        committed: u64,
-        /// The log's end.
-        last: u64,
-    },
-    /// The leader has another record at a place that is committed here.
-    Diverged {
-        /// That place.
-        index: u64,
-    },
-    /// The log is not cut as the state says it has to be, or its terms are not those that the state
-    /// knows.
-    Inconsistent(&'static str),
-}
-
-impl fmt::Display for Fatal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Fatal::Lost { committed, last } => write!(
-                f,
-                "the log ends at {last}, but everything up to {committed} was acknowledged"
-            ),
-            Fatal::Diverged { index } => {
-                write!(
-                    f,
-                    "the set has another record at {index}, which is committed"
-                )
-            }
-            Fatal::Inconsistent(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for Fatal {}
 
 /// What a member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -170,12 +133,12 @@ impl Appended {
 pub enum Effect {
     /// Make the state durable before going on.
     Save(Box<LocalState>),
-    /// Close the door; then tell everything that it made ([`Core::appended`]), and then
-    /// [`Core::door_closed`]. Messages that come in between may wait inside for that: their records
-    /// have to be kept until then.
+    /// Close the door; then tell the core of everything that it made ([`Core::appended`]), and then
+    /// [`Core::door_closed`]. The core may defer messages that come in between until then, and their
+    /// records have to be kept for as long.
     CloseDoor,
-    /// Open the door with this term. The first record, if a place is given, is an empty one that
-    /// has this place: append it before going on, and tell it like any other.
+    /// Open the door with this term. If a place is given, the first record is an empty one at this
+    /// place: append it before going on, and tell the core of it as of any other.
     OpenDoor {
         /// The term of all records from here on.
         term: u64,
@@ -190,7 +153,7 @@ pub enum Effect {
         /// The last.
         last: u64,
     },
-    /// Put this record of a configuration through the door, and tell it like any other.
+    /// Put this record of a configuration through the door, and tell the core of it as of any other.
     Write(Arc<[u8]>),
     /// Send a message, with [`Message::records`].
     Send(Message),
@@ -215,7 +178,7 @@ pub enum Effect {
         /// The place.
         index: u64,
     },
-    /// What came of the request with this token.
+    /// The result of the request with this token.
     Outcome {
         /// The request's.
         token: u64,
@@ -234,7 +197,7 @@ pub enum Effect {
         /// reach so far.
         at_least: u64,
     },
-    /// This core is done. Start the storage again, cut the log behind this place, and begin with a
+    /// This core is done. Start the storage again, cut the log after this place, and begin with a
     /// new core.
     Restart {
         /// The last record to keep.
@@ -246,7 +209,7 @@ pub enum Effect {
 enum Door {
     Closed,
     Open,
-    /// The effect is given, the answer is not there yet.
+    /// [`Effect::CloseDoor`] was given, and [`Core::door_closed`] has not answered it yet.
     Closing,
 }
 
@@ -257,15 +220,27 @@ pub struct Core {
     draw: Draw,
     /// Ticks that were counted.
     now: u64,
+    /// What the ticks are counted for.
+    clock: Clock,
     /// Ticks without a leader until this member campaigns, drawn for this term and role.
     patience: u64,
     drawn_for: (u64, StateRole),
+    /// Candidacies in a row that came to nothing.
+    tries: u32,
+    /// The leader that was followed has ended, as far as this member can see.
+    gone: Option<MemberId>,
     frozen_until: u64,
+    /// The request by which it is frozen.
+    frozen_by: Option<u64>,
     /// What made this member ask for votes the last time.
     occasion: Occasion,
     /// Members that said they do not campaign; this one may be one of them.
     abstaining: BTreeSet<MemberId>,
-    /// Who is to get the log with a delay.
+    /// Members whose disks are full; this one may be one of them.
+    full: BTreeSet<MemberId>,
+    /// Until then a leader whose disk is full offers the leadership to nobody.
+    room_after: u64,
+    /// Members that are to get the log with a delay.
     late: BTreeSet<MemberId>,
     effects: VecDeque<Effect>,
     door: Door,
@@ -274,11 +249,11 @@ pub struct Core {
     deferred: VecDeque<RaftMessage>,
     /// The last record that the log has.
     in_log: u64,
-    /// The last record that is durable in it, as it says.
+    /// The last record that is durable in the log, as the driver says.
     synced: u64,
-    /// The last record that is durable and raft's.
+    /// The last record that is durable and that raft knows.
     durable: u64,
-    /// Messages that wait until so much is durable.
+    /// Messages, each with the place up to which the log has to be durable before it may go.
     held: Vec<(u64, Message)>,
     /// Raft's batches that are not durable yet: number, last entry.
     batches: VecDeque<(u64, Option<u64>)>,
@@ -290,8 +265,18 @@ pub struct Core {
     members: Members,
     rollback_id: u64,
     pending: Option<Pending>,
+    /// The request for a configuration that is committed, and after which votes still have to change.
+    unanswered: Vec<u64>,
     transfer: Option<Transfer>,
     takeover_after: u64,
+    /// This member is an arbiter, or was one before it was removed.
+    arbiter: bool,
+    /// What a member that begins anew waits for, and what is held back for such a member.
+    anew: Anew,
+    /// The number by which an arbiter without a state is told that it may begin; 0: none.
+    nonce: u64,
+    /// What arbiters have, as this member knows since it leads.
+    told: BTreeMap<MemberId, arbiter::Told>,
     /// Until then late members do not become voters before others that are to.
     prompt_first: u64,
     /// How often the leadership was offered to a better member in this term.
@@ -305,7 +290,7 @@ impl Core {
     /// Begins with what was remembered and what the log has.
     ///
     /// # Errors
-    /// The two do not fit.
+    /// If the two do not fit together.
     pub fn start(options: Options, state: LocalState, log: LogEnds) -> Result<Core, Fatal> {
         let (last, base) = (log.last, log.first.saturating_sub(1));
         let inconsistent = |what| Err(Fatal::Inconsistent(what));
@@ -319,10 +304,9 @@ impl Core {
         // What was committed and is older than the log is in the persisted cut.
         let committed = committed.max(base);
         let mut in_force = state.in_force.clone();
-        // What is in force may be ahead of the log; its changes are no others when they come again.
-        let (from, to) = (in_force.index, committed.max(state.known));
-        let missed = state.configs.iter();
-        for (index, record) in missed.filter(|(index, _)| **index > from && **index <= to) {
+        // The configuration in force may be ahead of the log: its changes are skipped when they come again.
+        let (missed, to) = (in_force.index + 1.., committed.max(state.known));
+        for (index, record) in state.configs.range(missed).take_while(|c| *c.0 <= to) {
             match ConfigRecord::decode(record) {
                 Some(record) => in_force.apply(*index, record),
                 None => return inconsistent("a record of a configuration is damaged"),
@@ -351,8 +335,8 @@ impl Core {
         }
         let config = raft::Config {
             id: state.id,
-            election_tick: usize::try_from(options.election_ticks).unwrap_or(NEVER),
-            heartbeat_tick: usize::try_from(options.heartbeat_ticks).unwrap_or(NEVER),
+            election_tick: clock::EXPIRED,
+            heartbeat_tick: 1,
             applied: committed,
             // Zero would mean one entry; the shadow limits their number.
             max_size_per_msg: raft::NO_LIMIT,
@@ -371,15 +355,22 @@ impl Core {
         };
         let in_force = Arc::new(in_force);
         let mut core = Core {
+            anew: Anew::new(state.waits, committed, node.store().term_of(committed)),
             node,
             options,
             draw: Draw::new(options.seed),
             now: 0,
+            clock: Clock::default(),
             patience: 0,
             drawn_for: (0, StateRole::Leader),
+            tries: 0,
+            gone: None,
             frozen_until: 0,
+            frozen_by: None,
             occasion: Occasion::default(),
             abstaining: BTreeSet::new(),
+            full: BTreeSet::new(),
+            room_after: 0,
             late: BTreeSet::new(),
             effects: VecDeque::new(),
             door: Door::Closed,
@@ -397,8 +388,12 @@ impl Core {
             in_force: in_force.clone(),
             rollback_id: state.rollback_id,
             pending: None,
+            unanswered: Vec::new(),
             transfer: None,
             takeover_after: 0,
+            arbiter: in_force.config.is_arbiter(state.id),
+            nonce: 0,
+            told: BTreeMap::new(),
             prompt_first: 0,
             offers: 0,
             halted: false,
@@ -406,11 +401,11 @@ impl Core {
             bugs: crate::tests::Bugs::default(),
         };
         if state.cut.is_some() {
-            // The cut is made: the note goes.
+            // The cut is made, so the note of it is removed.
             core.save(None);
         }
-        core.effects.push_back(Effect::Config(in_force));
-        core.effects.push_back(Effect::Committed(committed));
+        core.effects
+            .extend([Effect::Config(in_force), Effect::Committed(committed)]);
         core.settle();
         Ok(core)
     }
@@ -418,24 +413,6 @@ impl Core {
     /// The next thing to do.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
-    }
-
-    /// Time passes.
-    pub fn tick(&mut self) {
-        if self.halted {
-            return;
-        }
-        self.now += 1;
-        if self.leads() {
-            self.node.tick();
-        } else if self.door == Door::Closed {
-            if self.node.raft.election_elapsed as u64 + 1 >= self.patience && self.may_stand() {
-                self.campaign_now(Occasion::Silence);
-            } else {
-                self.node.tick();
-            }
-        }
-        self.settle();
     }
 
     /// A message came.
@@ -446,8 +423,18 @@ impl Core {
         if self.halted || message.to != self.id() || !message.is_sound() {
             return Ok(());
         }
+        self.note_heard(&message);
+        if self.arbiter {
+            return self.receive_as_arbiter(message);
+        }
+        if let Body::Informed { .. } = message.body {
+            self.informed(&message);
+            self.inform_arbiters();
+            self.settle();
+            return Ok(());
+        }
         if self.in_force.voters.is_empty() {
-            // A new member. It cannot begin with the log: what was in force before it is not there.
+            // A new member cannot begin with the log, which lacks the configuration in force before it.
             if message.is_of_leader() {
                 let (from, at_least) = (message.from, 0);
                 self.effects
@@ -459,9 +446,9 @@ impl Core {
             let raft = &self.node.raft;
             let log = &raft.raft_log;
             if index < log.committed || log.match_term(index, log_term) {
-                // It is all here, and committed, as the leader would not have trimmed it
-                // otherwise. What follows may be acknowledged: it must not go. This member's own
-                // log may begin later still.
+                // All up to there is here, and committed, as the leader would not have trimmed it
+                // otherwise. What follows may have been acknowledged, and must be kept. This member's
+                // own log may begin later still.
                 message.body = Body::Append {
                     index,
                     log_term,
@@ -507,7 +494,7 @@ impl Core {
         for record in records {
             let (index, last) = (record.index, self.raft_last() + run.len() as u64);
             let in_order = index == self.in_log + 1 && record.term == self.door_term;
-            // The empty record with which a term begins is raft's own, or none of the door's.
+            // The empty record with which a term begins is one that raft has made itself.
             let own = index <= last && self.node.raft.raft_log.match_term(index, record.term);
             if !in_order || self.door == Door::Closed || !(own || index == last + 1) {
                 self.propose(std::mem::take(&mut run));
@@ -534,7 +521,7 @@ impl Core {
         }
         self.propose(run);
         if self.raft_last() < self.in_log {
-            // Raft refused what the log has.
+            // Raft refused a record that the log has.
             self.give_up(self.raft_last());
             return;
         }
@@ -563,14 +550,14 @@ impl Core {
         self.durable = index;
         self.node.raft.on_persist_entries(index, term);
         self.finish_batches();
-        // What is committed by that is in force, and saved, before anybody hears that it is here.
+        // What is committed by that is in force, and saved, before an acknowledgement leaves this member.
         self.settle_raft();
         if !self.halted {
             self.release_held();
         }
     }
 
-    /// The door is closed, and everything that it made is told.
+    /// The door is closed, and the core was told of everything that it made.
     ///
     /// # Errors
     /// As [`Core::receive`].
@@ -581,7 +568,7 @@ impl Core {
         self.door = Door::Closed;
         while let Some(message) = self.deferred.pop_front() {
             if self.door != Door::Closed {
-                // An earlier one made this member lead.
+                // An earlier message made this member lead.
                 self.deferred.push_front(message);
                 break;
             }
@@ -601,8 +588,8 @@ impl Core {
             return;
         }
         let position = report.position;
-        // A record of the same place and term is the same, with all before it. A member of this
-        // term gives nothing up any more that it has in common with its leader.
+        // Records of the same place and term are the same, and so are all before them. A member in this
+        // term no longer gives up anything that it has in common with its leader.
         let same = report.term == self.term()
             && self
                 .node
@@ -612,7 +599,9 @@ impl Core {
         if same || member == self.id() {
             self.members.report(member, position);
         }
-        self.resume(member, position.durable);
+        if !self.is_arbiter(member) {
+            self.resume(member, position.durable);
+        }
         self.settle();
     }
 
@@ -620,6 +609,12 @@ impl Core {
     /// sends again what the member has not acknowledged, instead of with the next heartbeats.
     pub fn reached(&mut self, member: MemberId) {
         if self.halted || !self.leads() || member == self.id() {
+            return;
+        }
+        if self.is_arbiter(member) {
+            self.told.remove(&member);
+            self.inform_arbiters();
+            self.settle();
             return;
         }
         let Some(progress) = self.node.raft.mut_prs().get_mut(member) else {
@@ -632,8 +627,8 @@ impl Core {
         }
     }
 
-    /// A member is being synced anew, so that what it has does not count; or is no longer. What it
-    /// acknowledged before is gone with its data, so a leader forgets it, too.
+    /// A member is being synced anew, so that what it has does not count; or is no longer being synced. What
+    /// it acknowledged before is gone with its data, so a leader forgets that, too.
     pub fn syncing(&mut self, member: MemberId, syncing: bool) {
         match syncing {
             true if self.members.is_syncing(member) => {}
@@ -653,7 +648,7 @@ impl Core {
         }
     }
 
-    /// This member is to get the log with a delay, and does `now`: what is sent to it before it is due is
+    /// A member is to get the log with a delay, and if `now` it does: what is sent to it before it is due is
     /// lost on the way and asked for again, so that one message on its way is enough.
     pub fn delayed(&mut self, member: MemberId, delayed: bool, now: bool) {
         match delayed {
@@ -714,7 +709,7 @@ impl Core {
         self.node.raft.raft_log.committed
     }
 
-    /// Everything up to here is looked at for what it changes of the configuration, which is in force.
+    /// The configuration changes of all records up to here are in force.
     pub fn applied(&self) -> u64 {
         self.node.raft.raft_log.applied
     }
@@ -727,6 +722,22 @@ impl Core {
     /// The term of the record at a place of the log.
     pub fn term_of(&self, index: u64) -> Option<u64> {
         self.node.store().term_of(index)
+    }
+
+    /// The record at a place of the log changes the configuration.
+    pub fn is_config(&self, index: u64) -> bool {
+        self.node.store().configs().contains_key(&index)
+    }
+
+    /// Whether the records of this message follow on the log or are in it already, so that nothing of the
+    /// log has to be given up for them.
+    pub fn keeps_all(&self, message: &Message) -> bool {
+        let Body::Append { entries, .. } = &message.body else {
+            return true;
+        };
+        let there = self.node.store().base() + 1..=self.raft_last();
+        let mut known = entries.iter().filter(|e| there.contains(&e.index));
+        known.all(|e| self.node.raft.raft_log.match_term(e.index, e.term))
     }
 
     /// The configuration in force.
@@ -763,16 +774,19 @@ impl Core {
             return Err(fatal);
         }
         #[cfg(test)]
-        let message = self.bugs.before_step(&self.node, message);
+        let message = self.bugs.before_step(&self.node, &self.in_force, message);
         let raft = &self.node.raft;
         let ignored = match message.get_msg_type() {
             MessageType::MsgTimeoutNow => !self.may_campaign(),
-            // A place that the leader's log does not have was never sent by it.
+            MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => !self.votes(),
+            // A leader never sent a place that its log does not have, nor any place to an arbiter. So what
+            // acknowledges one is ignored.
             MessageType::MsgAppendResponse => {
-                message.index.max(message.reject_hint) > self.raft_last()
-                    && message.term == raft.term
-                    && self.leads()
-                    && !message.reject
+                let beyond = message.index.max(message.reject_hint) > self.raft_last();
+                let never_sent = beyond && !message.reject || self.is_arbiter(message.from);
+                #[cfg(test)]
+                let never_sent = never_sent && !self.bugs.arbiters_acknowledge;
+                never_sent && message.term == raft.term && self.leads()
             }
             _ => false,
         };
@@ -780,7 +794,7 @@ impl Core {
             if message.get_msg_type() == MessageType::MsgTimeoutNow {
                 self.note_handed(message.from);
             }
-            // What raft refuses to hear is nothing to it.
+            // A message that raft refuses changes nothing.
             let _ = self.node.step(message);
         }
         #[cfg(test)]
@@ -788,8 +802,8 @@ impl Core {
         Ok(())
     }
 
-    /// Raft ends with a panic when a leader contradicts what is committed here, which is what a
-    /// member sees whose data was lost or swapped.
+    /// Finds a leader's message that contradicts what is committed here, before raft panics at it. A member
+    /// sees such messages when its data was lost or swapped.
     fn check(&self, m: &RaftMessage) -> Result<(), Fatal> {
         let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         if m.term < raft.term {
@@ -800,7 +814,7 @@ impl Core {
                 committed: m.commit,
                 last: log.last_index(),
             }),
-            // Raft looks for where the logs part, and finds no end where that is before what is
+            // Raft looks for the place where the logs part, and cannot find it if that comes before what is
             // committed here.
             MessageType::MsgAppend if m.index >= log.committed => {
                 match log.term(log.committed).is_ok_and(|t| m.log_term < t) {
@@ -809,7 +823,7 @@ impl Core {
                 }
             }
             MessageType::MsgAppend => {
-                // Raft answers without looking, so this is only to find out.
+                // Raft answers without looking at the entries, so this check only detects a difference.
                 let here = m.entries.iter().filter(|e| e.index <= log.committed);
                 let base = self.node.store().base();
                 match here
@@ -831,8 +845,8 @@ impl Core {
             return;
         };
         if !self.leads() {
-            // It ceased to lead while the door was closing, and nothing came after: as if they had
-            // been proposed just before.
+            // This member ceased to lead while the door was closing, and raft's log got nothing since: the
+            // entries are taken as if they had been proposed just before.
             self.node.raft.raft_log.append(&entries);
             return;
         }
@@ -858,10 +872,13 @@ impl Core {
     /// What to remember, as of now.
     fn local_state(&self, cut: Option<u64>) -> LocalState {
         let (raft, shadow) = (&self.node.raft, self.node.store());
+        let vote = raft.vote;
+        #[cfg(test)]
+        let vote = self.bugs.vote_to_save(vote, self.arbiter);
         LocalState {
             id: raft.id,
             term: raft.term,
-            vote: raft.vote,
+            vote,
             // Applied is committed and durable here, and what it changed is in force.
             commit: raft.raft_log.applied,
             known: raft.raft_log.committed.max(self.in_force.index),
@@ -870,6 +887,7 @@ impl Core {
             in_force: (*self.in_force).clone(),
             rollback_id: self.rollback_id,
             cut,
+            waits: self.anew.waits,
         }
     }
 
@@ -879,7 +897,7 @@ impl Core {
         self.effects.push_back(Effect::Save(Box::new(state)));
     }
 
-    /// The log has to be cut behind `index`, and this core is done.
+    /// The log has to be cut after `index`, and this core is done.
     fn give_up(&mut self, index: u64) {
         self.halted = true;
         self.node.mut_store().cut(index);
@@ -894,9 +912,10 @@ impl Core {
         // Others may be better now.
         self.offers = 0;
         self.let_prompt_first();
-        let soon = self.now + self.options.election_ticks;
+        let soon = self.now.saturating_add(self.times().election);
         self.takeover_after = self.takeover_after.min(soon);
-        self.members.configure(self.in_force.clone());
+        let last = self.raft_last().max(self.in_log);
+        self.members.configure(self.in_force.clone(), last);
         Effect::Config(self.in_force.clone())
     }
 }

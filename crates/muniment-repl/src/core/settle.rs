@@ -1,11 +1,11 @@
 //! What raft wants done, put in order.
 //!
-//! Of each batch: the door is closed if the leadership ended; the state is saved if there is
+//! For each of raft's batches the door is closed if the leadership ended; the state is saved if there is
 //! something new to remember; then the role is told and the door opened; then records are appended
 //! (a leader's are there already); then the commit point moves; then messages go, of which those
 //! that claim something durable wait until it is.
 
-use super::{Core, Door, Effect};
+use super::{Core, Door, Effect, arbiter};
 use crate::config::{Change, ConfigRecord};
 use crate::convert::{from_raft, token_of};
 use crate::message::{Body, Kind, Message};
@@ -30,10 +30,14 @@ impl Core {
         let raft = &self.node.raft;
         let now = (raft.term, raft.state);
         if self.drawn_for != now {
-            self.drawn_for = now;
-            self.draw_patience();
+            self.begin_role(now);
         }
-        for member in self.node.store().take_behind() {
+        // An arbiter is never sent what it is missing, nor is a member that has just gone.
+        let behind = self.node.store().take_behind();
+        for member in behind {
+            if self.is_arbiter(member) || self.node.raft.prs().get(member).is_none() {
+                continue;
+            }
             let index = self.node.store().base();
             let log_term = self.node.store().term_of(index).unwrap_or_default();
             let message = Message {
@@ -74,6 +78,7 @@ impl Core {
 
         let announced = self.apply(committed);
         news |= !announced.is_empty();
+        news |= self.note_committed();
         news |= self.saved != (self.node.raft.term, self.node.raft.vote);
         if news {
             self.save(None);
@@ -118,17 +123,15 @@ impl Core {
             let Kind::Config(bytes) = kind(&entry) else {
                 continue;
             };
-            // Whoever put it into the log had it checked; what cannot be read changes nothing,
-            // and the same on all members.
+            // The member that put the record into the log had it checked. If it cannot be read all the same,
+            // it changes nothing, on any member.
             let Some(record) = ConfigRecord::decode(&bytes) else {
                 continue;
             };
-            if let Some(change) = record.change {
-                // Raft refuses what would leave nobody to vote; then nothing changes here, either.
-                let done = self.node.apply_conf_change(&raft_change(change));
-                if done.is_err() {
-                    continue;
-                }
+            // Raft refuses a change that would leave no voter; then nothing changes here, either.
+            let mut steps = self.in_force.steps(&record).into_iter();
+            if steps.any(|step| self.node.apply_conf_change(&raft_change(step)).is_err()) {
+                continue;
             }
             let mut in_force = (*self.in_force).clone();
             in_force.apply(entry.index, record);
@@ -151,13 +154,16 @@ impl Core {
 
     /// Sends a message as soon as what it says is durable.
     fn send(&mut self, message: Message) {
+        if self.is_arbiter(message.to) && !arbiter::is_for_arbiters(&message) {
+            return;
+        }
         let needs = match &message.body {
             Body::AppendReply {
                 index,
                 reject: None,
                 ..
             } => *index,
-            // Who is elected leads with all it has, and raft counts on that.
+            // A candidate that is elected leads with its whole log, and raft counts on that being durable.
             Body::Vote { .. } => self.raft_last(),
             _ => 0,
         };
@@ -175,7 +181,7 @@ impl Core {
 
     pub(super) fn release_held(&mut self) {
         let (term, durable) = (self.term(), self.durable);
-        // What was said in an older term is of no use to anybody.
+        // Messages of an older term are dropped: they are of no use to any member.
         let held = std::mem::take(&mut self.held);
         for (needs, message) in held.into_iter().filter(|(_, m)| m.term >= term) {
             match needs > durable {

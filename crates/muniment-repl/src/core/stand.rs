@@ -1,10 +1,11 @@
-//! Standing for election: when, who does not, and what made a member do it.
+//! Standing for election: when a member does, which members do not, and what made a member do it.
 
-use super::{Core, Door};
+use super::{Core, Door, Times};
 use crate::config::MemberId;
-use crate::timer::patience;
+use crate::timer::{again, patience, spread};
+use raft::{INVALID_ID, StateRole};
 
-/// Election timeouts that a member waits longer which must not lead for good.
+/// A member that must not lead for good waits so many election timeouts longer than others.
 const LAST_RESORT: u64 = 3;
 
 /// What made a member ask for votes.
@@ -49,6 +50,14 @@ impl Core {
     /// Does not campaign for so many ticks from now on; 0 takes that back.
     pub fn freeze(&mut self, ticks: u64) {
         self.frozen_until = self.now.saturating_add(ticks);
+        self.frozen_by = None;
+    }
+
+    /// For how many ticks it does not campaign yet ([`Core::freeze`]): another core of the same member is not
+    /// to either.
+    pub fn frozen_for(&self) -> Option<u64> {
+        let left = self.frozen_until.saturating_sub(self.now);
+        (left > 0).then_some(left)
     }
 
     /// A member, this one or one that has said so, does not campaign until further notice; or does
@@ -60,17 +69,51 @@ impl Core {
         };
     }
 
-    /// This member has been told not to campaign: for a time ([`Core::freeze`]), or until further notice.
+    /// The disk of a member, this one or one that has said so, is full until further notice, so that the
+    /// member takes no writes; or it has room again. A leader with a full disk hands over to a member that
+    /// has room, and a member without room stands for election after those that have some.
+    pub fn full(&mut self, member: MemberId, full: bool) {
+        let changed = match full {
+            true => self.full.insert(member),
+            false => self.full.remove(&member),
+        };
+        if changed && !self.leads() {
+            self.draw_patience();
+        }
+    }
+
+    /// Whether this member's disk is full, and another member may lead that has room, as far as this one knows.
+    fn is_to_stand_back(&self) -> bool {
+        let mut others = self.in_force.voters.iter().filter(|id| **id != self.id());
+        self.full.contains(&self.id())
+            && others.any(|id| !self.full.contains(id) && self.in_force.rank(*id) > 0)
+    }
+
+    /// Gives up a candidacy: answers that still come to it count for nothing.
+    pub fn withdraw(&mut self) {
+        let raft = &mut self.node.raft;
+        if !self.halted && matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate) {
+            raft.become_follower(raft.term, INVALID_ID);
+            self.settle();
+        }
+    }
+
+    /// This member has been told not to campaign: for a time ([`Core::freeze`]), or until further notice; or
+    /// it waits for what it may have acknowledged before it lost its disk.
     /// The others are to know, so that none of them hands the leadership to it.
     pub fn abstains(&self) -> bool {
-        self.now < self.frozen_until || self.abstaining.contains(&self.id())
+        self.now < self.frozen_until || self.abstaining.contains(&self.id()) || self.waits()
     }
 
     /// Whether this member may ask for votes when nobody else does: it is a voter that is not told
     /// to wait, and all its log is durable, which raft takes for granted of a candidate.
     pub(super) fn may_stand(&self) -> bool {
         let raft = &self.node.raft;
+        let stores_nothing = self.arbiter;
+        #[cfg(test)]
+        let stores_nothing = stores_nothing && !self.bugs.arbiters_stand;
         raft.promotable()
+            && !stores_nothing
             && !self.abstains()
             && raft.raft_log.persisted == raft.raft_log.last_index()
     }
@@ -82,19 +125,35 @@ impl Core {
 
     pub(super) fn campaign_now(&mut self, occasion: Occasion) {
         self.occasion = occasion;
-        self.node.raft.election_elapsed = 0;
+        self.restart_silence();
+        self.tries = self.tries.saturating_add(1);
         self.draw_patience();
         // An error would be a message of raft's own that it does not know.
         let _ = self.node.campaign();
     }
 
+    /// Draws how long this member waits from now on before it campaigns. A candidacy that came to
+    /// nothing, by votes that were split or because others did not agree yet that the leader is gone, is
+    /// tried again sooner than after a whole election timeout, and each time later.
     pub(super) fn draw_patience(&mut self) {
-        let election = self.options.election_ticks;
+        let Times { election, soon, .. } = self.times();
         let better = self.better_voters();
-        self.patience = patience(&mut self.draw, election, better);
-        if self.in_force.rank(self.id()) == 0 {
+        let state = self.node.raft.state;
+        let stood = matches!(state, StateRole::PreCandidate | StateRole::Candidate);
+        let lasts = self.in_force.rank(self.id()) == 0 || self.is_to_stand_back();
+        #[cfg(test)]
+        let lasts = lasts && !(self.arbiter && self.bugs.arbiters_stand);
+        self.patience = match (self.is_leader_gone(), stood) {
+            (true, _) if !lasts => again(&mut self.draw, soon, election, self.tries, better),
+            (false, true) if !lasts => {
+                let spread = spread(election);
+                again(&mut self.draw, spread, election, self.tries, better)
+            }
+            _ => patience(&mut self.draw, election, better),
+        };
+        if lasts {
             // Only when all others had their turn several times: see `Core::keep_house`.
-            self.patience += LAST_RESORT * election;
+            self.patience = self.patience.saturating_add(LAST_RESORT * election);
         }
     }
 

@@ -3,6 +3,7 @@
 //! What is raft's own is bent from outside: its messages before it sees them, its commit point
 //! after.
 
+use crate::config::{InForce, MemberId};
 use crate::shadow::Shadow;
 use raft::eraftpb::{Message, MessageType};
 use raft::{RawNode, StateRole};
@@ -13,12 +14,34 @@ pub(crate) struct Bugs {
     pub acknowledge_early: bool,
     /// A record that is there is taken for the leader's, whatever its term.
     pub ignore_terms: bool,
+    /// A vote is forgotten as long as nobody leads.
+    pub forget_votes: bool,
     /// What a majority has is committed, also where it is of an older term.
     pub commit_old_terms: bool,
+    /// What an arbiter answers is taken for an acknowledgement.
+    pub arbiters_acknowledge: bool,
+    /// An arbiter does not remember whom it voted for.
+    pub arbiters_forget_votes: bool,
+    /// An arbiter without a state votes.
+    pub empty_arbiters_vote: bool,
+    /// An arbiter may stand for election.
+    pub arbiters_stand: bool,
+    /// A member that has lost its disk votes and stands as soon as it is filled.
+    pub waits_for_nothing: bool,
 }
 
 impl Bugs {
-    pub fn before_step(self, node: &RawNode<Shadow>, mut m: Message) -> Message {
+    pub fn before_step(
+        self,
+        node: &RawNode<Shadow>,
+        in_force: &InForce,
+        mut m: Message,
+    ) -> Message {
+        let answers = m.get_msg_type() == MessageType::MsgHeartbeatResponse;
+        if self.arbiters_acknowledge && answers && in_force.config.is_arbiter(m.from) {
+            m.set_msg_type(MessageType::MsgAppendResponse);
+            m.index = node.raft.raft_log.last_index();
+        }
         if self.ignore_terms && m.get_msg_type() == MessageType::MsgAppend {
             let log = &node.raft.raft_log;
             if m.index <= log.last_index() {
@@ -33,7 +56,17 @@ impl Bugs {
         m
     }
 
+    pub fn vote_to_save(self, vote: MemberId, arbiter: bool) -> MemberId {
+        match arbiter && self.arbiters_forget_votes {
+            true => 0,
+            false => vote,
+        }
+    }
+
     pub fn after_step(self, node: &mut RawNode<Shadow>) {
+        if self.forget_votes && node.raft.state == StateRole::Follower && node.raft.leader_id == 0 {
+            node.raft.vote = 0;
+        }
         if self.commit_old_terms && node.raft.state == StateRole::Leader {
             let (counted, _) = node.raft.mut_prs().maximal_committed_index();
             let log = &mut node.raft.raft_log;

@@ -25,8 +25,18 @@ pub fn member(id: MemberId) -> Member {
         id,
         key: id as i32,
         votes: true,
+        arbiter: false,
         priority: 1000,
         tags: BTreeMap::new(),
+    }
+}
+
+/// An arbiter.
+pub fn arbiter(id: MemberId) -> Member {
+    Member {
+        arbiter: true,
+        priority: 0,
+        ..member(id)
     }
 }
 
@@ -172,6 +182,11 @@ pub fn say(event: &Event) -> String {
     }
 }
 
+fn known(in_force: &[u8]) -> String {
+    let in_force = InForce::of_bytes(in_force).expect("our own configuration");
+    format!("{} of {}", in_force.config.version, in_force.index)
+}
+
 /// Heartbeats say nothing worth reading.
 fn say_message(message: &Message) -> Option<String> {
     let term = message.term;
@@ -228,5 +243,15 @@ fn say_message(message: &Message) -> Option<String> {
         }
         Body::TimeoutNow => format!("campaign now, term {term}"),
         Body::Trimmed { index, log_term } => format!("my log begins behind {index}/{log_term}"),
+        Body::Inform { nonce: 0, in_force } => format!("the configuration is {}", known(in_force)),
+        Body::Inform { in_force, .. } => {
+            format!("begin with the configuration {}", known(in_force))
+        }
+        Body::Informed {
+            nonce: 0,
+            version,
+            index,
+        } => format!("has configuration {version} of {index}"),
+        Body::Informed { .. } => "has nothing".into(),
     })
 }

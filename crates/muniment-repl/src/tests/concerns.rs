@@ -1,6 +1,6 @@
 //! Write concerns and those who wait for them, against counting by hand.
 
-use crate::tests::cluster::member;
+use crate::tests::cluster::{arbiter, member};
 use crate::timer::Draw;
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ fn members() -> Members {
             ("both".into(), wanted(2, 3)),
             ("never".into(), wanted(4, 1)),
         ]),
-        document: Vec::new(),
+        ..Config::default()
     };
     let in_force = InForce {
         index: 0,
@@ -56,7 +56,7 @@ fn who_counts() {
     m.report(5, position(10, 10));
     m.report(9, position(10, 10));
     let is = |m: &Members, w, journaled| concern(w, journaled).is_satisfied(10, at(m, 9));
-    // The member without a vote counts, the one whose journal is behind only without j.
+    // The member without a vote counts; the one whose journal lags behind counts only without j.
     assert!(is(&m, W::Members(3), false) && !is(&m, W::Members(4), false));
     assert!(is(&m, W::Members(2), true) && !is(&m, W::Members(3), true));
     assert!(is(&m, W::Members(0), true));
@@ -65,14 +65,42 @@ fn who_counts() {
     assert!(is(&m, W::Tags(BTreeMap::from([("dc".into(), 3)])), false));
     assert!(!is(&m, W::Majority, false));
     assert!(concern(W::Majority, true).is_satisfied(9, at(&m, 9)));
-    // Who is synced anew does not.
+    // A member that is synced anew does not count.
     m.syncing(5, true);
     assert!(!is(&m, W::Members(3), false));
     m.syncing(5, false);
     assert!(is(&m, W::Members(3), false));
-    // What was told before the leadership began does not, either.
+    // A position that was reported before the leadership began does not count, either.
     m.forget_others();
     assert!(is(&m, W::Members(1), false) && !is(&m, W::Members(2), false));
+}
+
+/// Whatever an arbiter says, it has nothing; but it is one of those of whom a majority is more than half.
+#[test]
+fn arbiters_do_not_count() {
+    let config = Config {
+        version: 1,
+        next_id: 4,
+        members: vec![member(1), member(2), arbiter(3)],
+        ..Config::default()
+    };
+    let in_force = InForce {
+        index: 0,
+        voters: BTreeSet::from([1, 2, 3]),
+        learners: BTreeSet::new(),
+        config,
+    };
+    let mut m = Members::new(1, position(10, 10), Arc::new(in_force));
+    m.report(3, position(10, 10));
+    let two = concern(W::Members(2), false);
+    assert!(!two.is_satisfied(10, at(&m, 9)));
+    m.report(2, position(10, 10));
+    assert!(two.is_satisfied(10, at(&m, 9)));
+    assert!(concern(W::Members(3), false).check(&m).is_err() && two.check(&m).is_ok());
+    let majority = concern(W::Majority, true);
+    assert!(
+        majority.can_do_without(&m, |id| id == 3) && !majority.can_do_without(&m, |id| id == 2)
+    );
 }
 
 #[test]
@@ -154,7 +182,7 @@ fn who_can_never_be_woken_is_told() {
     let mut less = (**m.in_force()).clone();
     less.config.members.pop();
     less.config.modes.clear();
-    m.configure(Arc::new(less));
+    m.configure(Arc::new(less), 0);
     let told = waiters.hopeless(at(&m, 0));
     let told: Vec<_> = told
         .into_iter()
@@ -180,14 +208,14 @@ fn who_is_needed() {
     assert!(!can(&m, mode("unknown"), &[]));
     let tags = W::Tags(BTreeMap::from([("dc".into(), 3)]));
     assert!(can(&m, tags.clone(), &[2, 4]) && !can(&m, tags, &[5]));
-    // Who is being filled anew acknowledges nothing.
+    // A member that is being filled anew acknowledges nothing.
     m.syncing(2, true);
     assert!(!can(&m, W::Members(2), &[3, 4, 5]));
-    // Who is to vote and does not yet is part of the majority that is promised.
+    // A member that is to vote and does not yet counts for the majority that is promised.
     let mut joining = (**m.in_force()).clone();
     joining.voters = BTreeSet::from([1]);
     joining.learners = BTreeSet::from([2, 3, 4, 5]);
-    m.configure(Arc::new(joining));
+    m.configure(Arc::new(joining), 0);
     assert!(can(&m, W::Majority, &[4]) && !can(&m, W::Majority, &[3, 4]));
 }
 
@@ -206,4 +234,101 @@ fn whose_disks_are_waited_for() {
     assert!(waiters.wait_for_disks());
     waiters.leave(most.unwrap());
     assert!(!waiters.wait_for_disks());
+}
+
+/// What the first voters of a new set commit alone is not with the majority that a client was promised, also
+/// when the others have their votes.
+#[test]
+fn what_was_committed_by_fewer_than_the_founders_is_waited_for() {
+    let mut m = members();
+    let majority = concern(W::Majority, false);
+    let has = |m: &Members, index| majority.is_satisfied(index, at(m, index));
+    let mut founding = (**m.in_force()).clone();
+    let voters = std::mem::replace(&mut founding.voters, BTreeSet::from([1]));
+    founding.learners = BTreeSet::from([2, 3, 4, 5]);
+    let mut founded = founding.clone();
+    (founded.voters, founded.learners) = (voters, BTreeSet::from([5]));
+    m.configure(Arc::new(founding), 0);
+    m.report(1, position(12, 12));
+    assert!(!has(&m, 7));
+    // The log ends at 10 when the last of them gets its vote.
+    m.configure(Arc::new(founded.clone()), 10);
+    assert!(!has(&m, 7) && !has(&m, 10) && has(&m, 11));
+    m.report(2, position(7, 7));
+    m.report(3, position(7, 7));
+    assert!(has(&m, 7) && !has(&m, 8));
+    // No later configuration changes that.
+    m.configure(Arc::new(founded), 20);
+    assert!(!has(&m, 8) && has(&m, 11));
+}
+
+/// Founders count before they vote; a member that was added later counts once it votes.
+#[test]
+fn who_is_counted() {
+    let founded = Config {
+        version: 1,
+        ..Config::default().number(Config {
+            members: (1..=3).map(member).collect(),
+            ..Config::default()
+        })
+    };
+    let mut more = founded.clone();
+    more.members.extend([member(7), member(8)]);
+    more.members[4].votes = false;
+    let added = founded.number(more);
+    let again = added.number(Config {
+        more: BTreeMap::new(),
+        ..added.clone()
+    });
+    assert_eq!(again, added);
+    let counted = |config: &Config, voters: &[u64]| {
+        let in_force = InForce {
+            voters: voters.iter().copied().collect(),
+            config: config.clone(),
+            ..InForce::default()
+        };
+        let c = in_force.counts();
+        [c.voting, c.writable, c.majority, c.write_majority]
+    };
+    assert_eq!(counted(&founded, &[1]), [1, 1, 1, 2]);
+    assert_eq!(counted(&founded, &[1, 2, 3]), [3, 3, 2, 2]);
+    assert_eq!(counted(&added, &[1, 2, 3]), [3, 3, 2, 2]);
+    assert_eq!(counted(&added, &[1, 2, 3, 4]), [4, 4, 3, 3]);
+    // Members 2 and 3 are wanted as voters and do not vote at present, as after the loss of their
+    // directories: founders count for a write all the same.
+    assert_eq!(counted(&added, &[1, 4]), [2, 2, 2, 3]);
+}
+
+/// Where a removed voter is stands in the configuration until its vote is gone, also as bytes, and no longer.
+#[test]
+fn a_going_member_can_be_found_until_it_has_gone() {
+    let founded = Config {
+        version: 1,
+        ..Config::default().number(Config {
+            members: (1..=3).map(member).collect(),
+            ..Config::default()
+        })
+    };
+    assert!(founded.going().is_empty());
+    let mut left = founded.clone();
+    left.version = 2;
+    left.members.pop();
+    let left = founded.number(left);
+    let host = founded.members[2].host.clone();
+    let record = ConfigRecord {
+        change: None,
+        config: left.clone(),
+    };
+    let read = ConfigRecord::decode(&record.encode()).unwrap();
+    assert_eq!(read.config.going(), BTreeMap::from([(3, host)]));
+    let mut gone = left.clone();
+    gone.is_gone(2);
+    assert_eq!(gone, left);
+    gone.is_gone(3);
+    assert!(gone.going().is_empty());
+    // The next one knows those that it removes itself.
+    let mut next = left.clone();
+    next.members.pop();
+    let next = left.number(next);
+    assert_eq!(next.going().into_keys().collect::<Vec<_>>(), [2]);
 }

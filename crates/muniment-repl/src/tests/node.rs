@@ -91,7 +91,7 @@ pub struct Node {
     pub bugs: Bugs,
     pub core: Option<Core>,
     pub saved: Vec<u8>,
-    /// The log's records behind `base`.
+    /// The log has the records after this place.
     pub base: u64,
     pub base_term: u64,
     pub log: VecDeque<Record>,
@@ -214,7 +214,7 @@ impl Node {
 
     pub fn tick(&mut self) {
         self.input(|core| {
-            core.tick();
+            core.pass(1);
             Ok(())
         });
     }

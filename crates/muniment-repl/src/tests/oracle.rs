@@ -8,7 +8,7 @@ type Found = Result<(), String>;
 
 #[derive(Default)]
 pub struct Oracle {
-    /// Who led in a term.
+    /// The member that led in a term.
     leaders: BTreeMap<u64, MemberId>,
     /// What is committed, from place 1 on.
     pub committed: Vec<Record>,
@@ -99,7 +99,7 @@ impl Oracle {
     /// A write for which two members were waited for was at two members.
     pub fn acknowledged(&self, index: u64, term: u64, journaled: bool) -> Found {
         if self.committed(index).is_some_and(|r| r.term == term) {
-            // Who was synced anew has it as part of what it was given.
+            // A member that was synced anew has the write as part of its copy, which `had` does not note.
             return Ok(());
         }
         let had = self.had.get(&(index, term));

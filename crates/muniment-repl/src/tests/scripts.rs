@@ -5,7 +5,7 @@
 //! Members sync what they append and tell what their door made at once, unless the script says
 //! otherwise (`slow`, `late`); nothing moves between them but by `deliver` and `run`.
 
-use crate::tests::cluster::{Cluster, member};
+use crate::tests::cluster::{Cluster, arbiter, member};
 use crate::*;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -30,8 +30,7 @@ fn pair(word: &str) -> (u64, &str) {
 impl Script {
     fn new() -> Script {
         let options = Options {
-            election_ticks: 10,
-            heartbeat_ticks: 2,
+            times: Times::of(10),
             seed: 1,
         };
         Script {
@@ -48,6 +47,18 @@ impl Script {
         match *name {
             "set" => c.set_up(&config(args)),
             "join" => c.join(&LocalState::joining(first())),
+            // A member that has nothing, as another one has told it of the configuration.
+            "empty" => {
+                let config = c.nodes[&second()].state().in_force.config;
+                let in_force = InForce {
+                    config,
+                    ..InForce::default()
+                };
+                c.join(&LocalState {
+                    in_force,
+                    ..LocalState::joining(first())
+                });
+            }
             "tick" => {
                 for id in Script::ids(c, args.first()) {
                     for _ in 0..second() {
@@ -144,6 +155,26 @@ impl Script {
                     });
                 });
             }
+            // ID WHOM: ID sees that WHOM has ended.
+            "gone" => {
+                let whom = second();
+                c.with(first(), |n| {
+                    n.input(|core| {
+                        core.gone(whom);
+                        Ok(())
+                    });
+                });
+            }
+            // ID WHOM [no]: ID hears that WHOM has no room on its disk.
+            "full" => {
+                let (whom, full) = (second(), args.get(2) != Some(&"no"));
+                c.with(first(), |n| {
+                    n.input(|core| {
+                        core.full(whom, full);
+                        Ok(())
+                    });
+                });
+            }
             // ID WHOM [again]
             "abstain" => {
                 let (whom, abstains) = (second(), args.get(2) != Some(&"again"));
@@ -154,6 +185,12 @@ impl Script {
                     });
                 });
             }
+            "withdraw" => c.with(first(), |n| {
+                n.input(|core| {
+                    core.withdraw();
+                    Ok(())
+                });
+            }),
             "stepdown" => {
                 let (patience, freeze) = (second(), number(args.get(2)));
                 let force = args.get(3) == Some(&"force");
@@ -164,6 +201,12 @@ impl Script {
                     });
                 });
             }
+            "takeback" => c.with(first(), |n| {
+                n.input(|core| {
+                    core.take_back(1);
+                    Ok(())
+                });
+            }),
             "handover" => {
                 let to = second();
                 c.with(first(), |n| {
@@ -187,6 +230,17 @@ impl Script {
                 let mut state = c.nodes[&first()].state();
                 let new = edit(&state.in_force.config, args.get(1..).unwrap_or_default());
                 state.force(new);
+                c.with(first(), |n| {
+                    n.crash(u64::MAX >> 1);
+                    n.saved = state.encode();
+                    n.start();
+                });
+            }
+            // ID FROM: ID hears of the configuration that was forced on FROM.
+            "hear" => {
+                let newer = c.nodes[&second()].state().in_force;
+                let mut state = c.nodes[&first()].state();
+                state.force(newer.config);
                 c.with(first(), |n| {
                     n.crash(u64::MAX >> 1);
                     n.saved = state.encode();
@@ -218,7 +272,24 @@ impl Script {
                     });
                 });
             }
-            "resync" => Script::resync(c, first(), second()),
+            "resync" => Script::resync(c, first(), second(), 0),
+            // ID LEADER PLACE: a member that has nothing is filled, and waits for this place.
+            "fill" => Script::resync(c, first(), second(), number(args.get(2))),
+            // LEADER ID: whether the leader can commit nothing without ID; it asks the others whether it leads.
+            "confirm" => {
+                let (whom, mut needed) = (second(), false);
+                c.with(first(), |n| {
+                    n.input(|core| {
+                        needed = core.needs(whom);
+                        core.forget(whom);
+                        core.confirm(4);
+                        Ok(())
+                    });
+                });
+                let not = if needed { "" } else { "not " };
+                c.lines
+                    .push(format!("{}: member {whom} is {not}needed", first()));
+            }
             "check" => {
                 let text = Script::check(c, args);
                 c.lines.push(text);
@@ -254,7 +325,7 @@ impl Script {
     }
 
     /// The member's data becomes a copy of another's as of its commit point.
-    fn resync(c: &mut Cluster, id: MemberId, from: MemberId) {
+    fn resync(c: &mut Cluster, id: MemberId, from: MemberId, waits: u64) {
         let source = &c.nodes[&from];
         let core = source.core.as_ref().expect("the source is up");
         let at = core.committed();
@@ -266,7 +337,8 @@ impl Script {
         let led = (from, core.term());
         c.with(id, |n| {
             n.crash(0);
-            n.saved = n.state().synced(at, term, in_force, led).encode();
+            let synced = n.state().synced(at, term, in_force, led, waits);
+            n.saved = synced.encode();
             n.log.clear();
             (n.base, n.base_term, n.durable) = (at, term, at);
             n.start();
@@ -312,7 +384,7 @@ fn config(args: &[&str]) -> Config {
     edit(&all, args.get(all.members.len()..).unwrap_or_default())
 }
 
-/// `add KEY`, `silent KEY` (no vote), `vote KEY`, `remove KEY`, `priority KEY=N`, `tag KEY=NAME:VALUE`,
+/// `add KEY`, `arbiter KEY` (made one, or added as one), `silent KEY` (no vote), `vote KEY`, `remove KEY`, `priority KEY=N`, `tag KEY=NAME:VALUE`,
 /// `mode NAME=TAG:N`.
 fn edit(now: &Config, args: &[&str]) -> Config {
     let mut new = now.clone();
@@ -330,6 +402,8 @@ fn edit(now: &Config, args: &[&str]) -> Config {
         let known = new.members.iter_mut().find(|m| m.key == key as i32);
         match (what, known) {
             ("add", _) => new.members.push(member(key)),
+            ("arbiter", Some(m)) => *m = arbiter(key),
+            ("arbiter", None) => new.members.push(arbiter(key)),
             ("remove", _) => new.members.retain(|m| m.key != key as i32),
             ("silent", Some(m)) => m.votes = false,
             ("vote", Some(m)) => m.votes = true,

@@ -19,8 +19,10 @@ fn config(version: u64) -> Config {
         members: (1..5).map(member).collect(),
         modes: BTreeMap::from([("each".into(), BTreeMap::from([("dc".into(), 2)]))]),
         document: b"document".to_vec(),
+        more: BTreeMap::from([(7, b"of a later version".to_vec())]),
     };
     config.members[3].votes = false;
+    config.members[3].arbiter = true;
     config.members[0].tags = BTreeMap::from([("dc".into(), "east".into())]);
     config
 }
@@ -46,6 +48,7 @@ fn state(term: u64) -> LocalState {
         },
         rollback_id: 3,
         cut: Some(45),
+        waits: None,
     }
 }
 
@@ -116,7 +119,9 @@ fn a_failure_of_any_step_is_told_and_leaves_the_old_or_the_new() {
     ] {
         let (disk, file) = disk();
         file.write(&state(5)).unwrap();
-        disk.inject(Fault::new(op, errno).times(1));
+        // Where there is no room, what was kept for it is given up, and it is tried once more.
+        let times = if errno == ENOSPC { 2 } else { 1 };
+        disk.inject(Fault::new(op, errno).times(times));
         let error = file.write(&state(6)).unwrap_err();
         assert_eq!(
             error.code() == muniment_value::Code::OutOfDiskSpace,
@@ -140,6 +145,31 @@ fn a_failure_of_any_step_is_told_and_leaves_the_old_or_the_new() {
     disk.inject(Fault::new(Op::Remove, EIO).times(1));
     file.remove().unwrap_err();
     assert!(file.read().unwrap().is_some());
+}
+
+/// A member votes and resigns on a full disk, more than once.
+#[test]
+fn a_full_disk_has_room_for_the_state() {
+    let (disk, file) = disk();
+    file.write(&state(5)).unwrap();
+    disk.set_capacity(disk.used());
+    for term in 6..20 {
+        file.write(&state(term)).unwrap();
+        assert_eq!(on(&disk.power_cut(term)), Some(state(term)));
+    }
+    // Somebody else has taken that, too.
+    disk.remove(&Path::new(DIR).join("replication.room"))
+        .unwrap();
+    disk.set_capacity(disk.used());
+    file.write(&state(20)).unwrap_err();
+    disk.set_capacity(u64::MAX);
+    file.write(&state(21)).unwrap();
+    assert!(
+        disk.bytes(&Path::new(DIR).join("replication.room"))
+            .is_some()
+    );
+    file.remove().unwrap();
+    assert_eq!(disk.list(Path::new(DIR)).unwrap(), [""; 0]);
 }
 
 #[test]
@@ -183,6 +213,27 @@ fn any_bytes_can_be_read() {
     assert!(read > 20, "{read}");
 }
 
+/// There is one arbiter fewer that votes than there are voters with data.
+#[test]
+fn arbiters_beyond_those_with_data_do_not_vote() {
+    let voters = |arbiters: &[u64], silent: &[u64]| {
+        let mut config = Config {
+            members: (1..=5).map(member).collect(),
+            ..Config::default()
+        };
+        for m in &mut config.members {
+            m.arbiter = arbiters.contains(&m.id);
+            m.votes = !silent.contains(&m.id);
+        }
+        config.wanted_voters().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(voters(&[], &[]), [1, 2, 3, 4, 5]);
+    assert_eq!(voters(&[2, 5], &[]), [1, 2, 3, 4, 5]);
+    assert_eq!(voters(&[2, 5], &[1]), [2, 3, 4]);
+    assert_eq!(voters(&[2, 3, 4, 5], &[]), [1]);
+    assert_eq!(voters(&[3, 4, 5], &[2]), [1]);
+}
+
 #[test]
 fn forcing_leaves_out_what_was_on_its_way() {
     let mut state = state(5);
@@ -191,5 +242,240 @@ fn forcing_leaves_out_what_was_on_its_way() {
     state.force(alone.clone());
     assert_eq!(state.in_force.voters, BTreeSet::from([1, 2]));
     assert!(state.in_force.learners.is_empty() && state.configs.is_empty());
+    // A leader has to put it into the log, if there is anybody to tell.
+    assert!(state.in_force.config.is_forced());
+    alone.set_forced(Some(&BTreeSet::from([1, 2])));
     assert_eq!(state.in_force.config, alone);
+    // A new member, which has nothing, does not vote before it has caught up, here and wherever this
+    // configuration is taken over.
+    let mut other = self::state(5);
+    other.in_force.config.members.truncate(1);
+    let mut replaced = state.in_force.config.clone();
+    replaced.set_forced(None);
+    replaced.members[1].id = 77;
+    replaced.next_id = 78;
+    state.force(replaced);
+    assert_eq!(state.in_force.voters, BTreeSet::from([1]));
+    assert_eq!(state.in_force.learners, BTreeSet::from([77]));
+    other.force(state.in_force.config.clone());
+    assert_eq!(other.in_force.voters, BTreeSet::from([1]));
+    // One that is left alone tells those that come back; one that was alone has nobody to tell.
+    alone.members.truncate(1);
+    state.force(alone.clone());
+    assert!(state.in_force.config.is_forced());
+    state.in_force.config.set_forced(None);
+    state.force(alone);
+    assert!(!state.in_force.config.is_forced());
+}
+
+/// Where a member is may change; another `_id` is another member, also where one was before.
+#[test]
+fn a_member_that_moves_keeps_its_number() {
+    let now = config(2);
+    let mut next = now.clone();
+    for m in &mut next.members {
+        m.id = 0;
+        m.host = format!("elsewhere{}:1", m.key);
+    }
+    next.members[3].key = 99;
+    let ids: Vec<_> = now
+        .number(next.clone())
+        .members
+        .iter()
+        .map(|m| m.id)
+        .collect();
+    assert_eq!(ids, [1, 2, 3, 5]);
+    next.members[3].key = now.members[3].key;
+    assert_eq!(now.number(next).next_id, 5);
+}
+
+#[test]
+fn what_a_later_version_adds_to_a_configuration_is_kept() {
+    let mut config = config(2);
+    assert!(!config.is_forced());
+    config.set_forced(Some(&BTreeSet::from([1])));
+    let in_force = InForce {
+        config: config.clone(),
+        ..InForce::default()
+    };
+    let bytes = in_force.to_bytes();
+    assert_eq!(InForce::of_bytes(&bytes), Some(in_force));
+    for n in 1..bytes.len() {
+        let cut = InForce::of_bytes(&bytes[..n]);
+        assert!(cut.is_none_or(|c| c.config.more.len() < 2), "{n}");
+    }
+    config.set_forced(None);
+    assert_eq!(config.more.len(), 1);
+    let record = ConfigRecord {
+        change: None,
+        config,
+    };
+    assert_eq!(ConfigRecord::decode(&record.encode()), Some(record));
+}
+
+/// A directory becomes that of another member: nothing that was promised binds that one.
+#[test]
+fn a_directory_becomes_that_of_another_member() {
+    let before = state(9);
+    let mut with_data = before.clone();
+    with_data.renumber(8, None);
+    assert_eq!((with_data.id, with_data.vote, with_data.term), (8, 0, 9));
+    assert_eq!(with_data.in_force, before.in_force);
+    let mut without = before;
+    without.renumber(8, Some(config(7)));
+    assert!(without.in_force.voters.is_empty() && without.configs.is_empty());
+    assert_eq!(LocalState::decode(&without.encode()), Ok(without.clone()));
+    let (disk, file) = disk();
+    file.write(&without).unwrap();
+    assert_eq!(on(&disk), Some(without));
+}
+
+/// What a member waits for that had nothing is remembered until its log has it. A file that has it is one of
+/// its own version; any other one is as it ever was.
+#[test]
+fn what_a_filled_member_waits_for_is_remembered() {
+    let version = |state: &LocalState| state.encode()[8];
+    let mut plain = state(9);
+    plain.in_force.index = 5;
+    assert_eq!(version(&plain), 1);
+    let copy = |waits| plain.synced(10, 4, plain.in_force.clone(), (1, 9), waits);
+    assert_eq!(copy(10).waits, None);
+    let mut waits = copy(12);
+    let wait = Wait {
+        place: 12,
+        term: 9,
+        votes: false,
+    };
+    assert_eq!((waits.waits, version(&waits)), (Some(wait), 2));
+    assert_eq!(LocalState::decode(&waits.encode()), Ok(waits.clone()));
+    // A later copy keeps the promise, as long as it has not all.
+    let again = |last| waits.synced(last, 4, waits.in_force.clone(), (1, 9), 0);
+    assert_eq!([again(11).waits, again(12).waits], [Some(wait), None]);
+    let later = waits.synced(11, 10, waits.in_force.clone(), (1, 10), 0);
+    assert_eq!(later.waits, None, "a record of a later term");
+    // A configuration that was forced elsewhere gives it its vote back, and no more, while another one has data.
+    let mut elsewhere = copy(0);
+    elsewhere.id = 1;
+    elsewhere.force(config(9));
+    let newer = elsewhere.in_force.config;
+    waits.force(newer);
+    let votes = Wait {
+        votes: true,
+        ..wait
+    };
+    assert_eq!(waits.waits, Some(votes));
+    assert_eq!(LocalState::decode(&waits.encode()), Ok(waits.clone()));
+    let again = waits.synced(11, 4, waits.in_force.clone(), (1, 9), 12);
+    assert_eq!(again.waits, Some(votes), "a later copy keeps that, too");
+    // A member on which a configuration is forced has nobody to wait for.
+    let mut here = copy(12);
+    here.force(config(9));
+    assert_eq!(here.waits, None);
+    // Nor has one that is left alone.
+    let mut alone = copy(12);
+    let mut left = config(9);
+    left.members.retain(|m| m.id == alone.id);
+    left.set_forced(Some(&BTreeSet::from([alone.id])));
+    alone.force(left);
+    assert_eq!(alone.waits, None);
+}
+
+/// A directory is gone with the vote that was in it: in the term of the one that led when the copy was made,
+/// that was for it, or it may be given twice.
+#[test]
+fn a_copy_in_a_term_without_a_vote_takes_the_leader_s() {
+    let mut state = state(5);
+    (state.term, state.vote) = (5, 0);
+    let vote = |state: &LocalState, led| {
+        let synced = state.synced(10, 4, state.in_force.clone(), led, 0);
+        (synced.term, synced.vote)
+    };
+    assert_eq!(vote(&state, (1, 5)), (5, 1));
+    assert_eq!(vote(&state, (1, 4)), (5, 0));
+    state.vote = 3;
+    assert_eq!(vote(&state, (1, 5)), (5, 3));
+    assert_eq!(vote(&state, (1, 6)), (6, 1));
+}
+
+/// A member that does not stand for election has nothing to do when nobody leads for long.
+#[test]
+fn who_may_not_stand_is_not_busy_with_it() {
+    let config = Config::default().number(Config {
+        version: 1,
+        members: vec![
+            crate::tests::cluster::member(1),
+            crate::tests::cluster::member(2),
+        ],
+        ..Config::default()
+    });
+    let options = crate::Options {
+        times: crate::Times::of(10_000),
+        seed: 1,
+    };
+    let log = crate::LogEnds {
+        first: 1,
+        last: 0,
+        last_term: None,
+        committed: 0,
+    };
+    let mut state = LocalState::initiate(1, config, vec![], 0);
+    state.in_force.voters.insert(2);
+    state.in_force.learners.clear();
+    let mut core = crate::Core::start(options, state, log).unwrap();
+    core.freeze(u64::MAX);
+    core.pass(50_000);
+    assert_eq!(core.due_in(), 10_000);
+    core.freeze(0);
+    assert_eq!(core.due_in(), 1);
+}
+
+/// The record of a configuration that was forced says who votes from it on, wherever it comes: to those
+/// that have heard of it before, and to those that have it from the log alone. Older records change nothing
+/// where it is known.
+#[test]
+fn the_record_of_a_forced_configuration_says_who_votes() {
+    let mut forced = state(5);
+    let mut left = config(9);
+    left.members.truncate(2);
+    forced.force(left);
+    let mut forced = forced.in_force;
+    let record = ConfigRecord::settling(&forced);
+    let at = forced.index + 10;
+    for (voters, learners) in [
+        (vec![1, 2, 3, 4], vec![]),
+        (vec![3, 4], vec![1]),
+        (vec![1], vec![2, 3]),
+        (vec![1, 2], vec![]),
+    ] {
+        let mut old = InForce {
+            index: 1,
+            voters: voters.into_iter().collect(),
+            learners: learners.into_iter().collect(),
+            config: config(8),
+        };
+        for change in [Change::Remove(4), Change::Voter(3), Change::Learner(1)] {
+            let config = config(7);
+            let change = Some(change);
+            forced.apply(at - 1, ConfigRecord { change, config });
+        }
+        forced.apply(at, record.clone());
+        let mut voters = old.voters.clone();
+        for step in old.steps(&record) {
+            match step {
+                Change::Voter(id) => _ = voters.insert(id),
+                Change::Learner(id) | Change::Remove(id) => _ = voters.remove(&id),
+            }
+            assert!(!voters.is_empty());
+        }
+        old.apply(at, record.clone());
+        assert_eq!(old, forced);
+        assert_eq!(old.voters, BTreeSet::from([1, 2]));
+        assert!(old.learners.is_empty());
+        assert_eq!(old.config.more.len(), 1, "what a later version added");
+        // What comes after it says so of one member only.
+        let config = old.config.clone();
+        let change = Some(Change::Remove(2));
+        old.apply(at + 1, ConfigRecord { change, config });
+        assert_eq!(old.voters, BTreeSet::from([1]));
+    }
 }

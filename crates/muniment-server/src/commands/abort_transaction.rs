@@ -2,7 +2,7 @@
 
 use crate::args::{Field, Types, idle};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Ends, Kind};
 use muniment_value::{Code, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[idle(
@@ -22,6 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    ends_transaction: Some(Ends::Abort),
     ..CommandSpec::DEFAULT
 };
 

@@ -3,9 +3,10 @@
 use super::cursor_reply::limits;
 use crate::args::{Args, Field, Types, check_type, opt, refused, req};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
-use crate::replica_set::{forward, writes};
-use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Hint, Verbosity};
+use crate::metrics::OpKind;
+use crate::registry::{CommandSpec, Explained, Kind, RunsOn, Target};
+use crate::replica_set::forward;
+use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Verbosity, opens_change_stream};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -30,6 +31,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "aggregate",
     doc: "Runs documents through a pipeline of stages",
     kind: Kind::Read,
+    // As in MongoDB since 7.1.
+    counted_as: Some(OpKind::Query),
     target: Target::CollectionOrDatabase,
     write_concern: true,
     is_read_operation: |body| !writes(body),
@@ -39,6 +42,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     precheck,
     run,
+    // The primary writes what an aggregation on a secondary finds: see `replica_set::forward`.
+    runs_on: Some(RunsOn::Readable),
+    snapshot_reads: true,
+    writes_output: writes,
+    is_change_stream: |_, body| opens_change_stream(body),
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -191,10 +200,7 @@ pub(super) fn request<'a>(
             }
             None => Doc::EMPTY,
         },
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
@@ -202,10 +208,26 @@ pub(super) fn request<'a>(
     })
 }
 
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    if of.generic.write_concern.is_some() {
+        return Err(no_write_concern());
+    }
+    let r = request(&of.args, cx.db(), of.collection)?;
+    super::explain::answer(cx, &Explainable::Aggregate(&r), of.verbosity, of.command)
+}
+
+/// Whether the last stage writes what the pipeline finds into a collection.
+fn writes(body: Doc<'_>) -> bool {
+    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
+    let last = stages.values().last().and_then(|v| v.as_doc());
+    let stage = last.and_then(|d| d.first()).map_or("", |e| e.name());
+    matches!(stage, "$out" | "$merge")
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     match writes(cx.request.body) {
         true if forward(cx)? => Ok(()),
-        // What it has written stays.
+        // This is not run once more when its plan is killed: what it has written stays.
         true => answer(cx),
         false => cx.replan(answer),
     }

@@ -2,8 +2,8 @@
 
 use crate::args::{Field, Types, req};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
-use muniment_value::{Doc, Result, doc};
+use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, doc, nests_deeper};
 
 const FIELDS: &[Field] = &[req("data", Types::OBJECT)];
 
@@ -16,11 +16,18 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Primary),
     ..CommandSpec::DEFAULT
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let data = cx.args.doc("data").unwrap_or(Doc::EMPTY);
+    if nests_deeper(data, MAX_DEPTH) {
+        return Err(Error::new(
+            Code::Overflow,
+            format!("the note exceeds the maximum nesting depth of {MAX_DEPTH}"),
+        ));
+    }
     let note = doc! { "op": "n", "ns": "", "o": data };
     let commit = cx.engine().store.note(note.as_doc(), &**cx.op)?;
     cx.note_commit(Some(commit));

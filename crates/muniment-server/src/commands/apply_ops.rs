@@ -3,16 +3,14 @@
 //!
 //! Source: the MongoDB manual, "applyOps", and observed replies of MongoDB 8.0.
 
-use crate::args::{Field, Types, check_type, idle, missing_field, opt};
+use crate::args::{Field, Types, check_type, idle, missing_field, opt, uuid};
 use crate::context::CommandContext;
-use crate::dispatch::run_within;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Names};
+use crate::request::run_within;
 use muniment_exec::{BUCKETS, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
-use muniment_query::Interrupt;
-use muniment_value::{
-    ArrayBuf, Code, Doc, DocBuf, Error, Result, Type, Value, ValueBuf, doc, number,
-};
+use muniment_op::Interrupt;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
 const FIELDS: &[Field] = &[
     idle(
@@ -37,6 +35,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     fields: FIELDS,
     run,
+    names: Names::Elsewhere,
     ..CommandSpec::DEFAULT
 };
 
@@ -65,7 +64,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.op.check()?;
         applied += 1;
         let done = apply(cx, entry);
-        // What finds no document to update fails alone; other errors end the command.
+        // An entry that finds no document to update fails alone; other errors end the command.
         results.push(matches!(done, Ok(true)));
         match done {
             Ok(found) => failed |= !found,
@@ -188,12 +187,12 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
         return command(cx, ns, o, uuid).map(|()| true);
     }
     let (db, _) = namespace::split(ns)?;
+    if cx.engine().source(ns)?.buckets().is_some() {
+        return apply_to_bucket(cx, ns, op, o).map(|()| true);
+    }
     loop {
         let found = match uuid {
-            Some(uuid) => {
-                let mut all = cx.engine().store.collections(db).into_iter();
-                all.find(|c| c.uuid() == uuid)
-            }
+            Some(uuid) => cx.engine().store.collection_by_uuid_in(db, uuid),
             None => cx.engine().store.collection(ns),
         };
         let Some(collection) = found else {
@@ -209,10 +208,36 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
         let done = apply_to(cx, &collection.namespace(), entry, o);
         cx.op.bind(None);
         match done {
-            // It has another name by now.
+            // The collection has another name by now.
             Err(e) if e.code() == Code::QueryPlanKilled && uuid.is_some() => cx.op.check()?,
             done => return done,
         }
+    }
+}
+
+/// Applies an entry of MongoDB's oplog about a bucket. One that is here already is what a dump holds that
+/// was made while the entry was written.
+///
+/// # Errors
+/// 115 CommandNotSupported for what changes a bucket: buckets are taken apart when they come, and what
+/// they looked like is not kept.
+fn apply_to_bucket(cx: &mut CommandContext<'_>, ns: &str, op: &str, o: Doc<'_>) -> Result<()> {
+    if op != "i" {
+        return Err(Error::new(
+            Code::CommandNotSupported,
+            format!(
+                "Cannot apply an operation '{op}' to a bucket of {ns}: the measurements are stored, and \
+                 not their buckets. Dump a time series whose buckets change without its oplog"
+            ),
+        ));
+    }
+    let engine = cx.engine();
+    let one = || Box::new(std::iter::once(o)) as Box<dyn Iterator<Item = Doc<'_>>>;
+    let mut out = engine.insert_many(cx.op, ns, &one, InsertOptions::default())?;
+    cx.note_commit(out.commit);
+    match out.errors.pop().map(|e| e.error) {
+        Some(e) if !is_of_id(&e) => Err(e),
+        _ => Ok(()),
     }
 }
 
@@ -234,9 +259,9 @@ fn apply_to(cx: &mut CommandContext<'_>, ns: &str, entry: Doc<'_>, o: Doc<'_>) -
     Ok(true)
 }
 
-/// True for an entry with its time: one of an oplog, as mongorestore sends them. Such are replayed
-/// over documents that may be newer, of a dump that went on meanwhile: what an update is of may be
-/// gone already, by an entry that is behind it.
+/// True for an entry with its time, which is one of an oplog, as mongorestore sends them. Such entries are
+/// replayed over documents that may be newer, since the dump went on meanwhile: an entry that comes after
+/// an update may have deleted the updated document already.
 fn is_replayed(entry: Doc<'_>) -> bool {
     entry.get("ts").is_some()
 }
@@ -245,20 +270,7 @@ fn is_replayed(entry: Doc<'_>) -> bool {
 fn uuid_of(entry: Doc<'_>) -> Result<Option<[u8; 16]>> {
     match entry.get("ui") {
         None | Some(Value::Null | Value::Undefined) => Ok(None),
-        Some(Value::Binary { subtype: 4, bytes }) => match bytes.try_into() {
-            Ok(uuid) => Ok(Some(uuid)),
-            Err(_) => Err(Error::new(
-                Code::InvalidUUID,
-                "uuid must be a 16-byte binary field with UUID (4) subtype",
-            )),
-        },
-        Some(v) if v.ty() == Type::Binary => Err(Error::type_mismatch(
-            "BSON field 'OplogEntryBase.ui' is the wrong binData type, expected type 'UUID'",
-        )),
-        Some(v) => {
-            check_type("OplogEntryBase", "ui", Types::BINARY, v.ty())?;
-            Ok(None)
-        }
+        Some(v) => uuid("OplogEntryBase", "ui", v).map(Some),
     }
 }
 
@@ -297,6 +309,7 @@ fn insert(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutc
             let statement = UpdateStatement {
                 upsert: true,
                 bypass_document_validation,
+                bypass_empty_ts_replacement: true,
                 ..UpdateStatement::new(id.as_doc(), Value::Document(o))
             };
             engine.update(cx.op, ns, &statement)
@@ -363,6 +376,7 @@ fn update(
         upsert: entry.get("b").is_some_and(|v| v.truthy())
             || (diff.is_none() && is_replayed(entry)),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
+        bypass_empty_ts_replacement: true,
         ..UpdateStatement::new(filter.as_doc(), Value::Document(diff.unwrap_or(o)))
     };
     cx.engine().update(cx.op, ns, &statement)
@@ -396,7 +410,7 @@ fn command(
             };
             let made = run_within(cx, db, o, Some(uuid));
             if let (Err(_), Some((ns, aside))) = (&made, aside) {
-                // Nothing took its place; what create said is the error.
+                // The other collection gets its name back; the error is that of create.
                 let _ = rename(cx, &aside, &ns);
             }
             made
@@ -478,7 +492,7 @@ enum Room {
 fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) -> Result<Room> {
     let name = match o.first().map(|e| e.value()) {
         Some(Value::String(name)) => name,
-        // create says what is wrong.
+        // The command create will say what is wrong.
         _ => return Ok(Room::Free),
     };
     namespace::check_create(db, name)?;

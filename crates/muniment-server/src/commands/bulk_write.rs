@@ -2,14 +2,16 @@
 
 use super::cursor_reply::limits;
 use super::write_reply::check_batch;
-use crate::args::{Args, Field, Types, opt, refused, req};
+use crate::args::{Args, Field, Types, opt, refused, req, uuid};
 use crate::context::CommandContext;
+use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Names, Statements};
 use bytes::Bytes;
 use muniment_exec::{
-    BatchLimits, Cursor, DeleteStatement, Hint, InsertOptions, StatementOutcome, UpdateStatement,
+    BatchLimits, Cursor, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement,
 };
+use muniment_op::{Account, Interrupt, Share};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[
@@ -69,6 +71,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    statements: Statements::List {
+        field: "ops",
+        many: |s| s.get("multi").is_some_and(|v| v.truthy()),
+        many_text: "multi=true",
+    },
+    names: Names::NsInfo,
     ..CommandSpec::DEFAULT
 };
 
@@ -80,6 +88,16 @@ enum Op<'a> {
     Insert(Doc<'a>),
     Update(UpdateStatement<'a>),
     Delete(DeleteStatement<'a>),
+}
+
+impl Op<'_> {
+    fn kind(&self) -> OpKind {
+        match self {
+            Op::Insert(_) => OpKind::Insert,
+            Op::Update(_) => OpKind::Update,
+            Op::Delete(_) => OpKind::Delete,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -106,53 +124,65 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let a = Args::parse("bulkWrite.nsInfo", NS_INFO, d)?;
         let ns = a.str("ns").unwrap_or_default();
         let (db, c) = namespace::split(ns)?;
+        crate::transactions::check_write(cx, ns)?;
         namespace::check_create(db, c)?;
         namespaces.push((ns, a.get("collectionUUID")));
     }
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
+    let empty = cx.args.bool("bypassEmptyTsReplacement", false);
     // A malformed operation fails the command before anything is written.
     for d in ops.iter() {
-        parse(d, namespaces.len(), let_, bypass)?;
+        parse(d, namespaces.len(), let_, bypass, empty)?;
     }
     let ordered = cx.args.bool("ordered", true);
     let errors_only = cx.args.bool("errorsOnly", false);
     let options = InsertOptions {
         ordered: true,
         bypass_document_validation: bypass,
-        bypass_empty_ts_replacement: cx.args.bool("bypassEmptyTsReplacement", false),
+        bypass_empty_ts_replacement: empty,
         only: None,
     };
-    cx.op_count = Some(ops.len() as u64);
+    // The command counts as the operations that it consists of.
+    cx.op_count = Some(0);
     let mut totals = Totals::default();
     let mut results = Vec::new();
+    // The error with which all later operations fail, too.
+    let mut hopeless = None;
     for (idx, d) in ops.iter().enumerate() {
-        let (at, op) = parse(d, namespaces.len(), let_, bypass)?;
-        let (ns, uuid) = namespaces.get(at).copied().unwrap_or_default();
-        if let Some(retry) = cx.op.retry() {
-            retry.start_at(idx);
-        }
-        let done = run_bound(cx, (ns, uuid), &op, options);
-        match done {
-            Ok(outcome) => {
-                cx.note_commit(outcome.commit);
-                let d = totals.book(idx, &op, &outcome);
-                if !errors_only {
-                    results.push(d);
+        cx.op.check()?;
+        let (at, op) = parse(d, namespaces.len(), let_, bypass, empty)?;
+        cx.count(op.kind());
+        let mut outcome = StatementOutcome::default();
+        let done = match &hopeless {
+            Some(e) => Err(Error::clone(e)),
+            None => {
+                let (ns, uuid) = namespaces.get(at).copied().unwrap_or_default();
+                if let Some(retry) = cx.op.retry() {
+                    retry.start_at(idx);
                 }
+                run_bound(cx, (ns, uuid), &op, options, &mut outcome)
             }
+        };
+        // A failed operation may have stored a part.
+        cx.note_commit(outcome.commit);
+        totals.book(&op, &outcome);
+        match done {
+            Ok(()) if errors_only => {}
+            Ok(()) => results.push(described(idx, &op, &outcome, None)),
+            // The command fails as a whole, although a part of it may be stored.
+            Err(e) if e.fails_command() => return Err(e),
             Err(e) => {
-                cx.op.note_failure(&e);
-                totals.errors += 1;
-                let mut d = doc! { "ok": 0.0, "idx": idx as i32, "code": e.code().0, "errmsg": e.message() };
-                d.append_all(e.extra().as_doc());
-                d.append("n", 0);
-                if matches!(op, Op::Update(_)) {
-                    d.append("nModified", 0);
+                if hopeless.is_none() {
+                    cx.op.note_failure(&e);
                 }
-                results.push(d);
+                totals.errors += 1;
+                results.push(described(idx, &op, &outcome, Some(&e)));
                 if ordered || cx.op.transaction().is_some() {
                     break;
+                }
+                if e.code() == Code::OutOfDiskSpace {
+                    hopeless = Some(e);
                 }
             }
         }
@@ -160,31 +190,46 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     reply(cx, &totals, results)
 }
 
+/// Documents that an operation matched, inserted or deleted.
+fn counted(o: &StatementOutcome) -> i32 {
+    o.matched as i32 + i32::from(o.upserted.is_some())
+}
+
+/// What the reply tells of one operation.
+fn described(idx: usize, op: &Op<'_>, o: &StatementOutcome, error: Option<&Error>) -> DocBuf {
+    let mut d = doc! { "ok": f64::from(u8::from(error.is_none())), "idx": idx as i32 };
+    if let Some(e) = error {
+        d.append("code", e.code().0);
+        d.append("errmsg", e.message());
+        d.append_all(e.extra().as_doc());
+    }
+    d.append("n", counted(o));
+    if matches!(op, Op::Update(_)) {
+        d.append("nModified", o.modified as i32);
+        if let Some(id) = &o.upserted {
+            d.append("upserted", doc! { "_id": id });
+        }
+    }
+    d
+}
+
 impl Totals {
-    /// Counts a success and describes it.
-    fn book(&mut self, idx: usize, op: &Op<'_>, o: &StatementOutcome) -> DocBuf {
-        let upserts = i32::from(o.upserted.is_some());
-        let n = o.matched as i32 + upserts;
-        let mut d = doc! { "ok": 1.0, "idx": idx as i32, "n": n };
+    /// Counts what an operation did.
+    fn book(&mut self, op: &Op<'_>, o: &StatementOutcome) {
         match op {
-            Op::Insert(_) => self.inserted += n,
+            Op::Insert(_) => self.inserted += counted(o),
             Op::Update(_) => {
                 self.matched += o.matched as i32;
                 self.modified += o.modified as i32;
-                self.upserted += upserts;
-                d.append("nModified", o.modified as i32);
-                if let Some(id) = &o.upserted {
-                    d.append("upserted", doc! { "_id": id });
-                }
+                self.upserted += i32::from(o.upserted.is_some());
             }
-            Op::Delete(_) => self.deleted += n,
+            Op::Delete(_) => self.deleted += counted(o),
         }
-        d
     }
 }
 
 /// Runs an operation on the collection with this name, which has to have the UUID, if one is given,
-/// until it is done.
+/// until it is done. The outcome is set also if it fails.
 ///
 /// # Errors
 /// 361 if it has another one; the operation's own.
@@ -193,9 +238,10 @@ fn run_bound(
     (ns, uuid): (&str, Option<Value<'_>>),
     op: &Op<'_>,
     options: InsertOptions,
-) -> Result<StatementOutcome> {
+    outcome: &mut StatementOutcome,
+) -> Result<()> {
     let Some(wanted) = uuid else {
-        return run_one(cx, ns, op, options);
+        return run_one(cx, ns, op, options, outcome);
     };
     check_uuid(cx, ns, wanted)?;
     let bytes = match wanted {
@@ -203,11 +249,11 @@ fn run_bound(
         _ => None,
     };
     cx.op.bind(bytes);
-    let done = run_one(cx, ns, op, options);
+    let done = run_one(cx, ns, op, options, outcome);
     cx.op.bind(None);
     match done {
         Err(e) if e.code() == Code::QueryPlanKilled => {
-            // It may have lost its name in between.
+            // The collection may have been renamed or dropped in between.
             check_uuid(cx, ns, wanted)?;
             Err(e)
         }
@@ -217,19 +263,14 @@ fn run_bound(
 
 /// 361 unless the collection with this name has this UUID.
 fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: Value<'_>) -> Result<()> {
-    let Value::Binary { subtype: 4, bytes } = wanted else {
-        return Err(Error::type_mismatch(
-            "BSON field 'bulkWrite.nsInfo.collectionUUID' is the wrong binData type, expected \
-             type 'UUID'",
-        ));
-    };
-    let has = |c: &muniment_storage::Collection| c.uuid().as_slice() == bytes;
+    let uuid = uuid("bulkWrite.nsInfo", "collectionUUID", wanted)?;
+    let has = |c: &muniment_storage::Collection| c.uuid() == uuid;
     let store = &cx.engine().store;
     if store.collection(ns).is_some_and(|c| has(&c)) {
         return Ok(());
     }
     let (db, expected) = ns.split_once('.').unwrap_or_default();
-    let actual = store.collections(db).into_iter().find(|c| has(c));
+    let actual = store.collection_by_uuid_in(db, uuid);
     let actual = actual.map(|c| {
         let ns = c.namespace();
         ns.split_once('.')
@@ -252,30 +293,22 @@ fn run_one(
     ns: &str,
     op: &Op<'_>,
     options: InsertOptions,
-) -> Result<StatementOutcome> {
+    outcome: &mut StatementOutcome,
+) -> Result<()> {
     match op {
         Op::Insert(d) => {
             let mut out =
                 cx.engine()
                     .insert_many(cx.op, ns, &|| Box::new(std::iter::once(*d)), options)?;
-            match out.errors.pop() {
-                Some(e) => Err(e.error),
-                None => Ok(StatementOutcome {
-                    matched: out.n,
-                    commit: out.commit,
-                    ..StatementOutcome::default()
-                }),
-            }
+            *outcome = StatementOutcome {
+                matched: out.n,
+                commit: out.commit,
+                ..StatementOutcome::default()
+            };
+            out.errors.pop().map_or(Ok(()), |e| Err(e.error))
         }
-        Op::Update(s) => cx.engine().update(cx.op, ns, s),
-        Op::Delete(s) => cx.engine().delete(cx.op, ns, s),
-    }
-}
-
-fn hint<'a>(a: &Args<'a>) -> Result<Option<Hint<'a>>> {
-    match a.get("hint") {
-        Some(v) => Hint::parse(v),
-        None => Ok(None),
+        Op::Update(s) => cx.engine().update_noting(cx.op, ns, s, outcome),
+        Op::Delete(s) => cx.engine().delete_noting(cx.op, ns, s, outcome),
     }
 }
 
@@ -284,6 +317,7 @@ fn parse<'a>(
     namespaces: usize,
     let_: Doc<'a>,
     bypass_document_validation: bool,
+    bypass_empty_ts_replacement: bool,
 ) -> Result<(usize, Op<'a>)> {
     let kind = d.first().map_or("", |e| e.name());
     let op = match kind {
@@ -302,13 +336,14 @@ fn parse<'a>(
             Op::Update(UpdateStatement {
                 multi: a.bool("multi", false),
                 upsert: a.bool("upsert", false),
-                hint: hint(&a)?,
+                hint: a.hint()?,
                 array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
                 sort: a.doc("sort").unwrap_or(Doc::EMPTY),
                 constants: a.doc("constants").unwrap_or(Doc::EMPTY),
                 let_,
                 collation: a.collation()?,
                 bypass_document_validation,
+                bypass_empty_ts_replacement,
                 ..UpdateStatement::new(a.doc("filter").unwrap_or(Doc::EMPTY), update)
             })
         }
@@ -317,7 +352,7 @@ fn parse<'a>(
             Op::Delete(DeleteStatement {
                 filter: a.doc("filter").unwrap_or(Doc::EMPTY),
                 multi: a.bool("multi", false),
-                hint: hint(&a)?,
+                hint: a.hint()?,
                 let_,
                 collation: a.collation()?,
             })
@@ -338,11 +373,14 @@ fn parse<'a>(
 
 fn reply(cx: &mut CommandContext<'_>, t: &Totals, results: Vec<DocBuf>) -> Result<()> {
     let limits = limits(cx.args.doc("cursor"), BatchLimits::NEXT)?;
+    // The writes are done, so the results are reported even if they exceed the memory limit.
+    let mut share = Share::new(&cx.engine().memory, Account::Cursors);
+    share.holds(results.iter().map(|d| d.len()).sum());
     let documents = results
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents(CURSOR, documents);
+    let cursor = Cursor::of_documents(CURSOR, documents, share);
     cx.first_batch(cursor, limits)?;
     let w = &mut cx.reply;
     w.field("nErrors", t.errors);

@@ -9,8 +9,10 @@ use muniment_value::{Code, Doc, Error, Result, Value, number};
 const MAX_SIZE: i64 = 1 << 50;
 /// Capped sizes are rounded up to a multiple of this, in bytes.
 const STEP: u64 = 256;
-/// Documents written at a time.
+/// Documents written at a time, at most.
 const BATCH: usize = 1000;
+/// Bytes of them, from which there are no more.
+const BATCH_BYTES: usize = 4 << 20;
 
 /// The `size` of the new collection.
 ///
@@ -71,12 +73,13 @@ fn copy_documents(cx: &CommandContext<'_>, from: &str, to: &str, made: [u8; 16])
     let engine = cx.engine();
     let mut cursor = engine.find(cx.op, &FindRequest::new(from))?;
     loop {
-        let mut batch = Vec::with_capacity(BATCH);
-        while batch.len() < BATCH {
-            match cursor.next_doc(cx.op)? {
-                Some(d) => batch.push(d),
-                None => break,
-            }
+        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), 0);
+        while batch.len() < BATCH && bytes < BATCH_BYTES {
+            let Some(d) = cursor.next_doc(cx.op)? else {
+                break;
+            };
+            bytes += d.len();
+            batch.push(d);
         }
         if batch.is_empty() {
             return Ok(());

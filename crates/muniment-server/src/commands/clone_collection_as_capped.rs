@@ -38,7 +38,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(db, to)?;
     let size = size(cx.request.body.get("size"))?;
     for (ns, collection) in [(&source, from), (&target, to)] {
-        cx.engine().refuse_view_like(ns)?;
+        cx.engine().source(ns)?.refuse_view_like(ns)?;
         if collection.starts_with("system.buckets.") {
             return Err(Error::new(
                 Code::IllegalOperation,

@@ -3,12 +3,13 @@
 use super::clustering::{change_expiry, change_time_series};
 use super::coll_mod_index::{self, IndexChange};
 use super::collection_options::{
-    ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_validator, images, images_doc, word,
+    ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, images, images_doc,
+    word,
 };
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{View, check_view_pipeline, refuse_generated};
+use muniment_exec::{Source, View, check_view_pipeline, refuse_generated};
 use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
@@ -54,6 +55,8 @@ const ORDER: &[&str] = &[
     "capped",
     "size",
     "max",
+    "autoIndexId",
+    "temp",
     "changeStreamPreAndPostImages",
     "storageEngine",
     "indexOptionDefaults",
@@ -90,6 +93,25 @@ fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
     new
 }
 
+/// A collection that is made when it is read has nothing that could be changed, and to change nothing is
+/// no error.
+///
+/// # Errors
+/// 72 InvalidOptions for a validator, as every collection of "config" and "local" says; 73
+/// InvalidNamespace for anything else.
+fn change_generated(cx: &CommandContext<'_>) -> Result<()> {
+    if let Some(v) = cx.args.doc("validator") {
+        check_validator(cx.db(), cx.collection_name(), v)?;
+    }
+    if cx.args.get("changeStreamPreAndPostImages").is_some() {
+        check_images(cx.db())?;
+    }
+    match FIELDS.iter().any(|f| cx.args.get(f.name).is_some()) {
+        true => refuse_generated(cx.ns()),
+        false => Ok(()),
+    }
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let a = &cx.args;
     let size = a.int("cappedSize", 1, MAX_CAPPED)?;
@@ -102,16 +124,18 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .transpose()?;
     let dry_run = a.bool("dryRun", false);
     let index = a.doc("index").map(IndexChange::parse).transpose()?;
-    refuse_generated(cx.ns())?;
-    if let Some(view) = cx.engine().view(cx.ns())? {
-        return change_view(cx, &view);
-    }
-    let collection = cx.engine().store.collection(cx.ns()).ok_or_else(|| {
-        Error::new(
-            Code::NamespaceNotFound,
-            format!("ns does not exist: {}", cx.ns()),
-        )
-    })?;
+    let collection = match cx.source()? {
+        Source::Generated(_) => return change_generated(cx),
+        Source::View(view) => return change_view(cx, &view),
+        // Buckets have the options of their time series.
+        Source::Collection(collection) | Source::Buckets(collection) => collection,
+        Source::Absent => {
+            return Err(Error::new(
+                Code::NamespaceNotFound,
+                format!("ns does not exist: {}", cx.ns()),
+            ));
+        }
+    };
     for option in ["viewOn", "pipeline"] {
         if cx.args.get(option).is_some() {
             return Err(invalid(format!(
@@ -165,6 +189,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         changes.push(("validationAction", Some(ValueBuf::new(w))));
     }
     if let Some(on) = images {
+        check_images(cx.db())?;
         let shown = on.then(|| ValueBuf::new(images_doc(true)));
         changes.push(("changeStreamPreAndPostImages", shown));
     }
@@ -289,7 +314,10 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
         check_view_on(cx.db(), on)?;
     }
     let pipeline = match cx.args.array("pipeline") {
-        Some(p) => Some(check_view_pipeline(cx.db(), p)?),
+        Some(p) => {
+            let member = cx.server.replica_set.is_some();
+            Some(check_view_pipeline(cx.ns(), p, member)?)
+        }
         None => None,
     };
     let same_pipeline = |p: &ArrayBuf| p.as_doc().as_bytes() == old.pipeline.as_doc().as_bytes();

@@ -147,30 +147,14 @@ pub(super) fn plan(
         ));
     }
     let is_id = old.name == "_id_";
-    let mut new: IndexSpec = (*old).clone();
-    if let Some(n) = change.expire {
-        let single = old.key.as_doc().count() == 1;
-        let plain = old
-            .key
-            .as_doc()
-            .iter()
-            .all(|e| !e.name().contains("$**") && e.value().as_str() != Some("text"));
-        if is_id || !single || !plain {
-            return Err(invalid(
-                "TTL indexes are single-field indexes, compound indexes do not support TTL",
-            ));
-        }
-        new.expire_after_seconds = Some(n);
+    if change.expire.is_some() && is_id {
+        return Err(invalid("the _id field does not support TTL indexes"));
     }
-    if let Some(hidden) = change.hidden {
-        if is_id {
-            return Err(Error::bad_value("can't hide _id index"));
-        }
-        new.hidden = hidden;
+    if change.hidden.is_some() && is_id {
+        return Err(Error::bad_value("can't hide _id index"));
     }
-    if let Some(prepare) = change.prepare_unique
-        && prepare != old.prepare_unique
-    {
+    let prepare = change.prepare_unique.filter(|p| *p != old.prepare_unique);
+    if let Some(prepare) = prepare {
         if is_id || (prepare && old.unique) {
             return Err(invalid("the index is unique already"));
         }
@@ -180,7 +164,6 @@ pub(super) fn plan(
                  index",
             ));
         }
-        new.prepare_unique = prepare;
     }
     let convert = change.unique == Some(true) && !old.unique && !is_id;
     if convert && !old.prepare_unique {
@@ -188,12 +171,18 @@ pub(super) fn plan(
             "Cannot make index unique with 'prepareUnique=false'. Run collMod to set it first.",
         ));
     }
-    if convert {
-        new.unique = true;
-        new.prepare_unique = false;
-    }
+    let new = old
+        .changed(|new| {
+            new.expire_after_seconds = change.expire.or(new.expire_after_seconds);
+            new.hidden = change.hidden.unwrap_or(new.hidden);
+            new.prepare_unique = prepare.unwrap_or(new.prepare_unique) && !convert;
+            new.unique |= convert;
+        })
+        // What an index cannot be from the start is no option to give it later.
+        .map_err(|e| invalid(e.message()))?;
+    super::time_series_index::check(collection.options().document.as_doc(), &new)?;
     Ok(Plan {
-        new: new.with_document(),
+        new,
         old,
         expire: change.expire.is_some(),
         convert,
@@ -272,7 +261,7 @@ fn check_duplicates(cx: &CommandContext<'_>, collection: &Collection, index: &In
     while let Some(e) = cursor.next()? {
         steps = steps.wrapping_add(1);
         if steps.is_multiple_of(1024) {
-            muniment_query::Interrupt::check(&**cx.op)?;
+            muniment_op::Interrupt::check(&**cx.op)?;
         }
         let same = last.as_ref().is_some_and(|(key, _)| *key == e.key);
         if same {

@@ -4,11 +4,12 @@ use super::server_status::histogram;
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
-use crate::registry::{CommandSpec, Target};
+use crate::registry::{CommandSpec, RunsOn, Target};
 use crate::state::ServerState;
-use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext};
+use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext, Source};
 use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
+use std::sync::Arc;
 
 const FIELDS: &[Field] = &[opt("scale", Types::NUMBER)];
 
@@ -21,6 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 
@@ -37,9 +39,9 @@ pub(super) fn scale(cx: &CommandContext<'_>) -> Result<u64> {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let scale = scale(cx)?;
-    let figures = match cx.engine().generated_figures(cx.op, cx.ns())? {
-        Some(g) => generated(g, scale),
-        None => figures(cx.engine(), cx.ns(), scale)?,
+    let figures = match cx.source()? {
+        Source::Generated(of) => generated(cx.engine().generated_figures(cx.op, of)?, scale),
+        source => figures(cx.engine(), source.stored(), scale)?,
     };
     cx.reply.field("ns", cx.op.namespace());
     cx.reply.elements(figures.as_doc());
@@ -47,7 +49,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 }
 
 /// The figures of a collection that is made when it is read.
-fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
+pub(super) fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = doc! { "size": by(g.bytes), "count": number::narrow(g.count as i64) };
     if let Some(average) = g.bytes.checked_div(g.count) {
@@ -72,12 +74,11 @@ fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
 }
 
 /// The figures of a collection; zeros for one that does not exist.
-fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
+fn figures(engine: &Database, of: Option<&Arc<Collection>>, scale: u64) -> Result<DocBuf> {
     let store = &engine.store;
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = DocBuf::new();
-    let of_buckets = engine.buckets_of(ns);
-    let Some(c) = of_buckets.or_else(|| store.collection(ns)) else {
+    let Some(c) = of else {
         for name in [
             "size",
             "count",
@@ -96,24 +97,24 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
     };
     let (mut size, count) = (c.data_bytes(), c.count());
     let buckets = match c.is_time_series() {
-        true => Some(engine.bucket_figures(&c)?),
+        true => Some(engine.bucket_figures(c)?),
         false => None,
     };
     if let Some(b) = &buckets {
         size = b.bytes;
     }
-    let storage = store.storage_bytes(&c);
+    let storage = store.storage_bytes(c);
     let options = c.options();
     let indexes = c.indexes();
     let sizes: Vec<_> = indexes
         .iter()
-        .map(|i| (i.spec().name.clone(), store.index_bytes(&c, i)))
+        .map(|i| (i.spec().name.clone(), store.index_bytes(c, i)))
         .collect();
     let total_index: u64 = sizes.iter().map(|(_, n)| n).sum();
     w.append("size", by(size));
     match &buckets {
         Some(b) => {
-            w.append("timeseries", time_series(&c, b));
+            w.append("timeseries", time_series(c, b));
         }
         None => {
             w.append("count", number::narrow(count as i64));
@@ -133,8 +134,9 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
             number::narrow(options.capped_max.unwrap_or(0) as i64),
         );
     }
+    w.append("wiredTiger", as_wired_tiger(c, storage, &by));
     w.append("nindexes", indexes.len() as i32);
-    w.append("indexDetails", index_details(&c, &sizes, &by));
+    w.append("indexDetails", index_details(c, &sizes, &by));
     w.append("indexBuilds", ArrayBuf::new());
     w.append("totalIndexSize", by(total_index));
     w.append("totalSize", by(storage + total_index));
@@ -145,6 +147,15 @@ fn figures(engine: &Database, ns: &str, scale: u64) -> Result<DocBuf> {
     w.append("indexSizes", all);
     w.append("scaleFactor", number::narrow(scale as i64));
     Ok(w)
+}
+
+/// What of WiredTiger's figures has a meaning here: where the collection lies, and what it takes.
+fn as_wired_tiger(c: &Collection, storage: u64, by: &dyn Fn(u64) -> Value<'static>) -> DocBuf {
+    doc! {
+        "type": "lsm",
+        "uri": format!("statistics:table:collection-{}", c.tree()),
+        "block-manager": doc! { "file size in bytes": by(storage) },
+    }
 }
 
 /// What is told of each index beside its size: in which tree it lies, and what it takes on disk.
@@ -263,15 +274,17 @@ pub(crate) fn stage(
     ns: &str,
     operand: Doc<'_>,
 ) -> Result<DocBuf> {
-    let store = &server.engine.store;
-    let buckets = server.engine.buckets_of(ns);
-    let are_buckets = buckets.is_some();
-    let collection = buckets.or_else(|| store.collection(ns));
+    let source = server.engine.source(ns)?;
+    let are_buckets = source.buckets().is_some();
+    let collection = source.stored();
     let needed = ["storageStats", "count", "queryExecStats"];
-    let made = server.engine.generated_figures(op, ns)?;
+    let made = match &source {
+        Source::Generated(of) => Some(server.engine.generated_figures(op, of)?),
+        _ => None,
+    };
     let exists = collection.is_some() || made.is_some();
     if !exists && needed.iter().any(|n| operand.get(n).is_some()) {
-        server.engine.refuse_view(ns)?;
+        source.refuse_view(ns)?;
         return Err(Error::new(
             Code::NamespaceNotFound,
             format!("Collection [{ns}] not found."),
@@ -291,7 +304,7 @@ pub(crate) fn stage(
         let scale = scale.max(1) as u64;
         let figures = match made {
             Some(g) => generated(g, scale),
-            None => figures(&server.engine, ns, scale)?,
+            None => figures(&server.engine, collection, scale)?,
         };
         d.append("storageStats", figures);
     }
@@ -303,7 +316,7 @@ pub(crate) fn stage(
     };
     if operand.get("count").is_some() {
         let count = match are_buckets {
-            true => server.engine.bucket_figures(&collection)?.count,
+            true => server.engine.bucket_figures(collection)?.count,
             false => collection.count(),
         };
         d.append("count", number::narrow(count as i64));

@@ -69,7 +69,11 @@ pub(super) fn check_validator(db: &str, collection: &str, validator: Doc<'_>) ->
             )));
         }
     }
-    Filter::parse(validator, &QueryContext::new()).map(drop)
+    let ctx = QueryContext {
+        validator: true,
+        ..QueryContext::new()
+    };
+    Filter::parse(validator, &ctx).map(drop)
 }
 
 /// Whether a filter has this operator beside fields.
@@ -96,6 +100,22 @@ const IMAGES: &[Field] = &[req("enabled", Types::BOOL)];
 pub(super) fn images(d: Doc<'_>) -> Result<bool> {
     let a = Args::parse("changeStreamPreAndPostImages", IMAGES, d)?;
     Ok(a.bool("enabled", false))
+}
+
+/// Whether collections of a database may keep images.
+///
+/// # Errors
+/// 72 InvalidOptions for a database of the server's own.
+pub(super) fn check_images(db: &str) -> Result<()> {
+    if !matches!(db, "admin" | "config" | "local") {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::InvalidOptions,
+        format!(
+            "changeStreamPreAndPostImages collection option is not supported on the {db} database"
+        ),
+    ))
 }
 
 const DEFAULTS: &[Field] = &[opt("storageEngine", Types::OBJECT)];
@@ -298,6 +318,12 @@ mod tests {
         let nested = doc! { "$or": array![doc! { "$text": doc! { "$search": "x" } }] };
         assert_eq!(code("d", "c", nested), 2);
         assert_eq!(code("d", "c", doc! { "$foo": 1 }), 2);
+        let random = doc! { "$expr": doc! { "$lt": array![doc! { "$rand": doc! {} }, 0.5] } };
+        assert_eq!(code("d", "c", random), 3_040_500);
+        assert_eq!(code("d", "c", doc! { "$sampleRate": 0.5 }), 3_040_500);
+        let script = doc! { "body": "x", "args": array![], "lang": "js" };
+        let script = doc! { "$expr": doc! { "$function": script } };
+        assert_eq!(code("d", "c", script), 4_660_800);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::abort_transaction::{FIELDS, not_in_transaction};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Ends, Kind};
 use muniment_value::Result;
 
 /// The command.
@@ -16,6 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    ends_transaction: Some(Ends::Commit),
     ..CommandSpec::DEFAULT
 };
 

@@ -4,7 +4,6 @@ use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::refuse_generated;
 use muniment_value::{Code, Error, Result, number};
 
 const FIELDS: &[Field] = &[
@@ -27,32 +26,27 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.args.int("freeSpaceTargetMB", 1, i64::MAX)?;
     let name = namespace::lenient(cx.target())?;
     let ns = format!("{}.{name}", cx.db());
-    cx.engine().refuse_view(&ns)?;
-    refuse_generated(&ns)?;
     let engine = cx.engine();
-    let found = engine
-        .buckets_of(&ns)
-        .or_else(|| engine.store.collection(&ns));
-    let Some(collection) = found else {
+    let source = engine.source(&ns)?;
+    source.refuse_view(&ns)?;
+    source.refuse_generated(&ns)?;
+    let Some(collection) = source.stored() else {
         return Err(Error::new(
             Code::NamespaceNotFound,
             format!("collection {ns} does not exist"),
         ));
     };
-    let size = || engine.store.file_bytes(&collection);
+    let size = || engine.store.file_bytes(collection);
     let before = size();
     let (name, freed) = if cx.args.bool("dryRun", false) {
         // What is above the documents' own size may be dead.
         let least = collection.data_bytes();
         (
             "estimatedBytesFreed",
-            engine
-                .store
-                .storage_bytes(&collection)
-                .saturating_sub(least),
+            engine.store.storage_bytes(collection).saturating_sub(least),
         )
     } else {
-        engine.store.compact(Some(&collection), &**cx.op)?;
+        engine.store.compact(Some(collection), &**cx.op)?;
         ("bytesFreed", before.saturating_sub(size()))
     };
     cx.reply.field(name, number::narrow(freed as i64));

@@ -19,6 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     fields: FIELDS,
     run,
+    can_be_failed: false,
     ..CommandSpec::DEFAULT
 };
 

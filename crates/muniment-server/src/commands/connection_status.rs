@@ -7,7 +7,7 @@ use muniment_value::{Value, array, doc};
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "connectionStatus",
-    doc: "Who is authenticated on the connection",
+    doc: "Which users are authenticated on the connection",
     access: Access::Anyone,
     fields: &[opt("showPrivileges", Types::SAFE_BOOL)],
     run: |cx| {

@@ -4,7 +4,6 @@ use super::capped_copy::{copy, size};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
-use muniment_exec::refuse_generated;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -21,8 +20,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let (db, name) = (cx.db(), namespace::lenient(cx.target())?);
     let ns = format!("{db}.{name}");
-    cx.engine().refuse_view_like(&ns)?;
-    refuse_generated(&ns)?;
+    let source = cx.engine().source(&ns)?;
+    source.refuse_view_like(&ns)?;
+    source.refuse_generated(&ns)?;
     if name.starts_with("system.buckets.") {
         return Err(Error::new(
             Code::IllegalOperation,
@@ -60,7 +60,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;
     let temporary = format!("{db}.{copied}");
-    // Writers wait: what they inserted meanwhile would not be in the copy.
+    // Writers have to wait: what they inserted meanwhile would not be in the copy.
     let alone = match store.collection(&ns) {
         Some(source) => Some(store.exclusive(&source, &**cx.op)?),
         None => None,

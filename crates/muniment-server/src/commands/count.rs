@@ -2,8 +2,8 @@
 
 use crate::args::{Args, Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{CountRequest, Hint};
+use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_exec::{CountRequest, Explainable};
 use muniment_value::{Doc, Error, Result, number};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -33,6 +33,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     precheck,
     is_read_operation: |_| true,
     run,
+    instead_in_transactions: "Please see http://dochub.mongodb.org/core/transaction-count for a \
+                              recommended alternative.",
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -65,13 +68,15 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>>
             .int("limit", i64::MIN, i64::MAX)?
             .unwrap_or(0)
             .unsigned_abs(),
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
     })
+}
+
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let r = request(&of.args, of.namespace)?;
+    super::explain::answer(cx, &Explainable::Count(&r), of.verbosity, of.command)
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

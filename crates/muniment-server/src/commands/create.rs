@@ -2,8 +2,8 @@
 
 use super::clustering::{clustered_index, expire_seconds, time_series};
 use super::collection_options::{
-    ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_validator, id_index, images, images_doc,
-    index_defaults, storage_engine, word,
+    ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, id_index, images,
+    images_doc, index_defaults, storage_engine, word,
 };
 use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
@@ -52,6 +52,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    makes_collections: true,
     ..CommandSpec::DEFAULT
 };
 
@@ -101,7 +102,7 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     let d = &mut o.document;
     if let Some((size, max)) = capped(cx)? {
         o.capped_size = Some(size);
-        // Whoever wants another size makes it before the profiler does.
+        // A client that wants another size than the profiler's makes the collection before it does.
         o.without_ids = cx.collection_name() == "system.profile";
         o.capped_max = max;
         d.append("capped", true);
@@ -110,6 +111,8 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
             d.append("max", number::narrow(n as i64));
         }
     }
+    // Kept and shown as in MongoDB; the collection has its index `_id_` all the same.
+    d.append_some("autoIndexId", a.get("autoIndexId").map(|v| v.truthy()));
     // Dropped when the server starts again.
     if a.bool("temp", false) {
         d.append("temp", true);
@@ -117,6 +120,7 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     if let Some(i) = a.doc("changeStreamPreAndPostImages")
         && images(i)?
     {
+        check_images(cx.db())?;
         d.append("changeStreamPreAndPostImages", images_doc(true));
     }
     if let Some(s) = a.doc("storageEngine").filter(|s| !s.is_empty()) {
@@ -248,7 +252,11 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     namespace::check_collection(cx.db(), on)?;
     Ok(Some(View {
         on: on.to_string(),
-        pipeline: check_view_pipeline(cx.db(), a.array("pipeline").unwrap_or(Doc::EMPTY))?,
+        pipeline: check_view_pipeline(
+            cx.ns(),
+            a.array("pipeline").unwrap_or(Doc::EMPTY),
+            cx.server.replica_set.is_some(),
+        )?,
         collation,
     }))
 }
@@ -273,8 +281,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let ns = buckets.map_or_else(|| cx.ns().to_string(), |name| format!("{}.{name}", cx.db()));
     let collation = Collation::parse_some(cx.args.doc("collation"))?;
     let options = options(cx, &collation)?;
+    if options.time_field.is_some() && buckets.is_none() {
+        // Under this name it is read, too.
+        let name = format!("{BUCKETS}{}", cx.collection_name());
+        namespace::check_collection(cx.db(), &name)?;
+    }
     let auto_index_id = cx.args.get("autoIndexId").is_some();
-    if !cx.args.bool("autoIndexId", true) {
+    if !cx.args.bool("autoIndexId", true) && cx.db() != "local" {
         return Err(Error::location(
             50001,
             format!(
@@ -300,7 +313,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
         Err(e) if e.code() == Code::NamespaceExists => {
-            // The same collection again is no error, but in a transaction.
+            // Making the same collection again is an error only in a transaction.
             let there = cx.engine().store.collection(&ns);
             let same = cx.op.transaction().is_none()
                 && there.is_some_and(|c| {
@@ -309,6 +322,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 });
             if !same {
                 return Err(e);
+            }
+            // The operation that makes the collection may still be waiting for the disk.
+            if let Some(there) = cx.engine().store.collection(&ns) {
+                cx.engine().store.wait_settled(&there, &**cx.op)?;
             }
         }
         Err(e) => return Err(e),

@@ -4,8 +4,8 @@ use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{BUCKETS, TimeSeries, is_generated};
-use muniment_query::Interrupt;
+use muniment_exec::{BUCKETS, Source, TimeSeries};
+use muniment_op::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
@@ -59,12 +59,14 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    makes_collections: true,
     ..CommandSpec::DEFAULT
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_create(cx.db(), cx.collection_name())?;
-    if is_generated(cx.ns()) {
+    let source = cx.source()?;
+    if let Source::Generated(_) = source {
         return Err(Error::new(
             Code::CannotCreateIndex,
             format!(
@@ -73,14 +75,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ),
         ));
     }
-    let buckets = cx.engine().buckets_of(cx.ns());
-    let default = buckets
-        .clone()
-        .or_else(|| cx.engine().store.collection(cx.ns()));
-    let default = default.map(|c| c.collation().clone()).unwrap_or_default();
-    let specs = parse(cx, &default, buckets.as_deref())?;
+    let default = source.stored().map(|c| c.collation().clone());
+    let buckets = source.buckets().cloned();
+    let specs = parse(cx, &default.unwrap_or_default(), buckets.as_deref())?;
     if let Some(quorum) = cx.args.get("commitQuorum") {
-        // Nothing votes on a standalone.
+        // On a standalone there is no member that votes for the build.
         let Some(set) = &cx.server.replica_set else {
             return Err(Error::bad_value("Standalones can't specify commitQuorum"));
         };
@@ -96,10 +95,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         if cx.collection_name().starts_with(BUCKETS) {
             return Err(super::create::no_series(cx.ns()));
         }
-        let engine = cx.engine();
-        engine.refuse_view(cx.ns())?;
-        match engine.create_collection(cx.ns(), CollectionOptions::default(), cx.op) {
-            // Another was first, and a third may have dropped it again.
+        cx.source()?.refuse_view(cx.ns())?;
+        match cx
+            .engine()
+            .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
+        {
+            // Another operation has made the index first, and a third one may have dropped it again.
             Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
             created => break (created?, true),
         }
@@ -108,41 +109,37 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         super::time_series_index::check(collection.options().document.as_doc(), spec)?;
     }
     let before = counted(&collection);
-    let mut built: Vec<String> = Vec::new();
+    let mut there: Vec<Arc<IndexSpec>> = collection.indexes().iter().map(|i| i.spec()).collect();
+    let mut new: Vec<IndexSpec> = Vec::new();
     for spec in specs {
-        let result = match conflict(&collection, &spec) {
-            Ok(true) if built.contains(&spec.name) => Err(Error::new(
-                Code::IndexAlreadyExists,
-                format!("Identical index already exists: {}", spec.name),
-            )),
-            Ok(true) => continue,
-            Ok(false) => {
-                let name = spec.name.clone();
-                let interrupt = &**cx.op;
-                let built = match cx.op.transaction() {
-                    Some(t) => store.create_index_in(t, &collection, spec, interrupt),
-                    None => store.create_index(&collection, spec, interrupt),
-                };
-                built
-                    .map(|_| name)
-                    .map_err(|e| build_failed(&collection, e))
+        match conflict(&there, &spec)? {
+            true if new.iter().any(|n| n.name == spec.name) => {
+                return Err(Error::new(
+                    Code::IndexAlreadyExists,
+                    format!("Identical index already exists: {}", spec.name),
+                ));
             }
-            Err(e) => Err(e),
-        };
-        if let Some(transaction) = cx.op.transaction() {
-            transaction.knows_indexes(&collection);
-        }
-        match result {
-            Ok(name) => built.push(name),
-            Err(e) => {
-                // All of a command's indexes or none.
-                for name in &built {
-                    let _ = store.drop_index(&collection, name, &muniment_query::NeverInterrupted);
-                }
-                return Err(e);
+            true => {}
+            false => {
+                there.push(Arc::new(spec.clone()));
+                new.push(spec);
             }
         }
     }
+    if !new.is_empty() {
+        let interrupt = &**cx.op;
+        // A command makes all of its indexes or none.
+        let built = match cx.op.transaction() {
+            Some(t) => store.create_indexes_in(t, &collection, new, interrupt),
+            None => store.create_indexes(&collection, new, interrupt),
+        };
+        built.map_err(|e| build_failed(&collection, e))?;
+    }
+    if let Some(transaction) = cx.op.transaction() {
+        transaction.knows_indexes(&collection);
+    }
+    // Indexes that others have made, so that they were not made here, may not be on the disk yet.
+    store.wait_settled(&collection, &**cx.op)?;
     let after = counted(&collection);
     if created_collection || after != before {
         cx.note_write();
@@ -157,7 +154,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What documents said to an index is said with the build.
+/// Adds to an error that documents have caused that an index build failed, and of which collection.
 fn build_failed(collection: &Collection, e: Error) -> Error {
     if !matches!(
         e.code(),
@@ -240,13 +237,18 @@ fn parse(
     Ok(specs)
 }
 
-/// One index as it may be made.
+/// Parses and checks the specification of one index.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the specification.
 fn checked(cx: &CommandContext<'_>, d: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
     let spec = IndexSpec::parse_for(d, default)?;
     spec.check_new()?;
+    if spec.name == "_id_" && spec.collation != *default {
+        return Err(Error::bad_value(
+            "The _id index must have the same collation as the collection",
+        ));
+    }
     if let Some(settings) = spec.kept.as_doc().get_doc("storageEngine") {
         super::collection_options::storage_engine(settings)?;
     }
@@ -320,18 +322,13 @@ fn second_text(old: &IndexSpec, new: &IndexSpec) -> Result<()> {
 ///
 /// # Errors
 /// 85 IndexOptionsConflict, 86 IndexKeySpecsConflict.
-fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
+fn conflict(there: &[Arc<IndexSpec>], new: &IndexSpec) -> Result<bool> {
     let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
-    let indexes = collection.indexes();
-    for old in indexes.iter() {
-        second_text(&old.spec(), new)?;
+    for old in there {
+        second_text(old, new)?;
     }
-    if let Some(old) = indexes
-        .iter()
-        .map(|i| i.spec())
-        .find(|s| s.name == new.name)
-    {
-        if !same_signature(&old, new) {
+    if let Some(old) = there.iter().find(|s| s.name == new.name) {
+        if !same_signature(old, new) {
             return Err(Error::new(
                 Code::IndexKeySpecsConflict,
                 format!(
@@ -339,36 +336,32 @@ fn conflict(collection: &Arc<Collection>, new: &IndexSpec) -> Result<bool> {
                      names are not specified, they are auto generated and can cause conflicts. \
                      Please refer to our documentation. Requested index: {}, existing index: {}",
                     show(new),
-                    show(&old)
+                    show(old)
                 ),
             ));
         }
-        if !same_beside(&old, new) {
+        if !same_beside(old, new) {
             return Err(Error::new(
                 Code::IndexOptionsConflict,
                 format!(
                     "An equivalent index already exists with the same name but different \
                      options. Requested index: {}, existing index: {}",
                     show(new),
-                    show(&old)
+                    show(old)
                 ),
             ));
         }
         return Ok(true);
     }
-    if let Some(old) = indexes
-        .iter()
-        .map(|i| i.spec())
-        .find(|s| same_signature(s, new))
-    {
-        let message = if same_beside(&old, new) {
+    if let Some(old) = there.iter().find(|s| same_signature(s, new)) {
+        let message = if same_beside(old, new) {
             format!("Index already exists with a different name: {}", old.name)
         } else {
             format!(
                 "An equivalent index already exists with a different name and options. Requested \
                  index: {}, existing index: {}",
                 show(new),
-                show(&old)
+                show(old)
             )
         };
         return Err(Error::new(Code::IndexOptionsConflict, message));

@@ -4,6 +4,7 @@ use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
+use muniment_op::{Account, Share};
 use muniment_query::{Clocks, Filter, QueryContext};
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
 
@@ -60,11 +61,14 @@ pub(super) fn answer(
     documents: Vec<DocBuf>,
 ) -> Result<()> {
     let limits = limits(cx.args.doc("cursor"), BatchLimits::NEXT)?;
+    let bytes = documents.iter().map(|d| d.len()).sum();
+    let mut share = Share::new(&cx.engine().memory, Account::Cursors);
+    share.try_hold(bytes)?;
     let documents = documents
         .into_iter()
         .map(|d| Bytes::from(d.into_bytes()))
         .collect();
-    let cursor = Cursor::of_documents(namespace, documents);
+    let cursor = Cursor::of_documents(namespace, documents, share);
     cx.first_batch(cursor, limits)?;
     Ok(())
 }

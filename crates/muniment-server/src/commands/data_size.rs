@@ -3,8 +3,8 @@
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
-use muniment_exec::{FindRequest, Hint, is_generated};
+use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_exec::{FindRequest, Hint, Source};
 use muniment_value::{Code, Error, Result, Value, cmp_values};
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -26,6 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 
@@ -51,7 +52,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "couldn't find valid index containing key pattern",
         ));
     }
-    cx.engine().refuse_view_like(ns)?;
+    let source = cx.engine().source(ns)?;
+    source.refuse_view_like(ns)?;
     let most = Most {
         size: cx
             .args
@@ -64,12 +66,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     let estimate = cx.args.bool("estimate", false);
     let mut reached = false;
-    let (size, objects) = match (cx.engine().store.collection(ns), min, max, pattern) {
-        (None, ..) if cx.engine().buckets_of(ns).is_some() || is_generated(ns) => {
+    let (size, objects) = match (source, min, max, pattern) {
+        (Source::Buckets(_) | Source::Generated(_), ..) => {
             measure(cx, &FindRequest::new(ns), &most, &mut reached)?
         }
-        (None, ..) => (0, 0),
-        (Some(_), Some(min), Some(max), Some(pattern)) => {
+        (Source::Absent | Source::View(_), ..) => (0, 0),
+        (Source::Collection(_), Some(min), Some(max), Some(pattern)) => {
             if cmp_values(Value::Document(min), Value::Document(max)) != Ordering::Less {
                 (0, 0)
             } else {
@@ -82,11 +84,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 measure(cx, &request, &most, &mut reached)?
             }
         }
-        (Some(_), ..) if !estimate && most.is_given() => {
+        (Source::Collection(_), ..) if !estimate && most.is_given() => {
             measure(cx, &FindRequest::new(ns), &most, &mut reached)?
         }
         // The size of a whole collection is always exact, an estimate or not.
-        (Some(c), ..) => (c.data_bytes() as i64, c.count() as i64),
+        (Source::Collection(c), ..) => (c.data_bytes() as i64, c.count() as i64),
     };
     let w = &mut cx.reply;
     w.field("estimate", estimate);

@@ -3,9 +3,10 @@
 //! collections in their natural order.
 
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use md5::{Digest, Md5};
-use muniment_query::Interrupt;
+use muniment_exec::stored_name;
+use muniment_op::Interrupt;
 use muniment_storage::{Collection, Direction, KeyRange, Snapshot};
 use muniment_value::{ArrayBuf, DocBuf, Error, Result, Value, number};
 use std::time::Instant;
@@ -20,6 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     is_read_operation: |_| true,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 
@@ -89,7 +91,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         if !is_hashed(name) || !(wanted.is_empty() || wanted.contains(&name)) {
             continue;
         }
-        let shown = cx.engine().stored_name(&c, name);
+        let shown = stored_name(&c, name);
         if c.is_capped() {
             capped.push(shown.as_str());
         }

@@ -3,7 +3,7 @@
 use super::coll_stats::scale;
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, RunsOn};
 use muniment_value::Result;
 
 const FIELDS: &[Field] = &[
@@ -18,6 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Sizes of a database",
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 

@@ -4,8 +4,8 @@ use crate::args::{Args, Field, Types, idle, opt, refused, req};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{DeleteStatement, Hint};
+use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use muniment_exec::{DeleteStatement, Explainable};
 use muniment_value::{Doc, Error, Result, number};
 
 const FIELDS: &[Field] = &[
@@ -45,6 +45,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    statements: Statements::List {
+        field: "deletes",
+        many: |s| s.get("limit").and_then(number::to_i64_exact) == Some(0),
+        many_text: "limit=0",
+    },
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -65,16 +71,24 @@ pub(super) fn statement<'a>(d: Doc<'a>, let_: Doc<'a>) -> Result<DeleteStatement
     Ok(DeleteStatement {
         filter: a.doc("q").unwrap_or(Doc::EMPTY),
         multi,
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         let_,
         collation: a.collation()?,
     })
 }
 
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let let_ = of.args.doc("let").unwrap_or(Doc::EMPTY);
+    let statement = statement(super::explain::statement(cx, of, "deletes")?, let_)?;
+    let what = Explainable::Delete {
+        namespace: of.namespace,
+        statement: &statement,
+    };
+    super::explain::answer(cx, &what, of.verbosity, of.command)
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+    crate::transactions::check_write(cx, cx.ns())?;
     crate::namespace::check_write(cx.db(), cx.collection_name())?;
     let deletes = cx.documents("deletes")?;
     check_batch(deletes.len())?;

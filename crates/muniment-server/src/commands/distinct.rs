@@ -2,8 +2,8 @@
 
 use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{DistinctRequest, Hint};
+use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_exec::{DistinctRequest, Explainable};
 use muniment_value::{Doc, Error, Result, Value};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -26,6 +26,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     is_read_operation: |_| true,
     run,
+    snapshot_reads: true,
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -41,13 +43,15 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'
         namespace: ns,
         key: a.str("key").unwrap_or_default(),
         filter: a.doc("query").unwrap_or(Doc::EMPTY),
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
     })
+}
+
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let r = request(&of.args, of.namespace)?;
+    super::explain::answer(cx, &Explainable::Distinct(&r), of.verbosity, of.command)
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -63,12 +67,7 @@ fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
         let (t, i) = (at.seconds(), at.increment());
         cx.reply.field("atClusterTime", Value::Timestamp { t, i });
     }
-    let collection = cx.engine().store.collection(cx.ns());
-    let viewed = match &collection {
-        Some(c) => c.is_time_series(),
-        None => cx.engine().view(cx.ns())?.is_some(),
-    };
-    if viewed {
+    if cx.source()?.is_view_like() {
         // MongoDB makes this reply out of an aggregation's, with an int.
         cx.reply.field("ok", 1);
         cx.said_ok = true;

@@ -3,7 +3,7 @@
 use crate::args::{Types, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{OPLOG, is_generated};
+use muniment_exec::{BUCKETS, OPLOG, Source};
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -16,6 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: &[refused("collectionUUID", Types::BINARY)],
     run,
+    drops_collection: true,
     ..CommandSpec::DEFAULT
 };
 
@@ -23,7 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 ///
 /// # Errors
 /// 20 IllegalOperation.
-fn check_system(cx: &CommandContext<'_>) -> Result<()> {
+fn check_system(cx: &CommandContext<'_>, source: &Source) -> Result<()> {
     let name = cx.collection_name();
     if cx.ns() == OPLOG {
         return Err(match cx.server.replica_set {
@@ -34,7 +35,7 @@ fn check_system(cx: &CommandContext<'_>) -> Result<()> {
             ),
         });
     }
-    if is_generated(cx.ns()) {
+    if let Source::Generated(_) = source {
         return Err(Error::new(
             Code::IllegalOperation,
             format!("can't drop system collection {}", cx.ns()),
@@ -52,21 +53,32 @@ fn check_system(cx: &CommandContext<'_>) -> Result<()> {
     ))
 }
 
+/// The name of what is dropped. It is the one that the client said, never that of the collection which was
+/// found by it: that may have been renamed since, and another one must not go in its place. Buckets go
+/// with the measurements that they are made of.
+fn dropped_name(said: &str, buckets: bool) -> String {
+    let name = said.split_once('.').filter(|_| buckets);
+    match name.and_then(|(db, name)| Some((db, name.strip_prefix(BUCKETS)?))) {
+        Some((db, measurements)) => format!("{db}.{measurements}"),
+        None => said.to_string(),
+    }
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    check_system(cx)?;
+    let source = cx.source()?;
+    check_system(cx, &source)?;
     cx.engine().refuse_to_drop_views(cx.ns())?;
     let store = &cx.engine().store;
-    // Buckets go with the measurements that they are made of.
-    let buckets = cx.engine().buckets_of(cx.ns());
-    let ns = buckets.map_or_else(|| cx.ns().to_string(), |c| c.namespace());
-    let dropped = store.collection(&ns);
-    let indexes = dropped.as_ref().map(|c| c.indexes().len());
+    let dropped = source.stored();
+    let ns = dropped_name(cx.ns(), matches!(source, Source::Buckets(_)));
+    let indexes = dropped.map(|c| c.indexes().len());
     // A collection that does not exist is no error since MongoDB 7.0.
     if store.drop_collection(&ns, &**cx.op)? {
         cx.engine().cursors.invalidate(&ns, "collection dropped");
         cx.server.metrics.top_forget(&ns);
         cx.note_write();
-        if dropped.is_some_and(|c| c.is_time_series()) {
+        let views = cx.collection_name() == "system.views";
+        if views || dropped.is_some_and(|c| c.is_time_series()) {
             cx.engine().settle_series(cx.op, cx.db())?;
         }
         cx.reply.field("nIndexesWas", indexes.unwrap_or(1) as i32);
@@ -76,4 +88,20 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.reply.field("ns", cx.ns());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_is_what_the_client_said() {
+        assert_eq!(dropped_name("d.a", false), "d.a");
+        assert_eq!(dropped_name("d.system.buckets.a.b", true), "d.a.b");
+        // A stored collection may have such a name, too.
+        assert_eq!(
+            dropped_name("d.system.buckets.a", false),
+            "d.system.buckets.a"
+        );
+    }
 }

@@ -39,11 +39,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let store = &cx.engine().store;
     let collections = store.collections(db);
-    for c in &collections {
-        let ns = c.namespace();
-        store.drop_collection(&ns, &**cx.op)?;
-        cx.server.metrics.top_forget(&ns);
-    }
+    let names = collections.iter().map(|c| c.namespace());
+    let mut dropped = |ns: &str| cx.server.metrics.top_forget(ns);
+    store.drop_collections(names, &mut dropped, &**cx.op)?;
     cx.engine()
         .cursors
         .invalidate(&format!("{db}."), "database dropped");

@@ -4,7 +4,7 @@ use super::create_indexes::counted;
 use crate::args::{Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{TimeSeries, refuse_generated};
+use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
@@ -38,14 +38,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         // Null is of the wrong type too, not absent.
         check_type("dropIndexes", "index", INDEX, v.ty())?;
     }
-    cx.engine().refuse_view(cx.ns())?;
-    refuse_generated(cx.ns())?;
-    let buckets = cx.engine().buckets_of(cx.ns());
-    let series = buckets.as_deref().and_then(TimeSeries::of);
-    let collection = buckets
-        .or_else(|| store.collection(cx.ns()))
+    let source = cx.source()?;
+    source.refuse_view(cx.ns())?;
+    source.refuse_generated(cx.ns())?;
+    let series = source.buckets().and_then(|c| TimeSeries::of(c));
+    let collection = source
+        .stored()
         .ok_or_else(|| Error::new(Code::NamespaceNotFound, format!("ns not found {}", cx.ns())))?;
-    let before = counted(&collection);
+    let before = counted(collection);
     let by_id = match cx.args.get("index") {
         Some(Value::String(name)) => name == "_id_",
         Some(Value::Document(key)) => is_id_key(key),
@@ -67,18 +67,18 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     let names: Vec<String> = match index {
         _ if all => {
-            let indexes = collection.indexes();
+            let indexes = collection.listed_indexes();
             indexes
                 .iter()
                 .filter(|i| !i.is_id())
                 .map(|i| i.spec().name.clone())
                 .collect()
         }
-        Some(Value::String(name)) => vec![by_name(&collection, name)?],
+        Some(Value::String(name)) => vec![by_name(collection, name)?],
         Some(Value::Document(key)) => {
             let own = series.as_ref().and_then(|s| s.key_of_series(key));
             vec![by_key(
-                &collection,
+                collection,
                 own.as_ref().map_or(key, |k| k.as_doc()),
             )?]
         }
@@ -92,14 +92,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                         v.type_name()
                     )));
                 };
-                names.push(by_name(&collection, name)?);
+                names.push(by_name(collection, name)?);
             }
             names
         }
         _ => Vec::new(),
     };
     for name in &names {
-        store.drop_index(&collection, name, &**cx.op)?;
+        store.drop_index(collection, name, &**cx.op)?;
     }
     if !names.is_empty() {
         cx.note_write();
@@ -120,7 +120,7 @@ fn by_name(c: &Arc<Collection>, name: &str) -> Result<String> {
     if name == "_id_" {
         return Err(no_id());
     }
-    if c.indexes().iter().any(|i| i.spec().name == name) {
+    if c.listed_indexes().iter().any(|i| i.spec().name == name) {
         return Ok(name.to_string());
     }
     Err(Error::new(
@@ -130,7 +130,7 @@ fn by_name(c: &Arc<Collection>, name: &str) -> Result<String> {
 }
 
 fn by_key(c: &Arc<Collection>, key: Doc<'_>) -> Result<String> {
-    let indexes = c.indexes();
+    let indexes = c.listed_indexes();
     let mut found = indexes
         .iter()
         .map(|i| i.spec())

@@ -3,7 +3,9 @@
 use super::sessions_of;
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec, Kind};
+use muniment_storage::SessionKey;
 use muniment_value::Result;
+use std::collections::HashSet;
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -17,10 +19,11 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn end(cx: &mut CommandContext<'_>) -> Result<()> {
-    for id in sessions_of(cx)? {
-        cx.server.sessions.end(&id);
-        cx.server.transactions.forget(cx.server, &id);
-        cx.engine().cursors.kill_session(&id);
+    let ended: HashSet<SessionKey> = sessions_of(cx)?.into_iter().collect();
+    for id in &ended {
+        cx.server.sessions.end(id);
+        cx.server.transactions.forget(cx.server, id);
     }
+    cx.engine().cursors.kill_sessions(|s| ended.contains(s));
     Ok(())
 }

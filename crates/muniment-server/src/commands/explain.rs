@@ -1,13 +1,11 @@
 //! `explain`.
 
-use super::{
-    aggregate, count, delete, distinct, find, find_and_modify, map_reduce, query_shape, update,
-};
+use super::query_shape;
 use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{Explainable, Verbosity, omitted};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
@@ -70,73 +68,50 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         Target::Cursor | Target::Anything => None,
     };
     let ns = format!("{}.{}", cx.db(), collection.unwrap_or("$cmd.aggregate"));
-    let statements = |field: &str| -> Result<Doc<'_>> {
-        let sequence = cx.request.sequences.iter().find(|s| s.name == field);
-        let mut all = match sequence {
-            Some(s) => s.docs.map(Value::Document).collect::<Vec<_>>(),
-            None => args
-                .array(field)
-                .into_iter()
-                .flat_map(|a| a.values())
-                .collect(),
-        };
-        match (all.pop(), all.is_empty()) {
-            (Some(Value::Document(d)), true) => Ok(d),
-            _ => Err(Error::new(
-                Code::InvalidLength,
-                format!(
-                    "explained write batches must be of size 1: {}.{field}",
-                    spec.name
-                ),
-            )),
-        }
+    let of = Explained {
+        args,
+        generic,
+        namespace: &ns,
+        collection,
+        verbosity,
+        command,
     };
-    match spec.name {
-        "find" => {
-            let r = find::request(&args, &ns)?;
-            answer(cx, &Explainable::Find(&r), verbosity, command)
-        }
-        "count" => {
-            let r = count::request(&args, &ns)?;
-            answer(cx, &Explainable::Count(&r), verbosity, command)
-        }
-        "distinct" => {
-            let r = distinct::request(&args, &ns)?;
-            answer(cx, &Explainable::Distinct(&r), verbosity, command)
-        }
-        "aggregate" => {
-            if generic.write_concern.is_some() {
-                return Err(aggregate::no_write_concern());
-            }
-            let r = aggregate::request(&args, cx.db(), collection)?;
-            answer(cx, &Explainable::Aggregate(&r), verbosity, command)
-        }
-        "findAndModify" => {
-            let r = find_and_modify::request(&args, &ns)?;
-            answer(cx, &Explainable::FindAndModify(&r), verbosity, command)
-        }
-        "update" => {
-            let let_ = args.doc("let").unwrap_or(Doc::EMPTY);
-            let statement = update::statement(statements("updates")?, let_, false)?;
-            let what = Explainable::Update {
-                namespace: &ns,
-                statement: &statement,
-            };
-            answer(cx, &what, verbosity, command)
-        }
-        "delete" => {
-            let let_ = args.doc("let").unwrap_or(Doc::EMPTY);
-            let statement = delete::statement(statements("deletes")?, let_)?;
-            let what = Explainable::Delete {
-                namespace: &ns,
-                statement: &statement,
-            };
-            answer(cx, &what, verbosity, command)
-        }
-        "mapReduce" => map_reduce::explain(cx, &args, &ns, verbosity, command),
-        other => Err(Error::new(
+    match spec.explain {
+        Some(explain) => explain(cx, &of),
+        None => Err(Error::new(
             Code::IllegalOperation,
-            format!("Cannot explain cmd: {other}"),
+            format!("Cannot explain cmd: {}", spec.name),
+        )),
+    }
+}
+
+/// The statement of an explained command, of which there must be one; its statements may stand beside the
+/// explain command as a document sequence.
+///
+/// # Errors
+/// 16 InvalidLength.
+pub(super) fn statement<'a>(
+    cx: &CommandContext<'a>,
+    of: &Explained<'a, '_>,
+    field: &str,
+) -> Result<Doc<'a>> {
+    let mut all = match cx.request.sequence(field) {
+        Some(s) => s.map(Value::Document).collect::<Vec<_>>(),
+        None => of
+            .args
+            .array(field)
+            .into_iter()
+            .flat_map(|a| a.values())
+            .collect(),
+    };
+    match (all.pop(), all.is_empty()) {
+        (Some(Value::Document(d)), true) => Ok(d),
+        _ => Err(Error::new(
+            Code::InvalidLength,
+            format!(
+                "explained write batches must be of size 1: {}.{field}",
+                of.command.first().map_or("", |e| e.name())
+            ),
         )),
     }
 }
@@ -144,7 +119,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 /// What a reply has beside the plan and the command, in bytes, and more.
 const AROUND: usize = 4096;
 
-/// The command with its database behind it, as it was sent.
+/// The command with its database after it, as it was sent.
 fn with_db(command: Doc<'_>, db: &str) -> DocBuf {
     let mut d = DocBuf::new();
     for e in command.iter().filter(|e| e.name() != "$db") {

@@ -2,7 +2,7 @@
 
 use crate::args::{Field, Types, opt, refused};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use md5::{Digest, Md5};
 use muniment_exec::FindRequest;
 use muniment_value::{Doc, Error, Result, Value, doc, number};
@@ -20,6 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 

@@ -3,8 +3,8 @@
 use crate::args::{Args, Field, Types, check_type, idle, opt};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{BatchLimits, FindRequest, Hint};
+use crate::registry::{CommandSpec, Explained, Kind, Target};
+use muniment_exec::{BatchLimits, Explainable, FindRequest};
 use muniment_value::{Doc, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -48,6 +48,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     fields: FIELDS,
     is_read_operation: |_| true,
     run,
+    snapshot_reads: true,
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -69,10 +71,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         sort: doc("sort"),
         skip: a.int("skip", 0, i64::MAX)?.unwrap_or(0) as u64,
         limit: limit as u64,
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         min: doc("min"),
         max: doc("max"),
         return_key: a.bool("returnKey", false),
@@ -98,6 +97,11 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         ));
     }
     Ok(request)
+}
+
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let r = request(&of.args, of.namespace)?;
+    super::explain::answer(cx, &Explainable::Find(&r), of.verbosity, of.command)
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

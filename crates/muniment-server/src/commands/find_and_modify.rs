@@ -1,9 +1,9 @@
 //! `findAndModify`.
 
-use crate::args::{Args, Field, Types, idle, opt};
+use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{FindAndModifyRequest, Hint};
+use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use muniment_exec::{Explainable, FindAndModifyRequest};
 use muniment_value::{Doc, Result};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -20,11 +20,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("hint", Types::ANY),
     opt("let", Types::OBJECT),
     opt("bypassDocumentValidation", Types::SAFE_BOOL),
-    idle(
-        "bypassEmptyTsReplacement",
-        Types::SAFE_BOOL,
-        "only inserts replace empty timestamps",
-    ),
+    opt("bypassEmptyTsReplacement", Types::SAFE_BOOL),
     opt("collation", Types::OBJECT),
 ];
 
@@ -42,6 +38,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    statements: Statements::One,
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -58,18 +56,27 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequ
         fields: doc("fields"),
         upsert: a.bool("upsert", false),
         array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         let_: doc("let"),
         collation: a.collation()?,
         bypass_document_validation: a.bool("bypassDocumentValidation", false),
+        bypass_empty_ts_replacement: a.bool("bypassEmptyTsReplacement", false),
     })
+}
+
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let r = request(&of.args, of.namespace)?;
+    super::explain::answer(
+        cx,
+        &Explainable::FindAndModify(&r),
+        of.verbosity,
+        of.command,
+    )
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let request = request(&cx.args, cx.ns())?;
+    crate::transactions::check_write(cx, cx.ns())?;
     crate::namespace::check_write(cx.db(), cx.collection_name())?;
     if let Some(u) = request.update {
         // Of one document only.

@@ -29,7 +29,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     if cx.args.bool("lock", false) {
-        let depth = store.lock_writes(&**cx.op)?;
+        let lock = || store.lock_writes(&**cx.op);
+        let node = cx.server.replica_set.as_ref().and_then(|set| set.node());
+        let depth = match node {
+            Some(node) => node.while_still(&**cx.op, lock)?,
+            None => lock()?,
+        };
         cx.reply.field(
             "info",
             "now locked against writes, use db.fsyncUnlock() to unlock",

@@ -11,6 +11,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     run: |cx| {
         let depth = cx.engine().store.unlock_writes()?;
+        if let Some(node) = cx.server.replica_set.as_ref().and_then(|set| set.node()) {
+            // The driver is woken to put what was set aside meanwhile into the log.
+            node.inbox.look();
+        }
         cx.reply.field("info", "fsyncUnlock completed");
         cx.reply.field("lockCount", i64::from(depth));
         Ok(())

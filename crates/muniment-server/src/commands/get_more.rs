@@ -4,9 +4,10 @@ use crate::args::{Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use crate::state::ServerState;
 use muniment_exec::GetMoreRequest;
-use muniment_value::{Error, Result, Value};
+use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
     req("collection", Types::STRING),
@@ -28,8 +29,20 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Data),
+    snapshot_reads: true,
+    is_change_stream,
+    logged_when_slow: false,
     ..CommandSpec::DEFAULT
 };
+
+/// Whether the cursor is that of a change stream.
+fn is_change_stream(server: &ServerState, body: Doc<'_>) -> bool {
+    match body.first().map(|e| e.value()) {
+        Some(Value::Int64(id)) => server.engine.cursors.is_of_change_stream(id),
+        _ => false,
+    }
+}
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::Int64(id) = cx.typed_target(Types::LONG)? else {

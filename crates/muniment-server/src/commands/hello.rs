@@ -9,7 +9,6 @@ use crate::server::MAX_WIRE_VERSION;
 use crate::state::ClientInfo;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::Compressor;
-use muniment_wire::compress::NEGOTIABLE;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +52,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     fields: FIELDS,
     run: |cx| run(cx, "isWritablePrimary"),
+    while_stopping: true,
+    logged_when_slow: false,
     ..CommandSpec::DEFAULT
 };
 
@@ -83,15 +84,17 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
         note_client(cx, client)?;
     }
     if let Some(list) = cx.args.array("compression") {
+        let offered = &cx.server.options.compressors;
         cx.local.compressors = list
             .values()
             .filter_map(|v| v.as_str().and_then(Compressor::from_name))
-            .filter(|c| NEGOTIABLE.contains(c))
+            .filter(|c| offered.contains(c))
             .collect();
     }
     await_topology(cx)?;
     let hello_ok = cx.args.bool("helloOk", false);
-    // Before the state that is told: who is told a newer one hears of it again.
+    // The counter is read before the state: if the state is newer than the counter says, the client is only
+    // told of it once more.
     let counter = cx.server.topology_counter();
     cx.local.streamed = cx.exhaust.then_some(counter);
     let w = &mut cx.reply;

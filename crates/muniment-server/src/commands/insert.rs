@@ -5,7 +5,7 @@ use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, Statements, Target};
 use muniment_exec::InsertOptions;
 use muniment_value::Result;
 
@@ -33,12 +33,18 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    statements: Statements::List {
+        field: "documents",
+        many: |_| false,
+        many_text: "",
+    },
     ..CommandSpec::DEFAULT
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let documents = cx.documents("documents")?;
     check_batch(documents.len())?;
+    crate::transactions::check_write(cx, cx.ns())?;
     namespace::check_write(cx.db(), cx.collection_name())?;
     let options = InsertOptions {
         ordered: cx.args.bool("ordered", true),

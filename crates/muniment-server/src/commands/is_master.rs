@@ -12,5 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     open_fields: true,
     fields: hello::FIELDS,
     run: |cx| hello::run(cx, "ismaster"),
+    while_stopping: true,
+    logged_when_slow: false,
     ..CommandSpec::DEFAULT
 };

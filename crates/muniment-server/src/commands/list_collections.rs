@@ -3,10 +3,11 @@
 use super::cursor_reply::{answer, filter};
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use muniment_exec::{BUCKETS, OPLOG, View, buckets_options, generated_in};
 use muniment_storage::{Collection, IndexSpec};
 use muniment_value::{DocBuf, Result, Value, doc};
+use std::sync::Arc;
 
 const FIELDS: &[Field] = &[
     opt("filter", Types::OBJECT),
@@ -27,6 +28,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 
@@ -93,6 +95,23 @@ fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
     d
 }
 
+/// The collections that the filter may want. Drivers ask for one by its name before they create it:
+/// then no other one is looked at.
+fn asked_for(cx: &CommandContext<'_>) -> Vec<Arc<Collection>> {
+    let (store, db) = (&cx.engine().store, cx.db());
+    match cx.args.doc("filter").and_then(|f| f.get_str("name")) {
+        // The buckets are those of a time series.
+        Some(name) => {
+            let stored = name.strip_prefix(BUCKETS);
+            let names = [name].into_iter().chain(stored);
+            names
+                .filter_map(|name| store.collection(&format!("{db}.{name}")))
+                .collect()
+        }
+        None => store.collections(db),
+    }
+}
+
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = filter(cx.args.doc("filter"))?;
     let name_only = cx.args.bool("nameOnly", false);
@@ -104,7 +123,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
         Ok(())
     };
-    for c in cx.engine().store.collections(cx.db()) {
+    for c in asked_for(cx) {
         if c.is_pending() {
             continue;
         }

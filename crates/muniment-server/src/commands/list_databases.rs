@@ -3,7 +3,7 @@
 use super::cursor_reply::filter;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, RunsOn};
 use muniment_value::{ArrayBuf, Result, doc};
 
 const FIELDS: &[Field] = &[
@@ -24,6 +24,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 
@@ -35,25 +36,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let name_only = cx.args.bool("nameOnly", false);
     let store = &cx.engine().store;
     let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
-    let mut databases = store.databases();
-    databases.sort_unstable();
-    for db in databases {
+    for db in store.databases() {
         let mut size = 0;
-        let collections = store.collections(&db);
-        for c in &collections {
-            size += store.storage_bytes(c);
-            size += c
-                .indexes()
-                .iter()
-                .map(|i| store.index_bytes(c, i))
-                .sum::<u64>();
-        }
         let mut d = doc! { "name": db.as_str() };
         if !name_only {
             // Files take whole blocks of the file system.
-            size = size.next_multiple_of(BLOCK);
+            size = store.database_bytes(&db).next_multiple_of(BLOCK);
             d.append("sizeOnDisk", size as i64);
-            d.append("empty", collections.is_empty());
+            d.append("empty", store.kinds(&db).all == 0);
         }
         if let Some(f) = &wanted
             && !f.matches(d.as_doc())?

@@ -3,8 +3,8 @@
 use super::cursor_reply::answer;
 use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Target};
-use muniment_exec::{TimeSeries, is_generated};
+use crate::registry::{CommandSpec, RunsOn, Target};
+use muniment_exec::{Source, TimeSeries};
 use muniment_storage::Collection;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 
@@ -27,6 +27,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 
@@ -40,17 +41,16 @@ pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    if is_generated(cx.ns()) {
+    let source = cx.source()?;
+    if let Source::Generated(_) = source {
         // MongoDB's oplog has none, either.
         return answer(cx, cx.ns(), Vec::new());
     }
-    cx.engine().refuse_view(cx.ns())?;
-    let buckets = cx.engine().buckets_of(cx.ns());
+    source.refuse_view(cx.ns())?;
     // Those of buckets are shown with the fields of buckets.
-    let series = buckets.as_deref().and_then(TimeSeries::of);
-    let collection = buckets.or_else(|| cx.engine().store.collection(cx.ns()));
+    let series = source.buckets().and_then(|c| TimeSeries::of(c));
     // One that a transaction has made and not committed is not there.
-    let collection = collection.filter(|c| !c.is_pending());
+    let collection = source.stored().filter(|c| !c.is_pending());
     let collection = collection.ok_or_else(|| {
         Error::new(
             Code::NamespaceNotFound,
@@ -65,9 +65,9 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let all = collection
-        .indexes()
+        .listed_indexes()
         .iter()
-        .map(|i| match clustered_id(&collection).filter(|_| i.is_id()) {
+        .map(|i| match clustered_id(collection).filter(|_| i.is_id()) {
             Some(clustered) => clustered,
             None => match &series {
                 Some(s) => s.index_of_buckets(i.spec().document.as_doc()),

@@ -35,6 +35,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     cx.server
         .log
-        .rotate()
+        .rotate(&format!("conn{}", cx.conn.id))
         .map_err(|e| Error::from(e).context("Log rotation failed: "))
 }

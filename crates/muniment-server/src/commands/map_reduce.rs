@@ -5,7 +5,7 @@
 
 use crate::args::{Args, Field, Types, idle, opt, req};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{
     AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
 };
@@ -47,6 +47,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     read_concern: true,
     fields: FIELDS,
     run,
+    writes_output,
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -197,7 +199,7 @@ fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<Do
         running::with_engine(|engine| engine.set_global(e.name(), e.value()))?;
     }
     let given = args.collation()?;
-    let collation = cx.engine().collation_for(ns, given.as_ref())?;
+    let collation = cx.engine().source(ns)?.collation(ns, given.as_ref())?;
     let mut pairs = map(cx, &input(args, ns)?, &f)?;
     pairs.sort_by(|a, b| collation.cmp(a.0.as_value(), b.0.as_value()));
     let mut results = Vec::new();
@@ -242,18 +244,13 @@ fn stages(args: &Args<'_>, out: &Out) -> Vec<DocBuf> {
     all
 }
 
-/// Explains: the find that it begins with and the stages behind it. The functions are called for
+/// Explains: the find that it begins with and the stages after it. The functions are called for
 /// executionStats, unless their results would be written.
-pub(super) fn explain(
-    cx: &mut CommandContext<'_>,
-    args: &Args<'_>,
-    ns: &str,
-    verbosity: Verbosity,
-    command: Doc<'_>,
-) -> Result<()> {
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let (args, ns) = (&of.args, of.namespace);
     let out = out(args, cx.db())?;
     let request = input(args, ns)?;
-    let runs = verbosity > Verbosity::QueryPlanner && matches!(out, Out::Inline);
+    let runs = of.verbosity > Verbosity::QueryPlanner && matches!(out, Out::Inline);
     let mut given = Vec::new();
     if runs {
         let (results, emitted) = results(cx, args, ns)?;
@@ -272,7 +269,13 @@ pub(super) fn explain(
         find: &request,
         stages: &stages,
     };
-    super::explain::answer(cx, &Explainable::MapReduce(&what), verbosity, command)
+    super::explain::answer(cx, &Explainable::MapReduce(&what), of.verbosity, of.command)
+}
+
+/// Whether it writes what it finds into a collection.
+fn writes_output(body: Doc<'_>) -> bool {
+    let out = body.get_doc("out");
+    out.is_none_or(|d| d.get("inline").is_none())
 }
 
 /// How many documents a find gives.

@@ -5,6 +5,7 @@ use crate::generic::session_key;
 use crate::registry::CommandSpec;
 use muniment_storage::SessionKey;
 use muniment_value::{Error, Result, Value};
+use std::collections::HashSet;
 
 mod capped_copy;
 mod clustering;
@@ -27,6 +28,7 @@ macro_rules! registry {
 
 registry! {
     repl_set_export,
+    repl_set_hand_over,
     repl_set_prove,
     repl_set_stream,
     abort_transaction,
@@ -68,6 +70,7 @@ registry! {
     get_cluster_parameter,
     get_cmd_line_opts,
     get_default_rw_concern,
+    get_diagnostic_data,
     get_log,
     get_more,
     get_parameter,
@@ -87,6 +90,7 @@ registry! {
     list_search_indexes,
     lock_info,
     log_rotate,
+    logout,
     map_reduce,
     ping,
     plan_cache_clear,
@@ -99,15 +103,18 @@ registry! {
     refresh_sessions,
     remove_query_settings,
     rename_collection,
+    repl_set_abort_primary_catch_up,
     repl_set_freeze,
     repl_set_get_config,
     repl_set_get_rbid,
     repl_set_get_status,
+    repl_set_heartbeat,
     repl_set_initiate,
     repl_set_maintenance,
     repl_set_reconfig,
     repl_set_resize_oplog,
     repl_set_step_down,
+    repl_set_step_up,
     repl_set_sync_from,
     server_status,
     set_cluster_parameter,
@@ -152,15 +159,15 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
 /// Interrupts what runs in these sessions, and in those of which `of` says so, and closes their
 /// cursors.
 fn kill(cx: &CommandContext<'_>, named: &[SessionKey], of: impl Fn(&SessionKey) -> bool) {
-    let known = cx.server.sessions.list().into_iter().map(|(key, _)| key);
-    for key in known.filter(of).chain(named.iter().copied()) {
-        // The session that asks goes on.
-        if cx.generic.session != Some(key) {
-            cx.engine().operations.kill_session(&key);
-            cx.server.transactions.kill(cx.server, &key);
-        }
-        cx.engine().cursors.kill_session(&key);
+    let known = cx.server.sessions.parts().flatten().map(|(key, _)| key);
+    let all: HashSet<SessionKey> = known.filter(of).chain(named.iter().copied()).collect();
+    // The session that asks goes on.
+    let goes_on = |key: &SessionKey| cx.generic.session == Some(*key);
+    for key in all.iter().filter(|key| !goes_on(key)) {
+        cx.engine().operations.kill_session(key);
+        cx.server.transactions.kill(cx.server, key);
     }
+    cx.engine().cursors.kill_sessions(|key| all.contains(key));
 }
 
 /// A random (version 4) UUID.

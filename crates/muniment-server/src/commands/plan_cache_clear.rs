@@ -1,7 +1,7 @@
 //! `planCacheClear`, and what the planCache commands share: the query shape that they name.
 
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_exec::{ShapeSpec, shape_without_query};
 use muniment_value::{Doc, Error, Result, Value};
 
@@ -13,6 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 

@@ -2,7 +2,7 @@
 
 use super::plan_cache_clear::shape;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_value::Result;
 
 /// The command.
@@ -13,6 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 

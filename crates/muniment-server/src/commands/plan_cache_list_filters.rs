@@ -1,7 +1,7 @@
 //! `planCacheListFilters`.
 
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_value::{ArrayBuf, Result};
 
 /// The command.
@@ -12,6 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 

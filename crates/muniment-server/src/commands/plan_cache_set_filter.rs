@@ -3,7 +3,7 @@
 use super::plan_cache_clear::not_an_object;
 use crate::args::missing_field;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_exec::ShapeSpec;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 
@@ -15,6 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Readable),
     ..CommandSpec::DEFAULT
 };
 

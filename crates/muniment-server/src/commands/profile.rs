@@ -6,7 +6,7 @@ use crate::profiler;
 use crate::registry::{CommandSpec, Kind};
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
-use muniment_value::{Error, Result, Value, number};
+use muniment_value::{Code, Error, Result, Value, number};
 use std::sync::atomic::Ordering::Relaxed;
 
 const FIELDS: &[Field] = &[
@@ -23,6 +23,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     fields: FIELDS,
     run,
+    profiled: false,
     ..CommandSpec::DEFAULT
 };
 
@@ -60,7 +61,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "'sampleRate' must be between 0.0 and 1.0 inclusive",
         ));
     }
-    profiler::set(cx.server, cx.db(), new)?;
+    if new.level > before.level && !cx.server.is_writable() {
+        return Err(Error::new(
+            Code::IllegalOperation,
+            "only a primary records operations in system.profile, since what members store is the same on \
+             all of them. This member tells of its slow operations in its log: see level 0 with slowms, \
+             sampleRate and filter",
+        ));
+    }
+    profiler::set(cx.server, cx.db(), new, &**cx.op)?;
     if let Some(n) = new_slow_ms {
         parameters.slow_ms.store(n, Relaxed);
     }

@@ -3,6 +3,7 @@
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_exec::Source;
 use muniment_value::{ArrayBuf, Code, Error, Result};
 
 /// The command.
@@ -17,15 +18,16 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     namespace::check_collection(cx.db(), cx.collection_name())?;
-    cx.engine().refuse_view_like(cx.ns())?;
-    let Some(collection) = cx.engine().store.collection(cx.ns()) else {
+    let source = cx.source()?;
+    source.refuse_view_like(cx.ns())?;
+    let Source::Collection(collection) = source else {
         return Err(Error::new(
             Code::NamespaceNotFound,
             "collection does not exist",
         ));
     };
     let before = super::create_indexes::counted(&collection);
-    // That of `_id` is a part of how documents are found: it is never without its entries.
+    // The index of `_id` is not built anew: documents are found by it, so it must never lack entries.
     let others: Vec<_> = collection.indexes().iter().map(|i| i.spec()).collect();
     for spec in others.iter().filter(|s| s.name != "_id_") {
         let spec = (**spec).clone();

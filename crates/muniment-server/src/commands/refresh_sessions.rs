@@ -12,7 +12,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     run: |cx| {
         for id in sessions_of(cx)? {
-            cx.server.sessions.touch(&id)?;
+            let most = cx.server.parameters.most_sessions();
+            cx.server.sessions.touch(&id, most)?;
         }
         Ok(())
     },

@@ -1,9 +1,9 @@
 //! `renameCollection`.
 
-use crate::args::{Types, idle, opt, req};
+use crate::args::{Types, opt, req, uuid};
 use crate::context::CommandContext;
 use crate::namespace;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, Names};
 use muniment_exec::is_generated;
 use muniment_value::{Code, Error, Result, Value, doc};
 
@@ -19,13 +19,10 @@ pub const COMMAND: CommandSpec = CommandSpec {
         // Null is no boolean either.
         opt("dropTarget", Types::ANY),
         opt("collectionUUID", Types::BINARY),
-        idle(
-            "stayTemp",
-            Types::BOOL,
-            "a temporary collection is a lasting one once it is renamed",
-        ),
+        opt("stayTemp", Types::BOOL),
     ],
     run,
+    names: Names::Elsewhere,
     ..CommandSpec::DEFAULT
 };
 
@@ -33,7 +30,7 @@ fn illegal(message: impl Into<String>) -> Error {
     Error::new(Code::IllegalOperation, message)
 }
 
-/// System collections that nobody may rename or replace.
+/// System collections that no client may rename or replace.
 fn check_system(ns: &str) -> Result<()> {
     let (db, collection) = namespace::split(ns)?;
     let is_system = collection.starts_with("system.") || is_generated(ns);
@@ -85,9 +82,7 @@ fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: [u8; 16]) -> Result<()>
     }
     let (db, name) = namespace::split(ns)?;
     let actual = store
-        .collections(db)
-        .into_iter()
-        .find(|c| c.uuid() == wanted)
+        .collection_by_uuid_in(db, wanted)
         .map(|c| c.namespace());
     let actual = actual
         .as_deref()
@@ -126,16 +121,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             )));
         }
     };
-    let source_uuid = match cx.args.get("collectionUUID") {
-        None => None,
-        Some(v @ Value::Binary { subtype: 4, .. }) => Some(uuid_of(v).ok_or_else(no_uuid)?),
-        Some(_) => {
-            return Err(Error::type_mismatch(
-                "BSON field 'renameCollection.collectionUUID' is the wrong binData type, \
-                 expected type 'UUID'",
-            ));
-        }
-    };
+    let source_uuid = cx.args.get("collectionUUID");
+    let source_uuid = source_uuid
+        .map(|v| uuid("renameCollection", "collectionUUID", v))
+        .transpose()?;
     for ns in [from, to] {
         check_name(ns)?;
         namespace::split(ns)?;
@@ -153,7 +142,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "dropTarget cannot be a UUID when renaming across databases",
         ));
     }
-    cx.engine().refuse_view_like(from)?;
+    cx.engine().source(from)?.refuse_view_like(from)?;
     if let Some(wanted) = source_uuid {
         check_uuid(cx, from, wanted)?;
     }
@@ -161,14 +150,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if let Some(wanted) = target_uuid {
         check_uuid(cx, to, wanted)?;
     }
-    let is_series = store.collection(to).is_some_and(|c| c.is_time_series());
-    if is_series || cx.engine().view(to)?.is_some() {
+    if cx.engine().source(to)?.is_view_like() {
         return Err(Error::new(
             Code::NamespaceExists,
             format!("a view already exists with that name: {to}"),
         ));
     }
-    store.rename_collection(from, to, drop_target, &**cx.op)?;
+    let stay_temp = cx.args.bool("stayTemp", false);
+    store.rename_as(from, to, drop_target, stay_temp, &**cx.op)?;
     for ns in [from, to] {
         cx.engine().cursors.invalidate(ns, "collection renamed");
         cx.server.metrics.top_forget(ns);

@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec, Kind};
-use crate::replica_set::export;
+use crate::replica_set::{GREETING, export};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
@@ -13,9 +13,11 @@ pub const COMMAND: CommandSpec = CommandSpec {
     access: Access::Member,
     admin_only: true,
     fields: &[
-        opt("setId", Types::ANY),
-        opt("from", Types::NUMBER),
+        opt(GREETING, Types::OBJECT),
+        opt("asks", Types::BOOL),
         opt("empty", Types::BOOL),
+        opt("atLeast", Types::NUMBER),
+        opt("pass", Types::BOOL),
         opt("goOn", Types::OBJECT),
         opt("end", Types::NUMBER),
     ],

@@ -6,12 +6,12 @@ use crate::context::CommandContext;
 use crate::log::now_ms;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::{
-    Election, Member, MemberConfig, Node, Role, SetConfig, op_time, timestamp, wall_time,
+    Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
 };
 use crate::state::ServerState;
-use muniment_repl::MemberId;
+use muniment_repl::{Counts, MemberId};
 use muniment_storage::{Positions, Timestamp};
-use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
+use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use std::time::Duration;
 
 /// The command.
@@ -25,7 +25,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+/// Writes the state.
+pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     let (member, config) = set.initialized()?;
     let server = cx.server;
@@ -37,6 +38,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let majority = op_time(committed.at, committed.term as i64);
     let node = set.node();
     let source = set.sync_source(&member);
+    let [committed_wall, applied_wall, durable_wall] = [committed.at, p.applied.at, p.durable.at]
+        .map(|at| Value::DateTime(wall_ms(&server.engine.store, at)));
+    if member.role == Role::Removed {
+        return Err(no_member(&applied, member.role));
+    }
+    let counts = node.as_deref().map(|n| n.members().in_force().counts());
+    let count = |of: fn(&Counts) -> usize| counts.as_ref().map_or(0, of) as i32;
     let w = &mut cx.reply;
     w.field("set", config.name.as_str());
     w.field("date", Value::DateTime(now_ms()));
@@ -45,26 +53,23 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("syncSourceHost", source.map_or("", |m| m.host.as_str()));
     w.field("syncSourceId", source.map_or(-1, |m| m.id));
     w.field("heartbeatIntervalMillis", config.heartbeat_ms);
-    w.field("majorityVoteCount", config.majority() as i32);
-    w.field("writeMajorityCount", config.majority() as i32);
-    // As in MongoDB, who was added votes when it has caught up.
-    let voting = node
-        .as_deref()
-        .map_or(0, |n| n.members().in_force().voters.len());
-    w.field("votingMembersCount", voting as i32);
-    w.field("writableVotingMembersCount", voting as i32);
+    // As in MongoDB, a member that was added is counted once it has caught up.
+    w.field("majorityVoteCount", count(|c| c.majority));
+    w.field("writeMajorityCount", count(|c| c.write_majority));
+    w.field("votingMembersCount", count(|c| c.voting));
+    w.field("writableVotingMembersCount", count(|c| c.writable));
     w.field(
         "optimes",
         doc! {
             "lastCommittedOpTime": &majority,
-            "lastCommittedWallTime": wall_time(committed.at),
+            "lastCommittedWallTime": committed_wall,
             "readConcernMajorityOpTime": &majority,
             "appliedOpTime": &applied,
             "durableOpTime": &durable,
             "writtenOpTime": &applied,
-            "lastAppliedWallTime": wall_time(p.applied.at),
-            "lastDurableWallTime": wall_time(p.durable.at),
-            "lastWrittenWallTime": wall_time(p.applied.at),
+            "lastAppliedWallTime": applied_wall,
+            "lastDurableWallTime": durable_wall,
+            "lastWrittenWallTime": applied_wall,
         },
     );
     w.field("lastStableRecoveryTimestamp", timestamp(committed.at));
@@ -79,7 +84,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let election = member.election.filter(|_| member.role == Role::Primary);
     if let Some(e) = &election {
-        w.field("electionCandidateMetrics", metrics(&member, &config, e));
+        let votes = count(|c| c.majority);
+        w.field(
+            "electionCandidateMetrics",
+            metrics(&member, &config, e, votes),
+        );
     }
     let members: ArrayBuf = config
         .members
@@ -93,12 +102,25 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
+/// 93, with what there is to say of a server that the configuration does not name.
+fn no_member(applied: &DocBuf, role: Role) -> Error {
+    let (state, name) = role.state();
+    let e = Error::new(
+        Code::InvalidReplicaSetConfig,
+        "Our replica set config is invalid or we are not a member of it",
+    );
+    e.with_extra(doc! { "state": state, "stateStr": name, "optime": applied })
+}
+
+/// What a member says of itself, and others of it, while its disk is full.
+const FULL: &str = "out of disk space: it takes no writes until there is more";
+
 /// The `_id` in the configuration of a member of the consensus.
 fn key_of(node: &Node, id: MemberId) -> Option<i32> {
     Some(node.members().in_force().config.member(id)?.key)
 }
 
-fn metrics(member: &Member, config: &SetConfig, e: &Election) -> DocBuf {
+fn metrics(member: &Member, config: &SetConfig, e: &Election, votes: i32) -> DocBuf {
     let before = op_time(e.before.0, e.before.1);
     doc! {
         "lastElectionReason": e.reason,
@@ -107,7 +129,7 @@ fn metrics(member: &Member, config: &SetConfig, e: &Election) -> DocBuf {
         "lastCommittedOpTimeAtElection": &before,
         "lastSeenWrittenOpTimeAtElection": &before,
         "lastSeenOpTimeAtElection": &before,
-        "numVotesNeeded": config.majority() as i32,
+        "numVotesNeeded": votes,
         "priorityAtElection": member.own().map_or(0.0, |m| m.priority),
         "electionTimeoutMillis": config.election_ms,
         "newTermStartDate": Value::DateTime(e.ready_ms),
@@ -115,17 +137,24 @@ fn metrics(member: &Member, config: &SetConfig, e: &Election) -> DocBuf {
     }
 }
 
-/// What all members show of how far they are.
-fn append_times(d: &mut DocBuf, applied: (Timestamp, i64), durable: (Timestamp, i64)) {
-    let (newest, date) = (op_time(applied.0, applied.1), wall_time(applied.0));
+/// What all members show of how far they are: where, and when that was by the wall clock.
+fn append_times(
+    d: &mut DocBuf,
+    applied: (Timestamp, i64),
+    durable: (Timestamp, i64),
+    walls: (i64, i64),
+) {
+    let newest = op_time(applied.0, applied.1);
+    let second = |ms: i64| Value::DateTime(ms - ms.rem_euclid(1000));
+    let (date, durable_date) = (Value::DateTime(walls.0), Value::DateTime(walls.1));
     d.append("optime", &newest);
     d.append("optimeDurable", op_time(durable.0, durable.1));
-    d.append("optimeDate", date);
-    d.append("optimeDurableDate", wall_time(durable.0));
+    d.append("optimeDate", second(walls.0));
+    d.append("optimeDurableDate", second(walls.1));
     d.append("optimeWritten", &newest);
-    d.append("optimeWrittenDate", date);
+    d.append("optimeWrittenDate", second(walls.0));
     d.append("lastAppliedWallTime", date);
-    d.append("lastDurableWallTime", wall_time(durable.0));
+    d.append("lastDurableWallTime", durable_date);
     d.append("lastWrittenWallTime", date);
 }
 
@@ -146,20 +175,28 @@ fn own(
         "stateStr": name,
         "uptime": server.started.elapsed().as_secs() as i32,
     };
-    append_times(
-        &mut d,
-        (p.applied.at, p.applied.term as i64),
-        (p.durable.at, p.durable.term as i64),
-    );
+    if !m.arbiter {
+        append_times(
+            &mut d,
+            (p.applied.at, p.applied.term as i64),
+            (p.durable.at, p.durable.term as i64),
+            (
+                wall_ms(&server.engine.store, p.applied.at),
+                wall_ms(&server.engine.store, p.durable.at),
+            ),
+        );
+    }
     d.append("syncSourceHost", source.map_or("", |m| m.host.as_str()));
     d.append("syncSourceId", source.map_or(-1, |m| m.id));
-    d.append("infoMessage", "");
+    let set = server.replica_set.as_ref();
+    let full = set.and_then(|set| set.node()).is_some_and(|n| n.is_full());
+    d.append("infoMessage", if full { FULL } else { "" });
     if let Some(e) = member.election.filter(|_| member.role == Role::Primary) {
         d.append("electionTime", timestamp(e.at));
-        d.append("electionDate", wall_time(e.at));
+        d.append("electionDate", date_of(e.at));
     }
-    if member.maintenance > 0 {
-        d.append("maintenanceMode", i64::from(member.maintenance));
+    if member.told.maintenance > 0 {
+        d.append("maintenanceMode", i64::from(member.told.maintenance));
     }
     d.append("configVersion", config.version as i32);
     d.append("configTerm", config.term.unwrap_or(-1));
@@ -177,7 +214,7 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
     let heard = node.and_then(|node| node.heard.lock().of(id?).cloned());
     let trouble = node.and_then(|node| node.troubles.lock().get(&id?).cloned());
     let patience = Duration::from_secs(config.heartbeat_timeout_secs.max(1) as u64);
-    // Who cannot be reached and is silent itself has gone.
+    // A member that cannot be reached is shown as gone after a shorter silence.
     let beats = Duration::from_millis(config.heartbeat_ms.max(1) as u64 * 2);
     let patience = if trouble.is_some() {
         beats.min(patience)
@@ -198,21 +235,25 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
         "uptime": lively.map_or(0, |h| h.since.elapsed().as_secs() as i32),
     };
     let report = lively.map(|h| h.report.clone()).unwrap_or_default();
-    append_times(&mut d, report.applied_at, report.durable_at);
+    if !m.arbiter {
+        append_times(&mut d, report.applied_at, report.durable_at, report.walls);
+    }
     let date = |ms: Option<i64>| Value::DateTime(ms.unwrap_or(0));
     let at = heard.as_ref().map(|h| h.at_ms);
     d.append("lastHeartbeat", date(at));
     d.append("lastHeartbeatRecv", date(at));
     let ping = heard.as_ref().and_then(|h| h.ping);
     d.append("pingMs", ping.map_or(0, |p| p.as_millis() as i64));
-    let message = trouble.filter(|_| lively.is_none());
-    d.append(
-        "lastHeartbeatMessage",
-        message.as_ref().map_or("", |e| e.message()),
-    );
+    let trouble = trouble.filter(|_| lively.is_none());
+    let message = match &trouble {
+        Some(e) => e.message(),
+        None if report.full => FULL,
+        None => "",
+    };
+    d.append("lastHeartbeatMessage", message);
     let source = report
         .follows
-        .filter(|_| report.state != Role::Primary.state().0);
+        .filter(|_| report.state != Role::Primary.state().0 && !m.arbiter);
     let source = source.and_then(|id| key_of(node?, id));
     let host = source.and_then(|key| Some(config.member(key)?.host.as_str()));
     d.append("syncSourceHost", host.unwrap_or_default());
@@ -220,7 +261,7 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
     d.append("infoMessage", "");
     if let Some(at) = report.elected_at {
         d.append("electionTime", timestamp(at));
-        d.append("electionDate", wall_time(at));
+        d.append("electionDate", date_of(at));
     }
     d.append("configVersion", report.config.0 as i32);
     d.append("configTerm", report.config.1);

@@ -1,4 +1,5 @@
-//! `_replSetProve`: who opens a connection to a member shows that it is one, too.
+//! `_replSetProve`: a member that opens a connection to another one and the called member show each other
+//! that they are members.
 
 use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec, Kind};

@@ -3,7 +3,7 @@
 use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec, Kind};
-use crate::replica_set::greet;
+use crate::replica_set::{GREETING, answer_greeting, greet};
 use muniment_value::Result;
 
 /// The command.
@@ -13,13 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     access: Access::Member,
     admin_only: true,
-    fields: &[
-        opt("from", Types::NUMBER),
-        opt("to", Types::NUMBER),
-        opt("inForce", Types::BINARY),
-        opt("setId", Types::ANY),
-        opt("onlyChecks", Types::BOOL),
-    ],
+    fields: &[opt(GREETING, Types::OBJECT), opt("onlyChecks", Types::BOOL)],
     run,
     ..CommandSpec::DEFAULT
 };
@@ -27,5 +21,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let only_checks = cx.args.bool("onlyChecks", false);
     cx.local.member = greet(cx.server, cx.request.body, only_checks)?;
+    cx.reply.field(GREETING, answer_greeting());
     Ok(())
 }

@@ -7,6 +7,7 @@ use crate::registry::CommandSpec;
 use crate::replica_set;
 use crate::server::{MONGODB_VERSION, VERSION};
 use muniment_exec::TicketPool;
+use muniment_storage::{Damage, Damaged};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -42,6 +43,10 @@ const SECTIONS: &[(&str, Section)] = &[
         let [inserts, updates, deletes, commands] = cx.engine().store.follow_stats().ops;
         counters(&[inserts, 0, updates, deletes, 0, commands])
     }),
+    // Of a log that is not there at the moment nothing is said.
+    ("oplog", |cx, _| {
+        replica_set::oplog(&cx.engine().store).unwrap_or_default()
+    }),
     ("queues", queues),
     ("repl", replication),
     ("storageEngine", storage_engine),
@@ -49,7 +54,8 @@ const SECTIONS: &[(&str, Section)] = &[
     ("wiredTiger", cache_as_wired_tiger),
 ];
 
-fn run(cx: &mut CommandContext<'_>) -> Result<()> {
+/// Writes the figures.
+pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = |name: &str| match cx.request.body.get(name) {
         Some(v) => v.truthy(),
         None => !ASKED_FOR.contains(&name),
@@ -79,10 +85,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
 }
 
 /// Sections that only members of sets have.
-const OF_SETS: &[&str] = &["flowControl", "repl"];
+const OF_SETS: &[&str] = &["flowControl", "oplog", "repl"];
 
 /// Sections that are written only when they are asked for.
-const ASKED_FOR: &[&str] = &["mirroredReads"];
+const ASKED_FOR: &[&str] = &["mirroredReads", "oplog"];
 
 /// A server without others to mirror to mirrors nothing.
 fn mirrored_reads() -> DocBuf {
@@ -106,16 +112,16 @@ fn asserts(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let store = &cx.engine().store;
     let (mut all, mut capped, mut internal) = (0, 0, 0);
-    let (mut clustered, mut series, mut views, mut internal_views) = (0, 0, 0, 0);
+    let (mut clustered, mut series) = (0, 0);
+    let (mut views, mut internal_views) = (0, 0);
     for db in store.databases() {
         let own = matches!(db.as_str(), "admin" | "config" | "local");
-        for c in store.collections(&db) {
-            all += 1;
-            capped += i32::from(c.is_capped());
-            clustered += i32::from(c.is_keyed_by_id());
-            series += i32::from(c.is_time_series());
-            internal += i32::from(own);
-        }
+        let kinds = store.kinds(&db);
+        all += kinds.all;
+        capped += kinds.capped;
+        clustered += kinds.clustered;
+        series += kinds.series;
+        internal += if own { kinds.all } else { 0 };
         // What cannot be read now is not counted.
         let stored = cx.engine().views(&db).map_or(0, |v| v.len() as i32);
         match own {
@@ -124,9 +130,9 @@ fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         }
     }
     doc! {
-        "collections": all - internal, "capped": capped, "clustered": clustered,
-        "timeseries": series, "views": views, "internalCollections": internal,
-        "internalViews": internal_views,
+        "collections": (all - internal) as i32, "capped": capped as i32,
+        "clustered": clustered as i32, "timeseries": series as i32, "views": views,
+        "internalCollections": internal as i32, "internalViews": internal_views,
     }
 }
 
@@ -139,6 +145,7 @@ fn connections(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         "available": (s.max_conns as i64 - open).max(0) as i32,
         "totalCreated": s.created_connections.load(Relaxed) as i64,
         "rejected": s.rejected_connections.load(Relaxed) as i64,
+        "closedAsTooSlow": s.slow_connections.load(Relaxed) as i64,
         "active": active as i32,
         "threaded": open as i32,
         "exhaustHello": s.awaiting_topology.load(Relaxed) as i32,
@@ -189,7 +196,7 @@ fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let tickets = &s.engine.tickets;
     let queued = |p: &TicketPool| i32::try_from(p.figures().queued).unwrap_or(i32::MAX);
     let waiting = (queued(&tickets.reads), queued(&tickets.writes));
-    // Who waits is no active client.
+    // An operation that waits for a ticket is not one of an active client.
     readers = (readers - waiting.0).max(0);
     writers = (writers - waiting.1).max(0);
     doc! {
@@ -246,7 +253,7 @@ fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
             "updated": t.docs_updated as i64,
         },
         "operation": doc! { "slow": t.slow as i64, "failed": t.errors as i64 },
-        "repl": applied(cx),
+        "repl": replica_set::metrics(cx.server),
         "ttl": doc! {
             "deletedDocuments": m.ttl_deleted.load(Relaxed) as i64,
             "passes": m.ttl_passes.load(Relaxed) as i64,
@@ -254,20 +261,7 @@ fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
     }
 }
 
-/// What came from other members and was applied.
-fn applied(cx: &CommandContext<'_>) -> DocBuf {
-    let f = cx.engine().store.follow_stats();
-    let ops = f.ops.iter().sum::<u64>() as i64;
-    doc! {
-        "apply": doc! {
-            "batches": doc! { "num": f.batches as i64, "totalMillis": (f.micros / 1000) as i64 },
-            "ops": ops,
-        },
-        "network": doc! { "bytes": f.bytes as i64, "ops": ops },
-    }
-}
-
-/// How the primary holds writers back while its majority is behind.
+/// How the primary slows writers down while the majority lags behind.
 fn flow_control(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let (count, micros, lags) = cx.engine().store.flow_control();
     doc! {
@@ -280,8 +274,6 @@ fn flow_control(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 
 fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let s = cx.engine().store.stats();
-    let (memory, messages) = (&cx.engine().memory, &cx.server.message_memory);
-    let int = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     doc! {
         "version": VERSION,
         "engine": cx.engine().store.engine_name(),
@@ -299,21 +291,29 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
             "memtableBytes": s.memtable_bytes as i64,
         },
         "diskBytes": s.disk_bytes as i64,
+        "damaged": cx.engine().store.damages().iter().map(damage).collect::<ArrayBuf>(),
         "background": doc! {
             "failures": s.failures as i64,
             "troubles": cx.engine().store.troubles().into_iter().collect::<ArrayBuf>(),
         },
-        "queryMemory": doc! {
-            "usedBytes": int(memory.used()),
-            "budgetBytes": int(memory.limit()),
-            "pressed": memory.pressed() as i64,
-        },
-        "messageMemory": doc! {
-            "usedBytes": int(messages.used()),
-            "budgetBytes": int(messages.limit()),
-            "refused": messages.pressed() as i64,
-        },
+        "memory": crate::memory::figures(&cx.engine().memory),
     }
+}
+
+/// `{ns, index?, validator?, reason}` of what is damaged.
+fn damage(damage: &Damage) -> DocBuf {
+    let mut d = doc! { "ns": damage.namespace.as_str() };
+    match &damage.what {
+        Damaged::Collection => {}
+        Damaged::Index(name) => {
+            d.append("index", name.as_str());
+        }
+        Damaged::Validator => {
+            d.append("validator", true);
+        }
+    }
+    d.append("reason", damage.reason.as_str());
+    d
 }
 
 /// Operations that execute and that wait for a ticket, under MongoDB's names.
@@ -386,6 +386,8 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     // without it, it says "SLV".
     d.append("ismaster", set.is_primary());
     d.append("rbid", set.member().rollback_id as i32);
+    let full = set.node().is_some_and(|node| node.is_full());
+    d.append("outOfDiskSpace", full);
     d
 }
 
@@ -394,7 +396,7 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let store = &cx.engine().store;
     doc! {
-        "name": if store.is_durable() { "wiredTiger" } else { "inMemory" },
+        "name": cx.server.options.engine.mongodb_name(),
         "supportsCommittedReads": true,
         "supportsPendingDrops": true,
         "supportsSnapshotReadConcern": false,

@@ -3,7 +3,7 @@
 use crate::args::Types;
 use crate::cluster_parameters;
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::replica_set::of_majority;
 use muniment_value::{Code, Doc, Error, Result};
 
@@ -15,6 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     admin_only: true,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Primary),
     ..CommandSpec::DEFAULT
 };
 

@@ -1,10 +1,10 @@
 //! `setDefaultRWConcern`: kept in `config.settings`, so that it outlives the server.
 
 use crate::args::{Field, Types, opt};
-use crate::concern::{Provenance, ReadsIn, W, WriteConcern, check_read_concern};
+use crate::concern::{Levels, Provenance, ReadsIn, W, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
 use crate::log::{Severity, now_ms};
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::settings;
 use crate::state::{DefaultConcern, ServerState};
 use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
@@ -29,6 +29,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: FIELDS,
     run,
+    runs_on: Some(RunsOn::Primary),
     ..CommandSpec::DEFAULT
 };
 
@@ -56,7 +57,12 @@ fn parse_read(d: Doc<'_>, member: bool) -> Result<Option<String>> {
         true => ReadsIn::Set,
         false => ReadsIn::Standalone,
     };
-    check_read_concern(d, true, "setDefaultRWConcern", place)?;
+    let levels = Levels {
+        command: COMMAND.name,
+        others: true,
+        snapshots: false,
+    };
+    check_read_concern(d, levels, place)?;
     if let Some(level @ "linearizable") = d.get_str("level") {
         return Err(Error::bad_value(format!(
             "level: '{level}' is not suitable for the default read concern"

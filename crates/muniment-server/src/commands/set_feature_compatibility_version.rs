@@ -2,7 +2,7 @@
 
 use crate::args::{Types, opt};
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use muniment_value::{Code, Error, Result, Value};
 
 /// The command.
@@ -14,6 +14,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: &[opt("confirm", Types::SAFE_BOOL)],
     run,
+    runs_on: Some(RunsOn::Primary),
     ..CommandSpec::DEFAULT
 };
 

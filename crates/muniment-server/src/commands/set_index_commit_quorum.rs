@@ -1,6 +1,6 @@
 //! `setIndexCommitQuorum`: a standalone says what it is.
 
-use crate::registry::{CommandSpec, Kind, Target};
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_value::{Code, Error};
 
 /// The command.
@@ -17,5 +17,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
              standalone, whose index builds need no votes",
         ))
     },
+    runs_on: Some(RunsOn::Primary),
     ..CommandSpec::DEFAULT
 };

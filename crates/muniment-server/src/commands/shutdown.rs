@@ -2,8 +2,11 @@
 
 use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
+use crate::parameters::SHUTDOWN_PATIENCE_SECS;
 use crate::registry::{CommandSpec, Kind};
+use crate::signals;
 use muniment_value::{Code, Error, Result};
+use std::time::Duration;
 
 const FIELDS: &[Field] = &[
     opt("force", Types::SAFE_BOOL),
@@ -13,7 +16,7 @@ const FIELDS: &[Field] = &[
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {
     name: "shutdown",
-    doc: "Ends the server in order",
+    doc: "Ends the server in order; a primary lets another member lead first",
     kind: Kind::Admin,
     admin_only: true,
     fields: FIELDS,
@@ -22,7 +25,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    cx.args.int("timeoutSecs", 0, i64::from(i32::MAX))?;
+    let patience = cx.args.int("timeoutSecs", 0, i64::from(i32::MAX))?;
+    let patience = Duration::from_secs(patience.unwrap_or(SHUTDOWN_PATIENCE_SECS) as u64);
     let peer = &cx.conn.peer;
     let local = peer.is_empty()
         || peer
@@ -34,7 +38,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "shutdown must run from localhost when running db without auth",
         ));
     }
-    if !cx.args.bool("force", false) {
+    let force = cx.args.bool("force", false);
+    if !force {
         let running = cx.engine().operations.list();
         let builds = running.iter().filter(|o| o.command() == "createIndexes");
         let builds = builds.count();
@@ -43,6 +48,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                 Code::ConflictingOperationInProgress,
                 format!("Index builds in progress - {builds}; shut down with force: true"),
             ));
+        }
+    }
+    if let Some(set) = &cx.server.replica_set {
+        match set.hand_over(cx.server, patience, force, &**cx.op) {
+            Err(e) if force => signals::no_successor(&cx.server.log, "shutdown command", &e),
+            other => other?,
         }
     }
     cx.server.request_stop("shutdown command");

@@ -12,7 +12,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     run: |cx| {
         let id = super::random_uuid();
-        cx.server.sessions.touch(&SessionKey::of_nobody(id))?;
+        let most = cx.server.parameters.most_sessions();
+        cx.server.sessions.touch(&SessionKey::of_nobody(id), most)?;
         cx.reply.field(
             "id",
             doc! { "id": Value::Binary { subtype: 4, bytes: &id } },

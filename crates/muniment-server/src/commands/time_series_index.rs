@@ -59,7 +59,7 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
             _ => {}
         }
     }
-    if spec.unique {
+    if spec.unique || spec.prepare_unique {
         return Err(invalid(
             "Unique indexes are not supported on time-series collections",
         ));
@@ -118,6 +118,7 @@ mod tests {
                 None,
             ),
             (r#""key": {"v": 1}, "unique": true"#, Some(72)),
+            (r#""key": {"v": 1}, "prepareUnique": true"#, Some(72)),
             (r#""key": {"mv": 1}, "sparse": true"#, Some(72)),
             (r#""key": {"v": "hashed"}"#, Some(67)),
             (r#""key": {"v": "2d"}"#, Some(67)),

@@ -4,8 +4,8 @@ use crate::args::{Args, Field, Types, opt, refused, req};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::{Hint, UpdateStatement};
+use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
+use muniment_exec::{Explainable, UpdateStatement};
 use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
@@ -56,6 +56,12 @@ pub const COMMAND: CommandSpec = CommandSpec {
     api_v1: true,
     fields: FIELDS,
     run,
+    statements: Statements::List {
+        field: "updates",
+        many: |s| s.get("multi").is_some_and(|v| v.truthy()),
+        many_text: "multi=true",
+    },
+    explain: Some(explain),
     ..CommandSpec::DEFAULT
 };
 
@@ -64,6 +70,7 @@ pub(super) fn statement<'a>(
     d: Doc<'a>,
     let_: Doc<'a>,
     bypass_document_validation: bool,
+    bypass_empty_ts_replacement: bool,
 ) -> Result<UpdateStatement<'a>> {
     let a = Args::parse("update.updates", STATEMENT, d)?;
     let multi = a.bool("multi", false);
@@ -92,31 +99,46 @@ pub(super) fn statement<'a>(
     Ok(UpdateStatement {
         multi,
         upsert: a.bool("upsert", false),
-        hint: match a.get("hint") {
-            Some(v) => Hint::parse(v)?,
-            None => None,
-        },
+        hint: a.hint()?,
         array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
         sort: doc("sort"),
         constants: doc("c"),
         let_,
         collation: a.collation()?,
         bypass_document_validation,
+        bypass_empty_ts_replacement,
         ..UpdateStatement::new(doc("q"), update)
     })
+}
+
+fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
+    let let_ = of.args.doc("let").unwrap_or(Doc::EMPTY);
+    let statement = statement(
+        super::explain::statement(cx, of, "updates")?,
+        let_,
+        false,
+        false,
+    )?;
+    let what = Explainable::Update {
+        namespace: of.namespace,
+        statement: &statement,
+    };
+    super::explain::answer(cx, &what, of.verbosity, of.command)
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let updates = cx.documents("updates")?;
     check_batch(updates.len())?;
+    crate::transactions::check_write(cx, cx.ns())?;
     crate::namespace::check_write(cx.db(), cx.collection_name())?;
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
+    let empty = cx.args.bool("bypassEmptyTsReplacement", false);
     // A malformed statement fails the command before anything is written. The first ones are kept:
     // most commands have no others.
     let mut first = Vec::with_capacity(updates.len().min(KEPT));
     for (i, d) in updates.iter().enumerate() {
-        let s = statement(d, let_, bypass)?;
+        let s = statement(d, let_, bypass, empty)?;
         if i < KEPT {
             first.push(s);
         }
@@ -125,7 +147,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut statements = first
         .into_iter()
         .map(Ok)
-        .chain(rest.map(|d| statement(d, let_, bypass)));
+        .chain(rest.map(|d| statement(d, let_, bypass, empty)));
     cx.op_count = Some(updates.len() as u64);
     let ordered = cx.args.bool("ordered", true);
     let outcome = cx

@@ -1,8 +1,8 @@
 //! `validate`.
 
 use crate::context::CommandContext;
-use crate::registry::{CommandSpec, Kind, Target};
-use muniment_exec::is_generated;
+use crate::registry::{CommandSpec, Kind, RunsOn, Target};
+use muniment_exec::Source;
 use muniment_value::{Code, Error, Result};
 
 /// The command.
@@ -13,6 +13,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     target: Target::Collection,
     open_fields: true,
     run,
+    runs_on: Some(RunsOn::Data),
     ..CommandSpec::DEFAULT
 };
 
@@ -54,16 +55,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             return Err(Error::new(Code::InvalidOptions, message));
         }
     }
-    // A set has views of the past to check; ours are there for everybody, so that it makes no
-    // difference who asks in the background.
+    // MongoDB needs a set for this, which has views of the past to check. Here there are views on every
+    // server, so that a check in the background runs like any other.
     if background && cx.server.replica_set.is_none() {
         return Err(Error::new(
             Code::CommandNotSupported,
             "Running validate command with { background: true } is not supported on standalones",
         ));
     }
-    cx.engine().refuse_view(cx.ns())?;
-    if is_generated(cx.ns()) {
+    let source = cx.source()?;
+    source.refuse_view(cx.ns())?;
+    if let Source::Generated(_) = source {
         return Err(Error::new(
             Code::CommandNotSupported,
             format!(
@@ -74,16 +76,13 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let store = &cx.engine().store;
-    let collection = match cx.engine().buckets_of(cx.ns()) {
-        Some(c) => c,
-        None => store.collection(cx.ns()).ok_or_else(|| {
-            Error::new(
-                Code::NamespaceNotFound,
-                format!("Collection '{}' does not exist to validate.", cx.ns()),
-            )
-        })?,
-    };
-    let report = store.validate(&collection, !metadata, &**cx.op)?;
+    let collection = source.stored().ok_or_else(|| {
+        Error::new(
+            Code::NamespaceNotFound,
+            format!("Collection '{}' does not exist to validate.", cx.ns()),
+        )
+    })?;
+    let report = store.validate(collection, !metadata, &**cx.op)?;
     let report = report.as_doc();
     if repair && report.get("valid").is_some_and(|v| !v.truthy()) {
         return Err(Error::new(

@@ -21,7 +21,8 @@ pub(super) fn check_batch(n: usize) -> Result<()> {
 /// Writes `n`, `upserted`, `nModified` and `writeErrors`, and notes the commit.
 ///
 /// # Errors
-/// What interrupted the command: it fails as a whole, whatever of it is stored.
+/// What interrupted the command, or the end of this member's time as primary: it fails as a whole,
+/// whatever of it is stored.
 pub(super) fn report(
     cx: &mut CommandContext<'_>,
     outcome: &BulkOutcome,
@@ -34,7 +35,7 @@ pub(super) fn report(
         // What follows the first error was not tried.
         cx.op_count = cx.op_count.map(|n| n.min(e.index as u64 + 1));
     }
-    if let Some(e) = outcome.errors.iter().find(|e| e.error.is_interruption()) {
+    if let Some(e) = outcome.errors.iter().find(|e| e.error.fails_command()) {
         return Err(e.error.clone());
     }
     let w = &mut cx.reply;

@@ -3,28 +3,27 @@
 //! A failure to acknowledge is no failure of the write, which stays: it is told as
 //! `writeConcernError` in a reply with `ok: 1`.
 
-use super::admit::writes;
 use super::config::counts;
 use super::node::Node;
 use crate::concern::{W, WriteConcern};
 use crate::context::CommandContext;
-use crate::registry::Kind;
+use crate::registry::{Ends, Kind, Statements};
 use crate::state::ServerState;
 use crate::transactions;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_repl::Concern;
 use muniment_storage::CommitId;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Waits for what the command's write concern asks. Gives `writeConcernError`, if there is one.
+/// Waits for what the command's write concern asks. Returns `writeConcernError`, if there is one.
 ///
 /// # Errors
-/// Those of the journal, where nobody but this server is waited for.
+/// Those of the journal, if only this server is waited for.
 pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
-    // What reads has a write concern for the sake of stages that write.
-    let reads = cx.spec.kind == Kind::Read && !writes(cx.request.body);
+    // A command that reads has a write concern only for the sake of stages that write.
+    let reads = cx.spec.kind == Kind::Read && !(cx.spec.writes_output)(cx.request.body);
     if !asks(cx) || reads {
         return Ok(None);
     }
@@ -65,27 +64,19 @@ pub fn keeper(cx: &CommandContext<'_>) -> Option<Arc<Node>> {
     if !asks(cx) || concern_of(&cx.write_concern).is_none() {
         return None;
     }
-    let soon = match cx.spec.name {
-        "findAndModify" | "commitTransaction" => true,
-        "insert" => only_one(cx, "documents", |_| true),
-        "update" => only_one(cx, "updates", |u| {
-            !u.get("multi").is_some_and(|v| v.truthy())
-        }),
-        "delete" => only_one(cx, "deletes", |d| {
-            d.get("limit").is_some_and(|v| v.truthy())
-        }),
-        _ => false,
+    let spec = cx.spec;
+    let soon = match spec.statements {
+        Statements::One => true,
+        Statements::List { field, many, .. } => {
+            let mut all = cx.request.documents(field);
+            all.next().is_some_and(|s| !many(s)) && all.next().is_none()
+        }
+        Statements::None => spec.ends_transaction == Some(Ends::Commit),
     };
     soon.then(|| with_others(cx.server)).flatten()
 }
 
-/// Whether there is one statement only, and of this kind.
-fn only_one(cx: &CommandContext<'_>, field: &str, is: impl Fn(Doc<'_>) -> bool) -> bool {
-    let mut all = cx.request.documents(field);
-    all.next().is_some_and(is) && all.next().is_none()
-}
-
-/// What tells of the others, where there are any.
+/// The node, by which the others are waited for, if there are other members.
 fn with_others(server: &ServerState) -> Option<Arc<Node>> {
     let set = server.replica_set.as_ref()?;
     set.node().filter(|_| set.has_others())
@@ -94,7 +85,7 @@ fn with_others(server: &ServerState) -> Option<Arc<Node>> {
 /// Waits until the majority has what was committed, where there are other members.
 ///
 /// # Errors
-/// 189 for who leads no more; what `interrupt` says.
+/// 189 if this member leads no more; what `interrupt` says.
 pub fn of_majority(
     server: &ServerState,
     commit: CommitId,
@@ -111,8 +102,8 @@ pub fn of_majority(
     .map(|_| ())
 }
 
-/// Whether the command's write concern is about anything here. What a transaction has done is
-/// acknowledged with its end: before that there is nothing that others could have.
+/// Whether the command's write concern is to be waited for here. What a transaction has done is
+/// acknowledged with its end: before that there is nothing that other members could have.
 fn asks(cx: &CommandContext<'_>) -> bool {
     let within = cx.generic.in_transaction() && !transactions::ends(cx.spec);
     cx.spec.write_concern && !cx.elsewhere && !within

@@ -1,77 +1,22 @@
-//! What a member of a set asks before a command runs: may it run here, and does it see what the
-//! client has seen.
+//! What a member of a set checks before a command runs: whether it may run here, and whether it sees what
+//! the client has seen.
 
 use super::times;
 use crate::context::Request;
 use crate::generic::Generic;
-use crate::registry::{CommandSpec, Kind};
+use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
 use muniment_exec::OpContext;
-use muniment_query::Interrupt;
 use muniment_repl::{Concern, W};
 use muniment_storage::Timestamp;
-use muniment_value::{Code, Doc, Error, Result};
-use std::time::Duration;
-
-/// Commands that need a primary beside those that write documents or change collections.
-const PRIMARY: &[&str] = &[
-    "refreshLogicalSessionCacheNow",
-    "setClusterParameter",
-    "setDefaultRWConcern",
-    "setFeatureCompatibilityVersion",
-    "setIndexCommitQuorum",
-];
-/// Commands that read what is replicated, beside those that read documents.
-const READING: &[&str] = &[
-    "collStats",
-    "dbStats",
-    "listCollections",
-    "listDatabases",
-    "listIndexes",
-];
-
-/// Where a command may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Anywhere,
-    /// Where data can be read: a cursor was opened where that was allowed.
-    Cursor,
-    /// Where data can be read, on a secondary only if the client says so.
-    Readable,
-    Primary,
-}
-
-fn place(spec: &CommandSpec, body: Doc<'_>) -> Place {
-    match spec.kind {
-        Kind::Write | Kind::Ddl => Place::Primary,
-        Kind::Read if spec.name == "getMore" => Place::Cursor,
-        // The primary writes what an aggregation finds: see `forward`.
-        Kind::Read if writes(body) && spec.name != "aggregate" => Place::Primary,
-        Kind::Read => Place::Readable,
-        _ if PRIMARY.contains(&spec.name) => Place::Primary,
-        _ if READING.contains(&spec.name) => Place::Readable,
-        _ => Place::Anywhere,
-    }
-}
-
-/// True for a reading command that writes what it finds into a collection.
-pub fn writes(body: Doc<'_>) -> bool {
-    let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
-    let last = stages.values().last().and_then(|v| v.as_doc());
-    let stage = last.and_then(|d| d.first()).map_or("", |e| e.name());
-    let reduces = body.first().is_some_and(|e| e.is_named("mapReduce"));
-    let inline = body
-        .get_doc("out")
-        .is_some_and(|d| d.get("inline").is_some());
-    matches!(stage, "$out" | "$merge") || reduces && !inline
-}
+use muniment_value::{Code, Error, Result};
 
 /// Checks that the command may run on this member now, takes the cluster's time that it brings, and
 /// makes the time come after which it wants to read.
 ///
 /// # Errors
-/// 20 for a write to data that are kept for a set; 10107, 13435, 13436 for the member's state; 205 for a time too far ahead; 72 for a time to read
-/// after that nobody has heard of.
+/// 20 for a write to data that are kept for a set; 10107, 13435, 13436 for the member's state; 205 for a time
+/// too far ahead; 72 for a time to read after that is later than the cluster's time.
 pub fn admit(
     server: &ServerState,
     spec: &CommandSpec,
@@ -80,7 +25,8 @@ pub fn admit(
     generic: &Generic<'_>,
 ) -> Result<()> {
     let Some(set) = &server.replica_set else {
-        let reads = place(spec, request.body) != Place::Primary && !writes(request.body);
+        let reads =
+            spec.runs_on(request.body) != RunsOn::Primary && !(spec.writes_output)(request.body);
         if server.kept_for_set && !reads {
             return Err(Error::new(
                 Code::IllegalOperation,
@@ -94,13 +40,10 @@ pub fn admit(
         set.hear(server, time)?;
     }
     // Others have their own word on what there is in it.
-    let makes = spec.kind == Kind::Write || matches!(spec.name, "create" | "createIndexes");
+    let makes = spec.kind == Kind::Write || spec.makes_collections;
     // A transaction refuses it in its own words.
     let within = generic.in_transaction();
-    if request.db == "local"
-        && !within
-        && (makes || spec.kind == Kind::Read && writes(request.body))
-    {
+    if request.db == "local" && !within && (makes || (spec.writes_output)(request.body)) {
         return Err(Error::new(
             Code::IllegalOperation,
             "the database local of a member of a replica set cannot be written to: what members store \
@@ -108,7 +51,7 @@ pub fn admit(
         ));
     }
     if !set.is_primary() && request.db != "local" {
-        refuse(set, spec, request)?;
+        refuse(set, spec, request, generic)?;
     }
     let Some(concern) = generic.read_concern else {
         return Ok(());
@@ -120,7 +63,7 @@ pub fn admit(
                 "cannot satisfy linearizable read concern on non-primary node",
             ));
         }
-        if writes(request.body) {
+        if (spec.writes_output)(request.body) {
             return Err(Error::new(
                 Code::InvalidOptions,
                 "$out cannot be used with a 'linearizable' read concern level",
@@ -142,8 +85,9 @@ pub fn admit(
     wait_for(server, set, op, "afterClusterTime", time, of_majority)
 }
 
-/// A primary sees at once what it has committed; a time that only the clients have heard of comes with
-/// a commit of nothing. Who follows waits until it has what the primary had then.
+/// Waits until this member has everything up to `time`. A primary sees at once what it has committed, and
+/// commits an empty record to reach a time that only clients have heard of. A follower waits until it has
+/// what the primary had at that time.
 fn wait_for(
     server: &ServerState,
     set: &super::ReplicaSet,
@@ -173,13 +117,11 @@ fn wait_for(
     if set.is_primary() && time > store.visible() {
         store.commit_nothing(op)?;
     }
-    while !store.wait_until(SLICE, reached) {
-        op.check()?;
-    }
-    Ok(())
+    let _waits = set.figures().waits();
+    store.wait_for(op, reached)
 }
 
-/// Has the majority say that nobody else leads: a record that changes nothing is committed only then.
+/// Has the majority confirm that no other member leads: an empty record is committed only then.
 fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) -> Result<()> {
     let (Some(node), Some(_)) = (set.node(), server.engine.store.majority()) else {
         return Ok(());
@@ -194,22 +136,27 @@ fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) ->
     server.engine.store.wait_for_majority(commit.at, op)
 }
 
-/// How often who waits asks its operation.
-const SLICE: Duration = Duration::from_millis(20);
-
-fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) -> Result<()> {
-    let place = place(spec, request.body);
-    if place == Place::Anywhere {
+fn refuse(
+    set: &super::ReplicaSet,
+    spec: &CommandSpec,
+    request: &Request<'_>,
+    generic: &Generic<'_>,
+) -> Result<()> {
+    let place = spec.runs_on(request.body);
+    if place == RunsOn::Any {
         return Ok(());
     }
-    if place == Place::Primary {
+    if place == RunsOn::Primary {
         return Err(Error::new(Code::NotWritablePrimary, "not primary"));
     }
-    let preference = request.body.get_doc("$readPreference");
-    let secondary_ok = preference
-        .and_then(|d| d.get_str("mode"))
+    // A transaction cannot be had elsewhere, whatever the client says.
+    if place == RunsOn::Readable && generic.in_transaction() {
+        return Err(Error::new(Code::NotWritablePrimary, "not primary"));
+    }
+    let secondary_ok = generic
+        .read_preference
         .is_some_and(|mode| mode != "primary");
-    if place != Place::Cursor && !secondary_ok {
+    if place != RunsOn::Data && !secondary_ok {
         return Err(Error::new(
             Code::NotPrimaryNoSecondaryOk,
             "not primary and secondaryOk=false",
@@ -232,39 +179,114 @@ fn refuse(set: &super::ReplicaSet, spec: &CommandSpec, request: &Request<'_>) ->
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::{array, doc};
+    use muniment_value::{Doc, array, doc};
 
     #[test]
     fn where_commands_may_run() {
         for (d, wanted) in [
-            (doc! { "find": "c" }, Place::Readable),
+            (doc! { "find": "c" }, RunsOn::Readable),
             (
                 doc! { "aggregate": "c", "pipeline": array![] },
-                Place::Readable,
+                RunsOn::Readable,
             ),
             (
                 doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "x" }] },
-                Place::Readable,
+                RunsOn::Readable,
             ),
             (
                 doc! { "mapReduce": "c", "out": doc! { "inline": 1 } },
-                Place::Readable,
+                RunsOn::Readable,
             ),
-            (doc! { "mapReduce": "c", "out": "x" }, Place::Primary),
-            (doc! { "insert": "c" }, Place::Primary),
-            (doc! { "create": "c" }, Place::Primary),
-            (doc! { "setDefaultRWConcern": 1 }, Place::Primary),
-            (doc! { "listCollections": 1 }, Place::Readable),
-            (doc! { "getMore": 1_i64 }, Place::Cursor),
-            (doc! { "hello": 1 }, Place::Anywhere),
-            (doc! { "serverStatus": 1 }, Place::Anywhere),
+            (doc! { "mapReduce": "c", "out": "x" }, RunsOn::Primary),
+            (doc! { "insert": "c" }, RunsOn::Primary),
+            (doc! { "create": "c" }, RunsOn::Primary),
+            (doc! { "setDefaultRWConcern": 1 }, RunsOn::Primary),
+            (doc! { "listCollections": 1 }, RunsOn::Readable),
+            (doc! { "getMore": 1_i64 }, RunsOn::Data),
+            (doc! { "dbHash": 1 }, RunsOn::Data),
+            (doc! { "validate": "c" }, RunsOn::Data),
+            (doc! { "explain": doc! { "find": "c" } }, RunsOn::Readable),
+            (doc! { "profile": 0 }, RunsOn::Any),
+            (doc! { "refreshLogicalSessionCacheNow": 1 }, RunsOn::Any),
+            (doc! { "hello": 1 }, RunsOn::Any),
+            (doc! { "serverStatus": 1 }, RunsOn::Any),
         ] {
             let body = d.as_doc();
             let spec = crate::registry::find(body.first().unwrap().name()).unwrap();
-            assert_eq!(place(spec, body), wanted, "{d:?}");
+            assert_eq!(spec.runs_on(body), wanted, "{d:?}");
         }
-        for name in PRIMARY.iter().chain(READING) {
-            assert!(crate::registry::find(name).is_some(), "{name}");
-        }
+    }
+
+    /// For every command it was decided where it may run, as in MongoDB (its AllowedOnSecondary).
+    #[test]
+    fn every_command_has_its_place() {
+        let anywhere = [
+            "_replSetExport",
+            "_replSetHandOver",
+            "_replSetProve",
+            "_replSetStream",
+            "buildInfo",
+            "compact",
+            "configureFailPoint",
+            "connPoolStats",
+            "connectionStatus",
+            "currentOp",
+            "endSessions",
+            "fsync",
+            "fsyncUnlock",
+            "getClusterParameter",
+            "getCmdLineOpts",
+            "getDefaultRWConcern",
+            "getDiagnosticData",
+            "getLog",
+            "getParameter",
+            "hello",
+            "hostInfo",
+            "isMaster",
+            "killAllSessions",
+            "killAllSessionsByPattern",
+            "killCursors",
+            "killOp",
+            "killSessions",
+            "listCommands",
+            "listSearchIndexes",
+            "lockInfo",
+            "logRotate",
+            "logout",
+            "ping",
+            "profile",
+            "refreshLogicalSessionCacheNow",
+            "refreshSessions",
+            "removeQuerySettings",
+            "replSetAbortPrimaryCatchUp",
+            "replSetFreeze",
+            "replSetGetConfig",
+            "replSetGetRBID",
+            "replSetGetStatus",
+            "replSetHeartbeat",
+            "replSetInitiate",
+            "replSetMaintenance",
+            "replSetReconfig",
+            "replSetResizeOplog",
+            "replSetStepDown",
+            "replSetStepUp",
+            "replSetSyncFrom",
+            "serverStatus",
+            "setParameter",
+            "setQuerySettings",
+            "shutdown",
+            "startSession",
+            "testVersion2",
+            "top",
+            "usersInfo",
+            "validateDBMetadata",
+            "whatsmyuri",
+        ];
+        let told: Vec<&str> = crate::registry::registry()
+            .iter()
+            .filter(|spec| spec.runs_on(Doc::EMPTY) == RunsOn::Any)
+            .map(|spec| spec.name)
+            .collect();
+        assert_eq!(told, anywhere);
     }
 }

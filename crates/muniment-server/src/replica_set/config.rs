@@ -10,7 +10,7 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, num
 use std::collections::{BTreeMap, HashSet};
 
 /// The greatest version that there may be.
-const MAX_VERSION: i64 = i32::MAX as i64;
+pub const MAX_VERSION: i64 = i32::MAX as i64;
 /// Most members of a set, and most that vote.
 const MAX_MEMBERS: usize = 50;
 const MAX_VOTERS: usize = 7;
@@ -71,7 +71,7 @@ pub(super) fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl SetConfig {
-    /// What a set is initiated with when nobody says more than its name and where its member is.
+    /// The configuration of a set with this name and one member at this address, all else being the default.
     pub fn default_of(name: &str, host: String) -> SetConfig {
         SetConfig {
             members: vec![MemberConfig::new(0, host)],
@@ -310,6 +310,21 @@ impl SetConfig {
                 .filter_map(|e| Some((e.name().to_string(), counts(e.value().as_doc()?))))
                 .collect(),
             document: self.to_doc().into_bytes(),
+            more: BTreeMap::new(),
+        }
+    }
+
+    /// Checks that there may be such a version.
+    ///
+    /// # Errors
+    /// 103.
+    pub fn check_version(&self) -> Result<()> {
+        match self.version <= MAX_VERSION {
+            true => Ok(()),
+            false => Err(Error::new(
+                Code::NewReplicaSetConfigurationIncompatible,
+                "there is no version after that of the configuration in force",
+            )),
         }
     }
 
@@ -318,10 +333,43 @@ impl SetConfig {
         self.members.iter().filter(|m| m.votes)
     }
 
-    /// `majorityVoteCount`: votes that elect a primary, and members whose acknowledgements are a
-    /// majority.
-    pub fn majority(&self) -> usize {
+    /// Votes that elect a primary.
+    fn majority(&self) -> usize {
         self.voters().count() / 2 + 1
+    }
+
+    /// Those that store data.
+    pub fn with_data(&self) -> impl Iterator<Item = &MemberConfig> + Clone {
+        self.members.iter().filter(|m| !m.arbiter)
+    }
+
+    /// `writableVotingMembersCount`: those that vote and store data.
+    pub fn writable_voters(&self) -> usize {
+        self.voters().filter(|m| !m.arbiter).count()
+    }
+
+    /// Whether a write that names no write concern waits for a majority. With arbiters a primary may stay
+    /// primary while no majority can acknowledge anything, if all members with data are needed for that; then
+    /// such writes do not wait.
+    pub fn implies_majority(&self) -> bool {
+        let arbiters = self.members.len() - self.with_data().count();
+        arbiters == 0 || self.writable_voters() > self.majority()
+    }
+
+    /// Checks the arbiters of a configuration by which a set is initiated or changed. A set that has more
+    /// already stays as it is.
+    ///
+    /// # Errors
+    /// 93 for more than one arbiter unless `many_arbiters`.
+    pub fn check_arbiters(&self, many_arbiters: bool) -> Result<()> {
+        let arbiters = self.members.len() - self.with_data().count();
+        match arbiters > 1 && !many_arbiters {
+            false => Ok(()),
+            true => Err(invalid(
+                "Multiple arbiters are not allowed unless all nodes were started with \
+                 --setParameter 'allowMultipleArbiters=true'",
+            )),
+        }
     }
 
     /// The member that this server is, listening on `port` of a machine of this name.
@@ -363,7 +411,16 @@ impl SetConfig {
                 )));
             }
         }
-        // It would have to catch up first, and so could not stay as late as it is.
+        for m in &self.members {
+            if old.member(m.id).is_some_and(|o| o.arbiter != m.arbiter) {
+                return Err(differs(format!(
+                    "New and old configurations differ in the setting of the arbiterOnly field for \
+                     member {}; to make this change, remove then re-add the member",
+                    m.host
+                )));
+            }
+        }
+        // A member has to catch up before it votes, and so would lose its delay.
         let late = |m: &&MemberConfig| m.votes && m.delay_secs > 0;
         for m in self.members.iter().filter(late) {
             let before = old.member(m.id).filter(|o| o.host == m.host);
@@ -405,7 +462,7 @@ impl SetConfig {
         d.append("protocolVersion", 1_i64);
         d.append("writeConcernMajorityJournalDefault", true);
         let mut settings = doc! {
-            // Whether it may be or not: every member gets the log from the primary.
+            // This holds whatever the document says: every member gets the log from the primary.
             "chainingAllowed": false,
             "heartbeatIntervalMillis": self.heartbeat_ms as i32,
             "heartbeatTimeoutSecs": self.heartbeat_timeout_secs as i32,
@@ -420,8 +477,8 @@ impl SetConfig {
         d
     }
 
-    /// Checks the `commitQuorum` of an index build. What a build finds is in the log, so every member
-    /// has built it when it has the log's entry: a quorum that can be satisfied is.
+    /// Checks the `commitQuorum` of an index build. The log has what a build has found, so every member has
+    /// built the index when it has the log's entry: a quorum that can be satisfied will be.
     ///
     /// # Errors
     /// 9 FailedToParse; 79 for an unknown mode; 278 UnsatisfiableCommitQuorum.
@@ -474,7 +531,7 @@ impl SetConfig {
         };
         match w {
             W::Majority => None,
-            W::Nodes(n) => (*n > 1 && *n as usize > self.members.len()).then(too_few),
+            W::Nodes(n) => (*n > 1 && *n as usize > self.with_data().count()).then(too_few),
             W::Tags(tags) => (!fits(tags.as_doc())).then(too_few),
             W::Mode(mode) => match self.modes.as_doc().get_doc(mode) {
                 Some(tags) => (!fits(tags)).then(too_few),
@@ -602,6 +659,90 @@ mod tests {
         ] {
             let e = SetConfig::parse(d.as_doc()).unwrap_err();
             assert_eq!(e.code().0, code, "{d:?}: {e}");
+        }
+    }
+
+    fn with_arbiters(data: i32, arbiters: i32) -> SetConfig {
+        let member = |id: i32| MemberConfig {
+            arbiter: id >= data,
+            priority: if id >= data { 0.0 } else { 1.0 },
+            ..MemberConfig::new(id, format!("h:{}", id + 1))
+        };
+        SetConfig {
+            members: (0..data + arbiters).map(member).collect(),
+            ..SetConfig::without_members("rs")
+        }
+    }
+
+    #[test]
+    fn arbiters_are_members_that_only_vote() {
+        let arbiter = |more: DocBuf| {
+            let mut d = doc! { "_id": 1, "host": "h:2", "arbiterOnly": true };
+            d.append_all(more.as_doc());
+            let members = array![doc! { "_id": 0, "host": "h:1" }, d];
+            SetConfig::parse(doc! { "_id": "rs", "version": 1, "members": members }.as_doc())
+        };
+        for more in [
+            doc! {},
+            doc! { "priority": 1 },
+            doc! { "priority": 0, "hidden": true },
+        ] {
+            let config = arbiter(more).unwrap();
+            let m = &config.members[1];
+            assert!(m.arbiter && m.votes && m.priority == 0.0 && !m.electable());
+            assert_eq!(SetConfig::parse(config.to_doc().as_doc()).unwrap(), config);
+        }
+        for (more, message) in [
+            (
+                doc! { "votes": 0 },
+                "Arbiter must vote (cannot have 0 votes)",
+            ),
+            (
+                doc! { "tags": doc! { "dc": "x" } },
+                "Cannot set tags on arbiters.",
+            ),
+            (
+                doc! { "secondaryDelaySecs": 5 },
+                "secondaryDelaySecs cannot be set on arbiters: they get nothing that could be delayed",
+            ),
+        ] {
+            let e = arbiter(more).unwrap_err();
+            assert_eq!((e.code().0, e.message()), (2, message));
+        }
+        let alone = of(doc! { "_id": 0, "host": "h:1", "arbiterOnly": true });
+        assert_eq!(alone.unwrap_err().code().0, 93);
+    }
+
+    #[test]
+    fn what_arbiters_change() {
+        for (data, arbiters, majority, implied) in [
+            (3, 0, 2, true),
+            (2, 1, 2, false),
+            (3, 1, 3, false),
+            (4, 1, 3, true),
+            (1, 1, 2, false),
+            (3, 2, 3, false),
+        ] {
+            let c = with_arbiters(data, arbiters);
+            let found = (c.majority(), c.implies_majority());
+            assert_eq!(found, (majority, implied), "{data} {arbiters}");
+            let most = data as usize;
+            assert_eq!(c.writable_voters(), most);
+            assert!(c.unsatisfiable(&W::Nodes(data)).is_none());
+            assert_eq!(c.unsatisfiable(&W::Nodes(data + 1)).unwrap().code().0, 100);
+            let code = c.check_arbiters(false).map_or_else(|e| e.code().0, |()| 0);
+            assert_eq!(code, if arbiters > 1 { 93 } else { 0 });
+            assert!(c.check_arbiters(true).is_ok());
+        }
+        let (old, mut new) = (with_arbiters(2, 1), with_arbiters(3, 0));
+        new.version = 2;
+        for force in [false, true] {
+            let e = new.check_follows(&old, force).unwrap_err();
+            assert_eq!(e.code().0, 103);
+            assert!(
+                e.message().contains("arbiterOnly field for member h:3"),
+                "{e}"
+            );
         }
     }
 

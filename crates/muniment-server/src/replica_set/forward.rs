@@ -1,27 +1,28 @@
 //! Aggregations that end in a stage that writes, on a member that is no primary: the primary runs
 //! them, as only it writes.
 //!
-//! The reply is passed on when what it tells of is here, too: whoever goes on reading here finds it.
+//! The reply is passed on once what the primary wrote is here, too: a client that goes on reading from this
+//! member finds it.
 
+use super::ReplicaSet;
 use super::prove::Caller;
 use super::times::of;
 use crate::context::CommandContext;
-use muniment_query::Interrupt;
+use crate::generic::is_forwarded;
+use crate::state::ServerState;
+use muniment_exec::OpContext;
+use muniment_op::{Interrupt, Sleepers, question};
+use muniment_repl::MemberId;
 use muniment_value::{Code, DocBuf, Error, Result};
 use muniment_wire::{Connection, Stream, client};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the primary may take for each step of letting us connect.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// How often it is asked whether the operation may go on.
-const LOOK: Duration = Duration::from_millis(20);
-/// What is this member's to say in a reply, or was for it in the command.
-const OWN: [&str; 6] = [
+/// What the primary says of itself in a reply, which this member says of itself.
+const OWN: [&str; 4] = [
     "$clusterTime",
     "$configTime",
-    "$db",
-    "$readPreference",
     "operationTime",
     "topologyVersion",
 ];
@@ -36,28 +37,17 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
     let Some(set) = cx.server.replica_set.as_ref().filter(|s| !s.is_primary()) else {
         return Ok(false);
     };
-    let member = set.member();
-    let leader = member.leader;
-    let other = leader.filter(|leader| *leader != member.id);
-    let Some(host) = set.host_of(&member, other) else {
-        return Err(Error::new(Code::NotWritablePrimary, "not primary"));
-    };
-    let dialled = cx.server.parameters.routes.read().to(host).to_string();
+    let leader = set.member().leader;
     let mut command = DocBuf::new();
     for e in cx.request.body {
-        if !OWN.contains(&e.name()) {
+        if is_forwarded(e.name()) {
             command.append_elem(e);
         }
     }
-    // Whatever comes of it, its write concern was the primary's to wait for.
+    // However the command ends, its write concern is waited for by the primary, and not again here.
     cx.elsewhere = true;
-    let leads = || set.member().leader == leader;
     let op = &**cx.op;
-    // Others read meanwhile.
-    let reply = op.without_ticket(|| {
-        let c = Caller::of(cx.server).call(host, &dialled, CONNECTING)?;
-        ask(c, cx.db(), command, op, &leads)
-    })??;
+    let reply = ask_primary(cx.server, op, cx.db(), command, None)?;
     let time = reply.as_doc().get("operationTime").map(of);
     let mut told = DocBuf::new();
     for e in reply.as_doc() {
@@ -68,20 +58,106 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
     client::check_ok(told.as_doc())?;
     if let Some(time) = time {
         let store = &cx.server.engine.store;
-        op.without_ticket(|| {
-            while !store.wait_until(LOOK, || store.visible() >= time) {
-                op.check()?;
-                if !leads() {
-                    return Err(changed());
-                }
-            }
-            Ok(())
-        })??;
+        let leads = Asking {
+            set,
+            op,
+            leader,
+            until: None,
+        };
+        op.without_ticket(|| store.wait_for(&leads, || store.visible() >= time))??;
     }
     for e in told.as_doc().iter().filter(|e| e.name() != "ok") {
         cx.reply.field(e.name(), e.value());
     }
     Ok(true)
+}
+
+/// Has the primary run a command, and returns its reply, be it an error. Meanwhile the operation gives its
+/// ticket to others. The primary has to answer `within` this time, if it is given.
+///
+/// # Errors
+/// 10107 if nobody knows of a primary; 6 HostUnreachable and 9001 if it cannot be reached; 18 if one of the
+/// two does not know the set's key; 11602 if it leads no more; 262 if it does not answer in time; what the
+/// operation says while it waits.
+pub fn ask_primary(
+    server: &ServerState,
+    op: &OpContext,
+    db: &str,
+    command: DocBuf,
+    within: Option<Duration>,
+) -> Result<DocBuf> {
+    let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
+    let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
+    let member = set.member();
+    let leader = member.leader;
+    let other = leader.filter(|leader| *leader != member.id);
+    let host = set.host_of(&member, other).ok_or_else(not_primary)?;
+    let dialled = server.parameters.routes.read().to(host).to_string();
+    let asking = Asking {
+        set,
+        op,
+        leader,
+        until: within.map(|time| Instant::now() + time),
+    };
+    op.without_ticket(|| {
+        let c = Caller::of(server).call(host, &dialled, CONNECTING)?;
+        ask(c, db, command, &asking)
+    })?
+}
+
+/// An operation that looks again whenever the member's state has changed.
+pub(super) struct Watching<'w> {
+    pub(super) set: &'w ReplicaSet,
+    pub(super) on: &'w dyn Interrupt,
+}
+
+impl Interrupt for Watching<'_> {
+    fn check(&self) -> Result<()> {
+        self.on.check()
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.on.sleepers(show);
+        show(&self.set.watchers);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.on.wakes_at()
+    }
+}
+
+/// An operation that waits for what the primary does, while that one leads.
+struct Asking<'a> {
+    set: &'a ReplicaSet,
+    op: &'a OpContext,
+    leader: Option<MemberId>,
+    until: Option<Instant>,
+}
+
+impl Interrupt for Asking<'_> {
+    fn check(&self) -> Result<()> {
+        self.op.check()?;
+        if self.set.member().leader != self.leader {
+            return Err(changed());
+        }
+        match self.until.is_some_and(|until| Instant::now() >= until) {
+            true => Err(Error::new(
+                Code::ExceededTimeLimit,
+                "the primary has not answered in time",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.op.sleepers(show);
+        show(&self.set.watchers);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let both = [self.op.wakes_at(), self.until];
+        both.into_iter().flatten().min()
+    }
 }
 
 /// 11602.
@@ -92,44 +168,28 @@ fn changed() -> Error {
     )
 }
 
-/// Sends the command from a thread of its own, so that who waits for the answer can be interrupted.
-fn ask(
-    mut c: Connection,
-    db: &str,
-    command: DocBuf,
-    interrupt: &dyn Interrupt,
-    leads: &dyn Fn() -> bool,
-) -> Result<DocBuf> {
+/// Sends the command from a thread of its own, so that the thread that waits for the answer can be
+/// interrupted.
+fn ask(mut c: Connection, db: &str, command: DocBuf, asking: &Asking<'_>) -> Result<DocBuf> {
     c.set_timeout(None)?;
     let socket: Stream = c.stream().try_clone()?;
-    let (answer, answers) = sync_channel(1);
+    let (teller, answer) = question();
     let db = db.to_string();
     std::thread::Builder::new()
         .name("forward".to_string())
         .stack_size(1 << 20)
         .spawn(move || {
-            // Nobody waits any more if this fails.
-            let _ = answer.send(c.command_raw(&db, &command));
+            teller.tell(c.command_raw(&db, &command));
         })?;
-    loop {
-        match answers.recv_timeout(LOOK) {
-            Ok(reply) => return reply,
-            Err(RecvTimeoutError::Timeout) => {
-                let goes_on = interrupt.check().and_then(|()| match leads() {
-                    true => Ok(()),
-                    false => Err(changed()),
-                });
-                if let Err(e) = goes_on {
-                    // The primary ends what nobody waits for.
-                    let _ = socket.shutdown();
-                    return Err(e);
-                }
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(Error::internal(
-                    "the thread that asks the primary has ended",
-                ));
-            }
+    match answer.wait(asking) {
+        Ok(Some(reply)) => reply,
+        Ok(None) => Err(Error::internal(
+            "the thread that asks the primary has ended",
+        )),
+        Err(e) => {
+            // The primary ends a command whose connection was closed.
+            let _ = socket.shutdown();
+            Err(e)
         }
     }
 }

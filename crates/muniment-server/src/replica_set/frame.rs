@@ -2,7 +2,7 @@
 //!
 //! A frame is a message of the wire protocol with an operation code of its own. Its body begins with
 //! a byte that says what it is: a message of the consensus with the records of the log that go with
-//! it, more bytes of these records, or a report. Records stand one behind the other as `timestamp
+//! it, more bytes of these records, or a report. Records stand one after the other as `timestamp
 //! (u64) ‖ length (u32) ‖ payload`, little-endian; index and term are the message's.
 //!
 //! Must not trust bytes: what does not fit together ends the connection.
@@ -37,6 +37,18 @@ pub struct Record {
     pub at: Timestamp,
     /// What it says.
     pub payload: Bytes,
+}
+
+impl Record {
+    /// As the storage takes it.
+    pub fn as_logged(&self) -> muniment_storage::Record<'_> {
+        muniment_storage::Record {
+            index: self.index,
+            term: self.term,
+            at: self.at,
+            payload: &self.payload,
+        }
+    }
 }
 
 /// A frame, or several that belong together.
@@ -101,8 +113,7 @@ pub fn put_report(out: &mut Vec<u8>, report: Doc<'_>) {
     end(out, at);
 }
 
-/// Appends a piece of a copy of a member's data, with its CRC-32C: what it is damaged by would be found by
-/// nobody else.
+/// Appends a piece of a copy of a member's data, with its CRC-32C: nothing else would find damage on the way.
 pub fn put_export(out: &mut Vec<u8>, piece: &[u8]) {
     let at = begin(out, EXPORT);
     out.extend_from_slice(&crc32c::crc32c(piece).to_le_bytes());
@@ -182,9 +193,12 @@ impl Assembler {
             self.waiting = Some(waiting);
             return Ok(None);
         }
-        let records = records_of(&waiting)
+        let Waiting {
+            message, records, ..
+        } = waiting;
+        let records = records_of(&message, records.into())
             .ok_or_else(|| malformed("the records are not those of the message"))?;
-        Ok(Some(Frame::Message(waiting.message, records)))
+        Ok(Some(Frame::Message(message, records)))
     }
 }
 
@@ -200,12 +214,11 @@ fn parse_message(body: &[u8]) -> Option<Waiting> {
     })
 }
 
-fn records_of(waiting: &Waiting) -> Option<Vec<Record>> {
-    let entries = match &waiting.message.body {
+fn records_of(message: &Message, all: Bytes) -> Option<Vec<Record>> {
+    let entries = match &message.body {
         Body::Append { entries, .. } => entries.as_slice(),
         _ => &[],
     };
-    let all = Bytes::copy_from_slice(&waiting.records);
     let mut rest: &[u8] = &all;
     let mut records = Vec::with_capacity(entries.len());
     for entry in entries {

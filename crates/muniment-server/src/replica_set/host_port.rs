@@ -77,7 +77,7 @@ impl HostPort {
         HostPort { host, port }
     }
 
-    /// Whether its name says that it is the machine of whoever asks.
+    /// Whether the name means the machine on which it is looked up.
     pub fn is_local(&self) -> bool {
         self.host == "localhost"
             || (self.host.parse::<std::net::IpAddr>()).is_ok_and(|ip| ip.is_loopback())

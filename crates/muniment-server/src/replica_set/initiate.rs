@@ -1,15 +1,17 @@
-//! Becoming a member: at a start from what is remembered, by `replSetInitiate`, by another member
-//! that calls; and the configuration that is forced.
+//! Becoming a member: at a start from what is remembered, by `replSetInitiate`, or by another member
+//! that calls; and the core that goes on with a forced configuration.
 
-use super::config::{SetConfig, invalid};
-use super::driver::{Driver, ELECTION_TICKS, HEARTBEAT_TICKS};
+use super::aside::{self, Aside};
+use super::config::{MAX_VERSION, SetConfig, invalid};
+use super::driver::{self, Driver, times_of};
 use super::host_port::HostPort;
 use super::node::Node;
 use super::prove::Caller;
 use super::{ReplicaSet, Role};
-use crate::state::{ServerState, hostname};
-use muniment_query::Interrupt;
+use crate::state::{Ending, ServerState, hostname};
+use muniment_op::{Both, Interrupt};
 use muniment_repl::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
+use muniment_storage::Position;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,11 +41,19 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             false => "It may write: the set has no other member",
         };
         if remembered.is_some() {
+            let (disk, dir) = (&server.options.machine.disk, &server.options.dbpath);
+            let aside = match aside::is_there(disk, dir) {
+                true => {
+                    ". What it was sent while it was locked is in the file replication.aside, and is shown \
+                     when it is a member again"
+                }
+                false => "",
+            };
             server.log.startup_warning(
                 20547,
                 &format!(
                     "The data directory is that of a member of a replica set, but the server was \
-                     started without --replSet. {told}"
+                     started without --replSet. {told}{aside}"
                 ),
             );
         }
@@ -84,12 +94,12 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
     }
     let own = config.own(server.port, &hostname());
     if own.is_none() && server.options.auto_initiate && config.members.len() == 1 {
-        // Who lets the server initiate its set lets it say where it is, too.
+        // A server that may initiate its set by itself may also correct its own address.
         let own = HostPort::of_listener(&server.options.bind_ip, server.port, &hostname());
         if let Some(m) = config.members.first_mut() {
             m.host = own.to_string();
         }
-        config.version += 1;
+        config.version = MAX_VERSION.min(config.version + 1);
         let core = config.to_core();
         let next_id = state.in_force.config.next_id;
         let mut core = muniment_repl::Config { next_id, ..core };
@@ -101,8 +111,8 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
         }
         state.force(core);
         match file.write(&state) {
-            // A full disk keeps no set from having a primary that was initiated before: only who
-            // writes can make room.
+            // A full disk does not keep a set that was initiated before from having a primary: only a
+            // primary's writes (deletions) can make room.
             Err(e) if e.code() == Code::OutOfDiskSpace => server.log.startup_warning(
                 21_406,
                 &format!("the configuration could not be stored: {e}"),
@@ -119,27 +129,27 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             ),
         );
     }
-    drive(server, set, file, state)?;
-    // Who votes alone answers nobody before it is primary.
+    let aside = set_aside_before(server, &state)?;
+    drive(server, set, file, state, aside)?;
+    // A sole voter answers no client before it is primary.
     wait_for_primary(server, set);
     Ok(())
 }
 
-/// Longest wait for an election that nobody else is asked about, and for the others to vote.
+/// Longest wait for the election of a sole voter, and for the others to get their votes.
 const ELECTED: Duration = Duration::from_secs(5);
 
-/// Waits until who votes alone is primary, and has what every primary has.
+/// Waits until a sole voter is primary, and has what every primary has.
 fn wait_for_primary(server: &ServerState, set: &ReplicaSet) {
     if !server.options.machine.threads {
-        // Who waits is who would do it.
+        // Without threads (in a simulation) the thread that waits is the one that would have to do the work.
         return;
     }
     let end = Instant::now() + ELECTED;
-    let waits = || set.electing.load(Ordering::Acquire) || set.is_primary() && !set.is_prepared();
-    while waits() && Instant::now() < end && !server.wait_for_stop_for(Duration::ZERO) {
-        std::thread::sleep(Duration::from_micros(200));
-    }
-    // However that ended, what comes is told.
+    let is_there =
+        || !set.electing.load(Ordering::SeqCst) && (!set.is_primary() || set.is_prepared());
+    let _ = set.wait_until(&Ending(server), end, is_there);
+    // From here on each change of the state is told to clients, however the wait has ended.
     set.electing.store(false, Ordering::Release);
 }
 
@@ -165,27 +175,25 @@ pub fn initiate(
     Ok(())
 }
 
-/// Waits until all vote that are to, as far as they come: members get their votes one by one, and whoever
-/// has initiated a set of three counts on it to do without one.
+/// Waits for some time until all members vote that are to. Members get their votes one by one, and a client
+/// that has initiated a set of three expects it to do without any one of them.
 fn wait_for_voters(server: &ServerState, set: &ReplicaSet, interrupt: &dyn Interrupt) {
     let Some(node) = set.node() else {
         return;
     };
-    let waits = || {
+    let vote = || {
         let members = node.members();
         let now = members.in_force();
-        now.voters != now.config.wanted_voters()
+        now.voters == now.config.wanted_voters()
     };
     let end = Instant::now() + ELECTED;
-    // Who is interrupted has initiated the set all the same.
-    while waits() && Instant::now() < end && interrupt.check().is_ok() {
-        if server.wait_for_stop_for(Duration::from_millis(1)) {
-            return;
-        }
-    }
+    // An interrupt only ends the wait: the set is initiated all the same.
+    let both = Both(interrupt, &Ending(server));
+    let _ = node.moved.wait_until(&both, end, vote);
 }
 
-/// The same without waiting for anything; without `interrupt` nobody is asked.
+/// Initiates the set as [`initiate`] does, without waiting for anything; without `interrupt` the other
+/// members are not asked.
 pub(super) fn begin(
     server: &Arc<ServerState>,
     set: &ReplicaSet,
@@ -218,6 +226,12 @@ pub(super) fn begin(
         }
     }
     let me = check_own(server, &config, Code::InvalidReplicaSetConfig)?;
+    if config.member(me).is_some_and(|m| m.arbiter) {
+        return Err(invalid(
+            "the set is initiated by a member that can be primary, and this one is an arbiter",
+        ));
+    }
+    config.check_arbiters(server.parameters.many_arbiters.load(Ordering::Relaxed))?;
     if let Some(interrupt) = interrupt {
         check_others(server, set, &config, me, interrupt)?;
     }
@@ -238,8 +252,9 @@ pub(super) fn begin(
         .collect();
     let state = LocalState::initiate(id, core, terms, last);
     let file = state_file(server);
+    discard_aside(server)?;
     file.write(&state)?;
-    drive(server, set, file, state)
+    drive(server, set, file, state, None)
 }
 
 /// Becomes the member `id` of a set that another member has told of.
@@ -254,7 +269,7 @@ pub fn join(server: &Arc<ServerState>, id: MemberId, in_force: InForce) -> Resul
     }
     check_empty(server)?;
     SetConfig::parse(Doc::new(&in_force.config.document))?;
-    // Nobody votes in it as yet: this member takes part in nothing before it has a copy. It may have
+    // The state has no voters, so that this member takes part in nothing before it has a copy: it may have
     // been a voter whose directory was emptied, and then has forgotten what it acknowledged.
     let state = LocalState {
         in_force: InForce {
@@ -264,9 +279,20 @@ pub fn join(server: &Arc<ServerState>, id: MemberId, in_force: InForce) -> Resul
         ..LocalState::joining(id)
     };
     let file = state_file(server);
+    discard_aside(server)?;
     file.write(&state)?;
-    drive(server, set, file, state)?;
+    drive(server, set, file, state, None)?;
     set.node().ok_or_else(super::ended)
+}
+
+/// By how much a configuration that is forced raises the version: 10,000 to 20,000, as in MongoDB.
+///
+/// # Errors
+/// The machine's.
+pub fn step_of_forced(server: &ServerState) -> Result<u32> {
+    let mut random = [0; 4];
+    server.options.machine.clock.random(&mut random)?;
+    Ok(10_000 + u32::from_le_bytes(random) % 10_000)
 }
 
 /// A server that joins a set has to have nothing of its own.
@@ -354,62 +380,115 @@ fn check_others(
     }
 }
 
-/// Has the consensus driven.
+/// Begins to drive the consensus.
 fn drive(
     server: &Arc<ServerState>,
     set: &ReplicaSet,
     file: StateFile,
     state: LocalState,
+    aside: Option<Aside>,
 ) -> Result<()> {
     let store = &server.engine.store;
     let (id, rollback_id, term) = (state.id, state.rollback_id, state.term);
-    // Who joins and has nothing yet is no secondary.
-    let empty = store.position()?.appended.index == 0 && !state.in_force.voters.contains(&id);
+    // A member that joins and has nothing yet is no secondary.
+    let joins = state.in_force.voters.is_empty();
+    let nothing = store.position()?.appended.index == 0;
+    let empty = joins || nothing && !state.in_force.voters.contains(&id);
     let alone = state.in_force.voters.len() == 1 && state.in_force.voters.contains(&id);
-    let core = core_of(server, state)?;
+    let core = core_of(server, state, aside.as_ref().map(Aside::last))?;
+    let (arbiter, waits) = (core.is_arbiter(id), core.is_empty_arbiter());
     let node = Arc::new(Node::new(id, core.members().clone(), core.committed()));
     *set.node.write() = Some(Arc::clone(&node));
-    // Who votes alone is primary in a moment, and tells of nothing before.
+    // A sole voter is primary in a moment, and tells clients of no state before that.
     set.electing.store(alone, Ordering::Release);
     set.change(server, |m| {
-        m.role = if empty {
-            Role::Startup2
-        } else {
-            Role::Secondary
+        m.role = match empty {
+            _ if arbiter => driver::role_of_arbiter(waits),
+            true => Role::Startup2,
+            false => Role::Secondary,
         };
         (m.id, m.rollback_id, m.term) = (id, rollback_id + 1, term as i64);
     });
     let listener = Arc::clone(&node);
     store.listen(move |p| listener.inbox.appended(p.index))?;
     let now = server.options.machine.clock.instant();
-    let driver = Driver::new(server, &node, core, file, now);
+    let driver = Driver::new(server, &node, core, file, now, aside);
     server.world.drive(server, &node, driver)
 }
 
-/// The core of the member, over its log as it is.
+/// What a locked member had set aside when it ended, as far as the state knows of it: in a copy of the
+/// directory the state may be older than the file.
+fn set_aside_before(server: &ServerState, state: &LocalState) -> Result<Option<Aside>> {
+    if state.in_force.voters.is_empty() {
+        // It begins with a copy of everything.
+        discard_aside(server)?;
+        return Ok(None);
+    }
+    let log = server.engine.store.position()?.appended;
+    let known = |frame: &aside::Frame| {
+        let index = frame.at.index;
+        let after = state.terms.partition_point(|(first, _)| *first <= index);
+        let term = after.checked_sub(1).and_then(|i| state.terms.get(i));
+        term.is_some_and(|(_, term)| *term == frame.at.term)
+            && (!frame.config || state.configs.contains_key(&index))
+    };
+    let found = Aside::open(
+        &server.options.machine.disk,
+        &server.options.dbpath,
+        log,
+        known,
+    )?;
+    if let Some(found) = &found {
+        let attr = doc! {
+            "logEndsAt": log.index as i64,
+            "lastRecord": found.last().index as i64,
+        };
+        server.log.info(
+            "REPL",
+            21_413,
+            "ReplCoord",
+            "This member was locked when it ended, or its directory when it was copied: what it has set \
+             aside is put into its log",
+            &attr,
+        );
+    }
+    Ok(found)
+}
+
+/// Removes what another member, or this one in another set, has set aside in this directory.
+fn discard_aside(server: &ServerState) -> Result<()> {
+    aside::discard(&server.options.machine.disk, &server.options.dbpath)
+}
+
+/// The core of the member, over its log as it is; `aside`: the last record that it has set aside.
 ///
 /// # Errors
 /// 127 UnrecoverableRollbackError if the two do not fit.
-pub fn core_of(server: &ServerState, state: LocalState) -> Result<Core> {
+pub fn core_of(server: &ServerState, state: LocalState, aside: Option<Position>) -> Result<Core> {
     let store = &server.engine.store;
-    let p = store.position()?;
+    let last = match aside {
+        Some(last) => last,
+        None => store.position()?.appended,
+    };
     // What was there before the set, or before the copy of another member's data, is no part of
     // its log. Of a set that began with nothing the first term is noted before its first record, which
     // a power cut may have kept from being there.
     let base = state.terms.first().map_or(0, |(first, _)| *first);
-    let base = base.min(p.appended.index);
+    let base = base.min(last.index);
     let first = (store.log_begins_behind()?.index + 1).max(base + 1);
     let ends = LogEnds {
         first,
-        last: p.appended.index,
-        last_term: (p.appended.index >= first).then_some(p.appended.term),
+        last: last.index,
+        last_term: (last.index >= first).then_some(last.term),
         committed: store.committed()?.index,
     };
     let mut seed = [0; 8];
     server.options.machine.clock.random(&mut seed)?;
+    // A configuration that cannot be read is refused when the driver takes it.
+    let config = SetConfig::parse(Doc::new(&state.in_force.config.document));
+    let config = config.unwrap_or_else(|_| SetConfig::default_of("", String::new()));
     let options = Options {
-        election_ticks: ELECTION_TICKS,
-        heartbeat_ticks: HEARTBEAT_TICKS,
+        times: times_of(&config),
         seed: u64::from_le_bytes(seed),
     };
     Core::start(options, state, ends).map_err(|e| {

@@ -5,13 +5,14 @@
 //! or a YAML list of several: then a member proves that it knows any of them, so that keys can be
 //! changed one member at a time (old and new on all, then the new one alone).
 //!
-//! Each key is stretched once, when the file is read (PBKDF2-HMAC-SHA-256, with the set's name as salt), so
-//! that who is shown proofs, and may be anybody whom a member was told to call, cannot try short keys
-//! quickly. A proof is an HMAC-SHA-256 with what that gives over the exchange it belongs to: both sides' nonces, who calls whom,
-//! the set, and the side that proves, each with its length, behind words of its own. So no proof can be
-//! used again, for the other side, in another exchange or towards another member.
+//! Each key is stretched once, when the file is read (PBKDF2-HMAC-SHA-256, with the set's name as salt).
+//! Proofs are shown to the called side, which may be any address that a member was told to call, and with
+//! a stretched key that side cannot try short keys quickly. A proof is an HMAC-SHA-256 with the stretched
+//! key. It goes over words that nothing else begins with, and the exchange that the proof belongs to: both
+//! sides' nonces, the caller, the called member, the set, and the side that proves, each with its length.
+//! So no proof can be used again, for the other side, in another exchange or towards another member.
 //!
-//! Must not show a key, nor compare what depends on one in a time that tells of it.
+//! Must not show a key, nor compare what depends on one in a time that depends on it, too.
 
 use hmac::{Hmac, KeyInit, Mac};
 use muniment_value::{Error, Result};
@@ -27,10 +28,10 @@ const LENGTHS: std::ops::RangeInclusive<usize> = 6..=1024;
 const MOST_BYTES: u64 = 64 << 10;
 /// Rounds of stretching: some 6 ms for each key, once, at the start.
 const ROUNDS: u32 = 50_000;
-/// What a proof is one of.
+/// The words that each proof begins with: they keep it from being taken for anything else.
 const DOMAIN: &[u8] = b"Muniment: members of a replica set, version 2";
 
-/// Keys that a file may hold: who is shown proofs checks each against each.
+/// A file may hold at most so many keys, since the called side checks each proof against each of its keys.
 pub const MOST: usize = 8;
 /// Bytes of a nonce and of a proof.
 pub const LEN: usize = 32;
@@ -38,12 +39,12 @@ pub const LEN: usize = 32;
 /// A side's part of an exchange.
 pub type Nonce = [u8; LEN];
 
-/// Who proves.
+/// The side that proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Who has opened the connection.
+    /// The side that has opened the connection.
     Caller,
-    /// Who was called.
+    /// The member that was called.
     Called,
 }
 
@@ -56,9 +57,9 @@ pub struct Exchange {
     pub from: String,
     /// The member that is called, as the configuration says where it is.
     pub to: String,
-    /// The caller's.
+    /// The caller's nonce.
     pub caller: Nonce,
-    /// That of who was called.
+    /// The nonce of the member that was called.
     pub called: Nonce,
 }
 

@@ -2,13 +2,13 @@
 //! another member's data that takes the place of its own.
 //!
 //! A copy is made in a directory of its own below the data directory. When it is whole and on the
-//! disk it gets a mark, and only then takes the place of the data, piece by piece; who is
-//! interrupted in that goes on with it at the next start.
+//! disk it gets a mark, and only then takes the place of the data, piece by piece; if that is
+//! interrupted the next start goes on with it.
 
 use super::{ReplicaSet, SetConfig};
 use crate::state::ServerState;
 use muniment_exec::{FindRequest, OpContext};
-use muniment_value::{Doc, DocBuf, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -102,6 +102,24 @@ pub fn end_copy(copy: &Path) -> Result<()> {
     sync_dir(copy)
 }
 
+/// Refuses a directory with a copy, for a caller that must not change the directory.
+///
+/// # Errors
+/// 20 IllegalOperation if a copy lies there, which may take the place of the data.
+pub fn refuse_copy(dbpath: &Path) -> Result<()> {
+    match dbpath.join(COPY).exists() {
+        false => Ok(()),
+        true => Err(Error::new(
+            Code::IllegalOperation,
+            format!(
+                "in {} lies a copy of another member's data, which the next start of the server takes \
+                 up or throws away: start it before",
+                dbpath.display()
+            ),
+        )),
+    }
+}
+
 /// Puts a copy that is whole in the place of the data; removes one that is not.
 ///
 /// # Errors
@@ -121,9 +139,10 @@ pub fn take_copy(dbpath: &Path) -> Result<()> {
                     .file_name(),
             );
         }
-        // The lock is that of who makes the copy, and the mark goes last of all, with the rest.
+        // The lock is left: it belonged to the process that made the copy. The mark is removed last of all,
+        // with the rest of the copy, so that an interrupted replacement goes on.
         names.retain(|n| n != WHOLE && n != "muniment.lock");
-        // The state, which says what the copy is one of, comes behind the data.
+        // The state, which says to which member and place the data belong, comes after the data.
         names.sort_by_key(|n| n == muniment_repl::FILE);
         for name in names {
             let (from, to) = (copy.join(&name), dbpath.join(&name));
@@ -153,7 +172,7 @@ mod tests {
         fs::read_to_string(dir.join(name)).ok()
     }
 
-    /// What is interrupted behind any step ends as it would have.
+    /// A replacement that is interrupted after any step is completed by the next start.
     #[test]
     fn a_whole_copy_takes_the_place_of_the_data() {
         for interrupted in 0..=3 {

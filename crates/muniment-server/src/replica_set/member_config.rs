@@ -41,12 +41,14 @@ pub struct MemberConfig {
     pub tags: DocBuf,
     /// `votes` is 1.
     pub votes: bool,
+    /// `arbiterOnly`: it votes and stores nothing.
+    pub arbiter: bool,
     /// `secondaryDelaySecs`: it gets the log so many seconds after the others.
     pub delay_secs: u32,
 }
 
 impl MemberConfig {
-    /// A member about which nobody says more than where it is.
+    /// A member at this address, everything else about it being the default.
     pub fn new(id: i32, host: String) -> MemberConfig {
         MemberConfig {
             id,
@@ -55,6 +57,7 @@ impl MemberConfig {
             priority: 1.0,
             tags: DocBuf::new(),
             votes: true,
+            arbiter: false,
             delay_secs: 0,
         }
     }
@@ -73,12 +76,7 @@ impl MemberConfig {
             votes: args.int("votes", 0, 1)?.unwrap_or(1) == 1,
             ..MemberConfig::new(id, host)
         };
-        if args.bool("arbiterOnly", false) {
-            return Err(invalid(format!(
-                "arbiters are not supported: member {id} has to bear data. The log of the set is the \
-                 log of its consensus, so a voter has it whole; give the member priority 0 instead"
-            )));
-        }
+        member.arbiter = args.bool("arbiterOnly", false);
         if !args.bool("buildIndexes", true) {
             return Err(invalid(format!(
                 "buildIndexes: false is not supported: every member applies the same log, which has \
@@ -95,6 +93,10 @@ impl MemberConfig {
                     v.to_display()
                 )));
             }
+        }
+        if member.arbiter {
+            member.check_arbiter(args.doc("tags").unwrap_or(Doc::EMPTY))?;
+            member.priority = 0.0;
         }
         for (wrong, what) in [
             (!member.votes, "non-voting (votes:0)"),
@@ -120,6 +122,19 @@ impl MemberConfig {
         Ok(member)
     }
 
+    /// What an arbiter cannot be beside that.
+    fn check_arbiter(&self, tags: Doc<'_>) -> Result<()> {
+        let wrong = match () {
+            () if !self.votes => "Arbiter must vote (cannot have 0 votes)",
+            () if !tags.is_empty() => "Cannot set tags on arbiters.",
+            () if self.delay_secs > 0 => {
+                "secondaryDelaySecs cannot be set on arbiters: they get nothing that could be delayed"
+            }
+            () => return Ok(()),
+        };
+        Err(Error::bad_value(wrong))
+    }
+
     /// Whether it may ever be primary.
     pub fn electable(&self) -> bool {
         self.priority > 0.0
@@ -142,6 +157,7 @@ impl MemberConfig {
             key: self.id,
             host: self.host.clone(),
             votes: self.votes,
+            arbiter: self.arbiter,
             priority: (self.priority * 1000.0).ceil() as u32,
             tags: text.collect(),
         }
@@ -152,7 +168,7 @@ impl MemberConfig {
         doc! {
             "_id": self.id,
             "host": self.host.as_str(),
-            "arbiterOnly": false,
+            "arbiterOnly": self.arbiter,
             "buildIndexes": true,
             "hidden": self.hidden,
             "priority": whole_or_fraction(self.priority),

@@ -1,26 +1,31 @@
-//! A member of a replica set: what it is, who the others are, and since when who is primary.
+//! A member of a replica set: its role, the other members, and which of them is primary since when.
 //!
 //! The consensus is in `muniment-repl`; [`driver`] is the thread that drives it over this server's
 //! log and the connections to the others ([`peer`], [`frame`]); [`node`] is what commands see of
-//! that. What a member remembers beside the log stands in the file `replication` of its data
+//! that. What a member remembers outside the log stands in the file `replication` of its data
 //! directory, never in the log, which is the same on all members; `local.system.replset` and
 //! `local.replset.election` are made from it when they are read.
 //!
-//! Invariants: the role says primary only while the door of the storage is open, and a little less;
-//! what changes the state moves the topology's counter on, behind the change. Must not know single
-//! commands, but for those that need a primary although they write no documents.
+//! Invariants: the role is primary only while the storage's commit door is open: it becomes so after the
+//! door opens, and ceases to be so before the door closes. A change of the state increments the topology's
+//! counter, after the change. Must not know single commands, except those that need a primary although
+//! they write no documents.
 
 mod acknowledge;
 mod admit;
+mod aside;
 mod config;
 mod driver;
+mod figures;
 mod forward;
 mod frame;
+mod greeting;
 mod host_port;
 mod incoming;
 mod initial_sync;
 mod initiate;
 mod key;
+mod leave;
 mod local;
 mod member_config;
 mod node;
@@ -31,19 +36,23 @@ mod rollback;
 mod routes;
 #[cfg(test)]
 mod simulation;
+mod step_up;
 mod times;
 mod world;
 
 pub use acknowledge::{acknowledge, keeper, of_majority, write_concern_error};
-pub use admit::{admit, writes};
+pub use admit::admit;
 pub use config::SetConfig;
-pub use driver::{ELECTION_TICKS, Request};
-pub use forward::forward;
+pub use driver::Request;
+use driver::ticks;
+pub use figures::{Figures, metrics, oplog};
+pub use forward::{ask_primary, forward};
 pub use frame::OP_REPLICATION;
+pub use greeting::{FIELD as GREETING, answer as answer_greeting};
 pub use host_port::HostPort;
 pub use incoming::{Incoming, greet};
 use initial_sync::Copies;
-pub use initial_sync::{Copied, export};
+pub use initial_sync::{Copied, Preference, export};
 pub use initiate::{initiate, start};
 pub use key::Keys;
 pub use local::documents as local_documents;
@@ -59,21 +68,23 @@ use crate::log::{iso8601, now_ms};
 use crate::options::ServerOptions;
 use crate::registry::Kind;
 use crate::state::{Restart, ServerState};
-use muniment_query::Interrupt;
-use muniment_repl::{InForce, LocalState, MemberId, Refusal, StateFile};
-use muniment_storage::Timestamp;
+use muniment_exec::OpContext;
+use muniment_io::Disk;
+use muniment_op::{Event, Interrupt, Sleepers};
+use muniment_repl::{LocalState, MemberId, Refusal, StateFile};
+use muniment_storage::{Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// So long a reconfiguration waits for another one, and for a new primary.
 const SETTLES: Duration = Duration::from_secs(10);
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(5);
-
+/// So long after a refusal the primary is asked again at the latest.
+const AGAIN: Duration = Duration::from_millis(20);
 /// What the member is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -87,12 +98,14 @@ pub enum Role {
     Recovering,
     /// It copies another member's data.
     Startup2,
+    /// It votes, and stores nothing.
+    Arbiter,
     /// The configuration does not name this server.
     Removed,
 }
 
-/// What of a member's state others see: its role, the configuration's version and term, who it is,
-/// who leads, and in which term.
+/// What others see of a member's state: its role, the configuration's version and term, its `_id`, the
+/// leader, and the leader's term.
 type Shown = (
     Role,
     Option<(i64, Option<i64>)>,
@@ -110,6 +123,7 @@ impl Role {
             Role::Secondary => (2, "SECONDARY"),
             Role::Recovering => (3, "RECOVERING"),
             Role::Startup2 => (5, "STARTUP2"),
+            Role::Arbiter => (7, "ARBITER"),
             Role::Removed => (10, "REMOVED"),
         }
     }
@@ -122,6 +136,7 @@ impl Role {
             Role::Secondary,
             Role::Recovering,
             Role::Startup2,
+            Role::Arbiter,
             Role::Removed,
         ];
         let found = all.iter().map(|r| r.state()).find(|(n, _)| *n == state);
@@ -144,12 +159,12 @@ pub struct Election {
     pub ready_ms: i64,
 }
 
-/// What changes with the state.
+/// The state of this member.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// The configuration that holds.
+    /// The configuration in force.
     pub config: Option<Arc<SetConfig>>,
     /// Its number in the consensus; 0 before it has one.
     pub id: MemberId,
@@ -157,7 +172,7 @@ pub struct Member {
     pub me: Option<i32>,
     /// The newest term; 0: none.
     pub term: i64,
-    /// Who leads in it.
+    /// The member that leads in this term.
     pub leader: Option<MemberId>,
     /// The election that made it primary.
     pub election: Option<Election>,
@@ -167,8 +182,19 @@ pub struct Member {
     pub forced: bool,
     /// Members that only newer configurations have than the one in force here.
     pub ahead: BTreeMap<MemberId, Ahead>,
+    /// What commands have told it.
+    pub told: Told,
+}
+
+/// What commands have told a member. It is forgotten when the process ends, and kept when the storage is
+/// only opened again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
     /// How often maintenance was begun and not ended.
     pub maintenance: u32,
+    /// The member is not to campaign before this time (`replSetFreeze`, `replSetStepDown`). The driver notes
+    /// the time here when it ends, for the next driver.
+    pub frozen_until: Option<Instant>,
 }
 
 /// A member that the configuration in force here does not have yet.
@@ -184,13 +210,13 @@ impl Member {
     /// What `hello` shows of it.
     fn shown(&self) -> Shown {
         let config = self.config.as_ref().map(|c| (c.version, c.term));
-        // A term without a leader is nobody's business.
+        // A term is shown only once it has a leader.
         let term = self.leader.map_or(0, |_| self.term);
         (self.role, config, self.me, self.leader, term)
     }
 
-    /// A configuration bears the term of the primary, as in MongoDB, where each writes it anew; but for
-    /// one that was forced here, until the next start.
+    /// Gives the configuration the term of the primary, as in MongoDB, where each new primary writes it anew;
+    /// except a configuration that was forced here, until the next start.
     fn show_term(&mut self) {
         let term = Some(self.term);
         if let Some(config) = &mut self.config
@@ -203,7 +229,7 @@ impl Member {
         }
     }
 
-    /// Its part of the configuration.
+    /// The member's part of the configuration.
     pub fn own(&self) -> Option<&MemberConfig> {
         self.config.as_ref()?.member(self.me?)
     }
@@ -215,15 +241,20 @@ pub struct ReplicaSet {
     member: RwLock<Member>,
     /// The role is primary.
     primary: AtomicBool,
-    /// Commands tell the cluster's time: there was a configuration.
+    /// Replies tell the cluster's time: there is a configuration, and this member is no arbiter.
     timed: AtomicBool,
-    /// It votes alone, and is about to be primary for the first time.
+    /// It is the sole voter, and is about to be primary for the first time: until then no state is told.
     electing: AtomicBool,
-    /// As primary it has made what every primary has.
+    /// As primary it has made the collections that every primary has.
     prepared: AtomicBool,
-    /// Held by who initiates the set or joins it.
+    /// Held by the thread that initiates the set or joins it.
     begins: Mutex<()>,
     node: RwLock<Option<Arc<Node>>>,
+    /// The threads that look again when the state has changed, as a command that was passed on to the primary does.
+    watchers: Sleepers,
+    /// The operations that were interrupted when it ceased to take writes.
+    interrupted: Mutex<Vec<Weak<OpContext>>>,
+    figures: Figures,
     /// What other members copy of this one's data.
     pub(crate) copies: Copies,
 }
@@ -244,7 +275,7 @@ impl ReplicaSet {
                 rollback_id: 1,
                 forced: false,
                 ahead: BTreeMap::new(),
-                maintenance: 0,
+                told: Told::default(),
             }),
             primary: AtomicBool::new(false),
             timed: AtomicBool::new(false),
@@ -252,6 +283,9 @@ impl ReplicaSet {
             prepared: AtomicBool::new(false),
             begins: Mutex::new(()),
             node: RwLock::new(None),
+            watchers: Sleepers::new(),
+            interrupted: Mutex::default(),
+            figures: Figures::default(),
             copies: Copies::default(),
         }
     }
@@ -261,7 +295,7 @@ impl ReplicaSet {
         &self.name
     }
 
-    /// True while it takes writes.
+    /// True while this member takes writes.
     pub fn is_primary(&self) -> bool {
         self.primary.load(Ordering::Acquire)
     }
@@ -271,13 +305,19 @@ impl ReplicaSet {
         self.member.read().clone()
     }
 
-    /// The configuration that holds has other members.
+    /// Whether the configuration in force has other members.
     pub fn has_others(&self) -> bool {
         let member = self.member.read();
         member.config.as_ref().is_some_and(|c| c.members.len() > 1)
     }
 
-    /// What drives the consensus, once there is a configuration.
+    /// Whether a write waits for a majority if neither the client nor the cluster's default says otherwise.
+    pub fn implies_majority(&self) -> bool {
+        let member = self.member.read();
+        member.config.as_ref().is_none_or(|c| c.implies_majority())
+    }
+
+    /// What commands see of the consensus, once there is a configuration.
     pub fn node(&self) -> Option<Arc<Node>> {
         self.node.read().clone()
     }
@@ -298,53 +338,94 @@ impl ReplicaSet {
         Ok((member, config))
     }
 
-    /// Changes the state, and tells those who wait for that.
+    /// Changes the state, and wakes the threads that wait for that.
     pub fn change(&self, server: &ServerState, change: impl FnOnce(&mut Member)) {
         let mut member = self.member.write();
         let before = member.shown();
         change(&mut member);
-        // Whatever else happens to it: maintenance is a way of being a secondary.
-        member.role = match (member.role, member.maintenance) {
+        // After any change of its role: a secondary in maintenance is in state RECOVERING.
+        member.role = match (member.role, member.told.maintenance) {
             (Role::Secondary, 1..) => Role::Recovering,
             (Role::Recovering, 0) => Role::Secondary,
             (role, _) => role,
         };
-        // Who is told of a primary may write at once.
+        // This is set before anybody is told: a client that hears of a primary may write at once.
         let primary = member.role == Role::Primary;
         self.primary.store(primary, Ordering::Release);
-        self.timed.store(member.config.is_some(), Ordering::Release);
+        // An arbiter has no log, and so does not know the cluster's time.
+        let timed = member.config.is_some() && member.role != Role::Arbiter;
+        self.timed.store(timed, Ordering::Release);
         let changed = member.shown() != before;
-        drop(member);
         let tells = match self.electing.load(Ordering::Acquire) {
             true => primary,
             false => changed,
         };
         if tells {
             self.electing.store(false, Ordering::Release);
+            // The counter moves while the state is locked: see `topology_of_error`.
             server.topology_changed();
         }
+        drop(member);
+        self.watchers.wake_all();
     }
 
-    /// What every primary has is there.
+    /// Waits until `is_so`, which only looks at this member's state, or until `end`; false if it is not so
+    /// by then.
+    ///
+    /// # Errors
+    /// What `on` says.
+    fn wait_until(
+        &self,
+        on: &dyn Interrupt,
+        end: Instant,
+        is_so: impl Fn() -> bool,
+    ) -> Result<bool> {
+        Event::new().wait_until(&forward::Watching { set: self, on }, end, is_so)
+    }
+
+    /// Whether this primary has made the collections that every primary has.
     pub fn is_prepared(&self) -> bool {
         self.prepared.load(Ordering::Acquire)
     }
 
-    /// Takes no writes from here on: those that run are interrupted.
+    /// This member takes no writes from here on. Running writes are interrupted, after the change of the
+    /// state, which tells their clients why, is shown.
     pub fn no_primary(&self, server: &ServerState) {
-        self.primary.store(false, Ordering::Release);
-        for op in server.engine.operations.list() {
-            let kind = crate::registry::find(op.command()).map(|spec| spec.kind);
-            if matches!(kind, Some(Kind::Write | Kind::Ddl)) {
-                op.kill(Code::InterruptedDueToReplStateChange);
-            }
-        }
+        let was_primary = self.is_primary();
         self.change(server, |m| {
             if m.role == Role::Primary {
                 m.role = Role::Secondary;
                 m.leader = None;
             }
         });
+        let (mut killed, mut running) = (0, 0);
+        let mut interrupted = self.interrupted.lock();
+        interrupted.clear();
+        for op in server.engine.operations.list() {
+            let kind = crate::registry::find(op.command()).map(|spec| spec.kind);
+            if matches!(kind, Some(Kind::Write | Kind::Ddl)) {
+                if op.kill(Code::InterruptedDueToReplStateChange) {
+                    interrupted.push(Arc::downgrade(&op));
+                }
+                killed += 1;
+            } else {
+                running += 1;
+            }
+        }
+        if was_primary {
+            self.figures.stepped_down(killed, running);
+        }
+    }
+
+    /// This member takes writes again in the term in which it had ceased to. Operations that have not noticed
+    /// their interruption yet, or that wait for other members to have what they wrote, go on as if they had
+    /// not been interrupted.
+    pub fn primary_again(&self) {
+        for op in self.interrupted.lock().drain(..) {
+            if let Some(op) = op.upgrade() {
+                op.spare(Code::InterruptedDueToReplStateChange);
+            }
+        }
     }
 
     /// Takes another configuration.
@@ -371,40 +452,38 @@ impl ReplicaSet {
             ));
         }
         config.check_follows(&old, force)?;
+        let many = &server.parameters.many_arbiters;
+        config.check_arbiters(many.load(Ordering::Relaxed))?;
+        check_implied_concern(server, &config, &old)?;
         let me = initiate::check_own(server, &config, Code::NodeNotFound)?;
         config.id = old.id;
         let node = self.node().ok_or_else(ended)?;
         let now = Arc::clone(node.members().in_force());
         if force {
-            config.version = config.version.max(old.version + 1);
+            // The version and the next member's number are raised by a random step: two configurations that
+            // are forced at once, on different members, then differ in both, and the newer one prevails.
+            let step = initiate::step_of_forced(server)?;
+            let raised = config.version.max(old.version) + i64::from(step);
+            config.version = raised.min(config::MAX_VERSION).max(old.version + 1);
+            config.check_version()?;
             config.term = None;
-            let mut wanted = now.config.number(config.to_core());
-            // This server stays the member that it is, wherever it was said to be.
-            let own = wanted.members.iter_mut().find(|m| m.key == me);
-            if let Some(own) = own {
-                own.id = node.id;
-            }
+            let mut before = now.config.clone();
+            before.next_id += u64::from(step);
+            let mut wanted = before.number(config.to_core());
+            // This server keeps its member's number, whatever address the configuration has for it.
+            stay(&mut wanted, me, node.id);
             let asked = |outcome| Request::Force(Box::new(wanted), outcome);
             return node.ask_and_wait(asked, interrupt)?.map_err(|_| {
                 Error::new(
                     Code::ConfigurationInProgress,
-                    "the member copies another one's data: wait for its end, or restart it",
+                    "the member copies another one's data, or is locked: wait for its end, unlock it, or restart \
+                     it",
                 )
             });
         }
         config.term = Some(member.term);
         let wanted = now.config.number(config.to_core());
-        let end = Instant::now() + SETTLES;
-        let answer = loop {
-            let wanted = Box::new(wanted.clone());
-            let asked = |outcome| Request::Reconfigure(wanted, outcome);
-            let answer = node.ask_and_wait(asked, interrupt)?;
-            // A new primary is about to commit, or another change is.
-            if answer != Err(Refusal::Busy) || Instant::now() > end {
-                break answer;
-            }
-            std::thread::sleep(LOOK);
-        };
+        let answer = ask_until_settled(server, &node, interrupt, &wanted)?;
         answer.map_err(|refusal| match refusal {
             Refusal::NotLeader => Error::new(Code::NotWritablePrimary, "not primary"),
             Refusal::Busy => Error::new(
@@ -425,10 +504,10 @@ impl ReplicaSet {
         })
     }
 
-    /// Lets another member be primary, and is none itself for `time`.
+    /// Lets another member be primary; this one is not to be primary for `time`.
     ///
     /// # Errors
-    /// 10107 when it is none; 262 if nobody has caught up within `catch_up`, unless `force`.
+    /// 10107 if it is not primary; 262 if no other member has caught up within `catch_up`, unless `force`.
     pub fn step_down(
         &self,
         interrupt: &dyn Interrupt,
@@ -456,11 +535,9 @@ impl ReplicaSet {
             return Err(nobody());
         }
         let node = self.node().ok_or_else(ended)?;
-        let (patience, freeze) = (self.ticks(catch_up), self.ticks(time));
-        let answer = node.ask_and_wait(
-            |outcome| Request::StepDown(patience, freeze, force, outcome),
-            interrupt,
-        )?;
+        let (patience, freeze) = (ticks(catch_up), ticks(time));
+        let asked = |token, outcome| Request::StepDown(token, patience, freeze, force, outcome);
+        let answer = node.ask_or_take_back(asked, interrupt)?;
         answer.map_err(|refusal| match refusal {
             Refusal::NotLeader => not_primary(),
             Refusal::Busy => Error::new(
@@ -471,7 +548,7 @@ impl ReplicaSet {
         })
     }
 
-    /// Is no primary for `time` from now on; no time at all: may be one at once.
+    /// Keeps this member from becoming primary for `time`; with a `time` of zero it may at once.
     ///
     /// # Errors
     /// 95 NotSecondary for a primary.
@@ -490,23 +567,26 @@ impl ReplicaSet {
             ));
         }
         let node = self.node().ok_or_else(ended)?;
-        let ticks = self.ticks(time);
+        let ticks = ticks(time);
         let answer = node.ask_and_wait(|outcome| Request::Freeze(ticks, outcome), interrupt)?;
         answer.map_err(|_| ended())
     }
 
-    /// Begins maintenance of this secondary once more, or ends it once.
+    /// Begins maintenance of this secondary, or ends it. Each beginning needs an end of its own.
     ///
     /// # Errors
-    /// 95 NotSecondary for a primary; 96 when there is none to end.
+    /// 95 NotSecondary for a primary; 96 if there is no maintenance to end.
     pub fn maintain(&self, begins: bool, interrupt: &dyn Interrupt) -> Result<()> {
         let node = self.node().ok_or_else(ended)?;
         node.ask_and_wait(|outcome| Request::Maintain(begins, outcome), interrupt)?
     }
 
-    /// Whom this member has its log from.
+    /// The member that this one has its log from.
     pub fn sync_source<'m>(&self, member: &'m Member) -> Option<&'m MemberConfig> {
-        let leader = member.leader.filter(|leader| *leader != member.id);
+        let has_log = member.role != Role::Arbiter;
+        let leader = member
+            .leader
+            .filter(|leader| *leader != member.id && has_log);
         self.member_of(member, leader)
     }
 
@@ -518,52 +598,52 @@ impl ReplicaSet {
         member.config.as_ref()?.member(key)
     }
 
-    /// Where a member is, also one that only a newer configuration has.
+    /// The address of a member, by the newest configuration that it has told of.
     fn host_of<'m>(&self, member: &'m Member, id: Option<MemberId>) -> Option<&'m str> {
-        match self.member_of(member, id) {
-            Some(m) => Some(m.host.as_str()),
-            None => Some(member.ahead.get(&id?)?.host.as_str()),
+        match member.ahead.get(&id?) {
+            Some(ahead) => Some(ahead.host.as_str()),
+            None => Some(self.member_of(member, id)?.host.as_str()),
         }
     }
+}
 
-    /// A time in ticks of the driver, at least one unless it is none.
-    fn ticks(&self, time: Duration) -> u64 {
-        let timeout = self.member().config.map_or(10_000, |c| c.election_ms);
-        let tick = (timeout.max(1) as u64 / ELECTION_TICKS).max(1);
-        u64::try_from(time.as_millis())
-            .unwrap_or(u64::MAX)
-            .div_ceil(tick)
+/// Checks that the implicit write concern, which writes without one get, does not change by the way.
+///
+/// # Errors
+/// 103, unless a default write concern is set.
+fn check_implied_concern(server: &ServerState, new: &SetConfig, old: &SetConfig) -> Result<()> {
+    let set = server.default_concern.read().write.is_some();
+    match set || new.implies_majority() == old.implies_majority() {
+        true => Ok(()),
+        false => Err(Error::new(
+            Code::NewReplicaSetConfigurationIncompatible,
+            "Reconfig attempted to install a config that would change the implicit default write \
+             concern. Use the setDefaultRWConcern command to set a cluster-wide write concern and try \
+             the reconfig again.",
+        )),
     }
 }
 
 /// How the storage is opened.
 pub struct Opening {
-    /// As that of a member.
+    /// As the storage of a member of a set.
     pub member: bool,
-    /// The place behind which the log has to be cut, as an earlier run has noted.
+    /// The place after which the log has to be cut, as an earlier run has noted.
     pub cut_behind: Option<u64>,
     /// See [`ServerState::kept_for_set`]: then the place up to which everything is known to be committed.
     pub kept_for_set: Option<u64>,
 }
 
-/// Before the storage is opened, and with the directory's lock: takes the copy of another member's
-/// data, if there is one, and tells how the storage is to be opened.
+/// Puts a copy of another member's data in its place, if there is one, and returns how the storage is to be
+/// opened. The caller has the directory's lock and has not opened the storage yet.
 ///
 /// # Errors
-/// A state that cannot be read.
+/// If the state cannot be read; the disk's.
 pub fn opening(options: &ServerOptions) -> Result<Opening> {
     local::take_copy(&options.dbpath)?;
     let state = StateFile::new(options.machine.disk.clone(), &options.dbpath).read()?;
     let in_set = options.replica_set.is_some();
-    // Who is alone in its set, and has nobody's vote to wait for, may write whatever it likes.
-    let others = |state: &LocalState| {
-        let now = &state.in_force;
-        let alone = now.config.members.iter().all(|m| m.id == state.id)
-            && now.voters.iter().eq([&state.id])
-            && now.learners.is_empty();
-        !alone
-    };
-    let kept = state.as_ref().filter(|state| !in_set && others(state));
+    let kept = state.as_ref().filter(|state| !in_set && has_others(state));
     let kept_for_set = kept.map(|state| state.commit);
     Ok(Opening {
         member: in_set || kept_for_set.is_some(),
@@ -572,7 +652,39 @@ pub fn opening(options: &ServerOptions) -> Result<Opening> {
     })
 }
 
-/// Does what a member that begins anew needs before its storage is opened again.
+/// Whether there are others in the set. A member that is alone needs nobody else's vote or acknowledgement,
+/// so its data may be written without the set, too.
+fn has_others(state: &LocalState) -> bool {
+    let now = &state.in_force;
+    let alone = now.config.members.iter().all(|m| m.id == state.id)
+        && now.voters.iter().eq([&state.id])
+        && now.learners.is_empty();
+    !alone
+}
+
+/// What a data directory says of the set that it is of.
+pub struct Stored {
+    /// There are others in the set.
+    pub in_set: bool,
+    /// See [`Opening::cut_behind`].
+    pub cut: Option<u64>,
+}
+
+/// Reads what a data directory says of its set, for a caller that must not change the directory.
+///
+/// # Errors
+/// The disk's; 301; 20 IllegalOperation while a copy of another member's data lies there that only a
+/// start takes up.
+pub fn stored(dir: &Path, disk: &Arc<dyn Disk>) -> Result<Stored> {
+    local::refuse_copy(dir)?;
+    let state = StateFile::new(disk.clone(), dir).read()?;
+    Ok(Stored {
+        in_set: state.as_ref().is_some_and(has_others),
+        cut: state.and_then(|state| state.cut),
+    })
+}
+
+/// Does what is needed before the storage of a member that begins anew is opened again.
 ///
 /// # Errors
 /// The disk's.
@@ -583,32 +695,68 @@ pub fn prepare_restart(options: &ServerOptions, how: Restart) -> Result<()> {
     }
 }
 
+/// Gives the member with this `_id` this number. The member that had it gets the other one's, since no two
+/// members may have the same number.
+fn stay(config: &mut muniment_repl::Config, me: i32, id: MemberId) {
+    let own = config.members.iter_mut().find(|m| m.key == me);
+    let Some(before) = own.map(|own| std::mem::replace(&mut own.id, id)) else {
+        return;
+    };
+    let mut others = config.members.iter_mut();
+    if let Some(other) = others.find(|m| m.key != me && m.id == id) {
+        other.id = before;
+    }
+}
+
 fn ended() -> Error {
     Error::new(Code::ShutdownInProgress, "replication is being shut down")
 }
 
-/// The command with which a member opens its connection to another one.
-fn greeting(config: &SetConfig, in_force: &InForce, from: MemberId, to: MemberId) -> DocBuf {
-    let mut d = doc! {
-        "_replSetStream": config.name.as_str(),
-        "from": from as i64,
-        "to": to as i64,
-        "inForce": Value::Binary { subtype: 0, bytes: &in_force.to_bytes() },
-    };
-    d.append_some("setId", config.id.map(Value::ObjectId));
-    d
+/// Asks for another configuration again and again while the set is not settled, for some time.
+///
+/// # Errors
+/// What `interrupt` says; 91 when the driver has ended.
+fn ask_until_settled(
+    server: &ServerState,
+    node: &Node,
+    interrupt: &dyn Interrupt,
+    wanted: &muniment_repl::Config,
+) -> Result<std::result::Result<(), Refusal>> {
+    let store = &server.engine.store;
+    let mut end = Instant::now() + SETTLES;
+    loop {
+        // Under fsyncLock nothing is written, so no change can be committed before it ends.
+        if store.write_lock_depth() > 0 {
+            store.wait_for(interrupt, || store.write_lock_depth() == 0)?;
+            end = Instant::now() + SETTLES;
+        }
+        let before = node.place();
+        let wanted = Box::new(wanted.clone());
+        let asked = |outcome| Request::Reconfigure(wanted, outcome);
+        let answer = node.ask_and_wait(asked, interrupt)?;
+        // The set is busy until a new primary has committed something, or another change is committed.
+        if answer != Err(Refusal::Busy) || Instant::now() > end {
+            return Ok(answer);
+        }
+        // Not everything that makes the set busy wakes this thread when it ends: it asks again soon.
+        let moved = || node.place() != before || store.write_lock_depth() > 0;
+        let soon = end.min(Instant::now() + AGAIN);
+        node.moved.wait_until(interrupt, soon, moved)?;
+    }
 }
 
-/// What a primary sees to that no secondary may: the collections that every set has.
+/// Makes the collections that every set has, which only a primary may make.
 fn became_primary(server: &Arc<ServerState>) {
     let state = Arc::clone(server);
     let prepare = move || {
         crate::own_collections::prepare_as_primary(&state);
         if let Some(set) = &state.replica_set {
-            set.prepared.store(true, Ordering::Release);
+            set.prepared.store(true, Ordering::SeqCst);
+            set.watchers.wake_all();
         }
     };
-    // They are written through the door, which whoever calls may be about to close.
+    // A thread of its own makes them: they are written through the commit door, which the calling thread,
+    // as the driver, may be about to close.
     if let Err(e) = server.world.beside("primary", Box::new(prepare)) {
         server
             .log
@@ -616,7 +764,7 @@ fn became_primary(server: &Arc<ServerState>) {
     }
 }
 
-/// A time of the cluster with its term, as MongoDB writes it.
+/// A timestamp of the log with its term, as MongoDB writes it (`optime`).
 pub fn op_time(at: Timestamp, term: i64) -> DocBuf {
     doc! { "ts": timestamp(at), "t": term }
 }
@@ -629,9 +777,18 @@ pub fn timestamp(at: Timestamp) -> Value<'static> {
     }
 }
 
-/// The second of a commit, as a date.
-pub fn wall_time(at: Timestamp) -> Value<'static> {
+/// The second of a timestamp, as a date.
+pub fn date_of(at: Timestamp) -> Value<'static> {
     Value::DateTime(i64::from(at.seconds()) * 1000)
+}
+
+/// What the wall clock showed at a commit here. From these dates others tell how far behind a member is.
+/// Timestamps do not tell that: they may be ahead of the clock, and then they only count up.
+pub fn wall_ms(store: &Store, at: Timestamp) -> i64 {
+    match at {
+        Timestamp::ZERO => 0,
+        at => store.wall_of(at),
+    }
 }
 
 /// `topologyVersion`.
@@ -639,8 +796,10 @@ fn topology_version(server: &ServerState, counter: i64) -> DocBuf {
     doc! { "processId": Value::ObjectId(server.process_id), "counter": counter }
 }
 
-/// `topologyVersion` beside an error that says that the member is no primary: by it drivers know an
-/// answer that is older than what they have heard since.
+/// `topologyVersion` beside an error that says that the member is no primary: it lets drivers recognize an
+/// answer that is older than what they have heard since. The counter is read while the state is locked, so
+/// that it is never the one of the state in which the member was still primary: a driver would take the
+/// error for an old one, and send the command to the same member again.
 pub fn topology_of_error(server: &ServerState, code: Code) -> Option<DocBuf> {
     let not_primary = matches!(
         code,
@@ -650,8 +809,9 @@ pub fn topology_of_error(server: &ServerState, code: Code) -> Option<DocBuf> {
             | Code::InterruptedDueToReplStateChange
             | Code::PrimarySteppedDown
     );
-    let told = not_primary && server.replica_set.is_some();
-    told.then(|| topology_version(server, server.topology_counter()))
+    let set = server.replica_set.as_ref().filter(|_| not_primary)?;
+    let _state = set.member.read();
+    Some(topology_version(server, server.topology_counter()))
 }
 
 /// What `hello` and serverStatus say of the set, `primary` being the name of the field that tells
@@ -671,17 +831,21 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
         return d;
     };
     let is_primary = set.is_primary();
-    let named = |electable: bool| -> ArrayBuf {
+    let named = |electable: bool, arbiter: bool| -> ArrayBuf {
         let shown = config.members.iter().filter(|m| !m.hidden);
         shown
-            .filter(|m| m.electable() == electable)
+            .filter(|m| m.electable() == electable && m.arbiter == arbiter)
             .map(|m| m.host.as_str())
             .collect()
     };
-    d.append("hosts", named(true));
-    let passives = named(false);
-    if !passives.as_doc().is_empty() {
-        d.append("passives", passives);
+    d.append("hosts", named(true, false));
+    for (name, named) in [
+        ("passives", named(false, false)),
+        ("arbiters", named(false, true)),
+    ] {
+        if !named.as_doc().is_empty() {
+            d.append(name, named);
+        }
     }
     d.append("setName", config.name.as_str());
     d.append("setVersion", config.version as i32);
@@ -692,7 +856,11 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
         false => set.host_of(&member, member.leader),
     };
     d.append_some("primary", leader);
-    for (is, name) in [(!own.electable(), "passive"), (own.hidden, "hidden")] {
+    for (is, name) in [
+        (own.arbiter, "arbiterOnly"),
+        (!own.arbiter && !own.electable(), "passive"),
+        (own.hidden, "hidden"),
+    ] {
         if is {
             d.append(name, true);
         }
@@ -707,16 +875,17 @@ pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: 
     if is_primary {
         d.append("electionId", Value::ObjectId(election_id(member.term)));
     }
-    // Without a log there is nothing to tell.
+    // A member without a log (an arbiter) has no writes to report.
     let p = server.engine.store.position().unwrap_or_default();
     let majority = server.engine.store.committed().unwrap_or_default();
+    let wall = |at| Value::DateTime(wall_ms(&server.engine.store, at));
     d.append(
         "lastWrite",
         doc! {
             "opTime": op_time(p.applied.at, p.applied.term as i64),
-            "lastWriteDate": wall_time(p.applied.at),
+            "lastWriteDate": wall(p.applied.at),
             "majorityOpTime": op_time(majority.at, majority.term as i64),
-            "majorityWriteDate": wall_time(majority.at),
+            "majorityWriteDate": wall(majority.at),
         },
     );
     d

@@ -1,18 +1,19 @@
 //! What commands and connections see of the thread that drives the consensus: where to put what
 //! reaches it, how far the set is, and waiting for that.
 //!
-//! Whoever brings something takes the driver's turn itself where nobody else has it ([`Node::help`]):
-//! waking a thread takes longer than most turns. So does who has made a record that others are to
-//! have before it is answered, when few are at it: see [`Node::keep_back`].
+//! A thread that brings something takes the driver's turn itself unless another thread has the driver
+//! ([`Node::help`]): waking a thread takes longer than most turns. While few threads wait, a thread that
+//! has made a record which other members are to have before the client is answered does the same: see
+//! [`Node::keep_back`].
 //!
-//! Invariant: whoever waits is woken when what it waits for is there, when the leadership ends, or
+//! Invariant: a waiting thread is woken when what it waits for is there, when the leadership ends, or
 //! by its own operation; the driver never waits for any of them.
 
-use super::driver::{Driver, Event, Request};
+use super::driver::{Driver, Event, Outcome, Request};
 use super::frame::Record;
 use super::initial_sync::SyncProgress;
 use super::report::{Heard, Report};
-use muniment_query::Interrupt;
+use muniment_op::{Interrupt, Sleep, Teller, question};
 use muniment_repl::{
     Concern, InForce, MemberId, Members, Message, Progress, Refusal, WaiterId, Waiters,
 };
@@ -24,15 +25,14 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::mpsc::SyncSender;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Syncs the log when it is called, in a thread of its own: what a majority is to have waits for
-/// nothing else.
+/// Syncs the log when it is called. It has a thread of its own, so that a record which a majority is to
+/// have waits for nothing but the sync.
 #[derive(Default)]
 pub struct Persister {
     wanted: Mutex<bool>,
@@ -52,7 +52,7 @@ impl Persister {
             {
                 let mut wanted = self.wanted.lock();
                 if !*wanted {
-                    self.wake.wait_for(&mut wanted, PAUSE);
+                    self.wake.wait(&mut wanted);
                 }
             }
             if !self.is_called() {
@@ -79,27 +79,28 @@ impl Persister {
     }
 }
 
-/// Where the answer to a request goes.
-pub type Outcome = SyncSender<Result<(), Refusal>>;
-
-/// How often who syncs looks whether it has to end.
+/// How long after a failed sync the next one is tried.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often who waits asks its operation whether it may go on.
-const LOOK: Duration = Duration::from_millis(20);
 
-/// So many bytes of records may wait for the driver: other members' connections are not read beyond.
-const MOST: usize = 64 << 20;
+/// So many bytes of records may wait for the driver. While they do, no more is read from other members'
+/// connections.
+pub const ROOM: usize = 64 << 20;
 
-/// Where more wait for others than so many, the driver's thread serves them better, all at once.
+/// For so long after a copy has failed its source is not taken again.
+const AVOIDED: Duration = Duration::from_secs(60);
+
+/// While more threads than this wait for other members, the driver's thread serves them, since one turn for
+/// all of them costs less than a turn in each.
 const FEW: usize = 2;
 
 /// Whether the calling thread is going to tell the driver of its record itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     No,
-    /// It is, of the next one.
+    /// It is going to tell the driver of the next record that it makes.
     Next,
-    /// It is, of one that is made: of others after it the driver is told at once.
+    /// It has made that record, and is going to tell the driver of it. The driver is told of further
+    /// records at once.
     Made,
 }
 
@@ -107,8 +108,8 @@ thread_local! {
     static OWN: Cell<Own> = const { Cell::new(Own::No) };
 }
 
-/// While it lives the driver is not woken for the next record that the calling thread makes: that is
-/// told at the latest when it goes.
+/// While it lives the driver is not woken for the next record that the calling thread makes. When it is
+/// dropped the driver is told of that record, unless it was told before.
 pub struct KeptBack<'n> {
     node: &'n Node,
 }
@@ -127,7 +128,7 @@ pub struct Inbox {
     waiting: Mutex<Waiting>,
     wake: Condvar,
     /// The driver took what was there.
-    room: Condvar,
+    room: muniment_op::Event,
     /// The driver waits, or is about to.
     asleep: AtomicBool,
     /// The place of the newest record that the door made.
@@ -156,20 +157,32 @@ impl Inbox {
         self.wake.notify_one();
     }
 
-    /// Puts a message of another member into it, when there is room for its records or nothing else
-    /// is there, or the server `stops`. The driver is not woken: see [`Node::help`].
-    pub fn put_message(&self, message: Message, records: Vec<Record>, stops: impl Fn() -> bool) {
+    /// Puts a message of another member into it, once there is room for its records or no other records
+    /// wait, or once the connection's operation (`on`) or the driver ends. The driver is not woken: see
+    /// [`Node::help`].
+    pub fn put_message(&self, message: Message, records: Vec<Record>, on: &dyn Interrupt) {
         let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
+        let full = |w: &Waiting| w.bytes > 0 && w.bytes + bytes > ROOM;
         let mut waiting = self.waiting.lock();
-        let full = |w: &Waiting| w.bytes > 0 && w.bytes + bytes > MOST;
-        while full(&waiting) && !self.is_stopped() && !stops() {
-            self.room.wait_for(&mut waiting, PAUSE);
+        // After the driver has ended nobody takes what waits, so there never would be room.
+        while full(&waiting) && !self.is_stopped() && on.check().is_ok() {
+            drop(waiting);
+            let room = || self.is_stopped() || !full(&self.waiting.lock());
+            let _ = self.room.wait(on, room);
+            waiting = self.waiting.lock();
         }
         waiting.bytes += bytes;
         waiting.events.push(Event::Received(message, records));
     }
 
-    /// Puts another member's word on itself into it, as [`Inbox::put_message`].
+    /// How many events wait, and the bytes of their records.
+    pub fn held(&self) -> (usize, usize) {
+        let waiting = self.waiting.lock();
+        (waiting.events.len(), waiting.bytes)
+    }
+
+    /// Puts another member's report on itself into it. As with [`Inbox::put_message`], the driver is not
+    /// woken.
     pub fn put_report(&self, report: Report) {
         self.waiting.lock().events.push(Event::Report(report));
     }
@@ -214,8 +227,8 @@ impl Inbox {
         self.call();
     }
 
-    /// The driver's thread sees how long it may rest. Called by who has the driver, as
-    /// [`Inbox::sooner`].
+    /// The driver's thread sees how long it may rest. Like [`Inbox::sooner`] it is called only by the thread
+    /// that has the driver.
     pub fn rests(&self) {
         self.sooner.store(false, SeqCst);
     }
@@ -232,7 +245,7 @@ impl Inbox {
         self.room.notify_all();
     }
 
-    /// True once it has to.
+    /// True once the driver has to end.
     pub fn is_stopped(&self) -> bool {
         self.stop.load(SeqCst)
     }
@@ -264,7 +277,7 @@ impl Inbox {
         }
     }
 
-    /// What came. Who has the driver takes it, so that it stays in order.
+    /// Takes what came. Only the thread that has the driver calls this, so that events stay in order.
     pub fn take(&self) -> Vec<Event> {
         self.look.store(false, SeqCst);
         let came = std::mem::take(&mut *self.waiting.lock()).events;
@@ -273,7 +286,7 @@ impl Inbox {
     }
 }
 
-/// How far the set is, and who waits for it.
+/// How far the set is, and which threads wait for it.
 struct Tracked {
     members: Members,
     committed: u64,
@@ -297,14 +310,14 @@ impl Parked {
     }
 }
 
-/// Somebody waits for a write to be acknowledged.
+/// A thread's wait for a write to be acknowledged.
 pub struct Wait {
     id: WaiterId,
     parked: Arc<Parked>,
 }
 
 impl Wait {
-    /// What came of it, once.
+    /// How the wait ended; given only once, and `None` before the end.
     pub fn end(&self) -> Option<Result<()>> {
         self.parked.end.lock().take()
     }
@@ -318,30 +331,46 @@ pub struct Node {
     pub inbox: Inbox,
     /// Has the log synced.
     pub persister: Persister,
-    /// The driver while it runs. Who has it may take a turn.
+    /// The driver while it runs. The thread that holds the lock may take a turn.
     pub driver: Mutex<Option<Driver>>,
     /// What was heard of the others.
     pub heard: Mutex<Heard>,
     /// Why others cannot be reached.
     pub troubles: Mutex<BTreeMap<MemberId, Error>>,
+    /// The last number of a request.
+    tokens: AtomicU64,
     tracked: Mutex<Tracked>,
     committed: AtomicU64,
     /// Configurations up to here are in force.
     applied: AtomicU64,
+    /// The version of the configuration that is in force.
+    config_version: AtomicU64,
+    /// The newest configuration that another member has told of, if it is newer than the one in force.
+    ahead: Mutex<Option<Arc<InForce>>>,
+    /// A check is under way whether this member takes another number: see `driver/renumber.rs`.
+    pub(super) renumbering: AtomicBool,
     /// The member's data is being copied.
     syncing: AtomicBool,
+    /// How many threads are about to lock what is written: see [`Node::while_still`].
+    pub(super) locking: AtomicU32,
+    /// See [`Node::is_full`].
+    full: AtomicBool,
     /// See [`Node::leads_meanwhile`]; 0: nobody.
     heard_leader: AtomicU64,
-    /// See [`Node::leading_term`]; 0: it does not.
+    /// See [`Node::leading_term`]; 0: this member does not lead.
     leading: AtomicU64,
+    /// How far the set is has changed: what is committed, in force, and led.
+    pub moved: muniment_op::Event,
     /// How far the copy is.
     pub progress: Mutex<SyncProgress>,
-    /// Where from.
+    /// The connection that the copy comes from.
     source: Mutex<Option<Stream>>,
+    /// Members from which a copy has failed, and when.
+    avoided: Mutex<BTreeMap<MemberId, Instant>>,
 }
 
 impl Node {
-    /// For the member `id`, before its driver begins.
+    /// A node for the member `id`, before its driver begins.
     pub fn new(id: MemberId, members: Members, committed: u64) -> Node {
         Node {
             id,
@@ -352,11 +381,19 @@ impl Node {
             troubles: Mutex::default(),
             committed: AtomicU64::new(committed),
             applied: AtomicU64::new(0),
+            config_version: AtomicU64::new(members.in_force().config.version),
+            ahead: Mutex::new(None),
+            renumbering: AtomicBool::new(false),
             syncing: AtomicBool::new(false),
+            locking: AtomicU32::new(0),
+            full: AtomicBool::new(false),
             heard_leader: AtomicU64::new(0),
             leading: AtomicU64::new(0),
+            moved: muniment_op::Event::new(),
             progress: Mutex::default(),
             source: Mutex::new(None),
+            avoided: Mutex::default(),
+            tokens: AtomicU64::new(0),
             tracked: Mutex::new(Tracked {
                 members,
                 committed,
@@ -368,8 +405,8 @@ impl Node {
         }
     }
 
-    /// Takes the driver's turn for what is in the inbox, in the calling thread, which need not wait for
-    /// another one to wake up. Where somebody has the driver, that one does this, too, before it rests.
+    /// Takes the driver's turn for what is in the inbox, in the calling thread, which so need not wait for
+    /// another one to wake up. If another thread has the driver, that thread does this before it rests.
     pub fn help(&self) {
         while self.inbox.has_news() {
             let Some(mut driver) = self.driver.try_lock() else {
@@ -383,9 +420,10 @@ impl Node {
     }
 
     /// The calling thread is about to make a record and to wait for others to have it; it then tells the
-    /// driver itself ([`Node::wait`]). `None` where many wait: one turn for all of them costs less.
+    /// driver itself ([`Node::wait`]). `None` while many wait: one turn for all of them costs less.
     ///
-    /// What it makes must follow soon, and not be followed by much that it does before it waits.
+    /// The thread must make the record soon, and begin to wait soon after: until then the other members are
+    /// not sent it.
     pub fn keep_back(&self) -> Option<KeptBack<'_>> {
         if self.tracked.lock().parked.len() > FEW {
             return None;
@@ -394,13 +432,13 @@ impl Node {
         Some(KeptBack { node: self })
     }
 
-    /// Tells the driver that there may be a record that it does not know, or not as visible yet.
+    /// Tells the driver that there may be a record that it does not know yet, or not yet as visible.
     fn tell(&self) {
         let own = OWN.get() == Own::Made;
         if own {
             OWN.set(Own::Next);
         }
-        // What else came might hold the caller up: it is the driver's thread's.
+        // What else came could hold the caller up, so that is left to the driver's thread.
         let sends = |driver: &mut Driver| {
             let nothing_else = !self.inbox.has_news();
             if nothing_else {
@@ -413,13 +451,13 @@ impl Node {
         }
     }
 
-    /// Has the calling thread take a turn, if nobody has the driver; what comes after it is the driver's
-    /// thread's.
+    /// Has the calling thread take a turn, if no other thread has the driver. What comes meanwhile is left to
+    /// the driver's thread.
     fn with_driver<T>(&self, turn: impl FnOnce(&mut Driver) -> T) -> Option<T> {
         let mut driver = self.driver.try_lock()?;
         let turned = driver.as_mut().filter(|d| !d.has_ended()).map(turn);
         drop(driver);
-        // Who came meanwhile found the driver taken.
+        // A thread that brought something meanwhile found the driver taken, and left it in the inbox.
         if self.inbox.has_news() {
             self.inbox.wake();
         }
@@ -437,17 +475,28 @@ impl Node {
         self.heard_leader.store(member, SeqCst);
     }
 
-    /// Who was heard to lead last since the copy began.
+    /// The member that was last heard to lead since the copy began.
     pub fn leads_meanwhile(&self) -> Option<MemberId> {
         Some(self.heard_leader.load(SeqCst)).filter(|id| *id != 0)
     }
 
-    /// One is under way: this member takes no part in anything.
+    /// The member's disk is full, or has room again.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, SeqCst);
+    }
+
+    /// The member's disk is full, and has been for some time.
+    pub fn is_full(&self) -> bool {
+        self.full.load(SeqCst)
+    }
+
+    /// A copy is under way: this member takes no part in anything.
     pub fn is_syncing(&self) -> bool {
         self.syncing.load(SeqCst)
     }
 
-    /// The copy comes from there: who ends does not wait for it.
+    /// The copy comes from this connection. [`Node::stop`] shuts it down, so that the end of the server does
+    /// not wait for the copy.
     pub fn syncs_from(&self, source: Stream) {
         *self.source.lock() = Some(source);
         if self.inbox.is_stopped() {
@@ -455,7 +504,20 @@ impl Node {
         }
     }
 
-    /// It came to nothing.
+    /// A copy from this member has failed: for a while another one is to be the source.
+    pub fn avoid(&self, source: MemberId) {
+        self.avoided.lock().insert(source, Instant::now());
+    }
+
+    /// Whether a copy from this member has failed a short time ago.
+    pub fn avoids(&self, source: MemberId) -> bool {
+        let avoided = self.avoided.lock();
+        avoided
+            .get(&source)
+            .is_some_and(|at| at.elapsed() < AVOIDED)
+    }
+
+    /// The copy has ended without success.
     pub fn end_sync(&self) {
         self.source.lock().take();
         self.syncing.store(false, SeqCst);
@@ -466,7 +528,7 @@ impl Node {
         self.inbox.stop();
         self.persister.call();
         if let Some(source) = &*self.source.lock() {
-            // It may have ended by itself.
+            // Shutting down fails if the connection has ended by itself, which is just as well.
             let _ = source.shutdown();
         }
     }
@@ -481,13 +543,35 @@ impl Node {
         self.committed.load(SeqCst)
     }
 
-    /// The configuration that is in force at a place of the log that is committed; `None` where the
-    /// driver has not come so far yet, or is further.
+    /// The configuration that is in force at a committed place of the log; `None` if the driver has not come
+    /// so far yet, or if the configuration in force now came later.
     pub fn in_force_at(&self, index: u64) -> Option<Arc<InForce>> {
         let t = self.tracked.lock();
         let in_force = t.members.in_force();
         let known = self.applied.load(SeqCst) >= index && in_force.index <= index;
         known.then(|| Arc::clone(in_force))
+    }
+
+    /// Another member has told of this configuration.
+    pub fn hear_of(&self, in_force: &InForce) {
+        let version = in_force.config.version;
+        let mut ahead = self.ahead.lock();
+        if ahead.as_ref().is_none_or(|a| a.config.version < version) {
+            *ahead = Some(Arc::new(in_force.clone()));
+        }
+    }
+
+    /// The newest configuration that this member knows of. Other members learn from it where this one is.
+    pub fn newest(&self) -> Arc<InForce> {
+        let mine = Arc::clone(self.members().in_force());
+        let newer = |a: &&Arc<InForce>| a.config.version > mine.config.version;
+        let ahead = self.ahead.lock();
+        ahead.as_ref().filter(newer).map_or(mine, Arc::clone)
+    }
+
+    /// The version of the configuration that is in force.
+    pub fn config_version(&self) -> u64 {
+        self.config_version.load(SeqCst)
     }
 
     /// The members as this one knows them.
@@ -506,23 +590,37 @@ impl Node {
     /// What `interrupt` says while it waits; 91 when the driver has ended.
     pub fn ask_and_wait<T>(
         &self,
-        request: impl FnOnce(SyncSender<T>) -> Request,
+        request: impl FnOnce(Teller<T>) -> Request,
         interrupt: &dyn Interrupt,
     ) -> Result<T> {
-        let (to, from) = std::sync::mpsc::sync_channel(1);
-        self.ask(request(to));
-        loop {
-            match from.recv_timeout(LOOK) {
-                Ok(answer) => return Ok(answer),
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => interrupt.check()?,
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                    return Err(Error::new(
-                        Code::ShutdownInProgress,
-                        "replication is being shut down",
-                    ));
-                }
-            }
+        let (teller, answer) = question();
+        self.ask(request(teller));
+        answer
+            .wait(interrupt)?
+            .ok_or_else(|| Error::new(Code::ShutdownInProgress, "replication is being shut down"))
+    }
+
+    /// As [`Node::ask_and_wait`], for a request that bears a number: when nobody waits for it any longer it
+    /// is taken back.
+    ///
+    /// # Errors
+    /// As [`Node::ask_and_wait`].
+    pub fn ask_or_take_back(
+        &self,
+        request: impl FnOnce(u64, Outcome) -> Request,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Result<(), Refusal>> {
+        let token = self.token();
+        let answer = self.ask_and_wait(|outcome| request(token, outcome), interrupt);
+        if answer.is_err() {
+            self.ask(Request::TakeBack(token));
         }
+        answer
+    }
+
+    /// A number for a request.
+    pub fn token(&self) -> u64 {
+        self.tokens.fetch_add(1, Relaxed) + 1
     }
 
     /// Waits until the write at this place of the log is acknowledged as `concern` asks; false if
@@ -541,22 +639,27 @@ impl Node {
         let Some(waiting) = self.begin_wait(index, concern)? else {
             return Ok(true);
         };
-        // The driver heard of the write when it was in the log, if at all, and not yet when it was
-        // visible.
+        let sleep = Sleep::begin(interrupt);
+        // If the driver heard of the write at all, it was when the write came into the log, and not when it
+        // became visible.
         self.tell();
         let ended = loop {
             if let Some(end) = waiting.end() {
                 return end.map(|()| true);
             }
-            let now = Instant::now();
-            if until.is_some_and(|until| now >= until) {
+            if until.is_some_and(|until| Instant::now() >= until) {
                 break Ok(false);
             }
-            if let Err(e) = interrupt.check() {
+            // While this member leads, a step down that interrupts operations is no reason to give up: the
+            // write is made already, and can still be acknowledged.
+            let stop = match self.leads() {
+                true => interrupt.check_but_for(Code::InterruptedDueToReplStateChange),
+                false => interrupt.check(),
+            };
+            if let Err(e) = stop {
                 break Err(e);
             }
-            let left = until.map_or(LOOK, |until| until - now);
-            std::thread::park_timeout(left.min(LOOK));
+            sleep.park(until);
         };
         self.give_up(&waiting);
         // It may have been woken in between.
@@ -567,7 +670,7 @@ impl Node {
     }
 
     /// Begins to wait as [`Node::wait`] does; `None` if the write is acknowledged already. The calling
-    /// thread is woken when there is an end. It has to see to it that the driver looks.
+    /// thread is woken when the wait ends. It has to tell the driver itself that there may be a new record.
     ///
     /// # Errors
     /// 189 PrimarySteppedDown.
@@ -579,7 +682,8 @@ impl Node {
         let id = {
             let mut t = self.tracked.lock();
             let t = &mut *t;
-            // Before anything else: who leads no more may have another record at this place.
+            // This is checked before anything else: a member that leads no more may have another record at
+            // this place, and what acknowledges that one says nothing about the write.
             if !t.leads {
                 return Err(stepped_down());
             }
@@ -597,20 +701,20 @@ impl Node {
         Ok(Some(Wait { id, parked }))
     }
 
-    /// Waits no more.
+    /// Ends a wait before there is an answer.
     pub fn give_up(&self, waiting: &Wait) {
         let mut t = self.tracked.lock();
         t.waiters.leave(waiting.id);
         t.parked.remove(&waiting.id);
     }
 
-    /// Somebody waits for what the set cannot give without those members.
+    /// A thread waits for a write concern that the set cannot satisfy without those members.
     pub fn waits_for(&self, those: impl Fn(MemberId) -> bool) -> bool {
         let t = self.tracked.lock();
         t.waiters.need(&t.members, those)
     }
 
-    /// Somebody waits for what is durable at others, or has begun to since this was last asked.
+    /// A thread waits for what is durable at others, or has begun to since this was last asked.
     pub fn take_wanted(&self) -> bool {
         let mut t = self.tracked.lock();
         std::mem::take(&mut t.wanted) || t.waiters.wait_for_disks()
@@ -622,6 +726,8 @@ impl Node {
         self.committed.store(committed, SeqCst);
         let mut t = self.tracked.lock();
         self.applied.store(applied, SeqCst);
+        let version = members.in_force().config.version;
+        self.config_version.store(version, SeqCst);
         let t = &mut *t;
         t.committed = committed;
         if Arc::ptr_eq(t.members.in_force(), members.in_force()) {
@@ -647,9 +753,27 @@ impl Node {
                 p.wake(Ok(()));
             }
         }
+        self.moved.notify_all();
     }
 
-    /// The leadership begins or ends; who waits then is told that it does not know.
+    /// How far the set is, for those that wait until it is further: what is committed, what is in force,
+    /// and the term in which this member leads.
+    pub fn place(&self) -> (u64, u64, Option<u64>) {
+        let applied = self.applied.load(SeqCst);
+        (self.committed(), applied, self.leading_term())
+    }
+
+    /// How many threads wait until what they wrote is acknowledged.
+    pub fn waiting(&self) -> usize {
+        self.tracked.lock().parked.len()
+    }
+
+    fn leads(&self) -> bool {
+        self.tracked.lock().leads
+    }
+
+    /// The leadership begins or ends. When it ends, threads that wait for an acknowledgement get 189: whether
+    /// their writes last is not known.
     pub fn set_leads(&self, leads: bool) {
         let mut t = self.tracked.lock();
         let t = &mut *t;
@@ -665,7 +789,7 @@ impl Node {
     }
 }
 
-/// 189.
+/// 189 PrimarySteppedDown.
 fn stepped_down() -> Error {
     Error::new(
         Code::PrimarySteppedDown,
@@ -678,6 +802,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use bytes::Bytes;
+    use muniment_op::{NeverInterrupted, Operation};
     use muniment_repl::Body;
 
     fn put(inbox: &Inbox, bytes: &Bytes) {
@@ -698,16 +823,17 @@ mod tests {
             at: Default::default(),
             payload: bytes.clone(),
         };
-        inbox.put_message(message, vec![record], || false);
+        inbox.put_message(message, vec![record], &NeverInterrupted);
     }
 
-    /// What is sent faster than it is stored waits in the sender, but for one message, however long.
+    /// Records that are sent faster than they are stored wait in the sender. One message is always taken,
+    /// however long it is.
     #[test]
     fn records_wait_for_room() {
         let inbox = Inbox::default();
         let (half, all) = (
-            Bytes::from(vec![0; MOST / 2]),
-            Bytes::from(vec![0; MOST * 2]),
+            Bytes::from(vec![0; ROOM / 2]),
+            Bytes::from(vec![0; ROOM * 2]),
         );
         put(&inbox, &all);
         assert_eq!(inbox.take().len(), 1);
@@ -720,7 +846,7 @@ mod tests {
             assert_eq!(inbox.take().len(), 2);
             third.join().unwrap();
             assert_eq!(inbox.take().len(), 1);
-            // Who ends waits for nobody.
+            // When the driver ends, a thread that waits for room goes on.
             put(&inbox, &all);
             let last = s.spawn(|| put(&inbox, &half));
             std::thread::sleep(Duration::from_millis(50));
@@ -730,7 +856,7 @@ mod tests {
         });
     }
 
-    /// What happens to a driver that rests: whether it hears of it.
+    /// Whether a resting driver is woken by `what`.
     fn wakes(node: &Node, what: impl FnOnce()) -> bool {
         let told = node.inbox.appended.load(SeqCst);
         node.inbox.take();
@@ -753,7 +879,7 @@ mod tests {
         })
     }
 
-    /// Others take turns, too, and what they take must not be what the driver's thread is called by.
+    /// Other threads take turns, too: when they empty the inbox, the call to the driver's thread must stay.
     #[test]
     fn who_rests_too_long_is_called_whatever_others_take() {
         let members = Members::new(1, muniment_repl::Position::default(), Arc::default());
@@ -783,10 +909,10 @@ mod tests {
         assert!(!wakes(&node, || node.inbox.appended(2)));
         assert!(wakes(&node, || node.inbox.appended(3)));
         assert!(wakes(&node, || drop(kept)));
-        // Nothing was made.
+        // No record was made, so that there is nothing to tell.
         let kept = node.keep_back().unwrap();
         assert!(!wakes(&node, || drop(kept)));
-        // Somebody has the driver.
+        // Another thread has the driver.
         let busy = node.driver.lock();
         let kept = node.keep_back().unwrap();
         assert!(!wakes(&node, || node.inbox.appended(4)));
@@ -804,5 +930,51 @@ mod tests {
         assert!(node.keep_back().is_none());
         many.iter().for_each(|w| node.give_up(w));
         assert!(node.keep_back().is_some());
+    }
+
+    /// Nothing but the kill wakes what waits for other members, for the driver, or for room.
+    #[test]
+    fn a_kill_ends_each_wait_of_a_member() {
+        let members = Members::new(
+            1,
+            muniment_repl::Position::default(),
+            Arc::new(InForce::default()),
+        );
+        let node = Node::new(1, members, 0);
+        node.set_leads(true);
+        let concern = Concern {
+            w: muniment_repl::W::Members(2),
+            journaled: false,
+        };
+        let ends = |what: &str, wait: &(dyn Fn(&Operation) -> Result<()> + Sync)| {
+            let op = Operation::new(Instant::now(), None);
+            std::thread::scope(|s| {
+                let waits = s.spawn(|| (wait(&op).unwrap_err().code(), Instant::now()));
+                while !op.is_waiting() {
+                    assert!(!waits.is_finished(), "{what} did not wait");
+                    std::thread::yield_now();
+                }
+                let killed = Instant::now();
+                op.kill(Code::Interrupted);
+                let (code, ended) = waits.join().unwrap();
+                println!("{what}: {:?}", ended.saturating_duration_since(killed));
+                assert_eq!(code, Code::Interrupted, "{what}");
+            });
+        };
+        ends("write concern", &|op| {
+            node.wait(9, &concern, None, op).map(drop)
+        });
+        assert_eq!(node.waiting(), 0);
+        // While the member leads this reason to stop is passed over, and it hides no other.
+        ends("write concern, after a step down", &|op| {
+            op.kill(Code::InterruptedDueToReplStateChange);
+            node.wait(9, &concern, None, op).map(drop)
+        });
+        ends("driver's answer", &|op| {
+            node.ask_and_wait(Request::StepUp, op).map(drop)
+        });
+        ends("commit point", &|op| {
+            node.moved.wait(op, || node.committed() > 0)
+        });
     }
 }

@@ -1,65 +1,64 @@
 //! The way to one other member: a thread that connects, and sends what is to be sent to it.
 //!
-//! What is little and finds nothing before it goes from the driver's thread straight into the socket,
-//! as far as that takes it at once, since waking another thread costs more than it. The rest is the
-//! thread's.
+//! If there is little to send and nothing waits before it, the driver's thread writes it straight into the
+//! socket, as far as that takes it at once, since waking another thread costs more. The rest is left to
+//! the way's own thread.
 //!
 //! Messages of the consensus may be lost, so none is kept for a member that cannot be reached. Of
 //! reports only the newest counts. Records of the log are read when they are sent, so that a slow
 //! member costs no memory but their places.
 //!
-//! A member with a delay (`secondaryDelaySecs`) is sent no record before it is due: what stands behind
-//! such a one is left out of the message, as if it had been lost, and the consensus asks for it again.
-//! So the member has neither in its data nor in its log what it is not to have yet, also behind a
-//! restart, or when it is started by itself to look at it.
+//! A member with a delay (`secondaryDelaySecs`) is sent no record before it is due: a record that is not
+//! due, and all after it, are left out of the message, as if they had been lost, and the consensus asks for
+//! them again. So the member has neither in its data nor in its log what it is not to have yet, not even
+//! after a restart, or when it is started by itself to look at its data.
 //!
 //! Invariant: messages of one connection arrive in the order in which they were given. Must not
 //! wait for the member in any other thread.
 
 use super::frame::{PIECE, put_message, put_record, put_report};
 use super::prove::Caller;
-use crate::log::now_ms;
 use muniment_repl::{MemberId, Message};
-use muniment_storage::{Records as LogRecords, Store, Timestamp};
+use muniment_storage::{Record, Records as LogRecords, Store};
 use muniment_value::{Code, DocBuf, Error, Result};
-use muniment_wire::{Connection, Stream};
+use muniment_wire::{Connection, Stream, parse_address};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::io::Write;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// After a failure it is tried again.
+/// How long after a failure the thread tries again to connect.
 const PAUSE: Duration = Duration::from_millis(250);
-/// After a refusal: nothing but another key file helps.
+/// The same after a refusal, which only another key file, version or configuration can end.
 const REFUSED: Duration = Duration::from_secs(2);
 /// Messages that may wait; what comes then is lost, as on a network that is too slow.
 const MOST: usize = 4096;
 
 /// Messages that go on with each other's records become one of so many records at most.
 const LONGEST: usize = 1024;
-/// The thread reads more records than so many.
+/// If there are more records than this to send, the way's own thread reads them.
 const FEW: usize = 64;
-/// Who sends more bytes than so many at a time leaves the next ones to the thread, too.
+/// After more bytes than this at a time the next ones are left to the way's own thread, too.
 const LITTLE: usize = 128 << 10;
 
-/// Whom to connect to, and how.
+/// The member to connect to, and how.
 pub struct To {
     /// The member's number.
     pub id: MemberId,
     /// Where it is, as the configuration says.
     pub host: String,
-    /// What to connect to.
+    /// The address to connect to, which a route may have put in the place of `host`.
     pub dialled: String,
-    /// As whom.
+    /// This server, as it calls the member.
     pub caller: Caller,
-    /// The command that opens the connection, without `$db`.
-    pub greeting: DocBuf,
+    /// The command that opens the connection, without `$db`; the driver keeps it up to date.
+    pub greeting: Arc<Mutex<DocBuf>>,
     /// Longest wait for an answer.
     pub patience: Duration,
     /// Longest silence of the network: a way that was cut off for as long is made anew, so that it is
-    /// there soon after it can be again.
+    /// there soon after the network is.
     pub silence: Duration,
 }
 
@@ -69,14 +68,21 @@ pub trait Way: Send {
     fn host(&self) -> &str;
     /// Sends a message with the next [`Way::flush`], if the member can be reached.
     fn send(&self, message: Message);
-    /// Sends a report then, in the place of one that was not sent yet.
+    /// Sends a report with the next flush, in the place of one that was not sent yet.
     fn report(&self, report: DocBuf);
-    /// Sends what was given since the last time, or has somebody send it. Waits for nobody.
+    /// Sends what was given since the last time, or has another thread send it. Waits for nothing.
     fn flush(&self, store: &Arc<Store>);
     /// Records are so many seconds old, at least, when they are sent.
     fn set_delay(&self, secs: u32);
+    /// Changes how long the network may be silent: see [`To::silence`]. Nothing that was sent is lost by it.
+    fn set_silence(&self, silence: Duration);
     /// Why the member cannot be reached; `None` if it can.
     fn trouble(&self) -> Option<Error>;
+    /// Nobody listens where the member was: the machine that it was on is there, and has refused the last
+    /// attempt to connect.
+    fn is_refused(&self) -> bool;
+    /// The member has closed its way to this one: checks at once whether this way still leads anywhere.
+    fn probe(&self);
 }
 
 /// Makes ways to other members.
@@ -84,7 +90,7 @@ pub trait Ways: Send + Sync {
     /// Begins to connect. Records that are to be sent are read from `store`.
     ///
     /// # Errors
-    /// The system has no thread.
+    /// If the system has no thread.
     fn to(&self, to: To, store: &Arc<Store>) -> Result<Box<dyn Way>>;
 }
 
@@ -104,11 +110,14 @@ struct Peer {
 
 struct Shared {
     to: To,
-    /// Seconds by which records are older when they are sent.
+    /// Records are at least so many seconds old when they are sent.
     delay: AtomicU32,
+    /// Milliseconds; changed with the queue held. See [`To::silence`].
+    silence: AtomicU64,
     queue: Mutex<Queue>,
     wake: Condvar,
-    /// Who sends. Who has the queue may only try to have it.
+    /// Locked by the thread that sends. A thread that holds the queue may only try to lock it: the sender
+    /// locks the queue meanwhile.
     sending: Mutex<Sending>,
 }
 
@@ -117,7 +126,7 @@ struct Shared {
 struct Sending {
     records: Records,
     out: Vec<u8>,
-    /// What was sent last was much, and so is what comes next, likely.
+    /// Much was sent last, so that what comes next is likely to be much, too.
     much: bool,
 }
 
@@ -131,15 +140,20 @@ struct Queue {
     stop: bool,
     /// Why the last connection ended or could not be made.
     trouble: Option<Error>,
-    /// The open socket, to end who waits in it.
+    /// See [`Way::is_refused`].
+    refused: bool,
+    /// See [`Way::probe`].
+    probed: bool,
+    /// The open socket, by which a thread that waits in it can be ended.
     socket: Option<Stream>,
 }
 
 impl Peer {
     fn start(to: To, store: &Arc<Store>) -> Result<Peer> {
         let shared = Arc::new(Shared {
-            to,
             delay: AtomicU32::new(0),
+            silence: AtomicU64::new(millis(to.silence)),
+            to,
             queue: Mutex::default(),
             wake: Condvar::new(),
             sending: Mutex::default(),
@@ -160,6 +174,15 @@ impl Way for Peer {
 
     fn set_delay(&self, secs: u32) {
         self.shared.delay.store(secs, Relaxed);
+    }
+
+    fn set_silence(&self, silence: Duration) {
+        let queue = self.shared.queue.lock();
+        self.shared.silence.store(millis(silence), Relaxed);
+        if let Some(socket) = &queue.socket {
+            // A socket that has failed is made anew.
+            let _ = socket.set_silence(silence);
+        }
     }
 
     fn send(&self, message: Message) {
@@ -190,6 +213,22 @@ impl Way for Peer {
     fn trouble(&self) -> Option<Error> {
         self.shared.queue.lock().trouble.clone()
     }
+
+    fn is_refused(&self) -> bool {
+        self.shared.queue.lock().refused
+    }
+
+    fn probe(&self) {
+        let mut queue = self.shared.queue.lock();
+        if queue.connected {
+            (queue.probed, queue.called) = (true, true);
+            self.shared.wake.notify_one();
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Peer {
@@ -204,7 +243,8 @@ impl Drop for Peer {
 }
 
 impl Shared {
-    /// Who waits for a member that does not answer keeps no store that is to be closed.
+    /// The thread of the way. It holds the store only while it is connected: while it waits for a member that
+    /// does not answer it must not keep the store from being closed.
     fn run(&self, store: &Weak<Store>) {
         loop {
             let ended = self.connect().and_then(|socket| {
@@ -215,17 +255,24 @@ impl Shared {
             queue.connected = false;
             queue.messages.clear();
             queue.report = None;
-            queue.called = false;
+            (queue.called, queue.probed) = (false, false);
             queue.socket = None;
             queue.trouble = ended.err();
             drop(queue);
-            // Its reader of records keeps the store.
+            // What was being sent has a reader of records, which would keep the store.
             *self.sending.lock() = Sending::default();
             let mut queue = self.queue.lock();
             if queue.stop {
                 return;
             }
-            let refused = |e: &Error| e.code() == Code::AuthenticationFailed;
+            let refused = |e: &Error| {
+                let codes = [
+                    Code::AuthenticationFailed,
+                    Code::IncompatibleServerVersion,
+                    Code::NodeNotFound,
+                ];
+                codes.contains(&e.code())
+            };
             let pause = match queue.trouble.as_ref().is_some_and(refused) {
                 true => REFUSED,
                 false => PAUSE,
@@ -239,18 +286,33 @@ impl Shared {
 
     fn connect(&self) -> Result<Stream> {
         let to = &self.to;
-        let mut c = Connection::connect_timeout(&to.dialled, to.silence)?;
-        c.stream().set_silence(to.silence)?;
+        let stream = Stream::connect(&parse_address(&to.dialled)?, Some(self.silence()));
+        let stream = stream.map_err(|e| {
+            // A Unix socket whose file is gone has no listener either.
+            let gone = to.dialled.contains('/') && e.kind() == ErrorKind::NotFound;
+            self.queue.lock().refused = gone || e.kind() == ErrorKind::ConnectionRefused;
+            Error::new(Code::HostUnreachable, format!("{}: {e}", to.dialled))
+        })?;
+        self.queue.lock().refused = false;
+        let mut c = Connection::over(stream);
+        c.stream().set_silence(self.silence())?;
         c.set_timeout(Some(to.patience))?;
         to.caller.prove(&mut c, &to.host)?;
-        c.command("admin", &to.greeting)?;
+        let greeting = to.greeting.lock().clone();
+        c.command("admin", &greeting)?;
         let socket = c.stream().try_clone()?;
         Ok(socket)
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::from_millis(self.silence.load(Relaxed))
     }
 
     /// What is given from here on goes into this socket.
     fn open(&self, socket: &Stream) -> Result<()> {
         let mut queue = self.queue.lock();
+        // It may have changed meanwhile.
+        socket.set_silence(self.silence())?;
         queue.socket = Some(socket.try_clone()?);
         queue.trouble = None;
         queue.connected = true;
@@ -271,11 +333,24 @@ impl Shared {
                 }
             }
             let mut sending = self.sending.lock();
-            let (messages, report) = {
+            let (messages, report, probed) = {
                 let mut queue = self.queue.lock();
                 queue.called = false;
-                (std::mem::take(&mut queue.messages), queue.report.take())
+                let probed = std::mem::take(&mut queue.probed);
+                (
+                    std::mem::take(&mut queue.messages),
+                    queue.report.take(),
+                    probed,
+                )
             };
+            // The member never sends anything on this connection, so only its end can be read here. A
+            // proxy in between may take what is sent after that end, so it is looked for with each report.
+            if (report.is_some() || probed) && socket.has_ended() {
+                return Err(Error::new(
+                    Code::HostUnreachable,
+                    "the member has closed the connection",
+                ));
+            }
             let mut bytes = sending.out.len();
             for mut message in messages {
                 loop {
@@ -292,14 +367,6 @@ impl Shared {
                 }
             }
             if let Some(report) = report {
-                // The member never sends anything on it. Something between the two may take what is
-                // sent all the same; this is asked now and then.
-                if socket.has_ended() {
-                    return Err(Error::new(
-                        Code::HostUnreachable,
-                        "the member has closed the connection",
-                    ));
-                }
                 put_report(&mut sending.out, report.as_doc());
             }
             bytes += sending.out.len();
@@ -321,7 +388,7 @@ impl Shared {
         let Some(mut sending) = self.sending.try_lock() else {
             return false;
         };
-        // The thread finds out what is wrong.
+        // If the connection has ended, the way's own thread finds that out.
         if sending.much || !sending.out.is_empty() || queue.report.is_some() && socket.has_ended() {
             return false;
         }
@@ -353,7 +420,7 @@ impl Shared {
     }
 }
 
-/// Puts a message behind those that wait, into the last of them if it only goes on with its records.
+/// Puts a message after those that wait, into the last of them if it only goes on with its records.
 pub fn put_behind(messages: &mut VecDeque<Message>, message: Message) {
     let left = match messages.back_mut() {
         Some(last) => last.join(message, LONGEST),
@@ -368,9 +435,9 @@ fn flush(socket: &mut Stream, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a record of this time is so many seconds old.
-fn is_due(at: Timestamp, delay: u32) -> bool {
-    delay == 0 || i64::from(at.seconds()) + i64::from(delay) <= now_ms() / 1000
+/// Whether a record is at least `delay` seconds old.
+fn is_due(store: &Store, record: &Record<'_>, delay: u32) -> bool {
+    delay == 0 || store.age(record) >= Duration::from_secs(u64::from(delay))
 }
 
 impl Sending {
@@ -385,7 +452,7 @@ impl Sending {
     }
 }
 
-/// Reads the log's records in the order in which they are sent, mostly one behind the other.
+/// Reads the log's records in the order in which they are sent, mostly one after the other.
 #[derive(Default)]
 pub struct Records {
     /// A reader and the place of what it gives next.
@@ -394,9 +461,9 @@ pub struct Records {
 }
 
 impl Records {
-    /// Appends a message with its records to `out`; what does not fit is left for another one. What
-    /// the log no longer has is not sent at all: the member is told that it is too far behind. What is
-    /// younger than `delay` is left out.
+    /// Appends a message with its records to `out`; returns what does not fit, as another message. If the
+    /// log no longer has the records nothing is sent: the consensus tells the member that it is too far
+    /// behind. Records that are younger than `delay` are left out.
     pub fn put(
         &mut self,
         store: &Arc<Store>,
@@ -420,7 +487,7 @@ impl Records {
             };
             let (reader, _) = self.reader.insert((reader, index + 1));
             match reader.next()? {
-                Some(record) if record.index == index && !is_due(record.at, delay) => {
+                Some(record) if record.index == index && !is_due(store, &record, delay) => {
                     self.reader = None;
                     message.truncate(n);
                     break;

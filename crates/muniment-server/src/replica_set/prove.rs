@@ -4,17 +4,18 @@
 //! MongoDB's members log in as a user, `__system`, by SCRAM, since their connections are those of
 //! clients. Ours speak among themselves only, have no users, and no password that was stored by
 //! somebody who must not know it, which is what SCRAM's salts and rounds are for; a challenge to each
-//! side is all there is to show. `_replSetProve` goes twice: the caller sends a nonce and gets one,
-//! then sends its proofs and gets one back. The caller proves first, so that nobody who merely
-//! connects is given anything to guess keys by. Who can have a member call it, by naming its own address
-//! in a configuration, is: a key has to be long.
+//! side is enough. `_replSetProve` goes twice: the caller sends a nonce and gets one, then sends its
+//! proofs and gets one back. The caller proves first, so that a stranger that merely connects is given
+//! nothing by which keys could be guessed. A stranger that has a member call it, by naming its own
+//! address in a configuration, does get proofs to guess by: therefore a key has to be long.
 //!
-//! Who has no key says so, and is taken by who has none either: either both have one or neither.
+//! A caller without a key says so, and a member takes it only if it has no key either: both have one, or
+//! neither has.
 //!
 //! Invariants: what only members may send (`Access::Member`) is refused with 13 on a connection
 //! without a proof when there is a key; a proof holds for its connection alone, and for the member that
-//! the caller meant. Must not go on with a connection that failed. What it cannot do: keep somebody who
-//! sits on the wire between two members from changing what they send afterwards.
+//! the caller meant. Must not go on with a connection that failed. The proofs cannot keep an attacker on
+//! the wire between two members from changing what these send afterwards.
 
 use super::ReplicaSet;
 use super::host_port::HostPort;
@@ -29,10 +30,10 @@ use muniment_wire::Connection;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// No name of a member is longer: a host and its port.
+/// The name of a member, which is a host and its port, has at most so many bytes.
 const LONGEST: usize = 270;
 
-/// Who calls other members.
+/// This server as a caller of other members.
 #[derive(Clone, Debug)]
 pub struct Caller {
     set: String,
@@ -55,7 +56,7 @@ impl Caller {
     /// longest wait for each step, and, until it is set anew, for each answer.
     ///
     /// # Errors
-    /// 6 for who cannot be reached; 18 where one side does not prove itself.
+    /// 6 if the member cannot be reached; 18 if one side does not prove itself.
     pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
         let mut c = Connection::connect_timeout(dialled, step)?;
         c.set_timeout(Some(step))?;
@@ -66,7 +67,7 @@ impl Caller {
     /// Proves both ends of a connection to `host` to be members.
     ///
     /// # Errors
-    /// 18 where one side does not prove itself.
+    /// 18 if one side does not prove itself.
     pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
         let mut first =
             doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
@@ -99,7 +100,7 @@ impl Caller {
     }
 }
 
-/// How far the caller of a connection has shown who it is.
+/// How far the caller of a connection has proven that it is a member.
 #[derive(Debug, Default)]
 pub enum Proof {
     /// Not at all.
@@ -107,22 +108,22 @@ pub enum Proof {
     None,
     /// It was given a nonce.
     Challenged(Exchange),
-    /// It knows a key.
+    /// It has proven that it knows a key.
     Given,
-    /// It does not: the connection ends.
+    /// It has failed to prove it: the connection ends.
     Failed,
 }
 
 /// Answers `_replSetProve`.
 ///
 /// # Errors
-/// 18 for who does not know a key, and where one side has none; 76 without `--replSet`; 93 for another
+/// 18 if the caller does not know a key, or one side has none; 76 without `--replSet`; 93 for another
 /// set.
 pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
     let body = cx.request.body;
     let name = cx.target().as_str().unwrap_or_default();
     named_set(cx.server, name)?;
-    // Whatever goes wrong, it begins again with another connection.
+    // After any failure the caller has to begin again with another connection.
     let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
     let answered = match (body.get("proofs"), before) {
         (Some(_), Proof::Challenged(exchange)) => prove_back(cx.server, body, &exchange),
@@ -183,14 +184,15 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
     Ok((Proof::Challenged(exchange), reply))
 }
 
-/// Whether this server is the one that the caller means. A member has its name from the configuration,
-/// and goes by no other: others could have it resolved as they like.
+/// Whether this server is the one that the caller means: by its name in the configuration that it knows, or
+/// by another one of its own addresses, which a configuration that it does not know yet may name. An
+/// attacker that controls how names resolve gains nothing by that: a greeting says by its number which
+/// member is meant.
 fn is_own(server: &ServerState, to: &str) -> bool {
     let member = server.replica_set.as_ref().map(ReplicaSet::member);
-    match member.as_ref().and_then(|m| m.own()) {
-        Some(own) => own.host == to,
-        None => HostPort::parse(to).is_ok_and(|to| to.is_own(server.port, &hostname())),
-    }
+    let own = member.as_ref().and_then(|m| m.own());
+    own.is_some_and(|own| own.host == to)
+        || HostPort::parse(to).is_ok_and(|to| to.is_own(server.port, &hostname()))
 }
 
 fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Result<(Proof, DocBuf)> {
@@ -212,7 +214,7 @@ fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Resul
 /// Whether the command may come on the connection.
 ///
 /// # Errors
-/// 13 for one of members where there is a key, and the caller has not proven that it knows it.
+/// 13 for a command of members if there is a key, and the caller has not proven that it knows it.
 pub fn check(
     server: &ServerState,
     conn: &ConnShared,
@@ -256,10 +258,10 @@ fn failed(why: impl std::fmt::Display) -> Error {
     )
 }
 
-/// Bytes that nobody else has.
+/// Random bytes, which nobody else has.
 ///
 /// # Errors
-/// The system has none: then there is no proof.
+/// If the system has none: then there is no proof.
 pub fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;

@@ -8,10 +8,10 @@ use muniment_value::{Doc, DocBuf, Value, doc, number};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A member's word on itself.
+/// What a member says of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// Who.
+    /// The member that reports.
     pub from: MemberId,
     /// The newest term it knows.
     pub term: i64,
@@ -23,6 +23,8 @@ pub struct Report {
     pub applied_at: (Timestamp, i64),
     /// The same of what is durable.
     pub durable_at: (Timestamp, i64),
+    /// The wall clocks of the two, in milliseconds since 1970.
+    pub walls: (i64, i64),
     /// `myState`.
     pub state: i32,
     /// The configuration that it has: version and term.
@@ -35,6 +37,8 @@ pub struct Report {
     pub calm: bool,
     /// It has been told not to campaign.
     pub abstains: bool,
+    /// Its disk is full.
+    pub full: bool,
     /// It has just been reached by the receiver: what it was sent before is lost.
     pub met: bool,
     /// When it was sent, in microseconds of the sender's own clock.
@@ -56,6 +60,8 @@ impl Report {
             "durable": self.position.durable as i64,
             "appliedAt": pair(self.applied_at),
             "durableAt": pair(self.durable_at),
+            "appliedWall": self.walls.0,
+            "durableWall": self.walls.1,
             "state": self.state,
             "configVersion": self.config.0,
             "configTerm": self.config.1,
@@ -65,6 +71,7 @@ impl Report {
         for (name, is) in [
             ("calm", self.calm),
             ("abstains", self.abstains),
+            ("full", self.full),
             ("met", self.met),
         ] {
             d.append_some(name, is.then_some(true));
@@ -88,6 +95,11 @@ impl Report {
             let at = d.get("ts").map_or(Timestamp::ZERO, times_of);
             (at, int(d, "t").unwrap_or(0))
         };
+        let (applied_at, durable_at) = (pair("appliedAt"), pair("durableAt"));
+        // Versions before this one do not tell it.
+        let wall = |name: &str, (at, _): (Timestamp, i64)| {
+            int(d, name).unwrap_or(i64::from(at.seconds()) * 1000)
+        };
         Report {
             from: place("from"),
             term: number("term"),
@@ -97,8 +109,12 @@ impl Report {
                 applied: place("applied"),
                 durable: place("durable"),
             },
-            applied_at: pair("appliedAt"),
-            durable_at: pair("durableAt"),
+            applied_at,
+            durable_at,
+            walls: (
+                wall("appliedWall", applied_at),
+                wall("durableWall", durable_at),
+            ),
             state: number("state") as i32,
             config: (number("configVersion"), number("configTerm")),
             elected_at: d
@@ -108,6 +124,7 @@ impl Report {
             follows: int(d, "follows").and_then(|id| u64::try_from(id).ok()),
             calm: is("calm"),
             abstains: is("abstains"),
+            full: is("full"),
             met: is("met"),
             sent: number("sent"),
             echo: int(d, "echo").zip(int(d, "ago")),
@@ -131,7 +148,7 @@ pub struct HeardOf {
 }
 
 impl HeardOf {
-    /// It is on its way into the set.
+    /// Whether the member is on its way into the set.
     pub fn joins(&self) -> bool {
         [Role::Startup, Role::Startup2]
             .map(|r| r.state().0)
@@ -144,8 +161,8 @@ impl HeardOf {
 pub struct Heard(BTreeMap<MemberId, HeardOf>);
 
 impl Heard {
-    /// A report came `now`. `clock`: microseconds of the own clock; `patience`: who was silent for
-    /// longer had gone.
+    /// A report came `now`. `clock`: microseconds of this member's clock; `patience`: a member that was
+    /// silent for longer counts as gone in between.
     pub fn note(
         &mut self,
         report: Report,
@@ -160,7 +177,7 @@ impl Heard {
         let since = before
             .filter(|b| now.saturating_duration_since(b.at) < patience)
             .map_or(now, |b| b.since);
-        // Smoothed, as single ones tell little.
+        // The time is smoothed, as a single one tells little.
         let ping = match (round, before.and_then(|b| b.ping)) {
             (Some(us), Some(old)) => Some((old * 4 + Duration::from_micros(us)) / 5),
             (Some(us), None) => Some(Duration::from_micros(us)),
@@ -189,7 +206,7 @@ impl Heard {
         Some((heard.report.sent, ago))
     }
 
-    /// Forgets who is no member.
+    /// Forgets those that are no longer members.
     pub fn retain(&mut self, is_member: impl Fn(MemberId) -> bool) {
         self.0.retain(|id, _| is_member(*id));
     }
@@ -212,12 +229,14 @@ mod tests {
             },
             applied_at: (Timestamp::new(8, 2), 9),
             durable_at: (Timestamp::new(8, 1), 8),
+            walls: (7_900, 7_100),
             state: 2,
             config: (4, 9),
             elected_at: Some(Timestamp::new(5, 1)),
             follows: Some(1),
             calm: true,
             abstains: true,
+            full: true,
             met: true,
             sent: 1000,
             echo: Some((500, 20)),
@@ -228,6 +247,8 @@ mod tests {
     fn a_report_is_read_as_it_was_written() {
         assert_eq!(Report::parse(report().to_doc().as_doc()), report());
         assert_eq!(Report::parse(Doc::EMPTY), Report::default());
+        let of_older = doc! { "appliedAt": doc! { "ts": Value::Timestamp { t: 8, i: 2 } } };
+        assert_eq!(Report::parse(of_older.as_doc()).walls, (8_000, 0));
     }
 
     #[test]

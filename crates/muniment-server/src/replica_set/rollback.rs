@@ -1,8 +1,8 @@
-//! The files in which a member keeps what it gives up: of every collection the documents that were
-//! made or changed and that nobody else had, as they stood. `bsondump` and `mongorestore` read them,
-//! as they read MongoDB's.
+//! The files in which a member keeps what it rolls back: of every collection the documents that its
+//! rolled back records made or changed, and that no other member had, as they stood. `bsondump` and
+//! `mongorestore` read them, as they read MongoDB's.
 //!
-//! Invariant: they are on the disk before anything is given up.
+//! Invariant: the files are on the disk before anything is rolled back.
 
 use crate::state::ServerState;
 use bytes::Bytes;
@@ -11,10 +11,10 @@ use muniment_storage::{Store, Timestamp};
 use muniment_value::{Error, Result};
 use std::path::Path;
 
-/// Where they are, below the data directory.
+/// The folder of the files, below the data directory.
 const FOLDER: &str = "rollback";
 
-/// Writes what is lost when the log is cut behind the record `index`; returns the files, and how many
+/// Writes what is lost when the log is cut after the record `index`; returns the files, and how many
 /// documents are in them.
 ///
 /// # Errors
@@ -31,7 +31,7 @@ pub fn write(server: &ServerState, index: u64) -> Result<(Vec<String>, usize)> {
         files.push(path.to_string_lossy().into_owned());
         documents += docs.len();
         if let Err(e) = write_file(&*machine.disk, &path, &docs, &server.options.dbpath) {
-            // All of them are written anew the next time, for which they take the room.
+            // The next attempt writes all of them anew, and needs the room that these take.
             for file in &files {
                 let _ = machine.disk.remove(Path::new(file));
             }
@@ -58,9 +58,9 @@ fn write_file(disk: &dyn Disk, path: &Path, docs: &[Bytes], dbpath: &Path) -> st
     folders.try_for_each(|dir| disk.sync_dir(dir))
 }
 
-/// The timestamp of the record with this index; of the beginning, for none.
+/// The timestamp of the record with this index; zero if there is no such record.
 fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
-    // The log of a member that was filled begins behind the place of the copy.
+    // The log of a member that was filled begins after the place of the copy.
     let begins = store.log_begins_behind()?;
     if begins.index == index {
         return Ok(begins.at);
@@ -72,7 +72,7 @@ fn timestamp_of(store: &Store, index: u64) -> Result<Timestamp> {
     Ok(records.next()?.map_or(Timestamp::ZERO, |r| r.at))
 }
 
-/// A UUID as it is written.
+/// A UUID in its usual notation.
 fn name_of(uuid: &[u8; 16]) -> String {
     let mut name = String::with_capacity(36);
     for (i, byte) in uuid.iter().enumerate() {
@@ -84,7 +84,7 @@ fn name_of(uuid: &[u8; 16]) -> String {
     name
 }
 
-/// A time in a file's name.
+/// A time as it stands in a file's name: without colons, which some file systems do not take.
 fn stamp(ms: i64) -> String {
     crate::log::iso8601(ms).replace(':', "-")
 }

@@ -2,15 +2,10 @@
 
 use super::ReplicaSet;
 use crate::args::{Args, Field, Types, req};
-use crate::log::now_ms;
 use crate::state::ServerState;
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::atomic::Ordering;
-
-/// How far ahead of the wall clock a client may say that the cluster's time is, as MongoDB's
-/// maxAcceptableLogicalClockDriftSecs: a year.
-const MOST_AHEAD_SECS: i64 = 365 * 24 * 3600;
 
 const TIME: &[Field] = &[
     req("clusterTime", Types::TIMESTAMP),
@@ -21,7 +16,7 @@ const SIGNATURE: &[Field] = &[req("hash", Types::BINARY), req("keyId", Types::NU
 
 /// `$clusterTime` up to its timestamp: a document of 88 bytes.
 const BEFORE: &[u8] = b"\x03$clusterTime\0\x58\0\0\0\x11clusterTime\0";
-/// What follows the timestamp: nobody signs without authentication.
+/// What follows the timestamp: an empty signature, as times are signed only with authentication.
 const SIGNED: &[u8] = b"\x03signature\0\x33\0\0\0\
     \x05hash\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
     \x12keyId\0\0\0\0\0\0\0\0\0\0\0";
@@ -39,7 +34,7 @@ pub fn append_times(server: &ServerState, out: &mut Vec<u8>, at: usize) {
         return;
     }
     let store = &server.engine.store;
-    // In this order: the cluster's time is never behind the operation's.
+    // The cluster's time is read last, so that it is never less than the operation's.
     let operation = store.visible();
     append(out, at, store.clock(), operation);
 }
@@ -81,11 +76,11 @@ pub fn of(v: Value<'_>) -> Timestamp {
 }
 
 impl ReplicaSet {
-    /// Takes the cluster's time that a client has heard of elsewhere: all later commits are behind
-    /// it.
+    /// Takes the cluster's time that a client has heard of elsewhere: all later commits get times after it.
     ///
     /// # Errors
-    /// 205 ClusterTimeFailsRateLimiter when it is more than a year ahead of the wall clock.
+    /// 205 ClusterTimeFailsRateLimiter when it is further ahead of the wall clock than
+    /// `maxAcceptableLogicalClockDriftSecs` lets it be.
     pub(super) fn hear(&self, server: &ServerState, time: Timestamp) -> Result<()> {
         if !self.timed.load(Ordering::Acquire) {
             return Ok(());
@@ -94,8 +89,9 @@ impl ReplicaSet {
         if time <= store.clock() {
             return Ok(());
         }
-        let now = now_ms() / 1000;
-        if i64::from(time.seconds()) > now + MOST_AHEAD_SECS {
+        let now = server.options.machine.clock.now_ms() / 1000;
+        let most = server.parameters.clock_drift_secs.load(Ordering::Relaxed);
+        if i64::from(time.seconds()) > now.saturating_add(most) {
             return Err(Error::new(
                 Code::ClusterTimeFailsRateLimiter,
                 format!(

@@ -1,14 +1,16 @@
-//! Who runs what a member of a set does by itself: threads, or somebody who calls each step in
-//! virtual time.
+//! What runs the work that a member of a set does by itself: threads, or a simulator that calls each step
+//! in virtual time.
 
 use super::driver::Driver;
+use super::initial_sync;
 use super::node::Node;
 use crate::state::ServerState;
+use muniment_repl::MemberId;
 use muniment_value::Result;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Something that is to be done beside what runs.
+/// Something that is to be done concurrently.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// See the module's head.
@@ -18,6 +20,18 @@ pub trait World: Send + Sync {
     /// # Errors
     /// The system has no thread.
     fn drive(&self, server: &ServerState, node: &Arc<Node>, driver: Driver) -> Result<()>;
+
+    /// Fills this member with what another one has ([`initial_sync::run`]).
+    ///
+    /// # Errors
+    /// The system has no thread.
+    fn fill(
+        &self,
+        server: &Arc<ServerState>,
+        node: &Arc<Node>,
+        leader: MemberId,
+        at_least: u64,
+    ) -> Result<()>;
 
     /// Does something soon, which ends by itself.
     ///
@@ -43,6 +57,18 @@ impl World for Threads {
         let (node, store) = (Arc::clone(node), Arc::clone(&server.engine.store));
         server.spawn_member("persister", move || node.persister.run(&node, &store))?;
         server.spawn_member("replication", move || driver.run())
+    }
+
+    fn fill(
+        &self,
+        server: &Arc<ServerState>,
+        node: &Arc<Node>,
+        leader: MemberId,
+        at_least: u64,
+    ) -> Result<()> {
+        let (state, node) = (Arc::clone(server), Arc::clone(node));
+        let run = move || initial_sync::run(&state, &node, leader, at_least);
+        server.spawn_member("initial sync", run)
     }
 
     fn beside(&self, name: &str, job: Job) -> Result<()> {

@@ -4,47 +4,47 @@
 //! one is too old. A command of a transaction checks the session out: commands of one session come
 //! one after another. Any error of a command ends the transaction, as does its time limit.
 //!
-//! Invariants: what a session says of its number is told by [`Latest`] alone; a transaction that was
-//! ended from elsewhere (killSessions, the time limit) is found ended by the next command.
+//! Invariants: the state of a session's number is in [`Latest`] alone; the next command of a transaction
+//! that was ended from elsewhere (killSessions, the time limit) finds it ended.
 
 mod elsewhere;
+mod known;
 mod rules;
 mod statements;
 
-pub use rules::{check_command, check_unknown, ends, is_resumable, labels, labels_of_concern};
+pub use rules::{
+    check_command, check_unknown, check_write, ends, is_resumable, labels, labels_of_concern,
+};
 
 use crate::args::Args;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::log::iso8601;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Ends, Statements};
 use crate::replica_set::times_of;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
+use known::{Known, load};
 use muniment_exec::{OpContext, Retry, session_doc};
-use muniment_query::Interrupt;
+use muniment_op::{Interrupt, Lock, Locked};
 use muniment_storage::{
-    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState,
+    CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState, Store,
     Transaction,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
-use parking_lot::{ArcMutexGuard, Mutex, RawMutex};
-use statements::Statements;
+use parking_lot::Mutex;
+use statements::Numbered;
 pub use statements::statements;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicI64, AtomicU64,
+    AtomicBool, AtomicI64, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::time::{Duration, Instant};
 
-/// How long who waits for a session sleeps before its operation is asked.
-const LOOK: Duration = Duration::from_millis(10);
-
-/// Bytes of results that a session keeps in memory.
-const KEPT_RESULTS: usize = 4096;
+/// Bytes of results that a session keeps in memory: more are read again from the store if they are
+/// asked for, which is when a command is sent again.
+const KEPT_RESULTS: usize = 256;
 
 /// What the newest number of a session has come to.
 enum State {
@@ -54,6 +54,8 @@ enum State {
     Aborted,
     /// Retryable writes.
     Retryable(Arc<Mutex<Session>>),
+    /// Retryable writes that have changed nothing: what is stored is of an earlier number.
+    Unwritten,
 }
 
 /// A transaction that is under way.
@@ -70,9 +72,9 @@ struct Running {
 /// How long commands of a transaction have run.
 #[derive(Default)]
 struct Active {
-    /// Those that have ended.
+    /// The time of the commands that have ended.
     before: Duration,
-    /// One that runs, since when.
+    /// Since when a command runs, if one does.
     since: Option<Instant>,
 }
 
@@ -113,11 +115,14 @@ pub struct Latest {
 #[derive(Default)]
 struct Participant {
     /// Held by the command that has the session.
-    latest: Arc<Mutex<Option<Latest>>>,
-    /// The transaction that is under way, for who ends it from elsewhere.
+    latest: Arc<Lock<Option<Latest>>>,
+    /// The transaction that is under way, for a thread that ends it from elsewhere.
     running: Mutex<Option<Running>>,
-    /// As of which leadership `latest` is: another primary may have gone on meanwhile.
+    /// The leadership of this member that `latest` is of: after it another primary may have changed the
+    /// session.
     epoch: AtomicU64,
+    /// A command has asked for the session lately.
+    used: AtomicBool,
 }
 
 /// What became of transactions since the start.
@@ -138,7 +143,7 @@ pub struct Figures {
 /// The transactions of all sessions.
 #[derive(Default)]
 pub struct Transactions {
-    sessions: Mutex<HashMap<SessionKey, Arc<Participant>>>,
+    sessions: Known,
     figures: Figures,
     /// Counts the times that this member became primary.
     epoch: AtomicU64,
@@ -149,7 +154,9 @@ pub struct CheckedOut {
     session: SessionKey,
     number: i64,
     participant: Arc<Participant>,
-    latest: ArcMutexGuard<RawMutex, Option<Latest>>,
+    latest: Locked<Arc<Lock<Option<Latest>>>, Option<Latest>>,
+    /// There were many others.
+    crowded: bool,
 }
 
 impl Transactions {
@@ -157,7 +164,7 @@ impl Transactions {
     /// transaction or a retryable write.
     ///
     /// # Errors
-    /// 263 and 72 for what cannot be; 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 50911; what the
+    /// 263 and 72 for what cannot be; 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 117 ConflictingOperationInProgress; what the
     /// operation says while it waits for the session.
     pub fn enter(
         &self,
@@ -183,7 +190,7 @@ impl Transactions {
                 running.active.lock().since = Some(Instant::now());
             }
         } else {
-            let statements = Statements::parse(args, request, spec)?;
+            let statements = Numbered::parse(args, request, spec)?;
             out = self.check_out(server, op, session, number)?;
             self.retry(server, op, statements, &mut out)?;
         }
@@ -203,10 +210,11 @@ impl Transactions {
         };
         let (server, op) = (cx.server, cx.op);
         let in_transaction = cx.generic.in_transaction();
-        // What can be tried again fails the command; other statements' errors stand in the reply.
+        // A statement's error after which the driver may try again fails the whole command; errors of other
+        // statements stand in the reply.
         let failure = op.failure();
         let again = failure.filter(|e| labels(cx.spec, &cx.generic, e.code()).is_some());
-        // What the command saw and wrote may be half of what it should be.
+        // The transaction was ended from elsewhere, so the command may have seen and written only a part.
         let ended = op.transaction().is_some_and(|t| t.has_ended()) && !ends(cx.spec);
         let result = match (again, result) {
             (Some(e), _) => Err(e.clone()),
@@ -223,7 +231,7 @@ impl Transactions {
             return result;
         };
         server.transactions.count_retried(retried.len() as u64);
-        if cx.spec.name == "findAndModify" {
+        if matches!(cx.spec.statements, Statements::One) {
             cx.reply.field("retriedStmtId", *first);
         } else {
             cx.reply.open_array("retriedStmtIds");
@@ -235,8 +243,8 @@ impl Transactions {
         result
     }
 
-    /// This member is about to be primary: what is remembered of sessions is what the store has of
-    /// them, which another primary may have written.
+    /// This member is about to be primary: what is in memory of sessions no longer counts, only what the
+    /// store has of them, which another primary may have written.
     pub fn begin_leading(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
@@ -250,44 +258,28 @@ impl Transactions {
         session: SessionKey,
         number: i64,
     ) -> Result<CheckedOut> {
-        let participant = self.sessions.lock().entry(session).or_default().clone();
-        let mut free = participant.latest.try_lock_arc();
-        let mut latest = loop {
-            if let Some(guard) = free {
-                break guard;
-            }
-            free = participant.latest.try_lock_arc_for(LOOK);
-            op.check()?;
-        };
+        let (participant, crowded) = self.sessions.enter(session);
+        let mut latest = participant.latest.lock_arc_for(op)?;
         let now = self.epoch.load(SeqCst);
         if participant.epoch.swap(now, SeqCst) != now {
             *latest = None;
         }
-        if latest.is_none()
-            && let Some(record) = server.engine.store.session(&session)?
-        {
-            *latest = Some(Latest {
-                number: record.number(),
-                state: match record.head().record().state {
-                    SessionState::Committed => State::Committed(None),
-                    SessionState::Retryable => State::Retryable(Arc::new(Mutex::new(record))),
-                },
-            });
-        }
+        load(server, &session, number, &mut latest)?;
         Ok(CheckedOut {
             session,
             number,
             participant,
             latest,
+            crowded,
         })
     }
 
-    /// A retryable write: the statements that were done before are answered by what is remembered.
+    /// Begins a retryable write: statements that were done before are answered by what is remembered of them.
     fn retry(
         &self,
         server: &ServerState,
         op: &OpContext,
-        of: Statements,
+        of: Numbered,
         out: &mut CheckedOut,
     ) -> Result<()> {
         let number = out.number;
@@ -305,7 +297,7 @@ impl Transactions {
         }
         let known = out.latest.as_mut().and_then(|l| match &mut l.state {
             State::Retryable(record) if l.number == number => Some(record.clone()),
-            // Nobody has the one of the number before any more.
+            // No command has the record of the number before any more, so it is used for this one.
             State::Retryable(record) => {
                 Arc::get_mut(record)?.get_mut().renew(number);
                 l.number = number;
@@ -342,33 +334,25 @@ impl Transactions {
         if let Some(latest) = out.latest.as_ref() {
             out.check_age(latest)?;
             if latest.number == number {
-                let state = match latest.state {
-                    State::InProgress(_) => "TxnState::InProgress",
-                    State::Committed(_) => "TxnState::Committed",
-                    State::Aborted => "TxnState::AbortedWithoutPrepare",
-                    State::Retryable(_) => "TxnState::ExecutedRetryableWrite",
-                };
-                return Err(Error::location(
-                    50911,
-                    format!(
-                        "Cannot start a transaction at given transaction number {number} a \
-                         transaction with the same number is in state {state}"
-                    ),
+                return Err(Error::new(
+                    Code::ConflictingOperationInProgress,
+                    "Only servers in a sharded cluster can start a new transaction at the active \
+                     transaction number",
                 ));
             }
         }
-        // The one before ends without a word.
+        // The session's former transaction, if one is under way, is aborted; no client is told of that.
         self.abort_running(server, out);
         let patience = server.parameters.transaction_patience_ms.load(Relaxed);
         let patience = Duration::from_millis(patience.max(0) as u64);
-        let (store, memory) = (&server.engine.store, &server.engine.memory);
+        let store = &server.engine.store;
         let concern = generic.read_concern.and_then(|d| d.get("atClusterTime"));
         let view = match concern {
             Some(at) => Some(server.snapshots.at(server, times_of(at), op)?),
             None => None,
         };
         let running = Running {
-            transaction: store.begin_transaction(patience, memory, view),
+            transaction: store.begin_transaction(patience, view),
             number,
             read_concern: generic.read_concern.map(|d| d.to_buf()),
             began: Instant::now(),
@@ -408,14 +392,14 @@ impl Transactions {
             latest.state = State::Aborted;
         }
         match latest.state {
-            State::Retryable(_) => Err(Error::new(
+            State::Retryable(_) | State::Unwritten => Err(Error::new(
                 Code::NoSuchTransaction,
                 format!(
                     "Given transaction number {number} does not match any in-progress \
                      transactions. The active transaction number is {number}"
                 ),
             )),
-            State::Committed(_) if spec.name == "commitTransaction" => Ok(()),
+            State::Committed(_) if spec.ends_transaction == Some(Ends::Commit) => Ok(()),
             State::Committed(_) => Err(Error::new(
                 Code::TransactionCommitted,
                 format!("Transaction with {{ txnNumber: {number} }} has been committed."),
@@ -424,7 +408,7 @@ impl Transactions {
         }
     }
 
-    /// Ends what the session has under way.
+    /// Aborts the transaction that the session has under way, if there is one.
     fn abort_running(&self, server: &ServerState, out: &mut CheckedOut) {
         *out.participant.running.lock() = None;
         let Some(latest) = out.latest.as_mut() else {
@@ -452,17 +436,17 @@ impl Transactions {
         if failed {
             self.abort_running(server, &mut out);
         }
-        // Large results are read again from the store if they are asked for.
-        let large = out.latest.as_ref().is_some_and(|l| match &l.state {
-            State::Retryable(record) => record.lock().result_bytes() > KEPT_RESULTS,
-            _ => false,
-        });
-        if large {
-            *out.latest = None;
+        if let Some(State::Retryable(record)) = out.latest.as_ref().map(|l| &l.state) {
+            record.lock().shed(KEPT_RESULTS);
+        }
+        let (session, crowded) = (out.session, out.crowded);
+        drop(out);
+        if crowded {
+            self.sessions.let_go(&session, &server.sessions);
         }
     }
 
-    /// Commits; again and again with the same answer.
+    /// Commits. A commit that is sent again gets the same answer.
     ///
     /// # Errors
     /// A commit's; then the transaction is aborted by [`Transactions::leave`].
@@ -478,7 +462,7 @@ impl Transactions {
         let running = match &latest.state {
             State::Committed(commit) => return Ok(*commit),
             State::InProgress(running) => running.clone(),
-            State::Aborted | State::Retryable(_) => {
+            State::Aborted | State::Retryable(_) | State::Unwritten => {
                 return Err(Error::internal("a commit of what is not under way"));
             }
         };
@@ -497,15 +481,14 @@ impl Transactions {
         Ok(commit)
     }
 
-    /// Aborts.
+    /// Aborts the transaction that the session has under way.
     pub fn abort(&self, server: &ServerState, out: &mut CheckedOut) {
         self.abort_running(server, out);
     }
 
     /// Ends the transaction of a session from elsewhere; true if there was one.
     pub fn kill(&self, server: &ServerState, session: &SessionKey) -> bool {
-        let participant = self.sessions.lock().get(session).cloned();
-        let Some(participant) = participant else {
+        let Some(participant) = self.sessions.get(session) else {
             return false;
         };
         let Some(running) = participant.running.lock().take() else {
@@ -535,56 +518,52 @@ impl Transactions {
     /// Forgets a session that was ended.
     pub fn forget(&self, server: &ServerState, session: &SessionKey) {
         self.kill(server, session);
-        let mut sessions = self.sessions.lock();
-        // Whoever has it checked out goes on with it, and so does who comes meanwhile.
-        if let Entry::Occupied(o) = sessions.entry(*session)
-            && Arc::strong_count(o.get()) == 1
-        {
-            o.remove();
-        }
+        self.sessions.forget(session);
+    }
+
+    /// Drops what is in memory of sessions that were not used since the last call: the store has the state
+    /// of their numbers.
+    pub fn let_go_of_idle(&self, server: &ServerState) {
+        self.sessions.let_go_of_idle(&server.sessions);
     }
 
     /// Sessions whose transactions have gone on for longer than they may.
     pub fn expired(&self, limit: Duration) -> Vec<SessionKey> {
-        let sessions = self.sessions.lock();
-        let old = |p: &Participant| {
+        self.sessions.find(|id, p| {
             let running = p.running.lock();
-            running.as_ref().is_some_and(|r| r.began.elapsed() >= limit)
-        };
-        let all = sessions.iter().filter(|(_, p)| old(p));
-        all.map(|(id, _)| *id).collect()
+            let old = running.as_ref().is_some_and(|r| r.began.elapsed() >= limit);
+            old.then_some(*id)
+        })
     }
 
-    /// Forgets what is stored of sessions that nobody has used for as long as a session lives.
+    /// Forgets what is stored of sessions that were not used for as long as a session lives.
     ///
     /// # Errors
     /// As a commit's.
     pub fn reap(&self, server: &ServerState, interrupt: &dyn Interrupt) -> Result<()> {
-        const AT_ONCE: usize = 10_000;
-        let lives = i64::from(TIMEOUT_MINUTES) * 60_000;
-        let before = crate::log::now_ms() - lives;
-        let mut old = Vec::new();
+        const AT_ONCE: usize = 1000;
+        // The wall clock alone does not decide, as it may have been set since.
+        let lives = Duration::from_secs(60 * u64::from(TIMEOUT_MINUTES.unsigned_abs()));
         let store = &server.engine.store;
-        for key in store.session_keys()? {
-            interrupt.check()?;
-            if old.len() == AT_ONCE {
-                break;
-            }
-            let is_old = |head: SessionHead| head.record().at_ms < before;
-            if !server.sessions.is_known(&key) && store.session_head(&key)?.is_some_and(is_old) {
-                old.push(key);
-            }
-        }
-        for some in old.chunks(1000) {
-            // Nobody has one of them while it goes; one that came back stays.
+        let mut behind = None;
+        loop {
+            let some = store.session_keys(behind.as_ref(), AT_ONCE)?;
+            let Some(last) = some.last().copied() else {
+                return Ok(());
+            };
+            behind = Some(last);
+            // No command has one of these sessions while it is removed; one that is used again stays.
             let mut held = Vec::new();
             for key in some {
-                let participant = self.sessions.lock().entry(*key).or_default().clone();
+                interrupt.check()?;
+                if server.sessions.is_known(&key) || !is_old(store, &key, lives)? {
+                    continue;
+                }
+                let (participant, _) = self.sessions.enter(key);
                 if let Some(guard) = participant.latest.try_lock_arc()
-                    && let Some(head) = store.session_head(key)?
-                    && head.record().at_ms < before
+                    && is_old(store, &key, lives)?
                 {
-                    held.push((*key, guard));
+                    held.push((key, guard));
                 }
             }
             let gone: Vec<SessionKey> = held.iter().map(|(key, _)| *key).collect();
@@ -593,30 +572,26 @@ impl Transactions {
                 **guard = None;
             }
             drop(held);
-            for key in some {
+            for key in &gone {
                 self.forget(server, key);
             }
         }
-        Ok(())
     }
 
     /// Sessions with a transaction under way, with the time since it began in microseconds and when
     /// that was in milliseconds since 1970.
     pub fn running(&self) -> Vec<(SessionKey, u64, i64)> {
-        let sessions = self.sessions.lock();
-        let one = |(id, p): (&SessionKey, &Arc<Participant>)| {
+        self.sessions.find(|id, p| {
             let running = p.running.lock();
             let r = running.as_ref()?;
             Some((*id, r.began.elapsed().as_micros() as u64, r.began_ms))
-        };
-        sessions.iter().filter_map(one).collect()
+        })
     }
 
     /// The sessions with a transaction under way of which no command runs, as currentOp lists them.
     pub fn idle(&self, server: &ServerState) -> Vec<DocBuf> {
         let (host, limit) = (server.host.as_str(), lifetime(server));
-        let sessions = self.sessions.lock();
-        let one = |(id, p): (&SessionKey, &Arc<Participant>)| {
+        self.sessions.find(|id, p| {
             // A command that runs has the session.
             let _idle = p.latest.try_lock()?;
             let running = p.running.lock();
@@ -631,8 +606,7 @@ impl Transactions {
                 "waitingForLock": false,
                 "locks": doc! {},
             })
-        };
-        sessions.iter().filter_map(one).collect()
+        })
     }
 
     /// What currentOp shows of a running operation's transaction, or of its retryable write.
@@ -641,7 +615,7 @@ impl Transactions {
             return Some(doc! { "parameters": doc! { "txnNumber": retry.number() } });
         }
         op.transaction()?;
-        let participant = self.sessions.lock().get(op.session()?).cloned()?;
+        let participant = self.sessions.get(op.session()?)?;
         let running = participant.running.lock();
         running.as_ref().map(|r| r.to_doc(lifetime(server)))
     }
@@ -689,13 +663,22 @@ impl CheckedOut {
     }
 }
 
+/// Whether a session was not used for so long, by what is stored of it.
+///
+/// # Errors
+/// 301.
+fn is_old(store: &Store, key: &SessionKey, lives: Duration) -> Result<bool> {
+    let head = store.session_head_at(key)?;
+    Ok(head.is_some_and(|(head, at)| store.age_of(at, head.record().at_ms) >= lives))
+}
+
 /// How long transactions may last.
 fn lifetime(server: &ServerState) -> Duration {
     let seconds = server.parameters.transaction_lifetime_secs.load(Relaxed);
     Duration::from_secs(seconds.max(0) as u64)
 }
 
-/// 251.
+/// 251 NoSuchTransaction.
 fn aborted(number: i64) -> Error {
     Error::new(
         Code::NoSuchTransaction,
@@ -703,7 +686,7 @@ fn aborted(number: i64) -> Error {
     )
 }
 
-/// 225.
+/// 225 TransactionTooOld.
 fn too_old(session: SessionKey, number: i64, newest: i64) -> Error {
     let id = Value::Binary {
         subtype: 4,

@@ -2,9 +2,9 @@
 
 use super::elsewhere::is_mongodbs;
 use crate::commands::bulk_write;
-use crate::context::Request;
+use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Names, Statements};
 use muniment_value::{ArrayBuf, Code, Error, Result, array};
 
 /// Whether the driver may run the whole transaction again after this error.
@@ -69,7 +69,7 @@ pub fn labels(spec: &CommandSpec, generic: &Generic<'_>, code: Code) -> Option<A
 
 /// True for the commands that end a transaction.
 pub fn ends(spec: &CommandSpec) -> bool {
-    matches!(spec.name, "abortTransaction" | "commitTransaction")
+    spec.ends_transaction.is_some()
 }
 
 /// The same beside the error of a write concern, whose command has done its work.
@@ -114,14 +114,34 @@ pub fn check_command(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
     if !generic.in_transaction() || spec.in_transactions {
         return Ok(());
     }
-    if spec.name == "count" {
-        return refused(
-            "Cannot run 'count' in a multi-document transaction. Please see \
-             http://dochub.mongodb.org/core/transaction-count for a recommended alternative."
-                .into(),
-        );
+    if !spec.instead_in_transactions.is_empty() {
+        return refused(format!(
+            "Cannot run '{}' in a multi-document transaction. {}",
+            spec.name, spec.instead_in_transactions
+        ));
     }
     cannot_run(spec.name)
+}
+
+/// Whether a transaction may write to a collection: MongoDB's own are not for transactions. It is asked
+/// when the statement runs, so that it ends the transaction.
+///
+/// # Errors
+/// 50791; for findAndModify 50781.
+pub fn check_write(cx: &CommandContext<'_>, namespace: &str) -> Result<()> {
+    let collection = namespace.split_once('.').map_or("", |(_, name)| name);
+    let system = collection.starts_with("system.") && !collection.starts_with("system.buckets.");
+    if !cx.generic.in_transaction() || !system {
+        return Ok(());
+    }
+    let code = match cx.spec.statements {
+        Statements::One => 50781,
+        _ => 50791,
+    };
+    Err(Error::location(
+        code,
+        format!("Cannot write to system collection {namespace} within a transaction."),
+    ))
 }
 
 /// Whether a command that transactions have may run in one as it came.
@@ -136,23 +156,29 @@ pub fn check<'r>(
 ) -> Result<()> {
     let name = spec.name;
     let starts = generic.start_transaction.is_some();
-    let (db, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+    let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
     // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to,
     // and leaves its cursor there.
     let own = (!spec.admin_only && namespace != bulk_write::CURSOR).then_some(db);
-    let also = (name == "bulkWrite").then(|| request.documents("nsInfo"));
-    let also = also.into_iter().flatten();
-    let also = also.filter_map(|d| d.get_str("ns"));
+    let also = || {
+        let named = (spec.names == Names::NsInfo).then(|| request.documents("nsInfo"));
+        named.into_iter().flatten().filter_map(|d| d.get_str("ns"))
+    };
     let of = |ns: &'r str| ns.split_once('.').map_or(ns, |(db, _)| db);
-    let mut databases = own.into_iter().chain(also.map(of));
+    let mut databases = own.into_iter().chain(also().map(of));
     if let Some(db) = databases.find(|db| matches!(*db, "admin" | "config" | "local")) {
         return refused(format!(
             "Cannot run command against the '{db}' database in a transaction."
         ));
     }
-    if matches!(collection, "system.profile" | "system.views") {
+    let mut names = std::iter::once(namespace).chain(also());
+    let barred = names.find(|ns| {
+        let collection = ns.split_once('.').map_or("", |(_, name)| name);
+        matches!(collection, "system.profile" | "system.views")
+    });
+    if let Some(ns) = barred {
         return refused(format!(
-            "Cannot run command against the '{namespace}' collection in a transaction."
+            "Cannot run command against the '{ns}' collection in a transaction."
         ));
     }
     if starts {

@@ -2,35 +2,25 @@
 
 use crate::args::Args;
 use crate::context::Request;
-use crate::registry::CommandSpec;
+use crate::registry::{CommandSpec, Statements};
 use muniment_exec::StatementIds;
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 use std::collections::HashSet;
 
-/// The statements of a retryable command.
+/// The statements of a retryable command, by their numbers.
 #[derive(Clone, Debug)]
-pub struct Statements {
+pub struct Numbered {
     /// Their ids.
     pub ids: StatementIds,
     /// The command returns the document as it is before (false) or after (true) the change.
     pub returns: Option<bool>,
 }
 
-/// The field of a command's statements.
-fn field(spec: &CommandSpec) -> &'static str {
-    match spec.name {
-        "insert" => "documents",
-        "update" => "updates",
-        "delete" => "deletes",
-        _ => "ops",
-    }
-}
-
 /// How many statements a retryable command has.
 pub fn statements(request: &Request<'_>, spec: &CommandSpec) -> usize {
-    match spec.name {
-        "findAndModify" => 1,
-        _ => request.documents(field(spec)).count(),
+    match spec.statements {
+        Statements::List { field, .. } => request.documents(field).count(),
+        Statements::One | Statements::None => 1,
     }
 }
 
@@ -38,38 +28,34 @@ fn whole(v: Value<'_>) -> Option<i32> {
     number::to_i64_exact(v).and_then(|n| i32::try_from(n).ok())
 }
 
-impl Statements {
+impl Numbered {
     /// As the command says.
     ///
     /// # Errors
     /// 72 for a statement that cannot be retried, since it may change several documents; 2 and 16 for
     /// ids that are not one of its own for each statement.
-    pub fn parse(args: &Args<'_>, request: &Request<'_>, spec: &CommandSpec) -> Result<Statements> {
-        let one = spec.name == "findAndModify";
+    pub fn parse(args: &Args<'_>, request: &Request<'_>, spec: &CommandSpec) -> Result<Numbered> {
+        let one = matches!(spec.statements, Statements::One);
         let each = (!one).then(|| args.array("stmtIds")).flatten();
+        let all = statements(request, spec);
         let ids = match each {
-            Some(all) => {
-                StatementIds::Each(check_ids(all, request.documents(field(spec)).count())?)
-            }
-            None => StatementIds::From(first_id(args, statements(request, spec))?),
+            Some(each) => StatementIds::Each(check_ids(each, all)?),
+            None => StatementIds::From(first_id(args, all)?),
         };
-        let many = |d: Doc<'_>| match spec.name {
-            "delete" => d.get("limit").and_then(whole) == Some(0),
-            "update" | "bulkWrite" => d.get("multi").is_some_and(|v| v.truthy()),
-            _ => false,
-        };
-        if spec.name != "insert" && request.documents(field(spec)).any(many) {
-            let what = match spec.name {
-                "delete" => "limit=0",
-                _ => "multi=true",
-            };
+        if let Statements::List {
+            field,
+            many,
+            many_text,
+        } = spec.statements
+            && request.documents(field).any(many)
+        {
             return Err(Error::new(
                 Code::InvalidOptions,
-                format!("Cannot use retryable writes with {what}"),
+                format!("Cannot use retryable writes with {many_text}"),
             ));
         }
         let returns = one.then(|| args.bool("new", false));
-        Ok(Statements { ids, returns })
+        Ok(Numbered { ids, returns })
     }
 }
 

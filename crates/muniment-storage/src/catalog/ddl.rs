@@ -1,20 +1,21 @@
 //! Changes of the catalog: every one is a single record of the log, together with what belongs to
 //! it.
 //!
-//! Who changes a collection has its DDL lock alone; who changes a name has that of the names
-//! too, taken after it. Both waits ask the operation whether it may go on.
+//! A change of a collection holds the collection's DDL lock alone. A change of a name also holds the
+//! lock of the names, taken after it, and lets go of that before the log's sync is waited for: the
+//! record's place in the log says what came first, and one sync serves all changes whose records are in
+//! the log by then. Both waits ask the operation whether it may go on, and while it waits for a
+//! transaction that has touched the collection, others go on with it.
 
-use crate::catalog::names::exists;
-use crate::catalog::notes::drop_note;
+use crate::catalog::names::{Unsettled, exists};
 use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
 use crate::collection::Collection;
 use crate::commit::door::Opening;
-use crate::commit::locked;
-use crate::gate::Alone;
+use crate::gate::{Alone, own_all};
 use crate::index::Index;
 use crate::store::{Inner, Store, db_of, dropped, index_by_name};
 use crate::transaction::Transaction;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result};
 use std::sync::Arc;
 
@@ -43,33 +44,71 @@ impl Inner {
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let alone = self.exclusive(collection, opening, interrupt)?;
-        let _names = locked(&self.naming, interrupt)?;
-        if !collection.is_pending() || collection.count() > 0 {
-            return Ok(());
-        }
-        self.commit_drop(alone.collection(), opening, interrupt)
+        let alone = self.exclusive_to_drop(collection, opening, interrupt)?;
+        let dropped = {
+            let _names = self.naming.lock_for(interrupt)?;
+            if !collection.is_pending() || collection.count() > 0 {
+                return Ok(());
+            }
+            self.commit_drop(alone.collection(), opening, interrupt)?
+        };
+        self.settle(dropped)
     }
 
     /// Has a collection alone, for changes that are committed in this opening of the door.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits.
+    /// 26 NamespaceNotFound if it was dropped; 301 DataCorruptionDetected if it is closed; what
+    /// `interrupt` says while it waits.
     pub fn exclusive(
         &self,
         collection: &Arc<Collection>,
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Exclusive> {
-        let guard = collection.ddl.own(interrupt)?;
-        if collection.is_dropped() {
-            return Err(dropped(collection));
+        let alone = self.exclusive_to_drop(collection, opening, interrupt)?;
+        collection.check_usable()?;
+        Ok(alone)
+    }
+
+    /// The same for a caller that drops it, or repairs it.
+    ///
+    /// # Errors
+    /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits.
+    pub fn exclusive_to_drop(
+        &self,
+        collection: &Arc<Collection>,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Exclusive> {
+        let mut all = self.exclusive_all(&[collection], opening, interrupt)?;
+        all.pop()
+            .ok_or_else(|| Error::internal("no collection to have alone"))
+    }
+
+    /// The same of several, of which none is held while another one is waited for.
+    ///
+    /// # Errors
+    /// As [`Inner::exclusive_to_drop`].
+    fn exclusive_all(
+        &self,
+        all: &[&Arc<Collection>],
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<Exclusive>> {
+        let gates: Vec<_> = all.iter().map(|c| &c.ddl).collect();
+        let guards = own_all(&gates, interrupt)?;
+        if let Some(gone) = all.iter().find(|c| c.is_dropped()) {
+            return Err(dropped(gone));
         }
-        Ok(Exclusive {
-            collection: collection.clone(),
-            opening,
-            _guard: guard,
-        })
+        let held = all.iter().zip(guards);
+        Ok(held
+            .map(|(collection, guard)| Exclusive {
+                collection: Arc::clone(collection),
+                opening,
+                _guard: guard,
+            })
+            .collect())
     }
 
     fn check_name(&self, namespace: &str) -> Result<()> {
@@ -78,18 +117,27 @@ impl Inner {
             return Err(exists(namespace));
         }
         let db = db_of(namespace);
-        for other in catalog.names().map(|n| db_of(n)) {
-            if other != db && other.eq_ignore_ascii_case(db) {
-                return Err(Error::location(
-                    13297,
-                    format!(
-                        "db already exists with different case already have: [{other}] trying to \
-                         create [{db}]"
-                    ),
-                ));
-            }
+        match catalog.other_case(db) {
+            None => Ok(()),
+            Some(other) => Err(Error::location(
+                13297,
+                format!(
+                    "db already exists with different case already have: [{other}] trying to \
+                     create [{db}]"
+                ),
+            )),
         }
-        Ok(())
+    }
+}
+
+/// A collection that was made, and that is not on the disk yet: [`Store::settle`].
+#[must_use]
+pub struct Created(Unsettled<Arc<Collection>>);
+
+impl Created {
+    /// The collection.
+    pub fn collection(&self) -> &Arc<Collection> {
+        &self.0.made
     }
 }
 
@@ -135,10 +183,44 @@ impl Store {
         uuid: Option<[u8; 16]>,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
+        let created = self.begin_collection(namespace, options, uuid, interrupt)?;
+        self.settle(created)
+    }
+
+    /// The same for a caller that holds a lock of its own, and lets go of it before it has the
+    /// collection [settled](Store::settle): others see the collection when this returns, but it is
+    /// not on the disk. No client may be told of it before it is.
+    ///
+    /// # Errors
+    /// As [`Store::create_collection_as`].
+    pub fn begin_collection(
+        &self,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Created> {
         self.create_as(namespace, options, uuid, None, interrupt)
     }
 
-    /// The same, for a transaction as well.
+    /// Returns the collection once it is on the disk.
+    ///
+    /// # Errors
+    /// Those of the log's sync: it is there, but not for certain.
+    pub fn settle(&self, created: Created) -> Result<Arc<Collection>> {
+        self.inner.settle(created.0)
+    }
+
+    /// Returns once the collection as it is now is on the disk: for a caller that tells a client of
+    /// what another client has made or changed.
+    ///
+    /// # Errors
+    /// Those of the log's sync; what `interrupt` says.
+    pub fn wait_settled(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
+        self.inner.wait_settled(collection, interrupt)
+    }
+
+    /// As [`Store::begin_collection`], for a transaction as well.
     ///
     /// # Errors
     /// As [`Store::create_collection_as`]; [`Transaction::may_make`]'s.
@@ -149,17 +231,17 @@ impl Store {
         uuid: Option<[u8; 16]>,
         transaction: Option<&Transaction>,
         interrupt: &dyn Interrupt,
-    ) -> Result<Arc<Collection>> {
+    ) -> Result<Created> {
         let inner = &self.inner;
         let opening = match transaction {
             Some(transaction) => transaction.opening(),
             None => inner.door.opening()?,
         };
-        let _names = locked(&inner.naming, interrupt)?;
+        let _names = inner.naming.lock_for(interrupt)?;
         let there = inner.catalog.read().by_name(namespace);
         match (transaction, there) {
             (Some(transaction), there) => transaction.may_make(namespace, there.as_deref())?,
-            // Whoever is told that it is there relies on that.
+            // The client is told that it exists, and relies on that.
             (None, Some(there)) => there.claim(),
             (None, None) => {}
         }
@@ -173,7 +255,8 @@ impl Store {
             indexes.push(IndexEntry {
                 id: inner.fresh_id()?,
                 ready: true,
-                spec: IndexSpec::id_index(&options.collation()?),
+                spec: Arc::new(IndexSpec::id_index(&options.collation()?)),
+                damage: None,
             });
         }
         let entry = Entry {
@@ -185,18 +268,23 @@ impl Store {
             options,
             indexes,
             pending: transaction.is_some(),
+            damage: None,
         };
-        let collection = inner.commit_entry(id, entry, None, opening, interrupt)?;
+        let created = inner.commit_entry(id, entry, None, opening, interrupt)?;
         // Nothing was ever there: no look at the disk.
-        collection.append().max.get_or_insert_with(Vec::new);
-        Ok(collection)
+        created.made.append().max.get_or_insert_with(Vec::new);
+        Ok(Created(created))
     }
 
     /// The collection with this UUID, whatever its database.
     pub fn collection_by_uuid(&self, uuid: [u8; 16]) -> Option<Arc<Collection>> {
-        let databases = self.databases();
-        let mut all = databases.iter().flat_map(|db| self.collections(db));
-        all.find(|c| c.uuid() == uuid)
+        self.inner.catalog.read().by_uuid(uuid).next().cloned()
+    }
+
+    /// The collection with this UUID in one database.
+    pub fn collection_by_uuid_in(&self, db: &str, uuid: [u8; 16]) -> Option<Arc<Collection>> {
+        let catalog = self.inner.catalog.read();
+        catalog.by_uuid(uuid).find(|c| c.is_in(db)).cloned()
     }
 
     fn check_uuid(&self, uuid: [u8; 16]) -> Result<()> {
@@ -215,31 +303,77 @@ impl Store {
     /// # Errors
     /// As a commit's.
     pub fn drop_collection(&self, namespace: &str, interrupt: &dyn Interrupt) -> Result<bool> {
+        match self.begin_drop(namespace, interrupt)? {
+            Some(dropped) => self.inner.settle(dropped).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Drops these collections, each by a record of its own, and waits for the disk once. Those that
+    /// are not there are passed over; `dropped` is told of each other one.
+    ///
+    /// # Errors
+    /// As a commit's: those that were dropped before stay so.
+    pub fn drop_collections(
+        &self,
+        namespaces: impl Iterator<Item = String>,
+        dropped: &mut dyn FnMut(&str),
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let mut last = None;
+        let mut result = Ok(());
+        for namespace in namespaces {
+            match interrupt
+                .check()
+                .and_then(|()| self.begin_drop(&namespace, interrupt))
+            {
+                Ok(Some(one)) => {
+                    dropped(&namespace);
+                    last = Some(one);
+                }
+                Ok(None) => {}
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            }
+        }
+        // The log keeps the order: what is on the disk has all that was before it.
+        let settled = last.map_or(Ok(()), |last| self.inner.settle(last));
+        result.and(settled)
+    }
+
+    /// `None` if there is no such collection.
+    fn begin_drop(
+        &self,
+        namespace: &str,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Option<Unsettled<()>>> {
         let inner = &self.inner;
         let opening = inner.door.opening()?;
         loop {
             let Some(collection) = self.collection(namespace) else {
-                return Ok(false);
+                return Ok(None);
             };
             collection.abort_builds();
-            let alone = match inner.exclusive(&collection, opening, interrupt) {
+            let alone = match inner.exclusive_to_drop(&collection, opening, interrupt) {
                 Ok(a) => a,
                 Err(e) if e.code() == Code::NamespaceNotFound => continue,
                 Err(e) => return Err(e),
             };
-            let _names = locked(&inner.naming, interrupt)?;
+            let _names = inner.naming.lock_for(interrupt)?;
             if collection.namespace() != namespace {
                 continue; // renamed meanwhile
             }
-            inner.commit_drop(alone.collection(), opening, interrupt)?;
-            return Ok(true);
+            let dropped = inner.commit_drop(alone.collection(), opening, interrupt)?;
+            return Ok(Some(dropped));
         }
     }
 
     /// Drops a collection that a command made for itself; if that cannot be done now (a full disk),
     /// later.
     pub fn discard_collection(&self, namespace: &str) {
-        let anyway = crate::store::UntilClosed(&self.inner);
+        let anyway = crate::oplog::UntilClosed(&self.inner);
         if self.drop_collection(namespace, &anyway).is_err()
             && let Some(collection) = self.collection(namespace)
         {
@@ -247,7 +381,8 @@ impl Store {
         }
     }
 
-    /// Renames, dropping the target in the same atomic step if `drop_target`.
+    /// Renames, dropping the target in the same atomic step if `drop_target`. A temporary collection
+    /// becomes a lasting one.
     ///
     /// # Errors
     /// 26 NamespaceNotFound, 48 NamespaceExists; as a commit's.
@@ -256,6 +391,21 @@ impl Store {
         from: &str,
         to: &str,
         drop_target: bool,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        self.rename_as(from, to, drop_target, false, interrupt)
+    }
+
+    /// As [`Store::rename_collection`]; `stay_temp` leaves a temporary collection one.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn rename_as(
+        &self,
+        from: &str,
+        to: &str,
+        drop_target: bool,
+        stay_temp: bool,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let not_found = || {
@@ -281,7 +431,9 @@ impl Store {
                 Some(t) => t.abort_builds(),
                 None => {}
             }
-            if self.rename_one(&collection, target.as_ref(), (from, to), opening, interrupt)? {
+            let names = (from, to);
+            let target = target.as_ref();
+            if self.rename_one(&collection, target, names, stay_temp, opening, interrupt)? {
                 return Ok(());
             }
         }
@@ -293,6 +445,7 @@ impl Store {
         collection: &Arc<Collection>,
         target: Option<&Arc<Collection>>,
         (from, to): (&str, &str),
+        stay_temp: bool,
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
@@ -300,15 +453,13 @@ impl Store {
         // In the order of their ids, so that two renames cannot wait for each other.
         let mut both: Vec<&Arc<Collection>> = [collection].into_iter().chain(target).collect();
         both.sort_by_key(|c| c.id);
-        let mut alone = Vec::new();
-        for c in both {
-            match inner.exclusive(c, opening, interrupt) {
-                Ok(a) => alone.push(a),
-                Err(e) if e.code() == Code::NamespaceNotFound => return Ok(false),
-                Err(e) => return Err(e),
-            }
-        }
-        let _names = locked(&inner.naming, interrupt)?;
+        let _alone = match inner.exclusive_all(&both, opening, interrupt) {
+            Ok(alone) => alone,
+            Err(e) if e.code() == Code::NamespaceNotFound => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        collection.check_usable()?;
+        let names = inner.naming.lock_for(interrupt)?;
         let is = |c: Option<Arc<Collection>>, other: Option<&Arc<Collection>>| {
             c.map(|c| c.id) == other.map(|o| o.id)
         };
@@ -321,15 +472,17 @@ impl Store {
         collection.claim();
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.namespace = to.to_string();
-        // A temporary collection gets a lasting name: it is kept when the server starts anew.
+        // A lasting collection is kept when the server starts anew.
         let mut lasting = DocBuf::new();
         for e in entry.options.document.as_doc() {
-            if e.name() != "temp" {
+            if stay_temp || e.name() != "temp" {
                 lasting.append_elem(e);
             }
         }
         entry.options.document = lasting;
-        inner.commit_entry(collection.id, entry, target, opening, interrupt)?;
+        let renamed = inner.commit_entry(collection.id, entry, target, opening, interrupt)?;
+        drop(names);
+        inner.settle(renamed)?;
         Ok(true)
     }
 
@@ -348,11 +501,13 @@ impl Store {
         old.collection.abort_builds();
         let opening = old.opening;
         let alone = inner.exclusive(new, opening, interrupt)?;
-        let _names = locked(&inner.naming, interrupt)?;
+        let names = inner.naming.lock_for(interrupt)?;
         let mut entry = Inner::entry(new, &new.all_indexes());
         entry.namespace = old.collection.namespace();
         let gone = Some(&old.collection);
-        inner.commit_entry(alone.collection.id, entry, gone, opening, interrupt)?;
+        let replaced = inner.commit_entry(alone.collection.id, entry, gone, opening, interrupt)?;
+        drop(names);
+        inner.settle(replaced)?;
         Ok(())
     }
 
@@ -381,6 +536,7 @@ impl Store {
                 format!("index build of {name} was aborted: the index was dropped"),
             ));
         }
+        collection.building.wake_all();
         let _alone = self.inner.exclusive(collection, opening, interrupt)?;
         let all = collection.all_indexes();
         let rest: Vec<_> = all.iter().filter(|i| !named(i)).cloned().collect();
@@ -394,7 +550,7 @@ impl Store {
     /// collMod: replaces the specification of one index (TTL, hidden).
     ///
     /// # Errors
-    /// 27 IndexNotFound; as a commit's.
+    /// 27 IndexNotFound; 301 DataCorruptionDetected if it is closed; as a commit's.
     pub fn modify_index(
         &self,
         collection: &Arc<Collection>,
@@ -407,7 +563,8 @@ impl Store {
         let Some(index) = index_by_name(collection, &spec.name) else {
             return Err(index_not_found(&spec.name));
         };
-        let spec = spec.with_document();
+        index.check_usable(collection)?;
+        let spec = Arc::new(spec.with_document());
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         for i in &mut entry.indexes {
             if i.id == index.id {
@@ -415,7 +572,7 @@ impl Store {
             }
         }
         self.inner
-            .commit_entry(collection.id, entry, None, opening, interrupt)?;
+            .change_entry(collection.id, entry, opening, interrupt)?;
         collection.bump();
         Ok(())
     }
@@ -436,27 +593,11 @@ impl Store {
         let mut entry = Inner::entry(collection, &collection.all_indexes());
         entry.options = options;
         self.inner
-            .commit_entry(collection.id, entry, None, opening, interrupt)?;
-        Ok(())
+            .change_entry(collection.id, entry, opening, interrupt)
     }
 }
 
 impl Inner {
-    pub fn commit_drop(
-        &self,
-        collection: &Arc<Collection>,
-        opening: Opening,
-        interrupt: &dyn Interrupt,
-    ) -> Result<()> {
-        self.check_open()?;
-        let mut stage = crate::commit::stage::Stage::new(opening);
-        stage.log.note(drop_note(collection).as_doc());
-        stage.log.drop(collection.id);
-        self.stage_drop_puts(&mut stage, collection);
-        let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;
-        self.log()?.wait_durable(commit.index, &|| Ok(()))
-    }
-
     /// Leaves the collection with these indexes. The caller has it alone.
     ///
     /// # Errors
@@ -469,8 +610,23 @@ impl Inner {
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let entry = Inner::entry(collection, indexes);
-        self.commit_entry(collection.id, entry, None, opening, interrupt)?;
-        Ok(())
+        self.change_entry(collection.id, entry, opening, interrupt)
+    }
+
+    /// Commits a collection's entry and waits for the disk, where no name changes. The caller has the
+    /// collection alone.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn change_entry(
+        &self,
+        id: u32,
+        entry: Entry,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<()> {
+        let changed = self.commit_entry(id, entry, None, opening, interrupt)?;
+        self.settle(changed).map(drop)
     }
 
     fn new_uuid(&self) -> Result<[u8; 16]> {

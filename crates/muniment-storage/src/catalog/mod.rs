@@ -1,9 +1,10 @@
 //! What the catalog keeps of a collection and of an index, and how it is stored.
 //!
-//! A catalog entry is a BSON document in the log and in the tree `META`: `{v, ns, uuid, options, cappedSize?, cappedMax?, timeField?,
-//! indexes: [{id, state, spec}], pending?}`.
+//! How both are stored, and what is read of an entry that is damaged: see [`Entry`].
 
 pub(crate) mod ddl;
+mod entry;
+mod map;
 pub(crate) mod names;
 mod new_index;
 pub(crate) mod notes;
@@ -11,12 +12,13 @@ pub(crate) mod notes;
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;
 use muniment_value::{
-    ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number,
+    Code, Collation, Doc, DocBuf, Error, MAX_DEPTH, Result, Value, ValueBuf, doc, nests_deeper,
+    number,
 };
-use std::path::Path;
 
-/// The version of an entry's form.
-pub(crate) const LAYOUT_VERSION: i32 = 3;
+pub(crate) use entry::{Entry, IndexEntry};
+pub(crate) use map::Catalog;
+pub use map::Kinds;
 
 /// Most indexes a collection may have, `_id_` with them: MongoDB's limit.
 pub const MAX_INDEXES: usize = 64;
@@ -97,6 +99,13 @@ pub struct IndexSpec {
 /// `_id` of specifications that were once documents of `system.indexes`.
 pub const KEPT: [&str; 4] = ["storageEngine", "originalSpec", "bucketSize", "_id"];
 
+fn too_deep(what: &str) -> Error {
+    Error::new(
+        Code::Overflow,
+        format!("{what} exceeds the maximum nesting depth of {MAX_DEPTH}"),
+    )
+}
+
 fn cannot_create(message: impl Into<String>) -> Error {
     Error::new(Code::CannotCreateIndex, message)
 }
@@ -117,7 +126,7 @@ impl IndexSpec {
     /// collation.
     ///
     /// # Errors
-    /// 67 CannotCreateIndex, 197 InvalidIndexSpecificationOption, 9 FailedToParse,
+    /// 67 CannotCreateIndex, 197 InvalidIndexSpecificationOption, 9 FailedToParse, 15 Overflow,
     /// 14 TypeMismatch with MongoDB's messages; an option that is not supported is named.
     pub fn parse(spec: Doc<'_>) -> Result<IndexSpec> {
         IndexSpec::parse_for(spec, &Collation::SIMPLE)
@@ -129,6 +138,9 @@ impl IndexSpec {
     /// # Errors
     /// As [`IndexSpec::parse`].
     pub fn parse_for(spec: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
+        if nests_deeper(spec, MAX_DEPTH) {
+            return Err(too_deep("An index specification"));
+        }
         let mut name = None;
         let mut key = None;
         let (mut unique, mut sparse, mut hidden) = (false, false, false);
@@ -264,13 +276,12 @@ impl IndexSpec {
                 "cannot mix \"partialFilterExpression\" and \"sparse\" options",
             ));
         }
-        if expire_after_seconds.is_some() && key.as_doc().count() != 1 {
-            return Err(cannot_create(format!(
-                "TTL indexes are single-field indexes, compound indexes do not support TTL. \
-                 Index spec: {spec:?}"
-            )));
+        if version < 2 && collation.is_some() {
+            return Err(cannot_create(
+                "Index version 1 does not support the 'collation' option",
+            ));
         }
-        let mut spec = IndexSpec {
+        let mut parsed = IndexSpec {
             name,
             key,
             unique,
@@ -285,8 +296,30 @@ impl IndexSpec {
             options,
             document: DocBuf::new(),
         };
-        crate::kinds::prepare(&mut spec)?;
-        Ok(spec.with_document())
+        // As it is given: a text index is kept with two fields, of which the second is not counted.
+        let key = parsed.key.as_doc();
+        let fields = key.iter().filter(|e| e.name() != "_ftsx").count();
+        crate::kinds::prepare(&mut parsed)?;
+        if parsed.expire_after_seconds.is_some() && fields != 1 {
+            return Err(cannot_create(format!(
+                "TTL indexes are single-field indexes, compound indexes do not support TTL. \
+                 Index spec: {spec:?}"
+            )));
+        }
+        Ok(parsed.with_document())
+    }
+
+    /// The specification after a change, checked by the rules of a new one: what no index may be
+    /// from the start, none may become, and the catalog could not read it again.
+    ///
+    /// # Errors
+    /// As [`IndexSpec::parse`]; 16764.
+    pub fn changed(&self, change: impl FnOnce(&mut IndexSpec)) -> Result<IndexSpec> {
+        let mut new = self.clone();
+        change(&mut new);
+        let new = IndexSpec::parse(new.with_document().document.as_doc())?;
+        crate::kinds::check_new(&new)?;
+        Ok(new)
     }
 
     /// The `_id_` index of a collection with this collation.
@@ -402,9 +435,11 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
                 "Index key contains an illegal field name: '_fts'",
             ));
         }
-        // `$**` may end a path.
+        // `$**` may end a path, and the parts of a reference may stand below a field.
         let named = path.strip_suffix("$**").unwrap_or(path);
-        if named.split('.').any(|p| p.starts_with('$')) {
+        let of_reference = |i, p| i > 0 && matches!(p, "$ref" | "$id" | "$db");
+        let mut parts = named.split('.').enumerate();
+        if parts.any(|(i, p)| p.starts_with('$') && !of_reference(i, p)) {
             return Err(cannot_create(format!(
                 "Index key contains an illegal field name: field name starts with '$': {path}"
             )));
@@ -474,107 +509,4 @@ fn expire_seconds(v: Value<'_>) -> Result<i64> {
         )));
     }
     Ok(seconds)
-}
-
-/// A catalog entry as it is stored.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Entry {
-    pub namespace: String,
-    pub uuid: [u8; 16],
-    pub options: CollectionOptions,
-    pub indexes: Vec<IndexEntry>,
-    /// A transaction made it that has not ended; a start drops it if nothing was ever in it.
-    pub pending: bool,
-}
-
-/// An index in a catalog entry.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct IndexEntry {
-    pub id: u32,
-    pub ready: bool,
-    pub spec: IndexSpec,
-}
-
-impl Entry {
-    /// The stored form.
-    pub fn to_doc(&self) -> DocBuf {
-        let mut d = doc! {
-            "v": LAYOUT_VERSION,
-            "ns": self.namespace.as_str(),
-            "uuid": Value::Binary { subtype: 4, bytes: &self.uuid },
-            "options": &self.options.document,
-        };
-        d.append_some("cappedSize", self.options.capped_size.map(|n| n as i64));
-        d.append_some("cappedMax", self.options.capped_max.map(|n| n as i64));
-        d.append_some("timeField", self.options.time_field.as_deref());
-        let indexes: ArrayBuf = self
-            .indexes
-            .iter()
-            .map(|i| {
-                doc! {
-                    "id": i64::from(i.id),
-                    "state": if i.ready { "ready" } else { "building" },
-                    "spec": &i.spec.document,
-                }
-            })
-            .collect();
-        d.append("indexes", indexes);
-        d.append_some("pending", self.pending.then_some(true));
-        d
-    }
-
-    /// Reads the stored form. `path` is named if it is damaged.
-    pub fn from_doc(d: Doc<'_>, path: &Path) -> Result<Entry> {
-        let damaged = |what: &str| {
-            crate::store::damaged(path, &format!("a catalog entry has no valid {what}"))
-        };
-        if d.get("v").and_then(|v| v.as_i64_exact()) != Some(i64::from(LAYOUT_VERSION)) {
-            return Err(damaged("v"));
-        }
-        let uuid = match d.get("uuid") {
-            Some(Value::Binary { bytes, .. }) => {
-                <[u8; 16]>::try_from(bytes).map_err(|_| damaged("uuid"))?
-            }
-            _ => return Err(damaged("uuid")),
-        };
-        let size = |name: &str| {
-            d.get(name)
-                .and_then(|v| v.as_i64_exact())
-                .map(|n| n.max(0) as u64)
-        };
-        let mut indexes = Vec::new();
-        for v in d
-            .get_array("indexes")
-            .ok_or_else(|| damaged("indexes"))?
-            .values()
-        {
-            let i = v.as_doc().ok_or_else(|| damaged("indexes"))?;
-            let spec = i.get_doc("spec").ok_or_else(|| damaged("indexes.spec"))?;
-            indexes.push(IndexEntry {
-                id: i
-                    .get("id")
-                    .and_then(|v| v.as_i64_exact())
-                    .and_then(|n| u32::try_from(n).ok())
-                    .ok_or_else(|| damaged("indexes.id"))?,
-                ready: i.get_str("state") == Some("ready"),
-                spec: IndexSpec::parse(spec)?,
-            });
-        }
-        Ok(Entry {
-            namespace: d.get_str("ns").ok_or_else(|| damaged("ns"))?.to_string(),
-            uuid,
-            options: CollectionOptions {
-                capped_size: size("cappedSize"),
-                capped_max: size("cappedMax"),
-                time_field: d.get_str("timeField").map(str::to_string),
-                without_ids: false,
-                document: d
-                    .get_doc("options")
-                    .ok_or_else(|| damaged("options"))?
-                    .to_buf(),
-            },
-            indexes,
-            pending: d.get("pending").is_some_and(|v| v.truthy()),
-        })
-    }
 }

@@ -1,10 +1,11 @@
 //! The catalog in memory: which collections there are.
 
-use crate::catalog::notes::entry_notes;
+use crate::catalog::notes::{drop_note, entry_notes};
 use crate::catalog::{Entry, IndexEntry};
 use crate::collection::Collection;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
+use crate::export::id_of;
 use crate::index::Index;
 use crate::keys;
 use crate::multikey::Arrays;
@@ -12,94 +13,24 @@ use crate::store::{Inner, damaged};
 use bytes::Bytes;
 use foldhash::HashMap;
 use muniment_io::Timestamp;
-use muniment_query::Interrupt;
-use muniment_tree::{Direction, Range, TreeId};
+use muniment_op::{Interrupt, NeverInterrupted};
+use muniment_tree::{Cursor, Direction, Range, TreeId};
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// The collections by their names and by their ids.
-#[derive(Default)]
-pub(crate) struct Catalog {
-    names: HashMap<String, Arc<Collection>>,
-    ids: HashMap<u32, Arc<Collection>>,
-    /// When a collection last lost a name, for as long as a view is older than that.
-    lost: HashMap<String, Timestamp>,
-}
-
-/// A tree whose drop was committed.
-#[derive(Clone, Copy)]
-pub(crate) struct DroppedTree {
-    pub tree: TreeId,
-    /// When it was dropped.
-    pub at: Timestamp,
-    /// The trees were told that nobody reads it any more.
-    pub given_up: bool,
-}
-
-impl Catalog {
-    /// The collection with this name.
-    pub fn by_name(&self, namespace: &str) -> Option<Arc<Collection>> {
-        self.names.get(namespace).cloned()
-    }
-
-    /// The collection with this id.
-    pub fn by_id(&self, id: u32) -> Option<Arc<Collection>> {
-        self.ids.get(&id).cloned()
-    }
-
-    /// All names.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.names.keys()
-    }
-
-    /// All collections.
-    pub fn all(&self) -> impl Iterator<Item = &Arc<Collection>> {
-        self.names.values()
-    }
-
-    /// True if a collection has lost this name after `at`.
-    pub fn lost_since(&self, namespace: &str, at: Timestamp) -> bool {
-        self.lost.get(namespace).is_some_and(|lost| *lost > at)
-    }
-
-    /// Notes a name that is lost at `at`, and forgets those that no view is older than.
-    pub fn note_lost(&mut self, namespace: String, at: Timestamp, oldest: Timestamp) {
-        self.lost.retain(|_, lost| *lost > oldest);
-        self.lost.insert(namespace, at);
-    }
-
-    /// `at`, `oldest`: as for [`Catalog::note_lost`].
-    fn set(
-        &mut self,
-        namespace: &str,
-        collection: &Arc<Collection>,
-        at: Timestamp,
-        oldest: Timestamp,
-    ) {
-        let old = collection.namespace();
-        let held = self.names.get(&old);
-        if old != namespace && held.is_some_and(|c| Arc::ptr_eq(c, collection)) {
-            self.names.remove(&old);
-            self.note_lost(old, at, oldest);
-        }
-        self.names.insert(namespace.to_string(), collection.clone());
-        self.ids.insert(collection.id, collection.clone());
-    }
-
-    fn remove(&mut self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
-        let name = collection.namespace();
-        let held = self.names.get(&name);
-        if held.is_some_and(|c| Arc::ptr_eq(c, collection)) {
-            self.names.remove(&name);
-            self.note_lost(name, at, oldest);
-        }
-        self.ids.remove(&collection.id);
-    }
+/// A change of the catalog that was committed. The operation that made it waits for the log's sync
+/// ([`Inner::settle`]) before a client is told of it, and after it has let go of the names: the
+/// changes of others are made meanwhile, and one sync serves them all.
+#[must_use]
+pub(crate) struct Unsettled<T> {
+    pub made: T,
+    /// The number of its record.
+    index: u64,
 }
 
 impl Inner {
-    /// Reads the catalog as the trees hold it: at open, before the log behind the cut is applied.
+    /// Reads the catalog as the trees hold it: at open, before the log after the cut is applied.
     pub fn load_catalog(&self) -> Result<()> {
         let meta = TreeId(keys::META);
         let path = &self.path;
@@ -108,33 +39,52 @@ impl Inner {
             let id = <[u8; 4]>::try_from(&*v).map_err(|_| damaged(path, "next_id"))?;
             self.next_id.fetch_max(u32::from_le_bytes(id), SeqCst);
         }
-        let with_tag = |tag: u8| {
-            let range = Range {
-                low: Bytes::from(vec![tag]),
-                high: Some(Bytes::from(vec![tag + 1])),
-            };
-            self.trees.cursor(meta, range, newest, Direction::Forward)
-        };
+        let with_tag = |tag: u8| self.with_tag(tag);
         let id_of = |key: &[u8]| {
-            key.get(1..)
-                .and_then(|k| <[u8; 4]>::try_from(k).ok())
-                .map(u32::from_be_bytes)
-                .ok_or_else(|| damaged(path, "the key of a catalog entry"))
+            let id = id_of(key).filter(|_| key.len() == 5);
+            id.ok_or_else(|| damaged(path, "the key of a catalog entry"))
         };
+        let mut closed = HashMap::<u32, String>::default();
+        let mut marks = with_tag(b'x');
+        while let Some((key, why)) = marks.next()? {
+            closed.insert(id_of(&key)?, String::from_utf8_lossy(&why).into_owned());
+        }
+        let arrays = self.read_arrays()?;
+        let none = Arrays::default();
+        // They stand in the order of the ids, as the entries do.
+        let mut totals = with_tag(b'n');
+        let mut next = totals.next()?;
         let mut entries = with_tag(b'c');
         while let Some((key, value)) = entries.next()? {
             let id = id_of(&key)?;
-            let entry = Entry::from_doc(muniment_value::validate(&value)?, path)?;
-            let mut indexes = Vec::new();
-            for i in &entry.indexes {
-                let arrays = self.read_arrays(i.id)?;
-                let index = Index::new(i.id, i.spec.clone(), i.ready, &arrays)?;
-                indexes.push(Arc::new(index));
+            let entry = Entry::read(&value, id);
+            let indexes = entry.indexes.iter().map(|i| {
+                let arrays = arrays.get(&i.id).unwrap_or(&none);
+                Arc::new(Index::of_entry(i, i.ready, arrays))
+            });
+            let indexes = indexes.collect();
+            let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO);
+            let mut stored = None;
+            while let Some((of, value)) = next.take() {
+                let of = id_of(&of)?;
+                if of > id {
+                    next = Some((keys::totals(of).into(), value));
+                    break;
+                }
+                stored = (of == id).then_some(value);
+                next = totals.next()?;
             }
-            let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO)?;
-            let [docs, bytes, last] = self.read_totals(id)?;
+            let [docs, bytes, last] = totals_of(stored.as_deref());
             c.set_totals(docs, bytes);
             c.append().last = last;
+            for index in c.all_indexes().iter() {
+                if let Some(why) = closed.get(&index.id) {
+                    c.close_index(index, why);
+                }
+            }
+            if let Some(why) = closed.get(&id) {
+                c.close(why);
+            }
         }
         let mut past = with_tag(b'h');
         while let Some((key, value)) = past.next()? {
@@ -151,33 +101,36 @@ impl Inner {
         Ok(())
     }
 
-    fn read_totals(&self, id: u32) -> Result<[u64; 3]> {
-        let stored = self
-            .trees
-            .get(TreeId(keys::META), &keys::totals(id), Timestamp::MAX)?;
-        Ok(totals_of(stored.as_deref()))
-    }
-
-    fn read_arrays(&self, index: u32) -> Result<Arrays> {
-        let mut arrays = Arrays::default();
-        let meta = TreeId(keys::META);
-        let newest = Timestamp::MAX;
-        if let Some(masks) = self.trees.get(meta, &keys::multikey(index), newest)? {
+    /// What the trees hold of arrays, by the ids of indexes: most indexes have none.
+    fn read_arrays(&self) -> Result<HashMap<u32, Arrays>> {
+        let mut all = HashMap::<u32, Arrays>::default();
+        let bad = || damaged(&self.path, "the arrays of an index");
+        let mut of_fields = self.with_tag(b'm');
+        while let Some((key, masks)) = of_fields.next()? {
+            let index = id_of(&key).ok_or_else(bad)?;
             let masks = masks.chunks_exact(8).filter_map(|c| c.try_into().ok());
+            let arrays = all.entry(index).or_default();
             arrays.masks.extend(masks.map(u64::from_le_bytes));
         }
-        let low = keys::array_path(index, "");
-        let range = Range {
-            high: muniment_value::keyenc::prefix_end(&low).map(Bytes::from),
-            low: Bytes::from(low.clone()),
-        };
-        let mut paths = self.trees.cursor(meta, range, newest, Direction::Forward);
-        while let Some((key, _)) = paths.next()? {
-            let path = key.get(low.len()..).unwrap_or_default();
+        let mut of_paths = self.with_tag(b'w');
+        while let Some((key, _)) = of_paths.next()? {
+            let index = id_of(&key).ok_or_else(bad)?;
+            let path = key.get(5..).unwrap_or_default();
             let path = String::from_utf8_lossy(path).into_owned();
-            arrays.paths.push(path);
+            all.entry(index).or_default().paths.push(path);
         }
-        Ok(arrays)
+        Ok(all)
+    }
+
+    /// The rows of the catalog's tree whose keys begin with this letter.
+    fn with_tag(&self, tag: u8) -> Box<dyn Cursor> {
+        let range = Range {
+            low: Bytes::from(vec![tag]),
+            high: Some(Bytes::from(vec![tag + 1])),
+        };
+        let meta = TreeId(keys::META);
+        self.trees
+            .cursor(meta, range, Timestamp::MAX, Direction::Forward)
     }
 
     /// A fresh id.
@@ -200,38 +153,32 @@ impl Inner {
                 .map(|i| IndexEntry {
                     id: i.id,
                     ready: i.is_ready(),
-                    spec: (*i.spec()).clone(),
+                    spec: i.spec(),
+                    damage: None,
                 })
                 .collect(),
             pending: collection.is_pending(),
+            damage: None,
         }
     }
 
     /// The index handles of an entry: those that `held` has already, and new ones.
-    ///
-    /// # Errors
-    /// What parsing a specification says.
-    pub fn indexes_of(&self, held: Option<&Collection>, entry: &Entry) -> Result<Vec<Arc<Index>>> {
+    pub fn indexes_of(&self, held: Option<&Collection>, entry: &Entry) -> Vec<Arc<Index>> {
         let old = held.map(Collection::all_indexes).unwrap_or_default();
         entry
             .indexes
             .iter()
             .map(|i| match old.iter().find(|o| o.id == i.id) {
-                Some(o) => Ok(o.clone()),
+                Some(o) => o.clone(),
                 // It becomes ready when it is published.
-                None => Ok(Arc::new(Index::new(
-                    i.id,
-                    i.spec.clone(),
-                    false,
-                    &Arrays::default(),
-                )?)),
+                None => Arc::new(Index::of_entry(i, false, &Arrays::default())),
             })
             .collect()
     }
 
     /// Commits a collection's entry as it is to be from now on. The caller has the collection's
     /// DDL lock and, where names change, that of the names, and has read what it goes by in this
-    /// opening of the door.
+    /// opening of the door. The change is there for others when this returns, and not on the disk.
     ///
     /// # Errors
     /// As a commit's.
@@ -242,56 +189,115 @@ impl Inner {
         drop: Option<&Arc<Collection>>,
         opening: Opening,
         interrupt: &dyn Interrupt,
-    ) -> Result<Arc<Collection>> {
+    ) -> Result<Unsettled<Arc<Collection>>> {
         self.check_open()?;
         let held = self.catalog.read().by_id(id);
-        let indexes = self.indexes_of(held.as_deref(), &entry)?;
-        // Without it its documents would be looked for under other keys.
-        entry.options.collation()?;
+        let indexes = self.indexes_of(held.as_deref(), &entry);
         let mut stage = Stage::new(opening);
         if let Some(gone) = drop {
             stage.log.drop(gone.id);
             self.stage_drop_puts(&mut stage, gone);
         }
-        let before = held.as_deref().map(|c| Inner::entry(c, &c.all_indexes()));
+        let before = held.as_deref().map(|c| {
+            let all = c.all_indexes();
+            let mut before = Inner::entry(c, &all);
+            for (i, held) in before.indexes.iter_mut().zip(all.iter()) {
+                if held.is_damaged() {
+                    // What can be read of it is told.
+                    i.spec = Arc::new((*i.spec).clone().with_document());
+                }
+            }
+            before
+        });
         for note in entry_notes(before.as_ref(), &entry, drop.map(|c| &**c)) {
             stage.log.note(note.as_doc());
         }
         let doc = entry.to_doc();
+        entry.check(doc.as_doc(), before.as_ref())?;
         let next_id = self.next_id.load(SeqCst);
         let logged = stage.log.collection(id, next_id, doc.as_bytes());
         self.stage_entry_puts(&mut stage, id, held.as_deref(), &entry, logged);
         let mut result = Err(Error::internal("the catalog was not changed"));
         let commit = self.commit(stage, interrupt, |at| {
-            // In this order, so that a name that passes from one to the other is never nobody's.
-            result = self.publish_collection(id, entry, indexes, at);
+            // In this order, so that a name that passes from one collection to the other always has one.
+            result = Ok(self.publish_collection(id, entry, indexes, at));
             if let Some(gone) = drop {
                 self.publish_drop(gone, at);
             }
         })?;
-        // DDL is rare and callers expect it to stay.
-        self.log()?.wait_durable(commit.index, &|| Ok(()))?;
-        result
+        let made = result?;
+        made.changed_by(commit.index);
+        Ok(Unsettled {
+            made,
+            index: commit.index,
+        })
     }
 
-    /// Makes a collection what its entry says. The puts are in the trees, and not visible yet.
+    /// Commits a drop. The caller has the collection's DDL lock and that of the names. The collection
+    /// is gone for others when this returns.
+    ///
+    /// # Errors
+    /// As a commit's.
+    pub fn commit_drop(
+        &self,
+        collection: &Arc<Collection>,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Unsettled<()>> {
+        self.check_open()?;
+        let mut stage = Stage::new(opening);
+        stage.log.note(drop_note(collection).as_doc());
+        stage.log.drop(collection.id);
+        self.stage_drop_puts(&mut stage, collection);
+        let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;
+        let (made, index) = ((), commit.index);
+        Ok(Unsettled { made, index })
+    }
+
+    /// Returns what was made once it is on the disk: callers of DDL expect it to stay.
+    ///
+    /// # Errors
+    /// Those of the sync: what was made is there, but not for certain.
+    pub fn settle<T>(&self, change: Unsettled<T>) -> Result<T> {
+        self.log()?.wait_durable(change.index, &NeverInterrupted)?;
+        Ok(change.made)
+    }
+
+    /// Returns once the last change of a collection's catalog entry is on the disk: for a caller that
+    /// tells a client of something that another one has just made.
+    ///
+    /// # Errors
+    /// Those of the sync; what `interrupt` says.
+    pub fn wait_settled(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
+        let log = self.log()?;
+        // A log that was opened anew may end before it.
+        let index = collection.changed_in().min(log.last().index);
+        log.wait_durable(index, interrupt)
+    }
+
+    /// Makes a collection what its entry says, closing what of it is damaged. The puts are in the
+    /// trees, and not visible yet.
     pub fn publish_collection(
         &self,
         id: u32,
         entry: Entry,
         indexes: Vec<Arc<Index>>,
         at: Timestamp,
-    ) -> Result<Arc<Collection>> {
+    ) -> Arc<Collection> {
         // Everything that was committed into a new index is visible by now.
         let since = self.trees.views().visible();
         for (index, i) in indexes.iter().zip(&entry.indexes) {
             if i.ready && index.complete_since().is_none() {
                 index.set_ready(since);
             }
-            if *index.spec() != i.spec {
+            if index.spec() != i.spec {
                 index.set_spec(i.spec.clone());
             }
+            if let Some(e) = &i.damage {
+                index.close(e.message());
+            }
         }
+        let damage = entry.damage.clone();
         let held = self.catalog.read().by_id(id);
         let collection = match held {
             Some(c) => {
@@ -308,15 +314,12 @@ impl Inner {
                 if !entry.pending {
                     c.claim();
                 }
-                let oldest = self.trees.views().oldest();
-                let mut catalog = self.catalog.write();
-                let renamed = c.namespace() != entry.namespace;
-                if renamed {
+                if *c.name() != *entry.namespace {
+                    let oldest = self.trees.views().oldest();
+                    let mut catalog = self.catalog.write();
                     self.history.lock().ended(id, at, c.named());
                     c.set_named_since(at);
-                }
-                catalog.set(&entry.namespace, &c, at, oldest);
-                if renamed {
+                    catalog.set(&entry.namespace, &c, at, oldest);
                     c.set_namespace(&entry.namespace);
                 }
                 c
@@ -329,6 +332,7 @@ impl Inner {
                     entry.options,
                     indexes,
                     self.hints.clone(),
+                    self.lists.clone(),
                 ));
                 c.set_named_since(at);
                 c.set_pending(entry.pending);
@@ -339,7 +343,12 @@ impl Inner {
                 c
             }
         };
-        Ok(collection)
+        collection.look_at_health();
+        collection.look_at_expiry();
+        if let Some(e) = damage {
+            collection.close(e.message());
+        }
+        collection
     }
 
     /// Takes a collection out of the catalog. The puts are in the trees, and not visible yet.
@@ -351,6 +360,7 @@ impl Inner {
         self.history.lock().ended(collection.id, at, named);
         drop(catalog);
         collection.set_dropped();
+        self.lists.forget(collection.id);
         for index in collection.all_indexes().iter() {
             index.set_dropped();
             self.give_up(index.id, at);
@@ -365,11 +375,7 @@ impl Inner {
     }
 
     fn note_drop(&self, tree: TreeId, at: Timestamp) {
-        self.dropped.lock().push(DroppedTree {
-            tree,
-            at,
-            given_up: false,
-        });
+        self.dropped.lock().add(tree, at);
     }
 }
 

@@ -10,7 +10,7 @@ impl IndexSpec {
     /// Checks a specification that is to become an index.
     ///
     /// # Errors
-    /// 2 BadValue for a key or name that is `_id_`'s own; 67 CannotCreateIndex and 224
+    /// 2 BadValue for a key or name that is `_id_`'s own; 14 TypeMismatch for an option; 16764; 67 CannotCreateIndex and 224
     /// QueryFeatureNotAllowed for a partial filter that no index can have.
     pub fn check_new(&self) -> Result<()> {
         let key = self.key.as_doc();
@@ -29,6 +29,7 @@ impl IndexSpec {
                 Value::Document(key).to_display()
             )));
         }
+        crate::kinds::check_new(self)?;
         match &self.partial_filter {
             Some(f) => check_node(Filter::parse(f.as_doc(), &QueryContext::new())?.root()),
             None => Ok(()),

@@ -47,9 +47,9 @@ pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     note
 }
 
-/// What a transaction's commit tells of those of the collections that bear a transaction's mark:
-/// until then nobody else could see that they are there, so streams, and who begins to read the log in
-/// between, have not been told. `None` if there are none.
+/// What a transaction's commit tells of those of the collections that bear a transaction's mark. Before
+/// the commit no other operation could see them, so the log, and with it change streams and other
+/// readers, have not been told of them. `None` if there are none.
 pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> Option<Stage> {
     let marked = all.filter(|c| c.is_pending()).map(|c| (c.id, c));
     let marked: BTreeMap<u32, &Arc<Collection>> = marked.collect();
@@ -104,7 +104,7 @@ pub(in crate::catalog) fn entry_notes(
         let mut o = doc! {
             "renameCollection": before.namespace.as_str(),
             "to": after.namespace.as_str(),
-            "stayTemp": false,
+            "stayTemp": after.options.document.as_doc().get("temp").is_some(),
         };
         let mut o2 = None;
         if let Some(gone) = gone {

@@ -1,4 +1,4 @@
-//! Applying a record of the log: what recovery does with every record behind the persisted cut, and
+//! Applying a record of the log: what recovery does with every record after the persisted cut, and
 //! a member of a replica set with every record that it is sent.
 //!
 //! A pure function of the state and the record. The way of a running server's own writes computes
@@ -12,7 +12,7 @@ use crate::entries::Entries;
 use crate::keys;
 use crate::multikey::Arrays;
 use crate::sessions::{SESSIONS, SessionHead, SessionRecord};
-use crate::store::Inner;
+use crate::store::{Inner, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::diff;
@@ -20,12 +20,75 @@ use muniment_tree::TreeId;
 use muniment_value::{Code, Doc, Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 /// A change of the catalog that becomes known once the record's puts are in the trees.
 enum Change {
     Collection(u32, Box<Entry>),
     Drop(u32),
+}
+
+/// The collections that a record changes, and by how much. Most records are of one collection, so the
+/// last one that was asked for is looked at before the others.
+#[derive(Default)]
+struct Touched {
+    all: Vec<Sum>,
+    /// The place of each collection in `all`.
+    places: HashMap<u32, usize>,
+    last: usize,
+}
+
+/// What a record adds to a collection.
+struct Sum {
+    collection: Arc<Collection>,
+    /// Documents more than before.
+    docs: i64,
+    /// Bytes of documents more than before.
+    bytes: i64,
+    /// Documents that came.
+    came: u64,
+}
+
+impl Touched {
+    /// The collection with this number, which `find` gives where the record has not named it before.
+    fn of(
+        &mut self,
+        id: u32,
+        find: impl FnOnce() -> Result<Arc<Collection>>,
+    ) -> Result<&Arc<Collection>> {
+        if self
+            .all
+            .get(self.last)
+            .is_none_or(|s| s.collection.id != id)
+        {
+            self.last = match self.places.get(&id) {
+                Some(at) => *at,
+                None => {
+                    let collection = find()?;
+                    self.places.insert(id, self.all.len());
+                    self.all.push(Sum {
+                        collection,
+                        docs: 0,
+                        bytes: 0,
+                        came: 0,
+                    });
+                    self.all.len() - 1
+                }
+            };
+        }
+        let found = self.all.get(self.last).map(|s| &s.collection);
+        found.ok_or_else(|| Error::internal("a collection of a record was lost"))
+    }
+
+    /// Adds to the collection that was asked for last.
+    fn add(&mut self, docs: i64, bytes: i64) {
+        if let Some(sum) = self.all.get_mut(self.last) {
+            sum.docs += docs;
+            sum.bytes += bytes;
+            sum.came += u64::from(docs > 0);
+        }
+    }
 }
 
 /// What a record came to.
@@ -40,27 +103,21 @@ pub(crate) struct Applied {
 impl Inner {
     /// Applies one record. The caller moves the visible timestamp on. Others may read meanwhile.
     ///
+    /// What cannot be applied to a collection or an index, although it could where the record was made,
+    /// closes that one (`damage`); the rest of the record is applied.
+    ///
     /// # Errors
-    /// 301 DataCorruptionDetected when the record says what cannot be.
+    /// 301 DataCorruptionDetected when the record cannot be read, or tells of a collection that was never
+    /// there; I/O errors.
     pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<Applied> {
-        let damaged = |offset: usize, what: &str| {
-            Error::new(
-                Code::DataCorruptionDetected,
-                format!(
-                    "data corruption detected in {}: the record of {at} cannot be applied: \
-                     {what} at byte {offset} of its payload",
-                    self.path.display()
-                ),
-            )
-        };
+        let damaged = |offset: usize, what: &str| unreadable(&self.path, at, offset, what);
         let mut reader =
             Reader::new(payload).ok_or_else(|| damaged(0, "its format is not known"))?;
         let mut stage = Stage::of_payload(payload);
         let mut entries = Entries::default();
-        let mut totals: Vec<(Arc<Collection>, i64, i64)> = Vec::new();
+        let mut touched = Touched::default();
         let (mut changes, mut ops) = (Vec::new(), [0; 4]);
-        // The same key may come twice in one record.
-        stage.replaces();
+        let mut sessions = 0_u32;
         loop {
             let op = match reader.next() {
                 Ok(Some(op)) => op,
@@ -77,6 +134,20 @@ impl Inner {
             if let Some(n) = kind.and_then(|kind: usize| ops.get_mut(kind)) {
                 *n += 1;
             }
+            // The same key may come twice in one record, but not by insertions alone, nor by what one session
+            // remembers: what lies between them takes the document away.
+            let once = match &op {
+                Op::Insert { .. } => true,
+                Op::Session { .. } => {
+                    sessions += 1;
+                    sessions == 1
+                }
+                Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => true,
+                _ => false,
+            };
+            if !once {
+                stage.replaces();
+            }
             let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
             let known = |id: u32, offset: usize| {
                 self.catalog
@@ -86,62 +157,71 @@ impl Inner {
             };
             match op {
                 Op::Insert { tree, key, doc } => {
-                    let c = known(tree, key.start)?;
+                    let c = touched.of(tree, || {
+                        let c = known(tree, key.start)?;
+                        // Two documents may have the same key there, and the entry is the later one's.
+                        let indexes = c.all_indexes();
+                        if indexes.iter().any(|i| i.is_contested()) {
+                            stage.replaces();
+                        }
+                        // More like this one come, most likely.
+                        let alike = (payload.len() - key.start) / (doc.end - key.start).max(1);
+                        let each = 1 + indexes.iter().filter(|i| c.maintains(i)).count();
+                        stage.expect_puts(alike.saturating_mul(each));
+                        Ok(c)
+                    })?;
                     let new = Doc::new(part(&doc));
-                    entries.stage(self, &mut stage, &c, part(&key), None, Some(new))?;
-                    totals.push((c.clone(), 1, doc.len() as i64));
+                    entries.stage(self, &mut stage, c, part(&key), None, Some(new))?;
                     c.saw_insert(part(&key), new);
+                    touched.add(1, doc.len() as i64);
                     let (key, doc) = (Stage::logged(key), Stage::logged(doc));
                     stage.put(tree, key, Some(doc), true);
                 }
                 Op::Replace { tree, key, doc } => {
-                    let c = known(tree, key.start)?;
-                    let old = self.before(&mut stage, tree, part(&key))?;
-                    let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
-                    let new = Doc::new(part(&doc));
-                    entries.stage(
-                        self,
-                        &mut stage,
-                        &c,
-                        part(&key),
-                        Some(Doc::new(&old)),
-                        Some(new),
-                    )?;
-                    totals.push((c, 0, doc.len() as i64 - old.len() as i64));
+                    let c = touched.of(tree, || known(tree, key.start))?;
+                    let old = self.old(&mut stage, c, part(&key), at)?;
+                    let (was, new) = (old.as_deref().map(Doc::new), Doc::new(part(&doc)));
+                    entries.stage(self, &mut stage, c, part(&key), was, Some(new))?;
+                    let was = old.as_ref().map_or(0, |old| old.len() as i64);
+                    touched.add(i64::from(old.is_none()), doc.len() as i64 - was);
                     stage.put(tree, Stage::logged(key), Some(Stage::logged(doc)), false);
                 }
                 Op::Diff {
                     tree, key, diff: d, ..
                 } => {
-                    let c = known(tree, key.start)?;
-                    let old = self.before(&mut stage, tree, part(&key))?;
-                    let old = old.ok_or_else(|| damaged(key.start, "an update of nothing"))?;
+                    let c = touched.of(tree, || known(tree, key.start))?;
+                    let Some(old) = self.old(&mut stage, c, part(&key), at)? else {
+                        continue;
+                    };
                     let mut new = Vec::with_capacity(old.len() + d.len());
-                    diff::apply(Doc::new(&old), Doc::new(part(&d)), &mut new)
-                        .map_err(|_| damaged(d.start, "a difference that does not fit"))?;
+                    if let Err(e) = diff::apply(Doc::new(&old), Doc::new(part(&d)), &mut new) {
+                        let why = "a difference of fields does not fit its document";
+                        c.close(&format!("{}: {e}", cannot(at, why)));
+                        continue;
+                    }
                     let docs = (Doc::new(&old), Doc::new(&new));
-                    entries.stage(self, &mut stage, &c, part(&key), Some(docs.0), Some(docs.1))?;
-                    totals.push((c, 0, new.len() as i64 - old.len() as i64));
+                    entries.stage(self, &mut stage, c, part(&key), Some(docs.0), Some(docs.1))?;
+                    touched.add(0, new.len() as i64 - old.len() as i64);
                     let new = stage.keep_value(&Bytes::from(new));
                     stage.put(tree, Stage::logged(key), Some(new), false);
                 }
                 Op::Image { .. } | Op::Note { .. } | Op::Config { .. } => {}
                 Op::Delete { tree, key, .. } => {
-                    let c = known(tree, key.start)?;
-                    let old = self.before(&mut stage, tree, part(&key))?;
-                    let old = old.ok_or_else(|| damaged(key.start, "a deletion of nothing"))?;
-                    entries.stage(self, &mut stage, &c, part(&key), Some(Doc::new(&old)), None)?;
-                    totals.push((c, -1, -(old.len() as i64)));
+                    let c = touched.of(tree, || known(tree, key.start))?;
+                    let Some(old) = self.old(&mut stage, c, part(&key), at)? else {
+                        continue;
+                    };
+                    entries.stage(self, &mut stage, c, part(&key), Some(Doc::new(&old)), None)?;
+                    touched.add(-1, -(old.len() as i64));
                     stage.put(tree, Stage::logged(key), None, false);
                 }
                 Op::Collection { id, next_id, entry } => {
-                    let doc = muniment_value::validate(part(&entry))?;
-                    let parsed = Entry::from_doc(doc, &self.path)?;
+                    let read = Entry::read(part(&entry), id);
                     let held = self.catalog.read().by_id(id);
-                    self.stage_entry_puts(&mut stage, id, held.as_deref(), &parsed, entry);
+                    self.stage_entry_puts(&mut stage, id, held.as_deref(), &read, entry);
                     self.next_id
                         .fetch_max(next_id, std::sync::atomic::Ordering::SeqCst);
-                    changes.push(Change::Collection(id, Box::new(parsed)));
+                    changes.push(Change::Collection(id, Box::new(read)));
                 }
                 Op::Drop { id } => {
                     let c = known(id, 0)?;
@@ -155,55 +235,73 @@ impl Inner {
                     arrays,
                 } => {
                     let c = known(collection, found.start)?;
-                    let pairs = ops::pairs(payload, found.clone())
-                        .ok_or_else(|| damaged(found.start, "malformed entries"))?;
+                    let all = c.all_indexes();
+                    let of = all.iter().find(|i| i.id == index);
+                    let pairs = ops::pairs(payload, found);
+                    let arrays = Arrays::from_bytes(part(&arrays));
+                    let (Some(pairs), Some(arrays)) = (pairs, arrays) else {
+                        if let Some(index) = of {
+                            c.close_index(index, &cannot(at, "malformed entries"));
+                        }
+                        continue;
+                    };
                     for (key, value) in pairs {
                         let (key, value) = (Stage::logged(key), Stage::logged(value));
                         stage.put(index, key, Some(value), false);
                     }
-                    let arrays = Arrays::from_bytes(part(&arrays))
-                        .ok_or_else(|| damaged(arrays.start, "malformed arrays"))?;
-                    if let Some(i) = c.all_indexes().iter().find(|i| i.id == index) {
+                    if let Some(i) = of {
                         i.multikey().widen(&arrays);
                     }
                     c.touch();
                 }
                 Op::Session { key, added } => {
-                    let before = self.before(&mut stage, SESSIONS, part(&key))?;
-                    let malformed = || damaged(added.start, "a malformed session");
-                    let head = match before {
-                        Some(b) => SessionHead::decode(&b).ok_or_else(malformed)?,
-                        None => SessionHead::default(),
+                    let stored = match sessions {
+                        1 => self.trees.get(TreeId(SESSIONS), part(&key), Timestamp::MAX),
+                        _ => self.before(&mut stage, SESSIONS, part(&key)),
+                    };
+                    let head = match stored {
+                        Ok(Some(stored)) => SessionHead::decode(&stored),
+                        Ok(None) => Some(SessionHead::default()),
+                        // What stands there cannot be read: it is damaged, as what is malformed.
+                        Err(e) if e.code() == Code::DataCorruptionDetected => None,
+                        Err(e) => return Err(e),
                     };
                     if added.is_empty() {
-                        stage.forget_session_puts(part(&key), &head, key);
+                        stage.forget_session_puts(part(&key), &head.unwrap_or_default(), key);
                         continue;
                     }
-                    let record = SessionRecord::decode(part(&added)).ok_or_else(malformed)?;
-                    let next = head.advance(part(&key), &record);
-                    stage.session_puts(&next, key, added);
+                    match (head, SessionRecord::decode(part(&added))) {
+                        (Some(head), Some(record)) => {
+                            let next = head.advance(part(&key), &record);
+                            stage.session_puts(&next, key, added);
+                        }
+                        // A look-up of what the session has done reports that it is damaged, until it
+                        // is forgotten.
+                        (Some(_), None) => {
+                            let (key, added) = (Stage::logged(key), Stage::logged(added));
+                            stage.put(SESSIONS, key, Some(added), false);
+                        }
+                        (None, _) => {}
+                    }
                 }
             }
         }
         self.trees.apply(stage.into_batch(&self.buffers), at);
-        let mut applied: HashMap<u32, (Arc<Collection>, u64)> = HashMap::new();
-        for (c, docs, bytes) in totals {
-            c.add_totals(docs, bytes);
-            let id = c.id;
-            applied.entry(id).or_insert((c, 0)).1 += u64::from(docs > 0);
+        for sum in &touched.all {
+            sum.collection.add_totals(sum.docs, sum.bytes);
         }
         let mut drops = Vec::new();
         for change in changes {
             match change {
                 Change::Collection(id, entry) => {
                     let held = self.catalog.read().by_id(id);
-                    let indexes = self.indexes_of(held.as_deref(), &entry)?;
-                    self.publish_collection(id, *entry, indexes, at)?;
+                    let indexes = self.indexes_of(held.as_deref(), &entry);
+                    self.publish_collection(id, *entry, indexes, at);
                 }
                 Change::Drop(id) => drops.push(id),
             }
         }
-        // In this order, so that a name that passes from one to the other is never nobody's.
+        // In this order, so that a name that passes from one collection to the other always has one.
         for id in drops {
             let gone = self.catalog.read().by_id(id);
             if let Some(c) = gone {
@@ -211,9 +309,67 @@ impl Inner {
             }
         }
         Ok(Applied {
-            collections: applied.into_values().collect(),
+            collections: touched
+                .all
+                .into_iter()
+                .map(|s| (s.collection, s.came))
+                .collect(),
             ops,
         })
+    }
+
+    /// Whether a record can be read, and is of collections that are there: one that another member has
+    /// sent. All else that may be wrong with it is of one collection.
+    ///
+    /// # Errors
+    /// 301.
+    pub fn check_readable(&self, at: Timestamp, payload: &[u8]) -> Result<()> {
+        let bad = |offset: usize, what: &str| unreadable(&self.path, at, offset, what);
+        let mut ops = Reader::new(payload).ok_or_else(|| bad(0, "its format is not known"))?;
+        let mut known = None;
+        loop {
+            let of = match ops.next() {
+                Ok(Some(
+                    Op::Insert { tree, .. }
+                    | Op::Replace { tree, .. }
+                    | Op::Diff { tree, .. }
+                    | Op::Delete { tree, .. },
+                )) => tree,
+                Ok(Some(Op::Drop { id })) => id,
+                Ok(Some(Op::Entries { collection, .. })) => collection,
+                Ok(Some(_)) => continue,
+                Ok(None) => return Ok(()),
+                Err(offset) => return Err(bad(offset, "a malformed operation")),
+            };
+            // Most operations of a record are of one collection.
+            if known != Some(of) && self.catalog.read().by_id(of).is_none() {
+                return Err(bad(0, &format!("no collection {of}")));
+            }
+            known = Some(of);
+        }
+    }
+
+    /// The document that a record changes or takes away. Where there is none, or it cannot be read, its
+    /// collection is closed.
+    fn old(
+        &self,
+        stage: &mut Stage,
+        collection: &Collection,
+        key: &[u8],
+        at: Timestamp,
+    ) -> Result<Option<Bytes>> {
+        match self.before(stage, collection.id, key) {
+            Ok(Some(old)) => Ok(Some(old)),
+            Ok(None) => {
+                collection.close(&cannot(at, "the document that it changes is not there"));
+                Ok(None)
+            }
+            Err(e) if e.code() == Code::DataCorruptionDetected => {
+                collection.close(&cannot(at, e.message()));
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
     }
 
     /// The newest value of a key, what is staged included.
@@ -244,7 +400,8 @@ impl Inner {
 
     /// The puts of a drop: what [`Op::Drop`] comes to.
     pub fn stage_drop_puts(&self, stage: &mut Stage, collection: &Collection) {
-        for key in [keys::catalog(collection.id), keys::totals(collection.id)] {
+        let id = collection.id;
+        for key in [keys::catalog(id), keys::totals(id), keys::damaged(id)] {
             let key = stage.keep(&[&key]);
             stage.put(keys::META, key, None, false);
         }
@@ -261,8 +418,23 @@ impl Inner {
             let key = stage.keep(&[&key]);
             stage.put(keys::META, key, None, false);
         }
+        let mark = stage.keep(&[&keys::damaged(index.id)]);
+        stage.put(keys::META, mark, None, false);
         let pending = stage.keep(&[&keys::drop_pending(index.id)]);
         let nothing = stage.keep(&[]);
         stage.put(keys::META, pending, Some(nothing), false);
     }
+}
+
+/// Why something of a record could not be applied to a collection.
+fn cannot(at: Timestamp, what: &str) -> String {
+    format!("the record of {at} cannot be applied to it: {what}")
+}
+
+/// 301 for a record that cannot be read.
+fn unreadable(path: &Path, at: Timestamp, offset: usize, what: &str) -> Error {
+    damaged(
+        path,
+        &format!("the record of {at} cannot be applied: {what} at byte {offset} of its payload"),
+    )
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, O
 use std::sync::{MutexGuard, PoisonError};
 
 /// How often who waits for another commit looks before it sleeps.
-const SPINS: usize = 64;
+pub(super) const SPINS: usize = 64;
 
 /// The order of commits. What every commit changes is one cache line, the first.
 #[repr(C, align(64))]
@@ -33,9 +33,9 @@ pub(crate) struct Door {
     set: CachePadded<Setting>,
 }
 
-/// Who may commit.
+/// Whether the door is open, and for what.
 struct Setting {
-    /// The opening that it is in; 0: it is closed. Changed by who is inside.
+    /// The opening that it is in; 0: it is closed. Changed by a thread that has its turn inside.
     opening: AtomicU64,
     /// How often it was opened.
     openings: AtomicU64,
@@ -51,6 +51,8 @@ struct Setting {
 /// What a member keeps of the records that are appended.
 struct Member {
     places: Places,
+    /// The wall clock of the newest record.
+    wall: i64,
     /// Told of each that is committed here.
     listener: Option<Listener>,
 }
@@ -74,8 +76,9 @@ pub(crate) fn not_primary() -> Error {
 }
 
 impl Door {
-    /// A door behind `last`: open in its term, or, of a member with these places, closed.
-    pub fn new(last: Position, member: Option<Places>) -> Door {
+    /// A door after `last`, of that wall clock: open in its term, or, of a member with these places,
+    /// closed.
+    pub fn new(last: Position, member: Option<Places>, wall: i64) -> Door {
         let open = u64::from(member.is_none());
         Door {
             serial: std::sync::Mutex::new(last.at),
@@ -93,6 +96,7 @@ impl Door {
                 member: member.map(|places| {
                     Mutex::new(Member {
                         places,
+                        wall,
                         listener: None,
                     })
                 }),
@@ -122,7 +126,7 @@ impl Door {
         }
     }
 
-    /// True if nobody may commit.
+    /// True if no thread may commit.
     pub fn is_closed(&self) -> bool {
         self.set.opening.load(SeqCst) == 0
     }
@@ -136,7 +140,8 @@ impl Door {
         set.opening.store(n, SeqCst);
     }
 
-    /// Lets nobody in any more. Who was inside has appended, and may still apply it.
+    /// Lets no thread in any more. One that was inside has appended its record, and may still be
+    /// applying it.
     pub fn close(&self) {
         let _turn = self.enter();
         self.set.opening.store(0, SeqCst);
@@ -147,29 +152,38 @@ impl Door {
         self.set.term.load(Relaxed)
     }
 
-    /// Who is inside has committed a record.
+    /// The thread inside the door has appended a record, at this time of the wall clock.
     #[inline]
-    pub fn appended(&self, position: Position) {
+    pub fn appended(&self, position: Position, wall: i64) {
         if let Some(member) = &self.set.member {
             let mut member = member.lock();
             member.places.push(position);
+            member.wall = wall;
             if let Some(listener) = &mut member.listener {
                 listener(position);
             }
         }
     }
 
-    /// A record that another member committed is in the log: the next one is later. The caller is
-    /// inside.
-    pub fn followed(&self, turn: &mut Timestamp, position: Position) {
+    /// A record that another member committed, at this time of its wall clock, is in the log: the
+    /// next one is later. The caller is inside.
+    pub fn followed(&self, turn: &mut Timestamp, position: Position, wall: i64) {
         *turn = position.at;
         self.set.term.store(position.term, SeqCst);
         if let Some(member) = &self.set.member {
-            member.lock().places.push(position);
+            let mut member = member.lock();
+            member.places.push(position);
+            member.wall = wall;
         }
     }
 
-    /// Who is told of records from here on; false if it is no member's door.
+    /// The newest record of a member, with the wall clock that it carries.
+    pub fn newest(&self) -> Option<(Timestamp, i64)> {
+        let member = self.set.member.as_ref()?.lock();
+        Some((member.places.last().at, member.wall))
+    }
+
+    /// Sets what is told of records from here on; false if it is no member's door.
     pub fn listen(&self, listener: Option<Listener>) -> bool {
         let member = self.set.member.as_ref();
         member.is_some_and(|member| {
@@ -203,15 +217,15 @@ impl Door {
 
     /// The newest record that the majority has, of a member that is not alone.
     pub fn majority(&self) -> Option<Position> {
-        // Who is alone commits without taking the lock for it.
+        // A server alone commits without taking the lock for it.
         match self.set.others.load(SeqCst) {
             true => Some(self.places()?.committed()),
             false => None,
         }
     }
 
-    /// Who is inside has appended a record, and applies it now. True if that may be done inside
-    /// (`few` puts, and nobody is on the way), else it is to [land](Door::land).
+    /// The thread inside has appended a record, and applies it now. True if that may be done inside
+    /// (`few` puts, and no other record is being applied), else it is to [land](Door::land).
     pub fn take_off(&self, at: Timestamp, few: bool) -> bool {
         let mut flying = self.flying.lock();
         let inside = few && flying.is_empty();
@@ -233,14 +247,15 @@ impl Door {
 
     /// Every commit from here on is later than `to`.
     pub fn advance(&self, to: Timestamp) {
-        // Who is inside has its timestamp, or has not looked yet.
+        // The thread whose turn it was has its timestamp by now; the next one looks at `ahead` after
+        // this.
         let _turn = self.enter();
         self.ahead.fetch_max(to.0, SeqCst);
     }
 
-    /// Waits for its turn. Whoever is inside writes a record and a few keys, which takes a few
-    /// microseconds: less than giving up the core and getting it back. Whoever panicked inside has
-    /// left a timestamp that was given out, or the one before.
+    /// Waits for the caller's turn. The thread inside writes a record and a few keys, which takes a few
+    /// microseconds: less than giving up the core and getting it back. A thread that panicked inside
+    /// has left a timestamp that was given out, or the one before.
     pub fn enter(&self) -> MutexGuard<'_, Timestamp> {
         for _ in 0..SPINS {
             if let Ok(guard) = self.serial.try_lock() {
@@ -305,7 +320,7 @@ mod tests {
     #[test]
     fn visible_moves_in_order_whoever_is_faster() {
         let views = Views::new(Timestamp(0));
-        let door = Arc::new(Door::new(Position::default(), None));
+        let door = Arc::new(Door::new(Position::default(), None, 0));
         for t in 1..=3 {
             door.flying.lock().push_back((Timestamp(t), false));
         }
@@ -331,7 +346,7 @@ mod tests {
     #[test]
     fn what_began_in_another_opening_does_not_go_through() {
         let places = Places::new(Position::default(), Position::default());
-        let door = Door::new(Position::default(), Some(places));
+        let door = Door::new(Position::default(), Some(places), 0);
         assert!(door.is_closed() && door.opening().is_err());
         assert!(door.check(Opening::NONE).is_err());
         door.open(3);

@@ -1,10 +1,11 @@
 //! The commit door: the only place that appends to the log.
 //!
-//! A commit goes through it in five steps: it is admitted (disk space, back-pressure); it shares
-//! the gate, which seals and fsyncLock take alone; in a short serial section it gets its
+//! A commit goes through it in six steps: it is admitted (disk space, back-pressure); it shares
+//! the gate, which seals and fsyncLock take alone; its record is read as recovery and other members will
+//! read it, and refused if they could not apply it (`check`); in a short serial section it gets its
 //! timestamp and one record is appended to the log; its puts go into the trees' memory, outside
-//! that section; and the visible timestamp moves on, in order: whoever opens a view sees all of
-//! every commit up to it and nothing behind.
+//! that section; and the visible timestamp moves on, in order: a new view sees all of every
+//! commit up to it and nothing later.
 //!
 //! The few puts of a small write go into memory inside the serial section: they take less time than
 //! to come back and move the visible timestamp on in order, and nobody waits for a thread that
@@ -18,21 +19,20 @@
 //! belongs together is one record. Must not know documents.
 
 pub(crate) mod apply;
+mod check;
 pub(crate) mod door;
 pub(crate) mod ops;
 pub(crate) mod stage;
 
-use crate::gate::LOOK;
 use crate::store::{CommitId, Inner};
 use bytes::Bytes;
-use door::Opening;
+use door::{Opening, SPINS};
 use muniment_io::Timestamp;
 use muniment_log::Position;
-use muniment_query::Interrupt;
+use muniment_op::Interrupt;
 use muniment_tree::Batch;
 use muniment_value::{Code, Error, Result};
-use ops::{Kind, entry_count};
-use parking_lot::Mutex;
+use ops::{Kind, Reader, entry_count};
 use stage::Stage;
 
 /// The longest record: the largest message with room for what is stored beside its documents.
@@ -55,7 +55,7 @@ impl Drop for MustLand {
 
 /// What is committed, ready to be written.
 pub(crate) struct Made {
-    /// Operations as they stand in a record, one part behind the other, without its head.
+    /// Operations as they stand in a record, one part after the other, without its head.
     pub parts: Vec<Bytes>,
     /// The puts.
     pub batch: Batch,
@@ -76,8 +76,8 @@ impl Inner {
     ///
     /// # Errors
     /// 10107 NotWritablePrimary if the door is closed, or was since the commit was begun; 14031
-    /// OutOfDiskSpace, I/O errors, what `interrupt` says while it waits: then nothing of it is
-    /// stored.
+    /// OutOfDiskSpace, I/O errors, what `interrupt` says while it waits; what is wrong with a record
+    /// that could not be applied: then nothing of it is stored.
     pub fn commit(
         &self,
         stage: Stage,
@@ -93,6 +93,7 @@ impl Inner {
         check_length(len)?;
         let stamps = stage.log.stamps();
         let (payload, batch) = stage.finish(now, &self.buffers);
+        self.check_record(&payload)?;
         self.commit_inside(&[&payload], batch, few, opening, (now, stamps), publish)
     }
 
@@ -112,6 +113,9 @@ impl Inner {
         check_length(made.len)?;
         let now = self.clock.now_ms();
         let head = ops::head(Kind::Transaction, now);
+        made.parts
+            .iter()
+            .try_for_each(|part| self.check_operations(Reader::at(part, 0), part))?;
         let bytes = made.parts.iter().map(|p| p.len()).sum();
         let stamps = entry_count(Kind::Transaction, made.entries, bytes);
         let parts: Vec<&[u8]> = std::iter::once(&head[..])
@@ -123,8 +127,8 @@ impl Inner {
         })
     }
 
-    /// As [`Inner::commit`], for who has passed the gate at a time of the wall clock. The record takes
-    /// so many timestamps.
+    /// The part of [`Inner::commit`] after the gate was passed, at a time of the wall clock (`now`). The
+    /// record takes `stamps` timestamps.
     fn commit_inside(
         &self,
         payload: &[&[u8]],
@@ -134,7 +138,7 @@ impl Inner {
         (now, stamps): (i64, u32),
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
-        // Not replaced meanwhile: that is done by who has the gate alone.
+        // Not replaced meanwhile: that needs the gate alone.
         let log = self.log.read();
         let log = log.as_ref().ok_or_else(|| self.no_log())?;
         let door = &self.door;
@@ -150,7 +154,7 @@ impl Inner {
             .append_ready(term, at, ready)
             .map_err(|e| self.refused(e))?;
         *turn = at;
-        door.appended(Position { index, term, at });
+        door.appended(Position { index, term, at }, now);
         let guard = MustLand;
         let inside = door.take_off(at, few).then_some(turn);
         door.count(payload.iter().map(|part| part.len()).sum());
@@ -166,27 +170,23 @@ impl Inner {
         Ok(CommitId { index, at })
     }
 
-    /// Waits until everything that is in the log by now is visible. Whoever puts it there waits for
-    /// nobody any more, so latches may be held here.
+    /// Waits until everything that is in the log by now is visible. A thread whose record is in the log
+    /// waits for nobody any more, so latches may be held here.
     ///
     /// # Errors
     /// What `interrupt` says.
     pub fn wait_visible(&self, interrupt: &dyn Interrupt) -> Result<()> {
         let newest = self.newest_timestamp();
         let views = self.trees.views();
-        let mut looks = 0_u32;
-        while views.visible() < newest {
-            looks += 1;
-            if looks < 64 {
-                std::hint::spin_loop();
-                continue;
+        for _ in 0..SPINS {
+            if views.visible() >= newest {
+                return Ok(());
             }
-            std::thread::sleep(std::time::Duration::from_micros(50));
-            if looks.is_multiple_of(64) {
-                interrupt.check()?;
-            }
+            std::hint::spin_loop();
         }
-        Ok(())
+        self.watch
+            .moved
+            .wait(interrupt, || views.visible() >= newest)
     }
 
     /// What a client is told of a record that could not be appended.
@@ -214,20 +214,4 @@ fn check_length(len: usize) -> Result<()> {
     Err(Error::internal(format!(
         "a write of {len} bytes is too large for one commit, at most {LONGEST}"
     )))
-}
-
-/// Locks a mutex, asking the operation while it waits.
-///
-/// # Errors
-/// What `interrupt` says.
-pub(crate) fn locked<'l, T>(
-    lock: &'l Mutex<T>,
-    interrupt: &dyn Interrupt,
-) -> Result<parking_lot::MutexGuard<'l, T>> {
-    loop {
-        if let Some(guard) = lock.try_lock_for(LOOK) {
-            return Ok(guard);
-        }
-        interrupt.check()?;
-    }
 }

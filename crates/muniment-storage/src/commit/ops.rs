@@ -3,18 +3,19 @@
 //! A record's payload is `version (1 byte) ‖ kind (1 byte) ‖ wall clock (i64 LE, ms since 1970) ‖
 //! operations`. An operation is a tag byte and its fields; numbers are LEB128, a byte string is its
 //! length and its bytes, a document carries its own length. Whatever is random or local was decided
-//! by who made the record and stands in it, so applying one is a function of the state and the
+//! when the record was made and stands in it, so applying one is a function of the state and the
 //! record.
 //!
 //! The log is the oplog, too: what its readers need beside that stands with the operations (the
 //! `_id`s of documents that were changed or deleted, documents as they were before, and notes on
 //! changes of the catalog), and recovery passes over it. Operations that readers are told of are
-//! *entries*. Each has a timestamp of its own: those of a record are one behind the other, and the
+//! *entries*. Each has a timestamp of its own: those of a record are one after the other, and the
 //! last one's is the record's. The entries of a transaction and of a batch are told of together: see
 //! [`entry_count`].
 
 use super::stage::TOGETHER;
 use crate::keys::{get_varint, put_varint};
+use muniment_log::Record;
 use muniment_value::Doc;
 use std::ops::Range;
 
@@ -51,7 +52,7 @@ pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
 pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
     let count = match kind {
         Kind::Plain => entries.max(1),
-        // Any two parts one behind the other are more bytes than that, or the first is as many.
+        // Any two parts one after the other are more bytes than that, or the first is as many.
         Kind::Transaction | Kind::Batch => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
     };
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -208,7 +209,7 @@ impl Encoder {
             .reserve_exact(HEAD + ops * FRAME + bytes + TOGETHER + self.beside);
     }
 
-    /// What a session remembers comes behind the other operations.
+    /// What a session remembers comes after the other operations.
     pub fn expect_session(&mut self) {
         self.beside = SESSION_BYTES;
     }
@@ -406,6 +407,11 @@ pub(crate) fn pairs(
     Some(all)
 }
 
+/// When a record was committed, by the wall clock of whoever committed it; 0 if it does not say.
+pub(crate) fn wall_of(record: &Record<'_>) -> i64 {
+    Reader::new(record.payload).map_or(0, |reader| reader.wall_clock())
+}
+
 /// Reads a record's payload.
 pub(crate) struct Reader<'a> {
     payload: &'a [u8],
@@ -417,6 +423,16 @@ impl<'a> Reader<'a> {
     pub fn new(payload: &'a [u8]) -> Option<Reader<'a>> {
         (payload.first() == Some(&VERSION) && payload.len() >= HEAD)
             .then_some(Reader { payload, at: HEAD })
+    }
+
+    /// Of what is left of a payload that was read up to [`Reader::place`].
+    pub fn at(payload: &'a [u8], at: usize) -> Reader<'a> {
+        Reader { payload, at }
+    }
+
+    /// Where the next operation stands.
+    pub fn place(&self) -> usize {
+        self.at
     }
 
     /// What the record is.

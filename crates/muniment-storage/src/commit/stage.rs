@@ -6,6 +6,7 @@
 
 use super::door::Opening;
 use super::ops::Encoder;
+use crate::index::KeySet;
 use crate::sessions::{self, Advanced, SESSIONS, SessionChange, SessionHead};
 use crate::store::Inner;
 use crate::transaction::Transaction;
@@ -31,8 +32,8 @@ const SMALL: usize = 4096;
 /// The buffers of commits that anything refers to still: a small document that stays keeps alive
 /// all that was committed with it, which a memtable that counts documents does not see.
 ///
-/// They are counted by the memtable that they went into. Once that is in tables, whatever keeps a
-/// buffer is a reader, whom no flush and no waiting writer can make let go.
+/// They are counted by the memtable that they went into. Once that is in tables, only readers keep a
+/// buffer, and neither a flush nor a waiting writer can make those let go.
 pub(crate) struct Buffers {
     /// A thread counts in that of its place.
     generations: Spread<Mutex<Generations>>,
@@ -115,6 +116,9 @@ impl Drop for Counted {
         self.live.fetch_sub(self.bytes.capacity() as u64, Relaxed);
     }
 }
+
+/// Room for more puts than so many is made only when they come.
+const MOST_EXPECTED: usize = 1 << 14;
 
 /// An arena that is not longer shares its buffer with the record.
 pub(super) const TOGETHER: usize = 64;
@@ -215,7 +219,7 @@ impl Stage {
         }
     }
 
-    /// The newest value of a key beneath what is staged. Only for who holds the key's latch.
+    /// The newest value of a key beneath what is staged. Only for the holder of the key's latch.
     ///
     /// # Errors
     /// 112 WriteConflict in a transaction that sees another one; 301.
@@ -270,6 +274,23 @@ impl Stage {
         self.log.reserve(ops, logged);
         self.puts.reserve_exact(puts + 1);
         self.arena.reserve_exact(kept);
+    }
+
+    /// Makes room for the entries of a document with many or long keys, no more than that.
+    pub fn expect(&mut self, set: &KeySet, record_key: &[u8]) {
+        let mut bytes = 0;
+        let mut keys = 0;
+        for (key, bits) in set.iter() {
+            bytes += key.len() + bits.len() + record_key.len() + 10;
+            keys += 1;
+        }
+        self.arena.reserve_exact(bytes);
+        self.puts.reserve_exact(keys);
+    }
+
+    /// Makes room for about so many more puts: a guess, which is trusted only so far.
+    pub fn expect_puts(&mut self, puts: usize) {
+        self.puts.reserve(puts.min(MOST_EXPECTED));
     }
 
     /// For a record without an operation, whose timestamp is all that it brings.
@@ -360,8 +381,7 @@ impl Stage {
     pub fn put(&mut self, tree: u32, key: Piece, value: Option<Piece>, fresh: bool) {
         if self.replacing {
             self.index();
-            let bytes = self.bytes_of(key).to_vec();
-            if let Some(at) = self.find(tree, &bytes)
+            if let Some(at) = self.find(tree, self.bytes_of(key))
                 && let Some(put) = self.puts.get_mut(at)
             {
                 // Deleted and put again within one unit: what lies beneath is not known.
@@ -460,7 +480,7 @@ impl Stage {
         let live = buffers.generations.own().lock().active.clone();
         let mut payload = self.log.into_payload();
         let logged = payload.len();
-        // A small arena goes behind the record, into the same buffer, which stays as long as either
+        // A small arena goes after the record, into the same buffer, which stays as long as either
         // does: where it is small, too, and nothing keeps it for ever.
         let small = self.arena.len() <= TOGETHER && logged <= OWN;
         let together = small && !buffers.copies;
@@ -523,7 +543,7 @@ impl Sealed {
             fresh: p.fresh,
         };
         // Tree by tree, which spares the search for it, and the greatest number first: a
-        // collection has a lower one than its indexes, so whoever meets a document before it is
+        // collection has a lower one than its indexes, so a writer that meets a document before it is
         // visible finds all its entries written.
         batch.reserve_exact(self.puts.len());
         let mut below = u32::MAX;
@@ -571,6 +591,13 @@ mod tests {
     }
 
     #[test]
+    fn a_guess_takes_no_more_memory_than_some() {
+        let mut s = Stage::new(Opening::NONE);
+        s.expect_puts(usize::MAX);
+        assert!(s.puts.capacity() <= 2 * MOST_EXPECTED);
+    }
+
+    #[test]
     fn a_unit_reads_what_it_has_staged() {
         let mut s = Stage::new(Opening::NONE);
         for i in 0..100_u8 {
@@ -595,7 +622,7 @@ mod tests {
         let gone: Vec<_> = batch.iter().filter(|o| o.value.is_none()).collect();
         assert_eq!(gone.len(), 1);
         assert!(!gone[0].fresh && gone[0].key == [7][..]);
-        // Of what is in tables readers alone are left, for whom nobody waits.
+        // Only readers keep what is in tables, and no writer waits for those.
         buffers.seal(some);
         assert!(buffers.live(none).0 == 0 && buffers.live(none).1 > 0);
         assert_eq!(buffers.live(some), (0, 0));

@@ -33,12 +33,17 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
         ));
     }
     if spec.unique {
-        return Err(Error::location(
-            16764,
-            "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
-        ));
+        return Err(not_unique());
     }
     Ok(())
+}
+
+/// The error of a hashed index that is to be unique.
+pub(super) fn not_unique() -> Error {
+    Error::location(
+        16764,
+        "Currently hashed indexes cannot guarantee uniqueness. Use a regular index.",
+    )
 }
 
 fn is_hashed(e: &muniment_value::Elem<'_>) -> bool {
@@ -133,7 +138,7 @@ impl IndexKind for Hashed {
             }
         }
         if found || !self.sparse {
-            out.end_key();
+            out.end_key()?;
         } else {
             out.begin(self.fields.len());
         }

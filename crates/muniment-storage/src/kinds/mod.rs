@@ -223,6 +223,26 @@ pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
     }
 }
 
+/// Checks what an index may not become, although catalogs may have one that is: the types of options
+/// that belong to another kind, and the way to a unique index for a kind that has none.
+///
+/// # Errors
+/// 14 TypeMismatch; 16764.
+pub(crate) fn check_new(spec: &IndexSpec) -> Result<()> {
+    for e in spec.options.as_doc() {
+        match e.name() {
+            text::WEIGHTS | wildcard::PROJECTION => {}
+            text::LANGUAGE | text::OVERRIDE => drop(text::string_option(spec, e.name(), "")?),
+            name => drop(number_option(spec, name)?),
+        }
+    }
+    let kind = of_key(spec.key.as_doc())?;
+    match spec.prepare_unique && kind.is_some_and(|k| k.name == hashed::SPEC.name) {
+        true => Err(hashed::not_unique()),
+        false => Ok(()),
+    }
+}
+
 /// The kind of an index; `None` for a plain one.
 ///
 /// # Errors

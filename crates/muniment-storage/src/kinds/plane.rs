@@ -1,7 +1,7 @@
 //! 2d: the grid cells of legacy coordinate pairs.
 //!
 //! The location must be the first field; a document has a key for each of its locations, and none
-//! without. The key is the cell's hash as eight bytes. Fields behind it hold the value at their
+//! without. The key is the cell's hash as eight bytes. Fields after it hold the value at their
 //! path (several as one array) and bound nothing.
 
 use super::literal::values_at;
@@ -194,13 +194,13 @@ impl IndexKind for Plane {
             for (v, descending) in &others {
                 out.push(v.as_value(), *descending);
             }
-            out.end_key();
+            out.end_key()?;
         }
         out.finish();
         Ok(())
     }
 
-    /// All of them: the fields behind the location are not those of a plain index either.
+    /// All of them: the fields after the location are not those of a plain index either.
     fn transforms(&self, _: usize) -> bool {
         true
     }

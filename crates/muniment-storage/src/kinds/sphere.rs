@@ -260,7 +260,7 @@ impl IndexKind for Sphere {
                     }
                 }
             }
-            out.end_key();
+            out.end_key()?;
         }
         out.finish();
         Ok(())

@@ -2,9 +2,9 @@
 //!
 //! A document has a key for each of its terms: the plain fields in front, then the term. Entries
 //! of one term stand in the order of their records, so that several terms are merged while they
-//! are read; the score is behind the type bits of the entry, and a change of it alone rewrites
-//! the entry in place. Plain fields behind the text are checked but not kept: nothing reads them
-//! before the document. A unique index compares scores and the fields behind as well, as
+//! are read; the score is after the type bits of the entry, and a change of it alone rewrites
+//! the entry in place. Plain fields after the text are checked but not kept: nothing reads them
+//! before the document. A unique index compares scores and the fields after it as well, as
 //! MongoDB's keys have them, so there they are part of the key, and a term's entries stand in
 //! their order.
 
@@ -20,9 +20,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const WEIGHTS: &str = "weights";
-const LANGUAGE: &str = "default_language";
-const OVERRIDE: &str = "language_override";
+pub(super) const WEIGHTS: &str = "weights";
+pub(super) const LANGUAGE: &str = "default_language";
+pub(super) const OVERRIDE: &str = "language_override";
 const VERSION: &str = "textIndexVersion";
 
 /// The names that stand for the text fields in the key pattern.
@@ -39,7 +39,7 @@ const MAX_TERMS: usize = 400_000;
 const LONG_TERM: usize = 256;
 const KEPT_OF_LONG_TERM: usize = 224;
 
-/// Bytes of a score behind the type bits.
+/// Bytes of a score after the type bits.
 const SCORE: usize = 8;
 
 /// The specification.
@@ -60,7 +60,7 @@ fn is_text(v: Value<'_>) -> bool {
 }
 
 /// An option that must be a string; `default` without it.
-fn string_option(spec: &IndexSpec, name: &str, default: &str) -> Result<String> {
+pub(super) fn string_option(spec: &IndexSpec, name: &str, default: &str) -> Result<String> {
     match spec.options.as_doc().get(name) {
         None => Ok(default.to_string()),
         Some(Value::String(s)) => Ok(s.to_string()),
@@ -277,7 +277,7 @@ struct Text {
     spec: Arc<TextSpec>,
     /// The plain fields in front of the text, with true for descending.
     before: Vec<(Path, bool)>,
-    /// Those behind it.
+    /// Those after it.
     after: Vec<(Path, bool)>,
     unique: bool,
 }
@@ -366,14 +366,14 @@ impl IndexKind for Text {
                     out.push(*v, *descending);
                 }
             }
-            out.end_key_with(&score.to_le_bytes());
+            out.end_key_with(&score.to_le_bytes())?;
         }
         out.finish();
         Ok(())
     }
 
     fn transforms(&self, field: usize) -> bool {
-        // What stands behind the text is not in the keys.
+        // What stands after the text is not in the keys.
         field >= self.before.len()
     }
 
@@ -539,7 +539,7 @@ mod tests {
         }
         assert!(keys(&*one, r#"{"a": "x", "language": 1}"#).is_err());
 
-        // In a unique index the score and what is behind tell keys apart.
+        // In a unique index the score and what follows it tell keys apart.
         let unique = kind(r#""key": {"a": "text", "s": 1}, "unique": true"#);
         let key = |json| {
             keys(&*unique, json)

@@ -4,8 +4,8 @@
 //! that (`Overlay`). Its write units leave their changes here instead of committing them, and their
 //! latches stay held, so that nobody else writes what it has written. The commit is one record.
 //!
-//! Isolation is that of a snapshot: who would write what somebody else has committed since the
-//! view, or is writing just now, gets 112 WriteConflict (the first one wins). Write skew is
+//! Isolation is that of a snapshot: a transaction that would write what another one has committed since
+//! its view, or is writing just now, gets 112 WriteConflict (the first one wins). Write skew is
 //! possible.
 //!
 //! Invariants: nothing of a transaction is in the trees before its commit; a statement does not see
@@ -18,6 +18,7 @@ pub(crate) use overlay::{Merged, Overlay};
 
 use crate::Index;
 use crate::catalog::CollectionOptions;
+use crate::catalog::ddl::Created;
 use crate::catalog::notes::made_notes;
 use crate::collection::Collection;
 use crate::commit::Made;
@@ -27,15 +28,15 @@ use crate::commit::stage::{Sealed, Stage};
 use crate::gate::Shared;
 use crate::latch::Tried;
 use crate::multikey::Arrays;
+use crate::oplog::UntilClosed;
 use crate::sessions::SessionChange;
-use crate::store::{CommitId, Inner, Store, UntilClosed, dropped};
+use crate::store::{CommitId, Inner, Store, dropped};
 use crate::unit::WriteUnit;
 use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_query::Interrupt;
-use muniment_query::budget::{MemoryBudget, Share};
-use muniment_tree::{Batch, TreeId};
+use muniment_op::{Account, Interrupt, Refused, Share, Sleepers};
+use muniment_tree::{Batch, TreeId, Writing};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::Entry;
@@ -76,6 +77,8 @@ struct Total {
 /// What ends with the transaction.
 struct State {
     view: Option<Snapshot>,
+    /// Has the trees keep what tells of changes since the view.
+    writing: Option<Writing>,
     statement: u32,
     held: Vec<u64>,
     /// Operations as they stand in the record.
@@ -107,16 +110,18 @@ pub struct Transaction {
 impl Store {
     /// Begins a transaction that sees what is visible now, or what this view does. It waits for `patience` for what another
     /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
-    /// makes a difference when it is a transaction's. What it writes takes of the budget `memory`.
+    /// makes a difference when it is a transaction's.
     pub fn begin_transaction(
         &self,
         patience: Duration,
-        memory: &Arc<MemoryBudget>,
         view: Option<Snapshot>,
     ) -> Arc<Transaction> {
-        // Before the view: what is committed has not been followed by another member's writes. Of what
-        // was committed behind an older view, whoever it was by, the trees know when.
+        // Before the view is opened: as long as this opening of the door lasts, no other member's
+        // writes come after what the view sees. Where the view is older, the trees know when each key
+        // was written after it, by this member or another.
         let opening = self.inner.door.opening().unwrap_or(Opening::NONE);
+        let at = view.as_ref().map(Snapshot::timestamp);
+        let writing = self.inner.trees.views().writing(at);
         let view = view.unwrap_or_else(|| self.snapshot());
         Arc::new(Transaction {
             inner: self.inner.clone(),
@@ -127,13 +132,14 @@ impl Store {
             overlay: Arc::default(),
             state: Mutex::new(State {
                 view: Some(view),
+                writing: Some(writing),
                 statement: 0,
                 held: Vec::new(),
                 parts: Vec::new(),
                 bytes: 0,
                 entries: 0,
                 memory: 0,
-                share: Share::new(memory),
+                share: Share::new(&self.inner.ledger, Account::Transactions),
                 totals: BTreeMap::new(),
                 ddl: HashMap::new(),
                 made: Vec::new(),
@@ -158,6 +164,7 @@ impl Store {
         if collection.is_dropped() {
             return Err(dropped(collection));
         }
+        collection.check_usable()?;
         let kind = match (collection.is_capped(), collection.is_time_series()) {
             (true, _) => "capped collection",
             (_, true) => "time-series collection",
@@ -196,9 +203,25 @@ impl Store {
         uuid: Option<[u8; 16]>,
         interrupt: &dyn Interrupt,
     ) -> Result<Arc<Collection>> {
-        let made = self.create_as(namespace, options, uuid, Some(transaction), interrupt)?;
-        transaction.adopt(&made);
-        Ok(made)
+        let created = self.begin_collection_in(transaction, namespace, options, uuid, interrupt)?;
+        self.settle(created)
+    }
+
+    /// The same as [`Store::begin_collection`] is.
+    ///
+    /// # Errors
+    /// As [`Store::create_collection_in`].
+    pub fn begin_collection_in(
+        &self,
+        transaction: &Transaction,
+        namespace: &str,
+        options: CollectionOptions,
+        uuid: Option<[u8; 16]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Created> {
+        let created = self.create_as(namespace, options, uuid, Some(transaction), interrupt)?;
+        transaction.adopt(created.collection());
+        Ok(created)
     }
 
     /// Notes that what is no collection by itself, a view, has lost its name by now.
@@ -206,10 +229,10 @@ impl Store {
         let views = self.inner.trees.views();
         let (now, oldest) = (views.visible(), views.oldest());
         let mut catalog = self.inner.catalog.write();
-        catalog.note_lost(namespace.to_string(), now, oldest);
+        catalog.note_lost(namespace, now, oldest);
     }
 
-    /// The collection of this name, for who reads at a view of `at`.
+    /// The collection of this name, for a reader at a view of `at`.
     ///
     /// # Errors
     /// 246 SnapshotUnavailable if there is none now, but the view may know one by the name.
@@ -261,7 +284,7 @@ impl Transaction {
             let shared = collection.ddl.share(&limited)?;
             free.insert(shared);
         }
-        // Who looked it up did so behind the view.
+        // It got this name after the view, so the view does not know it.
         if collection.named_since() > self.at || collection.is_dropped() {
             return Err(snapshot_unavailable());
         }
@@ -307,7 +330,7 @@ impl Transaction {
     pub(crate) fn leave_to_index(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state.lock();
         let own = state.made.iter().any(|c| c.id == collection.id);
-        // Whoever put something into it has done so behind the view, which the index would not hold.
+        // What another client has put into it came after the view, and the index would not hold it.
         let untouched = collection.append().last == 0;
         if !own || !untouched || state.totals.contains_key(&collection.id) {
             return Err(Error::new(
@@ -355,20 +378,21 @@ impl Transaction {
         }
     }
 
-    /// What a statement finds under a key: for who decides by it about a write.
+    /// What a statement finds under a key: for a decision about a write.
     ///
     /// # Errors
-    /// 112 WriteConflict if somebody has committed another value since the view; 301.
+    /// 112 WriteConflict if somebody has committed another version since the view; 301.
     pub(crate) fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         if let Some(own) = self.overlay.get(tree, key, u32::MAX) {
             return Ok(own);
         }
+        // Not by the values: one that was changed and changed back is another version, and one
+        // that came and went since has left a deletion for as long as this transaction lives.
         let newest = self.inner.newest(tree, key)?;
-        let seen = self.inner.trees.get(TreeId(tree), key, self.at)?;
-        if newest != seen {
-            return Err(write_conflict());
+        match self.inner.trees.changed(TreeId(tree), key)? {
+            Some((at, _)) if at > self.at => Err(write_conflict()),
+            _ => Ok(newest),
         }
-        Ok(newest)
     }
 
     /// What it sees under a key.
@@ -420,7 +444,8 @@ impl Transaction {
             ));
         }
         for (index, arrays) in widened {
-            // Its own plans have to know of them, and whoever else does is only more careful.
+            // The transaction's own plans have to know of these arrays. Those of other operations are
+            // only more careful than they need be.
             if index.multikey().widen(&arrays) {
                 collection.bump();
             }
@@ -439,9 +464,7 @@ impl Transaction {
         let sealed = stage.seal(0, &self.inner.buffers);
         state.memory += sealed.memory();
         let memory = state.memory;
-        if state.share.holds(memory) {
-            return Err(out_of_memory(memory, state.share.limit()));
-        }
+        state.share.try_hold(memory).map_err(out_of_memory)?;
         state.parts.push(operations(&sealed));
         state.statement += 1;
         self.overlay.put(sealed, state.statement);
@@ -493,13 +516,15 @@ impl Transaction {
                 until: Instant::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner),
             };
-            // Whoever else has it uses it, and then a start finds something in it.
+            // If another operation holds the collection, the mark stays: that operation uses the
+            // collection, so that the next start finds something in it and keeps it.
             let _ = self.inner.unmark(collection, self.opening, &limited);
         }
         result
     }
 
-    /// Puts notes of the collections that nobody could see yet in front of what was written to them.
+    /// Puts the notes of the collections that no other operation could see yet before what was written
+    /// to them.
     fn tell_made(&self, state: &mut State) {
         let written = state.totals.values().map(|t| &t.collection);
         let Some(stage) = made_notes(state.made.iter().chain(written)) else {
@@ -551,6 +576,7 @@ impl Transaction {
 
     fn end(&self, mut state: MutexGuard<'_, State>) {
         state.view = None;
+        state.writing = None;
         state.parts = Vec::new();
         state.memory = 0;
         state.share.holds(0);
@@ -563,18 +589,11 @@ impl Transaction {
         let made = std::mem::take(&mut state.made);
         drop(state);
         for collection in made {
-            // One that is in use stays: who shares it relies on it.
             let limited = Limited {
                 until: Instant::now() + PATIENCE,
                 interrupt: &UntilClosed(&self.inner),
             };
-            let dropped = self
-                .inner
-                .drop_if_empty(&collection, self.opening, &limited);
-            // Whoever is primary next looks after those that have the mark.
-            if !dropped.is_err_and(|e| e.code() == Code::NotWritablePrimary) {
-                collection.claim();
-            }
+            self.inner.end_made(&collection, self.opening, &limited);
         }
     }
 }
@@ -600,6 +619,28 @@ impl Inner {
         )
     }
 
+    /// Drops a collection that an aborted transaction made; one that is in use stays. If another
+    /// operation has it or its name just now, or it cannot be dropped for another reason, that is tried
+    /// again later.
+    pub(crate) fn end_made(
+        &self,
+        collection: &Arc<Collection>,
+        opening: Opening,
+        interrupt: &dyn Interrupt,
+    ) {
+        let unused = collection.is_pending() && collection.count() == 0;
+        let dropped = match unused {
+            true => self.drop_if_empty(collection, opening, interrupt),
+            false => Ok(()),
+        };
+        match dropped {
+            Ok(()) => collection.claim(),
+            // The next primary looks after those that have the mark.
+            Err(e) if e.code() == Code::NotWritablePrimary || collection.is_dropped() => {}
+            Err(_) => self.aborted.lock().push((collection.clone(), opening)),
+        }
+    }
+
     /// At a start, and when the door opens: drops the collections whose transactions did not come to
     /// their end, and keeps those that are in use since there was ever something in them.
     pub(crate) fn end_pending(&self, pending: Vec<(Arc<Collection>, bool)>, opening: Opening) {
@@ -610,7 +651,7 @@ impl Inner {
                 false => self.drop_if_empty(&collection, opening, &UntilClosed(self)),
             };
             match done {
-                // By who is primary next.
+                // The next primary does it.
                 Err(e) if e.code() == Code::NotWritablePrimary => {
                     self.marked.lock().extend(used.then_some(collection.id));
                 }
@@ -631,22 +672,21 @@ impl Drop for Transaction {
     }
 }
 
-/// What a transaction is told that came to hold `memory` bytes while the operations' memory, of which
-/// there is `limit`, is used up: whether it may find room when it is tried again.
-fn out_of_memory(memory: usize, limit: usize) -> Error {
-    if memory > limit / 2 {
+/// What a transaction is told that was refused memory: whether it may find room when it is tried
+/// again.
+fn out_of_memory(refused: Refused) -> Error {
+    let message = refused.message();
+    if refused.asked > refused.limit / 2 {
         return Error::new(
             Code::TransactionTooLargeForCache,
-            format!(
-                "transaction is too large: what it has written takes {memory} bytes of the {limit} \
-                 that all operations may have (munimentQueryMemoryBudgetBytes)"
-            ),
+            format!("transaction is too large: {message}"),
         );
     }
     Error::new(
         Code::WriteConflict,
-        "Caused by :: the memory for open transactions is used up. :: Please retry your operation or \
-         multi-document transaction.",
+        format!(
+            "Caused by :: {message} :: Please retry your operation or multi-document transaction."
+        ),
     )
 }
 
@@ -686,6 +726,15 @@ impl Interrupt for Limited<'_> {
             Code::LockTimeout,
             "Unable to acquire the lock of a collection within maxTransactionLockRequestTimeoutMillis",
         ))
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.interrupt.sleepers(show);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let sooner = self.interrupt.wakes_at();
+        Some(sooner.map_or(self.until, |at| at.min(self.until)))
     }
 
     fn waits_for_lock(&self, waits: bool) {

@@ -131,7 +131,7 @@ impl Tree {
         self.chunks.get(chunk)?.get(at)
     }
 
-    /// The place behind one.
+    /// The place after one.
     fn after(&self, (chunk, at): Place) -> Place {
         match self.chunks.get(chunk) {
             Some(entries) if at + 1 < entries.len() => (chunk, at + 1),
@@ -152,7 +152,7 @@ impl Tree {
 
     /// Puts an entry where [`Tree::find`] says that it belongs.
     fn insert(&mut self, (chunk, at): Place, entry: Entry) {
-        // The place before the first entry of a chunk is as well behind the last of the one before.
+        // The place before the first entry of a chunk is as well after the last of the one before.
         let (chunk, at) = match (chunk.checked_sub(1), at) {
             (Some(before), 0) => (before, self.chunks.get(before).map_or(0, Vec::len)),
             _ => (chunk, at),
@@ -281,7 +281,7 @@ impl Overlay {
         self.written.write().raw.push((sealed, statement));
     }
 
-    /// What was written, for who looks for something.
+    /// What was written, sorted, so that something can be looked for in it.
     fn sorted(&self) -> RwLockReadGuard<'_, Written> {
         let written = self.written.read();
         if written.raw.is_empty() {

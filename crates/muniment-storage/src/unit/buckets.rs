@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// which begin with their time: this one would be after the year 2105.
 const OF_BUCKET: u8 = 0xFF;
 
-/// Bytes of what stands behind the time in a measurement's record key.
+/// Bytes of what stands after the time in a measurement's record key.
 const NUMBER: usize = 12;
 
 /// A bucket as it is to be stored.
@@ -183,7 +183,7 @@ impl WriteUnit<'_> {
         Ok(false)
     }
 
-    /// The measurements of one encoded time: those that came in buckets, which are behind all the
+    /// The measurements of one encoded time: those that came in buckets, which are after all the
     /// others, or the others.
     fn measurements(&self, time: &[u8], of_buckets: bool) -> Box<dyn Cursor> {
         let middle = bytes::Bytes::from([time, &[OF_BUCKET]].concat());

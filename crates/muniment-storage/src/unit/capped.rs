@@ -18,12 +18,7 @@ impl WriteUnit<'_> {
         if self.capped_order.is_none() {
             let order = &self.collection.capped_order;
             self.capped_order = match self.holds_nothing() {
-                true => loop {
-                    if let Some(guard) = order.try_lock_arc_for(crate::gate::LOOK) {
-                        break Some(guard);
-                    }
-                    self.interrupt.check()?;
-                },
+                true => Some(order.lock_arc_for(self.interrupt)?),
                 false => order.try_lock_arc(),
             };
             if self.capped_order.is_none() {

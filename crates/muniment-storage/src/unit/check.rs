@@ -4,7 +4,7 @@ use super::{Busy, DuplicateKey, Staged, WriteUnit};
 use crate::collection::Collection;
 use crate::commit::stage::Stage;
 use crate::entries::difference;
-use crate::index::{Index, KeySet};
+use crate::index::{AT_ONCE, Index, KeySet};
 use crate::keys;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
@@ -61,24 +61,37 @@ impl WriteUnit<'_> {
             new_sets.resize_with(indexes.len(), KeySet::default);
         }
         let mut unique = Vec::new();
+        let most = self.store.key_limits();
+        let staged = self.stage.len();
+        // What the sets take so far.
+        let mut made = 0;
         for (index, set) in indexes.iter().zip(new_sets.iter_mut()) {
             set.clear();
             if !concerned(index) {
                 continue;
             }
-            index.key_set(new, set)?;
+            index.key_set_within(new, set, most, &mut |more| {
+                self.hold(staged + 2 * (made + more))
+            })?;
+            made += set.memory();
             if index.guards() {
                 for (key, _) in set.iter() {
                     unique.push(latch::unique_hash(index.id, key));
                 }
             }
             if index.is_contested() {
-                // What is removed may be another's: nobody changes it while we look.
+                // An entry that is to go may be that of another document: with its latch held, no
+                // other operation changes it while it is looked at.
                 old_set.fill(index, old)?;
                 for (key, _) in old_set.iter() {
                     unique.push(latch::unique_hash(index.id, key));
                 }
             }
+        }
+        let large = made > AT_ONCE;
+        if large {
+            // Once as they are, once as they are staged.
+            self.hold(staged + 2 * made)?;
         }
         if !unique.is_empty() {
             unique.sort_unstable();
@@ -88,12 +101,16 @@ impl WriteUnit<'_> {
             }
             self.check_unique(indexes, new_sets, record_key, old, old_set)?;
         }
-        for (index, set) in indexes.iter().zip(new_sets.iter()) {
+        for (index, set) in indexes.iter().zip(new_sets.iter_mut()) {
             if !concerned(index) {
                 continue;
             }
             old_set.fill(index, old)?;
-            // What is unique was looked up just now: nobody has it, or this record itself.
+            self.weigh(old_set);
+            if large {
+                self.stage.expect(set, record_key);
+            }
+            // The unique keys were looked up just now: no other record has them.
             difference(
                 self.store,
                 &mut self.stage,
@@ -108,13 +125,16 @@ impl WriteUnit<'_> {
             {
                 self.widened.push((index.clone(), Arrays::of(keys)));
             }
+            if large {
+                set.release();
+            }
         }
         Ok(Ok(()))
     }
 
     /// Takes the latches of unique keys, in the order of their hashes. Waits only when nothing is
     /// staged: then all that is held is the record's own latch (and the order of a capped
-    /// collection), for which nobody waits who holds a unique key's.
+    /// collection), for which no unit waits that holds a unique key's.
     pub(super) fn latch_unique(&mut self, hashes: &[u64]) -> Staged<()> {
         let wait = self.stage.is_empty() && self.held.len() <= 1;
         for hash in hashes {
@@ -153,12 +173,13 @@ impl WriteUnit<'_> {
                 if index.is_ready() {
                     return Err(error);
                 }
-                // Nobody knows whether a transaction will be committed: it gives way, and what it
-                // is tried again with meets the index, or none.
+                // It is not known whether a transaction will be committed, so it gives way to the
+                // build. When it is tried again it meets the finished index, or none.
                 if self.stage.of.is_some() {
                     return Err(write_conflict());
                 }
                 index.fail_build(error);
+                self.collection.building.wake_all();
             }
         }
         Ok(())

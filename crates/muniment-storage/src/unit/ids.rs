@@ -10,7 +10,7 @@
 //!
 //! What makes this right without the record's latch: the puts of a commit go into the trees with
 //! the documents last, so that whoever reads a document that is not visible yet (by its `_id`, to
-//! change it) finds all its entries in place, and what it puts comes behind them. Before that the
+//! change it) finds all its entries in place, and what it puts comes after them. Before that the
 //! document is not there, and its `_id` is taken all the same.
 
 use super::{Busy, Staged, WriteUnit, duplicate_id};
@@ -76,13 +76,13 @@ impl WriteUnit<'_> {
             return Ok(Err(Busy));
         }
         self.first = self.first.min(self.number);
-        // Nobody has the `_id`, so nothing lies beneath.
+        // No document has the `_id`, so there is no older version below this one.
         self.stage_id(key, &record_key, true);
         Ok(Ok(()))
     }
 
-    /// Stages the insert of a document into a collection that has no `_id_`. Nobody else inserts
-    /// meanwhile, and nobody knows its number: there is nothing to latch.
+    /// Stages the insert of a document into a collection that has no `_id_`. No other unit inserts
+    /// meanwhile, and none knows the document's number: there is nothing to latch.
     pub(super) fn insert_without_id(&mut self, doc: &[u8]) -> Staged<()> {
         if self.collection.append().max.is_none() {
             self.read_greatest()?;
@@ -207,8 +207,8 @@ impl WriteUnit<'_> {
             return Err(write_conflict());
         }
         if in_flight {
-            // Whoever appends holds nothing that we could hold: but it may wait to be visible
-            // behind us only after its commit, so waiting with a latch of ours alone is safe.
+            // The unit that appends holds nothing that this one could hold. It waits to be visible after
+            // this one only once it is committed, so waiting with a single latch held is safe.
             if self.held.len() > 1 || !self.stage.is_empty() || self.appending {
                 return Ok(Err(Busy));
             }
@@ -227,8 +227,8 @@ impl WriteUnit<'_> {
         }
     }
 
-    /// Reads the greatest `_id` there ever was, and the last number, for the first insert. Without
-    /// the lock, which a seal takes while nobody commits: this may take a while.
+    /// Reads the greatest `_id` there ever was, and the last number, for the first insert. This may take
+    /// a while, and is done without the lock: a seal takes that, and stops all commits meanwhile.
     #[cold]
     fn read_greatest(&self) -> Result<()> {
         let max = self.store.greatest_key(self.id_tree)?;
@@ -245,20 +245,11 @@ impl WriteUnit<'_> {
         Ok(())
     }
 
-    /// Waits until nobody else is about to commit this `_id` without a latch.
+    /// Waits until no other unit is about to commit this `_id` without a latch.
     fn wait_for_appends(&self, key: &[u8]) -> Result<()> {
-        let mut append = self.collection.append();
-        while append.in_flight(key, self.owner) {
-            let wait = self
-                .collection
-                .flow
-                .append_done
-                .wait_for(&mut append, crate::gate::LOOK);
-            if wait.timed_out() {
-                self.interrupt.check()?;
-            }
-        }
-        Ok(())
+        let done = &self.collection.flow.append_done;
+        let nobody = || !self.collection.append().in_flight(key, self.owner);
+        done.wait(self.interrupt, nobody)
     }
 
     /// The same in a transaction: what it does not see is not there, and what has changed since is
@@ -275,7 +266,10 @@ impl WriteUnit<'_> {
         let Some(entry) = entry else {
             return Ok(Ok(None));
         };
-        let record_key = record_of(&entry)?;
+        let record_key = match self.collection.is_numbered() {
+            true => record_of(&entry)?,
+            false => Bytes::copy_from_slice(key),
+        };
         Ok(self.lock(&record_key)?.map(|doc| Some((record_key, doc?))))
     }
 
@@ -293,12 +287,12 @@ impl WriteUnit<'_> {
     }
 
     fn lock_id_key(&mut self, key: &[u8]) -> Staged<Option<(Bytes, Bytes)>> {
+        if let Some(transaction) = self.stage.of.clone() {
+            return self.lock_seen(&transaction, key);
+        }
         if !self.collection.is_numbered() {
             let locked = self.lock(key)?;
             return Ok(locked.map(|doc| Some((Bytes::copy_from_slice(key), doc?))));
-        }
-        if let Some(transaction) = self.stage.of.clone() {
-            return self.lock_seen(&transaction, key);
         }
         let collection = self.collection.clone();
         let hints = &collection.hints;

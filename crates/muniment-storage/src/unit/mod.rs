@@ -21,12 +21,13 @@ pub use buckets::{NewBucket, fingerprint};
 pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 
-use crate::collection::{Collection, IndexList, number_of};
+use crate::collection::{Collection, number_of};
 use crate::commit::door::Opening;
 use crate::commit::stage::{KeyCounts, Stage};
 use crate::entries::difference;
 use crate::gate::Shared;
-use crate::index::{Index, KeySet};
+use crate::index::{AT_ONCE, Index, KeySet};
+use crate::index_list::IndexList;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
 use crate::sessions::SessionChange;
@@ -34,13 +35,14 @@ use crate::store::{CommitId, Inner};
 use crate::transaction::{Change, Transaction};
 use bytes::Bytes;
 use muniment_io::Timestamp;
-use muniment_query::{Interrupt, diff};
+use muniment_op::{Account, Interrupt, Lock, Locked, Share};
+use muniment_query::diff;
 use muniment_tree::{Cursor, TreeId};
 use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
-use parking_lot::{ArcMutexGuard, RawMutex};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What a unit leaves to the next one of its thread: nothing but room, and not more than [`KEPT`].
 #[derive(Default)]
@@ -61,6 +63,9 @@ pub enum Changed<'p> {
     Shorter,
 }
 
+/// How long a unit waits for memory for a large document.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Bytes that a thread keeps from one unit to the next.
 const KEPT: usize = 1024;
 
@@ -70,6 +75,8 @@ thread_local!(static SCRATCH: Cell<Scratch> = Cell::default());
 pub struct WriteUnit<'s> {
     store: &'s Inner,
     interrupt: &'s dyn Interrupt,
+    /// It never waits for a latch.
+    only_tries: bool,
     collection: Arc<Collection>,
     indexes: IndexList,
     /// There are index entries to maintain, beside those of `_id_`.
@@ -80,6 +87,8 @@ pub struct WriteUnit<'s> {
     stage: Stage,
     /// A change failed when a part of it was staged: nothing can be committed.
     failed: Option<Error>,
+    /// Why no document can be inserted or changed.
+    refused: Option<Error>,
     inserted: u64,
     /// Documents whose deletion is staged.
     deleted: u64,
@@ -92,12 +101,14 @@ pub struct WriteUnit<'s> {
     eviction: Option<Box<dyn Cursor>>,
     /// A client holds the oldest document, so that none goes now.
     eviction_waits: bool,
-    capped_order: Option<ArcMutexGuard<RawMutex, ()>>,
+    capped_order: Option<Locked<Arc<Lock<()>>, ()>>,
     key: Vec<u8>,
     bits: TypeBits,
     diff: Vec<u8>,
     sets: Vec<KeySet>,
     old_set: KeySet,
+    /// What it has booked, once it holds much.
+    share: Option<Share>,
     _ddl: Option<Shared>,
 }
 
@@ -180,6 +191,7 @@ impl<'s> WriteUnit<'s> {
         WriteUnit {
             store,
             interrupt,
+            only_tries: false,
             indexed: indexes.iter().any(|i| collection.has_entries(i)),
             id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
@@ -187,6 +199,7 @@ impl<'s> WriteUnit<'s> {
             owner: store.next_owner(),
             stage: Stage::new(opening),
             failed: None,
+            refused: collection.refuses(),
             inserted: 0,
             deleted: 0,
             appending: false,
@@ -202,6 +215,7 @@ impl<'s> WriteUnit<'s> {
             diff: scratch.diff,
             sets: Vec::new(),
             old_set: KeySet::default(),
+            share: None,
             _ddl: ddl,
         }
     }
@@ -224,10 +238,78 @@ impl<'s> WriteUnit<'s> {
         if let Some(transaction) = &self.stage.of {
             return transaction.take(hash, self.interrupt);
         }
-        match wait {
+        match wait && !self.only_tries {
             true => self.store.latches.lock(hash, self.owner, self.interrupt),
             false => Ok(self.store.latches.try_lock(hash, self.owner)),
         }
+    }
+
+    /// Asks for memory: what it will hold altogether.
+    ///
+    /// # Errors
+    /// 146 ExceededMemoryLimit.
+    fn hold(&mut self, bytes: usize) -> Result<()> {
+        let ledger = &self.store.ledger;
+        let share = self
+            .share
+            .get_or_insert_with(|| Share::new(ledger, Account::Writes));
+        Ok(share.try_hold(bytes)?)
+    }
+
+    /// Asks for memory for a large document that is about to be written, which will take so many bytes.
+    /// A unit that holds nothing waits a while for those that have it; the only one that asks is never
+    /// refused.
+    ///
+    /// # Errors
+    /// 146 ExceededMemoryLimit; what the operation's interrupt says while it waits.
+    pub fn make_room(&mut self, bytes: usize) -> Staged<()> {
+        // What a transaction writes is booked with it.
+        if bytes <= AT_ONCE || self.stage.of.is_some() {
+            return Ok(Ok(()));
+        }
+        let all = self.stage.len() + bytes;
+        let ledger = &self.store.ledger;
+        let share = self
+            .share
+            .get_or_insert_with(|| Share::new(ledger, Account::Writes));
+        let refused = match share.try_hold_alone(all) {
+            Ok(()) => return Ok(Ok(())),
+            Err(refused) => refused,
+        };
+        if !self.stage.is_empty() {
+            return Ok(Err(Busy));
+        }
+        if self.only_tries {
+            return Err(refused.into());
+        }
+        let until = Instant::now() + PATIENCE;
+        ledger.wait_for_room(self.interrupt, until, || share.try_hold_alone(all))?;
+        Ok(Ok(()))
+    }
+
+    /// Books keys of a document that is stored: it must be possible to take it away.
+    fn weigh(&mut self, old: &KeySet) {
+        let bytes = old.memory();
+        if bytes > AT_ONCE {
+            let ledger = &self.store.ledger;
+            let share = self
+                .share
+                .get_or_insert_with(|| Share::new(ledger, Account::Writes));
+            share.holds(self.stage.len() + 2 * bytes);
+        }
+    }
+
+    /// True if it should be committed now: it holds much, and there is more than the ledger allows.
+    pub fn is_pressed(&mut self) -> bool {
+        let bytes = self.stage.len();
+        if bytes <= AT_ONCE && self.share.is_none() {
+            return false;
+        }
+        let ledger = &self.store.ledger;
+        let share = self
+            .share
+            .get_or_insert_with(|| Share::new(ledger, Account::Writes));
+        share.holds(bytes) || share.is_pressed()
     }
 
     /// True if it may wait: it holds nothing that somebody could wait for.
@@ -244,6 +326,12 @@ impl<'s> WriteUnit<'s> {
             Tried::Mine => {}
         }
         Ok(Ok(tried))
+    }
+
+    /// Has it wait for no latch from here on: it is [`Busy`] also where it holds nothing. For work in
+    /// the background, which can come back to what others hold.
+    pub(crate) fn only_try(&mut self) {
+        self.only_tries = true;
     }
 
     /// The newest document of a record, staged or stored. The record's latch is held.
@@ -297,6 +385,11 @@ impl<'s> WriteUnit<'s> {
     /// 11000 DuplicateKey (made by [`DuplicateKey::to_error`]), 171, 10003-like for capped; what
     /// the operation's interrupt says.
     pub fn insert(&mut self, doc: &[u8]) -> Staged<()> {
+        self.may_write()?;
+        // As it came, and as it stands in the record.
+        if self.make_room(2 * doc.len())?.is_err() {
+            return Ok(Err(Busy));
+        }
         self.whole(|unit| {
             if unit.collection.is_capped() {
                 unit.insert_capped(doc)
@@ -325,6 +418,17 @@ impl<'s> WriteUnit<'s> {
         result
     }
 
+    /// Whether documents can be inserted and changed.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected while an index that was to be unique is closed.
+    fn may_write(&self) -> Result<()> {
+        match &self.refused {
+            None => Ok(()),
+            Some(e) => Err(e.clone()),
+        }
+    }
+
     fn stage_insert(&mut self, record_key: &[u8], doc: &[u8]) {
         let tree = self.collection.id;
         let (key, at) = self.stage.log.insert(tree, record_key, doc);
@@ -350,6 +454,7 @@ impl<'s> WriteUnit<'s> {
         how: Changed<'_>,
         touched: &dyn Fn(&str) -> bool,
     ) -> Staged<()> {
+        self.may_write()?;
         self.whole(|unit| unit.stage_update(record_key, old, new, how, touched))
     }
 
@@ -386,6 +491,7 @@ impl<'s> WriteUnit<'s> {
             Changed::Shorter => diff::encode(was, is, out) && out.len() < new.len(),
         };
         let (key, value) = if differs {
+            debug_assert!(leads_to(was, &self.diff, is), "a difference does not fit");
             let key = self.stage.log.diff(tree, record_key, old, &self.diff);
             (key, self.stage.keep_value(new))
         } else {
@@ -424,6 +530,7 @@ impl<'s> WriteUnit<'s> {
             for index in indexes.iter() {
                 if self.collection.has_entries(index) {
                     index.key_set(Doc::new(old), &mut old_set)?;
+                    self.weigh(&old_set);
                     let (store, stage) = (self.store, &mut self.stage);
                     difference(store, stage, index, &old_set, &nothing, record_key, false)?;
                     if index.guards() {
@@ -513,7 +620,7 @@ impl<'s> WriteUnit<'s> {
         }
         if stage.is_empty() {
             // What it saw, and what is answered by it, may be of a commit that is only applied:
-            // whoever reads next must find the same.
+            // the next reader must find the same.
             self.store.wait_visible(self.interrupt)?;
             return Ok(None);
         }
@@ -536,6 +643,12 @@ impl<'s> WriteUnit<'s> {
         }
         Ok(Some(id))
     }
+}
+
+/// True if applying the difference to the one document gives the other.
+fn leads_to(was: Doc<'_>, difference: &[u8], is: Doc<'_>) -> bool {
+    let mut new = Vec::new();
+    diff::apply(was, Doc::new(difference), &mut new).is_ok() && new == is.as_bytes()
 }
 
 impl Drop for WriteUnit<'_> {
@@ -570,13 +683,13 @@ impl WriteUnit<'_> {
                 }
             }
         }
-        // Whoever inserts next into a capped collection finds nothing of this unit in its way.
+        // The next insert into a capped collection finds nothing of this unit in its way.
         self.capped_order = None;
     }
 }
 
 impl Inner {
-    /// The newest value of one key. Only for who holds the key's latch.
+    /// The newest value of one key. Only for the holder of the key's latch.
     pub fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         self.trees.get(TreeId(tree), key, Timestamp::MAX)
     }

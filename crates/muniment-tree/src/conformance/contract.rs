@@ -8,6 +8,7 @@ pub(super) fn run(make: Make<'_>) {
     versions(&mut World::new(make));
     ranges_and_seeks(&mut World::new(make));
     newest(&mut World::new(make));
+    looked_back(&mut World::new(make));
     dropped(&mut World::new(make));
     short_lives(&mut World::new(make));
     cuts(&mut World::new(make));
@@ -265,6 +266,45 @@ fn newest(world: &mut World) {
     world.seal();
     world.flush();
     assert_eq!(world.written(1, b"k"), None);
+}
+
+/// A transaction that writes by a view learns of every change since, also of one that left nothing.
+fn looked_back(world: &mut World) {
+    let unchanged = world.put(1, b"old", b"1");
+    let (trees, key) = (world.trees.clone(), b"k");
+    let writing = trees.views().writing(None);
+    let view = trees.views().open();
+    world.commit(vec![op(1, key, Some(b"1"), true)]);
+    let gone = world.delete(1, key);
+    // What nobody misses is looked for meanwhile.
+    let churn = |world: &mut World| {
+        for i in 0..2000u32 {
+            world.commit(vec![op(1, &i.to_be_bytes(), Some(b"x"), true)]);
+            world.delete(1, &i.to_be_bytes());
+        }
+    };
+    churn(world);
+    let check = |world: &World| {
+        let changed = |key: &[u8]| world.trees.changed(TreeId(1), key).unwrap();
+        assert_eq!(changed(key), Some((gone, false)));
+        assert_eq!(changed(b"old"), Some((unchanged, true)));
+        assert_eq!(changed(b"never"), None);
+        assert_eq!(world.get(1, key, Timestamp::MAX), None);
+        assert_eq!(world.written(1, key), None);
+    };
+    check(world);
+    world.seal();
+    check(world);
+    world.flush();
+    check(world);
+    world.compact(None);
+    check(world);
+    drop((writing, view));
+    churn(world);
+    world.seal();
+    world.flush();
+    world.compact(None);
+    assert_eq!(world.trees.changed(TreeId(1), key).unwrap(), None);
 }
 
 /// Other trees stay, and so does what a recovery needs.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::trees::Cursor;
 use crate::views::View;
+use muniment_op::NeverInterrupted;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -118,7 +119,11 @@ fn model(make: Make<'_>, seed: u64, steps: usize) {
     model.everything();
     model.crash();
     model.everything();
-    let damage = model.world.trees.check(None, &|| Ok(())).expect("check");
+    let damage = model
+        .world
+        .trees
+        .check(None, &NeverInterrupted)
+        .expect("check");
     assert!(damage.is_empty(), "{damage:?}");
 }
 

@@ -34,30 +34,69 @@ impl Weighter<(u64, u64), Cached> for Weight {
 }
 
 /// The cache of an engine.
-pub(crate) struct BlockCache(Cache<(u64, u64), Cached, Weight>);
+pub(crate) struct BlockCache {
+    blocks: Cache<(u64, u64), Cached, Weight>,
+    capacity: u64,
+}
 
 impl BlockCache {
     /// For so many bytes, of blocks of about `block` bytes.
     pub(crate) fn new(bytes: u64, block: usize) -> BlockCache {
         let items = usize::try_from(bytes / (block as u64).max(1)).unwrap_or(usize::MAX);
-        BlockCache(Cache::with_weighter(items.max(64), bytes, Weight))
+        BlockCache {
+            blocks: Cache::with_weighter(items.max(64), bytes, Weight),
+            capacity: bytes,
+        }
     }
 
     pub(crate) fn get(&self, table: u64, offset: u64) -> Option<Cached> {
-        self.0.get(&(table, offset))
+        self.blocks.get(&(table, offset))
     }
 
     pub(crate) fn insert(&self, table: u64, offset: u64, value: Cached) {
-        self.0.insert((table, offset), value);
+        self.blocks.insert((table, offset), value);
     }
 
     /// Bytes used.
     pub(crate) fn used(&self) -> u64 {
-        self.0.weight()
+        self.blocks.weight()
     }
 
-    /// Bytes it may use.
+    /// Bytes it was made for.
     pub(crate) fn capacity(&self) -> u64 {
-        self.0.capacity()
+        self.capacity
+    }
+
+    /// Lets it use so many bytes fewer than it was made for, until it is told otherwise.
+    pub(crate) fn spare(&self, bytes: u64) {
+        let left = self.capacity.saturating_sub(bytes);
+        if left != self.blocks.capacity() {
+            self.blocks.set_capacity(left);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_is_to_spare_is_freed_and_comes_back() {
+        let cache = BlockCache::new(8 << 20, 4 << 10);
+        let fill = || {
+            for n in 0..4096 {
+                cache.insert(1, n, Cached::Filter(Bytes::from(vec![0; 4 << 10])));
+            }
+            cache.used()
+        };
+        assert!(fill() > 7 << 20);
+        cache.spare(6 << 20);
+        assert!(cache.used() <= 2 << 20, "{}", cache.used());
+        assert!(fill() <= 2 << 20);
+        assert_eq!(cache.capacity(), 8 << 20);
+        cache.spare(u64::MAX);
+        assert_eq!(fill(), 0);
+        cache.spare(0);
+        assert!(fill() > 7 << 20);
     }
 }

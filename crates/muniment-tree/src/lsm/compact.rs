@@ -1,16 +1,16 @@
 //! Runs compactions.
 
-use super::error::io;
-use super::flush::FIRST_PAUSE;
+use super::flush::{FIRST_PAUSE, Open};
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
 use super::pick::{Action, Job, Picker, Span, concerns};
 use super::shared::{Claim, Edit, Shared, Work, suspicion};
-use super::state::{DEPTH, Levels, Run, State};
+use super::state::{DEPTH, Levels, Run};
 use super::still::Pulse;
 use super::table::Table;
 use crate::TreeId;
-use muniment_value::{Code, Error, Result};
+use muniment_op::{Interrupt, NeverInterrupted};
+use muniment_value::Result;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,11 +20,21 @@ use std::time::Duration;
 /// How often a thread without work looks whether views that ended made something dead.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Less than one of so many bytes of the disk is little room, if it is less than so much, too.
+const TIGHT: u64 = 5;
+const TIGHT_BYTES: u64 = 1 << 30;
+
+/// A piece ends with what it wrote; or with so many times as many bytes that were read, of which little
+/// stays.
+const READ: u64 = 8;
+
 /// A job that has its tables and spans. Gives them back when dropped.
 pub(crate) struct Claimed<'a> {
     shared: &'a Shared,
-    job: Job,
-    number: u64,
+    pub(crate) job: Job,
+    pub(crate) number: u64,
+    /// Bytes after which what was written is put in place of what was read for it; `None`: at its end.
+    pub(crate) piece: Option<u64>,
 }
 
 impl Drop for Claimed<'_> {
@@ -59,12 +69,14 @@ impl Shared {
         put_off: &BTreeSet<u64>,
         pick: impl FnOnce(&Picker<'_>) -> Option<Job>,
     ) -> Result<Taken<'_>> {
+        // What nobody needs any more is room. The caller asks for a job, and so it may change files.
+        self.purge();
+        self.trash.empty();
         let mut claims = self.claims.lock();
         let (state, dropped, needed) = (self.state(), self.dropped.now(), self.views.needed());
-        let dir = &self.options.dir;
-        let free = self.options.disk.free_space(dir);
-        let free = free.map_err(|e| io("asking for the free space of", dir, &e))?;
-        let free = free.saturating_sub(claims.iter().map(|c| c.bytes).sum());
+        let space = self.space_beside(claims.iter())?;
+        let piece = self.options.piece(space);
+        let piece = self.trash.frees_fronts().then_some(piece);
         let picker = Picker {
             levels: &state.levels,
             options: &self.options,
@@ -73,7 +85,9 @@ impl Shared {
             needed: &needed,
             trees,
             put_off,
-            room: free,
+            room: space.free,
+            piece,
+            tight: space.total != u64::MAX && space.free < TIGHT_BYTES.min(space.total / TIGHT),
             now: self.now(),
             busy: Cell::new(false),
             roomless: RefCell::default(),
@@ -95,8 +109,10 @@ impl Shared {
         if job.tables().any(|t| t.busy.load(SeqCst)) {
             return Ok(Taken::Busy);
         }
-        let bytes = job.writes();
-        self.check_space(bytes, free)
+        let all = job.writes();
+        let piece = piece.filter(|_| all > space.free / 4 || picker.tight);
+        let bytes = piece.map_or(all, |piece| all.min(2 * piece));
+        self.check_space(bytes, space.free)
             .inspect_err(|e| self.failures.add(job.tables(), e, self.now()))?;
         for table in job.tables() {
             table.busy.store(true, SeqCst);
@@ -112,109 +128,97 @@ impl Shared {
             shared: self,
             job,
             number,
+            piece,
         }))
     }
 
-    /// May a job write `bytes` where so many are free? One that would run into the end of the disk
-    /// would have written for nothing, and taken the space of a flush.
-    fn check_space(&self, bytes: u64, free: u64) -> Result<()> {
-        if bytes <= free {
-            return Ok(());
+    /// Runs a job; false if it gave up because the files are to stand still. Nothing has changed then,
+    /// nor when it fails, but for what was done in pieces.
+    fn run(&self, claimed: &mut Claimed<'_>, interrupt: &dyn Interrupt) -> Result<bool> {
+        if claimed.job.action == Action::Merge {
+            return self.merge(claimed, interrupt);
         }
-        // In whole megabytes, so that the same cause has the same words for a while.
-        Err(Error::new(
-            Code::OutOfDiskSpace,
-            format!(
-                "out of disk space in {}: a compaction may need {} MB, and {} MB are free for it",
-                self.options.dir.display(),
-                bytes.div_ceil(1 << 20),
-                free >> 20
-            ),
-        ))
-    }
-
-    /// Runs a job; false if it gave up for somebody who wants the files to stand still. Nothing
-    /// has changed then, nor when it fails.
-    fn run(&self, claimed: &Claimed<'_>, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
         let job = &claimed.job;
-        let names = self.names();
         let mut edit = Edit {
             remove: job.tables().cloned().collect(),
             level: job.output,
             ..Edit::default()
         };
-        match job.action {
-            Action::Discard => {}
-            Action::Move => edit.add = edit.remove.clone(),
-            Action::Merge => {
-                let Some(add) = self.merge(job, interrupt)? else {
-                    return Ok(false);
-                };
-                edit.add = add;
-                edit.names = (!edit.add.is_empty()).then_some(names);
-            }
+        if job.action == Action::Move {
+            edit.add.clone_from(&edit.remove);
         }
-        let add = edit.add.clone();
-        self.commit(edit).inspect_err(|_| {
-            if job.action == Action::Merge {
-                for table in &add {
-                    table.condemn();
-                }
-            }
-        })?;
+        self.commit(edit)?;
         self.failures.forget(job.tables());
         self.dropped.forget(&self.state(), self.persisted());
         Ok(true)
     }
 
-    fn merge(
-        &self,
-        job: &Job,
-        interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<Option<Vec<Arc<Table>>>> {
-        let levels = self.state().levels.clone();
-        let deeper = (job.output + 1..=DEPTH).filter_map(|l| levels.level(l).cloned());
-        let next: Run = levels.level(job.output + 1).cloned().unwrap_or_default();
+    fn merge(&self, claimed: &mut Claimed<'_>, interrupt: &dyn Interrupt) -> Result<bool> {
+        let job = &claimed.job;
+        // Not kept: it has the inputs as they are now.
+        let (deeper, next) = {
+            let levels = &self.state().levels;
+            let deeper = (job.output + 1..=DEPTH).filter_map(|l| levels.level(l).cloned());
+            let next: Run = levels.level(job.output + 1).cloned().unwrap_or_default();
+            (deeper.collect(), next)
+        };
         let dropped = self.dropped.now();
         let (needed, cut) = (self.views.needed(), self.persisted());
-        let mut keep = Keep::new(needed, dropped, cut, deeper.collect());
+        let mut keep = Keep::new(needed, dropped, cut, deeper);
         let inputs = job.inputs.iter().cloned();
         let mut merge = Merge::new(inputs.map(Source::tables).collect());
         let ends = job.spans.iter().map(|s| s.last.clone()).collect();
         let mut output = Output::new(self, job.output, next, ends, &self.compacted);
+        let mut names = self.names();
         let mut pulse = Pulse::default();
+        let mut read = 0;
         while merge.step()? {
-            if let Some((key, at, value)) = merge.version() {
-                if pulse.beat(value.map_or(0, <[u8]>::len)) {
-                    interrupt()?;
-                    if self.still.is_wanted() {
-                        return Ok(None);
-                    }
-                }
-                if keep.keeps(key, at, value.is_none()) {
-                    output.add(key, at, value)?;
+            let Some((key, at, value)) = merge.version() else {
+                continue;
+            };
+            let bytes = value.map_or(0, <[u8]>::len);
+            if pulse.beat(bytes) {
+                interrupt.check()?;
+                if self.still.is_wanted() {
+                    return Ok(false);
                 }
             }
+            if let Some(piece) = claimed.piece
+                && (read >= READ * piece || output.bytes() >= piece)
+                && output.may_end_before(key)
+            {
+                let key = key.to_vec();
+                self.put_in_place(&mut claimed.job, output.take()?, names, Some(&key))?;
+                claimed.piece = Some(self.next_piece(claimed, interrupt)?);
+                names = self.names();
+                read = 0;
+            }
+            read += (key.len() + bytes) as u64;
+            if keep.keeps(key, at, value.is_none()) {
+                output.add(key, at, value)?;
+            }
         }
-        output.finish().map(Some)
+        let add = output.finish()?;
+        self.put_in_place(&mut claimed.job, add, names, None)?;
+        Ok(true)
     }
 
     /// One step of background work: false if there is none.
     ///
     /// # Errors
     /// What failed; everything is as before then.
-    pub(crate) fn compact_once(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<bool> {
+    pub(crate) fn compact_once(&self, interrupt: &dyn Interrupt) -> Result<bool> {
         let Some(_working) = self.still.try_work() else {
             return Ok(false);
         };
         let put_off = self.failures.put_off(&self.state().levels, self.now());
-        let Taken::Job(claimed) = self.claim(None, &put_off, |p| p.pick())? else {
+        let Taken::Job(mut claimed) = self.claim(None, &put_off, |p| p.pick())? else {
             return Ok(false);
         };
-        let result = self.run(&claimed, interrupt);
+        let result = self.run(&mut claimed, interrupt);
         // One that was told to end did not fail.
         if let Err(e) = &result
-            && interrupt().is_ok()
+            && interrupt.check().is_ok()
         {
             self.failures.add(claimed.job.tables(), e, self.now());
         }
@@ -223,8 +227,11 @@ impl Shared {
 
     /// A thread that compacts.
     pub(crate) fn compactor(&self) {
-        let interrupt = || self.unless_closed();
-        while interrupt().is_ok() {
+        let interrupt = Open {
+            shared: self,
+            interrupt: &NeverInterrupted,
+        };
+        while interrupt.check().is_ok() {
             let result = self.compact_once(&interrupt);
             // What failed is among the failures; this is of a panic that is over.
             self.report(Work::Compaction, &Ok(()));
@@ -244,20 +251,19 @@ impl Shared {
     pub(crate) fn compact_all(
         &self,
         trees: Option<&[TreeId]>,
-        interrupt: &dyn Fn() -> Result<()>,
+        interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let trees: Option<BTreeSet<TreeId>> = trees.map(|t| t.iter().copied().collect());
         let trees = trees.as_ref();
         self.flush_unless(interrupt)?;
         // Each stage takes the tables that are there when it begins, so that it ends.
-        self.stage(interrupt, trees, |_| true, |p, _| p.discard())?;
-        let state = self.state();
-        let fresh = ids(state.levels.fresh.iter());
+        self.stage(interrupt, trees, |_| true, |p| p.discard())?;
+        let fresh = ids(self.state().levels.fresh.iter());
         self.stage(
             interrupt,
             trees,
             |levels| has_any(levels.fresh.iter(), &fresh, trees),
-            |p, _| p.fresh(|t| p.concerns(t) && fresh.contains(&t.id())),
+            |p| p.fresh(|t| p.concerns(t) && fresh.contains(&t.id())),
         )?;
         for level in 1..DEPTH {
             let first = ids(self.state().levels.level(level));
@@ -289,26 +295,28 @@ impl Shared {
     /// only where they have what it needs.
     fn stage(
         &self,
-        interrupt: &dyn Fn() -> Result<()>,
+        interrupt: &dyn Interrupt,
         trees: Option<&BTreeSet<TreeId>>,
         left: impl Fn(&Levels) -> bool,
-        pick: impl Fn(&Picker<'_>, &State) -> Option<Job>,
+        pick: impl Fn(&Picker<'_>) -> Option<Job>,
     ) -> Result<()> {
         loop {
-            interrupt()?;
-            let state = self.state();
-            if !left(&state.levels) {
+            interrupt.check()?;
+            // Not kept: a job that goes in pieces needs what nobody holds any more.
+            if !left(&self.state().levels) {
                 return Ok(());
             }
+            let before = self.moves.load(SeqCst);
             let working = self.still.work(interrupt)?;
-            match self.claim(trees, &BTreeSet::new(), |p| pick(p, &state))? {
-                Taken::Job(claimed) => {
-                    self.run(&claimed, interrupt)?;
+            match self.claim(trees, &BTreeSet::new(), &pick)? {
+                Taken::Job(mut claimed) => {
+                    self.run(&mut claimed, interrupt)?;
                 }
                 Taken::Nothing => return Ok(()),
                 Taken::Busy => {
                     drop(working);
-                    self.wait(Duration::from_millis(20), || false);
+                    let moved = || self.moves.load(SeqCst) != before;
+                    self.moved.wait(interrupt, moved)?;
                 }
             }
         }
@@ -317,7 +325,7 @@ impl Shared {
     /// As [`Shared::stage`], for each of these tables of a level alone.
     fn each(
         &self,
-        interrupt: &dyn Fn() -> Result<()>,
+        interrupt: &dyn Interrupt,
         trees: Option<&BTreeSet<TreeId>>,
         level: usize,
         tables: &BTreeSet<u64>,
@@ -329,7 +337,7 @@ impl Shared {
                 interrupt,
                 trees,
                 |levels| has_any(levels.level(level), &only, trees),
-                |p, _| {
+                |p| {
                     let run = p.levels.level(level)?;
                     let table = run.0.iter().find(|t| t.id() == *id && p.concerns(t))?;
                     pick(p, table)

@@ -2,7 +2,7 @@
 //!
 //! A cursor gathers rows in batches, small ones first. Between two batches it holds no memtable
 //! and no table: its sources are places in a [`State`] of a certain number. When there is another
-//! state by then, they are found again in that one, behind the last key that was passed. So an
+//! state by then, they are found again in that one, after the last key that was passed. So an
 //! old cursor pins nothing but the rows it has gathered and the blocks it stands in.
 //!
 //! Long runs of deleted keys are walked once and then jumped over: see [`gaps`](super::gaps).
@@ -99,7 +99,7 @@ struct FromTables {
     run: usize,
     table: usize,
     iter: TableIter,
-    /// The table has keys behind the range.
+    /// The table has keys after the range.
     bounded: bool,
     valid: bool,
 }
@@ -433,7 +433,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Jumps forward in the direction, to `key` or behind.
+    /// Jumps forward in the direction, to `key` or past it.
     fn jump(&mut self, state: &State, key: Bytes) -> Result<()> {
         self.narrow(key.clone(), true);
         self.order.clear();
@@ -501,7 +501,7 @@ impl Sorted {
         let first = self.order.first().copied().unwrap_or_default();
         keys.extend_from_slice(source.key().unwrap_or_default());
         let value = source.value();
-        // Older sources that know the key too stand right behind.
+        // Older sources that know the key too stand right after it.
         while let Some(second) = self.order.get(1).copied()
             && self.compare(first, second) == Ordering::Equal
         {
@@ -611,7 +611,7 @@ impl FromTables {
         self.enter(of, run, true)
     }
 
-    /// To the first key of the table it stands at, or of one behind; with `seek`: the first in the
+    /// To the first key of the table it stands at, or of a later one; with `seek`: the first in the
     /// range.
     fn enter(&mut self, of: &Sorted, run: &Run, mut seek: bool) -> Result<()> {
         self.valid = false;
@@ -622,7 +622,7 @@ impl FromTables {
                 Direction::Backward => table.last() >= &of.low[..],
             };
             if !inside {
-                // Behind the range: so is what follows.
+                // Past the range: so is what follows.
                 self.table = usize::MAX;
                 return Ok(());
             }

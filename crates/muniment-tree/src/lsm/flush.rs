@@ -7,16 +7,37 @@ use super::state::{Run, Sealed, State};
 use super::still::Pulse;
 use crate::memtable::MemTable;
 use muniment_io::Timestamp;
+use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pauses after a failure.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How often who waits for another flush looks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(20);
+
+/// A work that ends with the engine.
+pub(crate) struct Open<'o> {
+    pub(crate) shared: &'o Shared,
+    pub(crate) interrupt: &'o dyn Interrupt,
+}
+
+impl Interrupt for Open<'_> {
+    fn check(&self) -> Result<()> {
+        self.shared.unless_closed()?;
+        self.interrupt.check()
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.interrupt.sleepers(show);
+        show(&self.shared.stops);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.interrupt.wakes_at()
+    }
+}
 
 /// The pause after this one.
 fn longer(pause: Duration) -> Duration {
@@ -57,26 +78,22 @@ impl Shared {
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
     pub(crate) fn flush(&self) -> Result<()> {
-        self.flush_unless(&|| Ok(()))
+        self.flush_unless(&NeverInterrupted)
     }
 
     /// As [`Shared::flush`]; asks `interrupt` while the files are held.
-    pub(crate) fn flush_unless(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+    pub(crate) fn flush_unless(&self, interrupt: &dyn Interrupt) -> Result<()> {
         let Some(last) = self.flushable(&self.state()).last().map(|s| s.number) else {
             return Ok(());
         };
         // Another flush may be at it: it holds the lock.
-        let _flush = loop {
-            if let Some(flush) = self.flush.try_lock_for(LOOK) {
-                break flush;
-            }
-            self.unless_closed()?;
-            interrupt()?;
+        let open = Open {
+            shared: self,
+            interrupt,
         };
+        let _flush = self.flush.lock_for(&open)?;
         loop {
-            let working = self
-                .still
-                .work(&|| self.unless_closed().and_then(|()| interrupt()))?;
+            let working = self.still.work(&open)?;
             let state = self.state();
             if state.sealed.first().is_none_or(|s| s.number > last) {
                 return Ok(());
@@ -85,7 +102,7 @@ impl Shared {
             drop((state, working));
             self.purge();
             match result {
-                // It gave way to somebody who wants the files to stand still.
+                // The flush gave way because the files are to stand still.
                 Ok(false) => continue,
                 Ok(true) => {
                     self.report(Work::Flush, &Ok(()));

@@ -10,6 +10,7 @@ use super::trash::Trash;
 use crate::trees::Direction;
 use bytes::Bytes;
 use muniment_io::{Disk, Open, SimDisk, Timestamp};
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -67,14 +68,14 @@ pub fn table(data: &[u8]) {
         }
         ends(table.offset_of(key).map(|_| ()));
     }
-    let mut scan = Scan::new(table.clone());
+    let mut scan = Scan::new(&table);
     ends((|| {
         while scan.step()? {
             let _ = (scan.key(), scan.at(), scan.value());
         }
         Ok(())
     })());
-    let _ = table.check(None, &|| Ok(()), &mut Vec::new());
+    let _ = table.check(None, &NeverInterrupted, &mut Vec::new());
 }
 
 /// From a key to the end. An index may lead in circles: not for ever.

@@ -45,7 +45,7 @@ struct Gap {
     low: Bytes,
     /// `None`: to the end of the tree.
     high: Option<Bytes>,
-    /// The direction of its walk: a put cuts off what is behind it.
+    /// The direction of its walk: a put cuts off what follows it.
     dir: Direction,
     /// `None`: the walk is under way.
     since: Option<Timestamp>,
@@ -67,7 +67,7 @@ pub(crate) struct Gaps {
     trees: RwLock<HashMap<TreeId, Vec<Gap>>>,
 }
 
-/// The first key behind another.
+/// The first key after another.
 pub(crate) fn behind(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
@@ -204,7 +204,7 @@ impl Gaps {
     }
 
     /// For a forward cursor that comes to `low`: the end of the gap it is in. `Some(None)`: there
-    /// is nothing behind.
+    /// is nothing after it.
     #[allow(clippy::option_option)]
     pub(crate) fn over(&self, tree: TreeId, low: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
         let trees = self.trees.read();
@@ -234,7 +234,7 @@ impl Gap {
         self.since.is_some_and(|since| since <= at)
     }
 
-    /// Cuts off a key that is in it, and what is behind; false if nothing is left.
+    /// Cuts off a key that is in it, and what follows; false if nothing is left.
     fn cut(&mut self, key: &Bytes) -> bool {
         match self.dir {
             Direction::Forward => self.high = Some(key.clone()),

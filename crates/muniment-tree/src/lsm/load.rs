@@ -2,6 +2,7 @@
 //! into tables of one level, without a memtable and without merging anything later.
 
 use super::LsmTrees;
+use super::flush::Open;
 use super::options::LsmOptions;
 use super::output::Output;
 use super::shared::{Edit, Shared};
@@ -10,6 +11,7 @@ use super::table::internal_key;
 use crate::trees::TreeId;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 use muniment_value::{Error, Result};
 
 /// A row: its tree, key and value.
@@ -30,7 +32,11 @@ impl LsmTrees {
 
 impl Shared {
     fn fill(&self, at: Timestamp, next: &mut dyn FnMut() -> Result<Option<Row>>) -> Result<()> {
-        let _working = self.still.work(&|| self.unless_closed())?;
+        let open = Open {
+            shared: self,
+            interrupt: &NeverInterrupted,
+        };
+        let _working = self.still.work(&open)?;
         if !is_empty(&self.state()) {
             return Err(Error::internal("only an empty engine can be loaded"));
         }

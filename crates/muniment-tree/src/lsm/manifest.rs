@@ -9,11 +9,13 @@
 //! | 0 | magic (8 bytes) |
 //! | 8 | format version (u32) |
 //! | 12 | CRC-32C of everything else (u32) |
-//! | 16 | varints: the manifest's number, the cut, the next table's number, how many fresh runs; then for each table: place (0 to runs − 1 fresh, newest first; behind them the levels), number, bytes; and its footer's checksum (u32) |
+//! | 16 | varints: the manifest's number, the cut, the next table's number, how many fresh runs; then for each table: place (0 to runs − 1: the fresh runs, newest first; the numbers after them: the levels), number, bytes; and its footer's checksum (u32). From version 2 on also a length and a key: smaller keys are no longer in the table (length 0: it is whole) |
+//!
+//! Version 1 is written as long as all tables are whole, so that older versions of Muniment can read it.
 
 use super::error::{damaged, io};
 use super::state::DEPTH;
-use super::table::{put_varint, varint};
+use super::table::{put_varint, varint, varint_len};
 use muniment_io::{Disk, Open, Timestamp};
 use muniment_value::{Code, Error, Result};
 use std::path::{Path, PathBuf};
@@ -24,8 +26,10 @@ pub(crate) const NAME: &str = "MANIFEST";
 pub(crate) const NEW: &str = "MANIFEST.new";
 
 const MAGIC: [u8; 8] = *b"MUNTREES";
-/// The format this code writes. It reads only this one.
-const VERSION: u32 = 1;
+/// The newest format this code writes. It reads those before, too.
+const VERSION: u32 = 2;
+/// The one of manifests with whole tables alone.
+const WHOLE: u32 = 1;
 const HEAD: usize = 16;
 
 /// What is in it.
@@ -41,13 +45,15 @@ pub(crate) struct Manifest {
 }
 
 /// A table in the manifest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// Among all runs, newest first.
     pub(crate) run: usize,
     pub(crate) id: u64,
     pub(crate) size: u64,
     pub(crate) crc: u32,
+    /// Keys before it are not in the table any more; empty: all are there.
+    pub(crate) low: Vec<u8>,
 }
 
 /// The file of a table.
@@ -66,7 +72,11 @@ impl Manifest {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + 32 * self.tables.len());
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        let version = match self.tables.iter().all(|t| t.low.is_empty()) {
+            true => WHOLE,
+            false => VERSION,
+        };
+        out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&[0; 4]);
         for n in [
             self.number,
@@ -82,6 +92,10 @@ impl Manifest {
                 put_varint(&mut out, n);
             }
             out.extend_from_slice(&t.crc.to_le_bytes());
+            if version > WHOLE {
+                put_varint(&mut out, t.low.len() as u64);
+                out.extend_from_slice(&t.low);
+            }
         }
         let crc = checksum(&out);
         out[12..HEAD].copy_from_slice(&crc.to_le_bytes());
@@ -104,7 +118,7 @@ impl Manifest {
             return Err(bad(12, "the checksum is wrong"));
         }
         let version = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
-        if version != VERSION {
+        if !(WHOLE..=VERSION).contains(&version) {
             return Err(Error::new(
                 Code::MustUpgrade,
                 format!(
@@ -115,10 +129,10 @@ impl Manifest {
             ));
         }
         let mut at = HEAD;
-        Self::body(data, &mut at).ok_or_else(|| bad(at, "it is malformed"))
+        Self::body(data, &mut at, version).ok_or_else(|| bad(at, "it is malformed"))
     }
 
-    fn body(data: &[u8], at: &mut usize) -> Option<Manifest> {
+    fn body(data: &[u8], at: &mut usize, version: u32) -> Option<Manifest> {
         let mut m = Manifest {
             number: varint(data, at)?,
             cut: Timestamp(varint(data, at)?),
@@ -132,10 +146,22 @@ impl Manifest {
             let (id, size) = (varint(data, at)?, varint(data, at)?);
             let crc = u32::from_le_bytes(*data.get(*at..)?.first_chunk::<4>()?);
             *at += 4;
+            let mut low = Vec::new();
+            if version > WHOLE {
+                let n = varint_len(data, at)?;
+                low = data.get(*at..at.checked_add(n)?)?.to_vec();
+                *at += n;
+            }
             if run >= m.fresh.checked_add(DEPTH)? || id >= m.next_table {
                 return None;
             }
-            m.tables.push(Named { run, id, size, crc });
+            m.tables.push(Named {
+                run,
+                id,
+                size,
+                crc,
+                low,
+            });
         }
         // Every fresh run has a table.
         (*at == data.len() && m.fresh <= m.tables.len()).then_some(m)
@@ -191,6 +217,7 @@ mod tests {
             id,
             size: 77_000,
             crc: 0xdead_beef,
+            low: Vec::new(),
         };
         Manifest {
             number: 9,
@@ -203,9 +230,17 @@ mod tests {
 
     #[test]
     fn reads_what_it_wrote_and_nothing_else() {
+        reads(some(), WHOLE);
+        let mut cut = some();
+        cut.tables[2].low = b"\0\0\0\x07key".to_vec();
+        reads(cut, VERSION);
+    }
+
+    fn reads(manifest: Manifest, version: u32) {
         let path = Path::new("MANIFEST");
-        let bytes = some().encode();
-        assert_eq!(Manifest::decode(path, &bytes).unwrap(), some());
+        let bytes = manifest.encode();
+        assert_eq!(bytes[8..12], version.to_le_bytes());
+        assert_eq!(Manifest::decode(path, &bytes).unwrap(), manifest);
         for i in 0..bytes.len() {
             let e = Manifest::decode(path, &bytes[..i]).unwrap_err();
             assert_eq!(e.code(), Code::DataCorruptionDetected);
@@ -220,7 +255,7 @@ mod tests {
         longer.push(0);
         assert!(Manifest::decode(path, &longer).is_err());
         let mut newer = bytes;
-        newer[8] = 2;
+        newer[8] = VERSION as u8 + 1;
         let crc = checksum(&newer);
         newer[12..16].copy_from_slice(&crc.to_le_bytes());
         let e = Manifest::decode(path, &newer).unwrap_err();

@@ -125,7 +125,7 @@ impl FromTables {
                 return Ok(true);
             }
             match self.rest.pop_front() {
-                Some(table) => self.scan = Some(Scan::new(table)),
+                Some(table) => self.scan = Some(Scan::new(&table)),
                 None => {
                     self.scan = None;
                     return Ok(false);

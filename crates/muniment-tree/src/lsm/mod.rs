@@ -14,6 +14,7 @@
 //! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
 //! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
 //! | [`flush`], [`pick`], [`compact`] | what is written when |
+//! | [`pieces`] | compactions on a disk that is nearly full |
 //! | [`load`] | filling an empty engine |
 //! | [`failures`], [`still`] | what is put off since it failed; who changes files, and when nobody may |
 //! | [`cursor`], [`gaps`] | reading a range; jumping over what is deleted |
@@ -42,6 +43,7 @@ mod merge;
 mod options;
 mod output;
 mod pick;
+mod pieces;
 mod shared;
 mod state;
 mod still;
@@ -54,11 +56,14 @@ pub use load::Row;
 pub use options::LsmOptions;
 
 use crate::memtable::FEW;
-use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
+use crate::trees::{
+    Batch, Cursor, Direction, Faults, FileSizes, Hold, Range, Sizes, TreeId, Trees,
+};
 use crate::views::Views;
 use bytes::Bytes;
 use cursor::LsmCursor;
 use muniment_io::Timestamp;
+use muniment_op::{Event, Interrupt, NeverInterrupted};
 use muniment_value::{Error, Result};
 use parking_lot::Mutex;
 use shared::{Shared, Work};
@@ -164,20 +169,20 @@ impl Trees for LsmTrees {
         Ok(None)
     }
 
-    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+    fn changed(&self, tree: TreeId, key: &[u8]) -> Result<Option<(Timestamp, bool)>> {
         let state = self.shared.glance().clone();
         for mem in state.memtables() {
-            if let Some(found) = mem.written(tree, key) {
-                return Ok(found);
+            if let Some(found) = mem.changed(tree, key) {
+                return Ok(Some(found));
             }
         }
         let key = internal_key(tree, key);
         let hash = filter::hash(&key);
         for run in state.levels.runs() {
             if let Some(table) = run.find(&key)
-                && let Some(found) = table.written(&key, hash)?
+                && let Some(found) = table.changed(&key, hash)?
             {
-                return Ok(found);
+                return Ok(Some(found));
             }
         }
         Ok(None)
@@ -197,7 +202,8 @@ impl Trees for LsmTrees {
         let puts = shared.gaps.applying(&batch, at);
         let due = match batch.len() <= FEW {
             true => shared.glance().active.put_all(batch, at, &shared.views),
-            // Whoever wants to change the state must not wait for all of it.
+            // A reference of its own, not a lock: a thread that wants to change the state must not
+            // wait until all of a large batch is in memory.
             false => shared.state().active.put_all(batch, at, &shared.views),
         };
         if let Some(due) = due {
@@ -233,14 +239,14 @@ impl Trees for LsmTrees {
             self.shared.flush()?;
             return Ok(true);
         }
-        self.shared.compact_once(&|| Ok(()))
+        self.shared.compact_once(&NeverInterrupted)
     }
 
     fn drop_tree(&self, tree: TreeId, at: Timestamp) {
         self.shared.dropped.add(tree, at, self.shared.now());
         let state = self.shared.state();
         // The commit at `at` was applied, so the active memtable's cut will not be below it. A
-        // sealed one with an earlier cut is kept for its flush: if the power fails behind that,
+        // sealed one with an earlier cut is kept for its flush: if the power fails after that,
         // recovery applies to the tree what the log has of it before its drop.
         state.active.remove_tree(tree);
         for sealed in &state.sealed {
@@ -251,15 +257,11 @@ impl Trees for LsmTrees {
         self.shared.notify();
     }
 
-    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
+    fn compact(&self, trees: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<()> {
         self.shared.compact_all(trees, interrupt)
     }
 
-    fn check(
-        &self,
-        trees: Option<&[TreeId]>,
-        interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<Vec<String>> {
+    fn check(&self, trees: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<Vec<String>> {
         let state = self.shared.state();
         let mut found = Vec::new();
         for table in state.levels.tables() {
@@ -282,6 +284,7 @@ impl Trees for LsmTrees {
             uncommitted: sealed.saturating_sub(committed),
             sealed_count: state.waiting().count(),
             uncommitted_count: state.waiting().count().saturating_sub(ready),
+            deletions: state.active.deletions(),
             fresh_runs: state.levels.fresh.len(),
             disk: state.levels.tables().map(|t| t.len()).sum(),
             cache_used: shared.cache.used(),
@@ -289,6 +292,14 @@ impl Trees for LsmTrees {
             flushed: shared.flushed.load(SeqCst),
             compacted: shared.compacted.load(SeqCst),
         }
+    }
+
+    fn moved(&self) -> &Event {
+        &self.shared.moved
+    }
+
+    fn spare_cache(&self, bytes: u64) {
+        self.shared.cache.spare(bytes);
     }
 
     fn tree_bytes(&self, tree: TreeId) -> u64 {
@@ -300,7 +311,12 @@ impl Trees for LsmTrees {
         counts.map(|c| c.bytes).sum()
     }
 
-    fn hold(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<Hold> {
+    fn file_sizes(&self) -> Arc<FileSizes> {
+        let levels = self.shared.state().levels.clone();
+        levels.sizes().clone()
+    }
+
+    fn hold(&self, interrupt: &dyn Interrupt) -> Result<Hold> {
         Held::new(&self.shared, interrupt).map(Hold::new)
     }
 
@@ -310,6 +326,7 @@ impl Trees for LsmTrees {
 
     fn close(&self) {
         self.shared.closed.store(true, SeqCst);
+        self.shared.stops.wake_all();
         self.shared.notify();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {

@@ -1,9 +1,12 @@
 //! What an engine is opened with.
 
-use muniment_io::{Clock, Disk, OsDisk, SystemClock, Timestamp};
+use muniment_io::{Clock, Disk, OsDisk, Space, SystemClock, Timestamp};
 use muniment_value::Result;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// A piece of a compaction is one of so many parts of the disk, at most.
+const PIECES: u64 = 64;
 
 /// Settings of [`LsmTrees`](super::LsmTrees). [`LsmOptions::new`] has good ones for a server.
 #[derive(Clone)]
@@ -31,10 +34,10 @@ pub struct LsmOptions {
     pub ratio: u64,
     /// Threads that compact. A flush has a thread of its own.
     pub compactors: usize,
-    /// Called before a cut is made the persisted one: whatever holds what is behind the cut has to
+    /// Called before a cut is made the persisted one: whatever holds what follows the cut has to
     /// be durable up to it. An error puts the flush off.
     pub before_persist: Arc<dyn Fn(Timestamp) -> Result<()> + Send + Sync>,
-    /// False: no threads. Who has the engine calls [`Trees::work`](crate::Trees::work), as a
+    /// False: no threads. The owner of the engine calls [`Trees::work`](crate::Trees::work), as a
     /// simulator with one thread does.
     pub background: bool,
 }
@@ -77,6 +80,20 @@ impl LsmOptions {
             0 => self.target(level) / 64,
             _ => self.worth(level),
         }
+    }
+
+    /// Bytes of a piece of a compaction, where a disk of so many bytes has so many free: a part of the
+    /// disk, and no more than leaves room for others.
+    pub(crate) fn piece(&self, space: Space) -> u64 {
+        let least = self.least_piece();
+        let part = space.total / PIECES;
+        let size = part.clamp(least, self.table_bytes.max(least));
+        size.min(space.free / 4).max(least)
+    }
+
+    /// Bytes of the smallest piece.
+    pub(crate) fn least_piece(&self) -> u64 {
+        4 * self.block_bytes as u64
     }
 
     /// Bytes that a level may have before its tables move on.

@@ -96,6 +96,28 @@ impl<'a> Output<'a> {
         writer.add(key, at, value)
     }
 
+    /// Bytes since the begin, or since what was written was taken: about.
+    pub(crate) fn bytes(&self) -> u64 {
+        let done: u64 = self.tables.iter().map(|t| t.size()).sum();
+        done + self.writer.as_ref().map_or(0, TableWriter::size)
+    }
+
+    /// True if a table may end before `key`, which is not smaller than the last one.
+    pub(crate) fn may_end_before(&self, key: &[u8]) -> bool {
+        self.writer.as_ref().is_none_or(|w| w.last_key() != key)
+    }
+
+    /// The tables so far, durable but for their names; it goes on with another. They are not removed
+    /// with it any more.
+    ///
+    /// # Errors
+    /// As [`Output::add`].
+    pub(crate) fn take(&mut self) -> Result<Vec<Arc<Table>>> {
+        self.end_table()?;
+        self.paths.clear();
+        Ok(std::mem::take(&mut self.tables))
+    }
+
     fn ends_before(&mut self, key: &[u8]) -> bool {
         let Some(writer) = &self.writer else {
             return false;
@@ -133,9 +155,9 @@ impl<'a> Output<'a> {
     /// # Errors
     /// As [`Output::add`].
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<Table>>> {
-        self.end_table()?;
+        let tables = self.take()?;
         self.done = true;
-        Ok(std::mem::take(&mut self.tables))
+        Ok(tables)
     }
 }
 

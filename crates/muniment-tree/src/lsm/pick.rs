@@ -20,21 +20,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Dead versions are worth a job if they are one of four, and so many that a scan feels them:
-/// one for so many bytes of a table, at most a thousand.
+// A table is compacted for its dead versions when these are at least a quarter of its entries
+// (`DEAD_SHARE`; a twentieth where little room is left, `TIGHT_SHARE`) and number at least one per
+// `DEAD_BYTES` of a table's target size, clamped to 16 to `DEAD`: fewer are not felt by a scan.
 const DEAD_BYTES: u64 = 32 << 10;
 const DEAD: u64 = 1000;
 const DEAD_SHARE: u64 = 4;
+const TIGHT_SHARE: u64 = 20;
 
-/// Dropped trees are worth a job at once if they are one of so many bytes of a table, and after
-/// some time (in milliseconds) if they are one of so many more; but not for less than one of so
-/// many of a table's target size.
+// A table is compacted for dropped trees at once when they are at least an eighth of its bytes
+// (`DROPPED_SHARE`), and after `DROPPED_WAIT` milliseconds when they are at least one in
+// `DROPPED_LITTLE` of its bytes and one in `DROPPED_LEAST` of a table's target size.
 const DROPPED_SHARE: u64 = 8;
 const DROPPED_WAIT: i64 = 20_000;
 const DROPPED_LITTLE: u64 = 256;
 const DROPPED_LEAST: u64 = 512;
 
-/// Bytes of input from which a job takes no more.
+/// A job takes no more input once it has this many bytes.
 const JOB: u64 = 1 << 30;
 
 /// Keys from the first to the last, both inside.
@@ -93,6 +95,10 @@ pub(crate) struct Picker<'a> {
     pub(crate) put_off: &'a BTreeSet<u64>,
     /// Bytes that a job can write.
     pub(crate) room: u64,
+    /// Bytes of the pieces in which a job can be done that has no room as a whole; `None`: it cannot.
+    pub(crate) piece: Option<u64>,
+    /// Little room is left: what would wait for a better occasion is done.
+    pub(crate) tight: bool,
     /// Milliseconds.
     pub(crate) now: i64,
     /// Something was not picked since another job is at it.
@@ -157,10 +163,16 @@ impl Picker<'_> {
         busy || table.suspect.load(SeqCst) || self.put_off.contains(&table.id())
     }
 
+    /// Bytes of room without which a job is not begun.
+    fn needs(&self, job: &Job) -> u64 {
+        let all = job.writes();
+        self.piece.map_or(all, |piece| all.min(2 * piece))
+    }
+
     /// True if there is room for what a job writes. One for which there is none is not picked, so
     /// that it does not keep smaller ones waiting, which may make room.
     fn fits(&self, job: &Job) -> bool {
-        let fits = job.writes() <= self.room;
+        let fits = self.needs(job) <= self.room;
         if !fits {
             self.roomless.replace(Some(Job {
                 inputs: job.inputs.clone(),
@@ -171,9 +183,17 @@ impl Picker<'_> {
         fits
     }
 
-    /// How many dead versions are worth a job.
+    /// How many dead versions a table needs to be compacted for them.
     fn enough(&self) -> u64 {
         (self.options.table_bytes / DEAD_BYTES).clamp(16, DEAD)
+    }
+
+    /// One in how many entries has to be dead.
+    fn share(&self) -> u64 {
+        match self.tight {
+            true => TIGHT_SHARE,
+            false => DEAD_SHARE,
+        }
     }
 
     /// True if a table has something of the trees that are asked for.
@@ -247,12 +267,16 @@ impl Picker<'_> {
             return Some(self.moving(moves, 1));
         }
         parts.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        let room = match self.piece {
+            Some(_) => JOB,
+            None => self.room,
+        };
         let mut bytes = 0;
         let mut chosen: Vec<Span> = Vec::new();
         let largest = parts.first().map(|part| part.2.clone());
         for part in parts {
-            let first = chosen.is_empty() && part.1 <= self.room;
-            if first || bytes + part.1 <= JOB.min(self.room) {
+            let first = chosen.is_empty() && (self.piece.is_some() || part.1 <= room);
+            if first || bytes + part.1 <= JOB.min(room) {
                 bytes += part.1;
                 chosen.push(part.2);
             }
@@ -439,7 +463,8 @@ impl Picker<'_> {
             if self.dropped.is_gone(*tree, self.persisted) {
                 gone += counts.bytes.max(1);
             }
-            let since = self.now.saturating_sub(DROPPED_WAIT);
+            let wait = if self.tight { 0 } else { DROPPED_WAIT };
+            let since = self.now.saturating_sub(wait);
             if self.dropped.is_gone_since(*tree, self.persisted, since) {
                 old += counts.bytes.max(1);
             }
@@ -465,15 +490,16 @@ impl Picker<'_> {
                         continue;
                     }
                     let (stays, sinking) = self.dead(table, level, i);
-                    // One tree that is dead is enough: whoever scans it meets nothing else.
-                    if stays >= self.enough() && stays * DEAD_SHARE >= counts.entries {
+                    // One tree that is dead is enough: a scan of it meets nothing else.
+                    if stays >= self.enough() && stays * self.share() >= counts.entries {
                         here += stays;
                     }
-                    if sinking >= self.enough() && sinking * DEAD_SHARE >= counts.entries {
+                    if sinking >= self.enough() && sinking * self.share() >= counts.entries {
                         let beneath = self.levels.level(level + 1);
                         let part = part_of(table, *tree);
                         let entries = beneath.map_or(Some(0), |r| under(r, &part));
-                        sink |= entries.is_some_and(|n| sinking * DEAD_SHARE >= counts.entries + n);
+                        sink |=
+                            entries.is_some_and(|n| sinking * self.share() >= counts.entries + n);
                     }
                 }
                 let job = if sink {
@@ -490,6 +516,23 @@ impl Picker<'_> {
             }
         }
         None
+    }
+
+    /// About how many tombstones of a tree that may go fresh runs have in a part of it; `None` if that
+    /// cannot be read.
+    fn fresh_tombstones(&self, tree: TreeId, part: &Span) -> Option<u64> {
+        let runs = self.levels.fresh.iter();
+        let tables = runs.flat_map(|run| run.within(&part.first, &part.last));
+        tables
+            .filter(|table| self.needed.nobody_before(table.properties().deletion))
+            .filter_map(|table| Some((table, table.properties().tree(tree)?)))
+            .map(|(table, counts)| {
+                let (some, _) = share_within(table, part)?;
+                let (all, _) = share_within(table, &part_of(table, tree))?;
+                let here = u128::from(counts.tombstones) * u128::from(some.min(all));
+                Some((here / u128::from(all.max(1))) as u64)
+            })
+            .sum()
     }
 
     /// Brings a table one level down.
@@ -519,14 +562,18 @@ impl Picker<'_> {
                 continue;
             }
             for (tree, counts) in &p.trees {
-                let dead = counts.tombstones;
-                if dead < self.enough() || dead * DEAD_SHARE < counts.entries {
+                let few = counts.tombstones < self.enough();
+                if few || counts.tombstones * self.share() < counts.entries {
                     continue;
                 }
                 let part = part_of(table, *tree);
+                // What hangs together is merged together: several runs may each have too few.
+                let Some(dead) = self.fresh_tombstones(*tree, &part) else {
+                    continue;
+                };
                 let runs = self.levels.fresh.iter().chain([first]);
                 let entries = runs.map(|run| under(run, &part)).sum::<Option<u64>>();
-                if entries.is_some_and(|n| dead * DEAD_SHARE >= n)
+                if entries.is_some_and(|n| dead * self.share() >= n)
                     && let Some(job) = merged(table)
                 {
                     return Some(job);
@@ -547,33 +594,38 @@ fn part_of(table: &Table, tree: TreeId) -> Span {
     }
 }
 
-/// About how many versions a run has in a span; `None` if that cannot be read. (A table that is
-/// found damaged is left alone from then on; whoever reads it says so.)
+/// About how many versions a run has in a span; `None` if that cannot be read.
 fn under(run: &Run, span: &Span) -> Option<u64> {
-    let mut entries = 0;
-    for table in run.within(&span.first, &span.last) {
-        let all = table.properties().total.entries;
-        if table.first() >= &span.first[..] && table.last() <= &span.last[..] {
-            entries += all;
-            continue;
-        }
-        let offset = |key: &[u8]| {
-            table
-                .offset_of(key)
-                .inspect_err(|e| {
-                    if e.code() == Code::DataCorruptionDetected {
-                        table.suspect.store(true, SeqCst);
-                    }
-                })
-                .ok()
-        };
-        let low = offset(&span.first)?;
-        let high = match table.last() <= &span.last[..] {
-            true => table.end(),
-            false => offset(&span.last)?,
-        };
-        let part = u128::from(all) * u128::from(high.saturating_sub(low));
-        entries += (part / u128::from(table.end().max(1))) as u64;
+    let tables = run.within(&span.first, &span.last).iter();
+    let entries = tables.map(|table| {
+        let (some, all) = share_within(table, span)?;
+        let part = u128::from(table.properties().total.entries) * u128::from(some);
+        Some((part / u128::from(all.max(1))) as u64)
+    });
+    entries.sum()
+}
+
+/// The part of a table's bytes that is within a span, and all of them; `None` if that cannot be read. (A
+/// table that is found damaged is left alone from then on; a read of it reports the damage.)
+fn share_within(table: &Table, span: &Span) -> Option<(u64, u64)> {
+    let end = table.end();
+    if table.first() >= &span.first[..] && table.last() <= &span.last[..] {
+        return Some((end, end));
     }
-    Some(entries)
+    let offset = |key: &[u8]| {
+        table
+            .offset_of(key)
+            .inspect_err(|e| {
+                if e.code() == Code::DataCorruptionDetected {
+                    table.suspect.store(true, SeqCst);
+                }
+            })
+            .ok()
+    };
+    let low = offset(&span.first)?;
+    let high = match table.last() <= &span.last[..] {
+        true => end,
+        false => offset(&span.last)?,
+    };
+    Some((high.saturating_sub(low), end))
 }

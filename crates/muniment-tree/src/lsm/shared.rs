@@ -17,6 +17,7 @@ use crate::memtable::MemTable;
 use crate::trees::Faults;
 use crate::views::Views;
 use muniment_io::{Open, SpreadLock, Timestamp};
+use muniment_op::{Event, Lock, Sleepers};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashSet;
@@ -48,14 +49,19 @@ pub(crate) struct Shared {
     pub(crate) dropped: DroppedList,
     pub(crate) gaps: Gaps,
     /// Held by the flush that is running.
-    pub(crate) flush: Mutex<()>,
+    pub(crate) flush: Lock<()>,
     /// Jobs that run. Held to pick.
     pub(crate) claims: Mutex<Vec<Claim>>,
-    /// Who changes files.
+    /// Counts what changes files, and lets it be held.
     pub(crate) still: Still,
     pub(crate) failures: Failures,
     faults: Mutex<[Option<Error>; 2]>,
     pub(crate) closed: AtomicBool,
+    /// The threads whose waits end with the engine.
+    pub(crate) stops: Sleepers,
+    /// How often something has changed that somebody may wait for.
+    pub(crate) moves: AtomicU64,
+    pub(crate) moved: Event,
     /// Background threads wait here.
     signal: Mutex<()>,
     changed: Condvar,
@@ -94,6 +100,8 @@ pub(crate) struct Edit {
     pub(crate) add: Vec<Arc<Table>>,
     /// The level of what is added; 0: a new fresh run.
     pub(crate) level: usize,
+    /// What is left of tables, each of which takes the place of the one with its number.
+    pub(crate) narrow: Vec<Arc<Table>>,
     /// Sealed memtables up to this number are in tables now, with this cut.
     pub(crate) flushed: Option<(u64, Timestamp)>,
     /// What [`Shared::names`] said before the first file of `add` was made; `None` if none was.
@@ -144,12 +152,15 @@ impl Shared {
             lost_names: AtomicU64::new(0),
             dropped: DroppedList::default(),
             gaps: Gaps::default(),
-            flush: Mutex::default(),
+            flush: Lock::default(),
             claims: Mutex::default(),
             still: Still::default(),
             failures: Failures::default(),
             faults: Mutex::default(),
             closed: AtomicBool::new(false),
+            stops: Sleepers::new(),
+            moves: AtomicU64::new(0),
+            moved: Event::new(),
             signal: Mutex::default(),
             changed: Condvar::new(),
             flushed: AtomicU64::new(0),
@@ -164,6 +175,11 @@ impl Shared {
             levels: Arc::new(levels),
             ..copy(state)
         });
+        // The manifest was found under its name, which is no sign that it is there for certain. What an
+        // older one may need stays until it is.
+        if !shared.trash.is_empty() {
+            shared.sync_dir()?;
+        }
         shared.trash.empty();
         Ok(shared)
     }
@@ -173,7 +189,15 @@ impl Shared {
         let mut runs = vec![Vec::new(); manifest.fresh + levels.deep.len()];
         for t in &manifest.tables {
             let path = table_path(&self.options.dir, t.id);
-            let table = self.open_table(path, t.id, (t.size, t.crc))?;
+            let mut table = self.open_table(path, t.id, (t.size, t.crc))?;
+            if !t.low.is_empty() {
+                if table.last() < &t.low[..] {
+                    let what = "the manifest cuts the table at a key that is greater than its last";
+                    return Err(damaged(table.path(), t.size, what));
+                }
+                // What is before it may have come back with a power cut.
+                table = table.starting_at(&t.low)?;
+            }
             if let Some(run) = runs.get_mut(t.run) {
                 run.push(Arc::new(table));
             }
@@ -257,7 +281,7 @@ impl Shared {
     }
 
     /// Changes the set of tables: first on the disk, then for readers. When it fails nothing has
-    /// changed for them, and the caller throws the added tables away ([`Table::condemn`]).
+    /// changed for them, and the caller throws the added tables away (`Table::condemn`).
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors.
@@ -280,12 +304,14 @@ impl Shared {
                 .runs()
                 .any(|r| r.0.iter().any(|t| t.id() == *id))
         };
-        if !remove.iter().all(held) {
+        let narrow: Vec<u64> = edit.narrow.iter().map(|t| t.id()).collect();
+        if !remove.iter().chain(&narrow).all(held) {
             return Err(Error::internal(
                 "a compaction wants to replace a table that is not there any more",
             ));
         }
-        let levels = current.levels.replace(&remove, edit.level, &edit.add);
+        let levels = current.levels.narrowed(&edit.narrow);
+        let levels = levels.replace(&remove, edit.level, &edit.add);
         let cut = edit.flushed.map_or(self.persisted(), |f| f.1);
         let manifest = self.manifest(committed.number + 1, cut, &levels);
         committed.number += 1;
@@ -319,8 +345,9 @@ impl Shared {
             tables.0.iter().map(move |t| Named {
                 run,
                 id: t.id(),
-                size: t.len(),
+                size: t.size(),
                 crc: t.crc(),
+                low: t.low().unwrap_or_default().to_vec(),
             })
         });
         Manifest {
@@ -369,6 +396,9 @@ impl Shared {
         if let Some(fault) = self.faults.lock().get_mut(work as usize) {
             *fault = result.as_ref().err().cloned();
         }
+        if result.is_err() {
+            self.moved.notify_all();
+        }
     }
 
     /// What fails just now; a damaged table until it is gone.
@@ -387,10 +417,12 @@ impl Shared {
         self.options.clock.now_ms()
     }
 
-    /// Wakes the background threads.
+    /// Wakes the background threads, and those that wait for what they do.
     pub(crate) fn notify(&self) {
         drop(self.signal.lock());
         self.changed.notify_all();
+        self.moves.fetch_add(1, SeqCst);
+        self.moved.notify_all();
     }
 
     /// Waits until something has changed, or for `pause`; not at all if `ready`.

@@ -3,13 +3,15 @@
 //! A [`State`] is never changed; a new one is published in its place by swapping an `Arc` under a
 //! short lock. Generations are strictly ordered in time: every version of a key in the active
 //! memtable is newer than those in sealed ones, these are newer than those in tables, a fresh
-//! run's are newer than those of runs behind it, and a level's than those of deeper ones.
+//! run's are newer than those of runs after it, and a level's than those of deeper ones.
 
 use super::table::Table;
 use crate::memtable::MemTable;
+use crate::trees::FileSizes;
 use muniment_io::Timestamp;
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Levels below the fresh runs.
 pub(crate) const DEPTH: usize = 6;
@@ -25,6 +27,8 @@ pub(crate) struct Levels {
     pub(crate) fresh: Vec<Run>,
     /// Levels 1 to [`DEPTH`].
     pub(crate) deep: Vec<Run>,
+    /// See [`Levels::sizes`].
+    sizes: OnceLock<Arc<FileSizes>>,
 }
 
 /// A memtable that waits for its flush.
@@ -66,7 +70,23 @@ impl Levels {
         Levels {
             fresh: Vec::new(),
             deep: vec![Run::default(); DEPTH],
+            sizes: OnceLock::new(),
         }
+    }
+
+    /// What the trees take in the tables: counted when somebody asks for the first time.
+    pub(crate) fn sizes(&self) -> &Arc<FileSizes> {
+        static VERSIONS: AtomicU64 = AtomicU64::new(1);
+        self.sizes.get_or_init(|| {
+            let mut bytes = HashMap::new();
+            for table in self.tables() {
+                for (tree, counts) in &table.properties().trees {
+                    *bytes.entry(*tree).or_insert(0) += counts.bytes;
+                }
+            }
+            let version = VERSIONS.fetch_add(1, Relaxed);
+            Arc::new(FileSizes { version, bytes })
+        })
     }
 
     /// All runs, newest first.
@@ -92,6 +112,26 @@ impl Levels {
         self.runs().flat_map(|run| run.0.iter())
     }
 
+    /// With these parts of tables in the places of the tables.
+    pub(crate) fn narrowed(&self, parts: &[Arc<Table>]) -> Levels {
+        if parts.is_empty() {
+            return self.clone();
+        }
+        let part_of = |t: &Arc<Table>| parts.iter().find(|p| p.id() == t.id());
+        let with = |run: &Run| match run.0.iter().any(|t| part_of(t).is_some()) {
+            false => run.clone(),
+            true => {
+                let tables = run.0.iter().map(|t| part_of(t).unwrap_or(t).clone());
+                Run(Arc::new(tables.collect()))
+            }
+        };
+        Levels {
+            fresh: self.fresh.iter().map(with).collect(),
+            deep: self.deep.iter().map(with).collect(),
+            sizes: OnceLock::new(),
+        }
+    }
+
     /// Without some tables, and with others in a level (0: a new fresh run).
     pub(crate) fn replace(
         &self,
@@ -109,6 +149,7 @@ impl Levels {
         let mut new = Levels {
             fresh: self.fresh.iter().map(without).collect(),
             deep: self.deep.iter().map(without).collect(),
+            sizes: OnceLock::new(),
         };
         if !add.is_empty() {
             match level.checked_sub(1) {
@@ -145,7 +186,7 @@ impl Run {
         self.0.iter().map(|t| t.len()).sum()
     }
 
-    /// The first table that ends at or behind `key`.
+    /// The first table that ends at or after `key`.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
         self.0.partition_point(|t| t.last() < key)
     }

@@ -1,29 +1,26 @@
 //! Files that stand still: see [`Trees::hold`](crate::Trees::hold).
 //!
-//! Whoever makes, changes or removes a file of the engine has a [`Working`] as long as it does.
-//! None is given out while somebody holds the files, and a hold waits until all are given back;
-//! works that last look now and then whether one is wanted, and give up for it ([`Pulse`]). A
-//! thread that has a `Working` must not ask for another.
+//! Work that makes, changes or removes a file of the engine has a [`Working`] for as long as it does.
+//! None is given out while the files are held, and a hold waits until all are given back; long work
+//! looks now and then whether a hold is wanted, and gives up for it ([`Pulse`]). A thread that has a
+//! `Working` must not ask for another.
 
 use super::shared::Shared;
+use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
-
-/// How long a wait lasts before its operation is asked whether it may go on.
-const LOOK: Duration = Duration::from_millis(10);
 
 /// A long work looks whether it may go on after so many versions, and so many bytes.
 const VERSIONS: usize = 1024;
 const BYTES: usize = 1 << 20;
 
-/// Who changes files, and who wants them to stand still.
+/// How much work changes files at the moment, and how many callers want them to stand still.
 #[derive(Default)]
 pub(crate) struct Still {
     state: Mutex<State>,
-    changed: Condvar,
+    changed: Event,
     wanted: AtomicBool,
 }
 
@@ -40,12 +37,12 @@ pub(crate) struct Working<'a>(&'a Still);
 pub(crate) struct Held(Arc<Shared>);
 
 impl Still {
-    /// True if somebody holds the files or waits to: long works shall give up.
+    /// True if the files are held or a hold is waited for: long work has to give up.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(SeqCst)
     }
 
-    /// Leave to change files, if nobody holds them.
+    /// Permission to change files, if they are not held.
     pub(crate) fn try_work(&self) -> Option<Working<'_>> {
         let mut state = self.state.lock();
         (state.holds == 0).then(|| {
@@ -58,16 +55,10 @@ impl Still {
     ///
     /// # Errors
     /// What `interrupt` says while it waits.
-    pub(crate) fn work(&self, interrupt: &dyn Fn() -> Result<()>) -> Result<Working<'_>> {
-        loop {
-            if let Some(working) = self.try_work() {
-                return Ok(working);
-            }
-            interrupt()?;
-            let mut state = self.state.lock();
-            if state.holds > 0 {
-                self.changed.wait_for(&mut state, LOOK);
-            }
+    pub(crate) fn work(&self, interrupt: &dyn Interrupt) -> Result<Working<'_>> {
+        match self.try_work() {
+            Some(working) => Ok(working),
+            None => self.changed.wait_for((), interrupt, || self.try_work()),
         }
     }
 
@@ -75,6 +66,7 @@ impl Still {
         let mut state = self.state.lock();
         state.holds -= 1;
         self.wanted.store(state.holds > 0, SeqCst);
+        drop(state);
         self.changed.notify_all();
     }
 }
@@ -91,7 +83,7 @@ impl Held {
     ///
     /// # Errors
     /// What `interrupt` says while it waits for what changes them.
-    pub(crate) fn new(shared: &Arc<Shared>, interrupt: &dyn Fn() -> Result<()>) -> Result<Held> {
+    pub(crate) fn new(shared: &Arc<Shared>, interrupt: &dyn Interrupt) -> Result<Held> {
         let still = &shared.still;
         {
             let mut state = still.state.lock();
@@ -100,17 +92,8 @@ impl Held {
         }
         // From here on it is given back whatever happens.
         let held = Held(shared.clone());
-        loop {
-            let mut state = still.state.lock();
-            if state.working > 0 {
-                still.changed.wait_for(&mut state, LOOK);
-            }
-            if state.working == 0 {
-                break;
-            }
-            drop(state);
-            interrupt()?;
-        }
+        let nobody = || still.state.lock().working == 0;
+        still.changed.wait(interrupt, nobody)?;
         Ok(held)
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct MemoryCursor {
     /// Read ahead; in the cursor's order, from `place` on not given yet.
     rows: Vec<(Bytes, Option<Bytes>)>,
     place: usize,
-    /// There is nothing behind `rows`.
+    /// There is nothing after `rows`.
     last: bool,
     ahead: usize,
     check: Check,
@@ -103,7 +103,7 @@ impl Cursor for MemoryCursor {
         if self.place < self.rows.len() || self.last {
             return;
         }
-        // Behind what was read ahead: the rest of the range begins at the key. It never grows,
+        // After what was read ahead: the rest of the range begins at the key. It never grows,
         // so nothing that was passed comes again.
         if self.rows.last().is_some_and(|(row, _)| !before(row)) {
             return;

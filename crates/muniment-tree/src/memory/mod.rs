@@ -3,7 +3,7 @@
 //! It serves `--storageEngine memory`, simulations, and as the plainest engine that
 //! [`conformance`](crate::conformance) is tried on. What it holds ends with the process. So there
 //! is nothing that recovery could start from and no log to keep for it: each cut counts as
-//! persisted as soon as it is sealed, as far as it is committed, and the log may trim behind it.
+//! persisted as soon as it is sealed, as far as it is committed, and the log may be trimmed up to it.
 
 mod cursor;
 
@@ -12,6 +12,7 @@ use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId,
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::Result;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -72,8 +73,8 @@ impl Trees for MemoryTrees {
         Ok(self.table.get(tree, key, at).flatten())
     }
 
-    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
-        Ok(self.table.written(tree, key).flatten())
+    fn changed(&self, tree: TreeId, key: &[u8]) -> Result<Option<(Timestamp, bool)>> {
+        Ok(self.table.changed(tree, key))
     }
 
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
@@ -118,17 +119,13 @@ impl Trees for MemoryTrees {
         self.table.remove_tree(tree);
     }
 
-    fn compact(&self, _trees: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
-        interrupt()?;
+    fn compact(&self, _trees: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<()> {
+        interrupt.check()?;
         self.table.sweep(&self.views);
         Ok(())
     }
 
-    fn check(
-        &self,
-        _trees: Option<&[TreeId]>,
-        _interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<Vec<String>> {
+    fn check(&self, _trees: Option<&[TreeId]>, _interrupt: &dyn Interrupt) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
@@ -143,7 +140,7 @@ impl Trees for MemoryTrees {
         0
     }
 
-    fn hold(&self, _interrupt: &dyn Fn() -> Result<()>) -> Result<Hold> {
+    fn hold(&self, _interrupt: &dyn Interrupt) -> Result<Hold> {
         Ok(Hold::nothing())
     }
 

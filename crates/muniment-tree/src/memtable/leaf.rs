@@ -1,7 +1,7 @@
 //! A leaf of a tree: up to [`LEAF`] keys with their versions.
 //!
 //! Entries lie in slots in the order of their arrival; `order` sorts them. So an insert moves a
-//! few bytes and not entries. `heads` are four bytes of each key behind the prefix that every key
+//! few bytes and not entries. `heads` are four bytes of each key after the prefix that every key
 //! between the leaf's two fences must have: a search seldom touches a key's own memory, which the
 //! core that put it has in its cache. (The last leaf has no second fence. There it is the prefix of
 //! the keys that are in it, which may become shorter.)
@@ -67,13 +67,13 @@ impl Entry {
         !self.older.is_empty() || (self.born && self.value.is_none())
     }
 
-    /// When the version behind `older[i]` was written.
+    /// When the version after `older[i]` was written.
     fn successor(&self, i: usize) -> Timestamp {
         self.older.get(i + 1).map_or(self.at, |(t, _)| *t)
     }
 
-    /// Gives up what is older than what a reader at `floor` sees: nobody reads below it. Bytes
-    /// of values given up.
+    /// Gives up what is older than what a reader at `floor` sees, below which no view reads. Returns the
+    /// bytes of the values given up.
     fn cut(&mut self, floor: Timestamp) -> usize {
         let dead = (0..self.older.len())
             .take_while(|i| self.successor(*i) <= floor)
@@ -83,8 +83,8 @@ impl Entry {
         freed
     }
 
-    /// Gives up every version that nobody can read. `visible` sinks to the first timestamp that
-    /// has to become visible before more can go; what it does not tell of, views hold.
+    /// Gives up every version that no view can read. `visible` sinks to the first timestamp that has to
+    /// become visible before more can go; other versions that stay are held by views.
     fn prune(&mut self, needed: &Needed, visible: &mut Timestamp) {
         let mut kept = 0;
         for i in 0..self.older.len() {
@@ -131,10 +131,10 @@ impl Entry {
         freed
     }
 
-    /// True if it says nothing to anybody.
+    /// True if the entry changes no reader's result any more.
     ///
-    /// An entry that was born here began with a put. That is gone only when nobody could read
-    /// it, so its successor is visible, and so is the deletion that is left now.
+    /// An entry that was born here began with a put. That is gone only when no view could read it, so
+    /// its successor is visible, and so is the deletion that is left now.
     fn is_gone(&self) -> bool {
         self.born && self.value.is_none() && self.older.is_empty()
     }
@@ -142,13 +142,13 @@ impl Entry {
 
 /// Reads how far views have come, no more often than it must.
 pub(super) trait Floor {
-    /// A timestamp below which nobody reads, at or above `enough` if that can be said.
+    /// A timestamp below which no view reads, at or above `enough` if that can be said.
     fn floor(&mut self, enough: Timestamp) -> Timestamp;
     /// The exact list.
     fn needed(&mut self) -> &Needed;
 }
 
-/// A leaf. Its lock is taken only by who holds the index of its tree, for reading at least.
+/// A leaf. Its lock is taken only while the index of its tree is held, for reading at least.
 pub(super) struct Leaf {
     /// The first key that may be here.
     pub(super) low: Bytes,
@@ -157,7 +157,7 @@ pub(super) struct Leaf {
     /// So many bytes of `low` every key between `low` and `high` begins with; in the last leaf, every
     /// key in it.
     skip: usize,
-    /// `u32::MAX` behind the last.
+    /// `u32::MAX` after the last.
     heads: [u32; LEAF],
     order: [u8; LEAF],
     slots: Vec<Entry>,
@@ -169,7 +169,7 @@ pub(super) struct Leaf {
     pub(super) dead: bool,
 }
 
-/// The four bytes of `key` behind the first `skip`, as a number that sorts as they do.
+/// The four bytes of `key` after the first `skip`, as a number that sorts as they do.
 fn head(key: &[u8], skip: usize) -> u32 {
     (head8(key, skip) >> 32) as u32
 }
@@ -243,7 +243,7 @@ impl Leaf {
             });
         }
         let head = head(key, self.skip);
-        // Ascending keys, as those of records and most `_id`s are: behind the last.
+        // Ascending keys, as those of records and most `_id`s are: after the last.
         if let Some(last) = n.checked_sub(1)
             && (head > self.heads[last]
                 || head == self.heads[last] && self.compare(self.entry(last), key).is_lt())
@@ -381,7 +381,8 @@ impl Leaf {
             let entry = &mut self.slots[slot];
             *bytes -= entry.bytes() as i64;
             entry.prune(needed, &mut visible);
-            if entry.is_gone() {
+            // A transaction that writes by an older view is to find that something was here.
+            if entry.is_gone() && needed.no_writer_before(entry.at) {
                 gone |= 1 << slot;
                 continue;
             }
@@ -433,7 +434,7 @@ impl Leaf {
         *bytes += capacity(0, self.slots.capacity());
     }
 
-    /// Cuts off what is at or behind `separator` into a new leaf, from `place` on.
+    /// Cuts off what is at or after `separator` into a new leaf, from `place` on.
     pub(super) fn split(&mut self, place: usize, separator: Bytes, bytes: &mut i64) -> Leaf {
         let mut right = Leaf::new(separator.clone(), self.high.replace(separator));
         if place == self.len() {
@@ -448,7 +449,7 @@ impl Leaf {
         right
     }
 
-    /// Takes over the leaf behind this one, which must have room here.
+    /// Takes over the leaf after this one, which must have room here.
     pub(super) fn absorb(&mut self, right: &mut Leaf, bytes: &mut i64) {
         self.fence(right.high.clone());
         for (_, entry, dirty) in right.take(bytes) {

@@ -26,7 +26,8 @@ use bytes::Bytes;
 use leaf::Floor;
 use muniment_io::{SpreadLock, Timestamp};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tree::{From, LEVELS, Shared, TREE_BYTES, Tree};
@@ -54,11 +55,12 @@ pub(crate) struct Version {
 
 /// All trees of one generation.
 pub(crate) struct MemTable {
-    /// Ascending.
-    trees: SpreadLock<Vec<(TreeId, Arc<Tree>)>>,
+    trees: SpreadLock<HashMap<TreeId, Arc<Tree>, BuildHasherDefault<Mixed>>>,
     /// Nothing lies beneath it: deletions need not be kept for what is there.
     bottom: bool,
     bytes: AtomicI64,
+    /// Deletions that were put, whether or not anything is left of them.
+    deletions: AtomicU64,
     /// Writes made while leaves were waiting: the clock of `AGAIN`.
     writes: AtomicU64,
     /// How many leaves are in `dirty`.
@@ -66,6 +68,24 @@ pub(crate) struct MemTable {
     dirty: Mutex<[VecDeque<Dirty>; AGAIN.len()]>,
     /// Nobody reads below it: what [`Views::oldest`] said last. It only rises.
     floor: AtomicU64,
+}
+
+/// Mixes a tree's number, so that neighbours do not fall together.
+#[derive(Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u32(&mut self, n: u32) {
+        let mixed = u64::from(n).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        // A map takes the place from the low bits and compares the high ones.
+        self.0 = mixed ^ (mixed >> 32);
+    }
 }
 
 /// A leaf with something to give up.
@@ -106,12 +126,12 @@ impl Floor for Known<'_> {
 
 impl MemTable {
     /// An empty one over older generations.
-    pub fn new() -> MemTable {
+    pub(crate) fn new() -> MemTable {
         MemTable::with(false)
     }
 
     /// An empty one with nothing beneath it, ever: every deletion vanishes.
-    pub fn bottom() -> MemTable {
+    pub(crate) fn bottom() -> MemTable {
         MemTable::with(true)
     }
 
@@ -120,6 +140,7 @@ impl MemTable {
             trees: SpreadLock::default(),
             bottom,
             bytes: AtomicI64::new(0),
+            deletions: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             waiting: AtomicUsize::new(0),
             dirty: Mutex::default(),
@@ -128,23 +149,20 @@ impl MemTable {
     }
 
     /// What is known of a key at `at`: `None` is nothing, `Some(None)` that it was deleted.
-    pub fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
+    pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
         let trees = self.trees.read();
-        let i = trees.binary_search_by_key(&tree, |(id, _)| *id).ok()?;
-        trees[i].1.get(key, at)
+        trees.get(&tree)?.get(key, at)
     }
 
-    /// When the newest value of a key was written: `None` is nothing, `Some(None)` that it was
-    /// deleted.
-    pub fn written(&self, tree: TreeId, key: &[u8]) -> Option<Option<Timestamp>> {
+    /// When a key was written or deleted the last time, and whether it has a value.
+    pub(crate) fn changed(&self, tree: TreeId, key: &[u8]) -> Option<(Timestamp, bool)> {
         let trees = self.trees.read();
-        let i = trees.binary_search_by_key(&tree, |(id, _)| *id).ok()?;
-        trees[i].1.written(key)
+        trees.get(&tree)?.changed(key)
     }
 
     /// Writes the changes of one commit. Several at once for different keys; for one key in
     /// rising order of timestamps (the same again is harmless).
-    pub fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
+    pub(crate) fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
         if let Some(due) = self.put_all(batch, at, views) {
             self.sweep_some(views, due, false);
         }
@@ -153,7 +171,7 @@ impl MemTable {
     /// The same without giving anything up. `Some`: so many leaves' turn it is, which the caller has
     /// looked at ([`MemTable::sweep_some`]) when it has let go of its locks.
     #[must_use]
-    pub fn put_all(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
+    pub(crate) fn put_all(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
         let writes = batch.len();
         let mut known = Known {
             views,
@@ -162,12 +180,16 @@ impl MemTable {
             fresh: false,
             needed: None,
         };
+        let deletions = batch.iter().filter(|op| op.value.is_none()).count();
+        if deletions > 0 {
+            self.deletions.fetch_add(deletions as u64, Relaxed);
+        }
         let mut bytes = 0;
         let mut ops = tree::ops(batch);
         let mut dirty = Vec::new();
         while let Some(id) = ops.peek().map(|op| op.tree) {
             let trees = self.trees.read();
-            let Ok(i) = trees.binary_search_by_key(&id, |(id, _)| *id) else {
+            let Some(found) = trees.get(&id) else {
                 drop(trees);
                 self.create(id);
                 continue;
@@ -177,14 +199,14 @@ impl MemTable {
             };
             let mut tree = None;
             if writes <= FEW {
-                apply(&trees[i].1);
+                apply(found);
                 if !dirty.is_empty() {
-                    tree = Some(trees[i].1.clone());
+                    tree = Some(found.clone());
                 }
                 drop(trees);
             } else {
                 // A long batch must not keep others from making trees.
-                let kept = trees[i].1.clone();
+                let kept = found.clone();
                 drop(trees);
                 apply(&kept);
                 tree = Some(kept);
@@ -211,23 +233,22 @@ impl MemTable {
 
     fn create(&self, id: TreeId) {
         let mut trees = self.trees.write();
-        if let Err(i) = trees.binary_search_by_key(&id, |(id, _)| *id) {
-            trees.insert(i, (id, Arc::new(Tree::new(id, self.bottom))));
+        trees.entry(id).or_insert_with(|| {
             self.account(TREE_BYTES);
-        }
+            Arc::new(Tree::new(id, self.bottom))
+        });
     }
 
     fn tree(&self, id: TreeId) -> Option<Arc<Tree>> {
         let trees = self.trees.read();
-        let i = trees.binary_search_by_key(&id, |(id, _)| *id).ok()?;
-        Some(trees[i].1.clone())
+        trees.get(&id).cloned()
     }
 
     /// Appends up to `limit` keys (at least one) of a range with what they are as of `at`, in the
-    /// order of `dir`, behind `after` if given. Keys without a version at or below `at` are left
+    /// order of `dir`, after `after` if given. Keys without a version at or below `at` are left
     /// out. True if there may be more behind the last one; false at the end.
     #[allow(clippy::too_many_arguments)]
-    pub fn read(
+    pub(crate) fn read(
         &self,
         tree: TreeId,
         range: &Range,
@@ -276,16 +297,19 @@ impl MemTable {
     }
 
     /// The trees that have something here, ascending.
-    pub fn trees(&self) -> Vec<TreeId> {
+    pub(crate) fn trees(&self) -> Vec<TreeId> {
         let trees = self.trees.read();
         let used = trees.iter().filter(|(_, tree)| !tree.is_empty());
-        used.map(|(id, _)| *id).collect()
+        let mut used: Vec<TreeId> = used.map(|(id, _)| *id).collect();
+        drop(trees);
+        used.sort_unstable();
+        used
     }
 
-    /// Appends versions for a flush: keys ascending, behind `after` if given, each with all its
+    /// Appends versions for a flush: keys ascending, after `after` if given, each with all its
     /// versions, newest first; stops after the key with which there are `limit`. True if there may
-    /// be more behind the last one. [`MemTable::sweep`] before it leaves little that nobody needs.
-    pub fn dump(
+    /// be more after the last one. [`MemTable::sweep`] before it leaves little that nobody needs.
+    pub(crate) fn dump(
         &self,
         tree: TreeId,
         after: Option<&[u8]>,
@@ -316,12 +340,15 @@ impl MemTable {
     }
 
     /// Gives up all of a tree, and its memory now. It must not be written again.
-    pub fn remove_tree(&self, tree: TreeId) {
+    pub(crate) fn remove_tree(&self, tree: TreeId) {
         let removed = {
-            let mut trees = self.trees.write();
-            match trees.binary_search_by_key(&tree, |(id, _)| *id) {
-                Ok(i) => trees.remove(i).1,
-                Err(_) => return,
+            // Most of what is dropped has nothing here: nobody has to wait for that to be found.
+            if !self.trees.read().contains_key(&tree) {
+                return;
+            }
+            match self.trees.write().remove(&tree) {
+                Some(removed) => removed,
+                None => return,
             }
         };
         self.account(-removed.clear() - TREE_BYTES);
@@ -335,17 +362,22 @@ impl MemTable {
 
     /// Bytes, all overhead counted, about. Keys and values count by their length: the rest of a
     /// buffer that a slice keeps alive does not show.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed).max(0) as u64
     }
 
+    /// How many deletions were put, also those of which nothing is left.
+    pub(crate) fn deletions(&self) -> u64 {
+        self.deletions.load(Relaxed)
+    }
+
     /// True if no key has anything to say here.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.trees.read().iter().all(|(_, tree)| tree.is_empty())
     }
 
     /// Gives up everything that nobody needs now, wherever it is.
-    pub fn sweep(&self, views: &Views) {
+    pub(crate) fn sweep(&self, views: &Views) {
         if self.waiting.load(Relaxed) > 0 {
             self.sweep_some(views, usize::MAX, true);
         }
@@ -368,7 +400,7 @@ impl MemTable {
     }
 
     /// Looks at up to `budget` leaves whose turn it is; at all if `all`.
-    pub fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
+    pub(crate) fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
         let now = self.writes.load(Relaxed);
         let visible = views.horizon();
         let mut work = Vec::new();

@@ -1,12 +1,12 @@
 //! A node of the index over the leaves: sorted separators with what lies behind each.
 //!
-//! Search goes through `heads`, eight bytes of every separator behind the prefix that they all
+//! Search goes through `heads`, eight bytes of every separator after the prefix that they all
 //! share, so that it stays in a few cache lines; only separators with equal heads are compared
 //! whole.
 
 use bytes::Bytes;
 
-/// The eight bytes of `key` from `skip` on as a number that sorts as they do (zeros behind its
+/// The eight bytes of `key` from `skip` on as a number that sorts as they do (zeros after its
 /// end: equal heads say nothing about the order).
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
@@ -99,7 +99,7 @@ impl<T> Node<T> {
             })
     }
 
-    /// Puts an item behind the one at `at - 1`; never before the first.
+    /// Puts an item after the one at `at - 1`; never before the first.
     pub(super) fn insert(&mut self, at: usize, separator: Bytes, item: T) {
         let head = head(&separator, self.prefix.len());
         let shares = self.len() > 1 && separator.starts_with(&self.prefix);

@@ -8,6 +8,7 @@ use crate::trees::{Batch, Check, Cursor, Direction, Faults, Hold, Range, Sizes, 
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::Result;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -121,17 +122,17 @@ impl Trees for Stacked {
         Ok(newest.and_then(|(_, value)| value.clone()))
     }
 
-    fn written(&self, tree: TreeId, key: &[u8]) -> Result<Option<Timestamp>> {
+    fn changed(&self, tree: TreeId, key: &[u8]) -> Result<Option<(Timestamp, bool)>> {
         let state = self.state.read();
         let sealed = state.sealed.iter().rev().map(|(table, _)| table);
         for table in std::iter::once(&state.active).chain(sealed) {
-            if let Some(found) = table.written(tree, key) {
-                return Ok(found);
+            if let Some(found) = table.changed(tree, key) {
+                return Ok(Some(found));
             }
         }
         let versions = state.base.get(&(tree, Bytes::copy_from_slice(key)));
         let newest = versions.and_then(|v| v.last_key_value());
-        Ok(newest.and_then(|(at, value)| value.as_ref().map(|_| *at)))
+        Ok(newest.map(|(at, value)| (*at, value.is_some())))
     }
 
     fn cursor(&self, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Box<dyn Cursor> {
@@ -224,8 +225,8 @@ impl Trees for Stacked {
         }
     }
 
-    fn compact(&self, _: Option<&[TreeId]>, interrupt: &dyn Fn() -> Result<()>) -> Result<()> {
-        interrupt()?;
+    fn compact(&self, _: Option<&[TreeId]>, interrupt: &dyn Interrupt) -> Result<()> {
+        interrupt.check()?;
         let needed = self.views.needed();
         self.state.write().base.retain(|_, versions| {
             let times: Vec<_> = versions.keys().copied().collect();
@@ -244,11 +245,7 @@ impl Trees for Stacked {
         Ok(())
     }
 
-    fn check(
-        &self,
-        _trees: Option<&[TreeId]>,
-        _interrupt: &dyn Fn() -> Result<()>,
-    ) -> Result<Vec<String>> {
+    fn check(&self, _trees: Option<&[TreeId]>, _interrupt: &dyn Interrupt) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
@@ -275,7 +272,7 @@ impl Trees for Stacked {
             .count() as u64
     }
 
-    fn hold(&self, _: &dyn Fn() -> Result<()>) -> Result<Hold> {
+    fn hold(&self, _: &dyn Interrupt) -> Result<Hold> {
         Ok(Hold::nothing())
     }
 

@@ -325,7 +325,7 @@ fn the_count_of_bytes_does_not_drift() {
 
 #[test]
 fn keys_that_differ_in_zeros_at_their_end_are_told_apart() {
-    // Every string of up to nine zeros and ones behind a long prefix, and some other keys: what a
+    // Every string of up to nine zeros and ones after a long prefix, and some other keys: what a
     // search sees of a key without fetching it is the same for many of them.
     let mut keys: Vec<Vec<u8>> = vec![Vec::new(), vec![0], vec![0, 0], vec![255; 12]];
     for len in 0..=9_u32 {
@@ -362,7 +362,7 @@ fn keys_that_differ_in_zeros_at_their_end_are_told_apart() {
 #[test]
 fn what_ascends_behind_the_last_key_may_begin_otherwise() {
     // Ascending keys, so that the last leaf knows a prefix; then some that break it, at each length
-    // of it, and again some between and behind.
+    // of it, and again some between and after them.
     let mut key = *b"prefix-00000";
     for broken in 0..key.len() {
         let mut db = Db::new();

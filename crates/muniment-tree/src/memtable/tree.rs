@@ -1,7 +1,7 @@
 //! One tree in memory: an index of leaves, written only when a leaf is split, joined or taken out.
 //!
-//! Invariants: a leaf's lock is taken only under the index's lock, and one at a time but for who
-//! holds the index for writing. A key is in the one leaf between whose fences it lies; the fences
+//! Invariants: a leaf's lock is taken only under the index's lock, and one at a time, unless the
+//! index is held for writing. A key is in the one leaf between whose fences it lies; the fences
 //! of all leaves cover every key.
 
 use super::leaf::{Entry, Floor, LEAF, Leaf, Put};
@@ -103,7 +103,7 @@ impl Index {
         Some((chunk, self.root.item(chunk).len() - 1))
     }
 
-    /// A leaf behind the one at a place.
+    /// A leaf after the one at a place.
     fn insert(&mut self, (chunk, leaf): (usize, usize), separator: Bytes, new: Shared) {
         if (chunk, leaf) == self.last() {
             self.tail = separator.clone();
@@ -160,11 +160,11 @@ impl Tree {
         leaf.entry(place).get(at).cloned()
     }
 
-    pub(super) fn written(&self, key: &[u8]) -> Option<Option<Timestamp>> {
+    pub(super) fn changed(&self, key: &[u8]) -> Option<(Timestamp, bool)> {
         let index = self.index.read();
         let leaf = index.leaf(index.find(key)).read();
         let entry = leaf.entry(leaf.find(key).ok()?);
-        Some(entry.value.as_ref().map(|_| entry.at))
+        Some((entry.at, entry.value.is_some()))
     }
 
     /// Writes the operations up to the first of another tree. `bytes` takes how memory grew,
@@ -389,7 +389,7 @@ impl Tree {
         let old = std::mem::replace(&mut *index, Index::new());
         let mut bytes = -LEAF_BYTES;
         for leaf in old.root.items().iter().flat_map(|chunk| chunk.items()) {
-            // Who still waits to sweep it finds it dead, and its memory is free now.
+            // A thread that still waits to sweep the leaf finds it dead, and its memory is free now.
             let mut dead = Leaf::new(Bytes::new(), None);
             dead.dead = true;
             let leaf = std::mem::replace(&mut *leaf.write(), dead);

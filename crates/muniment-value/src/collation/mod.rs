@@ -44,7 +44,7 @@ impl Collator {
         self.texts.sort_key(s, out);
         let high = |out: &[u8]| out.iter().skip(start).filter(|b| **b >= 0x80).count();
         let mut more = high(out);
-        // From behind, so that it happens in place.
+        // From the end, so that it happens in place.
         let mut from = out.len();
         out.resize(from + more, 0);
         while more > 0 && from > start {

@@ -13,7 +13,7 @@
 //!
 //! Invariants: nothing that is read can panic, allocate more than the column's size for one
 //! value, or give anything that is not well-formed BSON. How many values there are is not known
-//! before they are read, and may be far more than there are bytes: who reads sets the limit.
+//! before they are read, and may be far more than there are bytes: the reader sets the limit.
 
 mod simple8b;
 mod state;
@@ -187,7 +187,8 @@ impl<'a> ColumnReader<'a> {
         Ok(())
     }
 
-    /// Puts the next document together. False: there is none, and the column goes on behind.
+    /// Puts the next document together. False: there is none (any more), and the column goes on with
+    /// what follows.
     fn next_document(&mut self) -> Result<bool> {
         let Some(parts) = &mut self.parts else {
             return Ok(false);
@@ -233,7 +234,7 @@ impl<'a> ColumnReader<'a> {
         Ok(true)
     }
 
-    /// At the zero byte behind documents, where the stream `n` ran out of values.
+    /// At the zero byte after documents, where the stream `n` ran out of values.
     fn close_documents(&mut self, n: usize, last: Vec<u8>) -> Result<bool> {
         let Some(mut parts) = self.parts.take() else {
             return Ok(false);

@@ -11,7 +11,7 @@
 //! | 8 | 8…13 | 4 6 9 13 23 51 bits, above 5 bits that count fours of zeros | ditto |
 //! | 15 | n | the value before the word, (n + 1) · 120 times | |
 //!
-//! Zeros that are counted stand behind (below) the value. A slot of ones only is a missing value.
+//! Zeros that are counted stand after (below) the value. A slot of ones only is a missing value.
 
 use super::invalid;
 use crate::Result;
@@ -48,7 +48,7 @@ impl Default for Last {
 
 impl<'a> Words<'a> {
     /// Goes on with other words; what was read last stays known.
-    pub fn load(&mut self, words: &'a [u8]) {
+    pub(crate) fn load(&mut self, words: &'a [u8]) {
         self.rest = words;
         self.left = 0;
     }
@@ -57,7 +57,7 @@ impl<'a> Words<'a> {
     ///
     /// # Errors
     /// A selector that there is not.
-    pub fn next(&mut self) -> Result<Option<Option<u128>>> {
+    pub(crate) fn next(&mut self) -> Result<Option<Option<u128>>> {
         while self.left == 0 {
             let Some((word, rest)) = self.rest.split_first_chunk() else {
                 return Ok(None);
@@ -180,7 +180,7 @@ mod tests {
             let n = (56 / width) as usize;
             let slots: Vec<u64> = (0..n)
                 .map(|i| match i % 2 {
-                    // 1 with five counts of zeros behind it.
+                    // 1 with five counts of zeros after it.
                     0 => (1 << counting) | 5,
                     _ => (1 << width) - 1,
                 })

@@ -63,8 +63,8 @@ fn packed(bytes: impl Iterator<Item = u8>) -> i128 {
 const MOVING: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
 
 impl<'a> State<'a> {
-    /// Behind a value: nothing but itself can follow.
-    pub fn behind(ty: Option<Type>, raw: Vec<u8>) -> State<'a> {
+    /// After a value: nothing but itself can follow.
+    pub(crate) fn behind(ty: Option<Type>, raw: Vec<u8>) -> State<'a> {
         State {
             ty,
             raw,
@@ -74,7 +74,7 @@ impl<'a> State<'a> {
     }
 
     /// What [`Cell`] says of the last value.
-    pub fn cell(&self) -> Cell<'_> {
+    pub(crate) fn cell(&self) -> Cell<'_> {
         match self.ty {
             Some(ty) => Cell::Value(ty, &self.raw),
             None => Cell::Missing,
@@ -82,7 +82,7 @@ impl<'a> State<'a> {
     }
 
     /// Begins anew with a value.
-    pub fn literal(&mut self, ty: Type, raw: &[u8]) {
+    pub(crate) fn literal(&mut self, ty: Type, raw: &[u8]) {
         self.ty = Some(ty);
         self.raw.clear();
         self.raw.extend_from_slice(raw);
@@ -122,11 +122,11 @@ impl<'a> State<'a> {
         };
     }
 
-    /// Goes on with the words behind a control byte.
+    /// Goes on with the words after a control byte.
     ///
     /// # Errors
     /// A scale that there is not, or that the last value has not.
-    pub fn deltas(&mut self, control: u8, words: &'a [u8]) -> Result<()> {
+    pub(crate) fn deltas(&mut self, control: u8, words: &'a [u8]) -> Result<()> {
         self.scale = match control >> 4 {
             8 => BITS,
             n @ 9..=13 => usize::from(n) - 9,
@@ -156,7 +156,7 @@ impl<'a> State<'a> {
     ///
     /// # Errors
     /// A difference that the type cannot have, or whose value cannot be.
-    pub fn next(&mut self) -> Result<Option<bool>> {
+    pub(crate) fn next(&mut self) -> Result<Option<bool>> {
         let delta = match self.words.next()? {
             None => return Ok(None),
             Some(None) => return Ok(Some(false)),

@@ -175,7 +175,7 @@ fn doubles_by_scale() {
     let c = column(&[literal(0.1), words(0x80, &[one(1), one(-1)])]);
     let next = f64::from_bits(0.1_f64.to_bits() + 1);
     assert_eq!(read(&c).unwrap(), doubles(&[0.1, next, 0.1]));
-    // A scale that loses what the double has behind the point.
+    // A scale that loses what the double has after the point.
     for bad in [0.25_f64, f64::NAN, 1e300] {
         assert!(read(&column(&[literal(bad), words(0xA0, &[one(1)])])).is_err());
     }
@@ -216,7 +216,7 @@ fn texts_and_data_of_128_bits() {
     let mut next = decimal;
     next[0] = 4;
     next[15] = 0x31;
-    // Twice 2¹²⁰, 30 times four zeros behind 2, with a word of the large extension of selector 8.
+    // Twice 2¹²⁰, 30 times four zeros after 2, with a word of the large extension of selector 8.
     let high = 8 | (13 << 4) | ((2 << 5 | 30) << 8);
     let c = column(&[
         literal(Value::Decimal128(decimal)),
@@ -290,7 +290,7 @@ fn documents_are_put_together() {
     c.truncate(at);
     c.extend(words(0x80, &[one(0), one(0), MISSING]));
     c.push(0);
-    // Behind it the last one repeats, then another literal.
+    // After it the last one repeats, then another literal.
     c.extend(words(0x80, &[one(0)]));
     c.extend(literal("end"));
     c.push(0);

@@ -84,7 +84,7 @@ impl<'k> Reader<'k> {
         Some(a)
     }
 
-    /// Skips to behind the next terminator; returns what stands before it, still inverted.
+    /// Skips to after the next terminator; returns what stands before it, still inverted.
     #[inline]
     fn until_end(&mut self) -> Option<&'k [u8]> {
         let n = self.key.iter().position(|&b| b == self.invert)?;

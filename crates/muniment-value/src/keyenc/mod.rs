@@ -118,40 +118,40 @@ impl Texts for Collator {
 
 /// The items of [`TypeBits`].
 mod item {
-    pub const DEFAULT: u8 = 0;
-    pub const INT64: u8 = 2;
-    pub const DOUBLE: u8 = 3;
+    pub(crate) const DEFAULT: u8 = 0;
+    pub(crate) const INT64: u8 = 2;
+    pub(crate) const DOUBLE: u8 = 3;
     /// Followed by the 16 bytes.
-    pub const DECIMAL: u8 = 4;
-    pub const SYMBOL: u8 = 5;
-    pub const NEGATIVE_ZERO: u8 = 6;
+    pub(crate) const DECIMAL: u8 = 4;
+    pub(crate) const SYMBOL: u8 = 5;
+    pub(crate) const NEGATIVE_ZERO: u8 = 6;
     /// A NaN that is not the usual one, followed by its 8 bytes.
-    pub const NAN: u8 = 7;
+    pub(crate) const NAN: u8 = 7;
 }
 
 /// First bytes.
 mod first {
-    pub const END: u8 = 0x00;
-    pub const MIN_KEY: u8 = 0x0A;
-    pub const UNDEFINED: u8 = 0x14;
-    pub const NULL: u8 = 0x1E;
-    pub const NAN: u8 = 0x28;
-    pub const ZERO: u8 = 0x33;
-    pub const NUMBER_MAX: u8 = 0x3D;
-    pub const STRING: u8 = 0x46;
-    pub const DOCUMENT: u8 = 0x50;
-    pub const ARRAY: u8 = 0x5A;
-    pub const BINARY: u8 = 0x64;
-    pub const OBJECT_ID: u8 = 0x6E;
-    pub const FALSE: u8 = 0x78;
-    pub const TRUE: u8 = 0x79;
-    pub const DATE: u8 = 0x82;
-    pub const TIMESTAMP: u8 = 0x8C;
-    pub const REGEX: u8 = 0x96;
-    pub const DB_POINTER: u8 = 0xA0;
-    pub const CODE: u8 = 0xAA;
-    pub const CODE_WITH_SCOPE: u8 = 0xB4;
-    pub const MAX_KEY: u8 = 0xF0;
+    pub(crate) const END: u8 = 0x00;
+    pub(crate) const MIN_KEY: u8 = 0x0A;
+    pub(crate) const UNDEFINED: u8 = 0x14;
+    pub(crate) const NULL: u8 = 0x1E;
+    pub(crate) const NAN: u8 = 0x28;
+    pub(crate) const ZERO: u8 = 0x33;
+    pub(crate) const NUMBER_MAX: u8 = 0x3D;
+    pub(crate) const STRING: u8 = 0x46;
+    pub(crate) const DOCUMENT: u8 = 0x50;
+    pub(crate) const ARRAY: u8 = 0x5A;
+    pub(crate) const BINARY: u8 = 0x64;
+    pub(crate) const OBJECT_ID: u8 = 0x6E;
+    pub(crate) const FALSE: u8 = 0x78;
+    pub(crate) const TRUE: u8 = 0x79;
+    pub(crate) const DATE: u8 = 0x82;
+    pub(crate) const TIMESTAMP: u8 = 0x8C;
+    pub(crate) const REGEX: u8 = 0x96;
+    pub(crate) const DB_POINTER: u8 = 0xA0;
+    pub(crate) const CODE: u8 = 0xAA;
+    pub(crate) const CODE_WITH_SCOPE: u8 = 0xB4;
+    pub(crate) const MAX_KEY: u8 = 0xF0;
 }
 
 /// Appends the encoding of `v`; `descending` inverts it.

@@ -178,7 +178,7 @@ pub(super) fn put_decimal(bytes: [u8; 16], out: &mut Vec<u8>, bits: &mut impl Bi
     if c == 0 {
         return out.push(first::ZERO);
     }
-    // The part of the coefficient behind the point, and the whole part if it is below 2^63.
+    // The part of the coefficient after the point, and the whole part if it is below 2^63.
     let (whole, behind) = match 10_u128.checked_pow(e.unsigned_abs()) {
         Some(p) if e < 0 => (Some(c / p), c % p),
         Some(p) => (c.checked_mul(p), 0),
@@ -288,7 +288,7 @@ pub(super) fn read(r: &mut Reader<'_>, b: u8, bits: &mut &[u8], out: &mut Vec<u8
         }
         (item::DEFAULT, None) if !n.is_double() => {
             // Whole part and fraction need more than 53 bits: a decimal's, of which at most 34
-            // digits stand behind the point.
+            // digits stand after the point.
             let fraction = format!("{:.34}", n.fraction?.floor);
             let digits = fraction.get(1..)?;
             let sign = if n.negative { "-" } else { "" };

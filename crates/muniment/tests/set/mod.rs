@@ -76,3 +76,13 @@ pub fn told_of(c: &mut Connection, host: &str) -> Option<DocBuf> {
     let found = members.find(|d| d.get_str("name") == Some(host));
     Some(found.unwrap().to_buf())
 }
+
+/// The document with another value for one of its fields.
+pub fn with(d: &DocBuf, name: &str, value: impl muniment_value::Put) -> DocBuf {
+    let mut changed = DocBuf::new();
+    for e in d.as_doc().iter().filter(|e| e.name() != name) {
+        changed.append_elem(e);
+    }
+    changed.append(name, value);
+    changed
+}

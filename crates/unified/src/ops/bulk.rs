@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 
 /// Which command a statement goes into.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// `insert`, documents.
     Insert,
     /// `update`, updates.
@@ -19,7 +19,7 @@ pub enum Verb {
 }
 
 /// One write.
-pub struct Statement {
+pub(crate) struct Statement {
     /// Its command.
     pub verb: Verb,
     /// The document, or the statement.
@@ -33,7 +33,7 @@ impl Statement {
     ///
     /// # Errors
     /// A malformed test, or what a driver refuses.
-    pub fn new(name: &str, args: &mut Args) -> Done<Statement> {
+    pub(crate) fn new(name: &str, args: &mut Args) -> Done<Statement> {
         let mut document = Document::new();
         let many = name.ends_with("Many");
         let verb = match name {
@@ -70,7 +70,7 @@ impl Statement {
 }
 
 /// A document with an `_id` in front.
-pub fn with_id(d: Document) -> Document {
+pub(crate) fn with_id(d: Document) -> Document {
     if d.contains_key("_id") {
         return d;
     }
@@ -83,7 +83,7 @@ pub fn with_id(d: Document) -> Document {
 ///
 /// # Errors
 /// The client's error for the one in place of the other.
-pub fn change(args: &mut Args, replacement: bool) -> Done<Bson> {
+pub(crate) fn change(args: &mut Args, replacement: bool) -> Done<Bson> {
     let change = args.need(if replacement { "replacement" } else { "update" })?;
     let dollar = |d: &Document| d.keys().next().is_some_and(|k| k.starts_with('$'));
     match &change {
@@ -100,7 +100,7 @@ pub fn change(args: &mut Args, replacement: bool) -> Done<Bson> {
 
 /// What came of the writes.
 #[derive(Default)]
-pub struct Tally {
+pub(crate) struct Tally {
     inserted: i64,
     matched: i64,
     modified: i64,
@@ -114,7 +114,7 @@ pub struct Tally {
 
 impl Tally {
     /// The result of a bulk write.
-    pub fn bulk_result(&self) -> Document {
+    pub(crate) fn bulk_result(&self) -> Document {
         if !self.acknowledged {
             return doc! { "acknowledged": false };
         }
@@ -130,7 +130,7 @@ impl Tally {
     }
 
     /// The result of a single write.
-    pub fn single_result(&self, verb: Verb) -> Document {
+    pub(crate) fn single_result(&self, verb: Verb) -> Document {
         if !self.acknowledged {
             return doc! { "acknowledged": false };
         }
@@ -226,7 +226,7 @@ struct Group {
 ///
 /// # Errors
 /// All write and write concern errors as one, or a command's.
-pub fn execute(
+pub(crate) fn execute(
     place: &Place,
     statements: Vec<Statement>,
     ordered: bool,

@@ -99,7 +99,7 @@ fn as_driver(error: &Document) -> Document {
 }
 
 /// Runs it.
-pub fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> Done<Got> {
     let models = parse(args.need_array("models")?)?;
     let flag = |args: &mut Args, name: &str| args.take(name).and_then(|v| v.as_bool());
     let verbose = flag(&mut args, "verboseResults").unwrap_or(false);

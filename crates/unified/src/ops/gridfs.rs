@@ -13,7 +13,7 @@ use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 const CHUNK: i64 = 255 * 1024;
 
 /// A bucket.
-pub struct Bucket {
+pub(crate) struct Bucket {
     /// Its database and concerns; the collection is the bucket's name.
     pub place: Place,
     /// Bytes of a chunk.
@@ -25,7 +25,7 @@ impl Bucket {
     ///
     /// # Errors
     /// A malformed test.
-    pub fn new(database: &Place, mut options: Document) -> Done<Bucket> {
+    pub(crate) fn new(database: &Place, mut options: Document) -> Done<Bucket> {
         let name = match options.remove("bucketName") {
             Some(Bson::String(s)) => s,
             None => "fs".to_owned(),
@@ -89,7 +89,7 @@ impl Bucket {
     ///
     /// # Errors
     /// The server's, and the client's for a file that is not there or damaged.
-    pub fn operate(&self, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
+    pub(crate) fn operate(&self, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
         match name {
             "upload" | "uploadWithId" => self.upload(args, session),
             "download" => {

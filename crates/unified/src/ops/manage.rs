@@ -24,7 +24,7 @@ fn change(
 }
 
 /// `createCollection` and `modifyCollection`: all options are the command's.
-pub fn create_or_modify(
+pub(crate) fn create_or_modify(
     place: &Place,
     command: &str,
     mut args: Args,
@@ -45,7 +45,7 @@ pub fn create_or_modify(
 }
 
 /// `dropCollection` of a database, `drop` of a collection.
-pub fn drop_collection(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn drop_collection(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
     let name = match place.collection.as_str() {
         "" => args.need_str("collection")?,
         name => name.to_owned(),
@@ -59,7 +59,7 @@ pub fn drop_collection(place: &Place, mut args: Args, session: &SessionRef) -> D
 }
 
 /// `rename` of a collection.
-pub fn rename(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn rename(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
     let from = format!("{}.{}", place.db, place.collection);
     let to = format!("{}.{}", place.db, args.need_str("to")?);
     let mut body = doc! { "renameCollection": from, "to": to };
@@ -75,7 +75,7 @@ pub fn rename(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> 
 }
 
 /// `dropDatabase` of a client.
-pub fn drop_database(place: &Place, args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn drop_database(place: &Place, args: Args, session: &SessionRef) -> Done<Got> {
     args.finish()?;
     change(place, doc! { "dropDatabase": 1 }, session, &place.settings)?;
     Ok(Got::NOTHING)
@@ -94,7 +94,7 @@ fn index_name(keys: &Document) -> String {
 }
 
 /// `createIndex`.
-pub fn create_index(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn create_index(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
     let keys = args.need_doc("keys")?;
     let mut body = doc! { "createIndexes": &place.collection };
     let mut outside = Document::new();
@@ -119,7 +119,12 @@ pub fn create_index(place: &Place, mut args: Args, session: &SessionRef) -> Done
 }
 
 /// `dropIndex` and `dropIndexes`.
-pub fn drop_index(place: &Place, mut args: Args, session: &SessionRef, all: bool) -> Done<Got> {
+pub(crate) fn drop_index(
+    place: &Place,
+    mut args: Args,
+    session: &SessionRef,
+    all: bool,
+) -> Done<Got> {
     let index = match all {
         true => Bson::String("*".into()),
         false => args.need("name")?,
@@ -162,7 +167,7 @@ fn names(documents: Vec<Document>) -> Got {
 }
 
 /// `listCollections` and its forms.
-pub fn list_collections(
+pub(crate) fn list_collections(
     place: &Place,
     mut args: Args,
     session: SessionRef,
@@ -201,7 +206,7 @@ pub fn list_collections(
 }
 
 /// `listIndexes` and its forms.
-pub fn list_indexes(
+pub(crate) fn list_indexes(
     place: &Place,
     mut args: Args,
     session: SessionRef,
@@ -228,7 +233,7 @@ pub fn list_indexes(
 }
 
 /// `listDatabases` and its forms.
-pub fn list_databases(
+pub(crate) fn list_databases(
     place: &Place,
     mut args: Args,
     session: &SessionRef,
@@ -254,7 +259,12 @@ pub fn list_databases(
 }
 
 /// The operations on indexes of a search service.
-pub fn search_index(place: &Place, name: &str, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn search_index(
+    place: &Place,
+    name: &str,
+    mut args: Args,
+    session: SessionRef,
+) -> Done<Got> {
     let collection = &place.collection;
     let body = match name {
         "createSearchIndex" | "createSearchIndexes" => {

@@ -1,13 +1,13 @@
 //! The operations of the tests, one file a kind: each turns its arguments into the command that a
 //! driver would send.
 
-pub mod bulk;
-pub mod client_bulk;
-pub mod gridfs;
-pub mod manage;
-pub mod read;
-pub mod runner;
-pub mod write;
+pub(crate) mod bulk;
+pub(crate) mod client_bulk;
+pub(crate) mod gridfs;
+pub(crate) mod manage;
+pub(crate) mod read;
+pub(crate) mod runner;
+pub(crate) mod write;
 
 use crate::client::{Call, Client, Kind, Settings};
 use crate::cursor::Cursor;
@@ -17,7 +17,7 @@ use bson::{Bson, Document};
 use std::rc::Rc;
 
 /// What an operation gives.
-pub enum Got {
+pub(crate) enum Got {
     /// A value, or nothing.
     Value(Option<Bson>),
     /// Documents of a cursor, each of which may have more fields than expected.
@@ -30,22 +30,22 @@ pub enum Got {
 
 impl Got {
     /// No value.
-    pub const NOTHING: Got = Got::Value(None);
+    pub(crate) const NOTHING: Got = Got::Value(None);
 
     /// A cursor.
-    pub fn cursor(c: Cursor) -> Got {
+    pub(crate) fn cursor(c: Cursor) -> Got {
         Got::Cursor(Box::new(c))
     }
 
     /// A document.
-    pub fn document(d: Document) -> Got {
+    pub(crate) fn document(d: Document) -> Got {
         Got::Value(Some(Bson::Document(d)))
     }
 }
 
 /// A database, or a collection in it.
 #[derive(Clone)]
-pub struct Place {
+pub(crate) struct Place {
     /// Whose it is.
     pub client: Rc<Client>,
     /// The database.
@@ -57,7 +57,7 @@ pub struct Place {
 }
 
 /// The arguments of one operation. What nobody takes is an error of the test.
-pub struct Args {
+pub(crate) struct Args {
     operation: String,
     /// What nobody has taken yet.
     pub rest: Document,
@@ -65,7 +65,7 @@ pub struct Args {
 
 impl Args {
     /// The arguments of `operation`.
-    pub fn new(operation: &str, rest: Document) -> Args {
+    pub(crate) fn new(operation: &str, rest: Document) -> Args {
         Args {
             operation: operation.to_owned(),
             rest,
@@ -73,7 +73,7 @@ impl Args {
     }
 
     /// Takes an argument.
-    pub fn take(&mut self, name: &str) -> Option<Bson> {
+    pub(crate) fn take(&mut self, name: &str) -> Option<Bson> {
         self.rest.remove(name)
     }
 
@@ -81,7 +81,7 @@ impl Args {
     ///
     /// # Errors
     /// A malformed test.
-    pub fn need(&mut self, name: &str) -> Done<Bson> {
+    pub(crate) fn need(&mut self, name: &str) -> Done<Bson> {
         let found = self.rest.remove(name);
         found.ok_or_else(|| Trouble::Broken(format!("{} needs {name}", self.operation)))
     }
@@ -90,7 +90,7 @@ impl Args {
     ///
     /// # Errors
     /// A malformed test.
-    pub fn need_doc(&mut self, name: &str) -> Done<Document> {
+    pub(crate) fn need_doc(&mut self, name: &str) -> Done<Document> {
         match self.need(name)? {
             Bson::Document(d) => Ok(d),
             other => broken(format!("{}: {name} is {other}", self.operation)),
@@ -101,7 +101,7 @@ impl Args {
     ///
     /// # Errors
     /// A malformed test.
-    pub fn need_str(&mut self, name: &str) -> Done<String> {
+    pub(crate) fn need_str(&mut self, name: &str) -> Done<String> {
         match self.need(name)? {
             Bson::String(s) => Ok(s),
             other => broken(format!("{}: {name} is {other}", self.operation)),
@@ -112,7 +112,7 @@ impl Args {
     ///
     /// # Errors
     /// A malformed test.
-    pub fn need_array(&mut self, name: &str) -> Done<Vec<Bson>> {
+    pub(crate) fn need_array(&mut self, name: &str) -> Done<Vec<Bson>> {
         match self.need(name)? {
             Bson::Array(a) => Ok(a),
             other => broken(format!("{}: {name} is {other}", self.operation)),
@@ -120,7 +120,7 @@ impl Args {
     }
 
     /// Moves the arguments called so into a command.
-    pub fn pass(&mut self, body: &mut Document, names: &[&str]) {
+    pub(crate) fn pass(&mut self, body: &mut Document, names: &[&str]) {
         for name in names {
             if let Some(v) = self.rest.remove(name) {
                 body.insert(*name, v);
@@ -129,12 +129,12 @@ impl Args {
     }
 
     /// The concerns for this operation.
-    pub fn settings(&mut self, inherited: &Settings) -> Settings {
+    pub(crate) fn settings(&mut self, inherited: &Settings) -> Settings {
         inherited.with(&mut self.rest)
     }
 
     /// All that is left, for operations whose options are a command's.
-    pub fn into_rest(self) -> Document {
+    pub(crate) fn into_rest(self) -> Document {
         self.rest
     }
 
@@ -142,7 +142,7 @@ impl Args {
     ///
     /// # Errors
     /// When there is one more.
-    pub fn finish(&self) -> Done<()> {
+    pub(crate) fn finish(&self) -> Done<()> {
         match self.rest.keys().next().map(String::as_str) {
             None => Ok(()),
             Some("timeoutMS" | "timeoutMode") => Err(Trouble::Skip(TIMEOUTS.into())),
@@ -155,13 +155,13 @@ impl Args {
 }
 
 /// Why tests with `timeoutMS` are left out.
-pub const TIMEOUTS: &str = "driver: client-side timeouts (timeoutMS)";
+pub(crate) const TIMEOUTS: &str = "driver: client-side timeouts (timeoutMS)";
 
 /// Runs a command in a place.
 ///
 /// # Errors
 /// As [`Client::run`].
-pub fn run(
+pub(crate) fn run(
     place: &Place,
     body: Document,
     session: &SessionRef,

@@ -41,7 +41,7 @@ fn open(
 }
 
 /// Opens a find's cursor.
-pub fn find_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
+pub(crate) fn find_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
     let filter = args.need("filter")?;
     let mut body = doc! { "find": &place.collection, "filter": filter };
     args.pass(
@@ -104,7 +104,7 @@ pub fn find_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<C
 }
 
 /// `findOne`.
-pub fn find_one(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn find_one(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "find": &place.collection, "filter": args.need("filter")? };
     args.pass(
         &mut body,
@@ -140,7 +140,7 @@ pub fn find_one(place: &Place, mut args: Args, session: SessionRef) -> Done<Got>
 }
 
 /// Opens an aggregation's cursor.
-pub fn aggregate_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
+pub(crate) fn aggregate_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
     let pipeline = args.need_array("pipeline")?;
     let last = pipeline.last().and_then(Bson::as_document);
     let writes = last.is_some_and(|s| s.contains_key("$out") || s.contains_key("$merge"));
@@ -183,7 +183,7 @@ pub fn aggregate_cursor(place: &Place, mut args: Args, session: SessionRef) -> D
 }
 
 /// Opens a change stream on a collection, a database or (`whole_deployment`) everything.
-pub fn change_stream(
+pub(crate) fn change_stream(
     place: &Place,
     mut args: Args,
     session: SessionRef,
@@ -211,7 +211,7 @@ pub fn change_stream(
 }
 
 /// `countDocuments`: an aggregation.
-pub fn count_documents(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn count_documents(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut pipeline = vec![Bson::Document(doc! { "$match": args.need("filter")? })];
     for (name, stage) in [("skip", "$skip"), ("limit", "$limit")] {
         if let Some(n) = args.take(name) {
@@ -228,7 +228,7 @@ pub fn count_documents(place: &Place, mut args: Args, session: SessionRef) -> Do
 }
 
 /// `estimatedDocumentCount` and the old `count`.
-pub fn count(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn count(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "count": &place.collection };
     if let Some(filter) = args.take("filter") {
         body.insert("query", filter);
@@ -252,7 +252,7 @@ pub fn count(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
 }
 
 /// `distinct`.
-pub fn distinct(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn distinct(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! {
         "distinct": &place.collection,
         "key": args.need("fieldName")?,
@@ -269,7 +269,7 @@ pub fn distinct(place: &Place, mut args: Args, session: SessionRef) -> Done<Got>
 }
 
 /// `mapReduce`; results are there if `out` is inline.
-pub fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "mapReduce": &place.collection };
     for name in ["map", "reduce", "out"] {
         body.insert(name, args.need(name)?);
@@ -317,7 +317,7 @@ fn given(args: &mut Args) -> Done<Document> {
 }
 
 /// `runCommand`.
-pub fn run_command(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
+pub(crate) fn run_command(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let body = given(&mut args)?;
     // Concerns are not inherited.
     let settings = args.settings(&Settings::default());
@@ -332,7 +332,7 @@ pub fn run_command(place: &Place, mut args: Args, session: SessionRef) -> Done<G
 }
 
 /// `runCursorCommand` and `createCommandCursor`.
-pub fn command_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
+pub(crate) fn command_cursor(place: &Place, mut args: Args, session: SessionRef) -> Done<Cursor> {
     let body = given(&mut args)?;
     let mut more = Document::new();
     args.pass(&mut more, &["batchSize", "maxTimeMS", "comment"]);

@@ -11,13 +11,13 @@ use bson::{Bson, Document, doc};
 use std::rc::Rc;
 
 /// A failpoint that is on, with the client that set it.
-pub type FailPoint = (Rc<Client>, Bson);
+pub(crate) type FailPoint = (Rc<Client>, Bson);
 
 /// Runs an operation on `testRunner`.
 ///
 /// # Errors
 /// An assertion that is not so.
-pub fn operate(
+pub(crate) fn operate(
     name: &str,
     mut args: Args,
     entities: &mut Entities,
@@ -172,10 +172,10 @@ pub fn operate(
 }
 
 /// Why tests that count such events are left out.
-pub const EVENTS: &str = "driver: events of pools and monitoring";
+pub(crate) const EVENTS: &str = "driver: events of pools and monitoring";
 
 /// Why tests of a driver's view of the deployment are left out.
-pub const MONITORING: &str = "driver: monitoring of the deployment";
+pub(crate) const MONITORING: &str = "driver: monitoring of the deployment";
 
 fn configure(client: &Client, body: Document) -> Done<()> {
     client.run(Call {
@@ -193,7 +193,7 @@ fn configure(client: &Client, body: Document) -> Done<()> {
 ///
 /// # Errors
 /// What the server says.
-pub fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
+pub(crate) fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
     for (client, name) in fail_points.drain(..) {
         configure(&client, doc! { "configureFailPoint": name, "mode": "off" })?;
     }
@@ -204,7 +204,7 @@ pub fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
 ///
 /// # Errors
 /// For events that are not about commands: the test cannot be judged here.
-pub fn check_event(
+pub(crate) fn check_event(
     expected: &Document,
     event: &Event,
     entities: &Entities,

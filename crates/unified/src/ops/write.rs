@@ -11,7 +11,7 @@ use bson::{Bson, Document, doc};
 const EXTRAS: &[&str] = &["bypassDocumentValidation", "comment", "let", "rawData"];
 
 /// `insertOne`, `updateOne`, `updateMany`, `replaceOne`, `deleteOne`, `deleteMany`.
-pub fn single(place: &Place, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn single(place: &Place, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
     let statement = Statement::new(name, &mut args)?;
     let verb = statement.verb;
     let mut extras = Document::new();
@@ -29,7 +29,7 @@ fn ordered(args: &mut Args) -> bool {
 }
 
 /// `insertMany`.
-pub fn insert_many(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn insert_many(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
     let mut statements = Vec::new();
     for d in args.need_array("documents")? {
         let Bson::Document(d) = d else {
@@ -45,7 +45,7 @@ pub fn insert_many(place: &Place, mut args: Args, session: &SessionRef) -> Done<
 }
 
 /// `bulkWrite`.
-pub fn bulk_write(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
+pub(crate) fn bulk_write(place: &Place, mut args: Args, session: &SessionRef) -> Done<Got> {
     let mut statements = Vec::new();
     for request in args.need_array("requests")? {
         let Bson::Document(request) = request else {
@@ -82,7 +82,7 @@ fn bulk(
 }
 
 /// `findOneAndDelete`, `findOneAndReplace`, `findOneAndUpdate`.
-pub fn find_and_modify(
+pub(crate) fn find_and_modify(
     place: &Place,
     name: &str,
     mut args: Args,

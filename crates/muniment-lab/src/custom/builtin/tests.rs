@@ -63,7 +63,7 @@ fn insert_batch_is_w3s_document() {
     for d in documents("insert-batch", "row", 0, 100) {
         assert_eq!(d.as_bytes().len(), 113);
         let mut want = Vec::new();
-        crate::docs::w3(&mut crate::rng::Rng::new(1), 0, [0; 12], &mut want);
+        crate::docs::w3(&mut muniment_load::rng::Rng::new(1), 0, [0; 12], &mut want);
         assert_eq!(shape(&d), shape(&DocBuf::from_bytes_trusted(want)));
         let hash = d.as_doc().get_str("rand_hash").unwrap();
         assert!(hash.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -75,7 +75,7 @@ fn insert_2k_is_w4as_document_to_the_byte_but_for_the_id() {
     let ours = documents("insert-2k", "person", 1_000_000, 1);
     let mut want = Vec::new();
     crate::docs::w4a(1_000_000, [0; 12], &mut want);
-    // Behind the length and _id.
+    // After the length and _id.
     assert_eq!(&ours[0].as_bytes()[21..], &want[21..]);
     assert_eq!(want.len(), 2400);
     let plan = Plan::read("insert-2k", Preset::Smoke).unwrap();

@@ -7,7 +7,7 @@ use super::{Generator, Source, Spec};
 use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Item, Parsed, Value};
 use crate::custom::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `binary`.

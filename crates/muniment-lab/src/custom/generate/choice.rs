@@ -5,7 +5,7 @@ use crate::custom::draw::{Draw, Shape, Weighted, read_weights};
 use crate::custom::encode::{Encoder, Env, Hand};
 use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `bool`.

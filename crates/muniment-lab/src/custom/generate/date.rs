@@ -6,7 +6,7 @@ use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Item, Parsed, Value};
 use crate::custom::template::{Node, Seen};
 use crate::docs::now_ms;
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
 /// `date`.

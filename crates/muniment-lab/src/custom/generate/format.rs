@@ -2,9 +2,10 @@
 
 use super::{Generator, Source, Spec};
 use crate::custom::encode::{Encoder, Env, Hand, patch_length};
-use crate::custom::source::{Item, Parsed, meant};
+use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
+use muniment_options::meant;
 use std::io::Write;
 use std::sync::Arc;
 

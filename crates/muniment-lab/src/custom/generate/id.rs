@@ -5,7 +5,7 @@ use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{Node, Seen};
 use crate::docs::object_id;
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `objectId`.

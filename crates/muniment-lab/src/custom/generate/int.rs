@@ -6,7 +6,7 @@ use crate::custom::draw::{Draw, Shape};
 use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Item, Parsed};
 use crate::custom::template::Node;
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `int`.

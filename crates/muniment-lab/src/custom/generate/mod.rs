@@ -19,7 +19,7 @@ mod text;
 use super::encode::{Env, Hand};
 use super::source::{Item, Parsed};
 use super::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::fmt::Debug;
 
 /// How values are made, as the file says it.
@@ -54,11 +54,11 @@ pub trait Source: Send {
 pub struct Spec {
     /// Its name in the file.
     pub name: &'static str,
-    /// What stands behind the name.
+    /// What follows the name.
     pub form: &'static str,
     /// What it makes.
     pub about: &'static str,
-    /// Reads what stands behind the name.
+    /// Reads what follows the name.
     pub read: fn(&Item, &mut Seen) -> Parsed<Node>,
 }
 

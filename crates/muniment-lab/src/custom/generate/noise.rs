@@ -1,12 +1,12 @@
 //! Random bytes and characters of which a general compressor saves a set share.
 //!
-//! A value is fresh noise with a piece of a motif, the same in all values, behind it. A compressor
+//! A value is fresh noise, followed by a piece of a motif that is the same in all values. A compressor
 //! that has seen the motif (in a block of many documents) pays about three bytes for each match of
 //! at most 258 bytes (deflate's limit), and `noise` bytes for each byte of noise: the length of the
 //! piece follows. Compressors without an entropy coder (LZ4, Snappy) save what lies in the motif,
 //! but nothing on text's noise.
 
-use crate::rng::Rng;
+use muniment_load::rng::Rng;
 
 /// 64 characters: one is 6 bits.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .";

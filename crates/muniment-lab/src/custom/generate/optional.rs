@@ -4,7 +4,7 @@ use super::{Generator, Source, Spec};
 use crate::custom::encode::{Encoder, Env, Hand};
 use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `optional`.

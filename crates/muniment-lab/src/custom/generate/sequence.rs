@@ -5,7 +5,7 @@ use crate::custom::draw::{Draw, Shape};
 use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Item, Parsed, Value};
 use crate::custom::template::{Node, Seen};
-use crate::fail::{Failure, Result};
+use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
 /// `sequence`.

@@ -6,7 +6,7 @@ use super::{Generator, Source, Spec};
 use crate::custom::encode::{Env, Hand};
 use crate::custom::source::{Fields, Item, Parsed, Value};
 use crate::custom::template::{Node, Seen};
-use crate::fail::Result;
+use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `text`.

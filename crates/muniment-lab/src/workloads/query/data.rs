@@ -1,11 +1,11 @@
 //! The shop: orders of about 400 bytes with three items each, and customers. The same numbers give
 //! the same documents everywhere, so that what a query must find is known.
 
-use crate::conn::{Conn, Message, check};
-use crate::fail::Result;
 use crate::lab::{DB, Lab};
-use crate::rng::Rng;
-use crate::stop;
+use muniment_load::conn::{Conn, Message, check};
+use muniment_load::fail::Result;
+use muniment_load::rng::Rng;
+use muniment_load::stop;
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 
 /// How much there is.

@@ -21,17 +21,20 @@ mod unwind_group;
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
-use crate::conn::Conn;
-use crate::fail::{Failure, Result};
 use crate::lab::{DB, Lab, Preset, Target};
-use crate::placement::{self, Placement};
-use crate::procs;
-use crate::report::Outcome;
-use crate::report::svg::{Axis, Plot, Scale};
-use crate::report::table::{Table, bytes, ms, rate};
-use crate::stats::median;
-use crate::stop;
-use data::Size;
+use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
+pub use data::Size;
+use muniment_load::conn::Conn;
+use muniment_load::fail::{Failure, Result};
+use muniment_load::hist::Latency;
+use muniment_load::load::unix_now;
+use muniment_load::placement::{self, Placement};
+use muniment_load::procs;
+use muniment_load::samples::SampleSet;
+use muniment_load::stats::median;
+use muniment_load::stop;
+use muniment_load::usage::ServerUsage;
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
@@ -40,6 +43,7 @@ pub const SPEC: Spec = Spec {
     name: "query",
     title: "Queries over orders and customers",
     about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. By the clock it is measured with client and server on one core and on two. Memory is the growth of the server's peak resident size during the query.",
+    disk_gb: [0.3, 0.6, 3.0],
     options: &[],
     dimensions: &[
         Dimension {
@@ -71,7 +75,7 @@ pub struct Query {
 }
 
 /// Every query, sorted by name.
-const QUERIES: &[&Query] = &[
+pub const QUERIES: &[&Query] = &[
     &count_filter::QUERY,
     &filter_project::QUERY,
     &geo_near::QUERY,
@@ -87,23 +91,72 @@ const QUERIES: &[&Query] = &[
 ];
 
 /// What was measured.
-struct Measured {
-    query: &'static Query,
-    placement: Placement,
-    documents: u64,
-    runs: usize,
-    wall: f64,
+pub struct Found {
+    /// How much data there was.
+    pub size: Size,
+    /// Bytes of an order.
+    pub average: f64,
+    /// In the order in which it was.
+    pub measured: Vec<Measured>,
+    /// What the server could not do, and why.
+    pub skipped: Vec<(&'static Query, String)>,
+}
+
+/// One query in one placement.
+pub struct Measured {
+    /// Which.
+    pub query: &'static Query,
+    /// Where client and server were.
+    pub placement: Placement,
+    /// Documents that it works on.
+    pub documents: u64,
+    /// Seconds by the clock of each run.
+    pub walls: Vec<f64>,
+    /// When the first one began, s since 1970.
+    pub began: f64,
     /// CPU seconds of one run; `None` where the server's process is not on this host.
-    cpu: Option<f64>,
+    pub cpu: Option<f64>,
+    /// CPU seconds of each run, where they are counted finely enough.
+    pub cpus: Vec<f64>,
     /// Growth of the peak resident size, bytes.
-    memory: Option<f64>,
-    plan: String,
+    pub memory: Option<f64>,
+    /// The plan in one line.
+    pub plan: String,
 }
 
 impl Measured {
     /// Documents a second: of CPU, or by the clock.
-    fn rate(&self) -> f64 {
-        self.documents as f64 / self.cpu.unwrap_or(self.wall)
+    pub fn rate(&self) -> f64 {
+        self.documents as f64 / self.cpu.unwrap_or_else(|| self.wall())
+    }
+
+    /// The median of the runs by the clock, s.
+    pub fn wall(&self) -> f64 {
+        median(&self.walls)
+    }
+
+    /// Its runs as they were taken.
+    pub fn samples(&self) -> SampleSet {
+        let mut latency = Latency::new();
+        let mut timeline = vec![(0.0, 0.0)];
+        let mut seconds = 0.0;
+        for (i, w) in self.walls.iter().enumerate() {
+            latency.record((w * 1e9) as u64);
+            seconds += w;
+            timeline.push((seconds, i as f64 + 1.0));
+        }
+        SampleSet {
+            name: self.placement.called(self.query.name),
+            latency,
+            timeline,
+            each_ms: self.walls.iter().map(|w| w * 1e3).collect(),
+            operations: self.walls.len() as u64,
+            seconds,
+            began: self.began,
+            workers: 1,
+            placement: self.placement.name().to_string(),
+            ..SampleSet::default()
+        }
     }
 }
 
@@ -127,28 +180,35 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     }
     let mut conn = target.connect()?;
     let average = data::load(lab, &mut conn, &size)?;
-    let mut measured = Vec::new();
-    let mut skipped = Vec::new();
+    let mut found = Found {
+        size,
+        average,
+        measured: Vec::new(),
+        skipped: Vec::new(),
+    };
     let queries = lab
         .only
         .keep("query", QUERIES.to_vec(), |q| q.name.to_string())?;
     let placements = lab.placements(&target.server())?;
-    for query in queries {
+    let many = queries.len();
+    for (i, query) in queries.into_iter().enumerate() {
+        lab.progress
+            .step(format!("query {}, {} of {many}", query.name, i + 1));
         if stop::asked() {
             break;
         }
-        match measure(lab, &target, &mut conn, query, &placements, &size) {
-            Ok(m) => measured.extend(m),
+        match measure(lab, &target, &mut conn, query, &placements, &found.size) {
+            Ok(m) => found.measured.extend(m),
             Err(e) => {
                 target.check_alive()?;
                 if stop::asked() {
                     break;
                 }
-                skipped.push((query, e.0));
+                found.skipped.push((query, e.0));
             }
         }
     }
-    write_down(&size, average, &measured, &skipped, out);
+    experiments::query::tell(&found, out);
     lab.done(target);
     Ok(())
 }
@@ -162,7 +222,6 @@ fn measure(
     placements: &[Placement],
     size: &Size,
 ) -> Result<Vec<Measured>> {
-    lab.progress.step(format!("query {}", query.name));
     let index = query.index.map(|make| make());
     if let Some((collection, spec)) = &index {
         let create = doc! { "createIndexes": *collection, "indexes": array![spec] };
@@ -214,7 +273,9 @@ fn runs(
     let (least_cpu, longest) = lab.preset.pick((0.3, 3), (0.6, 10), (1.0, 60));
     let longest = Duration::from_secs(longest);
     let begin = Instant::now();
-    let mut walls = Vec::new();
+    let began = unix_now();
+    let (mut walls, mut cpus) = (Vec::new(), Vec::new());
+    let mut last = before;
     let cpu_so_far = || {
         let spent = before
             .zip(sample())
@@ -226,14 +287,24 @@ fn runs(
         && !stop::asked()
     {
         walls.push(once(conn)?);
+        let now = sample();
+        if let Some((b, a)) = last.zip(now) {
+            cpus.push(ServerUsage::between(&b, &a));
+        }
+        last = now;
     }
     let runs = walls.len().max(1);
     Ok(Measured {
         query,
         placement,
         documents: (query.documents)(size),
-        runs,
-        wall: median(&walls),
+        walls,
+        began,
+        // One run whose CPU is a few ticks of a clock would make them all worth nothing.
+        cpus: match cpus.iter().all(|u| u.cpu_believed().is_some()) {
+            true => cpus.iter().map(|u| u.cpu).collect(),
+            false => Vec::new(),
+        },
         cpu: target.pid.map(|_| cpu_so_far() / runs as f64),
         memory: peak_from
             .zip(sample())
@@ -253,7 +324,7 @@ fn settle(sample: &dyn Fn() -> Option<procs::Sample>) {
         let Some((before, after)) = before.zip(sample()) else {
             return;
         };
-        // Twice the clock's tick.
+        // A tenth of a core, or two ticks where CPU is counted in them.
         if after.cpu_seconds - before.cpu_seconds < 0.02 {
             return;
         }
@@ -267,7 +338,7 @@ fn results(conn: &mut Conn, command: &DocBuf) -> Result<u64> {
     loop {
         let d = reply.as_doc();
         let Some(cursor) = d.get_doc("cursor") else {
-            return Ok(crate::conn::number_at(d, "n").unwrap_or(0.0) as u64);
+            return Ok(muniment_load::conn::number_at(d, "n").unwrap_or(0.0) as u64);
         };
         for batch in ["firstBatch", "nextBatch"] {
             n += cursor.get_array(batch).map_or(0, |b| b.count() as u64);
@@ -322,117 +393,6 @@ fn winning(d: Doc<'_>, names: &mut Vec<String>) {
             inputs.values().next().and_then(|v: Value<'_>| v.as_doc())
         });
     }
-}
-
-fn write_down(
-    size: &Size,
-    average: f64,
-    measured: &[Measured],
-    skipped: &[(&'static Query, String)],
-    out: &mut Outcome,
-) {
-    let mut t = Table::new(
-        "Queries",
-        &[
-            "<query",
-            "<what",
-            "<cores",
-            ">documents",
-            ">documents/s a core",
-            ">target",
-            "<verdict",
-            ">ms by the clock",
-            ">CPU ms",
-            ">runs",
-            ">memory it took",
-            "<plan",
-        ],
-    );
-    for m in measured {
-        let verdict = match m.query.target {
-            None => "",
-            Some(t) if m.rate() >= t => "PASS",
-            Some(_) => "FALLS SHORT",
-        };
-        t.row([
-            m.query.name.to_string(),
-            m.query.title.to_string(),
-            m.placement.name().to_string(),
-            rate(m.documents as f64),
-            rate(m.rate()),
-            m.query
-                .target
-                .map_or_else(String::new, |t| format!("≥ {}", rate(t))),
-            verdict.to_string(),
-            ms(m.wall * 1e3),
-            m.cpu.map_or_else(|| "–".into(), |c| ms(c * 1e3)),
-            m.runs.to_string(),
-            m.memory.map_or_else(|| "–".into(), bytes),
-            m.plan.clone(),
-        ]);
-        let called = |what: &str| m.placement.called(&format!("{}{what}", m.query.name));
-        out.figure(called(""), m.rate(), "documents/s a core", None);
-        out.figure(called(" wall"), m.wall * 1e3, "ms", None);
-        if let Some(memory) = m.memory {
-            out.figure(called(" memory"), memory, "bytes", None);
-        }
-    }
-    t.note(format!(
-        "{} orders of {average:.0} bytes on average, {} customers. A document counts once for every run that works on it. {}",
-        rate(size.orders as f64),
-        rate(size.customers as f64),
-        placement::NOTE
-    ));
-    out.tables.push(t);
-    for (query, error) in skipped {
-        out.warnings
-            .push(format!("query {} was skipped: {error}", query.name));
-    }
-    // Every query once, on two cores where it was on both.
-    let stands: Vec<&Measured> = measured
-        .iter()
-        .rev()
-        .enumerate()
-        .filter(|(i, m)| {
-            let later = measured.iter().rev().take(*i);
-            later.into_iter().all(|o| o.query.name != m.query.name)
-        })
-        .map(|(_, m)| m)
-        .collect();
-    let judged: Vec<&Measured> = stands
-        .iter()
-        .copied()
-        .filter(|m| m.query.target.is_some())
-        .collect();
-    let kept = judged
-        .iter()
-        .filter(|m| m.query.target.is_some_and(|t| m.rate() >= t));
-    out.findings.push(format!(
-        "{} of {} targets are kept; {} of {} queries ran.",
-        kept.count(),
-        judged.len(),
-        stands.len(),
-        stands.len() + skipped.len()
-    ));
-    if measured.is_empty() {
-        return;
-    }
-    let rows: Vec<_> = stands
-        .iter()
-        .rev()
-        .map(|m| (m.query.name, m.rate(), m.query.target))
-        .collect();
-    out.plots.push(Plot::beside(
-        "Documents a second of CPU",
-        "Filled: measured, on two cores where there are two. Outlined: promised, where something is.",
-        "query",
-        Axis {
-            label: "documents/s a core".into(),
-            scale: Scale::Log,
-        },
-        &rows,
-        "target",
-    ));
 }
 
 #[cfg(test)]

@@ -223,6 +223,13 @@ fn modulo<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a
             "can't $mod by zero",
         ));
     }
+    // A whole double does not make the result a double, unless the first number is one.
+    let y = match (x, y) {
+        (Value::Int32(_) | Value::Int64(_), Value::Double(d)) if f64::from(d as i32) == d => {
+            Value::Int32(d as i32)
+        }
+        _ => y,
+    };
     Ok(Some(match (x, y) {
         (Value::Int32(x), Value::Int32(y)) => Value::Int32(x.wrapping_rem(y)),
         (Value::Int32(_) | Value::Int64(_), Value::Int32(_) | Value::Int64(_)) => {
@@ -247,6 +254,11 @@ mod tests {
             &[
                 ("{'$divide': [['$dec', '1'], 4]}", Gives("['$dec', '0.25']")),
                 ("{'$mod': [['$dec', '7.5'], 2]}", Gives("['$dec', '1.5']")),
+                ("{'$mod': [8, 3.0]}", Gives("2")),
+                ("{'$mod': [['$long', 8], 3.0]}", Gives("['$long', 2]")),
+                ("{'$mod': [8, 3.5]}", Gives("1.0")),
+                ("{'$mod': [8, 3e10]}", Gives("8.0")),
+                ("{'$mod': [8.0, 3]}", Gives("2.0")),
                 (
                     "{'$add': [['$dec', '0.1'], ['$dec', '0.2']]}",
                     Gives("['$dec', '0.3']"),

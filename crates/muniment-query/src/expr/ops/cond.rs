@@ -142,7 +142,7 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(args)
 }
 
-/// Parses a branch; true if its case is a constant that is true. Branches behind such a one, and
+/// Parses a branch; true if its case is a constant that is true. Branches after such a one, and
 /// what follows a constant that is false, are never evaluated.
 fn parse_branch(
     branch: Value<'_>,

@@ -30,6 +30,12 @@ pub(super) const SPEC: OpSpec = OpSpec {
 };
 
 fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    if p.context().validator {
+        return Err(Error::location(
+            4_660_800,
+            "$function cannot be used inside a validator.",
+        ));
+    }
     running::need_javascript("$function")?;
     let Value::Document(d) = operand else {
         return Err(Error::location(

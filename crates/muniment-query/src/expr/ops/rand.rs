@@ -14,7 +14,13 @@ pub(super) const SPEC: OpSpec = OpSpec {
     eval,
 };
 
-fn parse(operand: Value<'_>, _: &mut Parser<'_>) -> Result<Vec<Expr>> {
+fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
+    if p.context().validator {
+        return Err(Error::location(
+            3_040_500,
+            "$rand not allowed inside collection validators",
+        ));
+    }
     match operand {
         Value::Document(d) | Value::Array(d) if d.is_empty() => Ok(Vec::new()),
         Value::Document(_) | Value::Array(_) => Err(Error::location(

@@ -232,7 +232,7 @@ impl<'a> Search<'a> {
         Ok(found.map(|m| (m.start(), m.end())))
     }
 
-    /// The next match as a document; goes on behind it.
+    /// The next match as a document; goes on after it.
     fn next(&mut self, ctx: &EvalContext<'a>) -> Result<Option<Doc<'a>>> {
         let Some((start, end)) = self.locate()? else {
             return Ok(None);
@@ -258,7 +258,7 @@ impl<'a> Search<'a> {
             w.put("captures", &Value::Array(captures));
             Ok(())
         })?;
-        // Behind an empty match one character is skipped: it has had its match.
+        // After an empty match one character is skipped: it has had its match.
         let next = match piece(start, end) {
             "" => {
                 start

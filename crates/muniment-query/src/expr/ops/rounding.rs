@@ -186,19 +186,14 @@ fn to_place<'a>(
     }))
 }
 
-/// `n` at a decimal place, as MongoDB has it: `$round` rounds the fifteen digits that a double is
-/// good for, `$trunc` cuts its exact value. In decimal, since a scaled double is not exact (1.005 · 100
-/// is 100.49999…).
+/// `n` at a decimal place, as MongoDB has it: its value in 34 digits, which for most doubles is a
+/// little above or below what they are written as (2.675 is 2.67499999…), is rounded or cut.
 fn decimal_place(n: f64, place: i32, mode: Round) -> f64 {
     match mode {
         _ if !n.is_finite() => n,
         Round::HalfEven if place == 0 => n.round_ties_even(),
         Round::Truncate if place == 0 => n.trunc(),
-        Round::Truncate => Decimal::from_f64_exact(n)
-            .round_to(place, mode)
-            .to_f64()
-            .copysign(n),
-        _ => Decimal::from_f64(n)
+        _ => Decimal::from_f64_exact(n)
             .round_to(place, mode)
             .to_f64()
             .copysign(n),
@@ -226,8 +221,13 @@ mod tests {
                 ("{'$floor': '$s'}", Fails(28765)),
                 ("{'$round': 2.5}", Gives("2.0")),
                 ("{'$round': 3.5}", Gives("4.0")),
-                ("{'$round': [10.005, 2]}", Gives("10.0")),
+                ("{'$round': [10.005, 2]}", Gives("10.01")),
                 ("{'$round': [2.015, 2]}", Gives("2.02")),
+                ("{'$round': [2.675, 2]}", Gives("2.67")),
+                ("{'$round': [-2.675, 2]}", Gives("-2.67")),
+                ("{'$round': [1.115, 2]}", Gives("1.11")),
+                ("{'$round': [8.345, 2]}", Gives("8.35")),
+                ("{'$round': [0.125, 2]}", Gives("0.12")),
                 ("{'$round': [19.25, 1]}", Gives("19.2")),
                 ("{'$round': [1.237, 2]}", Gives("1.24")),
                 ("{'$round': [-1.237, 2]}", Gives("-1.24")),

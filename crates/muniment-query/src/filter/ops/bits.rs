@@ -4,6 +4,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -137,6 +138,11 @@ fn op_of(kind: Kind, mask: Mask, o: &FieldOperand<'_>) -> Option<Pred> {
     })))
 }
 
+fn rounded(d: Decimal) -> Option<i64> {
+    let (n, _) = d.round_to(0, Round::HalfEven).to_i128_trunc()?;
+    i64::try_from(n).ok()
+}
+
 impl FieldOp for Bits {
     fn name(&self) -> &'static str {
         self.kind.name()
@@ -154,6 +160,14 @@ impl FieldOp for Bits {
                     .ok()
                     .and_then(|i| bytes.get(i))
                     .is_some_and(|b| b >> (at % 8) & 1 == 1)
+            },
+            // MongoDB rounds decimals and passes over doubles that are not whole.
+            Some(Value::Decimal128(b)) => match rounded(Decimal::from_bid(b)) {
+                Some(n) => {
+                    number = n;
+                    &|at: u64| number >> at.min(63) & 1 == 1
+                }
+                None => return false,
             },
             Some(v) if v.is_number() => match v.as_i64_exact() {
                 Some(n) => {
@@ -185,10 +199,18 @@ mod tests {
                 "{'a': 5}",
                 "{'a': 5.0}",
                 "{'a': -1}",
+                "{'a': ['$dec', '5.13']}",
                 "{'a': ['$bin', 5]}",
                 "{'a': [1, 5]}",
             ],
-            &["{'a': 4}", "{'a': 5.5}", "{'a': '5'}", "{}"],
+            &[
+                "{'a': 4}",
+                "{'a': 5.5}",
+                "{'a': '5'}",
+                "{'a': ['$dec', 'NaN']}",
+                "{'a': ['$dec', '1E30']}",
+                "{}",
+            ],
         );
         matches("{'a': {'$bitsAllSet': 5}}", &["{'a': 7}"], &["{'a': 4}"]);
         matches(

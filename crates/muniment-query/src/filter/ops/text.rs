@@ -53,7 +53,7 @@ impl DocOp for TextOp {
     fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         match &self.search {
             Some(s) => s.matches(doc),
-            // Behind a stage that the caller of the parser ran itself.
+            // After a stage that the caller of the parser ran itself.
             None => Err(crate::filter::text::not_first()),
         }
     }

@@ -58,7 +58,10 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
                 add(v, &mut types)?;
             }
             if types.is_empty() {
-                return Err(Error::failed_to_parse("$type must match at least one type"));
+                return Err(Error::failed_to_parse(format!(
+                    "{} must match at least one type",
+                    o.path
+                )));
             }
         }
         v => add(v, &mut types)?,
@@ -131,10 +134,16 @@ mod tests {
             14,
             "type must be represented as a number or a string",
         );
+        fails("{'a': {'$type': []}}", 9, "a must match at least one type");
         fails(
-            "{'a': {'$type': []}}",
+            "{'a': {'$elemMatch': {'b.c': {'$not': {'$type': []}}}}}",
             9,
-            "$type must match at least one type",
+            "b.c must match at least one type",
+        );
+        fails(
+            "{'a': {'$elemMatch': {'$type': []}}}",
+            9,
+            " must match at least one type",
         );
     }
 }

@@ -25,10 +25,10 @@ pub(super) const ITEMS: KeywordSpec = KeywordSpec {
     },
 };
 
-/// `additionalItems`: what stands behind the elements that `items` names one by one.
+/// `additionalItems`: what stands after the elements that `items` names one by one.
 pub(super) const ADDITIONAL_ITEMS: KeywordSpec = KeywordSpec {
     name: "additionalItems",
-    doc: "A schema of the elements behind those that items names, or whether there may be any",
+    doc: "A schema of the elements after those that items names, or whether there may be any",
     parse: additional,
 };
 

@@ -12,7 +12,7 @@ pub(super) struct Keywords<'d> {
 
 impl Keywords<'_> {
     /// Parses a schema inside this one.
-    pub fn nested(&self, schema: Doc<'_>) -> Result<Schema> {
+    pub(crate) fn nested(&self, schema: Doc<'_>) -> Result<Schema> {
         self::schema(schema, self.depth + 1)
     }
 }

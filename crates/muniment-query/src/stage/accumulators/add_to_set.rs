@@ -23,7 +23,7 @@ pub(super) struct AddToSet {
 }
 
 impl AddToSet {
-    pub fn new(collation: &Collation) -> AddToSet {
+    pub(crate) fn new(collation: &Collation) -> AddToSet {
         AddToSet {
             collation: collation.clone(),
             ..AddToSet::default()

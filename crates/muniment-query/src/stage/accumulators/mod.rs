@@ -69,7 +69,7 @@ impl Parsed {
     ///
     /// # Errors
     /// What the expression over the `_id` raises, and [`Accumulator::start`].
-    pub fn state(&self, id: Value<'_>) -> Result<Box<dyn Accumulator>> {
+    pub(crate) fn state(&self, id: Value<'_>) -> Result<Box<dyn Accumulator>> {
         let mut state = (self.make)();
         if let Some(start) = &self.start {
             let root = id.as_doc().unwrap_or(Doc::EMPTY);
@@ -289,6 +289,11 @@ pub trait Sliding: Debug + Send {
 
     /// Appends the result as an element.
     fn finish(&self, name: &[u8], out: &mut Vec<u8>);
+
+    /// Bytes held on the heap, roughly.
+    fn heap(&self) -> usize {
+        0
+    }
 }
 
 /// Every accumulator, sorted by name.

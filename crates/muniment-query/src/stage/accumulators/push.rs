@@ -18,16 +18,16 @@ pub(super) struct Push {
 }
 
 impl Push {
-    pub fn push(&mut self, v: Value<'_>) {
+    pub(crate) fn push(&mut self, v: Value<'_>) {
         put(&mut self.body, IndexName::new(self.n).as_bytes(), &v);
         self.n += 1;
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.body.capacity()
     }
 
-    pub fn write(&self, name: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, name: &[u8], out: &mut Vec<u8>) {
         head(out, Type::Array, name);
         let start = open(out);
         out.extend_from_slice(&self.body);

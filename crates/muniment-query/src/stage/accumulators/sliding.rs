@@ -30,7 +30,7 @@ pub(in crate::stage) struct Queue {
 }
 
 impl Queue {
-    pub fn new(kind: Kind) -> Queue {
+    pub(crate) fn new(kind: Kind) -> Queue {
         Queue {
             kind,
             values: VecDeque::new(),
@@ -50,6 +50,10 @@ impl Queue {
 }
 
 impl Sliding for Queue {
+    fn heap(&self) -> usize {
+        self.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         if let Some(v) = self.kept(v)? {
             let v = ValueBuf::new(v);
@@ -112,7 +116,7 @@ pub(in crate::stage) struct LastFew {
 }
 
 impl LastFew {
-    pub fn new(n: Option<usize>) -> LastFew {
+    pub(crate) fn new(n: Option<usize>) -> LastFew {
         LastFew {
             n,
             values: VecDeque::new(),
@@ -123,6 +127,10 @@ impl LastFew {
 }
 
 impl Sliding for LastFew {
+    fn heap(&self) -> usize {
+        self.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         self.count += 1;
         let v = ValueBuf::new(v.unwrap_or(Value::Null));

@@ -26,7 +26,7 @@ pub(in crate::stage) struct RemovableSum {
 
 impl RemovableSum {
     /// Takes a number (`sign` 1) or takes it away (−1); ignores what is none.
-    pub fn update(&mut self, v: Value<'_>, sign: i64) {
+    pub(crate) fn update(&mut self, v: Value<'_>, sign: i64) {
         if !v.is_number() {
             return;
         }
@@ -90,7 +90,7 @@ impl RemovableSum {
     }
 
     /// The sum as a double.
-    pub fn as_f64(&self) -> f64 {
+    pub(crate) fn as_f64(&self) -> f64 {
         if let Some(n) = self.special() {
             return n;
         }
@@ -99,7 +99,7 @@ impl RemovableSum {
     }
 
     /// The sum as a decimal, when a decimal is among the numbers.
-    pub fn as_decimal(&self) -> Option<Decimal> {
+    pub(crate) fn as_decimal(&self) -> Option<Decimal> {
         if self.decimals == 0 {
             return None;
         }
@@ -117,7 +117,7 @@ impl RemovableSum {
     }
 
     /// The sum in the widest type that is there.
-    pub fn sum(&self) -> Value<'static> {
+    pub(crate) fn sum(&self) -> Value<'static> {
         if let Some(d) = self.as_decimal() {
             return Value::Decimal128(d.to_bid());
         }
@@ -132,7 +132,7 @@ impl RemovableSum {
     }
 
     /// The mean; null of nothing.
-    pub fn mean(&self) -> Value<'static> {
+    pub(crate) fn mean(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;
         }
@@ -151,7 +151,7 @@ pub(super) struct SlidingSum {
 }
 
 impl SlidingSum {
-    pub fn new(mean: bool) -> SlidingSum {
+    pub(crate) fn new(mean: bool) -> SlidingSum {
         SlidingSum {
             total: RemovableSum::default(),
             mean,
@@ -197,7 +197,7 @@ pub(super) struct SlidingDev {
 }
 
 impl SlidingDev {
-    pub fn new(sample: bool) -> SlidingDev {
+    pub(crate) fn new(sample: bool) -> SlidingDev {
         SlidingDev {
             sample,
             n: 0,

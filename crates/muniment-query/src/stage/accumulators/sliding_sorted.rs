@@ -30,7 +30,7 @@ pub(crate) struct SlidingExtreme {
 }
 
 impl SlidingExtreme {
-    pub fn new(wanted: Ordering, collation: &Collation) -> SlidingExtreme {
+    pub(crate) fn new(wanted: Ordering, collation: &Collation) -> SlidingExtreme {
         SlidingExtreme {
             collation: collation.clone(),
             wanted,
@@ -43,6 +43,10 @@ impl SlidingExtreme {
 }
 
 impl Sliding for SlidingExtreme {
+    fn heap(&self) -> usize {
+        self.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         self.added += 1;
         let Some(v) = v.filter(|v| !v.is_nullish()) else {
@@ -126,7 +130,7 @@ pub(super) struct SlidingBest {
 }
 
 impl SlidingBest {
-    pub fn new(n: usize, wanted: Ordering, collation: &Collation) -> SlidingBest {
+    pub(crate) fn new(n: usize, wanted: Ordering, collation: &Collation) -> SlidingBest {
         SlidingBest {
             collation: collation.clone(),
             n,
@@ -137,6 +141,10 @@ impl SlidingBest {
 }
 
 impl Sliding for SlidingBest {
+    fn heap(&self) -> usize {
+        self.tree.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         match v.filter(|v| !v.is_nullish()) {
             Some(v) => self.tree.add(self.collation.encoded(v), v),
@@ -171,7 +179,7 @@ pub(super) struct SlidingTop {
 }
 
 impl SlidingTop {
-    pub fn new(n: usize, bottom: bool, single: bool, sort: Arc<SortSpec>) -> SlidingTop {
+    pub(crate) fn new(n: usize, bottom: bool, single: bool, sort: Arc<SortSpec>) -> SlidingTop {
         SlidingTop {
             n,
             bottom,
@@ -192,6 +200,10 @@ impl SlidingTop {
 }
 
 impl Sliding for SlidingTop {
+    fn heap(&self) -> usize {
+        self.tree.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let output = v.and_then(|v| v.as_doc()).and_then(|both| both.get("o"));
         let key = self.key(v)?;
@@ -238,7 +250,7 @@ pub(super) struct SlidingSet {
 }
 
 impl SlidingSet {
-    pub fn new(elements: Option<&'static str>, collation: &Collation) -> SlidingSet {
+    pub(crate) fn new(elements: Option<&'static str>, collation: &Collation) -> SlidingSet {
         SlidingSet {
             collation: collation.clone(),
             elements,
@@ -272,6 +284,10 @@ impl SlidingSet {
 }
 
 impl Sliding for SlidingSet {
+    fn heap(&self) -> usize {
+        self.held
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         match (self.elements, v) {
             (_, None) => Ok(()),
@@ -364,7 +380,7 @@ pub(super) struct SlidingPercentile {
 }
 
 impl SlidingPercentile {
-    pub fn new(ps: Arc<Vec<f64>>, single: bool) -> SlidingPercentile {
+    pub(crate) fn new(ps: Arc<Vec<f64>>, single: bool) -> SlidingPercentile {
         SlidingPercentile {
             ps,
             single,
@@ -379,6 +395,10 @@ impl SlidingPercentile {
 }
 
 impl Sliding for SlidingPercentile {
+    fn heap(&self) -> usize {
+        self.values.len * size_of::<f64>()
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         if let Some(n) = v.and_then(number::to_f64).filter(|n| !n.is_nan()) {
             self.values.insert(n);

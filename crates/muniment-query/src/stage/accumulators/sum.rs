@@ -26,7 +26,7 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    pub fn add(&mut self, v: Value<'_>) {
+    pub(crate) fn add(&mut self, v: Value<'_>) {
         match v {
             Value::Int32(n) => self.whole += i128::from(n),
             Value::Int64(n) => {
@@ -47,7 +47,7 @@ impl Total {
     }
 
     /// Adds to what a mean is made of: a long counts as a double.
-    pub fn add_to_mean(&mut self, v: Value<'_>) {
+    pub(crate) fn add_to_mean(&mut self, v: Value<'_>) {
         self.add(match v {
             // Up to there it makes no difference.
             Value::Int64(n) if n.unsigned_abs() > 1 << 53 => Value::Double(n as f64),
@@ -89,7 +89,7 @@ impl Total {
     }
 
     /// The sum in the widest type that was added.
-    pub fn sum(&self) -> Value<'static> {
+    pub(crate) fn sum(&self) -> Value<'static> {
         if let Some(d) = self.decimal {
             return Value::Decimal128(self.as_decimal(d).to_bid());
         }
@@ -104,7 +104,7 @@ impl Total {
     }
 
     /// The mean; null of nothing.
-    pub fn mean(&self) -> Value<'static> {
+    pub(crate) fn mean(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;
         }
@@ -115,7 +115,7 @@ impl Total {
         Value::Double(self.as_f64() / self.count as f64)
     }
 
-    pub fn save(&self, name: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn save(&self, name: &[u8], out: &mut Vec<u8>) {
         head(out, Type::Document, name);
         let start = open(out);
         let whole = self.whole.to_le_bytes();
@@ -138,7 +138,7 @@ impl Total {
         close(out, start);
     }
 
-    pub fn merge(&mut self, saved: Value<'_>) {
+    pub(crate) fn merge(&mut self, saved: Value<'_>) {
         let Value::Document(d) = saved else { return };
         for e in d {
             match (e.name(), e.value()) {
@@ -159,7 +159,7 @@ impl Total {
     }
 }
 
-/// The double's value, with no more digits behind the point than it needs.
+/// The double's value, with no more digits after the point than it needs.
 pub(crate) fn exact(n: f64) -> Decimal {
     let d = Decimal::from_f64_exact(n);
     let Some((negative, mut coefficient, mut exponent)) = d.parts() else {

@@ -117,7 +117,7 @@ pub(super) fn sort_key(sort: &SortSpec, both: Doc<'_>, key: &mut Vec<u8>) -> Res
         return Ok(());
     };
     match both.get("m") {
-        // Metadata stand behind the document.
+        // Metadata stand after the document.
         Some(Value::Document(m)) => sort.key(Doc::new(&[d.as_bytes(), m.as_bytes()].concat()), key),
         _ => sort.key(d, key),
     }

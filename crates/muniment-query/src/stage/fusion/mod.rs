@@ -84,7 +84,7 @@ impl StageOp for Fusion {
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
         // The two sorts hold what they have at the same time.
-        let sorter = || Sorter::new(None, rt.memory_limit / 2, &rt.budget);
+        let sorter = || Sorter::new(None, rt.memory_limit / 2, &rt.ledger);
         Ok(Box::new(FusionStream {
             source: Some(source),
             metadata: self.ctx.metadata.clone(),

@@ -150,7 +150,7 @@ mod tests {
              q:[{$sort:{b:-1}},{$limit:900}]}}}},{$limit:100}]}}]";
         let small = Runtime {
             memory_limit: 40_000,
-            spill_dir: Some(dir.path().to_path_buf()),
+            scratch: Some(crate::Scratch::unlimited(dir.path())),
             ..Runtime::for_tests()
         };
         let want = run(input(), fused, &Runtime::for_tests()).unwrap();

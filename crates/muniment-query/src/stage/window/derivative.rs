@@ -11,6 +11,9 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{ArrayBuf, Error, Result, Value, ValueBuf, number};
 use std::collections::VecDeque;
 
+/// Bytes that a point takes: two numbers with their buffers.
+const POINT: usize = 128;
+
 pub(super) const SPEC: Spec = Spec {
     name: "$derivative",
     doc: "The mean rate of change from a window's first to its last document.",
@@ -135,6 +138,10 @@ impl Derivative {
 }
 
 impl Sliding for Derivative {
+    fn heap(&self) -> usize {
+        self.points.len() * POINT
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let p = point("$derivative", v, self.unit.is_some(), CODES)?;
         if !p.1.as_value().is_nullish() && !p.1.as_value().is_number() {

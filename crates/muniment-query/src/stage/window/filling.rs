@@ -114,7 +114,7 @@ impl Linear {
         Ok(Point { x, y, number })
     }
 
-    /// Finds the first point with a value behind the document `number`.
+    /// Finds the first point with a value after the document `number`.
     fn search(&mut self, row: &Row<'_>) -> Result<()> {
         if self.right.as_ref().is_some_and(|r| r.number > row.number) {
             return Ok(());

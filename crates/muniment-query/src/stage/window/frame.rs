@@ -22,14 +22,14 @@ pub(in crate::stage) enum Frame {
 
 impl Frame {
     /// The whole partition.
-    pub const ALL: Frame = Frame::Documents(None, None);
+    pub(crate) const ALL: Frame = Frame::Documents(None, None);
 
     /// Parses a `window`.
     ///
     /// # Errors
     /// 9 FailedToParse for what is no window; 5339900 for bounds in the wrong order; 5339901,
     /// 5339902 and 8947401 for the sort that it needs.
-    pub fn parse(window: Option<Value<'_>>, order: &Order) -> Result<Frame> {
+    pub(crate) fn parse(window: Option<Value<'_>>, order: &Order) -> Result<Frame> {
         let Some(window) = window else {
             return Ok(Frame::ALL);
         };

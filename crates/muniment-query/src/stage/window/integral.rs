@@ -10,6 +10,9 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Value, ValueBuf, number};
 use std::collections::VecDeque;
 
+/// Bytes that a point takes: two numbers with their buffers.
+const POINT: usize = 128;
+
 pub(super) const SPEC: Spec = Spec {
     name: "$integral",
     doc: "The area below the line through the documents of a window.",
@@ -60,6 +63,10 @@ fn area(a: &(ValueBuf, ValueBuf), b: &(ValueBuf, ValueBuf)) -> Option<Value<'sta
 }
 
 impl Sliding for Integral {
+    fn heap(&self) -> usize {
+        self.points.len() * POINT
+    }
+
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()> {
         let p = point("$integral", v, self.unit.is_some(), CODES)?;
         if !p.1.as_value().is_number() {

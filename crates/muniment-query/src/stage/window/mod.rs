@@ -58,7 +58,7 @@ pub(super) struct Order {
 
 impl Order {
     /// The expression of the only key, and whether that ascends.
-    pub fn single(&self) -> Option<(&Arc<Expr>, bool)> {
+    pub(crate) fn single(&self) -> Option<(&Arc<Expr>, bool)> {
         let by = self.by.as_ref()?;
         let key = self.sort.as_ref()?.keys().first()?;
         Some((by, !key.descending))
@@ -130,17 +130,17 @@ pub(super) struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// The window that was given.
-    pub fn window(&self) -> Option<Value<'a>> {
+    pub(crate) fn window(&self) -> Option<Value<'a>> {
         self.field.get("window")
     }
 
     /// The parsed window; the whole partition when none was given.
-    pub fn frame(&self) -> Result<Frame> {
+    pub(crate) fn frame(&self) -> Result<Frame> {
         Frame::parse(self.window(), self.order)
     }
 
     /// An error when a window was given.
-    pub fn no_window(&self) -> Result<()> {
+    pub(crate) fn no_window(&self) -> Result<()> {
         match self.window() {
             None => Ok(()),
             Some(_) => Err(Error::failed_to_parse(format!(
@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
     }
 
     /// The only key of `sortBy`, and whether it ascends.
-    pub fn sort_key(&self) -> Result<(&'a Arc<Expr>, bool)> {
+    pub(crate) fn sort_key(&self) -> Result<(&'a Arc<Expr>, bool)> {
         self.order.single().ok_or_else(|| {
             Error::failed_to_parse(format!(
                 "{} requires a sortBy with exactly one field",
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     }
 
     /// The operand's options, each of which must be one of these.
-    pub fn options(&self, names: &[&str]) -> Result<Doc<'a>> {
+    pub(crate) fn options(&self, names: &[&str]) -> Result<Doc<'a>> {
         let Value::Document(d) = self.operand else {
             return Err(Error::failed_to_parse(format!(
                 "Argument to {} must be an object",
@@ -179,7 +179,7 @@ impl<'a> Call<'a> {
     }
 
     /// An option that must be there.
-    pub fn need(&self, options: Doc<'a>, name: &str) -> Result<Value<'a>> {
+    pub(crate) fn need(&self, options: Doc<'a>, name: &str) -> Result<Value<'a>> {
         options.get(name).ok_or_else(|| {
             Error::failed_to_parse(format!("{} requires an '{name}' expression", self.name))
         })

@@ -1,4 +1,4 @@
-//! `$shift`: the value of a document a number of places before or behind.
+//! `$shift`: the value of a document a number of places before or after it.
 
 use super::super::accumulators::sliding::{Kind, Queue};
 use super::frame::Frame;
@@ -9,7 +9,7 @@ use muniment_value::{Error, Result, Value, ValueBuf, number};
 
 pub(super) const SPEC: Spec = Spec {
     name: "$shift",
-    doc: "The value of a document a number of places before or behind.",
+    doc: "The value of a document a number of places before or after it.",
     parse,
 };
 

@@ -12,6 +12,7 @@ use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::meta::carry;
 use bytes::Bytes;
+use muniment_op::{Account, Share};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(super) struct WindowStream {
     /// The first document of the next partition, with its partition's key.
     pending: Option<(Bytes, Bytes)>,
     partition: Option<Partition>,
+    /// What the windows hold.
+    share: Share,
     rt: Runtime,
     ticker: Ticker,
 }
@@ -58,7 +61,16 @@ enum State {
     Sliding(Box<dyn Sliding>),
 }
 
-/// An end of a window: where it is, and the document behind it with its sort value.
+impl State {
+    fn heap(&self) -> usize {
+        match self {
+            State::Growing(s) => s.heap(),
+            State::Sliding(s) => s.heap(),
+        }
+    }
+}
+
+/// An end of a window: where it is, and the document after it with its sort value.
 struct Edge {
     cursor: Cursor,
     ahead: Option<(Bytes, ValueBuf)>,
@@ -237,7 +249,7 @@ impl Window {
 }
 
 impl WindowStream {
-    pub fn new(
+    pub(crate) fn new(
         spec: Arc<SetWindowFields>,
         source: Box<dyn DocStream>,
         rt: &Runtime,
@@ -247,6 +259,7 @@ impl WindowStream {
             input: Input::Fresh(source),
             pending: None,
             partition: None,
+            share: Share::new(&rt.ledger, Account::Stages),
             rt: rt.clone(),
             ticker: Ticker::new(rt),
         }
@@ -260,7 +273,7 @@ impl WindowStream {
         if spec.partition.is_none() && sort.is_none() {
             return Ok(Input::Plain(source));
         }
-        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.budget);
+        let mut sorter = Sorter::new(None, self.rt.memory_limit, &self.rt.ledger);
         let mut key = Vec::new();
         while let Some(bytes) = source.next()? {
             self.ticker.tick()?;
@@ -356,12 +369,14 @@ impl WindowStream {
         };
         let mut done = row.doc.as_bytes().to_vec();
         let (mut field, mut next) = (Vec::new(), Vec::new());
+        let mut held = 0;
         for ((path, f), runner) in self.spec.outputs.iter().zip(&mut p.runners) {
             field.clear();
             let start = open(&mut field);
             match (f, runner) {
                 (Function::Framed(f), Runner::Window(w)) => {
                     w.row(f, &self.spec.order, &row, &mut field, &mut self.ticker)?;
+                    held += w.state.heap();
                 }
                 (_, Runner::Rowwise(r)) => r.row(&row, b"", &mut field)?,
                 _ => return Err(Error::internal("a window has no function")),
@@ -374,6 +389,8 @@ impl WindowStream {
                 check_size(done.len())?;
             }
         }
+        // A window cannot be written to the disk.
+        self.share.try_hold(held)?;
         carry(row.doc, &mut done);
         Ok(Some(done.into()))
     }

@@ -361,7 +361,7 @@ fn spilled_windows_agree_with_those_in_memory() {
     let dir = tempfile::tempdir().unwrap();
     let rt = Runtime {
         memory_limit: 10_000,
-        spill_dir: Some(dir.path().to_path_buf()),
+        scratch: Some(crate::Scratch::unlimited(dir.path())),
         ..Runtime::for_tests()
     };
     let kept = run(input(600), &pipeline, &Runtime::for_tests()).unwrap();

@@ -1,6 +1,6 @@
 //! Finds the difference of two documents.
 //!
-//! Must not: write a difference that [`super::apply`] does not turn into exactly the new document;
+//! Must not: write a difference that [`super::apply()`] does not turn into exactly the new document;
 //! recovery stands on it.
 
 use super::{Few, MAX_LENGTH, Name, position};
@@ -8,15 +8,15 @@ use crate::bytes::{IndexName, MAX_DOCUMENT, close, head, open};
 use muniment_value::{Doc, Elem, Type};
 
 /// Appends the difference that leads from `old` to `new`, a document with MongoDB's sections, to
-/// `out`; it is empty when nothing differs. [`super::apply`] makes of `old` and the difference
+/// `out`; it is empty when nothing differs. [`super::apply()`] makes of `old` and the difference
 /// `new`, byte for byte.
 ///
 /// Returns false, and leaves `out` as it was, where there is no such difference: a field that
 /// changes has a name that stands there twice, or `new` is larger than a document may be. What lies
 /// below a field is never a reason, since the field can take its new value as a whole.
 ///
-/// The difference may be larger than `new`: who has the choice compares. A field with fields below
-/// takes its new value as a whole where that is shorter.
+/// The difference may be larger than `new`: a caller that has the choice compares. A field with fields
+/// below takes its new value as a whole where that is shorter.
 pub fn encode(old: Doc<'_>, new: Doc<'_>, out: &mut Vec<u8>) -> bool {
     encode_at(old, new, None, out)
 }
@@ -202,7 +202,7 @@ fn by_name<'a>(old: Doc<'_>, fields: &Few<Field<'a>>) -> Option<Few<Field<'a>>> 
     (named == in_old && elems.offset() + 1 == old.byte_len()).then_some(sorted)
 }
 
-/// Appends the section of the fields that go and do not come again: those behind the end of the
+/// Appends the section of the fields that go and do not come again: those after the end of the
 /// new document as they stand, then the others by name, as MongoDB has them.
 fn gone(fields: &[Field<'_>], sorted: &[Field<'_>], out: &mut Vec<u8>) {
     let at = section(b'd', out);

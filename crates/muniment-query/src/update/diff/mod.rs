@@ -93,7 +93,7 @@ fn is_array(diff: Doc<'_>) -> bool {
         .is_some_and(|e| e.name_bytes() == b"a" && matches!(e.value(), Value::Bool(true)))
 }
 
-/// What an element of a difference of arrays, behind its mark, says.
+/// What an element of a difference of arrays, after its mark, says.
 enum Change<'d> {
     Length(usize),
     Update(usize, Elem<'d>),

@@ -26,7 +26,7 @@ pub(crate) struct Extreme {
 }
 
 impl Extreme {
-    pub fn new(cx: &ParseCx<'_>, e: Elem<'_>, wanted: Ordering) -> Extreme {
+    pub(crate) fn new(cx: &ParseCx<'_>, e: Elem<'_>, wanted: Ordering) -> Extreme {
         Extreme {
             operand: Raw::new(e),
             wanted,

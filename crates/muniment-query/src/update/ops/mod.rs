@@ -23,34 +23,34 @@ use muniment_value::{Elem, Value, ValueBuf};
 pub(crate) struct Raw(ValueBuf);
 
 impl Raw {
-    pub fn new(e: Elem<'_>) -> Raw {
+    pub(crate) fn new(e: Elem<'_>) -> Raw {
         Raw(ValueBuf::new(e))
     }
 
-    pub fn of(v: Value<'_>) -> Raw {
+    pub(crate) fn of(v: Value<'_>) -> Raw {
         Raw(ValueBuf::new(v))
     }
 
     /// True if `e` has exactly this type and these bytes.
     #[inline]
-    pub fn same(&self, e: Elem<'_>) -> bool {
+    pub(crate) fn same(&self, e: Elem<'_>) -> bool {
         e.ty() == self.0.ty() && e.raw_value() == self.0.raw()
     }
 
     /// The value.
-    pub fn value(&self) -> Value<'_> {
+    pub(crate) fn value(&self) -> Value<'_> {
         self.0.as_value()
     }
 
     /// Appends the element `name`.
     #[inline]
-    pub fn put(&self, name: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, name: &[u8], out: &mut Vec<u8>) {
         crate::bytes::head(out, self.0.ty(), name);
         out.extend_from_slice(self.0.raw());
     }
 
     /// How deep the value nests.
-    pub fn depth(&self) -> usize {
+    pub(crate) fn depth(&self) -> usize {
         crate::bytes::depth(self.value())
     }
 }

@@ -93,7 +93,7 @@ fn lookup<'a>(root: Doc<'a>, path: &Path, what: &str) -> Result<Option<Value<'a>
             },
             Value::Array(d) => {
                 array = array.or(Some(name));
-                match crate::bytes::array_index(part).and_then(|i| d.values().nth(i)) {
+                match crate::bytes::array_position(part).and_then(|i| d.values().nth(i)) {
                     Some(v) => v,
                     None => return Ok(None),
                 }

@@ -1,30 +1,36 @@
 //! The ways to the other members, and when what is given to them is sent.
 //!
-//! That is at once, but for the log's records on the way to a member that is far away while nobody
+//! Everything is sent at once, except the log's records for a member that is far away while no client
 //! waits for it: those are gathered for a twentieth of the round trip. A message costs both members,
-//! and whatever stands between them, far more than one more record in it does, and the processors
-//! that this would take are those of who waits for a member near by.
+//! and whatever stands between them, far more than one more record in it does, and would take processor
+//! time from clients that wait for a member near by.
 //!
 //! Invariants: what was given is sent in its order. Nothing waits longer than [`LONGEST`] once the
-//! driver has its turn, and nothing at all that a write concern or another kind of message needs.
+//! driver has its turn, and what a write concern needs, or another kind of message, does not wait at all.
 
 use super::Driver;
 use crate::replica_set::peer::Way;
 use muniment_repl::{Body, Message};
 use muniment_value::DocBuf;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Who is this far away there and back is far away.
+/// A member with a round trip of at least this is far away.
 const FAR: Duration = Duration::from_millis(10);
-/// Records are gathered for this part of the way there and back.
+/// Records are gathered for this part of the round trip.
 const PART: u32 = 20;
-/// And no longer than this.
+/// Records are gathered for no longer than this.
 const LONGEST: Duration = Duration::from_millis(5);
 
 /// The way to one other member.
 pub struct Link {
     pub way: Box<dyn Way>,
-    /// It can be reached, and acknowledges what it gets at once.
+    /// The address that this member gave as its own when it opened the way.
+    pub told: Option<String>,
+    /// The greeting with which the way is opened, which may happen again at any time.
+    pub greeting: Arc<Mutex<DocBuf>>,
+    /// The other member can be reached, and acknowledges at once what it gets.
     answers: bool,
     gathers: Gathers,
 }
@@ -49,9 +55,11 @@ enum Given {
 }
 
 impl Link {
-    pub fn new(way: Box<dyn Way>) -> Link {
+    pub fn new(way: Box<dyn Way>, told: Option<String>, greeting: Arc<Mutex<DocBuf>>) -> Link {
         Link {
             way,
+            told,
+            greeting,
             answers: true,
             gathers: Gathers::new(),
         }
@@ -86,13 +94,13 @@ impl Gathers {
         }
     }
 
-    /// The member is so far away, there and back.
+    /// Notes the round trip to the member.
     fn set_distance(&mut self, ping: Option<Duration>) {
         let far = ping.filter(|ping| *ping >= FAR);
         self.span = far.map(|ping| (ping / PART).min(LONGEST));
     }
 
-    /// What was given could wait for more.
+    /// Whether what was given could wait for more.
     fn can_wait(&self) -> bool {
         self.span.is_some() && self.given == Given::Records
     }
@@ -112,7 +120,7 @@ impl Gathers {
 }
 
 impl Driver {
-    /// Sends what was given to the ways to other members and need not wait.
+    /// Sends what was given to the ways to other members, except what waits for more.
     pub(super) fn send(&mut self) {
         let far = self.peers.values().any(|link| link.gathers.can_wait());
         let now = (far && !self.is_far_needed()).then(|| self.instant());
@@ -132,7 +140,7 @@ impl Driver {
         }
     }
 
-    /// Somebody waits for what the members near by cannot give.
+    /// Whether a client waits for what the members near by cannot give.
     fn is_far_needed(&self) -> bool {
         let helps = |link: &Link| link.gathers.span.is_none() && link.answers;
         let cannot = |id| self.peers.get(&id).is_some_and(|link| !helps(link));
@@ -145,7 +153,7 @@ impl Driver {
         links.filter_map(|link| link.gathers.due).min()
     }
 
-    /// Learns how far away the others are, and who answers at all.
+    /// Learns how far away the others are, and which of them answer at all.
     pub(super) fn measure_distances(&mut self) {
         let config = self.config();
         let silent = self.report_every() * 2;
@@ -199,7 +207,7 @@ mod tests {
             assert!(!g.can_wait(), "nothing was given");
             g.note(Some(&records()));
             assert!(g.can_wait() && g.waits(now));
-            // What comes meanwhile does not make it later.
+            // Records that come meanwhile do not delay the sending.
             g.note(Some(&records()));
             assert!(g.waits(now + span / 2) && g.due == Some(now + span));
             assert!(!g.waits(now + span));
@@ -221,7 +229,7 @@ mod tests {
             assert!(!g.can_wait());
             g.sent();
         }
-        // A member that is near all at once.
+        // The member turns out to be near: what was gathered for it no longer waits.
         g.note(Some(&records()));
         assert!(g.waits(now));
         g.set_distance(Some(MS));

@@ -1,88 +1,90 @@
-//! What drives the consensus: it gives the core what happened, and does what the core says.
+//! The driver of the consensus: it gives the core what happened, and does what the core says.
 //!
-//! Everything that reaches it goes through its [`Inbox`]: what other members say, requests of
-//! commands, how far log and disk are. It alone owns the core, the state file and the ways to the
-//! other members, so none of them has a lock but the one on the driver. What it does when something
-//! reached it, or time has passed, is a [`Driver::turn`]. Its thread takes it, or who brings something
-//! ([`Node::help`]), or who simulates a set in virtual time.
+//! Everything that reaches it goes through its [`Inbox`](super::node::Inbox): what other members say,
+//! requests of commands, how far log and disk are. It alone owns the core, the state file and the ways to
+//! the other members, so none of them has a lock but the one on the driver. What it does when something
+//! reached it, or time has passed, is a [`Driver::turn`]. A turn is taken by the driver's own thread, by a
+//! thread that brings something ([`Node::help`]), or by the simulation of a set in virtual time.
 //!
-//! Invariants: effects are carried out in their order, and before anything else is given to the
-//! core; what cannot be carried out (a state that cannot be saved, a record that cannot be applied)
-//! ends the process, because nobody may go on from half of it. Must not wait for another member.
+//! Invariants: effects are carried out in their order, and before anything else is given to the core; one
+//! that cannot be carried out (a state that cannot be saved, a record that cannot be applied) ends the
+//! process, because no member may go on from half of it. The driver must not wait for another member.
 
+mod full;
+mod gone;
 mod link;
 mod maintain;
 mod others;
+mod pace;
+mod renumber;
+mod request;
 mod room;
+mod still;
 mod syncs;
 
+use super::aside::Aside;
 use super::frame::Record;
-use super::node::{Node, Outcome};
+use super::greeting::{Greeting, is_here};
+use super::node::Node;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
 use crate::guard::{Caught, guarded};
 use crate::log::{Severity, now_ms};
-use crate::state::{Restart, ServerState, hostname};
+use crate::state::{Restart, ServerState};
+use full::Fullness;
 use link::Link;
-use muniment_query::NeverInterrupted;
+use muniment_op::{NeverInterrupted, Teller};
 use muniment_repl::{
-    Appended, Core, Effect, InForce, Kind, LocalState, MemberId, Message, Occasion, Position,
-    Refusal, Role as CoreRole, StateFile,
+    Appended, ConfigRecord, Core, Effect, Fatal, InForce, Kind, LocalState, MemberId, Message,
+    Occasion, Position, Refusal, Role as CoreRole, StateFile, Times,
 };
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
+pub use pace::{ticks, times_of};
+pub use request::{Known, Outcome, Request};
 use room::unless_full;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
+use still::Still;
 use syncs::Syncs;
 
-/// A follower's election timeout is so many ticks.
-pub const ELECTION_TICKS: u64 = 20;
-/// A leader's heartbeats are so many ticks apart.
-pub const HEARTBEAT_TICKS: u64 = 2;
-
-/// `lastElectionReason` of who heard of no leader.
+/// `lastElectionReason` of a member that campaigned because it heard of no leader.
 const TIMEOUT: &str = "electionTimeout";
 
-/// A turn in which messages do not wait for its end any more.
+/// Once a turn takes longer than this, messages are sent after each event instead of at its end.
 const LONG: Duration = Duration::from_millis(5);
 
 /// What reaches the driver.
 pub enum Event {
     /// A message of another member, with its records.
     Received(Message, Vec<Record>),
-    /// Another member's word on itself.
+    /// Another member reports how far it is.
     Report(Report),
     /// A member has opened its way to this one, and has a newer configuration.
     Greeted(MemberId, Box<InForce>),
-    /// A member has opened its way to this one: what it was to answer before has not arrived.
+    /// A member has greeted this one by another member's number, which this one is to take.
+    Renumbered(Box<Greeting>),
+    /// A member has opened its way to this one: what it was asked before that has not arrived there.
     Met(MemberId),
+    /// A way that a member had opened to this one has ended.
+    Left(MemberId),
     /// A request of a command.
     Ask(Request),
 }
 
-/// What commands ask for, and where the answer goes.
-pub enum Request {
-    /// `replSetStepDown`: ticks to wait for a successor, ticks not to campaign, without one too.
-    StepDown(u64, u64, bool, Outcome),
-    /// `replSetReconfig`.
-    Reconfigure(Box<muniment_repl::Config>, Outcome),
-    /// `replSetFreeze`: so many ticks.
-    Freeze(u64, Outcome),
-    /// `replSetMaintenance`: whether it begins, and why it does not.
-    Maintain(bool, SyncSender<Result<()>>),
-    /// Whether it leads: this member, which has lost what it had, does not count.
-    Confirm(MemberId, Outcome),
-    /// `replSetReconfig` that nobody else is asked about.
-    Force(Box<muniment_repl::Config>, Outcome),
+/// The role of an arbiter: `Startup` while it waits for the leader to tell it that it may begin.
+pub fn role_of_arbiter(waits: bool) -> Role {
+    match waits {
+        true => Role::Startup,
+        false => Role::Arbiter,
+    }
 }
 
-/// Answers who asked, if it still waits.
-fn answer<T>(outcome: &SyncSender<T>, with: T) {
-    let _ = outcome.send(with);
+/// Answers a request, if the thread that asked still waits.
+fn answer<T>(outcome: &Teller<T>, with: T) {
+    outcome.tell(with);
 }
 
 /// The driver.
@@ -96,15 +98,14 @@ pub struct Driver {
     told: u64,
     /// The place up to which it was told that they are durable.
     durable: u64,
-    /// What it was told of this member's own positions.
+    /// This member's own positions, as the core was last told of them.
     noted: Position,
-    /// Configurations that went through the door and that the core was not told of yet.
+    /// Configurations that went through the commit door and that the core was not told of yet.
     configs: Vec<(u64, Arc<[u8]>)>,
     /// The records of the message that is being handled.
     records: Vec<Record>,
-    token: u64,
     outcomes: HashMap<u64, Outcome>,
-    /// Who waits for a majority to say that this member leads: [`Request::Confirm`].
+    /// Requests that wait until a majority confirms that this member leads: [`Request::Confirm`].
     confirms: BTreeMap<u64, Outcome>,
     role: (CoreRole, u64, Option<MemberId>),
     reported: Instant,
@@ -114,31 +115,49 @@ pub struct Driver {
     now: Instant,
     /// When the next tick is due.
     next: Instant,
-    /// Its thread rests until then, and has to be called for anything earlier.
+    /// The length of a tick, in milliseconds.
+    tick: u64,
+    /// How long members wait for each other.
+    times: Times,
+    /// The driver's thread rests until then, and has to be called for anything earlier.
     rests_until: Option<Instant>,
     /// Something moved that the others are to hear of.
     moved: bool,
-    /// Who is to hear that its way leads here.
+    /// How many ways each other member has open to this one.
+    open: BTreeMap<MemberId, u32>,
+    /// Whether this member's disk is full, and since when.
+    fullness: Fullness,
+    /// All the others are to hear of something soon.
+    tells_all: bool,
+    /// Members that have opened a way to this one, and are still to hear that it arrived.
     met: BTreeSet<MemberId>,
     /// When the log is to be synced.
     syncs: Syncs,
-    /// Why it leads if nobody else votes.
+    /// The reason of an election that was asked for, or in which nobody else votes.
     alone: &'static str,
     /// The configuration names this server.
     named: bool,
+    /// The version of a configuration without this member, which it was told of.
+    left_out: Option<u64>,
+    /// Ticks since an unnamed server last checked whether the configuration names it by now.
+    unnamed: u64,
+    /// What the driver does while this member's files are kept as they are.
+    still: Still,
     done: bool,
 }
 
 impl Driver {
-    /// For a core that has just begun.
+    /// A driver for a core that has just begun.
     pub fn new(
         server: &Arc<ServerState>,
         node: &Arc<Node>,
         core: Core,
         file: StateFile,
         now: Instant,
+        aside: Option<Aside>,
     ) -> Driver {
         let last = core.last();
+        let times = core.times();
         let mut driver = Driver {
             server: Arc::clone(server),
             node: Arc::clone(node),
@@ -150,7 +169,6 @@ impl Driver {
             noted: Position::default(),
             configs: Vec::new(),
             records: Vec::new(),
-            token: 0,
             outcomes: HashMap::new(),
             confirms: BTreeMap::new(),
             role: (CoreRole::Follower, 0, None),
@@ -158,19 +176,28 @@ impl Driver {
             began: now,
             now,
             next: now,
+            tick: 0,
+            times,
             rests_until: None,
             moved: true,
+            open: BTreeMap::new(),
+            fullness: Fullness::default(),
+            tells_all: false,
             met: BTreeSet::new(),
             syncs: Syncs::new(),
             alone: TIMEOUT,
             named: true,
+            left_out: None,
+            unnamed: 0,
+            still: Still::new(aside),
             done: false,
         };
         driver.abstain();
+        driver.freeze_again();
         driver
     }
 
-    /// Runs until the server ends or has to begin again.
+    /// Runs in the driver's thread until the server ends or has to begin again.
     pub fn run(mut self) {
         let node = Arc::clone(&self.node);
         let began = guarded(|| self.begin(self.instant()));
@@ -183,7 +210,7 @@ impl Driver {
             };
             node.inbox.wait(told, due);
             match node.driver.lock().as_mut() {
-                // It was only called to rest for shorter.
+                // It was woken only to rest for a shorter time: see `Inbox::sooner`.
                 Some(driver) if driver.rests_on() => {}
                 Some(driver) if !driver.has_ended() => {
                     driver.wake();
@@ -192,16 +219,17 @@ impl Driver {
                 _ => break,
             }
         }
-        // What was gathered goes out with who ends.
+        // Messages that were held back to go out together are sent before the driver ends.
         if let Some(driver) = node.driver.lock().as_mut() {
             driver.send_all();
+            driver.note_frozen();
         }
-        // It knows the node, and the node must not go on knowing it.
+        // The driver holds the node, so a node that held the driver would keep both alive for ever.
         let driver = node.driver.lock().take();
         drop(driver);
     }
 
-    /// Its thread rests: what it knows of the log, and until when.
+    /// The driver's thread is about to rest. Returns how far the core knows the log, and until when to rest.
     pub fn rest(&mut self) -> (u64, Instant) {
         let due = self.due();
         self.rests_until = Some(due);
@@ -209,12 +237,12 @@ impl Driver {
         (self.told, due)
     }
 
-    /// Nothing came, and nothing is due: its thread can rest anew.
+    /// Nothing came, and nothing is due: the driver's thread can rest again.
     pub fn rests_on(&self) -> bool {
         !self.has_ended() && !self.has_news() && self.instant() < self.due()
     }
 
-    /// Its thread rests no longer.
+    /// The driver's thread no longer rests.
     pub fn wake(&mut self) {
         self.rests_until = None;
     }
@@ -232,11 +260,11 @@ impl Driver {
         self.end_with(turned);
     }
 
-    /// A turn for nothing but new records, which are sent. By them alone nothing is committed, so that
-    /// nothing follows for which who calls this would have to wait.
+    /// Takes a turn for nothing but new records, which are sent. New records alone commit nothing, so the
+    /// calling thread is not held up by what follows from a commit.
     ///
     /// # Errors
-    /// Nobody may go on after one.
+    /// After any error the driver must not go on.
     pub fn short_turn(&mut self, now: Instant) -> Result<()> {
         self.now = now;
         self.note_appended()?;
@@ -247,14 +275,14 @@ impl Driver {
         self.tell_others()
     }
 
-    /// A primary without its driver would take writes that nobody ever acknowledges.
+    /// Ends the server if the turn failed: without a driver a primary's writes are never acknowledged.
     fn end_with(&mut self, turned: std::result::Result<Result<()>, Caught>) {
         let turned = turned.unwrap_or_else(|caught| Err(caught.into_error("the driver")));
         let Err(e) = turned else {
             return;
         };
         self.done = true;
-        // Who waited for room until the server ended has done all it could.
+        // A turn that waited for room on a full disk until the server was told to end has not failed.
         let waited = e.code() == Code::OutOfDiskSpace;
         if !(waited && self.server.wait_for_stop_for(Duration::ZERO)) {
             self.fail("replication cannot go on", &e);
@@ -265,32 +293,33 @@ impl Driver {
         self.server.options.machine.clock.instant()
     }
 
-    /// What comes before the first turn.
+    /// Does what comes before the first turn.
     pub fn begin(&mut self, now: Instant) -> Result<()> {
         self.effects()?;
         self.lead_alone(TIMEOUT)?;
-        (self.now, self.next) = (now, now + self.tick_length());
+        (self.now, self.next) = (now, now);
+        self.begin_tick();
         self.flush();
         Ok(())
     }
 
-    /// The server ends, or begins anew: there is no further turn.
+    /// The server ends, or begins again: there is no further turn.
     pub fn has_ended(&self) -> bool {
         self.done || self.node.inbox.is_stopped()
     }
 
-    /// What came.
+    /// Takes what came from the inbox.
     pub fn came(&self) -> Vec<Event> {
         self.node.inbox.take()
     }
 
-    /// Something came.
+    /// Something came that no turn has seen.
     pub fn has_news(&self) -> bool {
         let inbox = &self.node.inbox;
         inbox.has_news() || inbox.has_more(self.told)
     }
 
-    /// Something that was given to a way waits for more, or so does a sync.
+    /// Whether messages for a member are held back for more to join them, and whether a sync is.
     #[cfg(test)]
     pub fn gathers(&self) -> (bool, bool) {
         (self.gathered_until().is_some(), self.synced_by().is_some())
@@ -298,7 +327,12 @@ impl Driver {
 
     /// When something that was put off is to happen.
     pub fn gathers_until(&self) -> Option<Instant> {
-        let all = [self.gathered_until(), self.synced_by(), self.calm_from()];
+        let all = [
+            self.gathered_until(),
+            self.synced_by(),
+            self.calm_from(),
+            self.goes_on_at(),
+        ];
         all.into_iter().flatten().min()
     }
 
@@ -311,16 +345,22 @@ impl Driver {
     /// Does what follows from what came, from what is new in the log, and from the time.
     ///
     /// # Errors
-    /// Nobody may go on after one.
+    /// After any error the driver must not go on.
     pub fn turn(&mut self, events: Vec<Event>, now: Instant) -> Result<()> {
         self.now = now;
         for event in events {
             self.handle(event)?;
-            // Who is long at it answers meanwhile.
+            if self.done {
+                // The core's state is no longer this member's, so that nobody is told of it.
+                self.flush();
+                return Ok(());
+            }
+            // In a long turn other members would otherwise wait for answers that are ready.
             if self.instant().saturating_duration_since(now) > LONG {
                 self.flush();
             }
         }
+        self.settle_still()?;
         self.note_log()?;
         if now >= self.next {
             self.tick()?;
@@ -328,10 +368,10 @@ impl Driver {
         self.tell_others()
     }
 
-    /// What has moved goes to the other members, and to those who wait here.
+    /// Tells the other members, and the threads that wait here, what has moved.
     fn tell_others(&mut self) -> Result<()> {
         self.look_who_waits();
-        // A core that gives up speaks of a log that is not this one any more.
+        // A core that was given up describes a log that is no longer this member's.
         if !self.done {
             self.report()?;
             self.publish();
@@ -340,8 +380,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends what was given to the ways to other members. Then has the log synced, which would take the
-    /// core from who sends. What waits for more of it is left for later.
+    /// Sends what was given to the ways to other members, and only then has the log synced: syncing first
+    /// would compete with the sender for the CPU. What is held back for more to join it stays for later.
     fn flush(&mut self) {
         self.send();
         self.sync_when_due();
@@ -350,15 +390,19 @@ impl Driver {
         }
     }
 
-    /// Its thread rests for longer than it may, and nobody has called it.
+    /// The driver's thread rests for longer than it may, and nobody has called it.
     pub fn oversleeps(&self) -> bool {
         let for_longer = self.rests_until.is_some_and(|until| self.due() < until);
         for_longer && !self.node.inbox.is_called_sooner()
     }
 
     fn tick(&mut self) -> Result<()> {
+        // This comes before the core could campaign: the member may have been locked while it had no driver.
+        self.abstain();
+        self.look_at_room();
         if !self.node.is_syncing() {
-            self.core.tick();
+            self.look_for_leader();
+            self.count_tick();
             self.effects()?;
             self.lead_alone("singleNodePromptElection")?;
         }
@@ -367,9 +411,9 @@ impl Driver {
                 answer(&outcome, Err(Refusal::NotLeader));
             }
         }
-        // Who was stopped for long does not make up for it at once.
-        self.next = (self.next + self.tick_length()).max(self.now);
-        self.look_after_peers();
+        self.begin_tick();
+        self.look_after_peers()?;
+        self.look_for_own_address()?;
         self.measure_distances();
         if let Some(begins) = unless_full(self.store().log_begins_behind())? {
             self.core.trimmed(begins.index + 1);
@@ -390,7 +434,7 @@ impl Driver {
         &self.server.engine.store
     }
 
-    /// Who votes alone need not wait for anybody to be elected. `reason`: MongoDB's name for that.
+    /// A sole voter campaigns at once: it has nobody to wait for. `reason`: MongoDB's name for why.
     fn lead_alone(&mut self, reason: &'static str) -> Result<()> {
         self.alone = reason;
         if self.votes_alone() && self.core.campaign() {
@@ -399,7 +443,7 @@ impl Driver {
         Ok(())
     }
 
-    /// `lastElectionReason`: MongoDB has a member of a higher priority take over by itself.
+    /// `lastElectionReason`, in MongoDB's words.
     fn reason(&self) -> &'static str {
         match self.core.occasion() {
             Occasion::Silence => TIMEOUT,
@@ -414,7 +458,7 @@ impl Driver {
         voters.len() == 1 && voters.contains(&self.node.id)
     }
 
-    /// It is the only one that votes, and nobody else is to hear of anything.
+    /// This member is the only voter, and there is no learner either: no other member is told anything.
     fn is_alone(&self) -> bool {
         let now = self.core.in_force();
         now.voters.len() == 1 && now.voters.contains(&self.node.id) && now.learners.is_empty()
@@ -425,38 +469,45 @@ impl Driver {
         self.server.replica_set.as_ref()?.member().config
     }
 
-    fn tick_length(&self) -> Duration {
-        let timeout = self.config().map_or(10_000, |c| c.election_ms);
-        let timeout = u64::try_from(timeout).unwrap_or(10_000);
-        Duration::from_millis((timeout / ELECTION_TICKS).max(1))
-    }
-
     fn handle(&mut self, event: Event) -> Result<()> {
         match event {
-            // What is acknowledged from here on would not be in the copy that takes the place of all.
+            // What this member acknowledged now would not be in the copy that replaces all its data.
             Event::Received(message, _) if self.node.is_syncing() => {
                 if message.is_of_leader() {
                     self.node.heard_leading(message.from);
                 }
             }
-            // They come again when it is off: to the consensus they are lost.
-            Event::Received(message, _)
-                if message.records().is_some() && self.server.failpoints.fires(STOP_PRODUCER) => {}
+            // Records that cannot be written now are dropped, as if lost: the leader sends them again.
+            Event::Received(message, records)
+                if message.records().is_some()
+                    && (self.server.failpoints.fires(STOP_PRODUCER)
+                        || self.sets_aside() && !self.can_set_aside(&message, &records)) => {}
             Event::Received(message, records) => {
+                let Some((message, records)) = self.with_room(message, records) else {
+                    return Ok(());
+                };
                 #[cfg(test)]
                 let (message, records) = self.bent(message, records);
                 self.records = records;
-                self.core.receive(message).map_err(fatal)?;
+                // A copy is made by threads of its own: a machine without threads (a simulation) has none.
+                let copies = self.server.options.machine.threads;
+                match self.core.receive(message) {
+                    Err(why @ Fatal::Lost { .. }) if copies => return self.begin_empty(&why),
+                    other => other.map_err(fatal)?,
+                }
                 self.effects()?;
                 self.records.clear();
             }
             Event::Report(report) => self.heard(report)?,
             Event::Greeted(from, in_force) => self.greeted(from, &in_force)?,
+            Event::Renumbered(greeting) => self.renumbered(*greeting)?,
             Event::Met(from) => {
+                self.came_to(from);
                 self.core.reached(from);
                 self.effects()?;
                 self.met.insert(from);
             }
+            Event::Left(from) => self.left(from),
             Event::Ask(request) => self.asked(request)?,
         }
         Ok(())
@@ -470,12 +521,27 @@ impl Driver {
     }
 
     fn asked(&mut self, request: Request) -> Result<()> {
-        self.token += 1;
-        let token = self.token;
+        let token = self.node.token();
         match request {
-            Request::StepDown(patience, freeze, force, outcome) => {
+            Request::StepDown(token, patience, freeze, force, outcome) => {
                 self.outcomes.insert(token, outcome);
                 self.core.step_down(token, patience, freeze, force);
+            }
+            Request::HandOver(token, to, patience, outcome) => {
+                self.outcomes.insert(token, outcome);
+                self.core.hand_over(token, to, patience);
+            }
+            Request::TakeBack(token) => {
+                self.outcomes.remove(&token);
+                self.core.take_back(token);
+                self.moved = true;
+            }
+            Request::StepUp(outcome) => {
+                self.alone = "stepUpRequest";
+                match !self.node.is_syncing() && self.core.campaign() {
+                    true => self.done(&outcome),
+                    false => answer(&outcome, Err(Refusal::NotElectable)),
+                }
             }
             Request::Reconfigure(config, outcome) => {
                 self.outcomes.insert(token, outcome);
@@ -483,14 +549,23 @@ impl Driver {
             }
             Request::Freeze(ticks, outcome) => {
                 self.core.freeze(ticks);
-                // The leader may be about to hand over to it.
+                // The leader may be about to hand over to this member, and has to hear that it is frozen.
                 self.moved = true;
                 self.lead_alone(TIMEOUT)?;
                 self.done(&outcome);
             }
-            Request::Confirm(member, outcome) => {
+            Request::Needs(member, outcome) => {
+                let needs = self.core.needs(member);
+                answer(&outcome, needs.then_some(()).ok_or(Refusal::NotLeader));
+            }
+            Request::Confirm(member, known, outcome) => {
+                self.note_appended()?;
                 self.core.forget(member);
-                if self.core.read(token) {
+                let asks = match known {
+                    Known::All => self.core.read(token),
+                    Known::Perhaps => self.core.needs(member) && self.core.confirm(token),
+                };
+                if asks {
                     self.confirms.insert(token, outcome);
                 } else {
                     answer(&outcome, Err(Refusal::NotLeader));
@@ -502,8 +577,9 @@ impl Driver {
                 self.publish();
                 answer(&outcome, done);
             }
+            Request::Become(id, config) => self.become_member(id, config.map(|c| *c))?,
             // The copy that is being made takes the place of all that would be written meanwhile.
-            Request::Force(_, outcome) if self.node.is_syncing() => {
+            Request::Force(_, outcome) if self.node.is_syncing() || self.sets_aside() => {
                 answer(&outcome, Err(Refusal::Busy));
             }
             Request::Force(config, outcome) => {
@@ -515,7 +591,7 @@ impl Driver {
         self.effects()
     }
 
-    /// Who is told that it is done finds it done.
+    /// Answers that a request is done, and publishes that first: the thread that asked is to find it done.
     fn done(&self, outcome: &Outcome) {
         self.publish();
         answer(outcome, Ok(()));
@@ -523,33 +599,53 @@ impl Driver {
 
     /// Goes on with a configuration that nobody else was asked about.
     fn force(&mut self, config: muniment_repl::Config) -> Result<()> {
-        // What others wait for was asked of the core that goes.
-        let confirms = std::mem::take(&mut self.confirms).into_values();
-        for outcome in self.outcomes.drain().map(|(_, o)| o).chain(confirms) {
-            answer(&outcome, Err(Refusal::NotLeader));
-        }
+        self.refuse_all();
         if self.store().is_door_open() {
             self.close_door()?;
         }
+        self.node.set_leads(false);
         self.effects()?;
         let Some(mut state) = self.file.read()? else {
             return Err(super::ended());
         };
         state.force(config);
-        self.when_there_is_room("the state", || self.file.write(&state))?;
         self.when_there_is_room("the log of the set", || self.store().sync())?;
+        // The core is made before the state is stored: the next start must not find one that is unusable.
+        let core = self.when_there_is_room("the log", || {
+            super::initiate::core_of(&self.server, state.clone(), None)
+        })?;
+        self.when_there_is_room("the state", || self.file.write(&state))?;
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| m.forced = true);
         }
-        self.core = self.when_there_is_room("the log", || {
-            super::initiate::core_of(&self.server, state.clone())
-        })?;
+        // The others hear of it by greetings, and each way begins with one.
+        self.peers.clear();
+        self.begin_anew(core);
+        self.effects()
+    }
+
+    /// Refuses all requests that wait: they were asked of a core that goes.
+    fn refuse_all(&mut self) {
+        let confirms = std::mem::take(&mut self.confirms).into_values();
+        for outcome in self.outcomes.drain().map(|(_, o)| o).chain(confirms) {
+            answer(&outcome, Err(Refusal::NotLeader));
+        }
+    }
+
+    /// Goes on with another core over the same log, all of which is durable.
+    fn begin_anew(&mut self, core: Core) {
+        // An unnamed member was frozen for that: `take_config` freezes it again if it still has to.
+        let frozen = self.core.frozen_for().filter(|_| self.named);
+        self.core = core;
+        if let Some(ticks) = frozen {
+            self.core.freeze(ticks);
+        }
         self.abstain();
+        self.core.full(self.node.id, self.node.is_full());
         self.configs.clear();
         self.told = self.core.last();
         self.durable = self.told;
         self.named = true;
-        self.effects()
     }
 
     /// Tells the core of what is new in the log, of what is durable, and of what this member's readers
@@ -571,7 +667,7 @@ impl Driver {
         self.note_places(&p)
     }
 
-    /// Tells the core how far this member itself is.
+    /// Tells the core how far this member itself is, if that has changed.
     fn note_places(&mut self, p: &Positions) -> Result<()> {
         let now = places(p);
         if now != self.noted {
@@ -631,6 +727,12 @@ impl Driver {
             Effect::OpenDoor { term, no_op } => self.open_door(term, no_op)?,
             Effect::Append { first, last } => self.append(first, last)?,
             Effect::Write(record) => {
+                // The storage's commit door checks all else, but cannot read a configuration record.
+                if ConfigRecord::decode(&record).is_none() {
+                    return Err(Error::internal(
+                        "a configuration was not written, since its record could not be read",
+                    ));
+                }
                 let version = self.core.in_force().config.version as i64;
                 let told = doc! { "msg": "Reconfig set", "version": version };
                 let note = doc! { "op": "n", "ns": "", "o": told };
@@ -662,7 +764,7 @@ impl Driver {
             }
             Effect::Outcome { token, result } => {
                 if let Some(outcome) = self.outcomes.remove(&token) {
-                    // Who is told that it is done finds it done.
+                    // As in `done`: the thread that asked is to find it done.
                     self.publish();
                     answer(&outcome, result);
                 }
@@ -672,6 +774,10 @@ impl Driver {
                 "A member needs more of the log than is kept",
                 &doc! { "member": member as i64 },
             ),
+            // The directory that the copy is to replace is locked. The leader will ask for it again.
+            Effect::InitialSync { .. } if self.sets_aside() => {}
+            // A copy would fill the disk over and over, and this member would answer nobody meanwhile.
+            Effect::InitialSync { .. } if self.node.is_full() => {}
             Effect::InitialSync { from, at_least } => {
                 initial_sync::begin(&self.server, &self.node, from, at_least)?
             }
@@ -683,13 +789,14 @@ impl Driver {
     }
 
     fn save(&self, state: &LocalState) -> Result<()> {
+        let state = &self.as_of_log(state)?;
         if let Some(behind) = state.cut {
-            // Before it is noted that they go: the next start may be one after a crash.
+            // The files come before the state: a crash in between would lose what is cut without a trace.
             let written = self.when_there_is_room("what is rolled back", || {
                 rollback::write(&self.server, behind)
             });
             let (files, documents) = match written {
-                // Without it nothing could be written down, and the member could never come back.
+                // The log no longer tells what is rolled back: an error would keep the member out for ever.
                 Err(e) if e.code() == Code::ChangeStreamHistoryLost => {
                     self.warn("what is rolled back could not be written to files", &e);
                     Default::default()
@@ -705,7 +812,7 @@ impl Driver {
             self.info(21_612, giving_up, &attr);
         }
         match self.file.write(state) {
-            // Only who writes can make room, and nobody else ever votes.
+            // A sole voter goes on: only a primary's writes make room, and nobody else's vote counts.
             Err(e) if e.code() == Code::OutOfDiskSpace && self.votes_alone() => {
                 self.warn("the state of the election could not be stored", &e);
                 Ok(())
@@ -718,7 +825,14 @@ impl Driver {
     }
 
     fn close_door(&mut self) -> Result<()> {
-        self.leads_no_more();
+        if let Some(set) = &self.server.replica_set {
+            set.no_primary(&self.server);
+        }
+        // A leader that hands over leads until another member takes over: most threads that wait for a
+        // write concern have it by then, instead of being told that the leadership ended.
+        if self.core.role() != CoreRole::Leader {
+            self.node.set_leads(false);
+        }
         self.store().close_door();
         self.server.transactions.kill_all(&self.server);
         self.note_appended()?;
@@ -726,6 +840,7 @@ impl Driver {
     }
 
     fn open_door(&mut self, term: u64, no_op: Option<u64>) -> Result<()> {
+        self.has_nothing_aside()?;
         let before = self.positions()?.unwrap_or_default().applied;
         let began_ms = now_ms();
         self.server.transactions.begin_leading();
@@ -753,49 +868,60 @@ impl Driver {
     }
 
     fn append(&mut self, first: u64, last: u64) -> Result<()> {
+        if self.sets_aside() {
+            return self.set_aside(first, last);
+        }
         let wanted = first..=last;
         let records: Vec<LogRecord<'_>> = self
             .records
             .iter()
             .filter(|r| wanted.contains(&r.index))
-            .map(|r| LogRecord {
-                index: r.index,
-                term: r.term,
-                at: r.at,
-                payload: &r.payload,
-            })
+            .map(Record::as_logged)
             .collect();
-        let before = self.store().config_followed();
-        self.when_there_is_room("the log of the set", || {
-            // What was stored before it failed is there.
-            let there = self.store().appended()?.index;
-            let left = records.partition_point(|r| r.index <= there);
-            let left = records.get(left..).unwrap_or_default();
-            self.store().append_replicated(left, &NeverInterrupted)
-        })?;
-        // Before anybody is told that it is applied.
-        if self.store().config_followed() != before {
-            crate::settings::take(&self.server);
+        match self.put_into_log(&records) {
+            Err(e) if e.code() == Code::OutOfDiskSpace => return self.go_on_without(&e),
+            other => other?,
         }
         self.told = last;
         self.moved = true;
         self.persist();
         let set = self.server.replica_set.as_ref();
         if let Some(set) = set.filter(|set| set.member().role == Role::Startup2) {
-            // The log from its beginning is as good as a copy.
+            // A member that gets the log from its beginning needs no copy.
             set.change(&self.server, |m| m.role = Role::Secondary);
         }
         Ok(())
     }
 
+    /// Appends records to the log and applies them.
+    fn put_into_log(&self, records: &[LogRecord<'_>]) -> Result<()> {
+        let before = self.store().config_followed();
+        self.store().append_replicated(records, &NeverInterrupted)?;
+        // Settings are taken over before anybody is told that the records are applied.
+        if self.store().config_followed() != before {
+            crate::settings::take(&self.server);
+        }
+        Ok(())
+    }
+
     fn take_role(&mut self, role: CoreRole, term: u64, leader: Option<MemberId>) {
-        self.role = (role, term, leader);
+        let before = std::mem::replace(&mut self.role, (role, term, leader));
+        if let Some(set) = &self.server.replica_set
+            && role == CoreRole::Follower
+            && (before.0, before.2) != (role, leader)
+        {
+            set.figures().follows(leader);
+        }
         self.moved = true;
         self.forget_calm();
+        if role != CoreRole::Leader {
+            self.node.set_leads(false);
+        }
+        let follows = self.follower();
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| {
                 if role == CoreRole::Leader {
-                    // It is told with the door, in a moment.
+                    // That this member is primary is shown once the door is open: see `open_door`.
                     return;
                 }
                 m.term = term as i64;
@@ -807,7 +933,7 @@ impl Driver {
                     m.role = Role::Secondary;
                 }
                 if m.role == Role::Startup {
-                    m.role = Role::Secondary;
+                    m.role = follows;
                 }
             });
         }
@@ -815,14 +941,17 @@ impl Driver {
 
     fn take_config(&mut self, in_force: &InForce) -> Result<()> {
         let config = SetConfig::parse(Doc::new(&in_force.config.document))?;
+        let version = in_force.config.version;
+        self.left_out = self.left_out.filter(|left_out| *left_out > version);
         let me = in_force.config.member(self.node.id).map(|m| m.key);
-        // The configuration may have it under an address that is not this server's.
-        let own = config.own(self.server.port, &hostname()).map(|m| m.id);
-        let me = me.filter(|me| own == Some(*me));
+        // The configuration may name this member with an address that is not this server's.
+        let here = is_here(&self.server, &in_force.config, self.node.id);
+        let me = me.filter(|_| here && self.left_out.is_none());
         if me.is_some() != self.named {
             self.named = me.is_some();
             self.core.freeze(if self.named { 0 } else { u64::MAX });
         }
+        let follows = self.follower();
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| {
                 m.me = me;
@@ -832,11 +961,13 @@ impl Driver {
                 }
                 match (me, m.role) {
                     (None, _) => m.role = Role::Removed,
-                    (Some(_), Role::Removed) => m.role = Role::Secondary,
+                    (Some(_), Role::Removed) => m.role = follows,
+                    (Some(_), Role::Startup) if follows == Role::Arbiter => m.role = follows,
                     _ => {}
                 }
             });
         }
+        self.set_times(&config);
         self.connect_to_others(&config, in_force)?;
         self.node
             .heard
@@ -849,8 +980,17 @@ impl Driver {
         Ok(())
     }
 
+    /// The role of this member while it is neither primary nor in any special state.
+    fn follower(&self) -> Role {
+        match self.core.is_arbiter(self.node.id) {
+            true => role_of_arbiter(self.core.is_empty_arbiter()),
+            false => Role::Secondary,
+        }
+    }
+
     fn restart(&mut self, how: Restart) {
         self.done = true;
+        self.node.set_leads(false);
         self.server.request_restart(how);
     }
 
@@ -869,7 +1009,7 @@ impl Driver {
         );
     }
 
-    /// Nobody may go on from half of an effect.
+    /// Logs the error and stops the server: this member may not go on from half of an effect.
     fn fail(&self, message: &str, e: &Error) {
         self.server.log.log(
             Severity::Error,
@@ -883,7 +1023,7 @@ impl Driver {
     }
 }
 
-/// As the consensus counts.
+/// The storage's positions, as the consensus counts them.
 fn places(p: &Positions) -> Position {
     Position {
         written: p.appended.index,

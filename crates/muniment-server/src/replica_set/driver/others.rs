@@ -2,34 +2,40 @@
 //! they are.
 
 use super::link::Link;
-use super::{Driver, ELECTION_TICKS, places};
+use super::{Driver, places};
 use crate::log::Severity;
 use crate::log::now_ms;
+use crate::replica_set::greeting::{Greeting, is_going, own_address};
 use crate::replica_set::peer::To;
 use crate::replica_set::prove::Caller;
 use crate::replica_set::report::{HeardOf, Report};
-use crate::replica_set::{Ahead, Role, SetConfig};
+use crate::replica_set::{Ahead, Role, SetConfig, wall_ms};
 use muniment_repl::{InForce, MemberId, Role as CoreRole};
-use muniment_value::{Code, Doc, Error, Result, doc};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Driver {
-    /// Has a way to every other member of a configuration, and to nobody else.
+    /// Makes sure that there is a way to every other member of a configuration and to those that still
+    /// vote, and none to anybody else.
     pub(super) fn connect_to_others(
         &mut self,
         config: &SetConfig,
         in_force: &InForce,
     ) -> Result<()> {
-        let others: BTreeMap<MemberId, String> = in_force
-            .config
-            .members
-            .iter()
-            .filter(|m| m.id != self.node.id)
-            .filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())))
+        let members = in_force.config.members.iter();
+        let others = members.filter_map(|m| Some((m.id, config.member(m.key)?.host.clone())));
+        // Members that are to go but still vote may be needed to commit that they go.
+        let going = in_force.config.going().into_iter();
+        let going = going.filter(|(id, _)| is_going(in_force, *id));
+        let others: BTreeMap<MemberId, String> = others
+            .chain(going)
+            .filter(|(id, _)| *id != self.node.id)
             .collect();
         let version = in_force.config.version;
+        let own = own_address(&self.server, &in_force.config, self.node.id);
         let mut ahead = BTreeMap::new();
         if let Some(set) = &self.server.replica_set {
             set.change(&self.server, |m| {
@@ -38,11 +44,20 @@ impl Driver {
             });
         }
         self.peers.retain(|id, link| {
-            ahead.contains_key(id) || others.get(id).is_some_and(|host| host == link.way.host())
+            let same = |host: &String| host == link.way.host() && link.told == own;
+            // Committing that a member goes may need the acknowledgement of that very member.
+            let goes = is_going(in_force, *id) && !others.contains_key(id);
+            ahead.contains_key(id) || goes || others.get(id).is_some_and(same)
         });
         for (id, host) in others {
-            if !self.peers.contains_key(&id) {
-                self.connect_to(id, host, config, in_force)?;
+            match self.peers.get(&id) {
+                None => self.connect_to(id, host, config, in_force)?,
+                // A way that is opened again greets with the configuration of that time: a server takes the
+                // number that it is addressed by only if the caller's configuration is newer than its own.
+                Some(link) if !ahead.contains_key(&id) => {
+                    *link.greeting.lock() = self.greeting(id, config, in_force);
+                }
+                Some(_) => {}
             }
         }
         self.delay_others();
@@ -56,27 +71,48 @@ impl Driver {
         config: &SetConfig,
         in_force: &InForce,
     ) -> Result<()> {
+        let greeting = Arc::new(Mutex::new(self.greeting(id, config, in_force)));
         let to = To {
             id,
-            greeting: crate::replica_set::greeting(config, in_force, self.node.id, id),
+            greeting: Arc::clone(&greeting),
             dialled: self.server.parameters.routes.read().to(&host).to_string(),
             caller: Caller::of(&self.server),
             host,
             patience: self.patience(),
-            silence: self.tick_length() * ELECTION_TICKS as u32,
+            silence: self.answer_time(),
         };
         let way = self.server.ways.to(to, self.store())?;
-        self.peers.insert(id, Link::new(way));
+        let own = own_address(&self.server, &in_force.config, self.node.id);
+        self.peers.insert(id, Link::new(way, own, greeting));
         Ok(())
     }
 
-    /// A member that this one does not know yet is answered all the same: it may lead, and without
-    /// an answer could never send the records of the configuration that it is in.
+    /// The command that opens a way to this member.
+    fn greeting(&self, to: MemberId, config: &SetConfig, in_force: &InForce) -> DocBuf {
+        let greeting = Greeting {
+            set: config.id,
+            from: self.node.id,
+            to,
+            host: own_address(&self.server, &in_force.config, self.node.id),
+            in_force: in_force.clone(),
+        };
+        doc! { "_replSetStream": config.name.as_str(), "greeting": greeting.to_doc() }
+    }
+
+    /// A member that this one does not know yet, or knows at another address, is answered all the same: it
+    /// may lead, and without an answer could never send the records of the configuration that it is in. A
+    /// configuration that was forced is in no log, so this member takes it from the greeting, unless it is
+    /// joining the set: then it takes part in nothing, gets its configuration with the copy, and only has to
+    /// find the others.
     pub(super) fn greeted(&mut self, from: MemberId, newer: &InForce) -> Result<()> {
-        let now = Arc::clone(self.core.in_force());
-        if self.peers.contains_key(&from) || newer.config.version <= now.config.version {
+        if newer.config.version <= self.core.in_force().config.version {
             return Ok(());
         }
+        let joins = self.core.in_force().voters.is_empty();
+        if newer.config.is_forced() && !joins {
+            return self.take_forced(newer);
+        }
+        self.node.hear_of(newer);
         let Ok(theirs) = SetConfig::parse(Doc::new(&newer.config.document)) else {
             return Ok(());
         };
@@ -90,12 +126,17 @@ impl Driver {
             version: newer.config.version,
             host: member.host.clone(),
         };
+        let own = own_address(&self.server, &newer.config, self.node.id);
+        let same = |link: &Link| link.way.host() == member.host && link.told == own;
+        if self.peers.get(&from).is_some_and(same) {
+            return Ok(());
+        }
         set.change(&self.server, |m| _ = m.ahead.insert(from, ahead));
-        self.connect_to(from, member.host.clone(), &config, &now)
+        self.connect_to(from, member.host.clone(), &config, newer)
     }
 
-    /// Has those wait for the log whose configuration says so. Who joins gets it at once until it has
-    /// joined: it has nothing to look back at before.
+    /// Delays the log for the members whose configuration says so. A member that joins gets it at once until
+    /// it has joined: before that it has no older data for the delay to preserve.
     pub(super) fn delay_others(&mut self) {
         let Some(config) = self.config() else {
             return;
@@ -114,7 +155,7 @@ impl Driver {
             link.way.set_delay(now);
             self.core.delayed(*id, delay > 0, now > 0);
         }
-        // Who does not find it when it is due has to copy everything anew.
+        // A delayed member that no longer finds a record when it is due has to copy everything anew.
         let kept = Duration::from_secs(u64::from(longest)) + self.patience() * 6;
         let kept = if longest == 0 { Duration::ZERO } else { kept };
         self.store().keep_log_for_others(kept);
@@ -126,12 +167,14 @@ impl Driver {
             .syncing(from, report.state == Role::Startup2.state().0);
         let recovers = report.state == Role::Recovering.state().0;
         self.core.abstain(from, report.abstains || recovers);
+        self.core.full(from, report.full);
         let told = muniment_repl::Report {
             term: report.term as u64,
             log_term: report.log_term,
             position: report.position,
         };
         let met = report.met;
+        self.told_of_leader(from, told.term, report.follows);
         if self.role.2 == Some(from) {
             self.heard_calm(report.calm);
         }
@@ -165,7 +208,7 @@ impl Driver {
     pub(super) fn report(&mut self) -> Result<()> {
         let every = self.report_every();
         let since = self.now.saturating_duration_since(self.reported);
-        let due = since >= every || self.is_to_tell_of_calm();
+        let due = since >= every || self.is_to_tell_of_calm() || self.tells_all;
         if !due && !self.moved && self.met.is_empty() {
             return Ok(());
         }
@@ -173,7 +216,7 @@ impl Driver {
         let to_all = due || role == CoreRole::Leader && since >= every / 4;
         let calm = self.is_calm();
         if to_all {
-            // Also where it cannot be said now: later ones say it, too.
+            // This is noted even if nothing can be sent below: later reports say it, too.
             self.told_all(calm);
         }
         let Some(set) = &self.server.replica_set else {
@@ -184,6 +227,8 @@ impl Driver {
             return Ok(());
         };
         let (now, sent) = self.clock();
+        let wall = |at| wall_ms(self.store(), at);
+        let walls = (wall(p.applied.at), wall(p.durable.at));
         for (id, link) in &mut self.peers {
             let met = self.met.contains(id);
             let moved = self.moved && Some(*id) == leader;
@@ -194,12 +239,14 @@ impl Driver {
                 from: self.node.id,
                 calm,
                 abstains: self.core.abstains(),
+                full: self.node.is_full(),
                 met,
                 term: self.core.term() as i64,
                 log_term: p.appended.term,
                 position: places(&p),
                 applied_at: (p.applied.at, p.applied.term as i64),
                 durable_at: (p.durable.at, p.durable.term as i64),
+                walls,
                 state: member.role.state().0,
                 config: member
                     .config
@@ -216,19 +263,22 @@ impl Driver {
         }
         if to_all {
             self.reported = self.now;
+            self.tells_all = false;
         }
         self.moved = false;
         self.met.clear();
         Ok(())
     }
 
-    /// All the others are told how this member is at least as often.
+    /// All the others are told how this member is at least this often.
     pub(super) fn report_every(&self) -> Duration {
         let every = self.config().map_or(2000, |c| c.heartbeat_ms);
-        Duration::from_millis(u64::try_from(every).unwrap_or(2000))
+        let every = Duration::from_millis(u64::try_from(every).unwrap_or(2000));
+        // A member that is silent for the whole patience counts as down.
+        every.min(self.patience() / 2)
     }
 
-    pub(super) fn look_after_peers(&mut self) {
+    pub(super) fn look_after_peers(&mut self) -> Result<()> {
         self.delay_others();
         let now: BTreeMap<MemberId, Error> = self
             .peers
@@ -243,9 +293,11 @@ impl Driver {
                 self.refused(host, e);
             }
         }
+        now.values().try_for_each(|e| self.refused_with(e))
     }
 
-    /// Said once: it is tried again and again.
+    /// Logs that a member refuses this one. That is logged once, although every attempt to connect may fail
+    /// in this way.
     fn refused(&self, host: &str, e: &Error) {
         self.server.log.log(
             Severity::Warning,

@@ -1,4 +1,4 @@
-//! What the driver does while its disk is full: it waits, and leads nobody meanwhile.
+//! What the driver does while its disk is full: it waits, and its member does not lead meanwhile.
 
 use super::Driver;
 use crate::replica_set::{Election, Role};
@@ -6,9 +6,9 @@ use muniment_value::{Code, Result, doc};
 use std::time::Duration;
 
 impl Driver {
-    /// Waits for room on a full disk: the member takes part in nothing meanwhile, and the others do
-    /// without it. It tells nobody either that it is primary: another one may be, and it would not hear
-    /// of that.
+    /// Calls `store`, and waits for room and calls it again as long as the disk is full. Meanwhile the
+    /// member takes part in nothing, and the others do without it. Nor does it say that it is primary:
+    /// another member may be by then, and this one would not hear of that.
     pub(super) fn when_there_is_room<T>(
         &self,
         what: &str,
@@ -23,7 +23,7 @@ impl Driver {
                     if !std::mem::replace(&mut warned, true) {
                         let told = format!("{what} could not be stored: {e}");
                         self.server.log.startup_warning(21_406, &told);
-                        // Who votes alone has nobody beside it.
+                        // If this member is the only voter, no other one can have become primary.
                         if !self.votes_alone() {
                             self.leads_no_more();
                         }
@@ -57,12 +57,17 @@ impl Driver {
         self.node.set_leads(false);
     }
 
-    /// Tells everybody that it is, by this election if it was not before.
+    /// Tells everybody that this member is primary. `election`: the one that it won; `None` if it was
+    /// primary before.
     pub(super) fn show_primary(&self, election: Option<Election>) {
         let Some(set) = &self.server.replica_set else {
             return;
         };
         let term = self.core.term() as i64;
+        if election.is_none() {
+            set.primary_again();
+        }
+        set.figures().stepped_up();
         set.change(&self.server, |m| {
             m.role = Role::Primary;
             m.term = term;
@@ -79,7 +84,8 @@ impl Driver {
         );
     }
 
-    /// Where nobody else is to be waited for, what the core asks for is durable at once.
+    /// Syncs the log if this member is alone: with nobody else to wait for, a record that the core asks for
+    /// can be durable, and so committed, at once.
     pub(super) fn settle_alone(&mut self) -> Result<()> {
         if self.is_alone() {
             self.when_there_is_room("the log of the set", || self.store().sync())?;
@@ -88,7 +94,7 @@ impl Driver {
     }
 }
 
-/// `None` while a full disk keeps the log from being there at all: it is opened anew when there is room.
+/// `None` while a full disk keeps the log closed: it is opened again when there is room.
 pub(super) fn unless_full<T>(asked: Result<T>) -> Result<Option<T>> {
     match asked {
         Err(e) if e.code() == Code::OutOfDiskSpace => Ok(None),

@@ -1,33 +1,33 @@
 //! When the log is synced for the set.
 //!
-//! A majority counts what is durable, so while anybody waits for one each record is synced at once,
-//! here and at the other members. Else, when all that clients wait for is that members have their
-//! writes, records are gathered for [`SPAN`]: a sync for each, and telling each other of it, would take
-//! more of the processors than the writes themselves. The primary knows who waits. It tells the others
-//! with its reports whether it is calm: nobody has waited for [`CALM`]. When that changes it says so
-//! at once. Who waits at another member for what the majority has, as a change stream there, is not
-//! known to the primary, and waits as much longer.
+//! A majority counts what is durable, so while a client waits for a majority each record is synced at
+//! once, here and at the other members. Otherwise, when all that clients wait for is that members have
+//! their writes, records are gathered for [`SPAN`]: a sync for each, and telling each other of it, would
+//! take more of the processors than the writes themselves. The primary knows which clients wait. It tells
+//! the others with its reports whether it is calm: no client has waited for [`CALM`]. When that changes it
+//! says so at once. A reader at another member that waits for what the majority has, as a change stream
+//! does, is not known to the primary, and may wait longer by the time of gathering.
 //!
-//! Invariant: what is to be synced is so [`SPAN`] later at the latest, whatever was told.
+//! Invariant: what is to be synced is synced after [`SPAN`] at the latest, whatever the leader has said.
 
 use super::Driver;
 use muniment_repl::Role as CoreRole;
 use std::time::{Duration, Instant};
 
-/// Records are gathered for so long before a sync that nobody waits for.
+/// Records are gathered for so long before a sync that no client waits for.
 const SPAN: Duration = Duration::from_millis(2);
-/// When nobody has waited for so long, nobody is expected to.
+/// When no client has waited for so long, none is expected to.
 const CALM: Duration = Duration::from_millis(20);
 
 /// What is to be synced, and how soon.
 pub struct Syncs {
     /// When the log is to be synced.
     due: Option<Instant>,
-    /// Somebody waits.
+    /// A client waits for what is durable.
     waits: bool,
-    /// When somebody was last seen to wait; `None`: long ago.
+    /// When a client was last seen to wait; `None`: long ago.
     wanted: Option<Instant>,
-    /// What the leader has told last.
+    /// Whether the leader was calm by its last report.
     leader_is_calm: bool,
     /// This member, which leads, has told the others that it is calm.
     told_calm: bool,
@@ -44,18 +44,18 @@ impl Syncs {
         }
     }
 
-    /// Somebody waits, seen at the time `now`.
+    /// A client waits, seen at the time `now`.
     fn want(&mut self, now: Instant) {
         self.wanted = Some(now);
         self.hurry(now);
     }
 
-    /// What is gathered is synced now.
+    /// Makes what is gathered due now.
     fn hurry(&mut self, now: Instant) {
         self.due = self.due.map(|due| due.min(now));
     }
 
-    /// When it is calm if nobody comes; `None`: long since.
+    /// From when on it is calm if no client comes; `None`: it has been for long.
     fn calm_from(&self) -> Option<Instant> {
         self.wanted.map(|wanted| wanted + CALM)
     }
@@ -64,7 +64,7 @@ impl Syncs {
         self.calm_from().is_none_or(|from| from <= now)
     }
 
-    /// The log has something new. `leads`: this member.
+    /// The log has something new. `leads`: whether this member leads.
     fn note(&mut self, now: Instant, leads: bool) {
         let gathers = self.is_calm(now) && (leads || self.leader_is_calm);
         let due = if gathers { now + SPAN } else { now };
@@ -78,7 +78,7 @@ impl Syncs {
 }
 
 impl Driver {
-    /// Has the log synced soon, with a [`Driver::flush`], if there is anybody to hear of it.
+    /// Has the log synced soon, with a [`Driver::flush`], if there are other members to hear of it.
     pub(super) fn persist(&mut self) {
         if !self.is_alone() {
             self.look_who_waits();
@@ -87,7 +87,7 @@ impl Driver {
         }
     }
 
-    /// Has what is to be synced synced when its time has come.
+    /// Calls for the sync once it is due.
     pub(super) fn sync_when_due(&mut self) {
         let Some(due) = self.syncs.due else {
             return;
@@ -102,20 +102,20 @@ impl Driver {
         }
     }
 
-    /// When there is something to sync.
+    /// When the log is to be synced, if it is.
     pub(super) fn synced_by(&self) -> Option<Instant> {
         self.syncs.due
     }
 
     /// When the others are to hear that it is calm.
     pub(super) fn calm_from(&self) -> Option<Instant> {
-        // While somebody waits there will be another turn.
+        // While a client waits there will be another turn.
         let open = !self.syncs.told_calm && !self.syncs.waits;
         let tells = open && self.leads() && !self.is_alone();
         tells.then(|| self.syncs.calm_from()).flatten()
     }
 
-    /// Sees whether anybody waits for what is durable.
+    /// Sees whether a client waits for what is durable.
     pub(super) fn look_who_waits(&mut self) {
         self.syncs.waits = self.node.take_wanted() || self.store().is_watched();
         if self.syncs.waits {
@@ -123,7 +123,7 @@ impl Driver {
         }
     }
 
-    /// What the leader's report says.
+    /// Takes from the leader's report whether it is calm.
     pub(super) fn heard_calm(&mut self, is_calm: bool) {
         self.syncs.leader_is_calm = is_calm;
         if !is_calm {
@@ -131,24 +131,24 @@ impl Driver {
         }
     }
 
-    /// Nobody knows yet how calm a new leader is.
+    /// After a change of the leader it is not known yet whether the new one is calm: it counts as not calm.
     pub(super) fn forget_calm(&mut self) {
         self.syncs.leader_is_calm = false;
         self.syncs.told_calm = false;
         self.syncs.want(self.now);
     }
 
-    /// What this member's report says of that.
+    /// Whether this member's report is to say that it is calm.
     pub(super) fn is_calm(&self) -> bool {
         self.leads() && self.syncs.is_calm(self.now)
     }
 
-    /// The others believe something else.
+    /// Whether the others believe something else.
     pub(super) fn is_to_tell_of_calm(&self) -> bool {
         self.leads() && self.syncs.told_calm != self.is_calm()
     }
 
-    /// All the others are told.
+    /// All the others are told whether this member is calm.
     pub(super) fn told_all(&mut self, is_calm: bool) {
         self.syncs.told_calm = is_calm;
     }
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn while_somebody_waits_each_record_is_synced_at_once() {
         let (mut s, mut now) = (Syncs::new(), Instant::now());
-        // Who comes does not wait for what is gathered.
+        // A client that comes does not wait until the time of gathering is over.
         s.note(now, true);
         assert!(!s.take(now));
         s.want(now);
@@ -200,7 +200,7 @@ mod tests {
         assert!(!s.take(now));
         s.hurry(now);
         assert!(s.take(now));
-        // Somebody waits here, too.
+        // A client waits at this member, too.
         s.want(now);
         s.note(now, false);
         assert!(s.take(now));

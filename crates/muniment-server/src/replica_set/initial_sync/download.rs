@@ -1,13 +1,15 @@
-//! The copy as it arrives. When nothing comes by a connection any more it is opened anew, and the source
-//! asked for what is behind the last row that came. The copy is given up when the source answers that it
-//! has it no more, or anything else that is no matter of the moment; when nothing has come for as long
-//! as it keeps it ([`KEPT`]); and sooner when another member leads, which is a source, too.
+//! The copy as it arrives. When nothing more comes by a connection another one is opened, and the source is
+//! asked for what comes after the last row that arrived. The copy is given up when the source answers that
+//! it no longer keeps it, or with any other error that does not pass by itself; when nothing has come for
+//! as long as the source keeps it ([`KEPT`]); and sooner when another member leads, which is a source, too,
+//! or when nothing is heard of a source that is not the leader.
 
 use super::super::frame::{Assembler, Frame, OP_REPLICATION, taken_export};
+use super::super::greeting::{self, Greeting};
 use super::super::node::Node;
 use super::super::prove::Caller;
-use super::Copied;
-use super::source::KEPT;
+use super::source::{CAN_WAIT, KEPT};
+use super::{Copied, Wanted};
 use crate::state::ServerState;
 use bytes::Bytes;
 use muniment_repl::{InForce, MemberId};
@@ -17,20 +19,20 @@ use muniment_wire::{Connection, Header, OP_MSG, OpMsg};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A source may say nothing for so long: at the beginning, as what is committed has to be visible, and in
-/// the middle. Each time that nothing came it gets twice the time, as it may walk over much that is deleted.
+/// A source may say nothing for so long, at the beginning, when what is committed has to become visible, and
+/// later. Each time that nothing came the time is doubled, as the source may walk over many deleted rows.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// So often that is doubled.
+/// The time is doubled so often at most.
 const DOUBLES: u32 = 3;
-/// So often it is tried again without a row that comes.
+/// So many attempts in a row may bring no row.
 const MOST_TRIES: u32 = 1000;
-/// So long the source may take to hear that it needs to keep nothing.
+/// The source may take so long to hear that it no longer needs to keep the copy.
 const LEAVE: Duration = Duration::from_secs(2);
-/// One that cannot be reached in this time cannot be reached.
+/// A source that was not reached within this time counts as one that cannot be reached.
 const REACHED: Duration = Duration::from_secs(5);
-/// Then it is tried again.
+/// How long after that it is tried again.
 const PAUSE: Duration = Duration::from_millis(250);
-/// When nothing has come for so long another source will do, if there is one.
+/// When nothing has come for so long another source is taken, if there is one.
 const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// A copy on its way.
@@ -39,39 +41,35 @@ pub struct Download<'s> {
     node: &'s Node,
     from: MemberId,
     host: String,
-    /// `_replSetExport` and what every one of them says.
+    /// `_replSetExport` with the fields that every such command of this copy has.
     command: DocBuf,
     connection: Connection,
     copy: i64,
     copied: Copied,
     /// The last row that came.
     last: Option<(u32, Bytes)>,
-    /// When the last chunk came, and how often it was tried again since.
+    /// When the last chunk came, and how often this member has tried to go on since.
     came: Instant,
     tries: u32,
     whole: bool,
 }
 
 impl<'s> Download<'s> {
-    /// Begins one.
+    /// Begins a copy.
     ///
     /// # Errors
-    /// What the source answers; it cannot be reached.
+    /// What the source answers; if it cannot be reached.
     pub fn begin(
         server: &'s Arc<ServerState>,
         node: &'s Node,
         from: MemberId,
         host: &str,
+        wanted: &Wanted,
     ) -> Result<Download<'s>> {
-        let set = server
-            .replica_set
-            .as_ref()
-            .ok_or_else(super::super::ended)?;
-        let (_, config) = set.initialized()?;
-        let mut command = doc! { "_replSetExport": set.name(), "from": node.id as i64 };
-        command.append_some("setId", config.id.map(Value::ObjectId));
+        let command = command(server, node, from)?;
         let mut first = command.clone();
-        let empty = node.members().in_force().voters.is_empty();
+        first.append("atLeast", wanted.at_least as i64);
+        let empty = node.members().in_force().voters.is_empty() && wanted.led.is_none();
         first.append_some("empty", empty.then_some(true));
         let (connection, head) = open(server, node, host, &first, PATIENCE)?;
         let copied = parse(head.as_doc(), from).ok_or_else(malformed)?;
@@ -92,15 +90,20 @@ impl<'s> Download<'s> {
         })
     }
 
-    /// What it is a copy of.
+    /// The member whose data are copied.
+    pub fn from(&self) -> MemberId {
+        self.from
+    }
+
+    /// The state that is copied.
     pub fn copied(&self) -> &Copied {
         &self.copied
     }
 
-    /// The next chunk; `None` behind the last one.
+    /// The next chunk; `None` after the last one.
     ///
     /// # Errors
-    /// What the source answers; it has gone for too long; 91 the server ends.
+    /// What the source answers; if it has been gone for too long; 91 if the server ends.
     pub fn next(&mut self) -> Result<Option<Chunk>> {
         if self.whole {
             return Ok(None);
@@ -110,7 +113,7 @@ impl<'s> Download<'s> {
             match next_chunk(&mut self.connection) {
                 Ok(chunk) => {
                     self.whole = chunk.last;
-                    // Without a row it only says that the source is there.
+                    // A chunk without rows only says that the source is there.
                     self.came = Instant::now();
                     if let Some((key, _)) = chunk.rows.last() {
                         self.last = Some((chunk.tree, key.clone()));
@@ -125,17 +128,24 @@ impl<'s> Download<'s> {
         }
     }
 
-    /// The source needs to keep nothing any more, whatever became of the copy.
+    /// Tells the source that it need not keep the copy any more, whether it succeeded or not.
     pub fn end(self) {
         if self.check().is_err() {
             return;
         }
         let mut command = self.command.clone();
         command.append("end", self.copy);
-        // If it does not hear it, it keeps it for a while. It reads nothing from a connection by which it
-        // sends.
+        // A source that does not hear this keeps the copy for a while. It is told by another connection, as it
+        // reads nothing from the one by which it sends.
         let told = called(self.server, &self.host, LEAVE);
         let _ = told.and_then(|mut c| c.command("admin", &command));
+    }
+
+    /// Since when nothing was heard of the source.
+    fn silent_for(&self) -> Duration {
+        let heard = self.node.heard.lock();
+        let heard = heard.of(self.from);
+        heard.map_or(Duration::MAX, |h| h.at.elapsed())
     }
 
     fn check(&self) -> Result<()> {
@@ -183,10 +193,16 @@ impl<'s> Download<'s> {
         command.append("goOn", go_on);
         loop {
             self.check()?;
-            // Since the last chunk: a way on which nothing but beginnings arrive is none.
+            // The time counts from the last chunk: a connection that opens and brings no chunk does not help.
             let gone = self.came.elapsed();
-            let leads = self.node.leads_meanwhile();
-            let elsewhere = leads.is_some_and(|leads| leads != self.from);
+            let elsewhere = match self.copied.led {
+                // A source that does not lead, and of which nothing is heard, is taken to be gone.
+                (0, _) => self.silent_for() > ELSEWHERE,
+                _ => {
+                    let leads = self.node.leads_meanwhile();
+                    leads.is_some_and(|leads| leads != self.from)
+                }
+            };
             let most = if elsewhere { ELSEWHERE } else { KEPT };
             if self.tries > MOST_TRIES || self.tries > 0 && gone > most {
                 return Err(why.context("the source has gone: "));
@@ -210,7 +226,53 @@ impl<'s> Download<'s> {
     }
 }
 
-/// Connects, asks, and takes what goes before the chunks.
+/// A `_replSetExport` to this member, with the fields that each has.
+fn command(server: &ServerState, node: &Node, to: MemberId) -> Result<DocBuf> {
+    let set = server
+        .replica_set
+        .as_ref()
+        .ok_or_else(super::super::ended)?;
+    let (_, config) = set.initialized()?;
+    let in_force = node.newest();
+    let greeting = Greeting {
+        set: config.id,
+        from: node.id,
+        to,
+        host: greeting::own_address(server, &in_force.config, node.id),
+        in_force: InForce::clone(&in_force),
+    };
+    let mut greeting = greeting.to_doc();
+    greeting.append(CAN_WAIT, true);
+    Ok(doc! { "_replSetExport": set.name(), "greeting": greeting })
+}
+
+/// Asks the leader to let this member pass, which has nothing. Returns the term in which it leads, the place
+/// up to which it then knows everything to be committed, and the place that this member has to wait for.
+///
+/// # Errors
+/// What the leader answers; if it cannot be reached.
+pub fn pass(
+    server: &Arc<ServerState>,
+    node: &Node,
+    leader: MemberId,
+    host: &str,
+) -> Result<(u64, u64, u64)> {
+    let mut c = called(server, host, REACHED)?;
+    c.set_timeout(Some(PATIENCE))?;
+    node.syncs_from(c.stream().try_clone()?);
+    let mut command = command(server, node, leader)?;
+    command.append("pass", true);
+    let reply = c.command("admin", &command)?;
+    let place = |name: &str| {
+        let n = reply.as_doc().get(name).and_then(number::to_i64_exact);
+        n.and_then(|n| u64::try_from(n).ok()).ok_or_else(malformed)
+    };
+    // A leader of an older version names no place to wait for.
+    let waits = place("waits").unwrap_or(0);
+    Ok((place("led")?, place("committed")?, waits))
+}
+
+/// Connects, asks for the copy, and takes what the source sends before the chunks.
 fn open(
     server: &Arc<ServerState>,
     node: &Node,
@@ -224,7 +286,7 @@ fn open(
     c.send_command("admin", command, 0, &[])?;
     let head = c.recv_bytes()?;
     if Header::parse(head).map(|h| h.op_code) == Some(OP_MSG) {
-        // It was refused.
+        // An ordinary reply instead of a frame is a refusal.
         muniment_wire::check_ok(OpMsg::parse(head)?.body)?;
     }
     let Some(Frame::Report(head)) = Assembler::default().take(head)? else {
@@ -242,14 +304,14 @@ fn next_chunk(c: &mut Connection) -> Result<Chunk> {
     let message = c.recv_bytes()?;
     match Header::parse(message).map(|h| h.op_code) {
         Some(OP_REPLICATION) => {
-            // What was damaged on the way is fetched again.
+            // Damage on the way counts as a failure of the network, so that the piece is fetched again.
             let damaged = |e: Error| Error::new(Code::SocketException, e.message().to_string());
             let bytes = Bytes::copy_from_slice(taken_export(message).map_err(damaged)?);
             Chunk::from_bytes(&bytes).ok_or_else(malformed)
         }
         _ => {
             muniment_wire::check_ok(OpMsg::parse(message)?.body)?;
-            // It ended before the catalog came.
+            // The copy ended before the catalog came.
             Err(malformed())
         }
     }
@@ -259,7 +321,7 @@ fn malformed() -> Error {
     Error::new(Code::ProtocolError, "the copy is malformed")
 }
 
-/// Nothing was answered: it can be asked again.
+/// Whether the source has not answered, so that it can be asked again.
 fn is_of_network(e: &Error) -> bool {
     let codes = [
         Code::HostUnreachable,
@@ -269,8 +331,8 @@ fn is_of_network(e: &Error) -> bool {
     codes.contains(&e.code())
 }
 
-/// The source is there, and may answer otherwise soon: a former connection still has the copy, as its
-/// thread walks over much that is deleted, or there are more connections than it takes.
+/// Whether the source has refused for a reason that soon passes: a former connection still has the copy, as
+/// its thread walks over many deleted rows, or the source has as many connections as it takes.
 fn is_of_the_moment(e: &Error) -> bool {
     [Code::LockBusy, Code::ResourceExhausted].contains(&e.code())
 }
@@ -296,7 +358,8 @@ fn parse(d: Doc<'_>, from: MemberId) -> Option<Copied> {
             0 => (0, 0),
             term => (from, term),
         },
+        waits: place("waits").unwrap_or(0),
     };
-    // No start would take a state with a configuration that is ahead of its data.
+    // A configuration that is ahead of its data is refused here, since no start would take such a state.
     (copied.in_force.index <= copied.position.index).then_some(copied)
 }

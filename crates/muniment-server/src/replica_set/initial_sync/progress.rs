@@ -1,9 +1,9 @@
 //! How far an initial sync is: `replSetGetStatus.initialSyncStatus`.
 //!
-//! Fields as in MongoDB 8. There is no `maxFailedInitialSyncAttempts`, as it is tried for ever, and no
-//! operation is applied to what is copied, which is of one moment, so that `appliedOps` is 0. Trees of
-//! indexes are copied too; in the estimate of the time that is left a tree counts with the bytes that
-//! the source has for it.
+//! The fields are those of MongoDB 8. There is no `maxFailedInitialSyncAttempts`, as the number of attempts
+//! has no limit. What is copied is of one moment, so that no operation is applied to it, and `appliedOps` is
+//! 0. Trees of indexes are copied, too; in the estimate of the time that is left a tree counts with the
+//! bytes that the source has for it.
 
 use super::super::timestamp;
 use crate::log::now_ms;
@@ -12,10 +12,10 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Value, doc, number};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Attempts that are told one by one.
+/// So many of the last attempts are shown one by one.
 const TOLD: usize = 10;
 
-/// What is done of a collection.
+/// How far the copy of a collection is.
 #[derive(Default)]
 struct Part {
     namespace: String,
@@ -47,7 +47,7 @@ struct Attempt {
     /// The time of what is copied.
     at: Timestamp,
     parts: Vec<Part>,
-    /// By their numbers, in the order of which they come: those that are not whole.
+    /// The trees that are not whole yet, by their numbers, in the order of which they come.
     trees: BTreeMap<u32, Tree>,
     /// The weight of all trees, and of those that are whole.
     weight: (f64, f64),
@@ -92,8 +92,8 @@ impl SyncProgress {
         });
     }
 
-    /// What there is to be copied, as the source tells it, of this time. What is malformed in it is not
-    /// told: it is for people.
+    /// Takes what there is to be copied as of this time, as the source says. What is malformed in it is left
+    /// out without an error, since it is only shown to people.
     pub fn plan(&mut self, head: Doc<'_>, at: Timestamp) {
         let Some(attempt) = &mut self.now else {
             return;
@@ -117,14 +117,14 @@ impl SyncProgress {
         }
     }
 
-    /// This came.
+    /// A chunk came.
     pub fn came(&mut self, chunk: &Chunk) {
         if let Some(attempt) = &mut self.now {
             attempt.came(chunk);
         }
     }
 
-    /// The source is not reached, or is again.
+    /// The source cannot be reached, or can be again.
     pub fn unreachable(&mut self, yes: bool) {
         let Some(attempt) = &mut self.now else {
             return;
@@ -136,14 +136,14 @@ impl SyncProgress {
         }
     }
 
-    /// It is tried to reach it.
+    /// This member tries once more to reach the source.
     pub fn tried(&mut self) {
         if let Some(attempt) = &mut self.now {
             attempt.tries += 1;
         }
     }
 
-    /// The attempt came to nothing.
+    /// The attempt has failed.
     pub fn failed(&mut self, why: &str) {
         self.failed += 1;
         self.unreachable(false);
@@ -161,7 +161,7 @@ impl SyncProgress {
         }
     }
 
-    /// `initialSyncStatus`; `None` where none was begun.
+    /// `initialSyncStatus`; `None` if no attempt was begun.
     pub fn to_doc(&self) -> Option<DocBuf> {
         let (begun_ms, begun) = self.begun?;
         let elapsed = begun.elapsed();
@@ -190,7 +190,7 @@ impl Attempt {
             let Ok(number) = u32::try_from(id) else {
                 continue;
             };
-            // What is in memory yet takes nothing in files.
+            // The files do not show what is still in memory, so the documents count, too.
             let weight = stored.max(0) as f64 + part.documents.max(0) as f64 + 1.0;
             self.weight.0 += weight;
             let tree = Tree {
@@ -203,13 +203,13 @@ impl Attempt {
             self.trees.insert(number, tree);
         }
         part.indexes = (trees.len() as i64 / 2 - 1).max(0);
-        // Nothing of it would come.
+        // Of a collection without trees no chunk would come.
         part.ended = last.is_none().then(now);
         self.parts.push(part);
     }
 
     fn came(&mut self, chunk: &Chunk) {
-        // Those before it are whole, also those of which nothing came.
+        // The trees before this one are whole, also those of which no row came.
         while let Some(tree) = self.trees.first_entry() {
             if *tree.key() >= chunk.tree && !chunk.is_of_catalog() {
                 break;
@@ -395,7 +395,7 @@ mod tests {
         assert!(number(&d, &["remainingInitialSyncEstimatedMillis"]) >= 0);
         progress.unreachable(false);
         progress.came(&chunk(10, 10));
-        // Its last tree comes behind those of another one.
+        // The last tree of this collection comes after those of another one.
         progress.came(&chunk(14, 40));
         let d = progress.to_doc().unwrap();
         assert_eq!(

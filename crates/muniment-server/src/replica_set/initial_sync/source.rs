@@ -1,47 +1,52 @@
 //! The source of an initial sync: sends what one view of its storage sees.
 //!
-//! When the connection breaks the view is kept for a while ([`KEPT`]), so that who copies asks for the
-//! rest by a new connection; also when all was sent, as nobody knows what of it arrived, until the
-//! copy is said to be whole, or of no use. Invariants: no view outlives the server's storage; of a
-//! member one is kept at most; behind a part of a frame nothing else goes by its connection.
+//! When the connection breaks the view is kept for a while ([`KEPT`]), so that the member that copies can
+//! ask for the rest by a new connection. It is also kept when all was sent, since nobody knows how much of
+//! that arrived, until the member says that the copy is whole, or of no use. Invariants: no view outlives
+//! the server's storage; at most one is kept for each member; after a part of a frame nothing else is
+//! sent by its connection.
 
+use super::super::driver::Known;
 use super::super::frame::{put_export, put_report};
+use super::super::greeting::{FIELD, Greeting};
+use super::super::node::Node;
 use super::super::prove::random;
 use super::super::{ReplicaSet, Role, timestamp};
-use super::barrier::{self, Barriers};
+use super::barrier::{self, Barriers, Passed};
 use crate::context::CommandContext;
-use muniment_query::Interrupt;
+use muniment_op::{Event, Interrupt};
 use muniment_repl::{InForce, MemberId};
 use muniment_storage::{Export, Exported};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::Stream;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// So long a view is kept that nobody reads: what is overwritten meanwhile takes room.
+/// A view that nobody reads is kept for so long, and not longer, since what is overwritten meanwhile takes
+/// room.
 pub const KEPT: Duration = Duration::from_secs(300);
-/// When who copies has taken nothing for about so long the connection counts as broken.
+/// In the greeting: the member that copies knows of [`Passed::waits`].
+pub const CAN_WAIT: &str = "canWait";
+/// When the member that copies has taken nothing for about so long the connection counts as broken.
 const STUCK: Duration = Duration::from_secs(60);
 /// So long the thread of a broken connection may take to notice.
 const NOTICED: Duration = Duration::from_secs(5);
-/// How often who waits for that looks.
-const ASKS: Duration = Duration::from_millis(100);
-/// A view that is kept is between two connections at first: a full disk leaves it this time.
+/// Even on a full disk a view is kept for so long: its member may be about to open the next connection.
 const GRACE: Duration = Duration::from_secs(5);
 /// So long it may take until what is committed is in force.
 const SETTLES: Duration = Duration::from_secs(1);
-/// How often who waits for that looks.
-const LOOK: Duration = Duration::from_millis(2);
+/// So long it may take until as much is committed as the copy has to have.
+const REACHES: Duration = Duration::from_secs(5);
 /// Collections that are named, of which progress is told one by one: the rest is in the totals only.
 const NAMED: usize = 10_000;
 
 /// A copy that a member makes of this one's data.
 struct Copying {
-    /// Drawn, so that nobody is given another one after a restart.
+    /// Drawn at random, so that after a restart a member cannot go on with another copy than its own.
     id: i64,
-    /// Who makes it.
+    /// The member that makes it.
     member: MemberId,
     /// The connection that it goes by.
     stream: Option<Stream>,
@@ -56,6 +61,8 @@ struct Sent {
     in_force: InForce,
     /// The term in which this member led then; 0: it did not.
     led: u64,
+    /// See [`Passed::waits`].
+    waits: u64,
 }
 
 /// The copies that members make of this one's data.
@@ -65,7 +72,7 @@ pub struct Copies {
     /// For members that have nothing.
     pub(super) barriers: Barriers,
     /// A connection has left what it sent.
-    left: Condvar,
+    left: Event,
 }
 
 #[derive(Default)]
@@ -75,7 +82,7 @@ struct All {
 }
 
 impl Copies {
-    /// A new one, in place of that which the member has made so far.
+    /// Begins a copy, in the place of the one that the member has made so far.
     fn begin<'c>(&'c self, member: MemberId, stream: Stream, sent: Sent) -> Result<Lent<'c>> {
         let id = i64::from_le_bytes(random()?);
         let mut all = self.all.lock();
@@ -102,35 +109,35 @@ impl Copies {
         })
     }
 
-    /// Goes on with one by another connection.
+    /// Goes on with a copy by another connection.
     fn go_on<'c>(&'c self, id: i64, stream: Stream, op: &dyn Interrupt) -> Result<Lent<'c>> {
         let end = Instant::now() + NOTICED;
-        let mut all = self.all.lock();
-        loop {
-            op.check()?;
-            let copying = all.copies.iter_mut().find(|c| c.id == id);
-            let copying = copying.ok_or_else(|| {
-                Error::new(
+        let mut stream = Some(stream);
+        let lent = || {
+            let mut all = self.all.lock();
+            let Some(copying) = all.copies.iter_mut().find(|c| c.id == id) else {
+                return Some(Err(Error::new(
                     Code::CursorNotFound,
                     format!("the copy {id} is not kept any more"),
-                )
-            })?;
-            if let Some(sent) = copying.kept.take() {
-                copying.stream = Some(stream);
-                return Ok(Lent {
-                    copies: self,
-                    id,
-                    sent: Some(sent),
-                });
-            }
-            // The former connection has not noticed yet.
-            copying.interrupt();
-            self.left.wait_for(&mut all, ASKS);
-            if Instant::now() > end {
-                let what = format!("the copy {id} still goes by another connection");
-                return Err(Error::new(Code::LockBusy, what));
-            }
-        }
+                )));
+            };
+            let Some(sent) = copying.kept.take() else {
+                // The former connection has not noticed yet.
+                copying.interrupt();
+                return None;
+            };
+            copying.stream = stream.take();
+            Some(Ok(Lent {
+                copies: self,
+                id,
+                sent: Some(sent),
+            }))
+        };
+        let lent = self.left.wait_for_until((), op, end, lent)?;
+        lent.unwrap_or_else(|| {
+            let what = format!("the copy {id} still goes by another connection");
+            Err(Error::new(Code::LockBusy, what))
+        })
     }
 
     /// It is whole, or of no use.
@@ -204,7 +211,7 @@ impl Drop for Lent<'_> {
             return;
         };
         let mut all = self.copies.all.lock();
-        // If it was ended meanwhile it goes here.
+        // If the copy was ended meanwhile its view is dropped here.
         if let Some(copying) = all.copies.iter_mut().find(|c| c.id == self.id) {
             copying.kept = Some(sent);
             copying.stream = None;
@@ -214,20 +221,20 @@ impl Drop for Lent<'_> {
     }
 }
 
-/// Answers `_replSetExport`: says where the state is that of, then sends it. With `goOn` it sends what
-/// is behind the row that it names, with `end` nothing, and keeps nothing any more.
+/// Answers `_replSetExport`: says as of which place of the log the state is, then sends it. With `goOn` it
+/// sends what comes after the row that is named; with `end` it sends nothing, and no longer keeps the view.
+/// With `pass` the leader answers what a member that has nothing needs to know before it copies from any
+/// member.
 ///
 /// # Errors
-/// 43 for a copy that is not kept; 46 for one that another connection sends; 74 for who is no member; 93 for
-/// another set; 10107 and 13436 in a state in which nobody is a source; the storage's and the socket's.
+/// 43 for a copy that is not kept; 46 for one that another connection sends; 74 if the caller is no member;
+/// 93 for another set; 188 for a version that has none in common with this one; 10107 and 13436 in a state
+/// in which a member is no source; the storage's and the socket's.
 pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
     let (member, config) = set.initialized()?;
     let body = cx.request.body;
-    let asked = match body.get("setId") {
-        Some(Value::ObjectId(id)) => Some(id),
-        _ => None,
-    };
-    if config.id != asked {
+    let greeting = Greeting::of(body)?;
+    if config.id != greeting.set {
         return Err(super::super::config::invalid(
             "the copy is asked for by another set",
         ));
@@ -237,6 +244,14 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
         let bad = || Error::new(Code::BadValue, "end has to be the number of a copy");
         set.copies.end(id.ok_or_else(bad)?);
         return Ok(());
+    }
+    if matches!(body.get("asks"), Some(Value::Bool(true))) {
+        let votes = votes(cx, set, &greeting)?;
+        cx.reply.field("votes", votes);
+        return Ok(());
+    }
+    if matches!(body.get("pass"), Some(Value::Bool(true))) {
+        return pass(cx, set, &greeting);
     }
     let mut stream = cx.conn.stream.try_clone()?;
     stream.set_write_timeout(Some(STUCK))?;
@@ -254,7 +269,7 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
                     "node is not in primary or recovering state",
                 ));
             }
-            let (from, sent) = begin(cx, set)?;
+            let (from, sent) = begin(cx, set, &greeting)?;
             set.copies.begin(from, stream.try_clone()?, sent)?
         }
     };
@@ -269,7 +284,7 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
         match next {
             Ok(Some(chunk)) => put_export(&mut out, &chunk.to_bytes()),
             Ok(None) => break,
-            // Of the storage, or who ends it does not want it to go on.
+            // The storage has failed, or the operation was ended on purpose: the copy is not to go on.
             Err(e) => {
                 lent.drop_it();
                 return Err(e);
@@ -281,10 +296,26 @@ pub fn export(cx: &mut CommandContext<'_>, set: &ReplicaSet) -> Result<()> {
     send(&mut stream, &out)
 }
 
-/// Sends all of it, or ends the connection: an answer behind a part of a frame would be taken for the rest.
+/// Answers a member that has nothing, and asks whether it may be filled.
+fn pass(cx: &mut CommandContext<'_>, set: &ReplicaSet, greeting: &Greeting) -> Result<()> {
+    let (node, from) = (asked_by(set, greeting)?, greeting.from);
+    let passed = barrier::pass(cx, set, &node, from, can_wait(cx.request.body))?;
+    // The commit point is read after the barrier was passed: all that the member had acknowledged is
+    // committed by then, or stands before the place that the member waits for.
+    let committed = node.committed();
+    if node.leading_term() != Some(passed.term) {
+        return Err(leads_no_more());
+    }
+    cx.reply.field("led", passed.term as i64);
+    cx.reply.field("committed", committed as i64);
+    cx.reply.field("waits", passed.waits as i64);
+    Ok(())
+}
+
+/// Sends all of it, or ends the connection: an answer after a part of a frame would be taken for its rest.
 fn send(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
     stream.write_all(bytes).inspect_err(|_| {
-        // It may have ended by itself.
+        // Shutting down fails if the connection has ended by itself, which is just as well.
         let _ = stream.shutdown();
     })?;
     Ok(())
@@ -293,7 +324,7 @@ fn send(stream: &mut Stream, bytes: &[u8]) -> Result<()> {
 /// A row: the number of its tree, and its key.
 type Row<'d> = (u32, &'d [u8]);
 
-/// What a `goOn` names: the copy, and the row behind which it goes on.
+/// What a `goOn` names: the copy, and the row after which it goes on.
 fn wanted<'d>(go_on: Doc<'d>) -> Result<(i64, Option<Row<'d>>)> {
     let bad = || Error::new(Code::BadValue, "goOn wants copy, and tree with key");
     let number = |name| go_on.get(name).and_then(number::to_i64_exact);
@@ -308,43 +339,110 @@ fn wanted<'d>(go_on: Doc<'d>) -> Result<(i64, Option<Row<'d>>)> {
     Ok((id, behind))
 }
 
-/// Who asks, and a view of what is committed, with the configuration in force there.
-fn begin(cx: &CommandContext<'_>, set: &ReplicaSet) -> Result<(MemberId, Sent)> {
+/// The node, if the caller is another member, at the address that the configuration has for it.
+fn asked_by(set: &ReplicaSet, greeting: &Greeting) -> Result<Arc<Node>> {
     let node = set.node().ok_or_else(super::super::ended)?;
-    let from = cx.request.body.get("from").and_then(number::to_i64_exact);
-    let from = from.and_then(|from| MemberId::try_from(from).ok());
     let in_force = Arc::clone(node.members().in_force());
-    let other = |from: &MemberId| *from != node.id && in_force.config.member(*from).is_some();
-    let from = from.filter(other);
-    let nobody = || Error::new(Code::NodeNotFound, "the copy is asked for by no member");
-    let from = from.ok_or_else(nobody)?;
-    let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
-    let led = match empty {
-        true => barrier::pass(cx, set, &node, from)?,
-        false => node.leading_term().unwrap_or(0),
+    greeting.check(&in_force)?;
+    let known = in_force.config.member(greeting.from).is_some();
+    // The caller takes what it is told here for the word of the member that it means, so that must be this one.
+    let meant = greeting.to == node.id;
+    match known && meant && greeting.from != node.id {
+        true => Ok(node),
+        false => Err(Error::new(
+            Code::NodeNotFound,
+            "the copy is asked for by no member, or of another one",
+        )),
+    }
+}
+
+/// Whether the member that asks, which has nothing, knows of [`Passed::waits`].
+fn can_wait(asked: Doc<'_>) -> bool {
+    let greeting = asked.get_doc(FIELD).unwrap_or(Doc::EMPTY);
+    matches!(greeting.get(CAN_WAIT), Some(Value::Bool(true)))
+}
+
+/// Whether the member that asks may have voted and acknowledged already. It has a directory that is not
+/// its own, so that it would know nothing of that. If it does not vote, what was acknowledged under its
+/// number is forgotten here, and it does not vote before it has acknowledged everything anew.
+///
+/// The caller may give up its data by the answer, so only a leader gives one.
+fn votes(cx: &CommandContext<'_>, set: &ReplicaSet, greeting: &Greeting) -> Result<bool> {
+    let node = asked_by(set, greeting)?;
+    let Some(term) = node.leading_term() else {
+        let what = "whether a member has voted is said by who leads";
+        return Err(Error::new(Code::NotWritablePrimary, what));
     };
+    barrier::confirm(cx, &node, greeting.from, Known::All)?;
+    let votes = || node.members().in_force().voters.contains(&greeting.from);
+    if !votes() {
+        // It may have had a vote before, and may have one again soon.
+        barrier::settle(cx, set, &node, greeting.from, term)?;
+    }
+    Ok(votes())
+}
+
+fn leads_no_more() -> Error {
+    let what = "this member led when it was asked, and does no more";
+    Error::new(Code::NotWritablePrimary, what)
+}
+
+/// Waits until so much is committed as the copy has to have.
+fn wait_for(cx: &CommandContext<'_>, node: &Node, at_least: u64) -> Result<()> {
+    let end = Instant::now() + REACHES;
+    let has = || node.committed() >= at_least;
+    match node.moved.wait_until(&**cx.op, end, has)? {
+        true => Ok(()),
+        false => Err(Error::new(
+            Code::InvalidSyncSource,
+            format!(
+                "this member has committed up to {}, and {at_least} is wanted",
+                node.committed()
+            ),
+        )),
+    }
+}
+
+/// The member that asks, and a view of what is committed, with the configuration in force there.
+fn begin(
+    cx: &CommandContext<'_>,
+    set: &ReplicaSet,
+    greeting: &Greeting,
+) -> Result<(MemberId, Sent)> {
+    let (node, from) = (asked_by(set, greeting)?, greeting.from);
+    let at_least = cx
+        .request
+        .body
+        .get("atLeast")
+        .and_then(number::to_i64_exact);
+    let at_least = at_least.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+    let empty = matches!(cx.request.body.get("empty"), Some(Value::Bool(true)));
+    let can_wait = can_wait(cx.request.body);
+    let Passed { term: led, waits } = match empty {
+        true => barrier::pass(cx, set, &node, from, can_wait)?,
+        false => Passed {
+            term: node.leading_term().unwrap_or(0),
+            waits: 0,
+        },
+    };
+    wait_for(cx, &node, at_least)?;
     loop {
         let export = cx.engine().store.export(&**cx.op)?;
         let place = export.position().index;
         // What is committed is in force a moment later; if it is a later one by then, once more.
         let end = Instant::now() + SETTLES;
-        let found = loop {
-            cx.op.check()?;
-            match node.in_force_at(place) {
-                None if Instant::now() < end => std::thread::sleep(LOOK),
-                found => break found,
-            }
-        };
+        let in_force = || node.in_force_at(place);
+        let found = node.moved.wait_for_until((), &**cx.op, end, in_force)?;
         if let Some(in_force) = found {
             let in_force = InForce::clone(&in_force);
             if empty && node.leading_term() != Some(led) {
-                let what = "this member led when it was asked, and does no more";
-                return Err(Error::new(Code::NotWritablePrimary, what));
+                return Err(leads_no_more());
             }
             let sent = Sent {
                 export,
                 in_force,
                 led,
+                waits,
             };
             return Ok((from, sent));
         }
@@ -361,6 +459,7 @@ fn head(id: i64, sent: &Sent, asked: Doc<'_>) -> DocBuf {
         "term": position.term as i64,
         "at": timestamp(position.at),
         "led": sent.led as i64,
+        "waits": sent.waits as i64,
         "inForce": Value::Binary { subtype: 0, bytes: &sent.in_force.to_bytes() },
     };
     if asked.get("goOn").is_none() {

@@ -1,6 +1,7 @@
 //! What clients do, and what is read.
 
 use super::clients::{DB, OTHER, Op, ROWS, Said, Wait, said, tokens_of};
+use super::member::Running;
 use super::oracle::{Change, Found, Rows, compare};
 use super::random::Random;
 use super::sim::{MS, Sim, What};
@@ -8,7 +9,7 @@ use crate::replica_set::Role;
 use muniment_repl::{Concern, W};
 use muniment_value::{Code, Doc, DocBuf, doc, number};
 
-/// What a statement may fail with.
+/// The errors that a statement may fail with.
 const EXPECTED: [Code; 7] = [
     Code::NotWritablePrimary,
     Code::InterruptedDueToReplStateChange,
@@ -18,41 +19,46 @@ const EXPECTED: [Code; 7] = [
     Code::WriteConflict,
     Code::NotPrimaryNoSecondaryOk,
 ];
-/// And a change of the catalog beside that.
+/// Further errors that a change of the catalog may fail with.
 const OF_CATALOG: [Code; 3] = [
     Code::NamespaceNotFound,
     Code::NamespaceExists,
     Code::IndexNotFound,
 ];
 
+/// The rows that a member shows; `None` where nothing is known of the majority.
+pub(super) fn rows_of(r: &mut Running, level: &str) -> Result<Option<Rows>, String> {
+    let mut rows = Rows::new();
+    for collection in [ROWS, OTHER] {
+        let mut body = doc! {
+            "find": collection, "batchSize": 100_000, "singleBatch": true, "$db": DB,
+        };
+        body.append("readConcern", doc! { "level": level });
+        body.append("$readPreference", doc! { "mode": "secondaryPreferred" });
+        let reply = r.command(body.as_doc());
+        if let Said::Failed(code, _) = said(reply.as_doc())
+            && code == Code::SnapshotUnavailable.0
+            && level == "majority"
+        {
+            return Ok(None);
+        }
+        let cursor = reply.as_doc().get_doc("cursor");
+        let batch = cursor.and_then(|c| c.get_array("firstBatch"));
+        let batch = batch.ok_or_else(|| format!("a find says {reply:?}"))?;
+        for d in batch.values().filter_map(|v| v.as_doc()) {
+            let id = d.get("_id").and_then(number::to_i64_exact).unwrap_or(-1);
+            rows.insert((collection, id), tokens_of(d));
+        }
+    }
+    Ok(Some(rows))
+}
+
 impl Sim {
     /// The rows as a member shows them; `None` where it knows of no commit point that has the
     /// collections.
     pub(super) fn rows(&mut self, m: usize, level: &str) -> Result<Option<Rows>, String> {
-        let mut rows = Rows::new();
-        for collection in [ROWS, OTHER] {
-            let mut body = doc! {
-                "find": collection, "batchSize": 100_000, "singleBatch": true, "$db": DB,
-            };
-            body.append("readConcern", doc! { "level": level });
-            body.append("$readPreference", doc! { "mode": "secondaryPreferred" });
-            let r = self.members[m].running.as_mut().ok_or("it is not up")?;
-            let reply = r.command(body.as_doc());
-            if let Said::Failed(code, _) = said(reply.as_doc())
-                && code == Code::SnapshotUnavailable.0
-                && level == "majority"
-            {
-                return Ok(None);
-            }
-            let cursor = reply.as_doc().get_doc("cursor");
-            let batch = cursor.and_then(|c| c.get_array("firstBatch"));
-            let batch = batch.ok_or_else(|| format!("member {m}: a find says {reply:?}"))?;
-            for d in batch.values().filter_map(|v| v.as_doc()) {
-                let id = d.get("_id").and_then(number::to_i64_exact).unwrap_or(-1);
-                rows.insert((collection, id), tokens_of(d));
-            }
-        }
-        Ok(Some(rows))
+        let r = self.members[m].running.as_mut().ok_or("it is not up")?;
+        rows_of(r, level).map_err(|e| format!("member {m}: {e}"))
     }
 
     /// Reads all rows from some member, in one of two ways.
@@ -132,7 +138,7 @@ impl Sim {
         let to = match (primary, primaries.is_empty()) {
             (Some(m), _) => m,
             (None, false) => self.random.pick(&primaries),
-            // Most wait until somebody leads.
+            // Most clients wait until a member leads.
             (None, true) if self.random.below(4) > 0 => return Ok(()),
             (None, true) => self.random_below(self.members.len() as u64) as usize,
         };
@@ -143,9 +149,10 @@ impl Sim {
         if !self.made {
             return self.make(to);
         }
-        match self.random.one_in(20) {
-            true => self.side(to),
-            false => self.send(c, to),
+        match self.random.below(20) {
+            0 => self.side(to),
+            1 => self.drawn(to),
+            _ => self.send(c, to),
         }
     }
 
@@ -216,6 +223,36 @@ impl Sim {
                 return Err(format!("member {to}: {body:?} fails: {code} {text}"));
             }
         }
+        self.after(to)
+    }
+
+    /// Sends what a grammar draws, right or not, to databases of its own: whatever a member accepts,
+    /// all have to apply, and to open again.
+    pub(super) fn drawn(&mut self, to: usize) -> Found {
+        let Sim {
+            grammar, random, ..
+        } = self;
+        let drawn = grammar.command(&mut |n| random.below(n));
+        let mut body = drawn.body;
+        body.append("$db", &*drawn.db);
+        if !matches!(
+            body.as_doc().first().map(|e| e.name()),
+            Some("profile" | "validate")
+        ) {
+            body.append("writeConcern", doc! { "w": 1 });
+        }
+        let r = self.members[to].running.as_mut().unwrap();
+        let reply = r.command(body.as_doc());
+        let fell = self.members[to].fell();
+        self.look(to)?;
+        if let Said::Failed(code, text) = said(reply.as_doc())
+            && code == Code::InternalError.0
+            && !fell
+            && !self.members[to].hurt
+        {
+            return Err(format!("member {to}: {body:?} fails: {code} {text}"));
+        }
+        self.course.drawn += 1;
         self.after(to)
     }
 
@@ -292,12 +329,12 @@ impl Sim {
                 self.one_was_done(&op, reply.as_doc())?;
                 self.clients[c].primary = Some(to);
                 if self.random.one_in(12) {
-                    // The reply is lost: the same once more.
+                    // The reply is lost, so that the client sends the same once more.
                     self.clients[c].op = Some(op);
                     return Ok(());
                 }
                 let Ok(last) = last else {
-                    // The disk failed since: nobody can say what is to be waited for.
+                    // The disk has failed since, so that it is not known which record is to be waited for.
                     self.clients[c].op = Some(op);
                     return self.give_up(c);
                 };
@@ -310,7 +347,7 @@ impl Sim {
                 if !ours && !self.members[to].hurt {
                     return Err(format!("member {to}: {} fails: {code} {text}", op.kind));
                 }
-                // A transaction is gone with its first failure; of its commit nobody knows.
+                // A transaction is aborted by its first failure; whether a failed commit was done is not known.
                 let over = transaction && (!op.unsure || code == Code::NoSuchTransaction.0);
                 if !over {
                     self.clients[c].op = Some(op);
@@ -367,7 +404,8 @@ impl Sim {
             journaled: false,
         };
         let begun = r.node.begin_wait(index, &concern);
-        // Who waits takes the turn if nothing else waits for it, and has the driver's thread look if not.
+        // As in `Node::tell`, the waiting thread takes a short turn if nothing else is in the inbox; if
+        // something is, the driver's thread takes the turn.
         let turned = match short && !r.node.inbox.has_news() && !r.driver.has_ended() {
             true => r.driver.short_turn(now),
             false => {

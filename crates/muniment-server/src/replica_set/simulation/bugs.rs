@@ -13,6 +13,14 @@ pub struct Bugs {
     pub ignore_terms: bool,
     /// The storage is told that everything it has is committed.
     pub commit_all: bool,
+    /// A member that has lost its disk is filled without asking whether the leader still leads.
+    pub copies_unasked: bool,
+    /// What a locked member sets aside is acknowledged before it was synced.
+    pub aside_unsynced: bool,
+    /// What was set aside is dropped when the lock ends.
+    pub aside_dropped: bool,
+    /// What is remembered beside the log says that what was only set aside is committed.
+    pub state_ahead: bool,
 }
 
 impl Bugs {

@@ -30,7 +30,7 @@ impl Writes {
     pub fn of_record<'a>(&'a self, payload: &'a [u8]) -> impl Iterator<Item = &'a Token> {
         let has = |wanted: &[u8]| payload.windows(wanted.len()).any(|w| w == wanted);
         // Other statements' records have the rows that they return, with all tokens. The number stands
-        // behind a session's id and user, a length of one to three bytes, and two more.
+        // after a session's id and user, a length of one to three bytes, and two more.
         let number = self.number.to_le_bytes();
         let behind = payload.windows(self.session.len() + 32 + 3 + 2 + number.len());
         let ours = behind.filter(|b| b.starts_with(&self.session)).any(|b| {
@@ -78,7 +78,7 @@ pub struct Client {
     pub wait: Option<Wait>,
     /// Rows of its own that are there for certain: it may take them away.
     pub own: Vec<i64>,
-    /// Whom it believes to be primary.
+    /// The member that the client believes to be primary.
     pub primary: Option<usize>,
 }
 

@@ -20,13 +20,25 @@ pub struct Course {
     pub gathering: u64,
     /// Looks at a member that gathers records for a sync.
     pub unsynced: u64,
+    /// Commands that a grammar drew.
+    pub drawn: u64,
+    /// Members that lost their disks.
+    pub emptied: u64,
+    /// Members that were filled.
+    pub filled: u64,
+    /// Members that were locked.
+    pub locked: u64,
+    /// Those that had set something aside when the lock ended.
+    pub set_aside: u64,
+    /// Copies of their directories.
+    pub copied: u64,
     /// A sum of all that happened.
     pub trace: u64,
 }
 
 impl Course {
     /// What has to happen in some seed.
-    pub fn figures(&self) -> [(&'static str, u64); 14] {
+    pub fn figures(&self) -> [(&'static str, u64); 20] {
         [
             ("elections", self.elections),
             ("committed", self.committed),
@@ -42,6 +54,12 @@ impl Course {
             ("disk faults", self.disk_faults),
             ("gathering", self.gathering),
             ("unsynced", self.unsynced),
+            ("drawn", self.drawn),
+            ("emptied", self.emptied),
+            ("filled", self.filled),
+            ("locked", self.locked),
+            ("set aside", self.set_aside),
+            ("copied", self.copied),
         ]
     }
 
@@ -60,6 +78,12 @@ impl Course {
         self.disk_faults += c.disk_faults;
         self.gathering += c.gathering;
         self.unsynced += c.unsynced;
+        self.drawn += c.drawn;
+        self.emptied += c.emptied;
+        self.filled += c.filled;
+        self.locked += c.locked;
+        self.set_aside += c.set_aside;
+        self.copied += c.copied;
         self.steps += c.steps;
     }
 }

@@ -1,10 +1,11 @@
 //! What goes wrong, and what administrators ask for.
 
+use super::member::ELECTION_MS;
 use super::oracle::Found;
 use super::sim::{MS, Sim, What};
 use crate::replica_set::driver::Request;
 use muniment_io::sim::{EIO, Fault, Op as DiskOp};
-use std::sync::mpsc::sync_channel;
+use muniment_op::question;
 
 impl Sim {
     pub(super) fn fault(&mut self) -> Found {
@@ -16,6 +17,9 @@ impl Sim {
             false => any,
         };
         let heal = (50 + self.random_below(2500)) * MS;
+        if self.world.losses && self.random.one_in(4) {
+            return self.lose_disk(victim);
+        }
         match self.random_below(if self.world.disk_faults { 14 } else { 11 }) {
             0 => self.crash_if_up(victim)?,
             1 => {
@@ -63,6 +67,7 @@ impl Sim {
             9 => {
                 // Asked to end, as by a signal, and started again.
                 if self.members[victim].running.is_some() {
+                    self.no_source(victim);
                     self.members[victim].stop();
                     self.gone(victim);
                     self.at(heal / 4, What::Start(victim));
@@ -93,7 +98,7 @@ impl Sim {
         Ok(())
     }
 
-    /// A leader falls; whoever was parted before is back.
+    /// Makes a leader fall: it crashes, or is cut off. A member that was cut off before is back.
     pub(super) fn fall(&mut self, m: usize) -> Found {
         self.cut_off.clear();
         if self.random.one_in(2) {
@@ -121,12 +126,21 @@ impl Sim {
         let Some(m) = (0..self.members.len()).find(|m| self.seen[*m].leads) else {
             return Ok(());
         };
-        let (to, from) = sync_channel(1);
+        let (to, from) = question();
         let r = self.members[m].running.as_ref().unwrap();
-        let request = match self.random.below(4) {
-            0 | 1 => {
+        let request = match self.random.below(5) {
+            0 => {
+                let now = r.node.members().in_force().clone();
+                let which = self.random.below(now.config.members.len() as u64) as usize;
+                let other = now.config.members[which].id;
+                let patience = self.random.below(20) * (ELECTION_MS as u64 / 20);
+                Request::HandOver(r.node.token(), other, patience, to)
+            }
+            1 | 2 => {
                 let force = self.random.one_in(2);
-                Request::StepDown(self.random.below(20), self.random.below(40), force, to)
+                let (patience, freeze) = (self.random.below(20), self.random.below(40));
+                let tick = ELECTION_MS as u64 / 20;
+                Request::StepDown(r.node.token(), patience * tick, freeze * tick, force, to)
             }
             _ => {
                 let now = r.node.members().in_force().clone();

@@ -29,6 +29,8 @@ pub struct Queue {
     /// The member wants the way no more.
     pub dropped: bool,
     pub trouble: Option<Error>,
+    /// Nobody listens at the other end.
+    pub refused: bool,
 }
 
 /// A way as the driver has it.
@@ -45,7 +47,7 @@ impl Way for SimWay {
 
     fn send(&self, message: Message) {
         let mut queue = self.queue.lock();
-        // Who has fallen says nothing, however far the code goes on.
+        // A member whose power has failed sends nothing more, although its code runs on for a while.
         if queue.connected && !self.fell.load(SeqCst) {
             put_behind(&mut queue.given, message);
         }
@@ -70,9 +72,19 @@ impl Way for SimWay {
     /// No member is delayed.
     fn set_delay(&self, _: u32) {}
 
+    /// The simulator's network is never silent for that long without its ways falling.
+    fn set_silence(&self, _: Duration) {}
+
     fn trouble(&self) -> Option<Error> {
         self.queue.lock().trouble.clone()
     }
+
+    fn is_refused(&self) -> bool {
+        self.queue.lock().refused
+    }
+
+    /// The simulator breaks what leads to a process that ends.
+    fn probe(&self) {}
 }
 
 impl Drop for SimWay {
@@ -84,7 +96,7 @@ impl Drop for SimWay {
 /// A way that was asked for.
 pub struct NewWay {
     pub to: MemberId,
-    pub greeting: DocBuf,
+    pub greeting: Arc<Mutex<DocBuf>>,
     pub queue: Arc<Mutex<Queue>>,
 }
 
@@ -94,6 +106,8 @@ pub struct Desk {
     pub driver: Option<Driver>,
     pub jobs: Vec<Job>,
     pub ways: Vec<NewWay>,
+    /// The member is to be filled: the leader, and the place that the copy has to hold.
+    pub fill: Option<(MemberId, u64)>,
 }
 
 /// See the module's head. A clone is the same.
@@ -144,6 +158,17 @@ impl Ways for Hands {
 impl World for Hands {
     fn drive(&self, _: &ServerState, _: &Arc<Node>, driver: Driver) -> Result<()> {
         self.desk.lock().driver = Some(driver);
+        Ok(())
+    }
+
+    fn fill(
+        &self,
+        _: &Arc<ServerState>,
+        _: &Arc<Node>,
+        leader: MemberId,
+        at_least: u64,
+    ) -> Result<()> {
+        self.desk.lock().fill = Some((leader, at_least));
         Ok(())
     }
 

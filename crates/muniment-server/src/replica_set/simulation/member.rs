@@ -1,22 +1,22 @@
-//! One member: the whole server but for its sockets and threads, over a disk in memory.
+//! One member: the whole server except its sockets and threads, over a disk in memory.
 
 use super::bugs::Bugs;
 use super::hands::Hands;
 use super::random::{Random, SimClock, Time};
 use crate::context::{ConnLocal, Request};
-use crate::dispatch;
 use crate::log::Logger;
 use crate::options::ServerOptions;
 use crate::replica_set::driver::Driver;
 use crate::replica_set::node::{Node, Persister};
-use crate::replica_set::{ReplicaSet, SetConfig, initiate};
+use crate::replica_set::{ReplicaSet, SetConfig, Told, initiate};
+use crate::request::{self, Caller};
 use crate::server::{open_state, open_storage, parameters_of};
 use crate::state::{ConnShared, Parts, ServerState};
 use muniment_io::sim::Op;
 use muniment_io::{Disk, Machine, SimDisk};
-use muniment_query::NeverInterrupted;
+use muniment_op::NeverInterrupted;
 use muniment_repl::{Config, InForce, LocalState, StateFile};
-use muniment_storage::{CollectionOptions, Store, StoreOptions};
+use muniment_storage::{Chunk, CollectionOptions, Position, Store, StoreOptions};
 use muniment_value::{Doc, DocBuf, Error, Result};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ use std::time::Instant;
 pub const SET: &str = "sim";
 /// The first member's port.
 const PORT: u16 = 27_001;
-/// Milliseconds without a leader before somebody is elected; a twentieth is a tick.
-const ELECTION_MS: i64 = 1000;
+/// The election timeout in milliseconds; a twentieth of it is a tick.
+pub const ELECTION_MS: i64 = 1000;
 
 /// The configuration of `n` members.
 pub fn config(n: usize, random: &mut Random) -> SetConfig {
@@ -71,12 +71,14 @@ pub struct Member {
     pub running: Option<Running>,
     /// Counts its processes.
     pub run: u64,
-    /// The power fails at an operation of the disk: what is left then.
+    /// The power fails at an operation of the disk: what is left on the disk then.
     cut: Arc<Mutex<Option<SimDisk>>>,
     fell: Arc<AtomicBool>,
     /// Its disk has been made to fail.
     pub hurt: bool,
     bugs: Bugs,
+    /// What it was told before it began anew.
+    pub told: Told,
 }
 
 impl Member {
@@ -95,11 +97,37 @@ impl Member {
             fell: Arc::default(),
             hurt: false,
             bugs,
+            told: Told::default(),
         }
     }
 
     fn path() -> PathBuf {
         PathBuf::from("/db")
+    }
+
+    /// One with nothing but the directory.
+    pub fn new_disk() -> SimDisk {
+        let disk = SimDisk::new();
+        disk.create_dir(&Member::path()).unwrap();
+        disk
+    }
+
+    pub fn bugs(&self) -> Bugs {
+        self.bugs
+    }
+
+    /// A disk with the copy of another member's data.
+    pub fn import(&self, position: Position, chunks: Vec<Chunk>) -> Result<SimDisk> {
+        let disk = Member::new_disk();
+        let store = StoreOptions {
+            machine: Machine {
+                disk: Arc::new(disk.clone()),
+                ..self.options().machine
+            },
+            ..StoreOptions::new(Member::path())
+        };
+        Store::import_locked(&store, position, chunks.into_iter().map(Ok))?;
+        Ok(disk)
     }
 
     /// Makes the directory of a member that has been one from the beginning: what was there before the
@@ -190,7 +218,7 @@ impl Member {
                 kept_for_set: opened.kept_for_set,
                 oplog_window: opened.oplog_window,
                 keys: None,
-                maintenance: 0,
+                told: std::mem::take(&mut self.told),
                 ways: Box::new(hands.clone()),
                 world: Box::new(hands.clone()),
             },
@@ -217,12 +245,12 @@ impl Member {
         Ok(())
     }
 
-    /// From the `n`th change of the disk on, nothing of what the process does has ever been.
+    /// From the `n`th change of the disk on, nothing that the process does has any effect.
     pub fn fuse(&self, n: u64, seed: u64) {
         let (disk, cut, fell) = (self.disk.clone(), self.cut.clone(), self.fell.clone());
         let left = Mutex::new(n);
         self.disk.set_hook(move |op, _| {
-            // What is read changes nothing, and how often depends on what a cache happens to keep.
+            // Reads do not count: they change nothing, and how many there are depends on the caches.
             if matches!(op, Op::Open | Op::Read | Op::List) {
                 return;
             }
@@ -234,12 +262,12 @@ impl Member {
         });
     }
 
-    /// It fell in the middle of something.
+    /// The power has failed in the middle of something.
     pub fn fell(&self) -> bool {
         self.fell.load(SeqCst)
     }
 
-    /// Ends the process without a word. What was written stays if it is the `process` alone.
+    /// Kills the process. What was written stays if only the `process` is killed; otherwise the power fails.
     pub fn crash(&mut self, process: bool, seed: u64) {
         let left = self.cut.lock().take();
         self.disk.clear_hook();
@@ -247,22 +275,34 @@ impl Member {
             true => self.disk.fork(),
             false => self.disk.power_cut(seed),
         });
-        self.running = None;
+        if let Some(r) = self.running.take() {
+            r.unlock();
+        }
         self.disk = left;
         self.fell = Arc::default();
-        // What was wrong with it was with the other one.
+        // The faults were those of the former disk.
         self.hurt = false;
+    }
+
+    /// Ends everything except the process, which begins anew from the disk.
+    pub fn stop_to_begin_anew(&mut self) {
+        if let Some(r) = &self.running {
+            r.driver.note_frozen();
+            self.told = r.set().member().told;
+        }
+        self.stop();
     }
 
     /// Ends the process in order.
     pub fn stop(&mut self) {
         let Some(r) = self.running.take() else { return };
         self.disk.clear_hook();
+        r.unlock();
         r.state.begin_stopping();
         r.state.transactions.kill_all(&r.state);
         r.state.engine.cursors.kill_all();
         r.state.end_member();
-        // It is read again.
+        // An error does not matter, as the disk is read again.
         let _ = r.state.engine.store.close();
     }
 }
@@ -274,6 +314,21 @@ impl Running {
 
     pub fn set(&self) -> &ReplicaSet {
         set_of(&self.state)
+    }
+
+    /// Locks what is written, as fsync does; false if that failed.
+    pub fn lock(&mut self) -> bool {
+        self.node.locking.fetch_add(1, SeqCst);
+        self.driver.begin_still();
+        let locked = self.store().lock_writes(&NeverInterrupted);
+        self.node.locking.fetch_sub(1, SeqCst);
+        locked.is_ok()
+    }
+
+    /// Takes all locks back.
+    pub fn unlock(&self) {
+        while self.store().write_lock_depth() > 0 && self.store().unlock_writes().is_ok() {}
+        self.node.inbox.look();
     }
 
     /// Runs a command as a client's connection does.
@@ -288,14 +343,13 @@ impl Running {
         };
         let counter = self.state.metrics.counter(1);
         let mut out = Vec::new();
-        dispatch::execute(
-            &self.state,
-            &self.conn,
-            &mut self.local,
-            &counter,
-            &request,
-            &mut out,
-        );
+        let caller = Caller {
+            server: &self.state,
+            conn: &self.conn,
+            counter: &counter,
+            request: &request,
+        };
+        request::execute(caller, &mut self.local, &mut out);
         Doc::new(&out).to_buf()
     }
 
@@ -307,6 +361,10 @@ impl Running {
     /// What differs between the state and the log.
     pub fn differences(&self) -> Result<Vec<String>> {
         let found = self.store().compare_with_log(&NeverInterrupted)?;
+        if self.store().log_begins_behind()?.index > 0 {
+            // Copied data, which the log does not have, is compared with the rows that the oracle knows.
+            return Ok(found.unwrap_or_default());
+        }
         Ok(found.unwrap_or_else(|| vec!["the log does not begin with its first record".into()]))
     }
 }
@@ -319,11 +377,12 @@ fn set_of(state: &ServerState) -> &ReplicaSet {
 fn connection() -> Arc<ConnShared> {
     let (stream, _) = UnixStream::pair().unwrap();
     let stream = Arc::new(Stream::Unix(stream));
-    // The other end has gone: nobody asks.
+    // The other end is dropped: nothing ever comes or goes here.
     Arc::new(ConnShared {
         id: 1,
         peer: "".into(),
-        is_gone: Arc::new(|| false),
+        remote: Arc::default(),
+        stuck: false.into(),
         stream,
         since: Instant::now(),
         client: Mutex::default(),

@@ -1,20 +1,21 @@
 //! The simulator of a replica set, from commands to log: three to seven members in one thread and
 //! virtual time, all drawn from one seed.
 //!
-//! Each member ([`member`]) is the server as it is, but for sockets and threads: commands go through
-//! `dispatch`, the storage is the real one over a disk in memory that loses what was not synced, tears,
-//! fails and fills, and the driver of the consensus is the real one, whose turns the simulator calls
-//! ([`hands`]). Frames go as bytes over connections that delay, break and are parted ([`network`]).
+//! Each member ([`member`]) is the real server without sockets and threads: commands go through
+//! `request`, the storage is the real one over a disk in memory that loses what was not synced, tears
+//! writes, fails and fills up, and the driver of the consensus is the real one, whose turns the simulator
+//! calls ([`hands`]). Frames go as bytes over connections that are slow, break and are cut off ([`network`]).
 //! Clients send retryable statements and transactions again and again ([`clients`]), and an oracle
 //! ([`oracle`]) that knows every record of every log says what each member has to show. At the end
-//! everything is healed, and all have to be equal.
+//! everything is healed, and all members have to be equal.
 //!
-//! What is not as it is in a server: a command never waits in its thread. It is sent with `w: 1`, and
-//! for the majority the simulator waits where the command would ([`Node::begin_wait`]). A connection
-//! keeps the order of its frames, as TCP does; the core's own simulator turns them round. Nobody is
-//! filled by an initial sync, which has a socket of its own, and no log is trimmed so far that one
-//! were needed. Not drawn from the seed, and without influence on what happens: times that only
-//! reports and figures tell, and the wall clock in a session's record.
+//! The simulation differs from a server in this: a command never waits in its thread. It is sent with
+//! `w: 1`, and for the majority the simulator waits where the command would ([`Node::begin_wait`]). A
+//! connection keeps the order of its frames, as TCP does; the core's own simulator reorders them. Members
+//! lose their disks and are filled ([`fill`]) without the sockets of an initial sync, its threads and its
+//! directory; before that the leader always commits a record of its own for them. Times that only reports
+//! and figures show, and the wall clock in a session's record, are not drawn from the seed, and have no
+//! influence on what happens.
 //!
 //! [`Node::begin_wait`]: super::node::Node::begin_wait
 #![allow(
@@ -29,7 +30,9 @@ mod bugs;
 mod clients;
 mod course;
 mod faults;
+mod fill;
 mod hands;
+mod locks;
 mod member;
 mod network;
 mod oracle;
@@ -39,8 +42,10 @@ mod upkeep;
 
 pub use bugs::Bugs;
 
+use super::driver::Request;
 use course::Course;
 use member::Member;
+use muniment_op::question;
 use parking_lot::Mutex;
 use random::{Random, Time};
 use sim::Sim;
@@ -56,7 +61,7 @@ fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
     run.unwrap_or_else(|_| Err("a panic, see above".into()))
 }
 
-/// Runs seeds, two at a time; the lowest that fails is told with how to run it again.
+/// Runs seeds, two at a time; of those that fail the lowest is reported, with how to run it again.
 fn run_all(seeds: Range<u64>) {
     let all: Mutex<BTreeMap<u64, Result<Course, String>>> = Mutex::default();
     let (next, failed) = (AtomicU64::new(seeds.start), AtomicBool::new(false));
@@ -108,8 +113,8 @@ fn simulate_sets() {
     run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
 }
 
-/// Whenever the power fails while a set is initiated: there is one afterwards that takes writes, or
-/// none at all.
+/// Whenever the power fails while a set is initiated, afterwards there is a set that takes writes, or none
+/// at all.
 #[test]
 fn an_initiation_survives_a_power_cut_at_any_moment() {
     let mut cut_short = 0;
@@ -134,6 +139,32 @@ fn an_initiation_survives_a_power_cut_at_any_moment() {
     assert!(cut_short > 10);
 }
 
+/// What commands have told a member of elections is forgotten when its process ends, and kept when it begins
+/// anew in place.
+#[test]
+fn a_member_that_begins_anew_stays_frozen() {
+    let (mut random, time) = (Random::new(1), Time::new());
+    let mut m = Member::new(0, &time, &mut random, Bugs::default());
+    m.initiate(&mut random).unwrap();
+    let mut leads_after = |frozen: bool, anew: bool| {
+        let r = m.running.as_mut().unwrap();
+        if frozen {
+            let (to, _from) = question();
+            r.node.ask(Request::Freeze(600_000, to));
+            r.driver.turn_now();
+        }
+        match anew {
+            true => m.stop_to_begin_anew(),
+            false => m.stop(),
+        }
+        m.start(&mut random).unwrap();
+        m.running.as_ref().unwrap().set().is_primary()
+    };
+    assert!(leads_after(false, true));
+    assert!(!leads_after(true, true));
+    assert!(leads_after(true, false));
+}
+
 #[test]
 fn a_seed_runs_the_same_twice() {
     for seed in 0..3 {
@@ -142,14 +173,19 @@ fn a_seed_runs_the_same_twice() {
     }
 }
 
-/// The first seed that finds a bug, and nothing without it.
-fn first_to_find(bugs: Bugs) -> Option<(u64, String)> {
-    let mut found = (0..1000).filter_map(|seed| Some((seed, run(seed, bugs).err()?)));
+/// The first seed from `first` on that finds a bug, and nothing without it.
+fn first_to_find(bugs: Bugs, first: u64) -> Option<(u64, String)> {
+    let mut found = (first..first + 1000).filter_map(|seed| Some((seed, run(seed, bugs).err()?)));
     found.find(|(seed, _)| run(*seed, Bugs::default()).is_ok())
 }
 
 fn is_found(name: &str, bugs: Bugs) {
-    let found = first_to_find(bugs);
+    is_found_from(name, bugs, 0);
+}
+
+/// As above, from a seed on that is shortly before one which finds the bug.
+fn is_found_from(name: &str, bugs: Bugs, first: u64) {
+    let found = first_to_find(bugs, first);
     let (seed, why) = found.unwrap_or_else(|| panic!("{name}: not found in 1000 seeds"));
     let why = why.lines().next().unwrap_or_default();
     println!("{name}: found at seed {seed}: {why}");
@@ -171,6 +207,42 @@ fn records_of_other_terms_that_are_passed_are_found() {
         ..Bugs::default()
     };
     is_found("ignore terms", bugs);
+}
+
+#[test]
+fn copies_for_which_the_leader_was_not_asked_are_found() {
+    let bugs = Bugs {
+        copies_unasked: true,
+        ..Bugs::default()
+    };
+    is_found_from("copies unasked", bugs, 155);
+}
+
+#[test]
+fn what_is_set_aside_and_acknowledged_before_it_is_synced_is_found() {
+    let bugs = Bugs {
+        aside_unsynced: true,
+        ..Bugs::default()
+    };
+    is_found_from("aside unsynced", bugs, 55);
+}
+
+#[test]
+fn what_is_set_aside_and_dropped_at_the_unlock_is_found() {
+    let bugs = Bugs {
+        aside_dropped: true,
+        ..Bugs::default()
+    };
+    is_found("aside dropped", bugs);
+}
+
+#[test]
+fn a_state_that_is_ahead_of_what_a_copy_has_is_found() {
+    let bugs = Bugs {
+        state_ahead: true,
+        ..Bugs::default()
+    };
+    is_found("state ahead", bugs);
 }
 
 #[test]

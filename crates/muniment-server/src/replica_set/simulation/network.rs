@@ -11,7 +11,7 @@ use crate::replica_set::frame::put_report;
 use crate::replica_set::incoming;
 use crate::replica_set::incoming::Incoming;
 use crate::replica_set::peer::Records;
-use muniment_value::DocBuf;
+use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub struct Road {
     /// The process that asked.
     pub run: u64,
     pub to: usize,
-    pub greeting: DocBuf,
+    pub greeting: Arc<Mutex<DocBuf>>,
     pub queue: Arc<Mutex<Queue>>,
     /// The connection that is open.
     pub wire: Option<u64>,
@@ -93,9 +93,13 @@ impl Sim {
         let reached = !self.cut_off.contains(&(from, to)) && !self.cut_off.contains(&(to, from));
         let run = self.members[to].run;
         let incoming = match &self.members[to].running {
-            Some(r) if reached => incoming::greet(&r.state, road.greeting.as_doc(), false),
+            Some(r) if reached => {
+                let greeting = road.greeting.lock().clone();
+                incoming::greet(&r.state, greeting.as_doc(), false)
+            }
             _ => Ok(None),
         };
+        road.queue.lock().refused = reached && self.members[to].running.is_none();
         let Ok(Some(incoming)) = incoming else {
             self.at(250 * MS, What::Connect(id));
             return;
@@ -207,8 +211,17 @@ impl Sim {
         } else if self.roads.get(&road).is_none_or(|r| r.wire != Some(id)) {
             self.wires.remove(&id);
         }
+        if taken
+            .as_ref()
+            .is_err_and(|e| e.code() == Code::NodeNotFound)
+        {
+            // It was removed, or is elsewhere by now: the connection ends.
+            self.wires.remove(&id);
+            self.break_off(road);
+            return Ok(());
+        }
         taken.map_err(|e| format!("member {to} does not understand {from}: {e}"))?;
-        // Who brings something takes the turn, unless somebody else has the driver.
+        // The thread that brings a message takes the turn, or finds that another one has the driver.
         match self.random.one_in(2) {
             true => self.help(to),
             false => self.after(to),

@@ -1,5 +1,5 @@
-//! What a run has to keep to. The oracle knows every record that any member's log ever had, what each
-//! of them does to the rows, which are committed, and what clients were told.
+//! What every run has to fulfil. The oracle knows every record that any member's log ever had, what each
+//! of them does to the rows, which of them are committed, and what clients were told.
 
 use muniment_storage::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,11 +14,11 @@ pub type Rows = BTreeMap<Row, Vec<i64>>;
 /// What a statement does to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Makes it.
+    /// Makes the row.
     Insert(Row),
-    /// Appends the token to it, and makes it if it is not there.
+    /// Appends the token to the row, and makes the row if it is not there.
     Push(Row),
-    /// Takes it away.
+    /// Deletes the row.
     Delete(Row),
 }
 
@@ -62,7 +62,7 @@ impl Oracle {
     /// A record does this.
     pub fn does(&mut self, index: u64, term: u64, token: i64, changes: &[Change]) {
         let record = (index, term);
-        // It may be learned twice.
+        // The oracle may learn of it twice.
         if self.written.entry(token).or_default().insert(record) {
             let all = self.changes.entry(record).or_default();
             all.extend(changes.iter().map(|c| (token, *c)));
@@ -107,7 +107,7 @@ impl Oracle {
         }
     }
 
-    /// A member gives a record up; tells the tokens that it wrote.
+    /// A member gives a record up; returns the tokens that the record wrote.
     pub fn gave_up(&self, index: u64, term: u64) -> Result<BTreeSet<i64>, String> {
         if let Some(token) = self.majority.get(&(index, term)) {
             return Err(format!(

@@ -3,16 +3,18 @@
 use super::bugs::Bugs;
 use super::clients::{Client, DB, OTHER, ROWS, Writes};
 use super::course::Course;
+use super::fill::Filling;
+use super::locks::Locks;
 use super::member::{Member, config};
 use super::network::{Road, Wire};
 use super::oracle::{Entry, Found, Oracle, compare, sum_of};
 use super::random::{Random, Time};
+use muniment_op::Answer;
 use muniment_repl::Refusal;
 use muniment_storage::Records;
 use muniment_value::doc;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 /// A millisecond.
 pub(super) const MS: u64 = 1000;
@@ -26,9 +28,11 @@ pub(super) struct World {
     pub(super) fault_every: u64,
     pub(super) write_every: u64,
     pub(super) disk_faults: bool,
+    /// Members lose their disks.
+    pub(super) losses: bool,
     pub(super) admin: bool,
     pub(super) flushes: u64,
-    /// Short reigns: who is elected falls before it has told everybody anything.
+    /// Leaders fall soon after their election, before all members have heard from them.
     pub(super) storm: bool,
     pub(super) until: u64,
 }
@@ -44,6 +48,8 @@ pub(super) enum What {
     Sync(usize, u64),
     Work(usize),
     Start(usize),
+    Fill(usize),
+    Lose(usize, usize),
     Client(usize),
     Read,
     Fault,
@@ -51,6 +57,8 @@ pub(super) enum What {
     Fall(usize, u64),
     Room(usize),
     Admin,
+    Lock,
+    Unlock(usize, u64),
 }
 
 /// What the simulator knows of a member beside the member.
@@ -85,15 +93,21 @@ pub struct Sim {
     pub(super) roads: BTreeMap<u64, Road>,
     pub(super) wires: BTreeMap<u64, Wire>,
     pub(super) cut_off: BTreeSet<(usize, usize)>,
+    /// The member that has lost its disk and is not filled yet.
+    pub(super) hollow: Option<usize>,
+    pub(super) fillings: BTreeMap<usize, Filling>,
     pub(super) clients: Vec<Client>,
     pub(super) token: i64,
     /// What failed on a disk that was hurt, or while the power failed: it may be in a log all the same.
     pub(super) perhaps: Vec<Writes>,
     pub(super) oracle: Oracle,
-    pub(super) asked: Vec<Receiver<Result<(), Refusal>>>,
+    pub(super) asked: Vec<Answer<Result<(), Refusal>>>,
     pub(super) calm: bool,
     pub(super) made: bool,
     pub(super) course: Course,
+    pub(super) locks: Locks,
+    /// What the catalog beside the rows is asked to become.
+    pub(super) grammar: testkit::Grammar,
     /// Every step is printed (`MUNIMENT_TRACE=1`).
     pub(super) traced: bool,
 }
@@ -109,6 +123,7 @@ impl Sim {
             fault_every: (150 + random.below(800)) * MS,
             write_every: (10 + random.below(40)) * MS,
             disk_faults: random.one_in(2),
+            losses: random.one_in(2),
             admin: random.one_in(2),
             flushes: random.pick(&[0, 60, 300]) * MS,
             storm: random.one_in(4),
@@ -135,6 +150,8 @@ impl Sim {
             roads: BTreeMap::new(),
             wires: BTreeMap::new(),
             cut_off: BTreeSet::new(),
+            hollow: None,
+            fillings: BTreeMap::new(),
             clients: (0..3).map(Client::new).collect(),
             // Eight bytes that nothing else has.
             token: 7_000_000_000,
@@ -144,6 +161,8 @@ impl Sim {
             calm: false,
             made: false,
             course: Course::default(),
+            locks: Locks::new(seed),
+            grammar: testkit::Grammar::new(&["ga", "gb"]),
             traced: std::env::var_os("MUNIMENT_TRACE").is_some(),
         };
         for i in 0..n {
@@ -160,6 +179,7 @@ impl Sim {
         }
         sim.at(sim.world.fault_every, What::Fault);
         sim.at(300 * MS, What::Read);
+        sim.at(400 * MS, What::Lock);
         if sim.world.admin {
             sim.at(900 * MS, What::Admin);
         }
@@ -256,6 +276,12 @@ impl Sim {
             }
             What::Work(m) => self.work(m)?,
             What::Start(m) => self.start(m)?,
+            What::Fill(m) => self.fill(m)?,
+            What::Lose(m, stale) => {
+                if !self.calm {
+                    self.lose_beside(m, stale)?;
+                }
+            }
             What::Client(c) => self.client(c)?,
             What::Read => {
                 self.read()?;
@@ -275,6 +301,8 @@ impl Sim {
                     self.fall(m)?;
                 }
             }
+            What::Lock => self.lock()?,
+            What::Unlock(m, run) => self.unlock(m, run)?,
             What::Room(m) => self.members[m].disk.set_capacity(u64::MAX),
             What::Admin => {
                 if !self.calm {
@@ -301,6 +329,7 @@ impl Sim {
                 self.members[m].disk.clear_hook();
             }
             self.at(1, What::Start(m));
+            self.at(1, What::Unlock(m, self.members[m].run));
             self.work_soon(m);
         }
     }

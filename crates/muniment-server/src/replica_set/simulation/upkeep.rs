@@ -1,4 +1,5 @@
-//! What is done for a member: its turns, what it asks for, its starts and ends; and what it has come to.
+//! What the simulator does for a member: its turns, what it asks for, its starts and ends; and the checks of
+//! its state.
 
 use super::clients::{Writes, tokens_of};
 use super::network::Road;
@@ -27,7 +28,7 @@ impl Sim {
         Ok(())
     }
 
-    /// The driver's thread rests until a time, if nobody calls it.
+    /// The driver's thread rests until a time, unless it is called.
     fn rest_until(&mut self, m: usize, due: u64) {
         let (now, before) = (self.now(), self.seen[m].due);
         if before > now && before <= due {
@@ -59,7 +60,7 @@ impl Sim {
         let (fell, ended) = (self.members[m].fell(), self.ended(m));
         match turned {
             Err(_) if fell => {}
-            // What cannot be carried out ends the process.
+            // An effect that cannot be carried out ends the process.
             Err(_) if ended || self.members[m].hurt => return self.crash(m),
             Err(e) => return Err(format!("member {m} cannot go on: {e}")),
             Ok(()) => {}
@@ -67,13 +68,13 @@ impl Sim {
         self.after(m)
     }
 
-    /// It was ended while it waited for room.
+    /// The member was ended while it waited for room.
     pub(super) fn ended(&self, m: usize) -> bool {
         let r = self.members[m].running.as_ref();
         r.is_some_and(|r| r.hands.ended.load(SeqCst))
     }
 
-    /// Looks at what a member has come to, and sees to what it asks for.
+    /// Checks the state of a member, and does what it asks for.
     pub(super) fn after(&mut self, m: usize) -> Found {
         if self.members[m].fell() {
             self.course.falls += 1;
@@ -87,9 +88,13 @@ impl Sim {
         let Some(r) = &self.members[m].running else {
             return Ok(());
         };
-        if r.node.is_syncing() {
-            return Err(format!("member {m} is to be filled anew"));
+        let fill = r.hands.desk.lock().fill.take();
+        if let Some((leader, at_least)) = fill {
+            self.begin_filling(m, leader, at_least);
         }
+        let Some(r) = &self.members[m].running else {
+            return Ok(());
+        };
         let waited = r.hands.waited.swap(0, SeqCst) * MS;
         let called = r.node.persister.is_called();
         let (ways, jobs) = {
@@ -177,8 +182,13 @@ impl Sim {
         let Some(r) = &self.members[m].running else {
             return Ok(());
         };
+        if r.store().write_lock_depth() > 0 {
+            // This would wait for the end of the lock, which only the simulator's one thread can bring.
+            self.work_soon(m);
+            return Ok(());
+        }
         if self.world.flushes > 0 && self.random.one_in(3) {
-            // What fails is told by its figures.
+            // A failure shows in the figures.
             let flushed = r.store().flush();
             self.course.flushes += u64::from(flushed.is_ok());
         }
@@ -188,7 +198,7 @@ impl Sim {
         self.after(m)
     }
 
-    /// What is above the commit point is in no file of the trees.
+    /// Checks that nothing above the commit point is in a file of the trees.
     pub(super) fn nothing_uncommitted_in_files(&self, m: usize) -> Found {
         let Some(r) = &self.members[m].running else {
             return Ok(());
@@ -204,18 +214,18 @@ impl Sim {
         }
     }
 
-    /// What is new in a member's log, and what it says to be committed, is what it has to be.
+    /// Checks what is new in a member's log, and what the member says to be committed.
     pub(super) fn look(&mut self, m: usize) -> Found {
         self.look_for(m, None)
     }
 
-    /// The same; what is new may be of this statement.
+    /// Does the same; what is new may have been written by this statement.
     pub(super) fn look_for(&mut self, m: usize, writes: Option<&Writes>) -> Found {
         let Some(r) = &self.members[m].running else {
             return Ok(());
         };
         if self.members[m].fell() {
-            // What it did since then has never been.
+            // The power has failed: what the member did since has no effect.
             return Ok(());
         }
         let store = r.store();
@@ -264,6 +274,7 @@ impl Sim {
         seen.leads = leads;
         if elected {
             self.course.elections += 1;
+            self.elected_beside(m);
         }
         if elected && self.world.storm {
             let (soon, run) = (self.random_below(150 * MS), self.members[m].run);
@@ -304,10 +315,20 @@ impl Sim {
             return Err(format!("member {m} does not start: {e}"));
         }
         let r = self.members[m].running.as_ref().unwrap();
+        // Of a copy the log begins later; what was before it is committed.
+        let begins = r.store().log_begins_behind().unwrap_or_default().index as usize;
+        match self.oracle.committed.get(..begins) {
+            Some(before) => self.seen[m].log = before.to_vec(),
+            None => {
+                return Err(format!(
+                    "member {m} has a copy up to {begins}, which is not committed"
+                ));
+            }
+        }
         let differences = r.differences();
         match differences {
             Ok(d) if d.is_empty() => {}
-            // It fell meanwhile.
+            // The power has failed meanwhile.
             _ if self.members[m].fell() => return self.after(m),
             found => return Err(format!("member {m} after its start: {found:?}")),
         }
@@ -322,6 +343,7 @@ impl Sim {
 
     /// The power fails, or the process is killed.
     pub(super) fn crash(&mut self, m: usize) -> Found {
+        self.no_source(m);
         self.course.crashes += 1;
         let (process, seed) = (self.random.one_in(4), self.random.next());
         self.members[m].crash(process, seed);
@@ -331,14 +353,15 @@ impl Sim {
         Ok(())
     }
 
-    /// Its process is no more.
+    /// The member's process has ended.
     pub(super) fn gone(&mut self, m: usize) {
         self.seen[m].leads = false;
         let run = self.members[m].run;
         self.roads
             .retain(|_, road| road.from != m || road.run != run);
         // What it has sent may still arrive; what was on the way to it has nowhere to go.
-        self.wires.retain(|_, wire| wire.to != m);
+        self.wires
+            .retain(|_, wire| wire.to != m && (wire.from != m || !wire.flight.is_empty()));
         let roads = &self.roads;
         let broken: Vec<u64> = roads
             .iter()
@@ -365,7 +388,8 @@ impl Sim {
         match self.random.one_in(4) {
             true => self.crash(m),
             false => {
-                self.members[m].stop();
+                self.no_source(m);
+                self.members[m].stop_to_begin_anew();
                 self.gone(m);
                 self.at(1, What::Start(m));
                 Ok(())
@@ -373,7 +397,7 @@ impl Sim {
         }
     }
 
-    /// What is given up was not acknowledged, and stands in files.
+    /// Checks that what a member gives up was not acknowledged, and stands in files.
     pub(super) fn given_up(&mut self, m: usize, cut: u64) -> Found {
         let mut tokens = BTreeSet::new();
         for (i, entry) in self.seen[m].log.iter().enumerate().skip(cut as usize) {

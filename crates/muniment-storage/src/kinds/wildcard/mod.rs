@@ -6,7 +6,7 @@
 //! A document of which nothing is indexed (its fields are excluded, or have dots in their names)
 //! counts as empty, so that what is there has a key.
 //!
-//! In a compound index the other fields stand before and behind; they may not have arrays. There a
+//! In a compound index the other fields stand before and after; they may not have arrays. There a
 //! document without any leaf has one key with MinKey for path and value, so that the fields in
 //! front find every document.
 //!
@@ -17,7 +17,8 @@ mod scope;
 mod tests;
 mod walk;
 
-use self::scope::{PROJECTION, Scope, check_projection};
+pub(super) use self::scope::PROJECTION;
+use self::scope::{Scope, check_projection};
 use self::walk::Walk;
 use super::{IndexKind, KindSpec};
 use crate::catalog::IndexSpec;
@@ -230,7 +231,7 @@ impl IndexKind for Wildcard {
         for (path, _) in &self.others {
             others.push(Wildcard::other(doc, path)?);
         }
-        Walk::new(self, &others, out).run(doc);
+        Walk::new(self, &others, out).run(doc)?;
         out.finish();
         Ok(())
     }

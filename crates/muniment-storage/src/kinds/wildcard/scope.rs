@@ -5,7 +5,7 @@ use muniment_value::path::Path;
 use muniment_value::{Doc, Error, Result, Value};
 
 /// The option that says which paths.
-pub(super) const PROJECTION: &str = "wildcardProjection";
+pub(in crate::kinds) const PROJECTION: &str = "wildcardProjection";
 
 /// Named paths as a tree.
 #[derive(Clone, Debug, Default)]

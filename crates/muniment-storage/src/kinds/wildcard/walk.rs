@@ -2,7 +2,7 @@
 
 use super::Wildcard;
 use super::scope::Part;
-use muniment_value::{Doc, IndexKeys, Value};
+use muniment_value::{Doc, IndexKeys, Result, Value};
 
 /// The walk over one document.
 pub(super) struct Walk<'a, 'o> {
@@ -31,14 +31,18 @@ impl<'a, 'o> Walk<'a, 'o> {
     }
 
     /// Appends the keys of `doc`.
-    pub fn run(mut self, doc: Doc<'a>) {
-        self.document(doc, self.index.scope.root());
+    ///
+    /// # Errors
+    /// 201 when there are too many.
+    pub fn run(mut self, doc: Doc<'a>) -> Result<()> {
+        self.document(doc, self.index.scope.root())?;
         if !self.others.is_empty() && self.out.is_empty() {
-            self.key(Value::MinKey, Value::MinKey);
+            self.key(Value::MinKey, Value::MinKey)?;
         }
+        Ok(())
     }
 
-    fn key(&mut self, path: Value<'_>, value: Value<'_>) {
+    fn key(&mut self, path: Value<'_>, value: Value<'_>) -> Result<()> {
         let (before, behind) = self
             .others
             .split_at(self.index.position.min(self.others.len()));
@@ -51,17 +55,18 @@ impl<'a, 'o> Walk<'a, 'o> {
         for v in behind {
             self.out.push(*v, directions.next().unwrap_or(false));
         }
-        self.out.end_key();
+        self.out.end_key()
     }
 
-    fn leaf(&mut self, value: Value<'_>) {
+    fn leaf(&mut self, value: Value<'_>) -> Result<()> {
         let path = std::mem::take(&mut self.path);
-        self.key(Value::String(&path), value);
+        let result = self.key(Value::String(&path), value);
         self.path = path;
+        result
     }
 
     /// The fields of a document. The nesting is that of the document, which has a limit.
-    fn document(&mut self, doc: Doc<'a>, part: Part<'a>) {
+    fn document(&mut self, doc: Doc<'a>, part: Part<'a>) -> Result<()> {
         for e in doc {
             // A name with a dot is no path that a query could have.
             if e.name().contains('.') {
@@ -77,25 +82,26 @@ impl<'a, 'o> Walk<'a, 'o> {
             self.path.push_str(e.name());
             self.depth += 1;
             match e.value() {
-                Value::Array(a) => self.array(a, part),
-                v => self.value(v, part),
+                Value::Array(a) => self.array(a, part)?,
+                v => self.value(v, part)?,
             }
             self.depth -= 1;
             self.path.truncate(before);
         }
+        Ok(())
     }
 
-    fn value(&mut self, value: Value<'a>, part: Part<'a>) {
+    fn value(&mut self, value: Value<'a>, part: Part<'a>) -> Result<()> {
         if let Value::Document(d) = value {
             let before = self.out.len();
-            self.document(d, part);
+            self.document(d, part)?;
             if self.out.len() > before {
-                return;
+                return Ok(());
             }
         }
         // What a named path only leads through is none of the index's.
         if self.index.scope.includes && matches!(part, Part::Some(_)) {
-            return;
+            return Ok(());
         }
         match value {
             Value::Document(_) => self.leaf(Value::Document(Doc::EMPTY)),
@@ -103,13 +109,14 @@ impl<'a, 'o> Walk<'a, 'o> {
         }
     }
 
-    fn array(&mut self, array: Doc<'a>, part: Part<'a>) {
+    fn array(&mut self, array: Doc<'a>, part: Part<'a>) -> Result<()> {
         self.out.mark_array(&self.path);
         if array.first().is_none() {
             return self.value(Value::Undefined, part);
         }
         for v in array.values() {
-            self.value(v, part);
+            self.value(v, part)?;
         }
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@
 //! | | |
 //! |---|---|
 //! | varint | bytes of its key that it shares with the entry before; 0 at a restart |
-//! | varint | bytes of its key behind these |
+//! | varint | bytes of its key after these |
 //! | varint | length of the value × 2; 1 for a deletion |
 //! | varint | timestamp − base, zigzag (the base is the first entry's) |
 //! | | the key's bytes, the value's |
@@ -70,7 +70,7 @@ impl BlockBuilder {
         &self.key
     }
 
-    /// Adds an entry behind all others.
+    /// Adds an entry after all others.
     pub(crate) fn add(&mut self, key: &[u8], at: u64, value: Option<&[u8]>) {
         if self.out.is_empty() {
             self.base = at;
@@ -344,7 +344,7 @@ impl Backward {
         self.restart = block.restarts();
     }
 
-    /// Behind the last entry with a key that is not above `key` (`inclusive`) or is below it.
+    /// After the last entry with a key that is not above `key` (`inclusive`) or is below it.
     /// `None`: malformed.
     pub(crate) fn go_to(&mut self, block: &Block, key: &[u8], inclusive: bool) -> Option<()> {
         let inside = |k: &[u8]| k < key || inclusive && k == key;

@@ -9,6 +9,7 @@ use super::tree_of;
 use crate::trees::TreeId;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::Result;
 use std::fmt::Display;
 
@@ -17,7 +18,7 @@ struct Walk<'a> {
     table: &'a Table,
     /// What is looked at; `None`: all.
     trees: Option<&'a [TreeId]>,
-    interrupt: &'a dyn Fn() -> Result<()>,
+    interrupt: &'a dyn Interrupt,
     found: &'a mut Vec<String>,
     /// Where the next block must begin.
     expected: u64,
@@ -40,7 +41,7 @@ impl Table {
     pub(crate) fn check(
         &self,
         trees: Option<&[TreeId]>,
-        interrupt: &dyn Fn() -> Result<()>,
+        interrupt: &dyn Interrupt,
         found: &mut Vec<String>,
     ) -> Result<()> {
         let is_here = |t: &TreeId| self.properties().tree(*t).is_some();
@@ -84,9 +85,9 @@ impl Table {
         Ok(())
     }
 
-    /// The blocks behind the partitions were read when the table was opened, but may be bad now.
+    /// The blocks after the partitions were read when the table was opened, but may be bad now.
     fn check_tail(&self, found: &mut Vec<String>) {
-        let mut tail = vec![0; (self.len() - self.end()) as usize];
+        let mut tail = vec![0; (self.size() - self.end()) as usize];
         let read = self.file().read_exact_at(&mut tail, self.end());
         let same = read.is_ok() && self.tail_crc() == crc32c::crc32c(&tail);
         if !same {
@@ -117,15 +118,15 @@ impl Walk<'_> {
         self.expected = handle.end();
     }
 
-    /// Whether anything of the trees may lie between the last separator and this one.
+    /// Whether anything of the trees may lie between the last separator and this one, and is left.
     fn concerns(&self, separator: &[u8]) -> bool {
         let from = tree_of(&self.separator);
         let to = tree_of(separator);
         let between = |t: &TreeId| (from..=to).contains(t);
-        self.trees.is_none_or(|trees| trees.iter().any(between))
+        !self.table.is_before(separator) && self.trees.is_none_or(|trees| trees.iter().any(between))
     }
 
-    /// The next block must begin behind this partition, whatever is in it.
+    /// The next block must begin after this partition, whatever is in it.
     fn go_behind(&mut self, partition: Partition) {
         self.holes = true;
         self.expected = partition.index.end();
@@ -154,7 +155,7 @@ impl Walk<'_> {
         for slot in 0..index.restarts() {
             match index_entry(&index, slot) {
                 Some((separator, handle)) => {
-                    (self.interrupt)()?;
+                    self.interrupt.check()?;
                     let separator = separator.to_vec();
                     match self.concerns(&separator) {
                         true => self.block(handle, &separator, &filter),
@@ -208,8 +209,8 @@ impl Walk<'_> {
             self.total.superseded += u64::from(same);
             self.oldest = self.oldest.min(entry.at);
             self.newest = self.newest.max(entry.at);
-            let known = self.table.properties().tree(tree_of(&key)).is_some();
-            if first && !self.holes && key != self.table.first() || !known {
+            let known = self.table.whole().tree(tree_of(&key)).is_some();
+            if first && !self.holes && key != self.table.whole().first || !known {
                 self.bad(handle.offset, "the properties do not know a key");
             }
             self.key.clone_from(&key);
@@ -221,7 +222,7 @@ impl Walk<'_> {
         if self.expected != self.table.end() {
             self.bad(self.expected, "blocks end early");
         }
-        let p = self.table.properties();
+        let p = self.table.whole();
         let sums = (
             self.total.entries,
             self.total.tombstones,

@@ -178,6 +178,32 @@ impl Properties {
         sound.then_some(p)
     }
 
+    /// Takes off what is before `low`, whose block begins at byte `start` of `end`: what is left of each
+    /// tree is guessed from how much of the file is, and never nothing.
+    pub(crate) fn narrow(&mut self, low: &[u8], start: u64, end: u64) {
+        if low <= &self.first[..] {
+            return;
+        }
+        self.first = low.to_vec();
+        let tree = super::tree_of(low);
+        let gone = self.trees.partition_point(|(t, _)| *t < tree);
+        let before: u64 = self.trees.drain(..gone).map(|(_, c)| c.bytes).sum();
+        let all = before + self.trees.iter().map(|(_, c)| c.bytes).sum::<u64>();
+        // Bytes as the counts have them, which are those before compression.
+        let passed = (u128::from(all) * u128::from(start) / u128::from(end.max(1))) as u64;
+        if let Some((t, counts)) = self.trees.first_mut()
+            && *t == tree
+        {
+            counts.scale(passed.saturating_sub(before));
+        }
+        let mut total = Counts::default();
+        for (_, counts) in &self.trees {
+            // Parts of what could be added before.
+            let _ = total.add(counts);
+        }
+        self.total = total;
+    }
+
     /// What it has of a tree.
     pub(crate) fn tree(&self, tree: TreeId) -> Option<&Counts> {
         let i = self.trees.binary_search_by_key(&tree, |t| t.0).ok()?;
@@ -186,6 +212,16 @@ impl Properties {
 }
 
 impl Counts {
+    /// Takes off so many bytes and what goes with them; an entry stays.
+    fn scale(&mut self, gone: u64) {
+        let (all, left) = (self.bytes.max(1), self.bytes.saturating_sub(gone).max(1));
+        let part = |n: u64| (u128::from(n) * u128::from(left) / u128::from(all)) as u64;
+        self.entries = part(self.entries).max(1);
+        self.tombstones = part(self.tombstones).min(self.entries);
+        self.superseded = part(self.superseded).min(self.entries);
+        self.bytes = left;
+    }
+
     /// A single version: for fuzzing.
     pub(crate) fn one() -> Counts {
         Counts {

@@ -5,7 +5,7 @@
 //! | 0 | kind ([`Kind`]) |
 //! | 1 | compression: 0 none, 1 LZ4 block format |
 //! | 2 | two bytes of zero |
-//! | 4 | u32: bytes stored behind the header |
+//! | 4 | u32: bytes stored after the header |
 //! | 8 | u32: bytes of the block itself |
 //! | 12 | u32: CRC-32C over table number (u64), offset in the file (u64), the header's first 12 bytes, and what is stored |
 
@@ -56,7 +56,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// The offset behind it; what a damaged handle says does not overflow.
+    /// The offset after it; what a damaged handle says does not overflow.
     pub(crate) fn end(self) -> u64 {
         self.offset.saturating_add(self.size.into())
     }

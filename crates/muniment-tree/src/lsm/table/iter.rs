@@ -91,15 +91,26 @@ impl TableIter {
 
     /// To the first key in its direction.
     pub(crate) fn rewind(&mut self, table: &Table) -> Result<()> {
-        match self.dir {
-            Direction::Forward => self.place(table, 0, 0)?,
-            Direction::Backward => self.go_to_last_block(table)?,
+        match (self.dir, table.low()) {
+            (Direction::Forward, Some(low)) => return self.seek(table, low, false),
+            (Direction::Forward, None) => self.place(table, 0, 0)?,
+            (Direction::Backward, _) => self.go_to_last_block(table)?,
         }
         self.step(table)
     }
 
     /// To the first key at or past `key` in its direction; with `beyond`: past it.
     pub(crate) fn seek(&mut self, table: &Table, key: &[u8], beyond: bool) -> Result<()> {
+        let (key, beyond) = match table.low().filter(|low| key < *low) {
+            None => (key, beyond),
+            Some(low) if self.dir == Direction::Forward => (low, false),
+            // Nothing is left there.
+            Some(_) => {
+                self.valid = false;
+                self.block = None;
+                return Ok(());
+            }
+        };
         match self.dir {
             Direction::Forward => {
                 let before = |k: &[u8]| k < key || beyond && k == key;
@@ -197,6 +208,7 @@ impl TableIter {
             };
             let last = self.back.peek(block);
             match last.ok_or_else(|| table.malformed(*offset))? {
+                Some((key, _)) if table.is_before(key) => self.block = None,
                 Some((key, entry)) => {
                     // Older versions come first: the last one that can be seen counts.
                     if self.valid && key != self.key {
@@ -212,6 +224,8 @@ impl TableIter {
                     }
                     self.back.pop();
                 }
+                // What is before was given back.
+                None if *offset <= table.start() => self.block = None,
                 None if self.slot > 0 => self.place(table, self.part, self.slot - 1)?,
                 None if self.part > 0 => self.place(table, self.part - 1, usize::MAX)?,
                 None => self.block = None,

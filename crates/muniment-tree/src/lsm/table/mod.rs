@@ -16,7 +16,8 @@
 //!
 //! Invariants: all versions of one key are in one table of a run; a table is never changed; what
 //! is read from a file is checked before it is used, and nothing is allocated by a length that
-//! was not checked against the file's.
+//! was not checked against the file's; of a table of which only the keys from some key on are
+//! left, nothing before the block of that key is read.
 //!
 //! Must not know trees' lives, levels or views.
 
@@ -48,7 +49,7 @@ pub(crate) fn internal_key(tree: TreeId, key: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The first internal key behind a whole tree; `None` behind the last tree.
+/// The first internal key after a whole tree; `None` after the last tree.
 pub(crate) fn tree_end(tree: TreeId) -> Option<Vec<u8>> {
     Some(tree.0.checked_add(1)?.to_be_bytes().to_vec())
 }

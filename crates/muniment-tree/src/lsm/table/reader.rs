@@ -8,34 +8,58 @@ use super::footer::{Footer, LEN, Properties};
 use super::frame::{self, Handle, Kind};
 use super::{filter, varint};
 use bytes::Bytes;
-use muniment_io::{Disk, File, Open, Timestamp};
+use muniment_io::{Disk, File, Timestamp};
 use muniment_value::{Error, Result};
+use parking_lot::Mutex;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A table that can be read. Its file is removed when the table is [`Table::condemn`]ed and
-/// nobody holds it any more.
+/// A table that can be read, or what is left of one: a compaction that was through with the keys
+/// below some key has put the others in place of the whole ([`Table::starting_at`]). The front of the
+/// file is given back to the disk once nobody holds a part that reaches there.
 pub(crate) struct Table {
+    core: Arc<Core>,
+    /// Keys before it are not there. `None`: all are.
+    low: Option<Vec<u8>>,
+    /// Where the block of the first key begins; nothing before it is read.
+    start: u64,
+    /// About what is left.
+    properties: Arc<Properties>,
+}
+
+/// The file of a table. It is removed when the table is [`Core::condemn`]ed and nobody holds it any
+/// more.
+pub(crate) struct Core {
     id: u64,
     path: PathBuf,
     file: Arc<dyn File>,
-    len: u64,
+    size: u64,
     crc: u32,
-    properties: Properties,
+    properties: Arc<Properties>,
     top: Block,
     /// Where the partitions end.
     end: u64,
-    /// CRC-32C of what is behind, as it was read.
+    /// CRC-32C of what follows, as it was read.
     tail_crc: u32,
     cache: Arc<BlockCache>,
     trash: Arc<Trash>,
+    fronts: Mutex<Fronts>,
     condemned: AtomicBool,
     /// A compaction reads it and will replace it.
     pub(crate) busy: AtomicBool,
     /// A compaction found it damaged. Others leave it alone, so that one bad table does not stop
     /// all compaction.
     pub(crate) suspect: AtomicBool,
+}
+
+/// Where the parts of the table begin that somebody holds.
+#[derive(Default)]
+struct Fronts {
+    starts: Vec<u64>,
+    /// Up to here it was given back, or that was asked for.
+    freed: u64,
 }
 
 /// What a partition's entry in the top index says.
@@ -59,8 +83,141 @@ impl Table {
         cache: Arc<BlockCache>,
         trash: Arc<Trash>,
     ) -> Result<Table> {
+        let core = Core::open(disk, path, id, expected, cache, trash)?;
+        Ok(Table::of(Arc::new(core), None, 0))
+    }
+
+    fn of(core: Arc<Core>, low: Option<Vec<u8>>, start: u64) -> Table {
+        core.fronts.lock().starts.push(start);
+        let mut properties = core.properties.clone();
+        if let Some(low) = &low {
+            Arc::make_mut(&mut properties).narrow(low, start, core.end);
+        }
+        Table {
+            core,
+            low,
+            start,
+            properties,
+        }
+    }
+
+    /// The same table without the keys below `key`, which must not be greater than its last key.
+    ///
+    /// # Errors
+    /// As a read.
+    pub(crate) fn starting_at(&self, key: &[u8]) -> Result<Table> {
+        let start = match key <= self.first() {
+            true => self.start,
+            false => self.offset_of(key)?.max(self.start),
+        };
+        Ok(Table::of(self.core.clone(), Some(key.to_vec()), start))
+    }
+
+    /// The file.
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The key before which nothing is there; `None` if all is.
+    pub(crate) fn low(&self) -> Option<&[u8]> {
+        self.low.as_deref()
+    }
+
+    /// Where the first block begins.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// True if a key is one of those that are not there any more.
+    #[inline]
+    pub(crate) fn is_before(&self, key: &[u8]) -> bool {
+        self.low.as_ref().is_some_and(|low| key < &low[..])
+    }
+
+    /// Bytes of the file, without what was given back, about.
+    pub(crate) fn len(&self) -> u64 {
+        self.core.size - self.start
+    }
+
+    /// What is left of it, about; of a whole table exactly.
+    pub(crate) fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    pub(crate) fn first(&self) -> &[u8] {
+        &self.properties.first
+    }
+
+    pub(crate) fn last(&self) -> &[u8] {
+        &self.properties.last
+    }
+
+    /// The newest version of a key at or below `at`: `None` if there is none here, `Some(None)` if
+    /// it is a deletion. `hash` is the key's. The key is not before the first.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        hash: u64,
+        at: Timestamp,
+    ) -> Result<Option<Option<Bytes>>> {
+        let found = self.core.find(key, hash, at)?;
+        Ok(found.map(|(block, entry)| block.value(&entry)))
+    }
+
+    /// When the newest version of a key was written, and whether it is a value: as [`Table::get`].
+    pub(crate) fn changed(&self, key: &[u8], hash: u64) -> Result<Option<(Timestamp, bool)>> {
+        let found = self.core.find(key, hash, Timestamp::MAX)?;
+        Ok(found.map(|(_, entry)| (Timestamp(entry.at), !entry.deleted)))
+    }
+
+    /// About how many bytes of the file are before `key`: to the begin of the block that has it.
+    ///
+    /// # Errors
+    /// As a read.
+    pub(crate) fn offset_of(&self, key: &[u8]) -> Result<u64> {
+        match key <= self.first() {
+            true => Ok(self.start),
+            false => self.core.offset_of(key),
+        }
+    }
+}
+
+impl Deref for Table {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.core
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        let mut fronts = self.core.fronts.lock();
+        if let Some(i) = fronts.starts.iter().position(|s| *s == self.start) {
+            fronts.starts.swap_remove(i);
+        }
+        // The readers that are left have the table from the manifest, which no longer names what stands
+        // before their start.
+        let first = fronts.starts.iter().min().copied();
+        if let Some(first) = first.filter(|first| *first > fronts.freed) {
+            fronts.freed = first;
+            drop(fronts);
+            self.core.trash.free(self.core.file.clone(), first);
+        }
+    }
+}
+
+impl Core {
+    fn open(
+        disk: &dyn Disk,
+        path: PathBuf,
+        id: u64,
+        expected: (u64, u32),
+        cache: Arc<BlockCache>,
+        trash: Arc<Trash>,
+    ) -> Result<Core> {
         let file = disk
-            .open(&path, Open::Read)
+            .open_kept(&path)
             .map_err(|e| io("opening", &path, &e))?;
         let len = file.len().map_err(|e| io("opening", &path, &e))?;
         let bad = |offset: u64, what: &str| damaged(&path, offset, what);
@@ -94,18 +251,19 @@ impl Table {
             .map_err(|e| io("opening", &path, &e))?;
         let tail_crc = crc32c::crc32c(&tail);
         let block = Block::new(raw).ok_or_else(|| bad(top.offset, MALFORMED))?;
-        Ok(Table {
+        Ok(Core {
             id,
             path,
             file,
-            len,
+            size: len,
             crc,
-            properties: p,
+            properties: Arc::new(p),
             top: block,
             end: top.offset,
             tail_crc,
             cache,
             trash,
+            fronts: Mutex::default(),
             condemned: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
@@ -121,8 +279,8 @@ impl Table {
     }
 
     /// The file's length.
-    pub(crate) fn len(&self) -> u64 {
-        self.len
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// The footer's checksum.
@@ -130,16 +288,9 @@ impl Table {
         self.crc
     }
 
-    pub(crate) fn properties(&self) -> &Properties {
+    /// What the whole table had.
+    pub(crate) fn whole(&self) -> &Properties {
         &self.properties
-    }
-
-    pub(crate) fn first(&self) -> &[u8] {
-        &self.properties.first
-    }
-
-    pub(crate) fn last(&self) -> &[u8] {
-        &self.properties.last
     }
 
     /// Where partitions end and the top index begins.
@@ -197,7 +348,7 @@ impl Table {
         Ok(filter)
     }
 
-    /// Partition `i`; `None` behind the last.
+    /// Partition `i`; `None` after the last.
     pub(crate) fn partition(&self, i: usize) -> Result<Option<Partition>> {
         if i >= self.top.restarts() {
             return Ok(None);
@@ -214,7 +365,7 @@ impl Table {
         read().map(Some).ok_or_else(|| self.malformed(self.end))
     }
 
-    /// The key at or below which all keys of partition `i` are; `None` behind the last.
+    /// The key at or below which all keys of partition `i` are; `None` after the last.
     pub(crate) fn last_of(&self, i: usize) -> Option<&[u8]> {
         self.top.whole(i).map(|(separator, _)| separator)
     }
@@ -224,24 +375,6 @@ impl Table {
         self.top
             .partition(before)
             .ok_or_else(|| self.malformed(self.end))
-    }
-
-    /// The newest version of a key at or below `at`: `None` if there is none here, `Some(None)` if
-    /// it is a deletion. `hash` is the key's.
-    pub(crate) fn get(
-        &self,
-        key: &[u8],
-        hash: u64,
-        at: Timestamp,
-    ) -> Result<Option<Option<Bytes>>> {
-        let found = self.find(key, hash, at)?;
-        Ok(found.map(|(block, entry)| block.value(&entry)))
-    }
-
-    /// When the newest version of a key was written: as [`Table::get`].
-    pub(crate) fn written(&self, key: &[u8], hash: u64) -> Result<Option<Option<Timestamp>>> {
-        let found = self.find(key, hash, Timestamp::MAX)?;
-        Ok(found.map(|(_, entry)| (!entry.deleted).then_some(Timestamp(entry.at))))
     }
 
     /// Where the version stands that [`Table::get`] gives.
@@ -273,17 +406,10 @@ impl Table {
         Ok(None)
     }
 
-    /// About how many bytes of the file are before `key`.
-    ///
-    /// # Errors
-    /// As a read.
-    pub(crate) fn offset_of(&self, key: &[u8]) -> Result<u64> {
-        if key <= self.first() {
-            return Ok(0);
-        }
+    fn offset_of(&self, key: &[u8]) -> Result<u64> {
         let i = self.find_partition(|k| k < key)?;
         let Some(partition) = self.partition(i)? else {
-            return Ok(self.len);
+            return Ok(self.end);
         };
         let index = self.block(partition.index, Kind::Index)?;
         let wrong = || self.malformed(partition.index.offset);
@@ -295,7 +421,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for Core {
     fn drop(&mut self) {
         if self.condemned.load(Ordering::SeqCst) {
             self.trash.throw(self.path.clone());

@@ -284,7 +284,7 @@ fn put_handle(out: &mut Vec<u8>, handle: Handle) {
 fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let same = common_prefix(a, b);
     // Up to a byte that can be raised: the first that differs, if that stays below `b`'s; every
-    // one behind it, since `a` is below `b` already there.
+    // one after it, since `a` is below `b` already there.
     let raised = a.iter().enumerate().skip(same).find(|(i, byte)| {
         let limit = if *i == same { b.get(same) } else { None };
         **byte < 0xff && limit.is_none_or(|limit| **byte + 1 < *limit)

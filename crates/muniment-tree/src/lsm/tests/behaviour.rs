@@ -4,6 +4,8 @@ use super::world::{TestClock, World, bytes, delete, put, rows};
 use crate::trees::{Direction, Range, TreeId, Trees};
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::{Asked, NeverInterrupted};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 fn fill(world: &mut World, tree: u32, from: u32, to: u32) {
     for i in from..to {
@@ -54,10 +56,10 @@ fn values_and_keys_of_any_size() {
     world.commit(vec![put(1, &longer, &big), put(1, &long, "again")]);
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.verify(world.now);
     assert_eq!(
-        world.trees.check(None, &|| Ok(())).unwrap(),
+        world.trees.check(None, &NeverInterrupted).unwrap(),
         Vec::<String>::new()
     );
     world.power_cut(1);
@@ -74,7 +76,7 @@ fn an_emptied_collection_is_soon_gone() {
     fill(&mut world, 2, 0, 100);
     world.trees.seal(world.now).unwrap();
     world.settle();
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     let before = world.trees.tree_bytes(TreeId(1));
     assert!(before > 10_000, "{before}");
     for chunk in 0..50u32 {
@@ -99,7 +101,7 @@ fn a_view_keeps_its_versions_and_no_others() {
         world.trees.seal(world.now).unwrap();
         world.settle();
     }
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.verify(old.timestamp());
     world.verify(world.now);
     let entries = |world: &World| {
@@ -109,7 +111,7 @@ fn a_view_keeps_its_versions_and_no_others() {
     };
     assert_eq!(entries(&world), 200);
     drop(old);
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     assert_eq!(entries(&world), 100);
     world.verify(world.now);
 }
@@ -139,7 +141,7 @@ fn an_idle_cursor_pins_nothing() {
     world.commit((0..3000).map(|i| delete(1, format!("{i:08}"))).collect());
     world.trees.seal(world.now).unwrap();
     world.settle();
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.trees.work().unwrap();
     let tables = |p: &&std::path::PathBuf| p.extension().is_some_and(|e| e == "table");
     let left = world.disk.paths();
@@ -170,7 +172,10 @@ fn dropped_trees_leave_nothing_but_only_when_it_is_safe() {
     assert!(world.trees.tree_bytes(TreeId(1)) > 0);
     world.trees.seal(world.now).unwrap();
     world.settle();
-    world.trees.compact(Some(&[TreeId(1)]), &|| Ok(())).unwrap();
+    world
+        .trees
+        .compact(Some(&[TreeId(1)]), &NeverInterrupted)
+        .unwrap();
     assert_eq!(world.trees.tree_bytes(TreeId(1)), 0);
     assert!(world.trees.shared.dropped.now().is_empty());
     world.verify(world.now);
@@ -199,20 +204,17 @@ fn compaction_can_be_interrupted() {
         world.trees.seal(world.now).unwrap();
         world.trees.flush().unwrap();
     }
-    let asked = std::cell::Cell::new(0);
-    let stop = || {
-        asked.set(asked.get() + 1);
-        match asked.get() {
-            4 => Err(muniment_value::Error::internal("stop")),
-            _ => Ok(()),
-        }
-    };
+    let asked = AtomicU64::new(0);
+    let stop = Asked(|| match asked.fetch_add(1, SeqCst) {
+        3 => Err(muniment_value::Error::internal("stop")),
+        _ => Ok(()),
+    });
     assert_eq!(
         world.trees.compact(None, &stop).unwrap_err().message(),
         "stop"
     );
     world.verify(world.now);
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.trees.work().unwrap();
     let tables = world.trees.shared.state().levels.tables().count();
     assert_eq!(world.disk.paths().len(), 1 + tables);
@@ -297,7 +299,7 @@ fn what_is_deleted_is_walked_once() {
     // An older view sees what was there.
     assert_eq!(over("00000100", old.timestamp()), None);
     world.verify(old.timestamp());
-    // A put cuts it, a deletion behind it does not; it grows again with the next walk.
+    // A put cuts it, a deletion after it does not; it grows again with the next walk.
     world.commit(vec![put(1, "00000400", "new"), delete(1, "00000500")]);
     world.verify(world.now);
     world.commit(vec![delete(1, "00000400")]);
@@ -315,6 +317,29 @@ fn what_is_deleted_is_walked_once() {
     world.commit(vec![put(1, "00000900", "new"), put(1, "z", "new")]);
     world.verify(world.now);
     world.verify(old.timestamp());
+}
+
+/// Each of the runs has too few deletions to be merged for them alone.
+#[test]
+fn deletions_of_several_runs_count_together() {
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 1000);
+    world.trees.seal(world.now).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
+    for n in 0..3 {
+        let some = (0..150).map(|i| delete(1, format!("{:08}", i * 6 + n)));
+        world.commit(some.collect());
+        world.trees.seal(world.now).unwrap();
+        world.trees.flush().unwrap();
+        if n == 0 {
+            world.settle();
+        }
+        assert_eq!(world.trees.sizes().fresh_runs, n + 1);
+    }
+    world.commit(Vec::new());
+    world.settle();
+    assert_eq!(world.trees.sizes().fresh_runs, 0);
+    world.verify(world.now);
 }
 
 /// A small tree beside a large one in a deep table: nothing else would rewrite that.
@@ -337,7 +362,7 @@ fn small_dropped_trees_go_within_a_minute() {
             .collect(),
     );
     world.trees.seal(world.now).unwrap();
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.settle();
     let (small, all) = (world.trees.tree_bytes(TreeId(10)), world.trees.sizes().disk);
     assert!(small > 0 && small * 8 < all, "{small} {all}");

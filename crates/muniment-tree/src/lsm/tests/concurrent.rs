@@ -4,6 +4,7 @@ use super::super::{LsmOptions, LsmTrees};
 use super::world::{Model, Random, bytes, rows};
 use crate::trees::{Batch, Direction, Op, Range, TreeId, Trees};
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -128,9 +129,11 @@ fn everything_at_once() {
         scope.spawn(move || {
             while !stop.load(SeqCst) {
                 std::thread::sleep(Duration::from_millis(300));
-                door.trees.compact(Some(&[TreeId(1)]), &|| Ok(())).unwrap();
+                door.trees
+                    .compact(Some(&[TreeId(1)]), &NeverInterrupted)
+                    .unwrap();
                 assert_eq!(
-                    door.trees.check(None, &|| Ok(())).unwrap(),
+                    door.trees.check(None, &NeverInterrupted).unwrap(),
                     Vec::<String>::new()
                 );
                 door.trees.health().unwrap();

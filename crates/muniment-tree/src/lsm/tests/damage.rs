@@ -6,6 +6,7 @@ use super::super::manifest::{NAME, table_path};
 use super::world::{World, delete, put, small};
 use crate::trees::{Direction, Range, TreeId, Trees};
 use muniment_io::{Disk, SimDisk, Timestamp};
+use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Result};
 use std::path::{Path, PathBuf};
 
@@ -91,7 +92,7 @@ fn every_byte_may_be_wrong() {
                 caught += 1;
             }
             // No byte is without meaning: a check finds every one.
-            let found = trees.check(None, &|| Ok(())).unwrap();
+            let found = trees.check(None, &NeverInterrupted).unwrap();
             assert!(!found.is_empty(), "{what} is not found");
             assert!(
                 found.iter().all(|f| f.contains(path.to_str().unwrap())),
@@ -99,7 +100,7 @@ fn every_byte_may_be_wrong() {
             );
             // A compaction does not carry it on.
             let before = disk.paths();
-            if let Err(e) = trees.compact(None, &|| Ok(())) {
+            if let Err(e) = trees.compact(None, &NeverInterrupted) {
                 assert_eq!(e.code(), Code::DataCorruptionDetected, "{what}: {e}");
                 assert_eq!(disk.paths(), before, "{what}");
             } else {
@@ -122,7 +123,9 @@ fn a_check_of_one_tree_leaves_the_others_alone() {
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
     let check = |trees: &LsmTrees, tree| {
-        let found = trees.check(Some(&[TreeId(tree)]), &|| Ok(())).unwrap();
+        let found = trees
+            .check(Some(&[TreeId(tree)]), &NeverInterrupted)
+            .unwrap();
         !found.is_empty()
     };
     assert!((1..=4).all(|tree| !check(&world.trees, tree)));
@@ -151,7 +154,7 @@ fn a_check_of_one_tree_leaves_the_others_alone() {
         if let [tree] = told[..] {
             one[tree as usize] += 1;
         }
-        // Whoever is not told of it has lost nothing.
+        // A tree whose reads reported no damage has lost nothing.
         for tree in (1..=3).filter(|tree| !told.contains(tree)) {
             let mut cursor = trees.cursor(
                 TreeId(tree),
@@ -268,7 +271,7 @@ fn a_damaged_table_does_not_stop_the_others() {
     world.trees.flush().unwrap();
     let first = files_of(&world).remove(0);
     assert!(world.disk.flip_bit(&first, 40, 3));
-    let e = world.trees.compact(None, &|| Ok(())).unwrap_err();
+    let e = world.trees.compact(None, &NeverInterrupted).unwrap_err();
     assert_eq!(e.code(), Code::DataCorruptionDetected);
     let e = world.trees.health().unwrap_err();
     assert!(e.message().contains(first.to_str().unwrap()));
@@ -287,7 +290,7 @@ fn a_damaged_table_does_not_stop_the_others() {
         "{:?}",
         world.trees.sizes()
     );
-    assert_eq!(world.trees.check(None, &|| Ok(())).unwrap().len(), 1);
+    assert_eq!(world.trees.check(None, &NeverInterrupted).unwrap().len(), 1);
 }
 
 fn files_of(world: &World) -> Vec<PathBuf> {

@@ -5,6 +5,7 @@ use super::world::small;
 use crate::trees::{Direction, Op, Range, TreeId, Trees};
 use bytes::Bytes;
 use muniment_io::{SimDisk, Timestamp};
+use muniment_op::NeverInterrupted;
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 
@@ -77,10 +78,13 @@ fn what_is_loaded_is_there_and_stays() {
             trees.apply(vec![op], Timestamp(51 + u64::from(i)));
             trees.views().advance(Timestamp(51 + u64::from(i)));
         }
-        trees.compact(None, &|| Ok(())).unwrap();
+        trees.compact(None, &NeverInterrupted).unwrap();
         let wanted = wanted.split_off(n.min(1000) as usize);
         assert_eq!(all(&trees, Timestamp::MAX), wanted);
-        assert_eq!(trees.check(None, &|| Ok(())).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            trees.check(None, &NeverInterrupted).unwrap(),
+            Vec::<String>::new()
+        );
     }
 }
 

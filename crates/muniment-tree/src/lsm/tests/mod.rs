@@ -7,6 +7,7 @@ mod concurrent;
 mod conforms;
 mod damage;
 mod faults;
+mod full;
 mod load;
 mod random;
 mod still;

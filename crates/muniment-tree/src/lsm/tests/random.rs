@@ -4,6 +4,7 @@ use super::world::{Random, World, bytes};
 use crate::trees::{Cursor, Direction, Range, TreeId, Trees};
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 
 /// A cursor with what it has still to give.
 struct Open {
@@ -93,8 +94,11 @@ fn run(seed: u64, steps: usize) {
                 world.trees.work().unwrap();
             }
             80..82 => world.settle(),
-            82 => world.trees.compact(None, &|| Ok(())).unwrap(),
-            83 => world.trees.compact(Some(&[TreeId(2)]), &|| Ok(())).unwrap(),
+            82 => world.trees.compact(None, &NeverInterrupted).unwrap(),
+            83 => world
+                .trees
+                .compact(Some(&[TreeId(2)]), &NeverInterrupted)
+                .unwrap(),
             84 if step > steps / 2 => {
                 let tree = TreeId([1, 3, 256][random.below(3) as usize]);
                 world.commit(Vec::new());
@@ -122,7 +126,7 @@ fn run(seed: u64, steps: usize) {
                 world.verify(view.timestamp());
             }
             assert_eq!(
-                world.trees.check(None, &|| Ok(())).unwrap(),
+                world.trees.check(None, &NeverInterrupted).unwrap(),
                 Vec::<String>::new()
             );
         }
@@ -130,7 +134,7 @@ fn run(seed: u64, steps: usize) {
     cursors.clear();
     world.views.clear();
     world.trees.seal(world.now).unwrap();
-    world.trees.compact(None, &|| Ok(())).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     world.settle();
     world.verify(world.now);
     // Nothing is left that nobody needs, and no file either.

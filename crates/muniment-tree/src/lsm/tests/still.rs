@@ -5,6 +5,7 @@ use super::super::{LsmOptions, LsmTrees};
 use super::world::{Model, World, bytes, delete, put, rows, small};
 use crate::trees::{Batch, Direction, Range, TreeId, Trees};
 use muniment_io::Timestamp;
+use muniment_op::{Asked, NeverInterrupted, Operation};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
 use std::cell::Cell;
@@ -25,10 +26,6 @@ fn fill(world: &mut World, tree: u32, from: u32, to: u32) {
 fn sealed(world: &World) {
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
-}
-
-fn never() -> Result<()> {
-    Ok(())
 }
 
 fn stopped() -> Error {
@@ -86,14 +83,14 @@ fn files_stand_still_while_they_are_held() {
         });
         scope.spawn(|| {
             while !stop.load(SeqCst) {
-                trees.compact(None, &never).unwrap();
+                trees.compact(None, &NeverInterrupted).unwrap();
             }
         });
         let mut slowest = Duration::ZERO;
         for round in 0..10 {
             std::thread::sleep(Duration::from_millis(100 + 20 * round));
             let begun = Instant::now();
-            let hold = trees.hold(&never).unwrap();
+            let hold = trees.hold(&NeverInterrupted).unwrap();
             slowest = slowest.max(begun.elapsed());
             let first = files(dir.path());
             std::thread::sleep(Duration::from_millis(100));
@@ -105,7 +102,10 @@ fn files_stand_still_while_they_are_held() {
                 std::fs::write(to.path().join(name), content).unwrap();
             }
             let copy = LsmTrees::open(options(to.path())).unwrap();
-            assert_eq!(copy.check(None, &|| Ok(())).unwrap(), Vec::<String>::new());
+            assert_eq!(
+                copy.check(None, &NeverInterrupted).unwrap(),
+                Vec::<String>::new()
+            );
             let (at, all) = (copy.persisted(), Range::default());
             let found = rows(copy.cursor(TreeId(1), all.clone(), at, Direction::Forward));
             assert!(
@@ -135,21 +135,22 @@ fn long_works_give_way_and_are_done_later() {
     let asked = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let work = scope.spawn(|| {
-            trees.compact(None, &|| {
+            let slow = Asked(|| {
                 asked.fetch_add(1, SeqCst);
-                // Slow, so that it is at it when it is to stop.
+                // So that it is at it when it is to stop.
                 std::thread::sleep(Duration::from_millis(5));
                 Ok(())
-            })
+            });
+            trees.compact(None, &slow)
         });
         while asked.load(SeqCst) < 8 {
             std::thread::yield_now();
         }
         let begun = Instant::now();
-        let one = trees.hold(&never).unwrap();
+        let one = trees.hold(&NeverInterrupted).unwrap();
         assert!(begun.elapsed() < Duration::from_secs(2));
         assert_eq!(trees.sizes().fresh_runs, 3);
-        let two = trees.hold(&never).unwrap();
+        let two = trees.hold(&NeverInterrupted).unwrap();
         drop(one);
         assert!(!trees.work().unwrap());
         let paths = world.disk.paths();
@@ -171,7 +172,7 @@ fn a_hold_that_is_given_up_holds_nothing() {
     let mut world = World::new();
     fill(&mut world, 1, 0, 3000);
     world.trees.seal(world.now).unwrap();
-    let hold = world.trees.hold(&never).unwrap();
+    let hold = world.trees.hold(&NeverInterrupted).unwrap();
     let trees = &world.trees;
     std::thread::scope(|scope| {
         let flush = scope.spawn(|| trees.flush());
@@ -181,12 +182,55 @@ fn a_hold_that_is_given_up_holds_nothing() {
         flush.join().unwrap().unwrap();
     });
     let working = world.trees.shared.still.try_work();
-    let e = world.trees.hold(&|| Err(stopped())).err().unwrap();
+    let e = world.trees.hold(&Asked(|| Err(stopped()))).err().unwrap();
     assert_eq!(e.message(), "stop");
     drop(working);
     assert!(world.trees.shared.still.try_work().is_some());
     fill(&mut world, 1, 0, 3000);
     sealed(&world);
+    world.verify(world.now);
+}
+
+/// Whatever waits for files ends when its operation is killed, and nothing else wakes it.
+#[test]
+fn a_kill_ends_each_wait_for_files() {
+    let mut world = World::new();
+    for _ in 0..3 {
+        fill(&mut world, 1, 0, 2000);
+        sealed(&world);
+    }
+    let trees = &world.trees;
+    let ends = |what: &str, wait: &(dyn Fn(&Operation) -> Result<()> + Sync)| {
+        let op = Operation::new(Instant::now(), None);
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| wait(&op));
+            while !op.is_waiting() {
+                assert!(!waits.is_finished(), "{what} did not wait");
+                std::thread::yield_now();
+            }
+            let killed = Instant::now();
+            op.kill(Code::Interrupted);
+            let e = waits.join().unwrap().unwrap_err();
+            println!("{what}: {:?}", killed.elapsed());
+            assert_eq!(e.code(), Code::Interrupted, "{what}");
+        });
+    };
+    let working = trees.shared.still.try_work();
+    ends("files, to hold them", &|op| trees.hold(op).map(drop));
+    drop(working);
+    let hold = trees.hold(&NeverInterrupted).unwrap();
+    ends("files that are held, to compact", &|op| {
+        trees.compact(None, op)
+    });
+    drop(hold);
+    let tables: Vec<_> = trees.shared.state().levels.tables().cloned().collect();
+    let busy = |is: bool| tables.iter().for_each(|t| t.busy.store(is, SeqCst));
+    busy(true);
+    ends("tables of another job, to compact", &|op| {
+        trees.compact(None, op)
+    });
+    busy(false);
+    trees.compact(None, &NeverInterrupted).unwrap();
     world.verify(world.now);
 }
 
@@ -223,17 +267,14 @@ fn compact_waits_for_its_own_tree_alone() {
     for table in tables(9) {
         table.busy.store(true, SeqCst);
     }
-    let asked = Cell::new(0);
-    let patience = |n: u32| {
-        asked.set(0);
+    let asked = AtomicU64::new(0);
+    let patience = |n: u64| {
+        asked.store(0, SeqCst);
         let asked = &asked;
-        move || {
-            asked.set(asked.get() + 1);
-            match asked.get() > n {
-                true => Err(stopped()),
-                false => Ok(()),
-            }
-        }
+        Asked(move || match asked.fetch_add(1, SeqCst) >= n {
+            true => Err(stopped()),
+            false => Ok(()),
+        })
     };
     world
         .trees
@@ -348,7 +389,7 @@ fn a_way_over_what_is_too_new_can_be_interrupted() {
     let old = world.trees.views().open();
     fill(&mut world, 1, 1, 40_000);
     sealed(&world);
-    world.trees.compact(None, &never).unwrap();
+    world.trees.compact(None, &NeverInterrupted).unwrap();
     let at = old.timestamp();
     let mut cursor = world
         .trees

@@ -240,7 +240,7 @@ impl World {
         self.recover();
     }
 
-    /// Applies the log behind the persisted cut; some before it too, which is harmless.
+    /// Applies the log after the persisted cut; some before it too, which is harmless.
     pub(super) fn recover(&mut self) {
         let persisted = self.trees.persisted();
         assert!(persisted <= self.now);

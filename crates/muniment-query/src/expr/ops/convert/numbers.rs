@@ -87,7 +87,7 @@ fn has_digits(s: &str) -> bool {
         .is_some_and(|m| m.bytes().any(|b| matches!(b, b'1'..=b'9')))
 }
 
-/// A hexadecimal floating point number behind its `0x`, and whether all its digits are 0.
+/// A hexadecimal floating point number after its `0x`, and whether all its digits are 0.
 fn hexadecimal(s: &str) -> Option<(f64, bool)> {
     let (digits, exponent) = match s.find(['p', 'P']) {
         Some(at) => (s.get(..at)?, s.get(at + 1..)?),

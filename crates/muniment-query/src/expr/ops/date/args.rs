@@ -221,7 +221,7 @@ pub(super) fn with_calendar(
 /// arguments [`with_calendar`] completed; `None`: one that counts is null.
 ///
 /// # Errors
-/// As [`unit`], [`start_of_week`] and [`zone`].
+/// As [`unit()`], [`start_of_week`] and [`zone`].
 pub(super) fn calendar<'a>(
     op: &str,
     name: Value<'_>,

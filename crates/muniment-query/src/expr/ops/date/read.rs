@@ -468,7 +468,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Takes a year of four digits behind a month and a day, if there is one.
+    /// Takes a year of four digits after a month and a day, if there is one.
     fn year_behind(&mut self, found: &mut Found) {
         let blanks = self.run(0, |b| matches!(b, b' ' | b'\t' | b'.' | b',' | b'-'));
         let digits = self.run(blanks, |b| b.is_ascii_digit());
@@ -499,13 +499,16 @@ impl<'t> Reader<'t> {
         Some(afternoon)
     }
 
-    /// `16:58`, `16:58:51`, `16:58:51.538`, `4:58 pm`.
+    /// `16:58`, `16:58:51`, `16:58:51.538`, `4:58 pm`, and with points for colons: `16:58.51`.
     fn time(&mut self, found: &mut Found) -> Result<()> {
         let hour = self.number(1, 2)?;
-        self.literal(':')?;
+        if !self.skip(b":.") {
+            return Err(self.fail("Unexpected character"));
+        }
         let minute = self.number(1, 2)?;
         let (mut second, mut milli) = (0, 0);
-        if self.skip(b":") {
+        let more = self.byte(1).is_some_and(|b| b.is_ascii_digit());
+        if self.skip(b":") || (more && self.skip(b".")) {
             second = self.number(1, 2)?;
             milli = self.fraction()?;
         }
@@ -564,7 +567,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A sign: of a year, or of the offset behind a time.
+    /// A sign: of a year, or of the offset after a time.
     fn signed(&mut self, found: &mut Found) -> Result<()> {
         if found.year.is_none() && found.time.is_none() {
             let sign = if self.take(1) == "-" { -1 } else { 1 };
@@ -616,7 +619,7 @@ impl<'t> Reader<'t> {
         if word.eq_ignore_ascii_case("t") && self.byte(1).is_some_and(|b| b.is_ascii_digit()) {
             self.at += 1;
             return match (self.digit_count(), self.byte(self.digit_count())) {
-                (1 | 2, Some(b':')) => self.time(found),
+                (1 | 2, Some(b':' | b'.')) => self.time(found),
                 _ => self.compact_time(found),
             };
         }
@@ -638,7 +641,7 @@ impl<'t> Reader<'t> {
         self.set_zone(found)
     }
 
-    /// The day and the year behind a month's name; or the year alone, which means the first day.
+    /// The day and the year after a month's name; or the year alone, which means the first day.
     fn after_month(&mut self, found: &mut Found) -> Result<()> {
         let blanks = self.run(0, |b| matches!(b, b' ' | b'\t' | b'.' | b'-'));
         let digits = self.run(blanks, |b| b.is_ascii_digit());
@@ -718,6 +721,10 @@ mod tests {
             ("1970-01-01", "1970-01-01T00:00:00.000Z"),
             ("1970-01-01T00:00:01Z", "1970-01-01T00:00:01.000Z"),
             ("1970-01-01 01:00:00+01:00", "1970-01-01T00:00:00.000Z"),
+            ("2017-07-04T11:56.02", "2017-07-04T11:56:02.000Z"),
+            ("2017-07-04T11:56.02.813", "2017-07-04T11:56:02.813Z"),
+            ("2017-07-04T11.56.02.8", "2017-07-04T11:56:02.800Z"),
+            ("2017-07-04 11:56.02 Z", "2017-07-04T11:56:02.000Z"),
             ("1970-01-01T00:00:00.5", "1970-01-01T00:00:00.500Z"),
             ("1970-01-01T00:00-0030", "1970-01-01T00:30:00.000Z"),
             ("\t1970-01-01\t00:00:01 +0000\0", "1970-01-01T00:00:01.000Z"),

@@ -1,0 +1,17 @@
+//! A session as documents show it.
+
+use muniment_storage::SessionKey;
+use muniment_value::{DocBuf, Value, doc};
+
+/// A session as everything shows it, `{id, uid}`.
+pub fn session_doc(key: &SessionKey) -> DocBuf {
+    let uid = Value::Binary {
+        subtype: 0,
+        bytes: &key.user,
+    };
+    let id = Value::Binary {
+        subtype: 4,
+        bytes: &key.id,
+    };
+    doc! { "id": id, "uid": uid }
+}

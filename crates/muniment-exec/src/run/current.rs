@@ -1,0 +1,111 @@
+//! What the plans of one command share: the operation that uses their cursor now, and one view.
+
+use crate::operation::OpContext;
+use muniment_op::{Interrupt, Sleepers};
+use muniment_storage::{Collection, Snapshot, Store};
+use muniment_value::{Code, Result};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+/// A plan as its cursor has it.
+pub(crate) trait Held: Send {
+    /// Lets go of its snapshot.
+    fn save(&mut self);
+
+    /// Books what it has examined with the operation.
+    fn flush(&mut self, op: &OpContext);
+}
+
+/// The operation that uses a cursor now, which the stages of a pipeline ask (they outlive the
+/// command that opened them), and the plans that run below those stages.
+pub(crate) struct CurrentOp {
+    op: Mutex<Arc<OpContext>>,
+    plans: Mutex<Plans>,
+    /// What all plans of the command read, so that a join sees what the documents it joins with
+    /// are of.
+    view: Mutex<Option<Snapshot>>,
+}
+
+/// Plans that have to let go of their snapshots when the cursor idles.
+#[derive(Default)]
+struct Plans {
+    list: Vec<Weak<Mutex<dyn Held>>>,
+    /// The list is cleared of what is gone when it gets this long.
+    clear_at: usize,
+}
+
+impl CurrentOp {
+    pub(crate) fn new(op: &Arc<OpContext>) -> Arc<CurrentOp> {
+        Arc::new(CurrentOp {
+            op: Mutex::new(op.clone()),
+            plans: Mutex::default(),
+            view: Mutex::default(),
+        })
+    }
+
+    /// The command's view of a collection: the plan that needs it first opens it.
+    ///
+    /// # Errors
+    /// As [`OpContext::view`].
+    pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
+        let op = self.get();
+        if !op.reads_newest() {
+            return op.view(store, collection);
+        }
+        let mut view = self.view.lock();
+        Ok(view.get_or_insert_with(|| store.snapshot()).clone())
+    }
+
+    pub(crate) fn get(&self) -> Arc<OpContext> {
+        self.op.lock().clone()
+    }
+
+    /// The operation that uses the cursor from now on.
+    pub(crate) fn set(&self, op: &Arc<OpContext>) {
+        *self.op.lock() = op.clone();
+    }
+
+    /// Adds a plan.
+    pub(crate) fn register(&self, plan: &Arc<Mutex<impl Held + 'static>>) {
+        let mut plans = self.plans.lock();
+        if plans.list.len() >= plans.clear_at {
+            plans.list.retain(|p| p.strong_count() > 0);
+            plans.clear_at = (plans.list.len() * 2).max(16);
+        }
+        let plan: Weak<Mutex<dyn Held>> = Arc::downgrade(plan) as _;
+        plans.list.push(plan);
+    }
+
+    /// Lets go of the view and of all that plans hold.
+    pub(crate) fn release(&self) {
+        self.each_plan(|plan| plan.save());
+        *self.view.lock() = None;
+    }
+
+    /// Calls `f` with every plan that is still there.
+    pub(crate) fn each_plan(&self, mut f: impl FnMut(&mut dyn Held)) {
+        let list: Vec<_> = self.plans.lock().list.clone();
+        for plan in list.iter().filter_map(Weak::upgrade) {
+            f(&mut *plan.lock());
+        }
+    }
+}
+
+impl Interrupt for CurrentOp {
+    fn check(&self) -> Result<()> {
+        self.op.lock().check()
+    }
+
+    fn check_but_for(&self, code: Code) -> Result<()> {
+        self.op.lock().check_but_for(code)
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.op.lock().sleepers(show);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.op.lock().wakes_at()
+    }
+}

@@ -1,0 +1,47 @@
+//! What an aggregation asks for.
+
+use crate::plan::hint::Hint;
+use muniment_value::{Collation, Doc};
+
+/// An `aggregate` command's content.
+#[derive(Clone, Debug)]
+pub struct AggregateRequest<'a> {
+    /// The database.
+    pub db: &'a str,
+    /// The collection; `None` for `aggregate: 1`.
+    pub collection: Option<&'a str>,
+    /// The array of stages.
+    pub pipeline: Doc<'a>,
+    /// The hint.
+    pub hint: Option<Hint<'a>>,
+    /// `allowDiskUse`: `Some(false)` makes a stage above the memory limit an error.
+    pub allow_disk_use: Option<bool>,
+    /// The command's `let`.
+    pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
+    /// `$merge` and `$out` skip the target's validator.
+    pub bypass_document_validation: bool,
+}
+
+impl<'a> AggregateRequest<'a> {
+    /// A pipeline on a database, without options.
+    pub fn new(db: &'a str, pipeline: Doc<'a>, let_: Doc<'a>) -> AggregateRequest<'a> {
+        AggregateRequest {
+            db,
+            collection: None,
+            pipeline,
+            hint: None,
+            allow_disk_use: None,
+            let_,
+            collation: None,
+            bypass_document_validation: false,
+        }
+    }
+
+    /// The namespace that replies carry.
+    pub(crate) fn namespace(&self) -> String {
+        let name = self.collection.unwrap_or("$cmd.aggregate");
+        format!("{}.{name}", self.db)
+    }
+}

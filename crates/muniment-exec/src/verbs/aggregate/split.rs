@@ -1,0 +1,300 @@
+//! A pipeline taken apart: what the planner does of it, and the rest.
+
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::plan::hint::Hint;
+use crate::plan::query::LookUp;
+use crate::plan::query::Query;
+use crate::plan::query::Told;
+use crate::plan::shape::shape;
+use crate::plan::shape::{COMMAND, NEEDS};
+use crate::plan::text::bind_text;
+use crate::run::choose::Choice;
+use crate::run::current::CurrentOp;
+use crate::run::recipe::{Output, ProjectionKind, Recipe};
+use crate::verbs::count::CountRequest;
+use crate::verbs::count::count_filter;
+use crate::verbs::find::request::projection_kind;
+use crate::verbs::planning::plan;
+use muniment_query::filter::Node;
+use muniment_query::stage::CountOnly;
+use muniment_query::{Filter, MetaSet, Needs, Pipeline, Projection, SortSpec};
+use muniment_storage::Collection;
+use muniment_value::{Doc, DocBuf, Result};
+use std::sync::Arc;
+
+/// A pipeline taken apart: what the planner does, and the rest.
+pub(crate) struct Split {
+    /// All leading `$match`es as one filter.
+    pub filter: Filter,
+    /// The leading `$sort` with its source.
+    pub sort: Option<(SortSpec, DocBuf)>,
+    /// Skipped documents.
+    pub skip: u64,
+    /// The limit.
+    pub limit: Option<u64>,
+    /// The `$project` that follows, with its source.
+    pub project: Option<(Arc<Projection>, DocBuf)>,
+    /// Stages that remain.
+    pub rest: Pipeline,
+    /// Set when the rest only counts.
+    pub counts: Option<CountOnly>,
+    /// What any part asks for of documents' metadata.
+    pub metadata: MetaSet,
+}
+
+/// Stages whose presence after what the planner does makes another shape of a query, as
+/// MongoDB's planner, which runs them itself, counts.
+const IN_SHAPE: &[&str] = &[
+    "$bucket",
+    "$densify",
+    "$group",
+    "$lookup",
+    "$replaceRoot",
+    "$replaceWith",
+    "$setWindowFields",
+    "$sortByCount",
+];
+
+impl Split {
+    pub(crate) fn of(mut p: Pipeline) -> Split {
+        let filter = p.take_leading_match();
+        let sort = p.take_leading_sort();
+        // Of no filter the shape still tells by which collation is sorted.
+        let filter = filter.unwrap_or_else(|| match &sort {
+            Some((s, _)) => Filter::from_root(Node::True, s.collation()),
+            None => Filter::always_true(),
+        });
+        let (mut skip, mut limit) = (0_u64, None::<u64>);
+        loop {
+            if let Some(n) = p.take_leading_skip() {
+                skip = skip.saturating_add(n);
+                limit = limit.map(|l| l.saturating_sub(n));
+            } else if let Some(n) = p.take_leading_limit() {
+                limit = Some(limit.map_or(n, |l| l.min(n)));
+            } else {
+                break;
+            }
+        }
+        let counts = p.count_only();
+        Split {
+            metadata: p.metadata(),
+            filter,
+            sort,
+            skip,
+            limit,
+            project: p.take_leading_project(),
+            rest: p,
+            counts,
+        }
+    }
+
+    /// The sort as it was written; empty for none.
+    pub(crate) fn sort_source(&self) -> Doc<'_> {
+        self.sort.as_ref().map_or(Doc::EMPTY, |(_, d)| d.as_doc())
+    }
+
+    fn project_source(&self) -> Doc<'_> {
+        self.project
+            .as_ref()
+            .map_or(Doc::EMPTY, |(_, d)| d.as_doc())
+    }
+
+    /// The short ways that MongoDB takes with the stages that it gives its planner: with `needs`,
+    /// it projects to these paths.
+    fn look_up(&self, needs: Option<&[String]>) -> LookUp {
+        let simple = match &self.project {
+            Some((_, source)) => projection_kind(source.as_doc()) == ProjectionKind::Simple,
+            None => needs.is_none_or(|n| !n.iter().any(|path| path.contains('.'))),
+        };
+        let by_id = self.skip == 0;
+        let express = by_id && self.metadata.is_empty();
+        LookUp {
+            by_id,
+            express: express && simple,
+            by_field: express && needs.is_none(),
+            one: self.limit == Some(1),
+        }
+    }
+
+    /// What the plan cache knows the plan by.
+    pub(crate) fn shape(&self) -> String {
+        let mut shape = shape(&self.filter, self.sort_source(), self.project_source());
+        let next = self.rest.sources().next().and_then(|d| d.first());
+        if let Some(name) = next.map(|e| e.name())
+            && IN_SHAPE.contains(&name)
+        {
+            shape.push(COMMAND);
+            shape.push_str(name);
+        }
+        shape
+    }
+}
+
+/// How the leading stages of a pipeline are planned.
+pub(crate) struct SplitPlan<'r> {
+    /// Whose view the plan has.
+    pub shared: Option<&'r Arc<CurrentOp>>,
+    /// The index that the command asks for.
+    pub hint: Option<Hint<'r>>,
+    /// See the command.
+    pub allow_disk_use: Option<bool>,
+    /// All candidates are kept and told of.
+    pub explain: bool,
+}
+
+pub(crate) fn count_split(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    hint: Option<Hint<'_>>,
+    split: &Split,
+) -> Result<u64> {
+    if split.limit == Some(0) {
+        return Ok(0);
+    }
+    count_filter(
+        engine,
+        op,
+        collection,
+        &CountRequest {
+            namespace: &collection.namespace(),
+            filter: Doc::EMPTY,
+            skip: split.skip,
+            limit: split.limit.unwrap_or(0),
+            hint,
+            let_: Doc::EMPTY,
+            collation: None,
+        },
+        &split.filter,
+    )
+}
+
+/// Plans the leading stages.
+pub(crate) fn plan_split(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    split: &Split,
+    how: SplitPlan<'_>,
+) -> Result<Choice> {
+    let SplitPlan {
+        shared,
+        hint,
+        allow_disk_use,
+        explain,
+    } = how;
+    let filter = bind_text(collection, &split.filter)?;
+    // Fields that no stage above looks at need not be read.
+    let needs = match &split.project {
+        // Metadata may be made of fields that no stage names.
+        _ if !split.metadata.is_empty() => None,
+        Some((p, _)) => {
+            let mut needs = Needs::default();
+            p.needs(&mut needs).then(|| needs.into_paths()).flatten()
+        }
+        None if split.rest.is_empty() => None,
+        None => split.rest.needs(),
+    };
+    let needs: Option<Arc<[String]>> = needs.map(Arc::from);
+    let source = split.project.as_ref().map(|(_, source)| source.as_doc());
+    let query = Query {
+        sort: split.sort.as_ref().map(|(s, _)| s),
+        needs: needs.as_deref(),
+        only_needs: split
+            .project
+            .as_ref()
+            .is_some_and(|(p, _)| p.included_paths().is_some()),
+        hint,
+        allowed: engine
+            .index_filters
+            .of(collection, &filter, split.sort_source(), Doc::EMPTY),
+        look_up: split.look_up(needs.as_deref()),
+        told: Told {
+            sort: Some(split.sort_source()),
+            projection: source,
+            ..Told::default()
+        },
+        ..Query::of(&filter)
+    };
+    let covers = needs.as_ref().map_or_else(String::new, |n| n.join(","));
+    let output = match &split.project {
+        None => Output::Whole,
+        Some((projection, source)) => Output::Projected {
+            projection: Projection::clone(projection),
+            source: source.clone(),
+            kind: projection_kind(source.as_doc()),
+        },
+    };
+    let recipe = Recipe {
+        sort: split.sort.clone(),
+        skip: split.skip,
+        limit: split.limit,
+        needs: needs.clone().filter(|_| split.project.is_none()),
+        output,
+        sort_limits: engine.sort_limits(allow_disk_use),
+        shared: shared.cloned(),
+        metadata: split.metadata,
+        ..engine.recipe(collection, &filter)
+    };
+    plan(
+        engine,
+        op,
+        &query,
+        &recipe,
+        // What is needed decides which plans are covered.
+        || format!("{}{NEEDS}{covers}", split.shape()).into(),
+        explain,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use muniment_query::QueryContext;
+    use muniment_value::{ArrayBuf, Value, array, doc};
+
+    fn split(p: &ArrayBuf) -> Split {
+        Split::of(Pipeline::parse(p.as_doc(), &QueryContext::new()).unwrap())
+    }
+
+    #[test]
+    fn leading_stages_go_to_the_planner() {
+        let p = array![
+            doc! { "$match": doc! { "a": 1 } },
+            doc! { "$sort": doc! { "b": -1 } },
+            doc! { "$match": doc! { "c": 2 } },
+            doc! { "$skip": 3 },
+            doc! { "$limit": 10 },
+            doc! { "$skip": 4 },
+            doc! { "$project": doc! { "a": 1 } },
+            doc! { "$unwind": "$a" },
+        ];
+        let s = split(&p);
+        assert_eq!(s.sort_source().to_buf(), doc! { "b": -1 });
+        assert_eq!((s.skip, s.limit), (7, Some(6)));
+        let filter = s.filter.to_doc();
+        assert_eq!(filter.as_doc().get_array("$and").unwrap().count(), 2);
+        assert_eq!(s.project_source().to_buf(), doc! { "a": 1 });
+        assert_eq!(s.rest.stages().count(), 1);
+        // A match after a limit stays where it is.
+        let p = array![doc! { "$limit": 1 }, doc! { "$match": doc! { "a": 1 } }];
+        assert_eq!(split(&p).rest.stages().count(), 1);
+    }
+
+    #[test]
+    fn counting_is_recognized() {
+        let group = |id: Value<'_>, sum: i32| {
+            let p = array![
+                doc! { "$match": doc! {} },
+                doc! { "$group": doc! { "_id": id, "n": doc! { "$sum": sum } } },
+            ];
+            split(&p).counts.map(|c| c.result(3).unwrap())
+        };
+        assert_eq!(group(Value::Int32(1), 1), Some(doc! { "_id": 1, "n": 3 }));
+        assert!(group(Value::Null, 1).is_some());
+        assert!(group(Value::Int32(1), 2).is_none());
+        assert!(group(Value::String("$a"), 1).is_none());
+    }
+}

@@ -1,0 +1,128 @@
+//! Counting the documents of a stored collection.
+
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::plan::hint::Hint;
+use crate::plan::query::{Query, Told};
+use crate::plan::shape::of_command;
+use crate::plan::text::bind_text;
+use crate::run::choose::{Asked, Choice};
+use crate::run::recipe::Recipe;
+use crate::verbs::explain::fast_count_ran;
+use crate::verbs::explain::ran::count_ran;
+use crate::verbs::planning::plan;
+use muniment_query::Filter;
+use muniment_query::filter::Node;
+use muniment_storage::Collection;
+use muniment_value::{Collation, Doc, Result};
+use std::sync::Arc;
+
+/// A `count` command's content.
+#[derive(Clone, Debug)]
+pub struct CountRequest<'a> {
+    /// `db.collection`.
+    pub namespace: &'a str,
+    /// `query`.
+    pub filter: Doc<'a>,
+    /// Documents to skip.
+    pub skip: u64,
+    /// Most documents to count; 0 for no limit (a negative limit's absolute value).
+    pub limit: u64,
+    /// The hint.
+    pub hint: Option<Hint<'a>>,
+    /// The command's `let`; empty for none.
+    pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
+}
+
+impl<'a> CountRequest<'a> {
+    /// A count of everything in `namespace`.
+    pub fn new(namespace: &'a str) -> CountRequest<'a> {
+        CountRequest {
+            namespace,
+            filter: Doc::EMPTY,
+            skip: 0,
+            limit: 0,
+            hint: None,
+            let_: Doc::EMPTY,
+            collation: None,
+        }
+    }
+}
+
+/// What skip and limit leave of a count.
+pub(crate) fn window(n: u64, request: &CountRequest<'_>) -> u64 {
+    let n = n.saturating_sub(request.skip);
+    if request.limit > 0 {
+        n.min(request.limit)
+    } else {
+        n
+    }
+}
+
+/// Counts what matches `filter`; the request's own is not looked at.
+pub(crate) fn count_filter(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    request: &CountRequest<'_>,
+    filter: &Filter,
+) -> Result<u64> {
+    let newest = op.reads_newest();
+    if matches!(filter.root(), Node::True) && request.hint.is_none() && newest {
+        let n = window(collection.count(), request);
+        op.set_fast_count("RECORD_STORE_FAST_COUNT");
+        op.set_exec_stats(|| fast_count_ran(n));
+        return Ok(n);
+    }
+    let mut exec = plan_count(engine, op, collection, request, filter, false)?.exec;
+    exec.announce_below(op);
+    let mut n = 0;
+    while exec.next_row(op)?.is_some() {
+        n += 1;
+    }
+    op.set_exec_stats(|| count_ran(Some(&exec), n, request.skip));
+    Ok(n)
+}
+
+/// The plan of a count: keys are enough where the index answers the whole filter.
+pub(crate) fn plan_count(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    request: &CountRequest<'_>,
+    filter: &Filter,
+    explain: bool,
+) -> Result<Choice> {
+    let filter = &bind_text(collection, filter)?;
+    let query = Query {
+        hint: request.hint,
+        allowed: engine
+            .index_filters
+            .of(collection, filter, Doc::EMPTY, Doc::EMPTY),
+        told: Told {
+            limit: request.limit,
+            skip: request.skip,
+            ..Told::default()
+        },
+        ..Query::of(filter)
+    };
+    let recipe = Recipe {
+        skip: request.skip,
+        limit: (request.limit > 0).then_some(request.limit),
+        keys_only: true,
+        ..engine.recipe(collection, filter)
+    };
+    plan(
+        engine,
+        op,
+        &query,
+        &recipe,
+        || Asked {
+            shape: of_command(filter, "count"),
+            filter: Some(request.filter),
+        },
+        explain,
+    )
+}

@@ -1,0 +1,60 @@
+//! Creating collections: they and the views share their names.
+
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::source::Source;
+use muniment_op::{Lock, Locked};
+use muniment_storage::{Collection, CollectionOptions};
+use muniment_value::{Code, Error, Result};
+use std::sync::Arc;
+
+/// As [`Database::create_collection`].
+pub(crate) fn create_collection(
+    engine: &Database,
+    namespace: &str,
+    options: CollectionOptions,
+    op: &OpContext,
+) -> Result<Arc<Collection>> {
+    create_collection_as(engine, namespace, options, None, op)
+}
+
+/// As [`Database::create_collection_as`].
+pub(crate) fn create_collection_as(
+    engine: &Database,
+    namespace: &str,
+    options: CollectionOptions,
+    uuid: Option<[u8; 16]>,
+    op: &OpContext,
+) -> Result<Arc<Collection>> {
+    let names = lock_names(engine, op)?;
+    let exists = |what: String| Err(Error::new(Code::NamespaceExists, what));
+    match Source::now(&engine.store, namespace)? {
+        Source::Generated(_) => {
+            return exists(format!("Collection {namespace} already exists."));
+        }
+        Source::View(_) => {
+            return exists(format!("A view already exists. NS: {namespace}"));
+        }
+        // Of a stored one the storage says so.
+        Source::Collection(_) | Source::Buckets(_) | Source::Absent => {}
+    }
+    let store = &engine.store;
+    let created = match op.transaction() {
+        Some(t) => store.begin_collection_in(t, namespace, options, uuid, op),
+        None => store.begin_collection(namespace, options, uuid, op),
+    }?;
+    // Others make theirs while this one is written to the disk.
+    drop(names);
+    store.settle(created)
+}
+
+/// Keeps other operations from creating a collection or a view while this is held.
+///
+/// # Errors
+/// What the operation's interrupt says while it waits.
+pub(crate) fn lock_names<'e>(
+    engine: &'e Database,
+    op: &OpContext,
+) -> Result<Locked<&'e Lock<()>, ()>> {
+    engine.names.lock_for(op)
+}

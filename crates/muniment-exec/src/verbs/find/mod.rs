@@ -1,0 +1,274 @@
+//! `find`.
+
+pub(crate) mod request;
+pub(crate) mod view;
+
+pub use request::FindRequest;
+
+use crate::context::query_context;
+use crate::cursor::{Cursor, CursorFlags, Opener};
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::oplog::open::find_generated;
+use crate::plan::express;
+use crate::plan::hint::{Hint, natural_hint};
+use crate::plan::query::Query;
+use crate::plan::query::Told;
+use crate::plan::shape::shape;
+use crate::plan::text::{bind_text, refuse_text};
+use crate::run::choose::{Asked, Choice};
+use crate::run::recipe::{Output, Recipe};
+use crate::run::still_there;
+use crate::source::Source;
+use crate::verbs::explain::ran::looked_up;
+use crate::verbs::explain::ran::nothing_found;
+use crate::verbs::planning::plan;
+use bytes::Bytes;
+use muniment_query::filter::near::not_here;
+use muniment_query::{Interrupt, Needs, Projection};
+use muniment_storage::Collection;
+use muniment_value::{Code, Doc, Error, Result, ValueBuf};
+use request::{Parsed, projection_kind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use view::find_view;
+
+/// As [`Database::find`].
+pub(crate) fn find(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    request: &FindRequest<'_>,
+) -> Result<Cursor> {
+    let source = Source::resolve(&engine.store, op, request.namespace)?;
+    let collation = source.collation(request.namespace, request.collation.as_ref())?;
+    let ctx = query_context(op, request.let_, collation)?;
+    let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
+    let flags = CursorFlags {
+        tailable: request.tailable,
+        await_data: request.await_data,
+        no_timeout: request.no_cursor_timeout,
+        single_batch: request.single_batch,
+        follows: false,
+    };
+    let collection = match source {
+        Source::Collection(collection) => collection,
+        Source::Generated(generated) => {
+            return find_generated(engine, op, generated, request, parsed, flags);
+        }
+        other => {
+            return match other.as_view(&engine.store, request.namespace)? {
+                Some(view) => find_view(engine, op, &view, request),
+                None => {
+                    op.set_point_plan("EOF");
+                    op.set_exec_stats(nothing_found);
+                    refuse_text(request.namespace, &parsed.filter)?;
+                    Ok(Cursor::empty(request.namespace, flags))
+                }
+            };
+        }
+    };
+    if request.may_look_up()
+        && !request.return_key
+        && parsed.metadata.is_empty()
+        && collection.finds_by_id()
+        && let Some(id) = parsed.filter.id_equality_by(collection.collation())
+    {
+        let express = request.look_up(parsed.metadata).express;
+        let summary = express::summary(&collection, express, None);
+        op.set_point_plan(summary);
+        let doc = find_by_id(engine, op, &collection, &parsed, id);
+        let context = |e: Error| e.context(&Opener::Find.context(request.namespace));
+        let doc = doc.map_err(context)?;
+        let keyed = collection.is_keyed_by_id();
+        op.set_exec_stats(|| looked_up(summary, keyed, u64::from(doc.is_some()), None));
+        return Ok(Cursor::of_one(request.namespace, doc, flags));
+    }
+    if request.tailable {
+        check_tailable(&collection, request, &parsed)?;
+    }
+    let choice = plan_find(engine, op, &collection, request, parsed, false);
+    let context = Opener::Find.context(request.namespace);
+    let choice = choice.map_err(|e| e.executing_context(&context))?;
+    let mut exec = choice.exec;
+    exec.announce(op);
+    Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
+}
+
+/// One document by `_id`: no planner, no stages.
+fn find_by_id(
+    engine: &Database,
+    op: &OpContext,
+    collection: &Collection,
+    parsed: &Parsed,
+    id: &ValueBuf,
+) -> Result<Option<Bytes>> {
+    op.check()?;
+    let found = match op.reads_newest() {
+        false => {
+            let view = op.view(&engine.store, collection)?;
+            view.find_by_id(collection, id.as_value())?
+        }
+        true => {
+            let view = engine.store.glance()?;
+            still_there(view.timestamp(), collection, [])?;
+            view.find_by_id(collection, id.as_value())?
+        }
+    };
+    let Some((_, doc)) = found else {
+        return Ok(None);
+    };
+    op.counters
+        .keys_examined
+        .fetch_add(u64::from(!collection.is_keyed_by_id()), Relaxed);
+    op.counters.docs_examined.fetch_add(1, Relaxed);
+    let Some(projection) = &parsed.projection else {
+        return Ok(Some(doc));
+    };
+    let info = if projection.needs_match_info() {
+        parsed.filter.matches_info(Doc::new(&doc))?
+    } else {
+        None
+    };
+    let mut out = Vec::with_capacity(doc.len());
+    projection.apply(Doc::new(&doc), info.unwrap_or_default(), &mut out)?;
+    Ok(Some(Bytes::from(out)))
+}
+
+/// Plans a find without running more than a trial.
+pub(crate) fn plan_find(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    request: &FindRequest<'_>,
+    parsed: Parsed,
+    explain: bool,
+) -> Result<Choice> {
+    let parsed = Parsed {
+        filter: bind_text(collection, &parsed.filter)?,
+        ..parsed
+    };
+    if request.tailable && parsed.filter.has_text() {
+        return Err(Error::bad_value(
+            "text and tailable cursor not allowed in same query",
+        ));
+    }
+    let natural = parsed.natural.map(natural_hint);
+    let hint = match &natural {
+        Some(_) if parsed.filter.has_text() => {
+            return Err(Error::bad_value(
+                "text expression not allowed with $natural sort order",
+            ));
+        }
+        Some(n) => Some(Hint::Pattern(n.as_doc())),
+        None => request.hint,
+    };
+    // What is new stands at the end of the collection, where no index leads.
+    let forward = natural_hint(false);
+    let hint = match request.tailable {
+        true => Some(Hint::Pattern(forward.as_doc())),
+        false => hint,
+    };
+    // These change what is returned, or what must be known for it.
+    let whole = request.show_record_id || request.return_key || !parsed.metadata.is_empty();
+    let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {
+        let mut needs = Needs::default();
+        p.needs(&mut needs).then(|| needs.into_paths()).flatten()
+    });
+    // MongoDB has the buckets' places only in $geoNear.
+    if collection.is_time_series() && parsed.filter.near().is_some() {
+        return Err(not_here());
+    }
+    let only_needs = parsed
+        .projection
+        .as_ref()
+        .is_some_and(|p| p.included_paths().is_some());
+    let want_info = parsed
+        .projection
+        .as_ref()
+        .is_some_and(Projection::needs_match_info);
+    let output = match parsed.projection {
+        _ if request.return_key => Output::Key,
+        None => Output::Whole,
+        Some(projection) => Output::Projected {
+            projection,
+            source: request.projection.to_buf(),
+            kind: projection_kind(request.projection),
+        },
+    };
+    let recipe = Recipe {
+        shared: None,
+        store: engine.store.clone(),
+        collection: collection.clone(),
+        filter: parsed.filter,
+        sort: parsed.sort,
+        skip: request.skip,
+        limit: (request.limit > 0).then_some(request.limit),
+        output,
+        // returnKey gives the key and nothing else.
+        show_record_id: request.show_record_id,
+        tailable: request.tailable,
+        want_info,
+        sort_limits: engine.sort_limits(request.allow_disk_use),
+        keys_only: false,
+        needs: None,
+        metadata: parsed.metadata,
+    };
+    let query = Query {
+        filter: &recipe.filter,
+        sort: recipe.sort.as_ref().map(|(s, _)| s),
+        needs: needs.as_deref(),
+        only_needs,
+        hint,
+        min: request.min,
+        max: request.max,
+        allowed: engine.index_filters.of(
+            collection,
+            &recipe.filter,
+            request.sort,
+            request.projection,
+        ),
+        look_up: request.look_up(recipe.metadata),
+        told: Told {
+            limit: request.limit,
+            skip: request.skip,
+            sort: Some(request.sort),
+            projection: Some(request.projection),
+        },
+    };
+    plan(
+        engine,
+        op,
+        &query,
+        &recipe,
+        || Asked {
+            shape: shape(&recipe.filter, request.sort, request.projection),
+            filter: Some(request.filter),
+        },
+        explain,
+    )
+}
+
+fn check_tailable(
+    collection: &Collection,
+    request: &FindRequest<'_>,
+    parsed: &Parsed,
+) -> Result<()> {
+    if collection.is_time_series() {
+        return Err(Error::new(
+            Code::InvalidPipelineOperator,
+            "Option tailable not supported in aggregation.",
+        ));
+    }
+    if !collection.is_capped() {
+        return Err(Error::bad_value(format!(
+            "error processing query: ns={} tailable cursor requested on non capped collection",
+            request.namespace
+        )));
+    }
+    if parsed.sort.is_some() || parsed.natural == Some(true) {
+        return Err(Error::bad_value(
+            "error processing query: tailable cursors may only be sorted by {$natural: 1}",
+        ));
+    }
+    Ok(())
+}

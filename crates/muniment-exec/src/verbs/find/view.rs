@@ -1,0 +1,106 @@
+//! A find on a view: a pipeline over what lies below it.
+
+use super::request::FindRequest;
+use crate::cursor::Cursor;
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::plan::hint::{Hint, natural};
+use crate::verbs::aggregate::{AggregateRequest, aggregate_view};
+use crate::view::Resolved;
+use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
+use std::sync::Arc;
+
+fn unsupported(option: &str) -> Error {
+    Error::new(
+        Code::InvalidPipelineOperator,
+        format!("Option {option} not supported in aggregation."),
+    )
+}
+
+/// The stages that a find stands for.
+///
+/// # Errors
+/// 168 InvalidPipelineOperator for an option that no stage has.
+pub(crate) fn find_stages(r: &FindRequest<'_>) -> Result<ArrayBuf> {
+    for (given, option) in [
+        (!r.min.is_empty(), "min"),
+        (!r.max.is_empty(), "max"),
+        (r.return_key, "returnKey"),
+        (r.show_record_id, "showRecordId"),
+        (r.tailable, "tailable"),
+        (r.no_cursor_timeout, "noCursorTimeout"),
+    ] {
+        if given {
+            return Err(unsupported(option));
+        }
+    }
+    if r.sort.get_elem("$natural").is_some() {
+        return Err(Error::new(
+            Code::InvalidPipelineOperator,
+            "Sort option {$natural: 1} not supported in aggregation.",
+        ));
+    }
+    let finds_only = |v: Value<'_>| {
+        v.as_doc()
+            .is_some_and(|d| d.get_elem("$elemMatch").is_some())
+    };
+    if r.projection.values().any(finds_only) {
+        return Err(Error::new(
+            Code::InvalidPipelineOperator,
+            "Unrecognized expression '$elemMatch'",
+        ));
+    }
+    let mut stages = ArrayBuf::new();
+    if !r.filter.is_empty() {
+        stages.push(doc! { "$match": r.filter });
+    }
+    if !r.sort.is_empty() {
+        stages.push(doc! { "$sort": r.sort });
+    }
+    if r.skip > 0 {
+        stages.push(doc! { "$skip": i64::try_from(r.skip).unwrap_or(i64::MAX) });
+    }
+    if r.limit > 0 {
+        stages.push(doc! { "$limit": i64::try_from(r.limit).unwrap_or(i64::MAX) });
+    }
+    if !r.projection.is_empty() {
+        stages.push(doc! { "$project": r.projection });
+    }
+    Ok(stages)
+}
+
+pub(crate) fn find_view(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    view: &Resolved,
+    r: &FindRequest<'_>,
+) -> Result<Cursor> {
+    let reversed = doc! { "_id": -1 };
+    let mut read = r.clone();
+    if view.namespace == r.namespace {
+        // Buckets have an order of their own, and their cursors may last.
+        read.no_cursor_timeout = false;
+        let hinted = match r.hint {
+            Some(Hint::Pattern(p)) if r.sort.is_empty() => natural(p),
+            _ => None,
+        };
+        if let Some(backward) = natural(r.sort).or(hinted) {
+            read.sort = if backward {
+                reversed.as_doc()
+            } else {
+                Doc::EMPTY
+            };
+        }
+    }
+    let stages = find_stages(&read)?;
+    let request = AggregateRequest {
+        hint: r.hint,
+        allow_disk_use: r.allow_disk_use,
+        collation: r.collation.clone(),
+        ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
+    };
+    let mut cursor = aggregate_view(engine, op, view, &request, r.namespace)?;
+    cursor.flags.single_batch = r.single_batch;
+    cursor.flags.no_timeout = r.no_cursor_timeout;
+    Ok(cursor)
+}

@@ -1,0 +1,44 @@
+//! Deletes.
+
+use super::bulk::{Statement, Target};
+use crate::context::query_context;
+use crate::operation::OpContext;
+use crate::plan::hint::Hint;
+use crate::verbs::write::change::Change;
+use crate::verbs::write::change::Write;
+use muniment_value::{Collation, Doc, Result};
+
+/// One element of `delete.deletes`.
+#[derive(Clone, Debug)]
+pub struct DeleteStatement<'a> {
+    /// `q`.
+    pub filter: Doc<'a>,
+    /// `limit: 0`: all that match; `limit: 1`: one.
+    pub multi: bool,
+    /// The hint.
+    pub hint: Option<Hint<'a>>,
+    /// The command's `let`.
+    pub let_: Doc<'a>,
+    /// How texts compare; `None`: as the collection has it.
+    pub collation: Option<Collation>,
+}
+
+impl Statement for DeleteStatement<'_> {
+    fn with_write<R>(
+        &self,
+        op: &OpContext,
+        on: &Target<'_>,
+        run: impl FnOnce(&Write<'_>) -> Result<R>,
+    ) -> Result<R> {
+        let collation = on.collation(self.collation.as_ref())?;
+        let ctx = query_context(op, self.let_, collation)?;
+        run(&Write::new(
+            &ctx,
+            self.filter,
+            Doc::EMPTY,
+            self.hint,
+            self.multi,
+            Change::Delete,
+        )?)
+    }
+}

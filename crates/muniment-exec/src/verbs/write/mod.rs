@@ -1,0 +1,32 @@
+//! Writes: insert, update, delete, findAndModify.
+//!
+//! Candidates are found by a plan on a snapshot; then each record is locked, read again, matched
+//! again and changed, so that no decision rests on a stale document. A statement over many
+//! documents works on the snapshot it began with: a document is changed once.
+
+mod batch;
+pub(crate) mod bulk;
+pub(crate) mod change;
+pub(crate) mod delete;
+pub(crate) mod document;
+pub(crate) mod find_and_modify;
+pub(crate) mod insert;
+pub(crate) mod merge;
+mod observed;
+pub(crate) mod out;
+mod outcome;
+pub(crate) mod perform;
+pub(crate) mod slices;
+pub(crate) mod temporary;
+pub(crate) mod update;
+mod validator;
+mod version;
+
+pub use delete::DeleteStatement;
+pub use find_and_modify::{FindAndModifyOutcome, FindAndModifyRequest};
+pub use insert::{Documents, InsertOptions};
+pub use outcome::{BulkOutcome, WriteError};
+pub use update::UpdateStatement;
+pub use validator::Log as ValidationLog;
+pub(crate) use validator::Validators;
+pub use version::{VERSION_COLLECTION, VERSION_DOCUMENT};

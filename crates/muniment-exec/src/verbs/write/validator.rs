@@ -1,0 +1,200 @@
+//! Validators of collections: `validator`, `validationLevel`, `validationAction`.
+//!
+//! A parsed validator is kept per collection for as long as its options stand. What fails is
+//! explained in the shape of MongoDB's `errInfo`.
+
+use muniment_query::filter::details::details;
+use muniment_query::{Filter, QueryContext};
+use muniment_storage::{Collection, CollectionOptions};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+/// So many parsed validators are kept.
+const KEPT: usize = 1000;
+
+/// What becomes of a document that is not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// It is refused.
+    Error,
+    /// It is written and logged.
+    Warn,
+    /// It is refused and logged.
+    ErrorAndLog,
+}
+
+/// A collection's validator.
+#[derive(Debug)]
+pub(crate) struct Validator {
+    filter: Filter,
+    source: DocBuf,
+    namespace: String,
+    /// validationLevel "moderate": documents that were invalid may stay so.
+    moderate: bool,
+    action: Action,
+}
+
+/// Is told the namespace and `{failingDocumentId, details}`.
+pub type Log = Box<dyn Fn(&str, Doc<'_>) + Send + Sync>;
+
+/// A validator with the options that it was made from.
+type Parsed = (Arc<CollectionOptions>, Arc<Validator>);
+
+/// Parsed validators, and the log that is told of documents that are not valid.
+#[derive(Default)]
+pub(crate) struct Validators {
+    parsed: Mutex<HashMap<[u8; 16], Parsed>>,
+    log: OnceLock<Log>,
+}
+
+impl Validators {
+    /// Sets the log that is told of each document that is not valid, whether it is written or refused:
+    /// the namespace and `{failingDocumentId, details}`. The first call counts.
+    pub(crate) fn on_failure(&self, log: Log) {
+        let _ = self.log.set(log);
+    }
+
+    /// The validator that writes must satisfy, if there is one.
+    ///
+    /// # Errors
+    /// What parsing it raises.
+    pub(crate) fn of(
+        &self,
+        collection: &Collection,
+        bypass: bool,
+    ) -> Result<Option<Arc<Validator>>> {
+        if bypass {
+            return Ok(None);
+        }
+        let options = collection.options();
+        let d = options.document.as_doc();
+        let Some(source) = d.get_doc("validator").filter(|v| !v.is_empty()) else {
+            return Ok(None);
+        };
+        let level = d.get_str("validationLevel").unwrap_or("strict");
+        if level == "off" {
+            return Ok(None);
+        }
+        collection.check_validator()?;
+        let mut parsed = self.parsed.lock();
+        if let Some((of, v)) = parsed.get(&collection.uuid())
+            && Arc::ptr_eq(of, &options)
+        {
+            return Ok(Some(v.clone()));
+        }
+        let validator = Arc::new(Validator {
+            filter: Filter::parse(
+                source,
+                &QueryContext::new().with_collation(collection.collation().clone()),
+            )?,
+            source: source.to_buf(),
+            namespace: collection.namespace(),
+            moderate: level == "moderate",
+            action: match d.get_str("validationAction") {
+                Some("warn") => Action::Warn,
+                Some("errorAndLog") => Action::ErrorAndLog,
+                _ => Action::Error,
+            },
+        });
+        if parsed.len() >= KEPT {
+            parsed.clear();
+        }
+        parsed.insert(collection.uuid(), (options.clone(), validator.clone()));
+        Ok(Some(validator))
+    }
+
+    /// Checks the new form of a document.
+    ///
+    /// # Errors
+    /// 121 DocumentValidationFailure with `errInfo`; what the validator itself raises.
+    pub(crate) fn check(&self, v: &Validator, old: Option<&[u8]>, new: &[u8]) -> Result<()> {
+        let valid = |d: &[u8]| v.filter.matches(Doc::new(d));
+        // A document that the validator cannot look at ($expr fails) was not valid either.
+        let was_not = |old: &[u8]| !valid(old).unwrap_or(false);
+        let judged = valid(new);
+        if matches!(judged, Ok(true)) || (v.moderate && old.is_some_and(was_not)) {
+            return Ok(());
+        }
+        judged?;
+        let new = Doc::new(new);
+        let info = doc! {
+            "failingDocumentId": new.get("_id").unwrap_or(Value::Null),
+            "details": details(v.source.as_doc(), new),
+        };
+        if v.action != Action::Error
+            && let Some(log) = self.log.get()
+        {
+            log(&v.namespace, info.as_doc());
+        }
+        if v.action == Action::Warn {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::DocumentValidationFailure,
+            "Document failed validation",
+        )
+        .with_extra(doc! { "errInfo": info }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use crate::tests::{Bench, NS, j};
+    use muniment_storage::CollectionOptions;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    fn options(text: &str) -> CollectionOptions {
+        CollectionOptions {
+            document: j(text),
+            ..CollectionOptions::default()
+        }
+    }
+
+    #[test]
+    fn levels_and_actions() {
+        let b = Bench::new();
+        let logged = Arc::new(AtomicUsize::new(0));
+        let count = logged.clone();
+        b.engine.on_validation_failure(Box::new(move |ns, info| {
+            assert_eq!(ns, NS);
+            assert!(info.get_doc("details").is_some());
+            count.fetch_add(1, Relaxed);
+        }));
+        b.insert_json(&[r#"{"_id": 1, "a": 1}"#, r#"{"_id": 2, "a": -1}"#]);
+        let c = b.engine.store.collection(NS).unwrap();
+        let set = |text: &str| {
+            let new = options(&format!(
+                r#"{{"validator": {{"a": {{"$gt": 0}}}}, {text}}}"#
+            ));
+            b.engine
+                .store
+                .modify_options(&c, new, &muniment_query::NeverInterrupted)
+                .unwrap();
+        };
+        let code = |r: muniment_value::Result<_>| r.map(|_: crate::StatementOutcome| ()).err();
+        set(r#""validationLevel": "strict""#);
+        assert!(code(b.update(r#"{"_id": 2}"#, r#"{"$set": {"b": 1}}"#, false)).is_some());
+        assert!(code(b.update(r#"{"_id": 1}"#, r#"{"$set": {"b": 1}}"#, false)).is_none());
+        set(r#""validationLevel": "moderate""#);
+        assert!(code(b.update(r#"{"_id": 2}"#, r#"{"$set": {"b": 1}}"#, false)).is_none());
+        let e = code(b.update(r#"{"_id": 1}"#, r#"{"$set": {"a": 0}}"#, false)).unwrap();
+        assert_eq!(e.code().0, 121);
+        assert_eq!(
+            crate::tests::text(e.extra().as_bytes()),
+            r#"{"errInfo":{"failingDocumentId":1,"details":{"operatorName":"$gt","specifiedAs":{"a":{"$gt":0}},"reason":"comparison failed","consideredValue":0}}}"#
+        );
+        set(r#""validationLevel": "off""#);
+        assert!(code(b.update(r#"{"_id": 1}"#, r#"{"$set": {"a": 0}}"#, false)).is_none());
+        assert_eq!(logged.load(Relaxed), 0);
+        set(r#""validationAction": "warn""#);
+        assert_eq!(b.insert(&[j(r#"{"_id": 3}"#)]).n, 1);
+        assert_eq!(logged.load(Relaxed), 1);
+        set(r#""validationAction": "errorAndLog""#);
+        assert_eq!(b.insert(&[j(r#"{"_id": 4}"#)]).errors.len(), 1);
+        assert_eq!(logged.load(Relaxed), 2);
+    }
+}

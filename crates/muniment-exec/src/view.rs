@@ -1,0 +1,342 @@
+//! Views: a pipeline over a collection or another view under a name of its own.
+//!
+//! A view is a document `{_id: "db.view", viewOn, pipeline, collation?}` in the collection
+//! `db.system.views`, as in MongoDB, so it is created, changed and dropped by writes that are as
+//! atomic as any. Only a name that no collection has is looked up there. Invariants: names of
+//! views and collections are disjoint (both are created under one lock); no chain of views is
+//! longer than [`MAX_DEPTH`] or closes a circle.
+
+use muniment_query::stage::geo_near::{at_front, not_first};
+use muniment_query::{Clocks, Pipeline, QueryContext};
+use muniment_storage::{Direction, KeyRange, Store};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
+
+/// Views that stand on each other at most: MongoDB's limit.
+pub const MAX_DEPTH: usize = 20;
+
+/// Bytes that the stages of a view's pipeline, with those of the views below it, may take.
+pub const MAX_PIPELINE: usize = 16_000_000;
+
+/// A view's definition.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The collection or view that it reads, without the database.
+    pub on: String,
+    /// Its stages.
+    pub pipeline: ArrayBuf,
+    /// Its collation as it was given; `None` is the comparison of bytes.
+    pub collation: Collation,
+}
+
+/// True for the document of a time-series collection, which stands among the views and is none.
+pub(crate) fn is_of_series(d: Doc<'_>) -> bool {
+    let mut stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY).values();
+    let first = stages.next().and_then(|v| v.as_doc());
+    first.is_some_and(|s| s.get("$_internalUnpackBucket").is_some())
+}
+
+/// What a view comes down to.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// The collection below all views, `db.collection`; it need not exist.
+    pub namespace: String,
+    /// The stages of all views on the way, the lowest first.
+    pub pipeline: ArrayBuf,
+    /// The view's collation.
+    pub collation: Collation,
+}
+
+/// 167 unless `wanted` is the collation of the view `namespace`.
+pub(crate) fn check_collation(of: &Collation, namespace: &str, wanted: &Collation) -> Result<()> {
+    if of == wanted {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::OptionNotSupportedOnView,
+        format!("Cannot override default collation of view {namespace}"),
+    ))
+}
+
+impl Resolved {
+    /// # Errors
+    /// 167 OptionNotSupportedOnView for another collation than the view's.
+    pub(crate) fn check_collation(&self, namespace: &str, wanted: &Collation) -> Result<()> {
+        check_collation(&self.collation, namespace, wanted)
+    }
+
+    /// The view's stages with more on top.
+    pub(crate) fn with(&self, stages: Doc<'_>) -> ArrayBuf {
+        let mut all = self.pipeline.clone();
+        for v in stages.values() {
+            all.push(v);
+        }
+        all
+    }
+
+    /// The database and the collection.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        self.namespace.split_once('.').unwrap_or(("", ""))
+    }
+}
+
+pub(crate) fn catalog_of(namespace: &str) -> (&str, String) {
+    let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
+    (db, format!("{db}.system.views"))
+}
+
+fn view_of(d: Doc<'_>) -> View {
+    let mut pipeline = ArrayBuf::new();
+    for v in d.get_array("pipeline").unwrap_or(Doc::EMPTY).values() {
+        pipeline.push(v);
+    }
+    View {
+        on: d.get_str("viewOn").unwrap_or_default().to_string(),
+        pipeline,
+        // It was checked when it was stored.
+        collation: Collation::parse_some(d.get_doc("collation")).unwrap_or_default(),
+    }
+}
+
+pub(crate) fn stored(namespace: &str, view: &View) -> DocBuf {
+    let mut d = doc! {
+        "_id": namespace,
+        "viewOn": view.on.as_str(),
+        "pipeline": &view.pipeline,
+    };
+    d.append_some("collation", view.collation.spec());
+    d
+}
+
+pub(crate) fn too_deep(namespace: &str) -> Error {
+    Error::new(
+        Code::ViewDepthLimitExceeded,
+        format!("View depth limit exceeded; maximum depth is {MAX_DEPTH}; view: {namespace}"),
+    )
+}
+
+pub(crate) fn too_large() -> Error {
+    Error::new(
+        Code::ViewPipelineMaxSizeExceeded,
+        format!("View pipeline exceeds maximum size; maximum size is {MAX_PIPELINE}"),
+    )
+}
+
+/// 166 for a command that needs a collection.
+pub(crate) fn not_a_collection(namespace: &str) -> Error {
+    Error::new(
+        Code::CommandNotSupportedOnView,
+        format!("Namespace {namespace} is a view, not a collection"),
+    )
+}
+
+/// Checks the pipeline of the view `namespace` and leaves out its nulls. `member`: the server is a member of a set.
+///
+/// # Errors
+/// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
+/// OptionNotSupportedOnView for a stage that writes and for a change stream, 40573 for one on a plain server; 73 for a stage that reads no collection.
+pub fn check_pipeline(namespace: &str, pipeline: Doc<'_>, member: bool) -> Result<ArrayBuf> {
+    let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
+    // What the pipeline may not know is an error of the queries on the view.
+    let ctx = QueryContext {
+        db: db.to_string(),
+        ..QueryContext::new().with_clocks(Clocks::NowAndCluster)
+    };
+    let mut out = ArrayBuf::new();
+    for (i, v) in pipeline.values().filter(|v| !v.is_nullish()).enumerate() {
+        out.push(v);
+        match v.as_doc().and_then(|d| d.first()).map(|e| e.name()) {
+            Some(name @ ("$out" | "$merge")) => {
+                return Err(Error::new(
+                    Code::OptionNotSupportedOnView,
+                    format!(
+                        "The aggregation stage {name} in location {i} of the pipeline cannot be \
+                         used in the view definition of {namespace} because it writes to disk"
+                    ),
+                ));
+            }
+            Some(name @ ("$currentOp" | "$documents" | "$listSessions" | "$listLocalSessions")) => {
+                return Err(Error::new(
+                    Code::InvalidNamespace,
+                    format!("'{name}' cannot be used in a view definition"),
+                ));
+            }
+            // As MongoDB says it, which knows change streams on sets only.
+            Some("$changeStream") if !member => {
+                return Err(Error::location(
+                    40573,
+                    "The $changeStream stage is only supported on replica sets",
+                ));
+            }
+            Some("$changeStream") if i == 0 => {
+                return Err(Error::new(
+                    Code::OptionNotSupportedOnView,
+                    "$changeStream cannot be used in a view definition",
+                ));
+            }
+            _ => {}
+        }
+    }
+    if pipeline_bytes(out.as_doc()) > MAX_PIPELINE {
+        return Err(too_large());
+    }
+    if out.len() <= 1000 {
+        // One by one: a stage that this server has not does not hide what is wrong with another.
+        for (i, v) in out.as_doc().values().enumerate() {
+            let near = v.as_doc().and_then(|d| d.first()).map(|e| e.name()) == Some("$geoNear");
+            if near && at_front(out.as_doc()).is_none_or(|(front, _)| front != i) {
+                return Err(not_first());
+            }
+            match Pipeline::parse(array![v].as_doc(), &ctx) {
+                // Constants are evaluated when the view is read.
+                Err(e) if e.code() != Code::CommandNotSupported && !e.is_optimizing() => {
+                    return Err(e);
+                }
+                _ => {}
+            }
+        }
+    } else if let Err(e) = Pipeline::parse(out.as_doc(), &ctx)
+        && !e.is_optimizing()
+    {
+        return Err(e);
+    }
+    match Pipeline::check(out.as_doc(), &ctx) {
+        // Places: 40601 and 40602; everything else was seen above.
+        Err(e) if matches!(e.code().0, 40601 | 40602) => Err(e),
+        _ => Ok(out),
+    }
+}
+
+pub(crate) fn pipeline_bytes(pipeline: Doc<'_>) -> usize {
+    pipeline
+        .values()
+        .filter_map(|v| v.as_doc())
+        .map(|d| d.byte_len())
+        .sum()
+}
+
+/// The view with this name, which no collection has.
+///
+/// # Errors
+/// 301 DataCorruptionDetected for a view while the collection of views is closed; I/O errors.
+pub(crate) fn find(store: &Store, namespace: &str) -> Result<Option<View>> {
+    let (_, catalog) = catalog_of(namespace);
+    let Some(c) = store.collection(&catalog) else {
+        return Ok(None);
+    };
+    let snapshot = store.snapshot();
+    if let Err(closed) = c.check_usable() {
+        let mut docs = snapshot.docs_of_closed(&c);
+        // What can be read of it tells what is none.
+        while let Ok(Some((_, d))) = docs.next() {
+            let d = Doc::new(&d);
+            if d.get_str("_id") == Some(namespace) && !is_of_series(d) {
+                return Err(closed);
+            }
+        }
+        return Ok(None);
+    }
+    let found = snapshot.find_by_id(&c, Value::String(namespace))?;
+    let found = found.as_ref().map(|(_, b)| Doc::new(b));
+    Ok(found.filter(|d| !is_of_series(*d)).map(view_of))
+}
+
+/// What the view `top` comes down to, whose name this is.
+///
+/// # Errors
+/// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
+pub(crate) fn resolve(store: &Store, namespace: &str, top: &View) -> Result<Resolved> {
+    let (db, _) = catalog_of(namespace);
+    let mut below = format!("{db}.{}", top.on);
+    let mut chain = vec![top.clone()];
+    while store.collection(&below).is_none()
+        && let Some(v) = find(store, &below)?
+    {
+        if chain.len() >= MAX_DEPTH {
+            return Err(too_deep(namespace));
+        }
+        below = format!("{db}.{}", v.on);
+        chain.push(v);
+    }
+    let mut pipeline = ArrayBuf::new();
+    for v in chain.iter().rev() {
+        for stage in v.pipeline.as_doc().values() {
+            pipeline.push(stage);
+        }
+    }
+    if pipeline_bytes(pipeline.as_doc()) > MAX_PIPELINE {
+        return Err(too_large());
+    }
+    Ok(Resolved {
+        namespace: below,
+        pipeline,
+        collation: top.collation.clone(),
+    })
+}
+
+/// The views of a database with their full names, sorted. While their collection is closed none are
+/// known.
+///
+/// # Errors
+/// I/O errors.
+pub(crate) fn all(store: &Store, db: &str) -> Result<Vec<(String, View)>> {
+    let found = store.collection(&format!("{db}.system.views"));
+    let Some(c) = found.filter(|c| c.check_usable().is_ok()) else {
+        return Ok(Vec::new());
+    };
+    let snapshot = store.snapshot();
+    let mut cursor = snapshot.docs(&c, &KeyRange::all(), Direction::Forward);
+    let mut all = Vec::new();
+    while let Some((_, bytes)) = cursor.next()? {
+        let d = Doc::new(&bytes);
+        if let Some(name) = d.get_str("_id").filter(|_| !is_of_series(d)) {
+            all.push((name.to_string(), view_of(d)));
+        }
+    }
+    // They stand in the order in which they were created.
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn pipelines_that_cannot_be() {
+        let code = |p: ArrayBuf| {
+            check_pipeline("d.v", p.as_doc(), true)
+                .unwrap_err()
+                .code()
+                .0
+        };
+        assert_eq!(code(array![doc! { "$out": "x" }]), 167);
+        assert_eq!(code(array![doc! { "$currentOp": doc! {} }]), 73);
+        let inside =
+            doc! { "$unionWith": doc! { "coll": "c", "pipeline": array![doc! { "$out": "x" }] } };
+        assert_eq!(code(array![inside]), 31441);
+        assert_eq!(code(array![doc! { "$foo": 1 }]), 40324);
+        assert_eq!(code(array![doc! {}]), 40323);
+        assert_eq!(code(array![1]), 14);
+        assert_eq!(code(array![doc! { "$changeStream": doc! {} }]), 167);
+        let later = array![
+            doc! { "$match": doc! {} },
+            doc! { "$changeStream": doc! {} }
+        ];
+        assert_eq!(code(later), 40602);
+        let alone = array![doc! { "$changeStream": doc! {} }];
+        let alone = check_pipeline("d.v", alone.as_doc(), false);
+        assert_eq!(alone.unwrap_err().code().0, 40573);
+        let last = array![doc! { "$match": doc! {} }, doc! { "$merge": "x" }];
+        assert_eq!(
+            check_pipeline("d.v", last.as_doc(), true)
+                .unwrap_err()
+                .message(),
+            "The aggregation stage $merge in location 1 of the pipeline cannot be used in the view \
+             definition of d.v because it writes to disk"
+        );
+        let limit = array![Value::Null, doc! { "$limit": 1 }];
+        let kept = check_pipeline("d.v", limit.as_doc(), true).unwrap();
+        assert_eq!(kept.len(), 1);
+    }
+}

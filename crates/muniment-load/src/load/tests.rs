@@ -1,0 +1,195 @@
+//! Pacing: the rate that was asked for, the shape of the gaps, and what a server that stops for a
+//! while looks like. Bounds are relative to what the server's script did, since a busy machine
+//! may stop everybody.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use super::*;
+use crate::conn::{Conn, Message};
+use crate::fake;
+use crate::hist::Latency;
+use muniment_value::doc;
+use std::sync::Mutex;
+
+/// Asks the server one thing after the other.
+struct Asks(Conn);
+
+impl Worker for Asks {
+    fn operate(&mut self, meter: &mut Meter) -> Result<u64> {
+        let start = Instant::now();
+        self.0
+            .call(&mut Message::command("admin", &doc! { "ping": 1 }))?;
+        meter.record("ASK", start);
+        Ok(1)
+    }
+}
+
+fn paced(address: &str, workers: usize, operations: u64, pace: Pace) -> Load {
+    let all = (0..workers)
+        .map(|_| Asks(Conn::connect(address).unwrap()))
+        .collect();
+    let limit = Limit {
+        pace,
+        ..Limit::operations(operations, Duration::from_secs(600))
+    };
+    run("paced", all, limit, None, &mut ()).unwrap()
+}
+
+/// The moments at which a clock's operations are due, as a worker that is never late sees them.
+fn due(pace: Pace, worker: u64, n: u64) -> Vec<f64> {
+    let begin = Instant::now();
+    let mut clock = Clock::new(pace, worker);
+    (0..n)
+        .map(|k| (clock.due(begin, k).unwrap() - begin).as_secs_f64())
+        .collect()
+}
+
+#[test]
+fn steady_operations_are_due_evenly() {
+    let at = due(Pace::Steady(250.0), 3, 1000);
+    assert!((0.0..0.004).contains(&at[0]), "{}", at[0]);
+    for (k, t) in at.iter().enumerate() {
+        assert!((t - at[0] - k as f64 / 250.0).abs() < 1e-6);
+    }
+    // Workers do not all begin at once.
+    assert!((due(Pace::Steady(250.0), 4, 1)[0] - at[0]).abs() > 1e-6);
+}
+
+/// The largest distance of the gaps' distribution from that of rate `rate`, times √n.
+fn kolmogorov(at: &[f64], rate: f64) -> f64 {
+    let mut gaps: Vec<f64> = at.windows(2).map(|w| w[1] - w[0]).collect();
+    gaps.sort_by(f64::total_cmp);
+    let n = gaps.len() as f64;
+    let far = |(i, g): (usize, &f64)| {
+        let want = 1.0 - (-rate * g).exp();
+        (want - i as f64 / n).max((i as f64 + 1.0) / n - want)
+    };
+    gaps.iter().enumerate().map(far).fold(0.0, f64::max) * n.sqrt()
+}
+
+#[test]
+fn poisson_gaps_are_exponential() {
+    for worker in 0..4 {
+        let at = due(Pace::Poisson(500.0), worker, 20_000);
+        // 1.95 is the point that one of a thousand exceeds (Kolmogorov's limit).
+        assert!(kolmogorov(&at, 500.0) < 1.95, "{}", kolmogorov(&at, 500.0));
+        let rate = (at.len() - 1) as f64 / (at[at.len() - 1] - at[0]);
+        assert!((rate / 500.0 - 1.0).abs() < 0.03, "{rate}");
+        // A rate that is 5 % off is seen.
+        assert!(kolmogorov(&at, 525.0) > 1.95);
+    }
+    // Even gaps are no Poisson's.
+    assert!(kolmogorov(&due(Pace::Steady(500.0), 1, 2000), 500.0) > 10.0);
+}
+
+#[test]
+fn the_rate_that_was_asked_for_is_reached() {
+    let (address, heard) = fake::server(|_, _| doc! { "ok": 1.0 });
+    let (workers, each) = (4, 200);
+    for pace in [Pace::Steady(100.0), Pace::Poisson(100.0)] {
+        let before = heard.all().len();
+        let load = paced(&address, workers, each, pace);
+        assert_eq!(heard.all().len() - before, workers * each as usize);
+        assert!(load.paced);
+        // Random gaps have a sum of their own, which the schedule gives.
+        let last = (0..workers as u64)
+            .map(|w| due(pace, w, each)[each as usize - 1])
+            .fold(0.0, f64::max);
+        // Never ahead of the schedule, and no later than its last operation was late.
+        let late = load.kinds["ASK"].intended.max_ms() / 1e3;
+        let took = load.samples.seconds;
+        assert!(took >= last * 0.999, "{took} {last}");
+        // A busy machine may keep a worker waiting before it can say that it has ended.
+        let sent = load.sent_seconds;
+        assert!(sent <= last * 1.03 + late, "{sent} {last} {late}");
+        let rate = load.samples.operations as f64 / (sent - late).max(last);
+        let wanted = (workers as u64 * each) as f64 / last;
+        assert!((rate / wanted - 1.0).abs() < 0.03, "{rate} {wanted}");
+        if let Pace::Steady(_) = pace {
+            assert!((wanted / 400.0 - 1.0).abs() < 0.03, "{wanted}");
+        }
+    }
+}
+
+#[test]
+fn a_stall_is_in_the_intended_latencies_of_all_that_were_due() {
+    const STALL: Duration = Duration::from_millis(300);
+    // What the server took, by its own clock.
+    let took = Arc::new(Mutex::new(Vec::new()));
+    let noted = took.clone();
+    let (address, _) = fake::server(move |n, _| {
+        let begin = Instant::now();
+        if n == 200 {
+            std::thread::sleep(STALL);
+        }
+        noted.lock().unwrap().push(begin.elapsed());
+        doc! { "ok": 1.0 }
+    });
+    let (rate, n) = (500.0, 600);
+    let load = paced(&address, 1, n, Pace::Steady(rate));
+    let stalls = took.lock().unwrap().iter().filter(|t| **t >= STALL).count();
+    assert_eq!(stalls, 1);
+    let ask = &load.kinds["ASK"];
+    let (service, intended) = (&ask.service, &ask.intended);
+    assert!(service.max_ms() >= 300.0 && intended.max_ms() >= 300.0);
+    // Due during its first half: these were late by at least the other half.
+    let half = STALL.as_secs_f64() / 2.0;
+    let due_then = (half * rate) as u64;
+    let late = |l: &Latency| {
+        let all = l.cumulative_ms();
+        let in_time = all.iter().rfind(|(v, _)| *v < half * 1e3);
+        n - in_time.map_or(0, |c| c.1)
+    };
+    assert!(
+        late(intended) >= due_then,
+        "{} of {due_then}",
+        late(intended)
+    );
+    // Without a schedule it is one operation's (and those that the machine itself held up).
+    assert!(
+        late(service) >= 1 && late(service) * 5 < due_then,
+        "{}",
+        late(service)
+    );
+}
+
+/// Asks to be stopped in its fifth operation.
+struct Stops(u64);
+
+impl Worker for Stops {
+    fn operate(&mut self, _: &mut Meter) -> Result<u64> {
+        self.0 += 1;
+        if self.0 == 5 {
+            // SAFETY: the handler that was installed only touches an atomic.
+            unsafe { libc::raise(libc::SIGINT) };
+        }
+        Ok(1)
+    }
+}
+
+#[test]
+fn a_load_that_a_signal_ends_says_so() {
+    // A signal would stop the other tests as well: it is sent in a process of its own.
+    const OWN: &str = "MUNIMENT_LAB_TEST_STOPS";
+    if std::env::var_os(OWN).is_none() {
+        let test = "load::tests::a_load_that_a_signal_ends_says_so";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env(OWN, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains("1 passed"), "{said}");
+        return;
+    }
+    stop::install();
+    let go = |operations: u64, stops: u64| {
+        let limit = Limit::operations(operations, Duration::from_secs(600));
+        let load = run("stops", vec![Stops(stops)], limit, None, &mut ()).unwrap();
+        (load.samples.operations, load.cut_short, load.stopped)
+    };
+    assert_eq!(go(4, 0), (4, false, false));
+    // The last one had been done when it came.
+    assert_eq!(go(1, 4), (1, false, false));
+    assert_eq!(go(10, 5), (1, true, true));
+}

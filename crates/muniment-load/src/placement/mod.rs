@@ -1,0 +1,341 @@
+//! Where the two threads of a single connection run.
+//!
+//! A request over one connection is two switches between two threads. Where the scheduler puts them
+//! decides more than the server does: a ping took 13 µs with both threads on one core and 97 µs
+//! across two, on the same server. So what has one connection is measured in both placements, with
+//! the threads pinned, and what could not be pinned says so.
+//!
+//! Pinned are every thread of the server's process (those that are born meanwhile inherit it) and
+//! the load's worker; the thread that drives the load stays free, so that its looks disturb neither.
+//! [`Pin`] undoes it at its end. After every measurement the kernel is asked whether the pins held.
+
+mod choice;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod other;
+
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(not(target_os = "linux"))]
+use other as system;
+
+use crate::samples::SampleSet;
+pub use choice::Place;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+
+/// Where client and server run while a load is measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Wherever the scheduler puts them.
+    #[default]
+    Anywhere,
+    /// Both on the same core.
+    OneCore,
+    /// On a core each.
+    TwoCores,
+}
+
+impl Placement {
+    /// As it is printed; empty for none.
+    pub fn name(self) -> &'static str {
+        match self {
+            Placement::Anywhere => "",
+            Placement::OneCore => "one core",
+            Placement::TwoCores => "two cores",
+        }
+    }
+
+    /// The name of a load without its placement: what [`Placement::called`] was given.
+    pub fn without(name: &str) -> &str {
+        [Placement::OneCore, Placement::TwoCores]
+            .iter()
+            .find_map(|p| name.strip_suffix(p.name())?.strip_suffix(", "))
+            .unwrap_or(name)
+    }
+
+    /// What a load that is called `load` is called in this placement.
+    pub fn called(self, load: &str) -> String {
+        match self.name() {
+            "" => load.to_string(),
+            name => format!("{load}, {name}"),
+        }
+    }
+}
+
+/// The placement that stands for one connection where there can be only one figure of it, in a
+/// sweep over workers: two cores, since more workers spread over the cores too.
+pub fn representative(all: &[Placement]) -> Placement {
+    all.last().copied().unwrap_or_default()
+}
+
+/// What tables say of their rows.
+pub const NOTE: &str = "One core: the client's and the server's threads are pinned to the same core. Two cores: to a core each.";
+
+/// How a warning about a missing placement begins.
+pub const UNPINNED: &str = "One connection: ";
+
+/// The server that is to be pinned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Server {
+    /// Its process, if it is known.
+    pub pid: Option<u32>,
+    /// `host:port`.
+    pub address: String,
+    /// Whether it is on this host.
+    pub same_host: bool,
+}
+
+/// Where this server and its client can be pinned, or why they cannot. It has been tried.
+pub fn place(server: &Server) -> Result<Place, String> {
+    let (pid, place) = find(server)?;
+    // Whether it is allowed shows only when it is done.
+    Pin::new(pid, &place, representative(&place.placements())).map_err(|e| e.to_string())?;
+    Ok(place)
+}
+
+/// The server's process, and the cores for it and its client.
+pub fn find(server: &Server) -> Result<(u32, Place), String> {
+    if !server.same_host {
+        return Err("the server is on another host".into());
+    }
+    let Some(pid) = server.pid else {
+        return Err("the server does not say which process it is".into());
+    };
+    let said = |what: &str, e: std::io::Error| format!("{what}: {e}");
+    let client = system::cpus(None).map_err(|e| said("reading the client's cores", e))?;
+    let port = server.address.rsplit_once(':').map_or("", |a| a.1);
+    // A server in a container names a process that may be another one out here.
+    if !system::listens(pid, port.parse().unwrap_or(0))
+        .map_err(|e| said("looking whether the server is the process that it says", e))?
+    {
+        return Err(format!(
+            "process {pid}, which the server says it is, does not listen on port {port} here"
+        ));
+    }
+    let cores = system::cpus(Some(pid)).map_err(|e| said("reading the server's cores", e))?;
+    let place = choice::choose(&client, &cores, system::core_of)
+        .ok_or("client and server have no core in common and no two apart")?;
+    Ok((pid, place))
+}
+
+/// The placements that a client of this server can have: [`Placement::Anywhere`] alone where they
+/// cannot be pinned.
+pub fn possible(server: &Server) -> Vec<Placement> {
+    place(server).map_or_else(|_| vec![Placement::Anywhere], |p| p.placements())
+}
+
+/// What a load's worker does about its own core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Worker {
+    placement: Placement,
+    cpu: usize,
+}
+
+thread_local! {
+    /// What the loads that this thread drives do; there while a [`Pin`] is.
+    static WORKER: Cell<Option<Worker>> = const { Cell::new(None) };
+    /// What was found wrong with the pins of those loads.
+    static LOST: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the worker of a load that this thread drives shall do, if anything.
+pub fn for_worker() -> Option<Worker> {
+    WORKER.get()
+}
+
+/// Does `f` on the calling thread where a load's worker would be, and tells what the kernel says
+/// against it afterwards.
+pub fn here<T>(f: impl FnOnce() -> T) -> T {
+    let (Some(worker), Ok(before)) = (for_worker(), system::cpus(None)) else {
+        return f();
+    };
+    worker.take();
+    let result = f();
+    if let Some(why) = worker.check() {
+        lost(why);
+    }
+    // They were its own before.
+    let _ = system::set_cpus(None, &before);
+    result
+}
+
+/// A load has found that its worker was elsewhere.
+pub fn lost(why: String) {
+    LOST.with_borrow_mut(|l| l.push(why));
+}
+
+impl Worker {
+    /// Where this is.
+    pub fn placement(self) -> Placement {
+        self.placement
+    }
+
+    /// Pins the calling thread.
+    pub fn take(self) {
+        // What comes of it is seen by `check`, which asks the kernel.
+        let _ = system::set_cpus(None, &[self.cpu]);
+    }
+
+    /// What the kernel says against the calling thread being where it should be.
+    pub fn check(self) -> Option<String> {
+        let may = match system::cpus(None) {
+            Ok(cpus) => cpus,
+            Err(e) => return Some(format!("the client's cores cannot be read back: {e}")),
+        };
+        if may != [self.cpu] {
+            return Some(format!(
+                "the client may run on cores {}, not on {} alone",
+                choice::list(&may),
+                self.cpu
+            ));
+        }
+        let on = system::running_on();
+        (on != self.cpu).then(|| format!("the client runs on core {on}, not on {}", self.cpu))
+    }
+}
+
+/// A server whose threads are pinned, and where the workers of loads pin themselves meanwhile.
+/// Both end with it. It belongs to the thread that made it.
+pub struct Pin {
+    pid: u32,
+    cpu: usize,
+    /// The threads' cores before, by thread.
+    before: BTreeMap<u32, Vec<usize>>,
+    here: PhantomData<*const ()>,
+}
+
+impl Pin {
+    /// Pins every thread of process `pid`.
+    ///
+    /// # Errors
+    /// Where that is not allowed, or the process has ended.
+    pub fn new(pid: u32, place: &Place, placement: Placement) -> std::io::Result<Pin> {
+        let client = match placement {
+            Placement::TwoCores => place.apart,
+            _ => place.together.then_some(place.server),
+        };
+        let mut pin = Pin {
+            pid,
+            cpu: place.server,
+            before: BTreeMap::new(),
+            here: PhantomData,
+        };
+        // The first one's cores are what threads get that are born meanwhile.
+        pin.thread(pid, true)?;
+        for round in 0..ROUNDS {
+            let mut news = false;
+            for tid in system::threads(pid)? {
+                if !pin.before.contains_key(&tid) {
+                    news |= pin.thread(tid, round == 0)?;
+                }
+            }
+            if !news {
+                break;
+            }
+        }
+        WORKER.set(client.map(|cpu| Worker { placement, cpu }));
+        LOST.take();
+        Ok(pin)
+    }
+
+    /// Pins one thread; false if it needed nothing. `first`: its cores now are its own, not those
+    /// of a thread that was pinned already and made it.
+    fn thread(&mut self, tid: u32, first: bool) -> std::io::Result<bool> {
+        let pinned = [self.cpu];
+        let result = system::cpus(Some(tid)).and_then(|before| {
+            if before == pinned && !first {
+                return Ok(false);
+            }
+            system::set_cpus(Some(tid), &pinned)?;
+            self.before.insert(tid, before);
+            Ok(true)
+        });
+        match result {
+            // It has ended meanwhile.
+            Err(e) if system::is_gone(&e) && tid != self.pid => Ok(false),
+            other => other,
+        }
+    }
+
+    /// Ends it and gives what the kernel says against its having held.
+    pub fn end(self) -> Vec<String> {
+        let mut wrong = LOST.take();
+        let elsewhere: Vec<Vec<usize>> = system::threads(self.pid)
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|tid| system::cpus(Some(tid)).ok())
+            .filter(|cpus| *cpus != [self.cpu])
+            .collect();
+        if let Some(first) = elsewhere.first() {
+            wrong.push(format!(
+                "{} of the server's threads may run elsewhere (one on cores {}), not on {} alone",
+                elsewhere.len(),
+                choice::list(first),
+                self.cpu
+            ));
+        }
+        wrong
+    }
+}
+
+/// A server makes threads while it is being pinned, but not for ever.
+const ROUNDS: u32 = 8;
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        WORKER.set(None);
+        let Some(own) = self.before.get(&self.pid).cloned() else {
+            return;
+        };
+        // As when it was pinned: a thread that is still pinned may make another meanwhile.
+        for _ in 0..ROUNDS {
+            let mut left = false;
+            for tid in system::threads(self.pid).unwrap_or_default() {
+                let cpus = self.before.get(&tid).unwrap_or(&own);
+                if system::cpus(Some(tid)).is_ok_and(|now| now != *cpus) {
+                    // A thread that cannot be freed has ended.
+                    let _ = system::set_cpus(Some(tid), cpus);
+                    left = true;
+                }
+            }
+            if !left {
+                break;
+            }
+        }
+    }
+}
+
+/// What to say of loads over one connection that nobody pinned; nothing where `told` says it.
+pub fn unpinned(samples: &[SampleSet], told: &[String]) -> Option<String> {
+    const MOST: usize = 4;
+    if told.iter().any(|w| w.starts_with(UNPINNED)) {
+        return None;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for s in samples
+        .iter()
+        .filter(|s| s.workers == 1 && s.placement.is_empty())
+    {
+        if !names.contains(&s.name.as_str()) {
+            names.push(&s.name);
+        }
+    }
+    let more = names.len().saturating_sub(MOST);
+    names.truncate(MOST);
+    let more = match more {
+        0 => String::new(),
+        n => format!(" and {n} more"),
+    };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{UNPINNED}{}{more} ran wherever the scheduler put the two threads, on which latency depends up to five-fold.",
+            names.join("; ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;

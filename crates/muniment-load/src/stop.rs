@@ -1,0 +1,47 @@
+//! Ctrl-C: the first one asks everything to end and write what there is, the second ends at once.
+//! Either way the exit code is that of the signal: 130 for Ctrl-C.
+
+use crate::fail::Failure;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn on_signal(signal: libc::c_int) {
+    SIGNAL.store(signal, Ordering::Relaxed);
+    if ASKED.fetch_add(1, Ordering::Relaxed) > 0 {
+        // SAFETY: _exit is async-signal-safe. The embedded server dies with us (PDEATHSIG).
+        unsafe { libc::_exit(128 + signal) };
+    }
+}
+
+/// The exit code of what was ended by a signal, as shells give it: 130 for Ctrl-C, 143 for a
+/// termination. `None` if none came.
+pub fn exit_code() -> Option<u8> {
+    let signal = SIGNAL.load(Ordering::Relaxed);
+    u8::try_from(128 + signal).ok().filter(|_| asked())
+}
+
+/// What a run that was ended so says.
+pub fn interrupted() -> Failure {
+    Failure::new("interrupted; what there was has been written")
+}
+
+/// Installs the handler for SIGINT and SIGTERM.
+pub fn install() {
+    // SAFETY: `on_signal` only touches an atomic and calls _exit; a zeroed sigaction with a
+    // handler and SA_RESTART is valid.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGINT, &action, std::ptr::null_mut());
+        libc::sigaction(libc::SIGTERM, &action, std::ptr::null_mut());
+    }
+}
+
+/// True once the user has asked to end.
+#[inline]
+pub fn asked() -> bool {
+    ASKED.load(Ordering::Relaxed) > 0
+}

@@ -1,0 +1,196 @@
+//! What ends an operation: its deadline, a kill, the going of its client.
+
+use crate::client::Client;
+use crate::interrupt::Interrupt;
+use crate::sleepers::Sleepers;
+use muniment_value::{Code, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicI32, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::time::{Duration, Instant};
+
+/// An operation goes on for so long after its beginning although its client has gone: a client may send
+/// a write that is not to be answered and close the connection at once.
+pub const GRACE: Duration = Duration::from_millis(10);
+
+/// An operation that waits until other members have what it wrote does so while this member leads.
+const PASSED_OVER: Code = Code::InterruptedDueToReplStateChange;
+
+/// The limits of one running operation.
+pub struct Operation {
+    started: Instant,
+    /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
+    deadline: AtomicU64,
+    killed: AtomicI32,
+    client: Option<Arc<Client>>,
+    /// The operation of which this one is a part.
+    whole: Option<Arc<dyn Interrupt>>,
+    sleepers: Sleepers,
+}
+
+impl Operation {
+    /// An operation that began at `started`, which may take so long.
+    pub fn new(started: Instant, limit: Option<Duration>) -> Operation {
+        Operation {
+            started,
+            deadline: AtomicU64::new(limit.map_or(u64::MAX, micros)),
+            killed: AtomicI32::new(0),
+            client: None,
+            whole: None,
+            sleepers: Sleepers::new(),
+        }
+    }
+
+    /// It is of no use once this client has gone.
+    #[must_use]
+    pub fn of_client(self, client: Option<Arc<Client>>) -> Operation {
+        Operation { client, ..self }
+    }
+
+    /// It ends when `whole` has to.
+    #[must_use]
+    pub fn part_of(self, whole: Option<Arc<dyn Interrupt>>) -> Operation {
+        Operation { whole, ..self }
+    }
+
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// When `maxTimeMS` runs out.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.deadline.load(Relaxed) {
+            u64::MAX => None,
+            us => self.started.checked_add(Duration::from_micros(us)),
+        }
+    }
+
+    /// Sets the limit anew: so much from now on. A thread that waits for the operation already
+    /// goes by the former one.
+    pub fn limit(&self, left: Duration) {
+        let until = self.started.elapsed().saturating_add(left);
+        self.deadline.store(micros(until), Relaxed);
+    }
+
+    /// Asks it to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
+    /// killOp, 237 CursorKilled for killCursors on a pinned cursor, …), and what waits for it ends. The
+    /// first reason stays, but for 11602, which the operation may pass over. False if there was a reason
+    /// already.
+    pub fn kill(&self, code: Code) -> bool {
+        let replaces = |now| now == 0 || now == PASSED_OVER.0 && code != PASSED_OVER;
+        let set = |now| replaces(now).then_some(code.0);
+        let is_first = self.killed.fetch_update(SeqCst, SeqCst, set).is_ok();
+        self.list().wake_all();
+        is_first
+    }
+
+    /// Takes back what [`Operation::kill`] asked for with this code.
+    pub fn spare(&self, code: Code) {
+        let _ = self.killed.compare_exchange(code.0, 0, SeqCst, Relaxed);
+    }
+
+    /// True if it was asked to stop.
+    pub fn is_killed(&self) -> bool {
+        self.killed.load(Relaxed) != 0
+    }
+
+    /// True if a thread of its waits for something at this moment.
+    pub fn is_waiting(&self) -> bool {
+        self.list().count() > 0
+    }
+
+    /// The one list in which threads that wait on its behalf stand, so that a kill and the client's end
+    /// both find them: the client's list, if there is a client.
+    fn list(&self) -> &Sleepers {
+        match &self.client {
+            Some(client) => &client.sleepers,
+            None => &self.sleepers,
+        }
+    }
+
+    fn killed_error(code: i32) -> Error {
+        let message = match Code(code) {
+            Code::InterruptedAtShutdown => "interrupted at shutdown",
+            Code::CursorKilled => "operation was interrupted because its cursor was killed",
+            Code::QueryPlanKilled => "operation was interrupted because its collection was dropped",
+            Code::ClientDisconnect => "operation was interrupted because the client disconnected",
+            _ => "operation was interrupted",
+        };
+        Error::new(Code(code), message)
+    }
+
+    /// Whether its time is over, its client has gone, or the whole must stop for another reason than
+    /// `but_for`.
+    #[inline]
+    fn check_limits(&self, but_for: Option<Code>) -> Result<()> {
+        if self.deadline.load(Relaxed) != u64::MAX {
+            self.check_deadline()?;
+        }
+        if self.client.as_ref().is_some_and(|client| client.is_gone()) {
+            self.check_client()?;
+        }
+        match (&self.whole, but_for) {
+            (Some(whole), None) => whole.check(),
+            (Some(whole), Some(code)) => whole.check_but_for(code),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn check_deadline(&self) -> Result<()> {
+        match self.deadline().is_some_and(|at| Instant::now() >= at) {
+            true => Err(Error::new(
+                Code::MaxTimeMSExpired,
+                "operation exceeded time limit",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn check_client(&self) -> Result<()> {
+        if self.started.elapsed() < GRACE {
+            return Ok(());
+        }
+        self.kill(Code::ClientDisconnect);
+        Err(Operation::killed_error(Code::ClientDisconnect.0))
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Interrupt for Operation {
+    #[inline]
+    fn check(&self) -> Result<()> {
+        match self.killed.load(Relaxed) {
+            0 => self.check_limits(None),
+            killed => Err(Operation::killed_error(killed)),
+        }
+    }
+
+    fn check_but_for(&self, code: Code) -> Result<()> {
+        match self.killed.load(Relaxed) {
+            killed if killed == 0 || killed == code.0 => self.check_limits(Some(code)),
+            killed => Err(Operation::killed_error(killed)),
+        }
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        show(self.list());
+        if let Some(whole) = &self.whole {
+            whole.sleepers(show);
+        }
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        let gone = self.client.as_ref().is_some_and(|client| client.is_gone());
+        let grace = gone.then(|| self.started + GRACE);
+        let whole = self.whole.as_ref().and_then(|whole| whole.wakes_at());
+        let all = [self.deadline(), grace, whole];
+        all.into_iter().flatten().min()
+    }
+}

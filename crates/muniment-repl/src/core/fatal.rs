@@ -1,0 +1,44 @@
+//! What ends a core for good.
+
+use std::fmt;
+
+/// Why a core cannot go on: this member's log is not one that the set could have left it with.
+/// Only an initial sync helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fatal {
+    /// Records are gone that were acknowledged: the log ends before what is committed.
+    Lost {
+        /// Committed up to here.
+        committed: u64,
+        /// The log's end.
+        last: u64,
+    },
+    /// The leader has another record at a place that is committed here.
+    Diverged {
+        /// That place.
+        index: u64,
+    },
+    /// The log is not cut as the state says it has to be, or its terms are not those that the state
+    /// knows.
+    Inconsistent(&'static str),
+}
+
+impl fmt::Display for Fatal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fatal::Lost { committed, last } => write!(
+                f,
+                "the log ends at {last}, but everything up to {committed} was acknowledged"
+            ),
+            Fatal::Diverged { index } => {
+                write!(
+                    f,
+                    "the set has another record at {index}, which is committed"
+                )
+            }
+            Fatal::Inconsistent(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for Fatal {}

@@ -1,0 +1,25 @@
+//! `replSetHeartbeat`.
+
+use super::repl_set::set_of;
+use crate::registry::{CommandSpec, Kind};
+use muniment_value::{Code, Error};
+
+/// The command.
+pub const COMMAND: CommandSpec = CommandSpec {
+    name: "replSetHeartbeat",
+    doc: "Fails: it is a word between members of MongoDB's, and these members speak otherwise",
+    kind: Kind::Admin,
+    admin_only: true,
+    // Which fields there are is a matter of MongoDB's versions.
+    open_fields: true,
+    run: |cx| {
+        set_of(cx)?;
+        Err(Error::new(
+            Code::CommandNotSupported,
+            "replSetHeartbeat: the members of this set do not tell each other of themselves by commands, \
+             and MongoDB's servers cannot be members of it. What members know of each other is in \
+             replSetGetStatus",
+        ))
+    },
+    ..CommandSpec::DEFAULT
+};

@@ -1,0 +1,77 @@
+//! Commands that clients, tools and setup scripts send and that are not there yet: each gets an answer
+//! that says what it would need and what can be done meanwhile, in place of "no such command".
+//!
+//! Only commands that ask for a whole part of MongoDB belong here; everything else that is not known is
+//! 59 CommandNotFound.
+
+use muniment_value::{Code, Error};
+
+/// A part that is not there, and the commands that ask for it.
+struct Part {
+    commands: &'static [&'static str],
+    code: Code,
+    /// Stands after the name of the command.
+    says: &'static str,
+}
+
+const PARTS: [Part; 3] = [
+    Part {
+        commands: &["authenticate", "saslContinue", "saslStart"],
+        code: Code::AuthenticationFailed,
+        says: "this version of Muniment has no users, and cannot tell who a client is. Every client that \
+               reaches the server may do everything: connect without user name, password and certificate",
+    },
+    Part {
+        commands: &[
+            "createRole",
+            "createUser",
+            "dropAllRolesFromDatabase",
+            "dropAllUsersFromDatabase",
+            "dropRole",
+            "dropUser",
+            "grantPrivilegesToRole",
+            "grantRolesToRole",
+            "grantRolesToUser",
+            "invalidateUserCache",
+            "revokePrivilegesFromRole",
+            "revokeRolesFromRole",
+            "revokeRolesFromUser",
+            "rolesInfo",
+            "updateRole",
+            "updateUser",
+        ],
+        code: Code::NotImplemented,
+        says: "this version of Muniment has no users and no roles: every client that reaches the server \
+               may do everything",
+    },
+    Part {
+        commands: &["rotateCertificates"],
+        code: Code::NotImplemented,
+        says: "this version of Muniment has no TLS",
+    },
+];
+
+/// The answer to a command that no registry knows.
+pub fn answer(name: &str) -> Error {
+    match PARTS.iter().find(|p| p.commands.contains(&name)) {
+        Some(part) => Error::new(part.code, format!("{name}: {}", part.says)),
+        None => Error::new(Code::CommandNotFound, format!("no such command: '{name}'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn what_is_there_needs_no_excuse() {
+        for name in PARTS.iter().flat_map(|p| p.commands) {
+            assert!(crate::registry::find(name).is_none(), "{name} is there");
+            let e = answer(name);
+            assert!(e.message().starts_with(name) && e.code() != Code::CommandNotFound);
+        }
+        assert_eq!(answer("nope").code(), Code::CommandNotFound);
+        assert_eq!(answer("nope").message(), "no such command: 'nope'");
+    }
+}

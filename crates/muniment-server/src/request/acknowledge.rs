@@ -1,0 +1,91 @@
+//! The fourth step: waiting until what was written is acknowledged as the write concern asks.
+
+use crate::context::CommandContext;
+use crate::registry::{Kind, Names};
+use crate::replica_set;
+use crate::settings;
+use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
+
+/// What the client is to be told.
+pub struct Told {
+    /// The result of the command. An error carries the write concern's error, too.
+    pub result: Result<()>,
+    /// The `writeConcernError` of a command that succeeded.
+    pub concern: Option<DocBuf>,
+}
+
+/// Waits for what the command's write concern asks.
+///
+/// A failed command may have written a part of its batch, or it failed because its change had been
+/// made before. The client relies on that state, so its write concern is awaited then, too, and a
+/// write concern that cannot be satisfied is told beside the error.
+pub fn acknowledge(cx: &CommandContext<'_>, result: Result<()>) -> Told {
+    let relied_on = match &result {
+        Ok(()) => true,
+        Err(e) => cx.commit.is_some() || cx.spec.kind == Kind::Ddl && is_done_already(e),
+    };
+    let (result, concern) = match relied_on.then(|| replica_set::acknowledge(cx)) {
+        Some(Ok(concern)) => (result, concern),
+        Some(Err(e)) => (Err(e), None),
+        None => (result, None),
+    };
+    let e = match result {
+        Ok(()) => {
+            return Told {
+                result: Ok(()),
+                concern,
+            };
+        }
+        Err(e) => e,
+    };
+    let beside = concern.or_else(|| replica_set::write_concern_error(cx));
+    let e = match beside {
+        Some(concern) => e.with_extra(doc! { "writeConcernError": concern }),
+        None => e,
+    };
+    // Labels are chosen by the error as the client sees it.
+    let e = match cx.op.reads_newest() {
+        true => e,
+        false => unavailable(e),
+    };
+    Told {
+        result: Err(e),
+        concern: None,
+    }
+}
+
+/// Whether a change of the catalog failed because it had been made before: the collection is there already,
+/// or is gone already.
+fn is_done_already(e: &Error) -> bool {
+    matches!(
+        e.code(),
+        Code::NamespaceExists | Code::NamespaceNotFound | Code::IndexNotFound
+    )
+}
+
+/// The error of a read in the past whose plan needs a collection or an index that its view does not have: as in
+/// MongoDB it is SnapshotUnavailable.
+fn unavailable(e: Error) -> Error {
+    match e.code() {
+        Code::QueryPlanKilled => Error::new(
+            Code::SnapshotUnavailable,
+            format!("Unable to read from a snapshot: {}", e.message()),
+        ),
+        _ => e,
+    }
+}
+
+/// Puts in force at once what a client has written into the collections of settings, as MongoDB does.
+pub fn take_settings(cx: &CommandContext<'_>) {
+    let of = |ns: &str| ns.split_once('.').is_some_and(|(db, _)| db == settings::DB);
+    let named = |d: Doc<'_>| d.get_str("ns").is_some_and(of);
+    let writes = match (cx.spec.names, cx.spec.kind) {
+        (Names::Elsewhere, _) => true,
+        (Names::NsInfo, _) => cx.request.documents("nsInfo").any(named),
+        (Names::Target, Kind::Write | Kind::Ddl) => cx.request.db == settings::DB,
+        (Names::Target, _) => false,
+    };
+    if writes {
+        settings::take_for_client(cx.server);
+    }
+}

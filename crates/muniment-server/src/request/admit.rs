@@ -1,0 +1,269 @@
+//! The second step: whether a command may run here and now, and what it needs to.
+
+use super::labels::labelled;
+use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
+use super::{Caller, Early};
+use crate::concern::WriteConcern;
+use crate::context::ConnLocal;
+use crate::failpoint::Failure;
+use crate::generic::Generic;
+use crate::registry::{CommandSpec, Kind, Target};
+use crate::replica_set;
+use crate::state::{ConnShared, ServerState};
+use crate::transactions::{self, CheckedOut};
+use muniment_exec::{OpContext, OpGuard, OpStart, Ticket, TicketPool};
+use muniment_storage::SessionKey;
+use muniment_value::{Code, Doc, Error, Result, ValueBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Most bytes of a command that currentOp and the slow-operation log keep.
+pub const KEEP_COMMAND: usize = 4096;
+/// A session's use is noted at most this often per connection.
+const SESSION_EVERY: Duration = Duration::from_secs(1);
+
+/// What a command was given in order to run.
+pub struct Admitted<'s> {
+    /// The operation as which it runs.
+    pub op: OpGuard<'s>,
+    /// Its session, if it belongs to a transaction or is retryable.
+    pub transaction: Option<CheckedOut>,
+    /// Its ticket, if its kind needs one.
+    pub ticket: Option<Ticket<'s>>,
+    /// The write concern that holds.
+    pub write_concern: WriteConcern,
+    /// What a fail point adds to its reply.
+    pub failure: Option<Failure>,
+}
+
+/// Sees whether a command may run.
+///
+/// # Errors
+/// Why it may not, with its labels.
+pub fn admit<'r>(
+    caller: &Caller<'r>,
+    local: &mut ConnLocal,
+    parsed: &Parsed<'r>,
+) -> std::result::Result<Admitted<'r>, Early> {
+    let (server, spec) = (caller.server, parsed.spec);
+    let generic = &parsed.generic;
+    check_api(server, generic)?;
+    replica_set::check_caller(server, caller.conn, local, spec)?;
+    transactions::check_command(spec, generic)?;
+    let namespace = namespace_of(server, spec, caller.request)?;
+    let write_concern = write_concern_of(server, spec, caller.request, generic)?;
+    if let Some(id) = &generic.session {
+        note_session(server, local, id, parsed.began)?;
+    }
+    let op = begin(caller, local, parsed, namespace);
+    let failed = |e| labelled(caller, spec, &parsed.generic, &op, e);
+    may_run(caller, parsed, &op).map_err(failed)?;
+    remember_command(caller.conn, caller.request.body);
+    let failure = match server.failpoints.any() {
+        true => fail(caller, parsed, &op)?,
+        false => None,
+    };
+    let (transaction, ticket) = enter(caller, parsed, &op).map_err(failed)?;
+    Ok(Admitted {
+        op,
+        transaction,
+        ticket,
+        write_concern,
+        failure,
+    })
+}
+
+fn check_api(server: &ServerState, generic: &Generic<'_>) -> Result<()> {
+    let required = &server.parameters.require_api_version;
+    if generic.api_version || !required.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Code::APIVersionError,
+        "The apiVersion parameter is required, please configure your MongoClient's API version",
+    ))
+}
+
+/// The operation, which can be seen and killed from here on.
+fn begin<'r>(
+    caller: &Caller<'r>,
+    local: &ConnLocal,
+    parsed: &Parsed<'_>,
+    namespace: String,
+) -> OpGuard<'r> {
+    let (server, conn) = (caller.server, caller.conn);
+    let (spec, generic) = (parsed.spec, &parsed.generic);
+    let never = server.failpoints.fires("maxTimeNeverTimeOut");
+    // In a command that goes on with a cursor maxTimeMS says how long to wait for data, and is no limit.
+    let limited = !never && !spec.continues_cursor();
+    server.engine.operations.begin(OpStart {
+        began: Some(parsed.began),
+        command: spec.name,
+        namespace,
+        max_time: time_limit(caller, spec, generic).filter(|_| limited),
+        connection_id: conn.id,
+        client: Some(Arc::clone(&conn.peer)),
+        comment: generic.comment.map(ValueBuf::new),
+        session: generic.session,
+        // Commands that never run long need not know that their client has gone.
+        of_client: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
+            .then(|| Arc::clone(&conn.remote)),
+        reply_room: local.reply_room.clone(),
+        ..OpStart::default()
+    })
+}
+
+/// Whether the server and the set let the command run now.
+fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Result<()> {
+    let (server, request, spec) = (caller.server, caller.request, parsed.spec);
+    if server.is_stopping() && !spec.while_stopping {
+        return Err(Error::new(
+            Code::InterruptedAtShutdown,
+            "interrupted at shutdown",
+        ));
+    }
+    if spec.target == Target::CollectionOrUuid
+        && let Some(uuid) = uuid_of(request)
+    {
+        op.bind(Some(uuid));
+    }
+    replica_set::admit(server, spec, op, request, &parsed.generic)?;
+    if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
+        op.observe();
+    }
+    if spec.kind == Kind::Read {
+        op.make_room_for_command(&server.engine.memory, request.body.byte_len())?;
+    }
+    Ok(())
+}
+
+/// The command's session, view and ticket. A session that was checked out is given back when the
+/// rest cannot be had.
+fn enter<'r>(
+    caller: &Caller<'r>,
+    parsed: &Parsed<'_>,
+    op: &Arc<OpContext>,
+) -> Result<(Option<CheckedOut>, Option<Ticket<'r>>)> {
+    let (server, request) = (caller.server, caller.request);
+    let (spec, generic) = (parsed.spec, &parsed.generic);
+    let transactions = &server.transactions;
+    let checked_out = transactions.enter(server, op, spec, generic, &parsed.args, request)?;
+    // A command that goes on with a transaction needs no ticket: operations that wait for what the
+    // transaction holds may have all of them.
+    let goes_on = generic.in_transaction() && generic.start_transaction.is_none();
+    let pool = ticket_pool(server, spec, op.namespace()).filter(|_| !goes_on);
+    let ticket = server
+        .snapshots
+        .pin(server, op, spec, generic)
+        .and_then(|()| pool.map(|p| op.take_ticket(p)).transpose());
+    match ticket {
+        Ok(ticket) => Ok((checked_out, ticket)),
+        Err(e) => {
+            if let Some(out) = checked_out {
+                transactions.leave(server, out, generic.in_transaction());
+            }
+            Err(e)
+        }
+    }
+}
+
+/// `maxTimeMS`, even if it is 0; without one, a read has the limit of the cluster parameter
+/// defaultMaxTimeMS.
+fn time_limit(caller: &Caller<'_>, spec: &CommandSpec, generic: &Generic<'_>) -> Option<Duration> {
+    if generic.max_time_given {
+        return generic.max_time;
+    }
+    let default = caller.server.cluster_parameters.read_limit();
+    default.filter(|_| (spec.is_read_operation)(caller.request.body))
+}
+
+fn note_session(
+    server: &ServerState,
+    local: &mut ConnLocal,
+    id: &SessionKey,
+    now: Instant,
+) -> Result<()> {
+    if let Some((last, at)) = &local.session
+        && last == id
+        && now.saturating_duration_since(*at) < SESSION_EVERY
+    {
+        return Ok(());
+    }
+    server
+        .sessions
+        .touch(id, server.parameters.most_sessions())?;
+    local.session = Some((*id, now));
+    Ok(())
+}
+
+/// The pool of a command's ticket; `None` for commands that operators need when all tickets are taken.
+fn ticket_pool<'s>(
+    server: &'s ServerState,
+    spec: &CommandSpec,
+    namespace: &str,
+) -> Option<&'s Arc<TicketPool>> {
+    match spec.kind {
+        Kind::Read if namespace.ends_with(".$cmd.aggregate") => None,
+        Kind::Read => Some(&server.engine.tickets.reads),
+        Kind::Write => Some(&server.engine.tickets.writes),
+        Kind::Ddl | Kind::Admin | Kind::Diagnostic => None,
+    }
+}
+
+fn remember_command(conn: &ConnShared, body: Doc<'_>) {
+    conn.busy.store(true, Ordering::Relaxed);
+    let mut command = conn.command.lock();
+    command.clear();
+    if body.byte_len() <= KEEP_COMMAND {
+        command.extend_from_slice(body.as_bytes());
+    }
+}
+
+/// What fail points do before a command runs.
+fn fail(
+    caller: &Caller<'_>,
+    parsed: &Parsed<'_>,
+    op: &Arc<OpContext>,
+) -> std::result::Result<Option<Failure>, Early> {
+    let (server, spec, generic) = (caller.server, parsed.spec, &parsed.generic);
+    if generic.max_time.is_some() && server.failpoints.fires("maxTimeAlwaysTimeOut") {
+        let e = Error::new(Code::MaxTimeMSExpired, "operation exceeded time limit");
+        return Err(e.into());
+    }
+    let app_name = caller.conn.client.lock().app_name.clone();
+    let app_name = app_name.or_else(|| {
+        // A hello carries the name that its connection does not have yet.
+        let client = caller.request.body.get_doc("client")?;
+        Some(Arc::from(client.get_doc("application")?.get_str("name")?))
+    });
+    let points = &server.failpoints;
+    let Some(f) = points.fail_command(spec, op.namespace(), app_name.as_deref()) else {
+        return Ok(None);
+    };
+    let labels = |e: &Error| transactions::labels(spec, generic, e.code());
+    if let Some(time) = f.block {
+        sleep(op, time).map_err(|e| {
+            let labels = labels(&e);
+            Early::Failed(e, labels)
+        })?;
+    }
+    if f.close {
+        return Err(Early::Closes);
+    }
+    match f.error {
+        Some(e) => {
+            let labels = f.labels.or_else(|| labels(&e));
+            Err(Early::Failed(e, labels))
+        }
+        None => Ok(Some(f)),
+    }
+}
+
+/// Sleeps for `time` or until the operation has to stop.
+///
+/// # Errors
+/// The reason to stop.
+fn sleep(op: &Arc<OpContext>, time: Duration) -> Result<()> {
+    muniment_op::sleep_until(Instant::now() + time, &**op)
+}

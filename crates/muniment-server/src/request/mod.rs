@@ -1,0 +1,147 @@
+//! From a request to the bytes of its reply document, in five steps: [`parse`] finds the command and checks
+//! what it says; [`admit`] sees whether it may run here and now, and gives it what it needs to;
+//! [`run`] runs it inside the unwind guard; [`acknowledge`] waits for what its write concern asks;
+//! [`account`] ends the reply, counts and logs.
+//!
+//! What a step needs to know of a command is a field of its `CommandSpec`: no step asks for a name.
+//!
+//! Invariants: exactly one reply document is appended for every request, whatever happens; the
+//! journal is waited for once, after all statements.
+
+pub mod account;
+mod acknowledge;
+mod admit;
+mod labels;
+mod parse;
+mod run;
+mod within;
+
+pub use admit::KEEP_COMMAND;
+pub use within::run_within;
+
+use crate::context::{ConnLocal, Request};
+use crate::metrics::Counter;
+use crate::replica_set::{self, Proof};
+use crate::state::{ConnShared, ServerState};
+use admit::Admitted;
+use labels::labelled;
+use muniment_value::{ArrayBuf, Code, Error, doc};
+use std::sync::Arc;
+
+/// What becomes of the connection after a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Close it without a reply.
+    pub close: bool,
+    /// Close it after the reply.
+    pub last: bool,
+    /// Another reply follows without a request.
+    pub exhaust: bool,
+    /// It was refused because this member is not primary, or has ceased to be.
+    pub no_primary: bool,
+}
+
+/// A request and where it came from.
+#[derive(Clone, Copy)]
+pub struct Caller<'r> {
+    /// All that is shared.
+    pub server: &'r Arc<ServerState>,
+    /// The connection as others see it.
+    pub conn: &'r Arc<ConnShared>,
+    /// The connection's counters.
+    pub counter: &'r Counter,
+    /// The request.
+    pub request: &'r Request<'r>,
+}
+
+/// Why a request goes no further.
+enum Early {
+    /// It fails, with its `errorLabels`.
+    Failed(Error, Option<ArrayBuf>),
+    /// The reply is there already.
+    Answered,
+    /// The connection is closed without a reply: a fail point wants that.
+    Closes,
+}
+
+impl From<Error> for Early {
+    fn from(e: Error) -> Early {
+        Early::Failed(e, None)
+    }
+}
+
+/// Runs one request and appends its reply document to `out`.
+pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> Done {
+    let (at, server) = (out.len(), caller.server);
+    let mut done = Done::default();
+    match steps(&caller, local, out, &mut done) {
+        Ok(()) | Err(Early::Answered) => {}
+        Err(Early::Closes) => done.close = true,
+        Err(Early::Failed(error, labels)) => {
+            out.truncate(at);
+            caller.counter.error(error.code() == Code::InternalError);
+            let mut reply = error.to_reply();
+            if let Some(labels) = labels {
+                reply.append("errorLabels", labels);
+            }
+            let topology = replica_set::topology_of_error(server, error.code());
+            done.no_primary = topology.is_some();
+            reply.append_some("topologyVersion", topology.as_ref());
+            out.extend_from_slice(reply.as_bytes());
+        }
+    }
+    replica_set::append_times(server, out, at);
+    done.last = matches!(local.proof, Proof::Failed);
+    done
+}
+
+fn steps(
+    caller: &Caller<'_>,
+    local: &mut ConnLocal,
+    out: &mut Vec<u8>,
+    done: &mut Done,
+) -> Result<(), Early> {
+    let at = out.len();
+    let parsed = parse::parse(caller, out)?;
+    let Admitted {
+        op,
+        transaction,
+        ticket,
+        write_concern,
+        failure,
+    } = admit::admit(caller, local, &parsed)?;
+    let (spec, began) = (parsed.spec, parsed.began);
+    let mut cx = run::context(caller, local, parsed, transaction, write_concern, &op, out);
+    // The driver is not woken until the command waits for others to have its record, or ends.
+    let keeper = replica_set::keeper(&cx);
+    let kept_back = keeper.as_ref().and_then(|node| node.keep_back());
+    let ran = run::run(&mut cx, ticket);
+    let told = acknowledge::acknowledge(&cx, ran.result);
+    drop(kept_back);
+    acknowledge::take_settings(&cx);
+    let counted = account::Counted::of(&mut cx);
+    let failed = told.result.as_ref().err().cloned();
+    let ended = match told.result {
+        Ok(()) => {
+            if account::finish_reply(cx, failure.as_ref(), told.concern) {
+                out.truncate(at);
+                out.extend_from_slice(doc! { "ok": 1.0 }.as_bytes());
+            }
+            Ok(())
+        }
+        Err(e) => Err(labelled(caller, spec, &cx.generic, &op, e)),
+    };
+    done.exhaust = counted.exhaust && ended.is_ok();
+    done.close = ran.loses_reply;
+    let finished = account::Finished {
+        caller,
+        spec,
+        op: &op,
+        took: began.elapsed(),
+        counted: &counted,
+        error: failed.as_ref(),
+        reply_bytes: out.len(),
+    };
+    account::account(&finished, local);
+    ended
+}

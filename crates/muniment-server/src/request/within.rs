@@ -1,0 +1,69 @@
+//! A command as a part of another one.
+
+use super::parse::{namespace_of, words};
+use crate::context::{CommandContext, Request};
+use muniment_exec::OpStart;
+use muniment_op::Interrupt;
+use muniment_value::{Doc, Result};
+use muniment_wire::DocWriter;
+use std::sync::Arc;
+
+/// Runs a command as a part of another one, whose connection, write concern and fate it shares, and
+/// without counting it. `uuid` is what a collection that it creates shall have.
+///
+/// # Errors
+/// 59 CommandNotFound; the command's own; why the whole has to stop.
+pub fn run_within(
+    cx: &mut CommandContext<'_>,
+    db: &str,
+    body: Doc<'_>,
+    uuid: Option<[u8; 16]>,
+) -> Result<()> {
+    let name = body.first().map_or("", |e| e.name());
+    let spec = crate::registry::find(name).ok_or_else(|| crate::not_there::answer(name))?;
+    let request = Request {
+        db,
+        name,
+        body,
+        sequences: &[],
+        exhaust_allowed: false,
+        // The database stands beside the command, as in OP_QUERY.
+        legacy: true,
+    };
+    let (args, generic) = words(cx.server, spec, &request)?;
+    let op = cx.server.engine.operations.begin(OpStart {
+        command: spec.name,
+        namespace: namespace_of(cx.server, spec, &request)?,
+        connection_id: cx.conn.id,
+        client: Some(Arc::clone(&cx.conn.peer)),
+        part_of: Some(Arc::clone(cx.op)),
+        ..OpStart::default()
+    });
+    let mut reply = Vec::new();
+    let mut part = CommandContext {
+        server: cx.server,
+        conn: cx.conn,
+        local: &mut *cx.local,
+        op: &op,
+        spec,
+        request: &request,
+        args,
+        generic,
+        write_concern: cx.write_concern.clone(),
+        reply: DocWriter::begin(&mut reply),
+        commit: None,
+        exhaust: false,
+        op_count: None,
+        more_ops: Vec::new(),
+        uuid,
+        transaction: None,
+        said_ok: false,
+        elsewhere: false,
+    };
+    let result = (spec.run)(&mut part);
+    let commit = part.commit;
+    drop(part);
+    cx.note_commit(commit);
+    cx.op.check()?;
+    result
+}

@@ -1,0 +1,105 @@
+//! Sending replies to clients of which some do not read.
+//!
+//! Invariants: a reply that the system takes at once costs one write and nothing else; a client that
+//! takes no byte of one for `munimentReplyTimeoutSeconds`, or next to nothing while others need the
+//! memory, is cut off; the end of the server waits for no such client.
+
+use crate::log::Severity;
+use crate::receive::Pace;
+use crate::state::{ConnShared, ServerState};
+use muniment_exec::ReplyRoom;
+use muniment_value::{Code, doc};
+use muniment_wire::Stream;
+use std::io::{self, Write};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How long a write waits before the connection looks around.
+pub const TICK: Duration = Duration::from_secs(1);
+
+fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
+    let written = match stream {
+        Stream::Tcp(s) => (&mut &*s).write(bytes),
+        Stream::Unix(s) => (&mut &*s).write(bytes),
+    };
+    match written {
+        Ok(0) => Err(io::ErrorKind::WriteZero.into()),
+        Err(e)
+            if matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ) =>
+        {
+            Ok(0)
+        }
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+        other => other,
+    }
+}
+
+/// Sends all of a reply.
+///
+/// # Errors
+/// The socket's; that the client is too slow.
+#[inline]
+pub fn send(
+    server: &ServerState,
+    shared: &ConnShared,
+    room: &ReplyRoom,
+    bytes: &[u8],
+) -> io::Result<()> {
+    let n = write(&shared.stream, bytes)?;
+    match bytes.get(n..) {
+        None | Some([]) => Ok(()),
+        Some(rest) => send_rest(server, shared, room, bytes.len(), rest),
+    }
+}
+
+#[inline(never)]
+fn send_rest(
+    server: &ServerState,
+    shared: &ConnShared,
+    room: &ReplyRoom,
+    whole: usize,
+    mut rest: &[u8],
+) -> io::Result<()> {
+    let mut pace = Pace::new();
+    while !rest.is_empty() {
+        let n = write(&shared.stream, rest)?;
+        rest = rest.get(n..).unwrap_or_default();
+        shared.stuck.store(n == 0, Relaxed);
+        let slow = pace.moves(n, || room.is_in_the_way());
+        if n == 0 && server.is_stopping() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let most = server.parameters.reply_timeout_secs.load(Relaxed);
+        if slow || pace.stalls().as_secs() as i64 >= most {
+            server.slow_connections.fetch_add(1, Relaxed);
+            tell(server, shared, whole, rest.len(), &pace);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}
+
+fn tell(server: &ServerState, shared: &ConnShared, whole: usize, left: usize, pace: &Pace) {
+    let why = format!(
+        "the client has left {left} of {whole} bytes of a reply untaken; it has taken none for {} \
+         seconds",
+        pace.stalls().as_secs()
+    );
+    server.log.log(
+        Severity::Info,
+        "NETWORK",
+        22989,
+        &format!("conn{}", shared.id),
+        "Error sending response to client. Ending connection from remote",
+        Some(&doc! {
+            "error": doc! {
+                "code": Code::NetworkTimeout.0, "codeName": "NetworkTimeout", "errmsg": why,
+            },
+            "remote": &*shared.peer,
+            "connectionId": shared.id as i64,
+        }),
+    );
+}

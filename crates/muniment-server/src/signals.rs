@@ -1,0 +1,318 @@
+//! Signals of a process that is a server, as MongoDB takes them:
+//!
+//! | signal | |
+//! |---|---|
+//! | SIGTERM, SIGINT, SIGXCPU, SIGHUP | the server ends in order (SIGHUP: unless it was started with `nohup`); a primary lets another member lead first, unless it is told once more |
+//! | SIGUSR1 | the log is rotated |
+//! | SIGUSR2 | the log tells of every thread |
+//! | SIGQUIT | a line in the log, then the process ends at once, with the signal's exit status |
+//! | SIGPIPE, SIGXFSZ | nothing: the write that is concerned fails |
+//!
+//! Invariant: the handler does nothing but write to a pipe; a thread that lives as long as the process
+//! reads it, so that no signal waits for a client, and none is lost while the server begins anew.
+
+use crate::log::{Logger, Severity};
+use crate::state::ServerState;
+use muniment_op::NeverInterrupted;
+use muniment_value::{ArrayBuf, DocBuf, Error, doc};
+use parking_lot::{Condvar, Mutex};
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// The thread's name in the log.
+const CTX: &str = "SignalHandler";
+/// Signals that the thread takes.
+const TAKEN: [libc::c_int; 7] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGXCPU,
+    libc::SIGHUP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGQUIT,
+];
+/// What the handler writes: the signal, and the sender's process and user, each of four bytes.
+const MESSAGE: usize = 12;
+
+/// The end of the pipe to which the handler writes.
+static PIPE: AtomicI32 = AtomicI32::new(-1);
+
+/// The signal by which the server was told to end; 0 for none.
+static ENDS: AtomicI32 = AtomicI32::new(0);
+
+/// The server that runs in this process.
+struct Target {
+    server: Mutex<Option<Weak<ServerState>>>,
+    set: Condvar,
+}
+
+static TARGET: Target = Target {
+    server: Mutex::new(None),
+    set: Condvar::new(),
+};
+
+extern "C" fn on_signal(
+    signal: libc::c_int,
+    info: *mut libc::siginfo_t,
+    _context: *mut libc::c_void,
+) {
+    // SAFETY: the kernel passes the signal's information, and for signals that were sent it holds the
+    // sender.
+    let (pid, uid) = unsafe {
+        match info.as_ref() {
+            Some(info) => (info.si_pid(), info.si_uid()),
+            None => (0, 0),
+        }
+    };
+    let mut message = [0_u8; MESSAGE];
+    let parts = [signal.to_ne_bytes(), pid.to_ne_bytes(), uid.to_ne_bytes()];
+    for (to, from) in message.chunks_exact_mut(4).zip(parts) {
+        to.copy_from_slice(&from);
+    }
+    let fd = PIPE.load(Ordering::Relaxed);
+    // SAFETY: write is async-signal-safe; the bytes are on the stack. errno stays as the interrupted
+    // code has left it.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(fd, message.as_ptr().cast(), MESSAGE);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// Takes the process's signals from now on, once a process.
+///
+/// # Errors
+/// No descriptor or thread is left.
+pub(crate) fn take(log: &Arc<Logger>) -> io::Result<()> {
+    static TAKEN_UP: OnceLock<()> = OnceLock::new();
+    if TAKEN_UP.set(()).is_err() {
+        return Ok(());
+    }
+    let mut fds = [0; 2];
+    // SAFETY: two descriptors are written into the array; both are owned from here on.
+    let (read, write) = unsafe {
+        if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
+    };
+    PIPE.store(write.into_raw_fd(), Ordering::Relaxed);
+    let log = Arc::clone(log);
+    std::thread::Builder::new()
+        .name("signals".to_string())
+        .stack_size(256 << 10)
+        .spawn(move || read_all(File::from(read), &log))?;
+    install();
+    Ok(())
+}
+
+fn install() {
+    // SAFETY: plain data; the handler does nothing but write to a pipe.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+        action.sa_sigaction = on_signal as *const () as libc::sighandler_t;
+        libc::sigemptyset(&mut action.sa_mask);
+        for signal in TAKEN {
+            let mut before: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut before);
+            // As nohup has it.
+            if signal == libc::SIGHUP && before.sa_sigaction == libc::SIG_IGN {
+                continue;
+            }
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        libc::signal(libc::SIGXFSZ, libc::SIG_IGN);
+    }
+}
+
+/// This server gets the signals from now on. It also ends by a signal that told its predecessor to end when
+/// that was beginning anew already.
+pub(crate) fn serve(server: &Arc<ServerState>) {
+    let mut target = TARGET.server.lock();
+    *target = Some(Arc::downgrade(server));
+    TARGET.set.notify_all();
+    drop(target);
+    let signal = ENDS.load(Ordering::SeqCst);
+    if signal != 0 {
+        server.request_stop(&format!("got signal {signal}"));
+    }
+}
+
+fn read_all(mut pipe: File, log: &Logger) {
+    let mut message = [0_u8; MESSAGE];
+    while pipe.read_exact(&mut message).is_ok() {
+        let mut parts = [0_i32; 3];
+        for (to, from) in parts.iter_mut().zip(message.chunks_exact(4)) {
+            *to = i32::from_ne_bytes(from.try_into().unwrap_or_default());
+        }
+        let [signal, pid, uid] = parts;
+        handle(signal, pid, uid, log);
+    }
+}
+
+fn handle(signal: i32, pid: i32, uid: i32, log: &Logger) {
+    let info = |id, msg: &str, attr: &DocBuf| log.info("CONTROL", id, CTX, msg, attr);
+    info(
+        23377,
+        "Received signal",
+        &doc! { "signal": signal, "error": name(signal) },
+    );
+    if pid > 0 {
+        info(
+            23378,
+            "Signal was sent by kill(2)",
+            &doc! { "pid": pid, "uid": uid },
+        );
+    }
+    match signal {
+        libc::SIGUSR1 => {
+            if let Err(e) = log.rotate(CTX) {
+                log.log(
+                    Severity::Error,
+                    "CONTROL",
+                    23168,
+                    CTX,
+                    "Log rotation failed",
+                    Some(&doc! { "error": e.to_string() }),
+                );
+            }
+        }
+        libc::SIGUSR2 => {
+            let (total, threads) = threads();
+            info(
+                7_340_002,
+                "The threads of this process",
+                &doc! { "total": total, "threads": threads },
+            );
+        }
+        libc::SIGQUIT => {
+            log.log(
+                Severity::Fatal,
+                "CONTROL",
+                4_757_800,
+                CTX,
+                "Ending at once, without order; what was acknowledged as durable is",
+                Some(&doc! { "signal": signal }),
+            );
+            // SAFETY: plain numbers; the default is to end the process.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                libc::kill(libc::getpid(), signal);
+            }
+        }
+        _ => {
+            info(
+                23381,
+                "will terminate after current cmd ends",
+                &DocBuf::new(),
+            );
+            end(signal);
+        }
+    }
+}
+
+/// Ends the server. A primary first lets another member lead; a second signal ends it without waiting for
+/// that. A server that has not started yet has nothing to end in order: what is on the disk is what a crash
+/// leaves, and the next start goes on from it.
+fn end(signal: i32) {
+    let again = ENDS.swap(signal, Ordering::SeqCst) != 0;
+    let mut server = TARGET.server.lock();
+    loop {
+        match server.as_ref().map(Weak::upgrade) {
+            // SAFETY: ends the process.
+            None => unsafe { libc::_exit(0) },
+            Some(Some(state)) => {
+                drop(server);
+                match again {
+                    true => state.request_stop(&format!("got signal {signal} once more")),
+                    false => leave(state, signal),
+                }
+                return;
+            }
+            // The server is beginning anew: this waits until it has.
+            Some(None) => TARGET.set.wait(&mut server),
+        }
+    }
+}
+
+/// Ends the server: if it leads, once another member leads, or if none takes over in time. Other signals are
+/// handled meanwhile.
+fn leave(state: Arc<ServerState>, signal: i32) {
+    let reason = format!("got signal {signal}");
+    let ending = Arc::clone(&state);
+    let leaves = move |reason: &str| {
+        if let Some(set) = &ending.replica_set {
+            let patience = ending
+                .parameters
+                .shutdown_patience_ms
+                .load(Ordering::Relaxed);
+            let patience = Duration::from_millis(patience.max(0) as u64);
+            if let Err(e) = set.hand_over(&ending, patience, true, &NeverInterrupted) {
+                no_successor(&ending.log, CTX, &e);
+            }
+        }
+        ending.request_stop(reason);
+    };
+    let why = reason.clone();
+    let begun = std::thread::Builder::new()
+        .name("handover".to_string())
+        .stack_size(1 << 20)
+        .spawn(move || leaves(&why));
+    if begun.is_err() {
+        state.request_stop(&reason);
+    }
+}
+
+/// Logs that the server ends although no other member leads.
+pub(crate) fn no_successor(log: &Logger, context: &str, e: &Error) {
+    log.log(
+        Severity::Warning,
+        "REPL",
+        4_719_000,
+        context,
+        "No other member has taken over; the server ends all the same",
+        Some(&doc! { "error": e.to_string() }),
+    );
+}
+
+fn name(signal: i32) -> String {
+    // SAFETY: the text is the C library's and is copied at once; only this thread asks for one.
+    unsafe {
+        let text = libc::strsignal(signal);
+        match text.is_null() {
+            true => String::new(),
+            false => CStr::from_ptr(text).to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// How many threads there are, and of each its number, its name and what it does: R runs, S sleeps, D
+/// waits for the disk.
+fn threads() -> (i32, ArrayBuf) {
+    let mut list = ArrayBuf::new();
+    let mut total = 0;
+    for task in fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let (stat, name) = (read("stat"), read("comm"));
+        let state = stat.rsplit(") ").next().and_then(|s| s.split(' ').next());
+        total += 1;
+        list.push(doc! {
+            "tid": task.file_name().to_string_lossy().parse::<i32>().unwrap_or_default(),
+            "name": name.trim(),
+            "state": state.unwrap_or_default(),
+            "waitsIn": read("wchan").trim(),
+        });
+    }
+    (total, list)
+}

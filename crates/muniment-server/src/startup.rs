@@ -1,0 +1,179 @@
+//! What a start checks besides the data: the user that runs the server, the clients that can reach it, and
+//! how many files it may have open. Anything that is not as it should be is a startup warning, in the log and
+//! in `getLog: "startupWarnings"` (which the shell shows when it connects).
+
+use crate::log::Logger;
+use crate::options::ServerOptions;
+use muniment_value::doc;
+use std::net::IpAddr;
+
+/// File descriptors kept for the storage and the rest of the process, where there are enough.
+const RESERVED_FDS: usize = 512;
+/// Of those descriptors, the ones that are not for tables.
+const OWN_FDS: usize = 36;
+
+/// Below so many open files a server is warned, as MongoDB does.
+const RECOMMENDED_FDS: usize = 64_000;
+
+/// Warns of what is not as it should be.
+pub fn warn(log: &Logger, options: &ServerOptions) {
+    log.forget_startup_warnings();
+    log.startup_warning(
+        22120,
+        "Access control is not enabled for the database. Read and write access to data and \
+         configuration is unrestricted",
+    );
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } == 0 {
+        log.startup_warning(
+            22138,
+            "You are running this process as the root user, which is not recommended",
+        );
+    }
+    if options.key_file.is_some() {
+        log.startup_warning(
+            22_121,
+            "The key file authenticates the members of the replica set to each other only: with this \
+             version of Muniment clients are not asked for credentials",
+        );
+    }
+    let open: Vec<_> = options.bind_ip.iter().filter(|h| !is_local(h)).collect();
+    if open.is_empty() {
+        log.startup_warning(
+            22140,
+            "This server is bound to localhost. Remote systems will be unable to connect to this \
+             server. Start the server with --bind_ip <address> to specify which IP addresses it \
+             should serve responses from",
+        );
+    } else {
+        let addresses: muniment_value::ArrayBuf = open.iter().map(|h| h.as_str()).collect();
+        log.startup_warning_of(
+            7_340_006,
+            "This server can be reached from other hosts, and asks nobody for credentials: whoever \
+             reaches it can read, change and delete everything. Bind it to 127.0.0.1 with --bind_ip, or \
+             keep others away with a firewall",
+            &doc! { "addresses": addresses });
+    }
+}
+
+/// Whether an address to listen on can be reached from this host only.
+fn is_local(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        // The path of a Unix socket.
+        Err(_) => host == "localhost" || host.contains('/'),
+    }
+}
+
+/// Raises the soft limit of open files to the hard one, and shares it out; returns how many
+/// connections fit.
+pub fn raise_file_limit(wanted: usize, log: &Logger) -> usize {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the struct is ours.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
+            return wanted;
+        }
+        if limit.rlim_cur < limit.rlim_max {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        }
+    }
+    let files = usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX);
+    let (connections, tables) = share_out(files, wanted);
+    muniment_io::set_most_open(tables);
+    if files < RECOMMENDED_FDS {
+        log.startup_warning_of(
+            22184,
+            "Soft rlimits for open file descriptors too low",
+            &doc! {
+                "currentValue": files as i64,
+                "recommendedMinimum": RECOMMENDED_FDS as i64,
+                "connections": connections as i64,
+            },
+        );
+    }
+    connections
+}
+
+/// How many of so many open files are for connections, of which so many are wanted, and how many for
+/// tables. The rest is for the log, for what spills, and for what comes and goes.
+fn share_out(files: usize, wanted: usize) -> (usize, usize) {
+    let reserved = (files / 2).clamp(OWN_FDS, RESERVED_FDS);
+    let connections = files.saturating_sub(reserved).max(4).min(wanted);
+    let tables = files.saturating_sub(connections + OWN_FDS);
+    let tables = tables.clamp(4, 1 << 16);
+    (connections, tables)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::{is_local, share_out, warn};
+    use crate::log::Logger;
+    use crate::options::ServerOptions;
+
+    /// The numbers of the warnings of a server that listens on these addresses.
+    fn warned(bind_ip: &[&str]) -> Vec<String> {
+        let options = ServerOptions {
+            bind_ip: bind_ip.iter().map(|h| (*h).to_string()).collect(),
+            ..ServerOptions::default()
+        };
+        let log = Logger::silent();
+        // The second start's take the place of the first one's.
+        warn(&log, &options);
+        warn(&log, &options);
+        log.kept("startupWarnings").unwrap().0
+    }
+
+    #[test]
+    fn a_server_that_others_can_reach_is_warned_of() {
+        for (addresses, open) in [
+            (&["127.0.0.1", "/tmp/x.sock"][..], None),
+            (&["127.0.0.1", "10.1.2.3"], Some("[\"10.1.2.3\"]")),
+            (&["*"], Some("[\"*\"]")),
+        ] {
+            let told = warned(addresses);
+            let with = |id: u32| {
+                let id = format!("\"id\":{id},");
+                told.iter().filter(|l| l.contains(&id)).collect::<Vec<_>>()
+            };
+            assert_eq!(with(22120).len(), 1, "{told:?}");
+            assert_eq!(with(22140).len(), usize::from(open.is_none()), "{told:?}");
+            let warned = with(7_340_006);
+            assert_eq!(warned.len(), usize::from(open.is_some()), "{told:?}");
+            assert!(open.is_none_or(|o| warned[0].contains(o)), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_this_host() {
+        for (host, local) in [
+            ("127.0.0.1", true),
+            ("127.0.1.1", true),
+            ("::1", true),
+            ("localhost", true),
+            ("/tmp/x.sock", true),
+            ("0.0.0.0", false),
+            ("::", false),
+            ("*", false),
+            ("10.0.0.1", false),
+            ("db.example.org", false),
+        ] {
+            assert_eq!(is_local(host), local, "{host}");
+        }
+    }
+
+    #[test]
+    fn connections_and_tables_share_the_open_files() {
+        assert_eq!(share_out(1_000_000, 65_536), (65_536, 65_536));
+        assert_eq!(share_out(4096, 65_536), (3584, 476));
+        assert_eq!(share_out(1024, 65_536), (512, 476));
+        assert_eq!(share_out(64, 65_536), (28, 4));
+        assert_eq!(share_out(20, 10), (4, 4));
+    }
+}

@@ -1,0 +1,105 @@
+//! What every record passes before it is appended: it is read by the functions that recovery and other
+//! members will read it by, since what these refuse would close a collection on all of them, or keep
+//! a server from starting.
+//!
+//! Catalog entries, entries of index builds, what sessions have done and notes are read whole. What a
+//! write does to documents is read up to the documents: these passed `validate` when they came, or were
+//! computed within its limits, and applying them looks at nothing but their bytes. That a difference of
+//! fields leads from the one document to the other is so by how it is made (`query::update::diff`, with
+//! its property tests); a build for tests looks at each (`unit::stage_update`).
+
+use super::ops::{self, Op, Reader};
+use crate::catalog::Entry;
+use crate::multikey::Arrays;
+use crate::sessions::{SessionKey, SessionRecord};
+use crate::store::Inner;
+use muniment_value::{Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
+use std::ops::Range;
+
+impl Inner {
+    /// Whether a record can be applied.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check_record(&self, payload: &[u8]) -> Result<()> {
+        let ops = Reader::new(payload).ok_or_else(|| refused(0, "its format"))?;
+        self.check_operations(ops, payload)
+    }
+
+    /// The same of operations, which stand in `payload`.
+    ///
+    /// # Errors
+    /// As [`Inner::check_record`].
+    pub(super) fn check_operations(&self, mut ops: Reader<'_>, payload: &[u8]) -> Result<()> {
+        #[cfg(test)]
+        if self.unchecked.load(std::sync::atomic::Ordering::SeqCst) {
+            return Ok(());
+        }
+        let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+        while let Some(op) = ops.next().map_err(|at| refused(at, "an operation"))? {
+            let is = |is: bool, at: usize, what: &str| match is {
+                true => Ok(()),
+                false => Err(refused(at, what)),
+            };
+            match op {
+                Op::Insert { doc, .. } | Op::Replace { doc, .. } => {
+                    is(is_document(part(&doc)), doc.start, "a document")?;
+                }
+                Op::Diff { diff, .. } => {
+                    is(is_document(part(&diff)), diff.start, "a difference")?;
+                }
+                Op::Image { doc } => is(is_document(part(&doc)), doc.start, "an image")?,
+                Op::Delete { .. } | Op::Config { .. } => {}
+                Op::Note { doc } => {
+                    // It may hold options that stand deeper in it than in the catalog.
+                    validate_depth(part(&doc), MAX_MESSAGE_DEPTH)
+                        .map_err(|e| e.context("a note: "))?;
+                }
+                Op::Collection { id, entry, .. } => {
+                    let (stored, held) = (part(&entry), self.catalog.read().by_id(id));
+                    let read = Entry::read(stored, id);
+                    read.check_new(stored, held.as_deref()).map_err(|e| {
+                        let what = format!("the catalog entry of {}: ", read.namespace);
+                        e.context(&what)
+                    })?;
+                }
+                Op::Drop { id } => {
+                    let there = self.catalog.read().by_id(id).is_some();
+                    is(there, 0, "a drop of what is not there")?;
+                }
+                Op::Entries {
+                    entries, arrays, ..
+                } => {
+                    let at = entries.start;
+                    is(ops::pairs(payload, entries).is_some(), at, "entries")?;
+                    let read = Arrays::from_bytes(part(&arrays)).is_some();
+                    is(read, arrays.start, "the arrays of entries")?;
+                }
+                Op::Session { key, added } => {
+                    let read = SessionKey::from_bytes(part(&key)).is_some();
+                    is(read, key.start, "a session's key")?;
+                    let read = added.is_empty() || SessionRecord::is_readable(part(&added));
+                    is(read, added.start, "what a session has done")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 1 InternalError: the code that made the record has made it wrong.
+#[cold]
+fn refused(at: usize, what: &str) -> Error {
+    Error::internal(format!(
+        "the write was refused, and nothing of it is stored: {what} at byte {at} of its record could \
+         not be applied by a start or by another member"
+    ))
+}
+
+/// True if these bytes say of themselves that they are a document.
+fn is_document(bytes: &[u8]) -> bool {
+    let len = bytes.first_chunk().map(|n| i32::from_le_bytes(*n));
+    bytes.len() >= 5
+        && bytes.last() == Some(&0)
+        && len.and_then(|n| usize::try_from(n).ok()) == Some(bytes.len())
+}

@@ -1,0 +1,264 @@
+//! What is damaged, and closed for it, while everything else serves: a collection or an index whose
+//! catalog entry cannot be read, or to which a record of the log cannot be applied.
+//!
+//! A closed *collection* is listed and can be dropped; reading, writing and changing it fails with 301.
+//! Records of the log are applied to it as to others, as far as they can be, so that its documents
+//! are kept for a repair (`repair`). A closed *index* is listed and can be dropped; no plan
+//! reads it and no write maintains it. Where it was to keep keys unique, inserts and updates of its
+//! collection get 301, for nobody would see a duplicate; deletes go through. A *validator* that cannot
+//! be read lets nothing be written that it would judge, until another is set.
+//!
+//! What was closed once is not what the log says any more, so it stays closed until it is dropped or
+//! repaired, whatever a later version of this program can read: a mark in `META` says so, which is put
+//! with each cut, as all that is derived from the commits. What stands in the log after the cut closes
+//! it again when it is applied.
+//!
+//! A collection whose `_id_` is not built is closed without a mark, until it is: only a repair leaves it
+//! so, and builds it.
+//!
+//! Being closed is a matter of one member: what others hold may be well.
+
+use crate::collection::Collection;
+use crate::index::Index;
+use crate::keys;
+use crate::store::Store;
+use muniment_value::{Code, Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Why a collection that [`Collection::lacks_ids`] is closed.
+const UNBUILT: &str = "its index '_id_' is not built: a repair of it has not come to its end";
+
+/// What is wrong with a collection itself.
+#[derive(Default)]
+pub(crate) struct Health {
+    /// Why it is closed.
+    closed: Option<String>,
+    /// Why its validator cannot be used.
+    validator: Option<String>,
+}
+
+/// Something that is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The collection.
+    pub namespace: String,
+    /// What of it.
+    pub what: Damaged,
+    /// Why.
+    pub reason: String,
+}
+
+/// What of a collection is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Damaged {
+    /// All of it: it is closed.
+    Collection,
+    /// An index, by its name: it is closed.
+    Index(String),
+    /// The validator.
+    Validator,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Damage {
+            namespace, reason, ..
+        } = self;
+        match &self.what {
+            Damaged::Collection => write!(f, "collection {namespace} is damaged: {reason}"),
+            Damaged::Index(name) => {
+                write!(f, "index '{name}' of {namespace} is damaged: {reason}")
+            }
+            Damaged::Validator => {
+                write!(f, "the validator of {namespace} is damaged: {reason}")
+            }
+        }
+    }
+}
+
+impl Damage {
+    /// The error for operations that need what is closed: 301 DataCorruptionDetected.
+    pub fn to_error(&self) -> Error {
+        let remedy = match self.what {
+            Damaged::Collection => {
+                "Drop it, or stop the server and run `muniment doctor --repair-catalog`, which keeps \
+                 its documents"
+            }
+            Damaged::Index(_) => "Drop it, and build it again",
+            Damaged::Validator => "Set another with collMod",
+        };
+        let what = self.to_string();
+        let what = what.trim_end_matches('.');
+        Error::new(Code::DataCorruptionDetected, format!("{what}. {remedy}"))
+    }
+}
+
+impl Store {
+    /// All that is damaged.
+    pub fn damages(&self) -> Vec<Damage> {
+        let hurt = self.inner.lists.all_hurt();
+        let all: Vec<Arc<Collection>> = {
+            let catalog = self.inner.catalog.read();
+            hurt.into_iter()
+                .filter_map(|id| catalog.by_id(id))
+                .collect()
+        };
+        let mut found: Vec<Damage> = all.iter().flat_map(|c| c.damages()).collect();
+        found.sort_by(|a, b| a.namespace.cmp(&b.namespace));
+        found
+    }
+}
+
+impl Collection {
+    /// All that is damaged of it.
+    pub fn damages(&self) -> Vec<Damage> {
+        if !self.hurt.load(SeqCst) {
+            return Vec::new();
+        }
+        let damage = |what, reason: &str| Damage {
+            namespace: self.namespace(),
+            what,
+            reason: reason.to_string(),
+        };
+        let health = self.health.lock();
+        let unbuilt = self.lacks_ids().then_some(UNBUILT);
+        let closed = health.closed.as_deref().or(unbuilt);
+        let validator = health.validator.as_deref();
+        let mut found: Vec<Damage> = closed
+            .map(|reason| damage(Damaged::Collection, reason))
+            .into_iter()
+            .chain(validator.map(|reason| damage(Damaged::Validator, reason)))
+            .collect();
+        for index in self.all_indexes().iter() {
+            let what = || Damaged::Index(index.spec().name.clone());
+            found.extend(index.damage().map(|reason| damage(what(), reason)));
+        }
+        found
+    }
+
+    /// Whether it can be used.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected if it is closed.
+    #[inline]
+    pub fn check_usable(&self) -> Result<()> {
+        match self.hurt.load(Relaxed) {
+            false => Ok(()),
+            true => self.check(|what| *what == Damaged::Collection),
+        }
+    }
+
+    /// Whether its validator can be used.
+    ///
+    /// # Errors
+    /// 301.
+    pub fn check_validator(&self) -> Result<()> {
+        self.check(|what| *what == Damaged::Validator)
+    }
+
+    #[cold]
+    fn check(&self, concerns: impl Fn(&Damaged) -> bool) -> Result<()> {
+        match self.damages().iter().find(|d| concerns(&d.what)) {
+            Some(damage) => Err(damage.to_error()),
+            None => Ok(()),
+        }
+    }
+
+    /// What keeps documents from being inserted and changed: an index that was to be unique is closed.
+    pub(crate) fn refuses(&self) -> Option<Error> {
+        if !self.hurt.load(Relaxed) {
+            return None;
+        }
+        let all = self.all_indexes();
+        let index = all.iter().find(|i| i.leaves_unguarded())?;
+        let why = "nothing can be inserted or updated, since nobody would see a duplicate key: ";
+        index.check_usable(self).err().map(|e| e.context(why))
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.hurt.load(SeqCst) && (self.health.lock().closed.is_some() || self.lacks_ids())
+    }
+
+    /// The same, for another reason than that `_id_` is not built.
+    pub(crate) fn is_closed_for_good(&self) -> bool {
+        self.hurt.load(SeqCst) && self.health.lock().closed.is_some()
+    }
+
+    /// Closes it.
+    pub(crate) fn close(&self, reason: &str) {
+        self.health.lock().closed.get_or_insert(reason.to_string());
+        self.is_hurt();
+    }
+
+    /// Closes one of its indexes.
+    pub(crate) fn close_index(&self, index: &Index, reason: &str) {
+        index.close(reason);
+        self.is_hurt();
+        // They are sorted anew.
+        self.set_indexes(self.all_indexes().to_vec());
+        if index.is_id() {
+            self.close(&format!("its index '_id_': {reason}"));
+        }
+    }
+
+    fn is_hurt(&self) {
+        self.hurt.store(true, SeqCst);
+        self.lists.hurt(self.id);
+        // With the next cut comes the mark.
+        self.touch();
+        self.bump();
+    }
+
+    /// After its options, or its indexes, came to be what an entry says.
+    pub(crate) fn look_at_health(&self) {
+        if self.all_indexes().iter().any(|i| i.is_damaged()) || self.lacks_ids() {
+            self.is_hurt();
+        }
+        let validator = self.options().validator().err();
+        if validator.is_some() {
+            self.is_hurt();
+        }
+        if self.hurt.load(SeqCst) {
+            self.health.lock().validator = validator.map(|e| e.message().to_string());
+        }
+    }
+
+    /// The marks of what of it is closed: keys and values of `META`. Without a value: it is not.
+    pub(crate) fn marks(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        if !self.hurt.load(SeqCst) {
+            return Vec::new();
+        }
+        let closed = self.health.lock().closed.clone();
+        let mut marks = vec![(keys::damaged(self.id), closed.map(String::into_bytes))];
+        for index in self.all_indexes().iter() {
+            let mark = index.damage().map(|why| why.as_bytes().to_vec());
+            marks.extend(mark.map(|why| (keys::damaged(index.id), Some(why))));
+        }
+        marks
+    }
+
+    /// It was repaired.
+    pub(crate) fn open_again(&self) {
+        self.health.lock().closed = None;
+        self.is_hurt();
+    }
+}
+
+impl Index {
+    /// Whether it can be used: an index of this collection.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected if it is closed.
+    pub fn check_usable(&self, collection: &Collection) -> Result<()> {
+        let Some(reason) = self.damage() else {
+            return Ok(());
+        };
+        let damage = Damage {
+            namespace: collection.namespace(),
+            what: Damaged::Index(self.spec().name.clone()),
+            reason: reason.to_string(),
+        };
+        Err(damage.to_error())
+    }
+}

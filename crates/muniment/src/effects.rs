@@ -1,0 +1,162 @@
+//! What the options of the table do that is more than one line.
+//!
+//! Invariant: the errors say what is wrong with the value; the code that applies an option adds its name.
+
+use crate::flags::Gathered;
+use muniment_server::NEGOTIABLE;
+use muniment_storage::EngineKind;
+use muniment_value::ValueBuf;
+
+/// Parses a number between two others.
+///
+/// # Errors
+/// A message for people.
+pub fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
+    text: &str,
+    min: T,
+    max: T,
+) -> Result<T, String> {
+    match text.parse::<T>() {
+        Ok(n) if n >= min && n <= max => Ok(n),
+        _ => Err(format!("'{text}' is not a number between {min} and {max}")),
+    }
+}
+
+/// The cache, in GB.
+pub fn cache(g: &mut Gathered, text: &str) -> Result<(), String> {
+    let gb = number(text, 0.000_1, 65_536.0)?;
+    g.server.cache_bytes = Some((gb * (1_u64 << 30) as f64) as u64);
+    Ok(())
+}
+
+/// Whether a flag is on.
+pub fn yes(text: &str) -> bool {
+    text == "true"
+}
+
+/// The name of the replica set.
+pub fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("wants the name of a replica set".to_string());
+    }
+    // MongoDB takes NAME/SEED,…, too.
+    if text.contains('/') {
+        return Err(format!("'{text}': a list of seeds is not supported"));
+    }
+    g.server.replica_set = Some(text.to_string());
+    Ok(())
+}
+
+/// The oplog, in MB.
+pub fn oplog_size(g: &mut Gathered, text: &str) -> Result<(), String> {
+    g.server.oplog_bytes = Some(number::<u64>(text, 1, 1 << 30)? << 20);
+    Ok(())
+}
+
+/// Addresses to listen on.
+pub fn addresses(g: &mut Gathered, text: &str) -> Result<(), String> {
+    g.server.bind_ip = text
+        .split(',')
+        .map(|s| s.trim().to_string())
+        .filter(|s| !s.is_empty())
+        .collect();
+    match g.server.bind_ip.is_empty() {
+        true => Err("names no address".to_string()),
+        false => Ok(()),
+    }
+}
+
+/// Listens on all addresses.
+pub fn all_addresses(g: &mut Gathered, text: &str) -> Result<(), String> {
+    g.all_addresses = yes(text);
+    if g.all_addresses {
+        g.note("net.bindIp", ValueBuf::new("*"));
+    }
+    Ok(())
+}
+
+/// The storage engine, by MongoDB's names and by Muniment's own.
+pub fn engine(g: &mut Gathered, text: &str) -> Result<(), String> {
+    let kind = match text {
+        "wiredTiger" | "lsm" => EngineKind::Lsm,
+        "inMemory" | "ephemeralForTest" | "memory" => EngineKind::Memory,
+        _ => {
+            return Err(format!(
+                "'{text}' is not supported; the storage engines are wiredTiger (also lsm: files) and \
+                 inMemory (also memory, ephemeralForTest)"
+            ));
+        }
+    };
+    g.server.engine = kind;
+    g.note("storage.engine", ValueBuf::new(kind.mongodb_name()));
+    if text == "wiredTiger" {
+        g.tell(
+            "storage.engine",
+            text,
+            "Muniment's own durable engine does its work; the files are not WiredTiger's",
+        );
+    }
+    Ok(())
+}
+
+/// Compressors that clients may choose from.
+pub fn compressors(g: &mut Gathered, text: &str) -> Result<(), String> {
+    if text == "disabled" {
+        g.server.compressors.clear();
+        return Ok(());
+    }
+    let mut names = Vec::new();
+    for name in text.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        let known = NEGOTIABLE.iter().find(|c| c.name() == name);
+        let known = known.ok_or_else(|| {
+            format!("'{name}' is not supported; there are snappy, zstd, zlib, or disabled alone")
+        })?;
+        names.push(*known);
+    }
+    if names.is_empty() {
+        return Err("names no compressor".to_string());
+    }
+    g.server.compressors = names;
+    Ok(())
+}
+
+/// What all databases record, by its number or its name.
+pub fn profile(g: &mut Gathered, text: &str) -> Result<(), String> {
+    const MODES: [&str; 3] = ["off", "slowOp", "all"];
+    let level = match MODES.iter().position(|m| *m == text) {
+        Some(level) => level as i32,
+        None => number(text, 0, 2).map_err(|_| {
+            format!("'{text}' is not supported; there are 0 (off), 1 (slowOp) and 2 (all)")
+        })?,
+    };
+    g.server.profile_level = level;
+    let mode = MODES.get(level as usize).copied().unwrap_or_default();
+    g.note("operationProfiling.mode", ValueBuf::new(mode));
+    Ok(())
+}
+
+/// Where the log goes.
+pub fn destination(g: &mut Gathered, text: &str) -> Result<(), String> {
+    match text {
+        "file" => g.to_syslog = false,
+        "syslog" => g.to_syslog = true,
+        _ => {
+            return Err(format!(
+                "'{text}' is not supported; there are file and syslog"
+            ));
+        }
+    }
+    g.destination_asked = true;
+    Ok(())
+}
+
+/// Whether there is a journal.
+pub fn journal(g: &mut Gathered, text: &str) -> Result<(), String> {
+    match yes(text) {
+        true => {
+            g.note("storage.journal.enabled", ValueBuf::new(true));
+            Ok(())
+        }
+        false => Err("the journal cannot be switched off: the log is the database".to_string()),
+    }
+}

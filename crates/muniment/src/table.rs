@@ -1,0 +1,886 @@
+//! The table of all options: what each does, or why it changes nothing here, or which of its values
+//! can be taken. Flags, configuration file, `--help`, getCmdLineOpts and the lines of the log all come
+//! from it.
+//!
+//! Source of the names: the MongoDB manual, "mongod" and "Configuration File Options".
+
+use crate::config::document;
+use crate::effects::{
+    addresses, all_addresses, cache, compressors, destination, engine, journal, number, oplog_size,
+    profile, replica_set, yes,
+};
+use crate::flags::{Arg, Gathered, Mode};
+use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
+use muniment_server::{Rotation, check_profile_filter};
+use muniment_value::ValueBuf;
+use std::path::PathBuf;
+use std::time::Duration;
+
+type Apply = fn(&mut Gathered, &str) -> Result<(), String>;
+
+/// What becomes of an option's value.
+pub enum Does {
+    /// It sets something.
+    Sets(Apply),
+    /// It changes nothing here, for this reason, which the log tells in one line unless the value is one
+    /// of these: they ask for what is so anyway.
+    Nothing(&'static str, &'static [&'static str]),
+    /// Only these values can be taken, for this reason; any other one is an error.
+    Only(&'static [&'static str], &'static str),
+}
+
+/// One option.
+pub struct Opt {
+    /// What the command line has of it, and one line for people; without a name for options of the file
+    /// only.
+    pub flag: Flag,
+    /// Its place in the configuration file; empty for flags only.
+    pub path: &'static str,
+    /// What its value is.
+    pub arg: Arg,
+    /// What becomes of its value.
+    pub does: Does,
+}
+
+impl Opt {
+    const fn new(
+        name: &'static str,
+        path: &'static str,
+        arg: Arg,
+        doc: &'static str,
+        does: Does,
+    ) -> Opt {
+        let flag = match arg {
+            Arg::Flag => Flag::flag(name, doc),
+            Arg::Text => Flag::text(name, "arg", doc),
+            Arg::Number => Flag::text(name, "number", doc),
+        };
+        Opt {
+            flag,
+            path,
+            arg,
+            does,
+        }
+    }
+
+    /// The same with a letter that stands for it.
+    const fn letter(self, letter: char) -> Opt {
+        let flag = self.flag.letter(letter);
+        Opt { flag, ..self }
+    }
+
+    /// The same; it may be given several times.
+    const fn several(self) -> Opt {
+        let flag = self.flag.several();
+        Opt { flag, ..self }
+    }
+
+    /// The same; its value may be left out, and its letter repeated.
+    const fn repeats(self, is_value: fn(&str) -> bool) -> Opt {
+        let flag = Flag {
+            takes: Takes::Repeats(is_value),
+            ..self.flag
+        };
+        Opt { flag, ..self }
+    }
+
+    /// Where getCmdLineOpts shows it: its place in the file, or its flag.
+    pub fn place(&self) -> &'static str {
+        match self.path {
+            "" => self.flag.name,
+            path => path,
+        }
+    }
+}
+
+/// The option with this flag.
+pub fn named(flag: &str) -> Option<&'static Opt> {
+    let mut all = ALL.iter();
+    all.find(|o| !flag.is_empty() && o.flag.name == flag)
+}
+
+/// What the command line has of [`ALL`].
+const FLAGS: [Flag; ALL.len()] = {
+    let mut flags = [HELP; ALL.len()];
+    let mut n = 0;
+    while n < ALL.len() {
+        flags[n] = ALL[n].flag;
+        n += 1;
+    }
+    flags
+};
+
+/// What the command line of a server takes.
+pub fn page() -> Page {
+    const OWN: &[Flag] = &[
+        Flag::new("help", "", Takes::Page, "show this").letter('h'),
+        Flag::new("version", "", Takes::Page, "show the version"),
+    ];
+    Page {
+        groups: vec![Group::untitled(OWN), Group::untitled(&FLAGS)],
+        once: true,
+        ..Page::default()
+    }
+}
+
+const fn opt(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    doc: &'static str,
+    apply: Apply,
+) -> Opt {
+    Opt::new(flag, path, arg, doc, Does::Sets(apply))
+}
+
+/// An option that changes nothing.
+const fn idle(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    why: &'static str,
+    so_anyway: &'static [&'static str],
+) -> Opt {
+    Opt::new(flag, path, arg, why, Does::Nothing(why, so_anyway))
+}
+
+/// An option of which few values can be taken.
+const fn only(
+    flag: &'static str,
+    path: &'static str,
+    arg: Arg,
+    values: &'static [&'static str],
+    why: &'static str,
+) -> Opt {
+    Opt::new(flag, path, arg, why, Does::Only(values, why))
+}
+
+const NO_TLS: &str = "is not there yet: TLS comes with a later version of Muniment";
+const NO_USERS: &str = "is not there yet: access control comes with a later version of Muniment";
+const NO_SHARDS: &str = "is not there yet: sharding comes with a later version of Muniment";
+const ENTERPRISE: &str = "is of MongoDB Enterprise, and Muniment has nothing like it";
+const OFF: &[&str] = &["false", "disabled", "none", "off"];
+
+/// All options, in the order of `--help`.
+pub const ALL: &[Opt] = &[
+    opt(
+        "dbpath",
+        "storage.dbPath",
+        Arg::Text,
+        "directory for the data (muniment serve: ./muniment-data; mongod: /data/db)",
+        |g, v| {
+            if v.is_empty() {
+                return Err("names no directory".to_string());
+            }
+            g.server.dbpath = PathBuf::from(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "port",
+        "net.port",
+        Arg::Number,
+        "TCP port (27017); 0 takes a free one",
+        |g, v| {
+            g.server.port = number(v, 0, u16::MAX)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "bind_ip",
+        "net.bindIp",
+        Arg::Text,
+        "comma-separated addresses or socket paths to listen on (127.0.0.1)",
+        addresses,
+    ),
+    opt(
+        "bind_ip_all",
+        "net.bindIpAll",
+        Arg::Flag,
+        "listen on all addresses",
+        all_addresses,
+    ),
+    opt(
+        "ipv6",
+        "net.ipv6",
+        Arg::Flag,
+        "also listen on IPv6 addresses",
+        |g, v| {
+            g.server.ipv6 = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "maxConns",
+        "net.maxIncomingConnections",
+        Arg::Number,
+        "most connections at a time (65536, bounded by the limit of open files)",
+        |g, v| {
+            g.server.max_conns = number(v, 5, 1_000_000)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "listenBacklog",
+        "net.listenBacklog",
+        Arg::Number,
+        "connections that may wait until they are accepted (4096)",
+        |g, v| {
+            g.server.listen_backlog = number(v, 1, i32::MAX)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "unixSocketPrefix",
+        "net.unixDomainSocket.pathPrefix",
+        Arg::Text,
+        "directory of the Unix socket mongodb-PORT.sock (/tmp)",
+        |g, v| {
+            g.server.unix_socket_prefix = Some(PathBuf::from(v));
+            g.socket_asked = true;
+            Ok(())
+        },
+    ),
+    opt("nounixsocket", "", Arg::Flag, "no Unix socket", |g, v| {
+        if yes(v) {
+            g.no_socket = true;
+            g.note("net.unixDomainSocket.enabled", ValueBuf::new(false));
+        }
+        Ok(())
+    }),
+    opt(
+        "",
+        "net.unixDomainSocket.enabled",
+        Arg::Flag,
+        "whether there is a Unix socket",
+        |g, v| {
+            g.no_socket = !yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "filePermissions",
+        "net.unixDomainSocket.filePermissions",
+        Arg::Text,
+        "permissions of the Unix socket's file, octal (0700)",
+        |g, v| {
+            let mode = u32::from_str_radix(v, 8).ok().filter(|m| *m <= 0o777);
+            let mode = mode.ok_or_else(|| format!("'{v}' is not an octal number up to 0777"))?;
+            g.server.socket_permissions = mode;
+            Ok(())
+        },
+    ),
+    opt(
+        "networkMessageCompressors",
+        "net.compression.compressors",
+        Arg::Text,
+        "compressors that clients may choose from (snappy,zstd,zlib), or disabled",
+        compressors,
+    ),
+    idle(
+        "objcheck",
+        "",
+        Arg::Flag,
+        "no effect: what clients send is always checked",
+        &["true"],
+    ),
+    idle(
+        "noobjcheck",
+        "",
+        Arg::Flag,
+        "no effect: what clients send is always checked",
+        &[],
+    ),
+    idle(
+        "",
+        "net.wireObjectCheck",
+        Arg::Flag,
+        "no effect: what clients send is always checked",
+        &["true"],
+    ),
+    opt(
+        "config",
+        "",
+        Arg::Text,
+        "configuration file (YAML, mongod's names); also -f",
+        |_, _| Ok(()),
+    )
+    .letter('f'),
+    only(
+        "configExpand",
+        "",
+        Arg::Text,
+        &["none"],
+        "only none: configuration files are not expanded",
+    ),
+    opt(
+        "logpath",
+        "systemLog.path",
+        Arg::Text,
+        "log to this file instead of standard output",
+        |g, v| {
+            g.log_path = Some(PathBuf::from(v));
+            Ok(())
+        },
+    ),
+    opt(
+        "logappend",
+        "systemLog.logAppend",
+        Arg::Flag,
+        "keep what is in the log file",
+        |g, v| {
+            g.log_append = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "logRotate",
+        "systemLog.logRotate",
+        Arg::Text,
+        "what logRotate and SIGUSR1 do: rename the log file, or reopen it (rename)",
+        |g, v| {
+            g.rotation = match v {
+                "rename" => Rotation::Rename,
+                "reopen" => Rotation::Reopen,
+                _ => {
+                    return Err(format!(
+                        "'{v}' is not supported; there are rename and reopen"
+                    ));
+                }
+            };
+            Ok(())
+        },
+    ),
+    opt(
+        "",
+        "systemLog.destination",
+        Arg::Text,
+        "file or syslog",
+        destination,
+    ),
+    opt(
+        "syslog",
+        "",
+        Arg::Flag,
+        "log to the system's log",
+        |g, v| {
+            g.to_syslog = yes(v);
+            if yes(v) {
+                g.note("systemLog.destination", ValueBuf::new("syslog"));
+            }
+            Ok(())
+        },
+    ),
+    opt(
+        "syslogFacility",
+        "systemLog.syslogFacility",
+        Arg::Text,
+        "facility of the lines in the system's log (user)",
+        |g, v| {
+            g.syslog_facility = muniment_server::log::facility(v)
+                .ok_or_else(|| format!("'{v}' is not a facility of the system's log"))?;
+            Ok(())
+        },
+    ),
+    opt(
+        "timeStampFormat",
+        "systemLog.timeStampFormat",
+        Arg::Text,
+        "times in the log: iso8601-utc or iso8601-local (iso8601-utc)",
+        |g, v| {
+            g.server.log_local_time = match v {
+                "iso8601-utc" => false,
+                "iso8601-local" => true,
+                _ => {
+                    return Err(format!(
+                        "'{v}' is not supported; there are iso8601-utc and iso8601-local"
+                    ));
+                }
+            };
+            Ok(())
+        },
+    ),
+    opt(
+        "verbose",
+        "systemLog.verbosity",
+        Arg::Number,
+        "verbosity of the log, 0-5 (also -v … -vvvvv)",
+        |g, v| {
+            // As MongoDB takes it: v, vv, ….
+            let all_vs = !v.is_empty() && v.bytes().all(|b| b == b'v');
+            g.server.verbosity = match all_vs {
+                true => v.len().min(5) as i32,
+                false => number(v, 0, 5)?,
+            };
+            g.note("systemLog.verbosity", ValueBuf::new(g.server.verbosity));
+            Ok(())
+        },
+    )
+    .letter('v')
+    .repeats(|t| !t.is_empty() && t.bytes().all(|b| b == b'v' || b.is_ascii_digit()))
+    .several(),
+    opt(
+        "quiet",
+        "systemLog.quiet",
+        Arg::Flag,
+        "leave connections out of the log",
+        |g, v| {
+            g.server.quiet = yes(v);
+            Ok(())
+        },
+    ),
+    idle(
+        "traceExceptions",
+        "systemLog.traceAllExceptions",
+        Arg::Flag,
+        "no effect: errors are told to the client, and bugs have their backtrace in the log",
+        &["false"],
+    ),
+    opt(
+        "noscripting",
+        "",
+        Arg::Flag,
+        "no functions in JavaScript ($where, $function, $accumulator, mapReduce)",
+        |g, v| {
+            g.server.javascript = !yes(v);
+            g.note("security.javascriptEnabled", ValueBuf::new(!yes(v)));
+            Ok(())
+        },
+    ),
+    opt(
+        "",
+        "security.javascriptEnabled",
+        Arg::Flag,
+        "whether functions in JavaScript may run",
+        |g, v| {
+            g.server.javascript = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "profile",
+        "operationProfiling.mode",
+        Arg::Text,
+        "what all databases record in system.profile: 0 nothing, 1 slow operations, 2 all (0)",
+        profile,
+    ),
+    opt(
+        "slowms",
+        "operationProfiling.slowOpThresholdMs",
+        Arg::Number,
+        "log operations slower than this (100)",
+        |g, v| {
+            g.server.slow_ms = number(v, -1, i64::MAX / 2000)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "slowOpSampleRate",
+        "operationProfiling.slowOpSampleRate",
+        Arg::Number,
+        "share of the slow operations that are logged and recorded, 0-1 (1)",
+        |g, v| {
+            g.server.slow_sample_rate = number(v, 0.0, 1.0)?;
+            Ok(())
+        },
+    ),
+    opt(
+        "",
+        "operationProfiling.filter",
+        Arg::Text,
+        "a query for what is logged and recorded instead of what is slow",
+        |g, v| {
+            g.server.profile_filter = Some(check_profile_filter(&document(v)?)?);
+            Ok(())
+        },
+    ),
+    opt(
+        "fork",
+        "processManagement.fork",
+        Arg::Flag,
+        "run in the background once the server answers; needs --logpath or --syslog",
+        |g, v| {
+            g.fork = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "pidfilepath",
+        "processManagement.pidFilePath",
+        Arg::Text,
+        "write the process id into this file",
+        |g, v| {
+            g.server.pid_file = Some(PathBuf::from(v)).filter(|_| !v.is_empty());
+            Ok(())
+        },
+    ),
+    opt(
+        "portFile",
+        "",
+        Arg::Text,
+        "write the port into this file once the server answers",
+        |g, v| {
+            g.server.port_file = Some(PathBuf::from(v));
+            Ok(())
+        },
+    ),
+    idle(
+        "timeZoneInfo",
+        "processManagement.timeZoneInfo",
+        Arg::Text,
+        "no effect: the time zones are built in",
+        &[],
+    ),
+    opt(
+        "shutdown",
+        "",
+        Arg::Flag,
+        "end the server that runs on --dbpath, and wait until it has ended",
+        |g, v| {
+            if yes(v) {
+                g.mode = Mode::Shutdown;
+            }
+            Ok(())
+        },
+    ),
+    opt(
+        "repair",
+        "",
+        Arg::Flag,
+        "put right what is damaged in --dbpath, as muniment doctor DIR --repair-catalog, and end",
+        |g, v| {
+            if yes(v) {
+                g.mode = Mode::Repair;
+            }
+            Ok(())
+        },
+    ),
+    idle(
+        "upgrade",
+        "",
+        Arg::Flag,
+        "no effect: no data has to be upgraded",
+        &[],
+    ),
+    opt(
+        "storageEngine",
+        "storage.engine",
+        Arg::Text,
+        "wiredTiger (lsm: files), or inMemory (memory: nothing survives the process) (wiredTiger)",
+        engine,
+    ),
+    idle(
+        "directoryperdb",
+        "storage.directoryPerDB",
+        Arg::Flag,
+        "no effect: the files of all databases lie in one directory",
+        &["false"],
+    ),
+    opt(
+        "cacheSizeGB",
+        "",
+        Arg::Number,
+        "cache of the storage (a quarter of the memory there is)",
+        cache,
+    ),
+    opt(
+        "wiredTigerCacheSizeGB",
+        "storage.wiredTiger.engineConfig.cacheSizeGB",
+        Arg::Number,
+        "the same as --cacheSizeGB",
+        cache,
+    ),
+    opt(
+        "inMemorySizeGB",
+        "storage.inMemory.engineConfig.inMemorySizeGB",
+        Arg::Number,
+        "the same as --cacheSizeGB",
+        cache,
+    ),
+    idle(
+        "wiredTigerJournalCompressor",
+        "storage.wiredTiger.engineConfig.journalCompressor",
+        Arg::Text,
+        "no effect: the log is stored as it is",
+        &["none"],
+    ),
+    idle(
+        "wiredTigerDirectoryForIndexes",
+        "storage.wiredTiger.engineConfig.directoryForIndexes",
+        Arg::Flag,
+        "no effect: indexes lie beside the collections",
+        &["false"],
+    ),
+    idle(
+        "wiredTigerMaxCacheOverflowFileSizeGB",
+        "storage.wiredTiger.engineConfig.maxCacheOverflowFileSizeGB",
+        Arg::Number,
+        "no effect: the cache has no overflow file",
+        &["0"],
+    ),
+    idle(
+        "wiredTigerStatisticsLogDelaySecs",
+        "storage.wiredTiger.engineConfig.statisticsLogDelaySecs",
+        Arg::Number,
+        "no effect: there is no such log of statistics",
+        &["0"],
+    ),
+    idle(
+        "wiredTigerEngineConfigString",
+        "storage.wiredTiger.engineConfig.configString",
+        Arg::Text,
+        "no effect: these are settings of WiredTiger's own",
+        &[],
+    ),
+    idle(
+        "zstdDefaultCompressionLevel",
+        "storage.wiredTiger.engineConfig.zstdCompressionLevel",
+        Arg::Number,
+        "no effect: blocks are compressed as the engine chooses",
+        &[],
+    ),
+    idle(
+        "wiredTigerCollectionBlockCompressor",
+        "storage.wiredTiger.collectionConfig.blockCompressor",
+        Arg::Text,
+        "no effect: blocks are compressed as the engine chooses",
+        &[],
+    ),
+    idle(
+        "wiredTigerCollectionConfigString",
+        "storage.wiredTiger.collectionConfig.configString",
+        Arg::Text,
+        "no effect: these are settings of WiredTiger's own",
+        &[],
+    ),
+    idle(
+        "wiredTigerIndexPrefixCompression",
+        "storage.wiredTiger.indexConfig.prefixCompression",
+        Arg::Flag,
+        "no effect: keys of indexes always have their prefixes compressed",
+        &["true"],
+    ),
+    idle(
+        "wiredTigerIndexConfigString",
+        "storage.wiredTiger.indexConfig.configString",
+        Arg::Text,
+        "no effect: these are settings of WiredTiger's own",
+        &[],
+    ),
+    opt(
+        "journal",
+        "storage.journal.enabled",
+        Arg::Flag,
+        "only true: there is always a journal",
+        journal,
+    ),
+    opt(
+        "nojournal",
+        "",
+        Arg::Flag,
+        "only false: there is always a journal",
+        |g, v| journal(g, if yes(v) { "false" } else { "true" }),
+    ),
+    opt(
+        "journalCommitInterval",
+        "storage.journal.commitIntervalMs",
+        Arg::Number,
+        "milliseconds between flushes of the journal, 1-500 (100)",
+        |g, v| {
+            g.server.journal_commit_interval = Duration::from_millis(number(v, 1, 500)?);
+            Ok(())
+        },
+    ),
+    idle(
+        "syncdelay",
+        "storage.syncPeriodSecs",
+        Arg::Number,
+        "no effect: a checkpoint is made when enough has been written",
+        &["60"],
+    ),
+    opt(
+        "acceptDataLoss",
+        "",
+        Arg::Flag,
+        "start although the journal is damaged in its middle: cut it there",
+        |g, v| {
+            g.server.accept_data_loss = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "setParameter",
+        "",
+        Arg::Text,
+        "NAME=VALUE: sets a server parameter",
+        |g, v| {
+            let (name, value) = v.split_once('=').ok_or("wants NAME=VALUE")?;
+            g.set_parameter(name, value)
+        },
+    )
+    .several(),
+    opt(
+        "noauth",
+        "",
+        Arg::Flag,
+        "clients need not authenticate (the only way so far)",
+        |g, v| {
+            if yes(v) {
+                g.note("security.authorization", ValueBuf::new("disabled"));
+            }
+            Ok(())
+        },
+    ),
+    only("auth", "", Arg::Flag, OFF, NO_USERS),
+    only("", "security.authorization", Arg::Text, OFF, NO_USERS),
+    only(
+        "transitionToAuth",
+        "security.transitionToAuth",
+        Arg::Flag,
+        OFF,
+        NO_USERS,
+    ),
+    opt(
+        "keyFile",
+        "security.keyFile",
+        Arg::Text,
+        "keys by which the set's members know each other; clients are asked for none (yet)",
+        |g, v| {
+            g.server.key_file = Some(PathBuf::from(v));
+            Ok(())
+        },
+    ),
+    only(
+        "clusterAuthMode",
+        "security.clusterAuthMode",
+        Arg::Text,
+        &["keyFile"],
+        "only keyFile: certificates of members come with a later version of Muniment",
+    ),
+    idle(
+        "clusterIpSourceAllowlist",
+        "security.clusterIpSourceAllowlist",
+        Arg::Text,
+        "no effect: members know each other by --keyFile, wherever they connect from",
+        &[],
+    ),
+    only(
+        "enableEncryption",
+        "security.enableEncryption",
+        Arg::Flag,
+        OFF,
+        ENTERPRISE,
+    ),
+    only(
+        "redactClientLogData",
+        "security.redactClientLogData",
+        Arg::Flag,
+        OFF,
+        ENTERPRISE,
+    ),
+    only(
+        "auditDestination",
+        "auditLog.destination",
+        Arg::Text,
+        &[],
+        ENTERPRISE,
+    ),
+    opt(
+        "replSet",
+        "replication.replSet",
+        Arg::Text,
+        "name of the replica set that the server is a member of",
+        replica_set,
+    ),
+    opt(
+        "",
+        "replication.replSetName",
+        Arg::Text,
+        "the same as --replSet",
+        replica_set,
+    ),
+    opt(
+        "",
+        "replSet.name",
+        Arg::Text,
+        "the same as --replSet",
+        replica_set,
+    ),
+    opt(
+        "autoInitiate",
+        "replSet.autoInitiate",
+        Arg::Flag,
+        "initiate the replica set with this server as its only member; needs --replSet",
+        |g, v| {
+            g.server.auto_initiate = yes(v);
+            Ok(())
+        },
+    ),
+    opt(
+        "oplogSize",
+        "replication.oplogSizeMB",
+        Arg::Number,
+        "MB of the oplog that are kept (of a set: 5 % of the free disk, 990 to 51200; else 256)",
+        oplog_size,
+    ),
+    opt(
+        "oplogSizeMB",
+        "",
+        Arg::Number,
+        "the same as --oplogSize",
+        oplog_size,
+    ),
+    opt(
+        "oplogMinRetentionHours",
+        "storage.oplogMinRetentionHours",
+        Arg::Number,
+        "hours for which the oplog is kept, whatever its size (0)",
+        |g, v| {
+            let hours = number(v, 0.0, 1e9)?;
+            g.server.oplog_min_retention = Some(Duration::from_secs_f64(hours * 3600.0));
+            Ok(())
+        },
+    ),
+    idle(
+        "enableMajorityReadConcern",
+        "replication.enableMajorityReadConcern",
+        Arg::Flag,
+        "no effect: there is always the read concern majority",
+        &["true"],
+    ),
+    only("shardsvr", "", Arg::Flag, OFF, NO_SHARDS),
+    only("configsvr", "", Arg::Flag, OFF, NO_SHARDS),
+    only("", "sharding.clusterRole", Arg::Text, OFF, NO_SHARDS),
+    idle(
+        "moveParanoia",
+        "sharding.archiveMovedChunks",
+        Arg::Flag,
+        "no effect: there are no shards",
+        &["false"],
+    ),
+    only("tlsMode", "net.tls.mode", Arg::Text, OFF, NO_TLS),
+    only("sslMode", "net.ssl.mode", Arg::Text, OFF, NO_TLS),
+    only(
+        "tlsCertificateKeyFile",
+        "net.tls.certificateKeyFile",
+        Arg::Text,
+        &[],
+        NO_TLS,
+    ),
+    only("tlsCAFile", "net.tls.CAFile", Arg::Text, &[], NO_TLS),
+    only(
+        "sslPEMKeyFile",
+        "net.ssl.PEMKeyFile",
+        Arg::Text,
+        &[],
+        NO_TLS,
+    ),
+    only("sslCAFile", "net.ssl.CAFile", Arg::Text, &[], NO_TLS),
+    idle(
+        "enableFreeMonitoring",
+        "cloud.monitoring.free.state",
+        Arg::Text,
+        "no effect: nothing is told to anybody else",
+        &["off"],
+    ),
+];
