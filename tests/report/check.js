@@ -22,17 +22,20 @@ if (rest[0] === '--screenshots') {
   rest.splice(0, 2);
 }
 
-/// How many rows each plot's data table must have, from the results themselves.
+/// How many rows each plot's data table must have, and whether its points were found between two
+/// values, from the results themselves.
 function expectedRows(dir) {
   const file = join(dir, 'results.json');
   if (!existsSync(file)) return null;
   const plots = JSON.parse(readFileSync(file, 'utf8')).flatMap((line) => line.plots ?? []);
-  return plots.map((plot) =>
-    plot.series.reduce((sum, { points }) => {
+  return plots.map((plot) => ({
+    rows: plot.series.reduce((sum, { points }) => {
       const step = Math.max(1, Math.ceil(points.length / MOST_ROWS));
       return sum + Math.ceil(points.length / step);
     }, 0),
-  );
+    // A band needs two points, and bars that are one each have whiskers.
+    spread: plot.series.some(({ mark, spread }) => spread && (mark !== 'line' || spread.length > 1)),
+  }));
 }
 
 /// Runs in the page; gives what is wrong.
@@ -53,6 +56,31 @@ function inspect(width, narrowFrom, expected) {
   for (const a of document.querySelectorAll('a[href^="#"]')) {
     if (!document.getElementById(a.getAttribute('href').slice(1))) say(`${name(a)} leads nowhere`);
   }
+  if (document.querySelector('h2')?.textContent !== 'Findings' && !document.title.includes('several')) {
+    say('it does not open with the findings');
+  }
+  for (const legend of document.querySelectorAll('.legend')) {
+    const names = [...legend.querySelectorAll('li')].map((li) => li.textContent.trim());
+    if (new Set(names).size !== names.length) say(`a legend names a line twice: ${names.join('; ')}`);
+  }
+
+  // What is wider than the screen shows that it is, can be scrolled with the keyboard, and keeps the
+  // rows' names in sight on a phone.
+  const tables = [...document.querySelectorAll('.scroll')].filter((e) => !e.closest('details'));
+  const wide = tables.filter((e) => e.scrollWidth > e.clientWidth + 1);
+  if (width <= narrowFrom && wide.length === 0) say('no table was judged for scrolling');
+  for (const e of wide) {
+    const style = getComputedStyle(e);
+    const shades = style.backgroundImage.split('gradient(').length - 1;
+    if (shades < 4 || !style.backgroundAttachment.includes('local')) say(`${name(e)} scrolls invisibly`);
+    if (e.tabIndex !== 0 || !e.getAttribute('aria-label')) say(`${name(e)} cannot be scrolled by keyboard`);
+    e.scrollLeft = e.scrollWidth;
+    const th = e.querySelector('tbody th');
+    const seen = th.getBoundingClientRect().left >= e.getBoundingClientRect().left - 1;
+    if (width <= narrowFrom && !seen) say(`${name(e)}: the rows' names scroll away`);
+    e.scrollLeft = 0;
+  }
+
   for (const th of document.querySelectorAll('th')) {
     if (!['col', 'row'].includes(th.scope)) say(`${name(th)} has no scope`);
   }
@@ -73,8 +101,11 @@ function inspect(width, narrowFrom, expected) {
     if (seen.length !== 1) say(`${title}: ${seen.length} drawings are seen`);
     else if (!seen[0].classList.contains(want)) say(`${title}: not the ${want} drawing`);
     const rows = figure.querySelectorAll('details tbody tr').length;
-    if (rows === 0 || (expected && rows !== expected[i])) {
-      say(`${title}: ${rows} rows of data instead of ${expected?.[i]}`);
+    if (rows === 0 || (expected && rows !== expected[i]?.rows)) {
+      say(`${title}: ${rows} rows of data instead of ${expected?.[i]?.rows}`);
+    }
+    if (expected?.[i]?.spread && !figure.querySelector('svg .band, svg .whisker')) {
+      say(`${title}: neither bands nor whiskers`);
     }
     for (const svg of seen) drawing(svg, title);
   });

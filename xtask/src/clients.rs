@@ -21,6 +21,24 @@ fn against_a_set(suite: &mut Command) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
+/// Runs a workload beside a set of three whose primary changes: see the head of handovers.py.
+fn beside_handovers(workload: &Command) -> Result<Outcome, String> {
+    if !ensure("python3", "python3") {
+        return missing("python3");
+    }
+    let here = root();
+    let dir = workload.get_current_dir().unwrap_or(&here);
+    let mut suite = command(venv("current")?.join("bin/python"), dir);
+    suite
+        .arg("-B")
+        .arg(suite_dir("python").join("handovers.py"))
+        .arg(workload.get_program())
+        .args(workload.get_args())
+        .env("MUNIMENT_BINARY", server_binary());
+    check(&mut suite)?;
+    Ok(Outcome::Passed)
+}
+
 pub fn suite_dir(name: &str) -> PathBuf {
     root().join("tests").join("clients").join(name)
 }
@@ -105,7 +123,9 @@ pub fn pymongo_current() -> Result<Outcome, String> {
     }
     against_a_server(&mut pytest("current", &[])?)?;
     // A driver sends nothing again by itself where there is no set.
-    against_a_set(&mut pytest("current", &["test_sessions.py"])?)
+    against_a_set(&mut pytest("current", &["test_sessions.py"])?)?;
+    let mut load = command(venv("current")?.join("bin/python"), &suite_dir("python"));
+    beside_handovers(load.args(["-B", "handovers_load.py"]))
 }
 
 pub fn pymongo_legacy() -> Result<Outcome, String> {
@@ -192,8 +212,33 @@ pub fn node() -> Result<Outcome, String> {
         "oplog.test.js",
         "mongoose.test.js",
     ]))?;
-    // Who follows the oplog mostly asks a set for it, and Mongoose's users have one.
-    against_a_set(&mut tests(&["oplog.test.js", "mongoose.test.js"]))
+    // Programs that follow the oplog mostly ask a set for it, and Mongoose's users have one.
+    against_a_set(&mut tests(&["oplog.test.js", "mongoose.test.js"]))?;
+    beside_handovers(command("node", &dir).arg("handovers_load.js"))
+}
+
+/// mongodb-memory-server runs a `mongod`: a link to the binary.
+pub fn memory_server() -> Result<Outcome, String> {
+    if !persistent() {
+        return Ok(Outcome::Skipped("it chooses the engine itself".into()));
+    }
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return missing("Node.js (node and npm)");
+    }
+    let dir = npm("memory-server")?;
+    let name = format!("muniment-memory-server-{}", std::process::id());
+    let scratch = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&scratch);
+    std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
+    let mongod = scratch.join("mongod");
+    std::os::unix::fs::symlink(server_binary(), &mongod).map_err(|e| e.to_string())?;
+    let result = check(
+        command("node", &dir)
+            .args(["--test", "memory_server.test.js"])
+            .env("MONGOD", &mongod),
+    );
+    let _ = std::fs::remove_dir_all(&scratch);
+    result.map(|()| Outcome::Passed)
 }
 
 pub fn mongosh() -> Result<Outcome, String> {
@@ -235,11 +280,13 @@ pub fn go() -> Result<Outcome, String> {
     // A copy: `go mod tidy` writes go.sum beside go.mod.
     let dir = install_dir("go");
     std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
-    for file in ["go.mod", "driver_test.go"] {
+    for file in ["go.mod", "driver_test.go", "handovers_test.go"] {
         std::fs::copy(suite_dir("go").join(file), dir.join(file)).map_err(|e| e.to_string())?;
     }
     check(command("go", &dir).args(["mod", "tidy"]))?;
-    against_a_server(command("go", &dir).args(["test", "-count=1", "./..."]))
+    against_a_server(command("go", &dir).args(["test", "-count=1", "./..."]))?;
+    let load = ["test", "-count=1", "-v", "-run", "^TestHandovers$", "./..."];
+    beside_handovers(command("go", &dir).args(load))
 }
 
 /// `mvn test` in one of the Java projects, or nothing where there is no Maven.
@@ -260,7 +307,11 @@ fn maven(name: &str) -> Option<Command> {
 const JAVA: &str = "a JDK and Maven";
 
 pub fn java_current() -> Result<Outcome, String> {
-    maven("current").map_or_else(|| missing(JAVA), |mut suite| against_a_server(&mut suite))
+    let (Some(mut suite), Some(mut load)) = (maven("current"), maven("current")) else {
+        return missing(JAVA);
+    };
+    against_a_server(&mut suite)?;
+    beside_handovers(load.arg("-Dtest=HandoverTest"))
 }
 
 pub fn java_legacy() -> Result<Outcome, String> {

@@ -1,9 +1,13 @@
 //! `cargo xtask docs`: the pages that are generated from the registries.
 
+use crate::example;
 use crate::run::{cargo, output, root, server_binary};
 
 /// Page below docs/ and the arguments of the binary that prints it.
-const PAGES: &[(&str, &[&str])] = &[("compatibility.md", &["docs", "compatibility"])];
+const PAGES: &[(&str, &[&str])] = &[
+    ("compatibility.md", &["docs", "compatibility"]),
+    ("options.md", &["docs", "options"]),
+];
 
 /// Writes the pages, or with `--check` fails when one is stale.
 pub fn run(args: &[String]) -> Result<(), String> {
@@ -27,5 +31,5 @@ pub fn run(args: &[String]) -> Result<(), String> {
         std::fs::write(&path, fresh).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("wrote docs/{page}");
     }
-    Ok(())
+    example::page(check)
 }

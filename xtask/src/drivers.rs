@@ -75,7 +75,7 @@ const NODE_FOLDERS: &[&str] = &[
     "versioned-api",
 ];
 
-/// Runs the tests of the driver that `args` name, or those of them that are named behind.
+/// Runs the tests of the driver that `args` name, or those of them that `args` name after it.
 pub fn run(args: &[String]) -> Result<(), String> {
     let (mut name, mut suite, mut uri, mut only) = (None, None, None, Vec::new());
     let mut it = args.iter();

@@ -4,26 +4,46 @@
 use crate::clients::{ensure, npm_from};
 use crate::run::{check, command, find, root, server_binary};
 use crate::test::{Outcome, missing};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub fn browser() -> Result<Outcome, String> {
-    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
-        return missing("Node.js (node and npm)");
-    }
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    let Some(chromium) = names.into_iter().find_map(find).or_else(|| {
-        ensure("chromium", "chromium")
-            .then(|| find("chromium"))
-            .flatten()
-    }) else {
-        return missing("Chromium");
+    let Some(chromium) = chromium() else {
+        return missing(NEEDED);
     };
-    let dir = npm_from("report", &root().join("tests").join("report"))?;
+    let dir = scripts()?;
     let scratch = std::env::temp_dir().join(format!("muniment-report-{}", std::process::id()));
     let result = look(&chromium, &dir, &scratch);
     let _ = std::fs::remove_dir_all(&scratch);
     result.map(|()| Outcome::Passed)
+}
+
+/// What looks at pages.
+const NEEDED: &str = "Node.js (node and npm) or Chromium";
+
+/// Where Chromium is, if Node.js can drive it.
+fn chromium() -> Option<PathBuf> {
+    if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
+        return None;
+    }
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    names.into_iter().find_map(find).or_else(|| {
+        ensure("chromium", "chromium")
+            .then(|| find("chromium"))
+            .flatten()
+    })
+}
+
+/// The directory of the scripts with what they need.
+fn scripts() -> Result<PathBuf, String> {
+    npm_from("report", &root().join("tests").join("report"))
+}
+
+/// Takes pictures of the top of `page`, light and dark, into `to`.
+pub fn pictures(page: &Path, to: &Path) -> Result<(), String> {
+    let chromium = chromium().ok_or_else(|| format!("{NEEDED} is not installed"))?;
+    let mut c = command("node", &scripts()?);
+    check(c.arg("pictures.js").arg(chromium).arg(page).arg(to))
 }
 
 fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {

@@ -2,7 +2,7 @@
 
 use crate::run::{cargo, check, in_ci, server_binary};
 use crate::server::ENGINE;
-use crate::{clients, docs, report, tidy, unified};
+use crate::{clients, deny, docs, report, tidy, unified, versions};
 use std::time::Instant;
 
 /// How a step that did not fail ended.
@@ -19,9 +19,19 @@ pub type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
 /// All steps in order. The server is built by `build`, which every later step needs.
 const STEPS: &[Step] = &[
     ("tidy", "house rules", || {
-        tidy::run().map(|()| Outcome::Passed)
+        tidy::run(&[]).map(|()| Outcome::Passed)
     }),
+    (
+        "deny",
+        "licences, sources and advisories of what is linked",
+        deny::run,
+    ),
     ("build", "the server binary", build),
+    (
+        "rustdoc",
+        "links in the code's documentation",
+        documentation,
+    ),
     ("docs", "generated pages are fresh", || {
         docs::run(&["--check".into()]).map(|()| Outcome::Passed)
     }),
@@ -29,6 +39,11 @@ const STEPS: &[Step] = &[
         "cargo",
         "unit tests, goldens, protocol and fault tests",
         cargo_tests,
+    ),
+    (
+        "versions",
+        "a set of members of this version and the one before, upgraded and taken back under load",
+        versions::run,
     ),
     (
         "unified",
@@ -41,6 +56,11 @@ const STEPS: &[Step] = &[
         "mlaunch",
         "mlaunch starts, stops and restarts it as mongod, alone and as a set of four",
         clients::mlaunch,
+    ),
+    (
+        "memory-server",
+        "mongodb-memory-server starts it as mongod, alone and as sets",
+        clients::memory_server,
     ),
     (
         "mongosh",
@@ -175,6 +195,20 @@ pub fn missing(what: &str) -> Result<Outcome, String> {
 
 fn build() -> Result<Outcome, String> {
     check(cargo().args(["build", "--package", "muniment"]))?;
+    Ok(Outcome::Passed)
+}
+
+/// Links of doc comments that lead nowhere are errors, private items' too.
+fn documentation() -> Result<Outcome, String> {
+    check(
+        cargo()
+            .args(["doc", "--quiet", "--workspace", "--no-deps"])
+            .arg("--document-private-items")
+            .env(
+                "RUSTDOCFLAGS",
+                "-D warnings -A rustdoc::private_intra_doc_links",
+            ),
+    )?;
     Ok(Outcome::Passed)
 }
 

@@ -45,6 +45,23 @@ def is_there(pid):
         return False
 
 
+def writes(hosts, name, states, n):
+    """The n-th document is taken by all members with data, and the members have these states."""
+    data = len([s for s in states if s != "ARBITER"])
+    uri = f"mongodb://{hosts}/?replicaSet={name}&w={data}&wtimeoutMS=30000"
+    with pymongo.MongoClient(uri, serverSelectionTimeoutMS=30000) as c:
+        c.mlaunch.c.insert_one({"_id": n})
+        assert c.mlaunch.c.count_documents({}) == n
+        # Of its role a member tells the primary with its next report.
+        until = time.monotonic() + 10
+        while True:
+            found = sorted(m["stateStr"] for m in c.admin.command("replSetGetStatus")["members"])
+            if found == states:
+                break
+            assert time.monotonic() < until, found
+            time.sleep(0.1)
+
+
 def replica_set(mlaunch, binaries, scratch):
     """A set of four: writes that all have, a stop and a start of all, and of one alone."""
     first = ports_in_a_row(4)
@@ -52,18 +69,7 @@ def replica_set(mlaunch, binaries, scratch):
     hosts = ",".join(f"localhost:{first + i}" for i in range(4))
 
     def check(n):
-        uri = f"mongodb://{hosts}/?replicaSet=four&w=4&wtimeoutMS=30000"
-        with pymongo.MongoClient(uri, serverSelectionTimeoutMS=30000) as c:
-            c.mlaunch.c.insert_one({"_id": n})
-            assert c.mlaunch.c.count_documents({}) == n
-            # Of its role a member tells the primary with its next report.
-            until = time.monotonic() + 10
-            while True:
-                states = sorted(m["stateStr"] for m in c.admin.command("replSetGetStatus")["members"])
-                if states == ["PRIMARY"] + ["SECONDARY"] * 3:
-                    break
-                assert time.monotonic() < until, states
-                time.sleep(0.1)
+        writes(hosts, "four", ["PRIMARY"] + ["SECONDARY"] * 3, n)
 
     run("init", "--replicaset", "--nodes", "4", "--name", "four", "--port", str(first), "--binarypath", binaries)
     try:
@@ -83,6 +89,27 @@ def replica_set(mlaunch, binaries, scratch):
         assert run("list").count("running") == 3
         run("start", str(first), "--binarypath", binaries)
         check(4)
+    finally:
+        subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
+        time.sleep(0.2)
+
+
+def with_arbiter(mlaunch, binaries, scratch):
+    """A set of two and an arbiter, which comes back as one after a stop and a start of all."""
+    first = ports_in_a_row(3)
+    run = runner(mlaunch, scratch)
+    hosts = ",".join(f"localhost:{first + i}" for i in range(3))
+
+    def check(n):
+        writes(hosts, "two", ["ARBITER", "PRIMARY", "SECONDARY"], n)
+
+    run("init", "--replicaset", "--nodes", "2", "--arbiter", "--name", "two", "--port", str(first),
+        "--binarypath", binaries)
+    try:
+        check(1)
+        run("stop")
+        run("start", "--binarypath", binaries)
+        check(2)
     finally:
         subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
         time.sleep(0.2)
@@ -116,7 +143,8 @@ def main(mlaunch, binaries, scratch, port):
         subprocess.run([mlaunch, "kill", "--dir", scratch], timeout=60, check=False)
         time.sleep(0.2)
     replica_set(mlaunch, binaries, scratch + "-set")
-    print("mlaunch: 2 passed")
+    with_arbiter(mlaunch, binaries, scratch + "-arbiter")
+    print("mlaunch: 3 passed")
 
 
 if __name__ == "__main__":

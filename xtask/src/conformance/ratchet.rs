@@ -4,7 +4,7 @@
 //! A line without indentation names a test file; below it, a line a test function: a space, its
 //! name, and its parameter sets separated by tabs. The engine's name, with which every parameter
 //! set starts, is left out; a parameter set that is nothing else is `-`, and one that does not
-//! start with it is written behind `=`.
+//! start with it is written after `=`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
