@@ -2,8 +2,8 @@
 //! member's identity stands in its directory, and nothing that the majority has acknowledged is lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+use muniment_consensus::{MemberId, StateFile};
 use muniment_io::OsDisk;
-use muniment_repl::{MemberId, StateFile};
 use muniment_value::{Doc, DocBuf, Result, Value, array, doc, number};
 use muniment_wire::Connection;
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-lab", 22),
     ("muniment-log", 6),
     ("muniment-query", 35),
-    ("muniment-repl", 5),
+    ("muniment-consensus", 5),
     ("muniment-server", 64),
     ("muniment-storage", 38),
     ("muniment-tree", 2),

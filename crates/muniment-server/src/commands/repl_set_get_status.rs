@@ -9,7 +9,7 @@ use crate::replica_set::{
     Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
 };
 use crate::state::ServerState;
-use muniment_repl::{Counts, MemberId};
+use muniment_consensus::{Counts, MemberId};
 use muniment_storage::{Positions, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use std::time::Duration;

@@ -10,8 +10,8 @@ use crate::context::CommandContext;
 use crate::registry::{Ends, Kind, Statements};
 use crate::state::ServerState;
 use crate::transactions;
+use muniment_consensus::Concern;
 use muniment_op::Interrupt;
-use muniment_repl::Concern;
 use muniment_storage::CommitId;
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub fn of_majority(
     interrupt: &dyn Interrupt,
 ) -> Result<()> {
     let concern = Concern {
-        w: muniment_repl::W::Majority,
+        w: muniment_consensus::W::Majority,
         journaled: true,
     };
     let node = with_others(server);
@@ -112,11 +112,11 @@ fn asks(cx: &CommandContext<'_>) -> bool {
 /// What there is to wait for beyond this member; `None`: nothing.
 fn concern_of(wc: &WriteConcern) -> Option<Concern> {
     let w = match &wc.w {
-        W::Nodes(n) if *n > 1 => muniment_repl::W::Members(*n as u32),
+        W::Nodes(n) if *n > 1 => muniment_consensus::W::Members(*n as u32),
         W::Nodes(_) => return None,
-        W::Majority => muniment_repl::W::Majority,
-        W::Mode(name) => muniment_repl::W::Mode(name.to_string()),
-        W::Tags(d) => muniment_repl::W::Tags(counts(d.as_doc())),
+        W::Majority => muniment_consensus::W::Majority,
+        W::Mode(name) => muniment_consensus::W::Mode(name.to_string()),
+        W::Tags(d) => muniment_consensus::W::Tags(counts(d.as_doc())),
     };
     Some(Concern {
         w,

@@ -6,8 +6,8 @@ use crate::context::Request;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
+use muniment_consensus::{Concern, W};
 use muniment_exec::OpContext;
-use muniment_repl::{Concern, W};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Error, Result};
 

@@ -299,9 +299,9 @@ impl SetConfig {
     }
 
     /// What of it the consensus needs; the members have no numbers yet.
-    pub fn to_core(&self) -> muniment_repl::Config {
+    pub fn to_core(&self) -> muniment_consensus::Config {
         let modes = self.modes.as_doc();
-        muniment_repl::Config {
+        muniment_consensus::Config {
             version: self.version as u64,
             next_id: 0,
             members: self.members.iter().map(MemberConfig::to_core).collect(),

@@ -5,7 +5,7 @@
 use super::node::ROOM;
 use super::{ReplicaSet, timestamp};
 use crate::state::ServerState;
-use muniment_repl::MemberId;
+use muniment_consensus::MemberId;
 use muniment_storage::Store;
 use muniment_value::{DocBuf, Result, doc};
 use parking_lot::Mutex;

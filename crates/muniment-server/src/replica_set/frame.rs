@@ -8,7 +8,7 @@
 //! Must not trust bytes: what does not fit together ends the connection.
 
 use bytes::Bytes;
-use muniment_repl::{Body, Message};
+use muniment_consensus::{Body, Message};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Result};
 use muniment_wire::Header;
@@ -240,7 +240,7 @@ fn records_of(message: &Message, all: Bytes) -> Option<Vec<Record>> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_repl::{Entry, Kind};
+    use muniment_consensus::{Entry, Kind};
     use muniment_value::doc;
 
     fn append(n: u64) -> Message {

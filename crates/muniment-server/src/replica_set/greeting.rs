@@ -16,7 +16,7 @@
 use super::SetConfig;
 use super::host_port::HostPort;
 use crate::state::{ServerState, hostname};
-use muniment_repl::{Config, InForce, Member, MemberId};
+use muniment_consensus::{Config, InForce, Member, MemberId};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 /// The least version that this program speaks.

@@ -9,7 +9,7 @@ use super::initiate;
 use super::node::Node;
 use super::report::Report;
 use crate::state::{ServerState, Stopping};
-use muniment_repl::MemberId;
+use muniment_consensus::MemberId;
 use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
 

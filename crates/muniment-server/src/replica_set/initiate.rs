@@ -9,8 +9,8 @@ use super::node::Node;
 use super::prove::Caller;
 use super::{ReplicaSet, Role};
 use crate::state::{Ending, ServerState, hostname};
+use muniment_consensus::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
 use muniment_op::{Both, Interrupt};
-use muniment_repl::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
 use muniment_storage::Position;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use std::sync::Arc;
@@ -102,7 +102,7 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
         config.version = MAX_VERSION.min(config.version + 1);
         let core = config.to_core();
         let next_id = state.in_force.config.next_id;
-        let mut core = muniment_repl::Config { next_id, ..core };
+        let mut core = muniment_consensus::Config { next_id, ..core };
         if let (Some(m), Some(old)) = (
             core.members.first_mut(),
             state.in_force.config.members.first(),
@@ -237,7 +237,7 @@ pub(super) fn begin(
     }
     config.id = config.id.or_else(|| Some(muniment_value::new_object_id()));
     config.term = Some(FIRST_TERM as i64);
-    let core = muniment_repl::Config::default().number(config.to_core());
+    let core = muniment_consensus::Config::default().number(config.to_core());
     let id = core
         .members
         .iter()

@@ -143,7 +143,7 @@ pub fn take_copy(dbpath: &Path) -> Result<()> {
         // with the rest of the copy, so that an interrupted replacement goes on.
         names.retain(|n| n != WHOLE && n != "muniment.lock");
         // The state, which says to which member and place the data belong, comes after the data.
-        names.sort_by_key(|n| n == muniment_repl::FILE);
+        names.sort_by_key(|n| n == muniment_consensus::FILE);
         for name in names {
             let (from, to) = (copy.join(&name), dbpath.join(&name));
             if to.is_dir() {

@@ -146,13 +146,13 @@ impl MemberConfig {
     }
 
     /// What of it the consensus needs; it has no number yet.
-    pub fn to_core(&self) -> muniment_repl::Member {
+    pub fn to_core(&self) -> muniment_consensus::Member {
         let tags = self.tags.as_doc();
         let text = tags.iter().filter_map(|e| match e.value() {
             Value::String(s) => Some((e.name().to_string(), s.to_string())),
             _ => None,
         });
-        muniment_repl::Member {
+        muniment_consensus::Member {
             id: 0,
             key: self.id,
             host: self.host.clone(),

@@ -1,6 +1,6 @@
 //! A member of a replica set: its role, the other members, and which of them is primary since when.
 //!
-//! The consensus is in `muniment-repl`; [`driver`] is the thread that drives it over this server's
+//! The consensus is in `muniment-consensus`; [`driver`] is the thread that drives it over this server's
 //! log and the connections to the others ([`peer`], [`frame`]); [`node`] is what commands see of
 //! that. What a member remembers outside the log stands in the file `replication` of its data
 //! directory, never in the log, which is the same on all members; `local.system.replset` and
@@ -68,10 +68,10 @@ use crate::log::{iso8601, now_ms};
 use crate::options::ServerOptions;
 use crate::registry::Kind;
 use crate::state::{Restart, ServerState};
+use muniment_consensus::{LocalState, MemberId, Refusal, StateFile};
 use muniment_exec::OpContext;
 use muniment_io::Disk;
 use muniment_op::{Event, Interrupt, Sleepers};
-use muniment_repl::{LocalState, MemberId, Refusal, StateFile};
 use muniment_storage::{Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
@@ -697,7 +697,7 @@ pub fn prepare_restart(options: &ServerOptions, how: Restart) -> Result<()> {
 
 /// Gives the member with this `_id` this number. The member that had it gets the other one's, since no two
 /// members may have the same number.
-fn stay(config: &mut muniment_repl::Config, me: i32, id: MemberId) {
+fn stay(config: &mut muniment_consensus::Config, me: i32, id: MemberId) {
     let own = config.members.iter_mut().find(|m| m.key == me);
     let Some(before) = own.map(|own| std::mem::replace(&mut own.id, id)) else {
         return;
@@ -720,7 +720,7 @@ fn ask_until_settled(
     server: &ServerState,
     node: &Node,
     interrupt: &dyn Interrupt,
-    wanted: &muniment_repl::Config,
+    wanted: &muniment_consensus::Config,
 ) -> Result<std::result::Result<(), Refusal>> {
     let store = &server.engine.store;
     let mut end = Instant::now() + SETTLES;

@@ -13,10 +13,10 @@ use super::driver::{Driver, Event, Outcome, Request};
 use super::frame::Record;
 use super::initial_sync::SyncProgress;
 use super::report::{Heard, Report};
-use muniment_op::{Interrupt, Sleep, Teller, question};
-use muniment_repl::{
+use muniment_consensus::{
     Concern, InForce, MemberId, Members, Message, Progress, Refusal, WaiterId, Waiters,
 };
+use muniment_op::{Interrupt, Sleep, Teller, question};
 use muniment_storage::Store;
 use muniment_value::{Code, Error, Result};
 use muniment_wire::Stream;
@@ -802,8 +802,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
     use bytes::Bytes;
+    use muniment_consensus::Body;
     use muniment_op::{NeverInterrupted, Operation};
-    use muniment_repl::Body;
 
     fn put(inbox: &Inbox, bytes: &Bytes) {
         let message = Message {
@@ -882,7 +882,7 @@ mod tests {
     /// Other threads take turns, too: when they empty the inbox, the call to the driver's thread must stay.
     #[test]
     fn who_rests_too_long_is_called_whatever_others_take() {
-        let members = Members::new(1, muniment_repl::Position::default(), Arc::default());
+        let members = Members::new(1, muniment_consensus::Position::default(), Arc::default());
         let node = Node::new(1, members, 0);
         assert!(wakes(&node, || {
             node.inbox.sooner();
@@ -901,7 +901,7 @@ mod tests {
     #[test]
     fn one_record_is_kept_back_until_its_command_is_over() {
         let in_force = Arc::new(InForce::default());
-        let members = Members::new(1, muniment_repl::Position::default(), in_force);
+        let members = Members::new(1, muniment_consensus::Position::default(), in_force);
         let node = Node::new(1, members, 0);
         node.inbox.set_eager(true);
         assert!(wakes(&node, || node.inbox.appended(1)));
@@ -921,7 +921,7 @@ mod tests {
         drop(busy);
         node.set_leads(true);
         let concern = Concern {
-            w: muniment_repl::W::Members(2),
+            w: muniment_consensus::W::Members(2),
             journaled: false,
         };
         let many: Vec<_> = (0..=FEW)
@@ -937,13 +937,13 @@ mod tests {
     fn a_kill_ends_each_wait_of_a_member() {
         let members = Members::new(
             1,
-            muniment_repl::Position::default(),
+            muniment_consensus::Position::default(),
             Arc::new(InForce::default()),
         );
         let node = Node::new(1, members, 0);
         node.set_leads(true);
         let concern = Concern {
-            w: muniment_repl::W::Members(2),
+            w: muniment_consensus::W::Members(2),
             journaled: false,
         };
         let ends = |what: &str, wait: &(dyn Fn(&Operation) -> Result<()> + Sync)| {

@@ -18,7 +18,7 @@
 
 use super::frame::{PIECE, put_message, put_record, put_report};
 use super::prove::Caller;
-use muniment_repl::{MemberId, Message};
+use muniment_consensus::{MemberId, Message};
 use muniment_storage::{Record, Records as LogRecords, Store};
 use muniment_value::{Code, DocBuf, Error, Result};
 use muniment_wire::{Connection, Stream, parse_address};

@@ -2,7 +2,7 @@
 //! is what write concerns count by and what `replSetGetStatus` shows of the others.
 
 use crate::replica_set::{Role, times_of, timestamp};
-use muniment_repl::{MemberId, Position};
+use muniment_consensus::{MemberId, Position};
 use muniment_storage::Timestamp;
 use muniment_value::{Doc, DocBuf, Value, doc, number};
 use std::collections::BTreeMap;

@@ -7,9 +7,9 @@
 use super::driver::Request;
 use super::{MemberConfig, ReplicaSet, ended, forward, ticks};
 use crate::state::ServerState;
+use muniment_consensus::MemberId;
 use muniment_exec::OpContext;
 use muniment_op::Interrupt;
-use muniment_repl::MemberId;
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::client::check_ok;
 use std::time::{Duration, Instant};

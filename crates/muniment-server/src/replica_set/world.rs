@@ -5,7 +5,7 @@ use super::driver::Driver;
 use super::initial_sync;
 use super::node::Node;
 use crate::state::ServerState;
-use muniment_repl::MemberId;
+use muniment_consensus::MemberId;
 use muniment_value::Result;
 use std::sync::Arc;
 use std::time::Duration;

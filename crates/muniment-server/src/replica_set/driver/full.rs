@@ -3,7 +3,7 @@
 //!
 //! To the consensus such records are lost, and it sends them again: the member votes, answers and follows
 //! the leader, and goes on by itself when there is room. What frees space on the primary comes here, too.
-//! For what the member has to remember of its votes some room is kept (`muniment_repl::StateFile`).
+//! For what the member has to remember of its votes some room is kept (`muniment_consensus::StateFile`).
 //!
 //! Invariants: a record that the core has taken is in the log, or the core begins anew over what is in it. A
 //! disk that is full only for moments does not count as full: it must have been full for some time, and
@@ -11,7 +11,7 @@
 //! leadership to and fro.
 
 use super::{Driver, Record};
-use muniment_repl::Message;
+use muniment_consensus::Message;
 use muniment_storage::{SpaceReport, only_frees};
 use muniment_value::{Error, Result, doc};
 use std::time::{Duration, Instant};

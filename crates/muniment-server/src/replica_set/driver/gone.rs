@@ -2,7 +2,7 @@
 //!
 //! A process that ends, however it does, leaves its sockets to the system, which closes them at once and
 //! refuses new connections. A member that sees both of the primary tells the core, which then votes for
-//! others and soon campaigns: [`muniment_repl::Core::gone`]. A majority has to have seen the same, or
+//! others and soon campaigns: [`muniment_consensus::Core::gone`]. A majority has to have seen the same, or
 //! no member is elected: one that still hears of the primary refuses its preliminary vote. This only
 //! decides how soon there is a new primary; as ever it is the votes that ensure that there are never two
 //! in a term, and that what the majority has is kept.
@@ -15,7 +15,7 @@
 //! nothing: only the election timeout detects these.
 
 use super::Driver;
-use muniment_repl::MemberId;
+use muniment_consensus::MemberId;
 use muniment_value::doc;
 use std::sync::atomic::Ordering::Relaxed;
 

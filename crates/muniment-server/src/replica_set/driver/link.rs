@@ -10,7 +10,7 @@
 
 use super::Driver;
 use crate::replica_set::peer::Way;
-use muniment_repl::{Body, Message};
+use muniment_consensus::{Body, Message};
 use muniment_value::DocBuf;
 use parking_lot::Mutex;
 use std::sync::Arc;

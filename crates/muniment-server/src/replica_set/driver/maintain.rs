@@ -2,7 +2,7 @@
 //! read from it, and it is not elected.
 
 use super::{Driver, ticks};
-use muniment_repl::Role as CoreRole;
+use muniment_consensus::Role as CoreRole;
 use muniment_value::{Code, Error, Result};
 use std::time::Duration;
 

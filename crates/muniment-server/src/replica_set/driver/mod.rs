@@ -34,11 +34,11 @@ use crate::log::{Severity, now_ms};
 use crate::state::{Restart, ServerState};
 use full::Fullness;
 use link::Link;
-use muniment_op::{NeverInterrupted, Teller};
-use muniment_repl::{
+use muniment_consensus::{
     Appended, ConfigRecord, Core, Effect, Fatal, InForce, Kind, LocalState, MemberId, Message,
     Occasion, Position, Refusal, Role as CoreRole, StateFile, Times,
 };
+use muniment_op::{NeverInterrupted, Teller};
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
 pub use pace::{ticks, times_of};
@@ -598,7 +598,7 @@ impl Driver {
     }
 
     /// Goes on with a configuration that nobody else was asked about.
-    fn force(&mut self, config: muniment_repl::Config) -> Result<()> {
+    fn force(&mut self, config: muniment_consensus::Config) -> Result<()> {
         self.refuse_all();
         if self.store().is_door_open() {
             self.close_door()?;
@@ -672,7 +672,7 @@ impl Driver {
         let now = places(p);
         if now != self.noted {
             self.noted = now;
-            let mine = muniment_repl::Report {
+            let mine = muniment_consensus::Report {
                 term: self.core.term(),
                 log_term: p.appended.term,
                 position: now,
@@ -1032,7 +1032,7 @@ fn places(p: &Positions) -> Position {
     }
 }
 
-fn fatal(e: muniment_repl::Fatal) -> Error {
+fn fatal(e: muniment_consensus::Fatal) -> Error {
     Error::new(
         Code::UnrecoverableRollbackError,
         format!(

@@ -10,7 +10,7 @@ use crate::replica_set::peer::To;
 use crate::replica_set::prove::Caller;
 use crate::replica_set::report::{HeardOf, Report};
 use crate::replica_set::{Ahead, Role, SetConfig, wall_ms};
-use muniment_repl::{InForce, MemberId, Role as CoreRole};
+use muniment_consensus::{InForce, MemberId, Role as CoreRole};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ impl Driver {
         let recovers = report.state == Role::Recovering.state().0;
         self.core.abstain(from, report.abstains || recovers);
         self.core.full(from, report.full);
-        let told = muniment_repl::Report {
+        let told = muniment_consensus::Report {
             term: report.term as u64,
             log_term: report.log_term,
             position: report.position,

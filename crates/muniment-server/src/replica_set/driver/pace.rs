@@ -6,7 +6,7 @@
 
 use super::Driver;
 use crate::replica_set::SetConfig;
-use muniment_repl::Times;
+use muniment_consensus::Times;
 use std::time::Duration;
 
 /// The driver looks at the time at least this often.

@@ -15,7 +15,7 @@ use crate::replica_set::greeting::{Greeting, check_config, config_of, is_here, o
 use crate::replica_set::prove::Caller;
 use crate::replica_set::{Role, SetConfig};
 use crate::state::{Restart, ServerState};
-use muniment_repl::{Fatal, InForce, MemberId, Role as CoreRole};
+use muniment_consensus::{Fatal, InForce, MemberId, Role as CoreRole};
 use muniment_value::{Code, Doc, Error, Result, Value, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -68,7 +68,7 @@ impl Driver {
     pub(super) fn become_member(
         &mut self,
         id: MemberId,
-        config: Option<muniment_repl::Config>,
+        config: Option<muniment_consensus::Config>,
     ) -> Result<()> {
         if id == self.node.id || self.node.is_syncing() || self.core.role() == CoreRole::Leader {
             return Ok(());
@@ -98,7 +98,7 @@ impl Driver {
         self.begin_as(self.node.id, Some(config))
     }
 
-    fn begin_as(&mut self, id: MemberId, config: Option<muniment_repl::Config>) -> Result<()> {
+    fn begin_as(&mut self, id: MemberId, config: Option<muniment_consensus::Config>) -> Result<()> {
         let Some(mut state) = self.file.read()? else {
             return Err(crate::replica_set::ended());
         };

@@ -1,7 +1,7 @@
 //! What commands ask the driver for.
 
+use muniment_consensus::{Config, MemberId, Refusal};
 use muniment_op::Teller;
-use muniment_repl::{Config, MemberId, Refusal};
 use muniment_value::Result;
 
 /// Where the answer to a request goes.

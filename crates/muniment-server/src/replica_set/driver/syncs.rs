@@ -11,7 +11,7 @@
 //! Invariant: what is to be synced is synced after [`SPAN`] at the latest, whatever the leader has said.
 
 use super::Driver;
-use muniment_repl::Role as CoreRole;
+use muniment_consensus::Role as CoreRole;
 use std::time::{Duration, Instant};
 
 /// Records are gathered for so long before a sync that no client waits for.

@@ -22,15 +22,15 @@
 //! nobody: then asking the majority is enough, too.
 //!
 //! If nothing can be committed without the member, as in a set of a primary, a secondary and an arbiter,
-//! it is filled at once, and waits itself for the record before it votes or stands (`muniment-repl`,
+//! it is filled at once, and waits itself for the record before it votes or stands (`muniment-consensus`,
 //! `core::anew`).
 
 use super::super::ReplicaSet;
 use super::super::driver::{Known, Request};
 use super::super::node::Node;
 use crate::context::CommandContext;
+use muniment_consensus::{InForce, MemberId};
 use muniment_op::{Interrupt, Sleepers};
-use muniment_repl::{InForce, MemberId};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 //! sources. If there is no other source the leader is taken.
 
 use super::super::Role;
-use muniment_repl::MemberId;
+use muniment_consensus::MemberId;
 use muniment_value::{Error, Result};
 use std::time::Duration;
 

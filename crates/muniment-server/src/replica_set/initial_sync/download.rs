@@ -12,7 +12,7 @@ use super::source::{CAN_WAIT, KEPT};
 use super::{Copied, Wanted};
 use crate::state::ServerState;
 use bytes::Bytes;
-use muniment_repl::{InForce, MemberId};
+use muniment_consensus::{InForce, MemberId};
 use muniment_storage::{Chunk, Position, Timestamp};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::{Connection, Header, OP_MSG, OpMsg};

@@ -28,7 +28,7 @@ use crate::options::ServerOptions;
 use crate::state::{Restart, ServerState};
 use choose::Candidate;
 use download::Download;
-use muniment_repl::{InForce, LocalState, MemberId, StateFile};
+use muniment_consensus::{InForce, LocalState, MemberId, StateFile};
 use muniment_storage::{Position, Store, StoreOptions};
 use muniment_value::{Code, Error, Result, doc};
 use std::sync::Arc;
@@ -239,7 +239,7 @@ fn sources(server: &ServerState, node: &Node, leader: MemberId) -> Result<Vec<Me
     let preference = *server.parameters.sync_source.read();
     let (_, config) = set.initialized()?;
     let members = node.members();
-    let open = |m: &&muniment_repl::Member| {
+    let open = |m: &&muniment_consensus::Member| {
         let shown = config.member(m.key);
         m.id != node.id && shown.is_some_and(|m| !m.arbiter && !m.hidden && m.delay_secs == 0)
     };

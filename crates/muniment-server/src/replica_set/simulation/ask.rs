@@ -6,7 +6,7 @@ use super::oracle::{Change, Found, Rows, compare};
 use super::random::Random;
 use super::sim::{MS, Sim, What};
 use crate::replica_set::Role;
-use muniment_repl::{Concern, W};
+use muniment_consensus::{Concern, W};
 use muniment_value::{Code, Doc, DocBuf, doc, number};
 
 /// The errors that a statement may fail with.

@@ -2,7 +2,7 @@
 //! alone.
 
 use crate::replica_set::frame::Record;
-use muniment_repl::{Body, Message};
+use muniment_consensus::{Body, Message};
 use muniment_storage::{Positions, Store};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use super::oracle::Found;
 use super::sim::{MS, Sim, What};
 use crate::replica_set::initial_sync::{Copied, Wanted};
 use crate::replica_set::{Role, initial_sync};
+use muniment_consensus::{InForce, LocalState, MemberId};
 use muniment_op::NeverInterrupted;
-use muniment_repl::{InForce, LocalState, MemberId};
 use muniment_storage::{Chunk, Export};
 
 /// A copy on its way.

@@ -1046,7 +1046,7 @@ fn run_all(seeds: std::ops::Range<u64>) {
                 sum.filled += c.filled;
             }
             Err(why) => panic!(
-                "seed {seed}: {why}\nrun it again: MUNIMENT_SEED={seed} cargo test -p muniment-repl simulate"
+                "seed {seed}: {why}\nrun it again: MUNIMENT_SEED={seed} cargo test -p muniment-consensus simulate"
             ),
         }
     }
