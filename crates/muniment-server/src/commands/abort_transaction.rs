@@ -26,7 +26,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// 125.
+/// 125 CommandFailed: the command was sent outside a transaction.
 pub(super) fn not_in_transaction(command: &str) -> Error {
     Error::new(
         Code::CommandFailed,

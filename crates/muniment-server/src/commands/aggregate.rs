@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     name: "aggregate",
     doc: "Runs documents through a pipeline of stages",
     kind: Kind::Read,
-    // As in MongoDB since 7.1.
+    // Counted as a query, as in MongoDB since 7.1.
     counted_as: Some(OpKind::Query),
     target: Target::CollectionOrDatabase,
     write_concern: true,
@@ -81,7 +81,7 @@ const NOT_IN_API_V1: [&str; 15] = [
     "$vectorSearch",
 ];
 
-/// What an explained pipeline with a write concern fails with.
+/// The error for an explained pipeline that comes with a write concern.
 pub fn no_write_concern() -> Error {
     Error::failed_to_parse("Aggregation explain does not support the 'writeConcern' option")
 }
@@ -163,7 +163,7 @@ fn precheck(body: Doc<'_>) -> Result<()> {
         if strict && expanded {
             return Err(not_in_api("showExpandedEvents of $changeStream"));
         }
-        // Of $collStats only the count is.
+        // Of `$collStats`, version 1 has only `count`.
         let sizes = name == "$collStats"
             && stage
                 .value()
@@ -227,7 +227,7 @@ fn writes(body: Doc<'_>) -> bool {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     match writes(cx.request.body) {
         true if forward(cx)? => Ok(()),
-        // This is not run once more when its plan is killed: what it has written stays.
+        // A pipeline that writes is not retried when its plan is killed: what it has written stays.
         true => answer(cx),
         false => cx.replan(answer),
     }

@@ -39,7 +39,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Entries of applyOps may be applyOps, this deep.
+/// An entry may itself be an `applyOps`; this is how deeply they may nest.
 const MAX_DEPTH: usize = 10;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -83,7 +83,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Options of earlier versions and of entries in oplogs.
+/// Refuses options of earlier versions of MongoDB, and fields that only an oplog's own entries have.
 fn refuse_options(cx: &CommandContext<'_>) -> Result<()> {
     if cx.args.get("preCondition").is_some() {
         return Err(Error::location(
@@ -111,7 +111,7 @@ fn refuse_options(cx: &CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The form of an entry, checked of all before one is applied.
+/// Checks the form of one entry. All entries are checked before the first is applied.
 fn check_entry(at: &str, entry: Value<'_>) -> Result<()> {
     let Value::Document(entry) = entry else {
         return Err(Error::type_mismatch(format!(
@@ -157,14 +157,14 @@ fn check_entry(at: &str, entry: Value<'_>) -> Result<()> {
     }
 }
 
-/// How deep applyOps stands in entries of applyOps.
+/// How deeply `applyOps` commands are nested in these entries.
 fn depth(entries: Doc<'_>) -> usize {
     let below = |entry: Doc<'_>| Some(1 + depth(entry.get_doc("o")?.get_array("applyOps")?));
     let all = entries.values().filter_map(|v| v.as_doc());
     all.filter_map(below).max().unwrap_or(0)
 }
 
-/// Applies one entry; false where there is no document to update.
+/// Applies one entry. Returns false if there is no document to update.
 fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
     let op = entry.get_str("op").unwrap_or_default();
     if !matches!(op, "i" | "u" | "d" | "c") {
@@ -208,19 +208,19 @@ fn apply(cx: &mut CommandContext<'_>, entry: Doc<'_>) -> Result<bool> {
         let done = apply_to(cx, &collection.namespace(), entry, o);
         cx.op.bind(None);
         match done {
-            // The collection has another name by now.
+            // The collection was renamed meanwhile; the next turn finds it by its UUID.
             Err(e) if e.code() == Code::QueryPlanKilled && uuid.is_some() => cx.op.check()?,
             done => return done,
         }
     }
 }
 
-/// Applies an entry of MongoDB's oplog about a bucket. One that is here already is what a dump holds that
-/// was made while the entry was written.
+/// Applies an entry of MongoDB's oplog about a bucket. It is no error if the bucket is stored already: a dump
+/// that was made while the bucket was written holds it among its documents and as an entry.
 ///
 /// # Errors
-/// 115 CommandNotSupported for what changes a bucket: buckets are taken apart when they come, and what
-/// they looked like is not kept.
+/// 115 CommandNotSupported for an entry that changes a bucket. A bucket is taken apart into
+/// measurements when it arrives, so the document that the entry would change does not exist here.
 fn apply_to_bucket(cx: &mut CommandContext<'_>, ns: &str, op: &str, o: Doc<'_>) -> Result<()> {
     if op != "i" {
         return Err(Error::new(
@@ -259,14 +259,14 @@ fn apply_to(cx: &mut CommandContext<'_>, ns: &str, entry: Doc<'_>, o: Doc<'_>) -
     Ok(true)
 }
 
-/// True for an entry with its time, which is one of an oplog, as mongorestore sends them. Such entries are
-/// replayed over documents that may be newer, since the dump went on meanwhile: an entry that comes after
-/// an update may have deleted the updated document already.
+/// True for an entry that has a time (`ts`). Such entries come from an oplog, and mongorestore replays them
+/// over documents that may be newer, because writes continued during the dump: a document that an entry
+/// updates may already be gone, deleted by an entry that comes later.
 fn is_replayed(entry: Doc<'_>) -> bool {
     entry.get("ts").is_some()
 }
 
-/// `ui`.
+/// The UUID of the collection that the entry is about (`ui`).
 fn uuid_of(entry: Doc<'_>) -> Result<Option<[u8; 16]>> {
     match entry.get("ui") {
         None | Some(Value::Null | Value::Undefined) => Ok(None),
@@ -274,7 +274,7 @@ fn uuid_of(entry: Doc<'_>) -> Result<Option<[u8; 16]>> {
     }
 }
 
-/// `{_id}` of a document that names one.
+/// The filter `{_id}` for a document.
 fn id_of(d: Doc<'_>, what: &str) -> Result<DocBuf> {
     match d.get("_id") {
         Some(id) => Ok(doc! { "_id": id }),
@@ -288,7 +288,7 @@ fn id_of(d: Doc<'_>, what: &str) -> Result<DocBuf> {
     }
 }
 
-/// Inserts, or puts in the place of the document with this `_id`: an entry may be applied twice.
+/// Inserts the document, or replaces the one that has its `_id`: an entry may be applied twice.
 fn insert(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutcome> {
     let id = id_of(o, "insert")?;
     let bypass_document_validation = cx.args.bool("bypassDocumentValidation", false);
@@ -318,7 +318,7 @@ fn insert(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutc
     }
 }
 
-/// True for 11000 of the index on `_id`.
+/// True for a duplicate key (11000) in the index on `_id`.
 fn is_of_id(e: &Error) -> bool {
     let pattern = e.extra().as_doc().get_doc("keyPattern");
     e.code() == Code::DuplicateKey
@@ -337,7 +337,7 @@ fn delete(cx: &CommandContext<'_>, ns: &str, o: Doc<'_>) -> Result<StatementOutc
     cx.engine().delete(cx.op, ns, &statement)
 }
 
-/// `o` is a replacement, which has an `_id`, or the difference of two documents.
+/// Applies an update, whose `o` is either a whole document with its `_id` or a difference to the stored one.
 fn update(
     cx: &CommandContext<'_>,
     ns: &str,
@@ -372,7 +372,7 @@ fn update(
     let statement = UpdateStatement {
         is_diff: diff.is_some(),
         is_entry: true,
-        // Without its document a difference says nothing.
+        // A difference alone cannot make a document, so it is no upsert unless the entry asks for one.
         upsert: entry.get("b").is_some_and(|v| v.truthy())
             || (diff.is_none() && is_replayed(entry)),
         bypass_document_validation: cx.args.bool("bypassDocumentValidation", false),
@@ -382,7 +382,7 @@ fn update(
     cx.engine().update(cx.op, ns, &statement)
 }
 
-/// An entry that is a command on the database of its namespace.
+/// Applies an entry that is a command (`op: "c"`) on the database of its namespace.
 fn command(
     cx: &mut CommandContext<'_>,
     ns: &str,
@@ -410,7 +410,7 @@ fn command(
             };
             let made = run_within(cx, db, o, Some(uuid));
             if let (Err(_), Some((ns, aside))) = (&made, aside) {
-                // The other collection gets its name back; the error is that of create.
+                // Gives the other collection its name back; the reply is the error of `create`.
                 let _ = rename(cx, &aside, &ns);
             }
             made
@@ -435,8 +435,8 @@ fn command(
     }
 }
 
-/// A transaction as an oplog has it, without what says which part of it this is: each part is applied
-/// by itself.
+/// A transaction's `applyOps` without the fields that say which part of the transaction it is: each part is
+/// applied by itself.
 fn without_parts(o: Doc<'_>) -> DocBuf {
     let mut d = DocBuf::new();
     for e in o
@@ -460,7 +460,8 @@ fn renamed(o: Doc<'_>, name: &str) -> DocBuf {
     d
 }
 
-/// An oplog has a createIndexes for each index, whose fields stand in the command.
+/// Turns an oplog's `createIndexes`, which has the fields of its one index in the command itself, into the
+/// command that clients send, which has a list of indexes.
 fn with_one_index(o: Doc<'_>) -> DocBuf {
     let mut spec = DocBuf::new();
     for e in o.iter().skip(1) {
@@ -474,29 +475,29 @@ fn with_one_index(o: Doc<'_>) -> DocBuf {
     doc! { "createIndexes": collection, "indexes": indexes }
 }
 
-/// What [`make_room`] found.
+/// The outcome of [`make_room`].
 enum Room {
-    /// The collection is there.
+    /// The collection with this UUID exists and has the name.
     Taken,
-    /// Nothing has its name.
+    /// No collection has the name.
     Free,
-    /// Another collection had its name `ns` and is called `aside` now.
+    /// Another collection had the name `ns`; it is now called `aside`.
     Made { ns: String, aside: String },
 }
 
-/// Before a collection with a given UUID is made: it may be there, under its name or under another
-/// one, which is changed then; a collection of another UUID that has the name gets a temporary one.
+/// Makes the name free before a collection with a given UUID is created. If the collection already exists
+/// under another name, it is renamed. A collection with another UUID that has the name gets a temporary one.
 ///
 /// # Errors
 /// 40655 for a UUID of another database; what renaming raises.
 fn make_room(cx: &mut CommandContext<'_>, db: &str, o: Doc<'_>, uuid: [u8; 16]) -> Result<Room> {
     let name = match o.first().map(|e| e.value()) {
         Some(Value::String(name)) => name,
-        // The command create will say what is wrong.
+        // The command `create` reports what is wrong.
         _ => return Ok(Room::Free),
     };
     namespace::check_create(db, name)?;
-    // Buckets are made by making their time series.
+    // A bucket collection is created by creating its time series.
     let name = name.strip_prefix(BUCKETS).unwrap_or(name);
     let ns = format!("{db}.{name}");
     let store = &cx.engine().store;

@@ -39,7 +39,7 @@ const INSERT: &[Field] = &[req("insert", Types::NUMBER), req("document", Types::
 const UPDATE: &[Field] = &[
     req("update", Types::NUMBER),
     req("filter", Types::OBJECT),
-    // The update itself names what it cannot be (9 FailedToParse).
+    // Of any type: the parser of updates reports a wrong one itself (9 FailedToParse).
     req("updateMods", Types::ANY),
     opt("multi", Types::BOOL),
     opt("upsert", Types::BOOL),
@@ -80,7 +80,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// The namespace of the cursor over its results.
+/// The namespace of the cursor over the command's results.
 pub const CURSOR: &str = "admin.$cmd.bulkWrite";
 
 /// One parsed operation with the index of its namespace.
@@ -147,7 +147,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.op_count = Some(0);
     let mut totals = Totals::default();
     let mut results = Vec::new();
-    // The error with which all later operations fail, too.
+    // The error with which all later operations fail as well.
     let mut hopeless = None;
     for (idx, d) in ops.iter().enumerate() {
         cx.op.check()?;
@@ -190,12 +190,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     reply(cx, &totals, results)
 }
 
-/// Documents that an operation matched, inserted or deleted.
+/// The number of documents that an operation matched, inserted or deleted.
 fn counted(o: &StatementOutcome) -> i32 {
     o.matched as i32 + i32::from(o.upserted.is_some())
 }
 
-/// What the reply tells of one operation.
+/// The reply's document about one operation.
 fn described(idx: usize, op: &Op<'_>, o: &StatementOutcome, error: Option<&Error>) -> DocBuf {
     let mut d = doc! { "ok": f64::from(u8::from(error.is_none())), "idx": idx as i32 };
     if let Some(e) = error {
@@ -228,11 +228,11 @@ impl Totals {
     }
 }
 
-/// Runs an operation on the collection with this name, which has to have the UUID, if one is given,
-/// until it is done. The outcome is set also if it fails.
+/// Runs an operation on the collection with this name until it is done. If a UUID is given, the collection
+/// has to have it. The outcome is also set if the operation fails.
 ///
 /// # Errors
-/// 361 if it has another one; the operation's own.
+/// 361 CollectionUUIDMismatch if the collection has another UUID; the operation's own.
 fn run_bound(
     cx: &CommandContext<'_>,
     (ns, uuid): (&str, Option<Value<'_>>),
@@ -253,7 +253,7 @@ fn run_bound(
     cx.op.bind(None);
     match done {
         Err(e) if e.code() == Code::QueryPlanKilled => {
-            // The collection may have been renamed or dropped in between.
+            // Checks again, because the collection may have been renamed or dropped in between.
             check_uuid(cx, ns, wanted)?;
             Err(e)
         }
@@ -261,7 +261,7 @@ fn run_bound(
     }
 }
 
-/// 361 unless the collection with this name has this UUID.
+/// 361 CollectionUUIDMismatch unless the collection with this name has this UUID.
 fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: Value<'_>) -> Result<()> {
     let uuid = uuid("bulkWrite.nsInfo", "collectionUUID", wanted)?;
     let has = |c: &muniment_storage::Collection| c.uuid() == uuid;

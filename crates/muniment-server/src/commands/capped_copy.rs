@@ -11,7 +11,7 @@ const MAX_SIZE: i64 = 1 << 50;
 const STEP: u64 = 256;
 /// Documents written at a time, at most.
 const BATCH: usize = 1000;
-/// Bytes of them, from which there are no more.
+/// A batch that has this many bytes gets no further document.
 const BATCH_BYTES: usize = 4 << 20;
 
 /// The `size` of the new collection.
@@ -34,9 +34,8 @@ pub(super) fn size(v: Option<Value<'_>>) -> Result<u64> {
     Ok((n as u64).div_ceil(STEP) * STEP)
 }
 
-/// Creates `to`, capped at `size` bytes, with the options and the documents of `from` in their
-/// natural order: the oldest fall out where they do not all fit. Nothing is left of it when that
-/// fails.
+/// Creates `to`, capped at `size` bytes, with the options of `from`, and copies the documents of `from` in
+/// their natural order. If not all of them fit, the oldest are dropped. Removes `to` again if the copy fails.
 ///
 /// # Errors
 /// 26 NamespaceNotFound, 48 NamespaceExists; interrupts and I/O errors.
@@ -56,7 +55,7 @@ pub(super) fn copy(cx: &CommandContext<'_>, from: &str, to: &str, size: u64) -> 
     options.document.append("capped", true);
     options.document.append("size", number::narrow(size as i64));
     for e in given.document.as_doc() {
-        // A capped collection lies in the order of insertion.
+        // A capped collection is always in the order of insertion, so it cannot be clustered.
         if !matches!(e.name(), "capped" | "size" | "clusteredIndex") {
             options.document.append_elem(e);
         }

@@ -30,7 +30,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let to = to.and_then(|v| v.as_str()).unwrap_or_default();
     let db = cx.db();
     let (source, target) = (format!("{db}.{from}"), format!("{db}.{to}"));
-    // A source that is too long cannot exist; one of forbidden letters is said to be so.
+    // A name that is too long cannot be that of a collection, so the copy reports that the source is missing.
+    // A name of valid length that contains forbidden characters is reported here.
     if from.contains('$') || source.len() <= namespace::MAX_NAMESPACE {
         namespace::check_collection(db, from)?;
         namespace::check_dollar(from)?;

@@ -14,7 +14,7 @@ fn invalid(message: impl Into<String>) -> Error {
 /// `expireAfterSeconds` of a collection.
 ///
 /// # Errors
-/// 72 below 0 or further back than 1970.
+/// 72 InvalidOptions for a number below 0, or for one that would reach back beyond 1970.
 pub(super) fn expire_seconds(v: Value<'_>) -> Result<i64> {
     let n = number::to_i64_clamped(v).unwrap_or(-1);
     if n < 0 {
@@ -37,7 +37,7 @@ const CLUSTERED: &[Field] = &[
     opt("name", Types::STRING),
 ];
 
-/// `create.clusteredIndex`: the index as it is listed; `None` for false.
+/// `create.clusteredIndex`: the index as `listCollections` shows it; `None` for false.
 ///
 /// # Errors
 /// 14, 40414, 40415, 197, and MongoDB's own 5979703, 5979700, 5979704.
@@ -131,7 +131,7 @@ fn bucketing<'a>(path: &str, a: &Args<'a>) -> Result<Bucketing<'a>> {
     })
 }
 
-/// `create.timeseries`: the options as they are listed, defaults with them.
+/// `create.timeseries`: the options as `listCollections` shows them, defaults included.
 ///
 /// # Errors
 /// 2, 14, 72, 40414, 40415.
@@ -193,7 +193,7 @@ pub(super) fn time_series(d: Doc<'_>) -> Result<DocBuf> {
 /// `collMod.timeseries`: the new options.
 ///
 /// # Errors
-/// 2, 14, 40415; 72 for what would make buckets shorter.
+/// 2, 14, 40415; 72 for a change that would make buckets shorter.
 pub(super) fn change_time_series(d: Doc<'_>, old: Doc<'_>) -> Result<DocBuf> {
     let a = Args::parse("collMod.timeseries", CHANGE, d)?;
     let b = bucketing("collMod.timeseries", &a)?;
@@ -227,7 +227,7 @@ pub(super) fn change_time_series(d: Doc<'_>, old: Doc<'_>) -> Result<DocBuf> {
     }
 }
 
-/// `collMod.expireAfterSeconds`: `None` for "off".
+/// `collMod.expireAfterSeconds`: the new number of seconds; `None` for "off".
 ///
 /// # Errors
 /// 14 for another type, 72 for another word or an illegal number.

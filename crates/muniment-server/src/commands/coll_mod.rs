@@ -24,7 +24,7 @@ const FIELDS: &[Field] = &[
     opt("cappedMax", Types::NUMBER),
     opt("expireAfterSeconds", Types::ANY),
     opt("timeseries", Types::OBJECT),
-    // Buckets are made of measurements, and may have any: nothing has to be remembered.
+    // Taken without effect: buckets are made of measurements when they are read, and may always mix types.
     opt("timeseriesBucketsMayHaveMixedSchemaData", Types::SAFE_BOOL),
     opt("changeStreamPreAndPostImages", Types::OBJECT),
     opt("dryRun", Types::SAFE_BOOL),
@@ -47,7 +47,7 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)
 }
 
-/// The changes of a collection's options, checked: a field and its new value (`None`: gone).
+/// The checked changes of a collection's options: a field and its new value, or `None` to remove it.
 type Changes = Vec<(&'static str, Option<ValueBuf>)>;
 
 /// Field names of the options in the order in which they are shown.
@@ -69,7 +69,7 @@ const ORDER: &[&str] = &[
     "timeseries",
 ];
 
-/// What mongorestore sets where a bucket has fields of several types.
+/// mongorestore sets this where a bucket has fields of several types.
 const MIXED: &str = "timeseriesBucketsMayHaveMixedSchemaData";
 
 fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
@@ -93,12 +93,12 @@ fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
     new
 }
 
-/// A collection that is made when it is read has nothing that could be changed, and to change nothing is
-/// no error.
+/// Answers a `collMod` on a generated collection, which is made when it is read and so has no option that
+/// could be changed. A command that changes nothing is no error.
 ///
 /// # Errors
-/// 72 InvalidOptions for a validator, as every collection of "config" and "local" says; 73
-/// InvalidNamespace for anything else.
+/// 72 InvalidOptions for a validator, as for every collection of "config" and "local"; 73 InvalidNamespace
+/// for any other option.
 fn change_generated(cx: &CommandContext<'_>) -> Result<()> {
     if let Some(v) = cx.args.doc("validator") {
         check_validator(cx.db(), cx.collection_name(), v)?;
@@ -127,7 +127,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collection = match cx.source()? {
         Source::Generated(_) => return change_generated(cx),
         Source::View(view) => return change_view(cx, &view),
-        // Buckets have the options of their time series.
+        // Buckets share the options of their time series.
         Source::Collection(collection) | Source::Buckets(collection) => collection,
         Source::Absent => {
             return Err(Error::new(
@@ -160,7 +160,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let mut changes: Changes = Vec::new();
     let mut options = (*collection.options()).clone();
-    // MongoDB takes these of a time-series collection without effect.
+    // MongoDB accepts these for a time-series collection, without effect.
     let sizes = size.is_some() || max.is_some();
     if sizes && !collection.is_time_series() {
         if !collection.is_capped() {
@@ -202,7 +202,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if !changes.is_empty() {
         apply(cx, &collection, &options, &changes)?;
     } else if plan.is_none() {
-        // Nothing changes, and change streams are told of it all the same.
+        // Nothing changes, but change streams get an event all the same, as in MongoDB.
         let uuid = collection.uuid();
         let note = doc! {
             "op": "c",
@@ -282,7 +282,7 @@ fn apply(
     Ok(())
 }
 
-/// What a name below a view may not be. Its length does not matter.
+/// Refuses an invalid name of the collection below a view. The length of the name does not matter.
 ///
 /// # Errors
 /// 2 BadValue when empty, 73 InvalidNamespace.

@@ -17,7 +17,7 @@ const INDEX: &[Field] = &[
     opt("prepareUnique", Types::SAFE_BOOL),
 ];
 
-/// Groups of duplicates that an error lists, and bytes of it, at most.
+/// Limits of an error that lists duplicates: groups of documents, and bytes.
 const MAX_VIOLATIONS: usize = 1000;
 const MAX_VIOLATION_BYTES: usize = 1 << 20;
 
@@ -25,7 +25,7 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)
 }
 
-/// What is asked for.
+/// The change to an index that the command asks for.
 pub(super) struct IndexChange<'a> {
     source: Doc<'a>,
     name: Option<&'a str>,
@@ -42,7 +42,7 @@ impl<'a> IndexChange<'a> {
     /// Parses the document.
     ///
     /// # Errors
-    /// 14, 40415; 72 for what does not name one index and one change.
+    /// 14, 40415; 72 for a document that does not name exactly one index and a change.
     pub fn parse(source: Doc<'a>) -> Result<IndexChange<'a>> {
         let a = Args::parse("collMod.index", INDEX, source)?;
         let flag = |name: &str| a.get(name).map(|v| v.truthy());
@@ -79,7 +79,7 @@ impl<'a> IndexChange<'a> {
     }
 }
 
-/// A TTL; what is beyond 32 bits is clamped.
+/// `expireAfterSeconds` of a TTL index; a number beyond 32 bits is clamped.
 fn seconds(v: Value<'_>) -> Result<i64> {
     let n = number::to_i64_clamped(v).unwrap_or(-1);
     if n < 0 {
@@ -94,13 +94,13 @@ fn seconds(v: Value<'_>) -> Result<i64> {
 pub(super) struct Plan {
     old: Arc<IndexSpec>,
     new: IndexSpec,
-    /// Was the TTL named?
+    /// Whether the command named the TTL.
     expire: bool,
     /// Convert to a unique index.
     convert: bool,
 }
 
-/// Finds the index and checks what may be changed of it.
+/// Finds the index and checks whether it may be changed so.
 ///
 /// # Errors
 /// 27 IndexNotFound, 305 AmbiguousIndexKeyPattern, 72 InvalidOptions, 2 BadValue.
@@ -178,7 +178,7 @@ pub(super) fn plan(
             new.prepare_unique = prepare.unwrap_or(new.prepare_unique) && !convert;
             new.unique |= convert;
         })
-        // What an index cannot be from the start is no option to give it later.
+        // Options that no index can be created with cannot be given to it later either.
         .map_err(|e| invalid(e.message()))?;
     super::time_series_index::check(collection.options().document.as_doc(), &new)?;
     Ok(Plan {
@@ -190,7 +190,7 @@ pub(super) fn plan(
 }
 
 impl Plan {
-    /// Changes the index and tells what was and what is.
+    /// Changes the index, and writes the old and the new values into the reply.
     ///
     /// # Errors
     /// 359 CannotConvertIndexToUnique with the duplicates; the storage's.
@@ -212,8 +212,8 @@ impl Plan {
         }
         let store = &cx.engine().store;
         if self.convert {
-            // Entries of a unique index look different: it is built anew beside the old one, which
-            // stays if duplicates have come between.
+            // A unique index has entries of another form, so it is built anew beside the old one. The old one
+            // stays if a writer has added duplicates in the meantime.
             let built = store.replace_index(collection, new.clone(), &**cx.op);
             built.map_err(|e| match e.code() {
                 Code::DuplicateKey => Error::new(
@@ -250,7 +250,7 @@ impl Plan {
     }
 }
 
-/// 359 with the `_id`s of documents that have the same key.
+/// 359 CannotConvertIndexToUnique, with the `_id`s of the documents that have the same key.
 fn check_duplicates(cx: &CommandContext<'_>, collection: &Collection, index: &Index) -> Result<()> {
     let snapshot = cx.engine().store.snapshot();
     let mut cursor = snapshot.entries(collection, index, &KeyRange::all(), Direction::Forward);
@@ -309,7 +309,7 @@ mod tests {
     use muniment_value::DocBuf;
 
     #[test]
-    fn what_is_asked_for() {
+    fn index_changes_are_parsed() {
         let code = |d: DocBuf| IndexChange::parse(d.as_doc()).map_or_else(|e| e.code().0, |_| 0);
         assert_eq!(code(doc! { "name": "a", "hidden": 1 }), 0);
         assert_eq!(code(doc! { "name": "a" }), 72);

@@ -48,7 +48,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The figures of a collection that is made when it is read.
+/// The figures of a generated collection, which is made when it is read.
 pub(super) fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = doc! { "size": by(g.bytes), "count": number::narrow(g.count as i64) };
@@ -149,7 +149,7 @@ fn figures(engine: &Database, of: Option<&Arc<Collection>>, scale: u64) -> Resul
     Ok(w)
 }
 
-/// What of WiredTiger's figures has a meaning here: where the collection lies, and what it takes.
+/// Those of WiredTiger's figures that have a meaning here: where the collection is stored, and its size.
 fn as_wired_tiger(c: &Collection, storage: u64, by: &dyn Fn(u64) -> Value<'static>) -> DocBuf {
     doc! {
         "type": "lsm",
@@ -158,14 +158,14 @@ fn as_wired_tiger(c: &Collection, storage: u64, by: &dyn Fn(u64) -> Value<'stati
     }
 }
 
-/// What is told of each index beside its size: in which tree it lies, and what it takes on disk.
+/// The details of each index beside its size: in which tree it is stored, and what it takes on disk.
 fn index_details(
     c: &Collection,
     sizes: &[(String, u64)],
     by: &dyn Fn(u64) -> Value<'static>,
 ) -> DocBuf {
     let mut d = DocBuf::new();
-    // The index on _id of a clustered collection is the collection.
+    // The index on `_id` of a clustered collection is the collection itself.
     let clustered = super::list_indexes::clustered_id(c);
     if let Some(index) = &clustered {
         d.append(index.as_doc().get_str("name").unwrap_or("_id_"), index);
@@ -185,8 +185,8 @@ fn index_details(
     d
 }
 
-/// The section `timeseries`. Buckets are made when they are read: none is opened, closed, written
-/// or waited for; what is counted are the commits of measurements and these.
+/// The section `timeseries`. The server makes buckets when they are read and never opens, closes, writes or
+/// waits for one, so those figures are 0. It does count commits and the measurements in them.
 fn time_series(c: &Collection, b: &BucketFigures) -> DocBuf {
     let mut d = doc! { "bucketsNs": b.namespace.as_str() };
     d.append("bucketCount", number::narrow(b.count as i64));
@@ -241,7 +241,7 @@ fn time_series(c: &Collection, b: &BucketFigures) -> DocBuf {
     d
 }
 
-/// How long the operations of a namespace took; with `histograms` also how many took how long.
+/// How long the operations of a namespace took in total; with `histograms`, also the distribution.
 fn latencies(server: &ServerState, ns: &str, histograms: bool) -> DocBuf {
     let entry = server.metrics.top_entry(ns);
     let mut d = DocBuf::new();
@@ -264,10 +264,10 @@ fn latencies(server: &ServerState, ns: &str, histograms: bool) -> DocBuf {
     d
 }
 
-/// What the aggregation stage `$collStats` gives: one document. The operand is checked.
+/// The one document that the aggregation stage `$collStats` gives. The operand is already checked.
 ///
 /// # Errors
-/// 26 for a collection that does not exist, where its documents are asked about.
+/// 26 NamespaceNotFound if the operand asks about documents and the collection does not exist.
 pub(crate) fn stage(
     server: &ServerState,
     op: &OpContext,

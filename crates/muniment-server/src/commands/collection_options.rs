@@ -10,7 +10,7 @@ const CAPPED_STEP: u64 = 256;
 /// The greatest size of a capped collection, in bytes.
 pub(super) const MAX_CAPPED: i64 = 1 << 50;
 
-/// A capped collection's size as it is kept.
+/// The size that is kept for a capped collection of this requested size.
 pub(super) fn capped_size(size: i64) -> u64 {
     (size.max(1) as u64).div_ceil(CAPPED_STEP) * CAPPED_STEP
 }
@@ -19,7 +19,7 @@ fn options(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)
 }
 
-/// One of the words that an option may be.
+/// An option that must be one of a few words.
 ///
 /// # Errors
 /// 2 BadValue.
@@ -45,8 +45,8 @@ pub(super) const ACTIONS: &[&str] = &["error", "warn", "errorAndLog"];
 /// Checks a validator.
 ///
 /// # Errors
-/// 72 InvalidOptions where there may be none; 2 BadValue for an operator that needs more than a
-/// document; what parsing raises.
+/// 72 InvalidOptions for a collection that may have no validator; 2 BadValue for an operator that needs more
+/// than the document; the errors of parsing.
 pub(super) fn check_validator(db: &str, collection: &str, validator: Doc<'_>) -> Result<()> {
     if validator.is_empty() {
         return Ok(());
@@ -76,7 +76,7 @@ pub(super) fn check_validator(db: &str, collection: &str, validator: Doc<'_>) ->
     Filter::parse(validator, &ctx).map(drop)
 }
 
-/// Whether a filter has this operator beside fields.
+/// Whether a filter uses this operator, at any depth.
 fn uses(filter: Doc<'_>, operator: &str, depth: usize) -> bool {
     depth < 100
         && filter.iter().any(|e| {
@@ -105,7 +105,7 @@ pub(super) fn images(d: Doc<'_>) -> Result<bool> {
 /// Whether collections of a database may keep images.
 ///
 /// # Errors
-/// 72 InvalidOptions for a database of the server's own.
+/// 72 InvalidOptions for one of the server's own databases.
 pub(super) fn check_images(db: &str) -> Result<()> {
     if !matches!(db, "admin" | "config" | "local") {
         return Ok(());
@@ -132,7 +132,7 @@ pub(super) fn index_defaults(d: Doc<'_>) -> Result<()> {
     }
 }
 
-/// What a configuration string of MongoDB's engine may set.
+/// The settings that a configuration string of WiredTiger may contain.
 const SETTINGS: &[&str] = &[
     "access_pattern_hint",
     "allocation_size",
@@ -174,11 +174,11 @@ const SETTINGS: &[&str] = &[
     "write_timestamp_usage",
 ];
 
-/// Checks `storageEngine`, the settings of MongoDB's own engine: they are kept and shown, and
-/// have no effect on this one.
+/// Checks `storageEngine`, the settings of MongoDB's own engine. They are kept and shown, but have no effect
+/// here.
 ///
 /// # Errors
-/// 72 for another engine or field, 2 for what cannot be a setting, 9 for a null byte.
+/// 72 for another engine or field, 2 for something that cannot be a setting, 9 for a null byte.
 pub(super) fn storage_engine(d: Doc<'_>) -> Result<()> {
     for e in d {
         let name = e.name();
@@ -271,7 +271,7 @@ pub(super) fn id_index(id: Doc<'_>, collation: &Collation) -> Result<()> {
             v.to_display()
         )));
     }
-    // The collation is the collection's; the rest is an index like any other.
+    // The collation is that of the collection; the rest is checked like that of any other index.
     let mut plain = DocBuf::new();
     for e in id.iter().filter(|e| e.name() != "collation") {
         plain.append_elem(e);

@@ -39,7 +39,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let size = || engine.store.file_bytes(collection);
     let before = size();
     let (name, freed) = if cx.args.bool("dryRun", false) {
-        // What is above the documents' own size may be dead.
+        // Everything beyond the documents' own size may be dead.
         let least = collection.data_bytes();
         (
             "estimatedBytesFreed",

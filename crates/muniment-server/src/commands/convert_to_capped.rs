@@ -60,7 +60,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let copied = format!("tmp{tag}.convertToCapped.{name}");
     namespace::check_collection(db, &copied)?;
     let temporary = format!("{db}.{copied}");
-    // Writers have to wait: what they inserted meanwhile would not be in the copy.
+    // Keeps writers out until the copy is complete, which would otherwise lack what they insert.
     let alone = match store.collection(&ns) {
         Some(source) => Some(store.exclusive(&source, &**cx.op)?),
         None => None,

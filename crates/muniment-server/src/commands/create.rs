@@ -33,7 +33,7 @@ const FIELDS: &[Field] = &[
     opt("timeseries", Types::OBJECT),
     opt("clusteredIndex", Types::ANY),
     opt("expireAfterSeconds", Types::NUMBER),
-    // Settings of MongoDB's own engine: kept and shown, as with any other engine of MongoDB.
+    // Settings of MongoDB's own engine: kept and shown, without effect.
     opt("indexOptionDefaults", Types::OBJECT),
     opt("storageEngine", Types::OBJECT),
     refused("encryptedFields", Types::OBJECT),
@@ -95,7 +95,7 @@ fn capped(cx: &CommandContext<'_>) -> Result<Option<(u64, Option<u64>)>> {
     }
 }
 
-/// Everything about a collection, checked, as `listCollections` shows it.
+/// All options of a collection, checked, in the form that `listCollections` shows.
 fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionOptions> {
     let a = &cx.args;
     let mut o = CollectionOptions::default();
@@ -113,7 +113,7 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     }
     // Kept and shown as in MongoDB; the collection has its index `_id_` all the same.
     d.append_some("autoIndexId", a.get("autoIndexId").map(|v| v.truthy()));
-    // Dropped when the server starts again.
+    // The collection is dropped when the server starts again.
     if a.bool("temp", false) {
         d.append("temp", true);
     }
@@ -148,8 +148,8 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     Ok(o)
 }
 
-/// True for buckets by their own name: they may be given with what they are listed with, the
-/// shape of a bucket and how they lie.
+/// True if the command creates a bucket collection by its own name, as mongorestore does. It may then come
+/// with all that such a collection is listed with: the validator of buckets and the clustered index.
 fn of_buckets(cx: &CommandContext<'_>) -> bool {
     cx.collection_name().starts_with(BUCKETS) && cx.args.get("timeseries").is_some()
 }
@@ -189,8 +189,8 @@ fn clustering(cx: &CommandContext<'_>, o: &mut CollectionOptions) -> Result<()> 
     Ok(())
 }
 
-/// Refuses what no time-series collection has, whatever its value; `capped` alone may be given as
-/// false, which drivers do.
+/// Refuses options that no time-series collection has. Only `capped` may be given, as false, which drivers
+/// do.
 ///
 /// # Errors
 /// 72 InvalidOptions.
@@ -219,7 +219,7 @@ fn beside_time_series(cx: &CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The view that the arguments describe, if they do.
+/// The view that the arguments describe, or `None` for a collection.
 fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     let a = &cx.args;
     let Some(on) = a.str("viewOn") else {
@@ -261,7 +261,7 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
     }))
 }
 
-/// 20 for buckets that no time-series collection has.
+/// 20 IllegalOperation: a bucket collection cannot exist without a time series.
 pub(super) fn no_series(ns: &str) -> Error {
     Error::new(
         Code::IllegalOperation,
@@ -277,12 +277,12 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if buckets.is_some() && cx.args.get("timeseries").is_none() {
         return Err(no_series(cx.ns()));
     }
-    // Buckets are made of measurements: what is created is the collection of these.
+    // Buckets are made of measurements, so the time-series collection is created instead.
     let ns = buckets.map_or_else(|| cx.ns().to_string(), |name| format!("{}.{name}", cx.db()));
     let collation = Collation::parse_some(cx.args.doc("collation"))?;
     let options = options(cx, &collation)?;
     if options.time_field.is_some() && buckets.is_none() {
-        // Under this name it is read, too.
+        // Buckets are read under this name, so it has to be a valid one, too.
         let name = format!("{BUCKETS}{}", cx.collection_name());
         namespace::check_collection(cx.db(), &name)?;
     }
@@ -313,7 +313,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
         Err(e) if e.code() == Code::NamespaceExists => {
-            // Making the same collection again is an error only in a transaction.
+            // Creating an identical collection again is an error only in a transaction.
             let there = cx.engine().store.collection(&ns);
             let same = cx.op.transaction().is_none()
                 && there.is_some_and(|c| {
@@ -323,7 +323,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             if !same {
                 return Err(e);
             }
-            // The operation that makes the collection may still be waiting for the disk.
+            // Waits for the operation that created the collection, which may still be waiting for the disk.
             if let Some(there) = cx.engine().store.collection(&ns) {
                 cx.engine().store.wait_settled(&there, &**cx.op)?;
             }

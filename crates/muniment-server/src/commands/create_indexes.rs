@@ -16,7 +16,7 @@ const FIELDS: &[Field] = &[
     opt("commitQuorum", Types::ANY),
 ];
 
-/// Options of an index that are known; others go with ignoreUnknownIndexOptions.
+/// The known options of an index; with `ignoreUnknownIndexOptions` all others are ignored.
 const KNOWN: [&str; 28] = [
     "v",
     "key",
@@ -79,7 +79,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let buckets = source.buckets().cloned();
     let specs = parse(cx, &default.unwrap_or_default(), buckets.as_deref())?;
     if let Some(quorum) = cx.args.get("commitQuorum") {
-        // On a standalone there is no member that votes for the build.
+        // A standalone has no members that could vote for the build.
         let Some(set) = &cx.server.replica_set else {
             return Err(Error::bad_value("Standalones can't specify commitQuorum"));
         };
@@ -100,7 +100,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             .engine()
             .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
         {
-            // Another operation has made the index first, and a third one may have dropped it again.
+            // Another operation created the collection first. It may have been dropped since, so this looks
+            // again.
             Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
             created => break (created?, true),
         }
@@ -128,7 +129,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     if !new.is_empty() {
         let interrupt = &**cx.op;
-        // A command makes all of its indexes or none.
+        // A command builds all of its indexes or none of them.
         let built = match cx.op.transaction() {
             Some(t) => store.create_indexes_in(t, &collection, new, interrupt),
             None => store.create_indexes(&collection, new, interrupt),
@@ -138,7 +139,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if let Some(transaction) = cx.op.transaction() {
         transaction.knows_indexes(&collection);
     }
-    // Indexes that others have made, so that they were not made here, may not be on the disk yet.
+    // Indexes that another operation has built at the same time may not be on disk yet.
     store.wait_settled(&collection, &**cx.op)?;
     let after = counted(&collection);
     if created_collection || after != before {
@@ -154,7 +155,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Adds to an error that documents have caused that an index build failed, and of which collection.
+/// Adds to an error that a document caused: the index build failed, and on which collection.
 fn build_failed(collection: &Collection, e: Error) -> Error {
     if !matches!(
         e.code(),
@@ -176,7 +177,7 @@ fn build_failed(collection: &Collection, e: Error) -> Error {
     ))
 }
 
-/// How many indexes a collection has; a clustered one's on _id does not count.
+/// How many indexes a collection has, without the index on `_id` of a clustered one.
 pub(super) fn counted(collection: &Collection) -> usize {
     let not_counted = usize::from(collection.is_keyed_by_id());
     collection.indexes().len().saturating_sub(not_counted)
@@ -208,7 +209,7 @@ fn parse(
         };
         let of_series;
         let d = match &series {
-            // An index of buckets is one of their measurements.
+            // An index of a bucket collection is translated into one of the measurements.
             Some(s) => {
                 of_series = s.index_of_series(d).ok_or_else(|| {
                     Error::new(
@@ -240,7 +241,7 @@ fn parse(
 /// Parses and checks the specification of one index.
 ///
 /// # Errors
-/// What is wrong with the specification.
+/// Those of an invalid specification.
 fn checked(cx: &CommandContext<'_>, d: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
     let spec = IndexSpec::parse_for(d, default)?;
     spec.check_new()?;
@@ -266,7 +267,7 @@ fn without_unknown(d: Doc<'_>) -> DocBuf {
     out
 }
 
-/// What makes two indexes the same index under whatever name.
+/// True for two specifications of the same index, whatever their names.
 fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
     a.key == b.key
         && a.unique == b.unique
@@ -276,7 +277,7 @@ fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
         && a.options == b.options
 }
 
-/// True for two indexes of one signature that are the same in everything else that counts.
+/// True for two specifications with the same signature that also agree in all other options.
 fn same_beside(a: &IndexSpec, b: &IndexSpec) -> bool {
     let (kept, other) = (a.kept.as_doc(), b.kept.as_doc());
     let same_kept = kept.count() == other.count()
@@ -287,8 +288,8 @@ fn same_beside(a: &IndexSpec, b: &IndexSpec) -> bool {
     a.expire_after_seconds == b.expire_after_seconds && a.hidden == b.hidden && same_kept
 }
 
-/// Refuses a second text index. Where the first has the same key pattern, only what is the same
-/// in everything but the name is called the same index.
+/// Refuses a second text index on a collection. If both have the same key pattern, the error says that an
+/// equivalent index exists.
 ///
 /// # Errors
 /// 67 CannotCreateIndex, 85 IndexOptionsConflict.
@@ -318,7 +319,7 @@ fn second_text(old: &IndexSpec, new: &IndexSpec) -> Result<()> {
     ))
 }
 
-/// True if the index is there already.
+/// True if the index already exists.
 ///
 /// # Errors
 /// 85 IndexOptionsConflict, 86 IndexKeySpecsConflict.

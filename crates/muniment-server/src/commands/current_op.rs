@@ -23,8 +23,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// The longest command that is shown whole when commands are cut off, in bytes.
 const LONGEST: usize = 1000;
 
-/// All running operations, and idle connections if asked, as currentOp lists them; `truncate`:
-/// long commands are cut off.
+/// All running operations as `currentOp` lists them, with `idle` also idle connections. With `truncate`, long
+/// commands are cut off.
 pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Vec<DocBuf> {
     let host = server.host.as_str();
     let mut all = Vec::new();
@@ -88,7 +88,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
     all
 }
 
-/// The documents of the stage `$currentOp`, whose operand is checked.
+/// The documents of the aggregation stage `$currentOp`. The operand is already checked.
 pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let asked = |name: &str| matches!(operand.get(name), Some(Value::Bool(true)));
     let mut all = operations(server, asked("idleConnections"), asked("truncateOps"));
@@ -109,8 +109,8 @@ pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     all
 }
 
-/// The locks that a command asks for, as MongoDB names them: what it reads or writes others may read and
-/// write, too. fsyncLock alone keeps all writers out.
+/// The locks that a command would take in MongoDB, under MongoDB's names. Reads and writes share them with
+/// others; only fsyncLock keeps all writers out.
 fn locks(command: &str) -> DocBuf {
     let kind = crate::registry::find(command).map(|spec| spec.kind);
     let mode = match kind {
@@ -145,7 +145,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut list = ArrayBuf::new();
     let running = operations(cx.server, all, truncate).into_iter();
     for d in running.chain(cx.server.transactions.idle(cx.server)) {
-        // Without users everything is everybody's own.
+        // There are no users, so every operation counts as the client's own.
         let _ = own;
         if let Some(f) = &wanted
             && !f.matches(d.as_doc())?

@@ -1,4 +1,4 @@
-//! What commands have in common that answer with a cursor over documents of their own.
+//! The shared parts of commands that answer with a cursor over documents which they make themselves.
 
 use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
@@ -20,7 +20,7 @@ pub(super) fn limits(cursor: Option<Doc<'_>>, default: BatchLimits) -> Result<Ba
     })
 }
 
-/// Refuses the operators that need a collection.
+/// Refuses the operators that need a stored collection.
 fn check_operators(filter: Doc<'_>, depth: usize) -> Result<()> {
     for e in filter {
         match (e.name(), e.value()) {

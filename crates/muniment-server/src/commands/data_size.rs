@@ -87,7 +87,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         (Source::Collection(_), ..) if !estimate && most.is_given() => {
             measure(cx, &FindRequest::new(ns), &most, &mut reached)?
         }
-        // The size of a whole collection is always exact, an estimate or not.
+        // The size of a whole collection is always exact, even if the client asks for an estimate.
         (Source::Collection(c), ..) => (c.data_bytes() as i64, c.count() as i64),
     };
     let w = &mut cx.reply;
@@ -101,7 +101,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Where counting ends.
+/// The limits at which counting ends.
 struct Most {
     size: Option<i64>,
     objects: Option<i64>,
@@ -113,7 +113,7 @@ impl Most {
     }
 }
 
-/// Bytes and number of the documents that are found, up to the first that is beyond the most.
+/// Bytes and number of the documents that are found, up to and including the first that exceeds a limit.
 fn measure(
     cx: &CommandContext<'_>,
     request: &FindRequest<'_>,

@@ -31,7 +31,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let collections = store.collections(cx.db());
     for c in &collections {
         if c.is_time_series() {
-            // What is stored of a time series is told by its buckets.
+            // The figures of a time series are those of its buckets, as in MongoDB.
             let buckets = cx.engine().bucket_figures(c)?;
             objects += buckets.count;
             data += buckets.bytes;
@@ -45,7 +45,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         index_bytes += all.iter().map(|i| store.index_bytes(c, i)).sum::<u64>();
     }
     let (used, total) = disk(&cx.server.options.dbpath);
-    // A time series is a view of its buckets.
+    // A time series counts as a view, as in MongoDB: it is one over its buckets.
     let series = collections.iter().filter(|c| c.is_time_series()).count();
     let views = (cx.engine().views(cx.db())?.len() + series) as i64;
     let w = &mut cx.reply;
@@ -84,7 +84,7 @@ fn disk(path: &std::path::Path) -> (u64, u64) {
         return (0, 0);
     };
     let mut s = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path ends with a zero and the struct is ours.
+    // SAFETY: the path ends with a zero byte, and the struct is owned by this function.
     let s = unsafe {
         if libc::statvfs(c.as_ptr(), s.as_mut_ptr()) != 0 {
             return (0, 0);

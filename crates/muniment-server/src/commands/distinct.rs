@@ -68,7 +68,7 @@ fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
         cx.reply.field("atClusterTime", Value::Timestamp { t, i });
     }
     if cx.source()?.is_view_like() {
-        // MongoDB makes this reply out of an aggregation's, with an int.
+        // MongoDB makes this reply out of that of an aggregation, whose `ok` is an int.
         cx.reply.field("ok", 1);
         cx.said_ok = true;
     }

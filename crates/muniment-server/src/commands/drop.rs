@@ -20,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// The server's own collections stay.
+/// Refuses to drop the server's own collections.
 ///
 /// # Errors
 /// 20 IllegalOperation.
@@ -53,9 +53,9 @@ fn check_system(cx: &CommandContext<'_>, source: &Source) -> Result<()> {
     ))
 }
 
-/// The name of what is dropped. It is the one that the client said, never that of the collection which was
-/// found by it: that may have been renamed since, and another one must not go in its place. Buckets go
-/// with the measurements that they are made of.
+/// The name of the collection to drop. It is the name that the client sent, never the current name of the
+/// collection that was found by it: that one may have been renamed since, and a drop by its new name would
+/// take what the client did not name. A bucket collection is dropped with its measurements.
 fn dropped_name(said: &str, buckets: bool) -> String {
     let name = said.split_once('.').filter(|_| buckets);
     match name.and_then(|(db, name)| Some((db, name.strip_prefix(BUCKETS)?))) {
@@ -72,7 +72,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let dropped = source.stored();
     let ns = dropped_name(cx.ns(), matches!(source, Source::Buckets(_)));
     let indexes = dropped.map(|c| c.indexes().len());
-    // A collection that does not exist is no error since MongoDB 7.0.
+    // Dropping a collection that does not exist is no error since MongoDB 7.0.
     if store.drop_collection(&ns, &**cx.op)? {
         cx.engine().cursors.invalidate(&ns, "collection dropped");
         cx.server.metrics.top_forget(&ns);
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_is_what_the_client_said() {
+    fn the_name_that_the_client_sent_is_dropped() {
         assert_eq!(dropped_name("d.a", false), "d.a");
         assert_eq!(dropped_name("d.system.buckets.a.b", true), "d.a.b");
-        // A stored collection may have such a name, too.
+        // A stored collection, which is no bucket collection, may have such a name, too.
         assert_eq!(
             dropped_name("d.system.buckets.a", false),
             "d.system.buckets.a"

@@ -35,7 +35,7 @@ fn is_id_key(key: muniment_value::Doc<'_>) -> bool {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let store = &cx.engine().store;
     if let Some(v) = cx.args.get("index") {
-        // Null is of the wrong type too, not absent.
+        // A null counts as a value of the wrong type here, not as a missing field.
         check_type("dropIndexes", "index", INDEX, v.ty())?;
     }
     let source = cx.source()?;
@@ -156,7 +156,7 @@ fn by_key(c: &Arc<Collection>, key: Doc<'_>) -> Result<String> {
     }
 }
 
-/// The same fields in the same order with equal values, whatever the numbers' types.
+/// True for the same fields in the same order with equal values, whatever the types of the numbers.
 pub(super) fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     a.count() == b.count()
         && a.iter().zip(b.iter()).all(|(x, y)| {

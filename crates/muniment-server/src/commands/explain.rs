@@ -85,8 +85,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
 }
 
-/// The statement of an explained command, of which there must be one; its statements may stand beside the
-/// explain command as a document sequence.
+/// The only statement of an explained write command. Its statements may also come as a document sequence
+/// beside the explain command.
 ///
 /// # Errors
 /// 16 InvalidLength.
@@ -116,10 +116,10 @@ pub(super) fn statement<'a>(
     }
 }
 
-/// What a reply has beside the plan and the command, in bytes, and more.
+/// An upper bound for the parts of a reply beside the plan and the command, in bytes.
 const AROUND: usize = 4096;
 
-/// The command with its database after it, as it was sent.
+/// The command as it was sent, with its database at the end.
 fn with_db(command: Doc<'_>, db: &str) -> DocBuf {
     let mut d = DocBuf::new();
     for e in command.iter().filter(|e| e.name() != "$db") {
@@ -150,7 +150,7 @@ pub(super) fn answer(
     if reads {
         w.field("queryShapeHash", query_shape::hash(command).as_str());
     }
-    // With what the command itself is, the reply must stay a document.
+    // The command is left out if the reply would otherwise be too large for a document.
     let whole = explained.as_doc().byte_len() + command.byte_len() + AROUND;
     if whole < muniment_query::bytes::MAX_DOCUMENT {
         w.field("command", with_db(command, db.as_str()));

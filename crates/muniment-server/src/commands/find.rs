@@ -8,7 +8,7 @@ use muniment_exec::{BatchLimits, Explainable, FindRequest};
 use muniment_value::{Doc, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[
-    // Null is no filter either.
+    // Of any type, since a null is accepted and means no filter.
     opt("filter", Types::ANY),
     opt("projection", Types::OBJECT),
     opt("sort", Types::OBJECT),

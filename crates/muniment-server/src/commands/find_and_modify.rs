@@ -11,7 +11,7 @@ pub(super) const FIELDS: &[Field] = &[
     opt("stmtId", Types::NUMBER),
     opt("sort", Types::OBJECT),
     opt("remove", Types::SAFE_BOOL),
-    // The update itself names what it cannot be (9 FailedToParse).
+    // Of any type: the parser of updates reports a wrong one itself (9 FailedToParse).
     opt("update", Types::ANY),
     opt("new", Types::SAFE_BOOL),
     opt("fields", Types::OBJECT),
@@ -79,7 +79,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     crate::transactions::check_write(cx, cx.ns())?;
     crate::namespace::check_write(cx.db(), cx.collection_name())?;
     if let Some(u) = request.update {
-        // Of one document only.
+        // `multi` is false: only one document is updated.
         cx.engine()
             .check_series_update(cx.ns(), u, false, request.upsert)?;
     }

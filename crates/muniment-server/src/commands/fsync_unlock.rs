@@ -12,7 +12,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     run: |cx| {
         let depth = cx.engine().store.unlock_writes()?;
         if let Some(node) = cx.server.replica_set.as_ref().and_then(|set| set.node()) {
-            // The driver is woken to put what was set aside meanwhile into the log.
+            // Wakes the driver, so that it appends the records that were set aside during the lock.
             node.inbox.look();
         }
         cx.reply.field("info", "fsyncUnlock completed");

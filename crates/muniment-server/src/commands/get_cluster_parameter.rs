@@ -34,7 +34,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                     "Must supply at least one cluster server parameter name to getClusterParameter",
                 ));
             }
-            // All are strings before one is looked for.
+            // All names must be strings before the first parameter is looked up.
             for e in names {
                 if e.value().as_str().is_none() {
                     return Err(wrong_type(&format!(".{}", e.name()), e.value(), "'string'"));

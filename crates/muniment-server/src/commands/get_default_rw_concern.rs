@@ -21,7 +21,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Writes the defaults that hold.
+/// Writes the defaults that are in force into the reply.
 pub(super) fn write(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = cx.server.default_concern.read().clone();
     let source = |custom: bool| if custom { "global" } else { "implicit" };

@@ -1,5 +1,5 @@
-//! `getDiagnosticData`: what monitoring programs take at once. MongoDB replies with the newest
-//! sample of its recorder; here it is measured when it is asked for.
+//! `getDiagnosticData`: all figures that monitoring programs need, in one reply. MongoDB replies with the
+//! newest sample of its recorder; here everything is measured when the command asks.
 
 use super::{coll_stats, repl_set_get_status, server_status};
 use crate::context::CommandContext;
@@ -39,7 +39,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A part, between the times at which it was begun and at which it was there.
+/// Writes one section of the reply, with the times at which its figures began and ended.
 fn section(
     cx: &mut CommandContext<'_>,
     name: &str,

@@ -22,8 +22,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Read,
     op: OpKind::GetMore,
     target: Target::Cursor,
-    // Drivers put that of a session into everything that they send in it; a cursor goes on with its
-    // own.
+    // Drivers add the session's read concern to every command that they send in it. It is accepted, but
+    // a cursor keeps the read concern that it was opened with.
     read_concern: true,
     in_transactions: true,
     api_v1: true,

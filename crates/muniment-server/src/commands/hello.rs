@@ -57,7 +57,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Whether `saslSupportedMechs` names a user: `db.user`, or `{user, db}`.
+/// Refuses a `saslSupportedMechs` that does not name a user, as `db.user` or as `{user, db}`.
 ///
 /// # Errors
 /// 14 TypeMismatch, 2 BadValue.
@@ -93,8 +93,8 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     }
     await_topology(cx)?;
     let hello_ok = cx.args.bool("helloOk", false);
-    // The counter is read before the state: if the state is newer than the counter says, the client is only
-    // told of it once more.
+    // The counter is read before the state. If the state changes in between, the client is told of the new
+    // state twice; in the other order it would miss a change.
     let counter = cx.server.topology_counter();
     cx.local.streamed = cx.exhaust.then_some(counter);
     let w = &mut cx.reply;
@@ -133,7 +133,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     Ok(())
 }
 
-/// Keeps what a client says about itself: once per connection.
+/// Keeps what the client says about itself. It may say so only once per connection.
 fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
     let mut info = cx.conn.client.lock();
     if let Some(before) = &info.document {
@@ -219,7 +219,7 @@ fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Waits for another topology than the one that the client knows.
+/// Waits until the topology is another than the client knows, or its `maxAwaitTimeMS` is over.
 fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
     let known = cx.args.doc("topologyVersion");
     let wait = cx.args.int("maxAwaitTimeMS", 0, i64::from(i32::MAX))?;

@@ -44,7 +44,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Name and version of the distribution.
+/// The name and version of the Linux distribution.
 fn os() -> (String, String) {
     let text = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
     let value = |key: &str| {
@@ -58,7 +58,7 @@ fn os() -> (String, String) {
     )
 }
 
-/// What `/proc/cpuinfo` says of the processors.
+/// The processors as `/proc/cpuinfo` describes them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Processors {
     model: String,
@@ -69,8 +69,9 @@ struct Processors {
 }
 
 impl Processors {
-    /// The logical processors stand in blocks divided by empty lines; some machines (ARM, some
-    /// virtual ones) do not name sockets and cores, then each is a core of one socket.
+    /// Parses the text, in which each logical processor is a block that ends with an empty line. Some
+    /// machines (ARM, some virtual ones) do not name sockets and cores; then each processor counts as a core
+    /// of one socket.
     fn of(text: &str) -> Processors {
         let value = |block: &str, key: &str| {
             block.lines().find_map(|l| {
@@ -115,11 +116,11 @@ fn numa_nodes() -> usize {
     nodes.max(1)
 }
 
-/// The C library's version; empty where it does not tell.
+/// The C library's version; empty if it cannot be asked.
 fn libc_version() -> String {
     #[cfg(target_env = "gnu")]
     {
-        // SAFETY: a static string that ends with a zero.
+        // SAFETY: the function returns a static string that ends with a zero byte.
         let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
         text.to_string_lossy().into_owned()
     }
@@ -133,9 +134,9 @@ fn extra(cpu: &Processors) -> DocBuf {
             .map(|s| s.trim().to_string())
             .unwrap_or_default()
     };
-    // SAFETY: a plain question.
+    // SAFETY: `sysconf` takes no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    // SAFETY: a plain question.
+    // SAFETY: `sysconf` takes no pointer.
     let files = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) };
     doc! {
         "versionString": read("/proc/version"),

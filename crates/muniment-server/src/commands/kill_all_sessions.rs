@@ -19,7 +19,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// An empty list of users: the sessions of all.
+/// An empty list of users means the sessions of all users.
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::Array(list) = cx.typed_target(Types::ARRAY)? else {
         return Ok(());

@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Nobody has a role: what names roles chooses no sessions.
+/// A pattern that names only roles matches no session, because no user has a role.
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Value::Array(patterns) = cx.typed_target(Types::ARRAY)? else {
         return Ok(());

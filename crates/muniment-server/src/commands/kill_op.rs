@@ -24,8 +24,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
 /// The operation that `op` names: a whole number of 32 bits, which may be given as a signed one.
 ///
 /// # Errors
-/// 4 NoSuchKey without one; 14 TypeMismatch for what is no number; 2 BadValue for a fraction; 26823
-/// for what no operation can have.
+/// 4 NoSuchKey if `op` is missing; 14 TypeMismatch if it is no number; 2 BadValue for a fraction; 26823 for a
+/// number that is no operation's.
 fn operation(op: Option<Value<'_>>) -> Result<u32> {
     let Some(v) = op else {
         return Err(Error::new(Code::NoSuchKey, "Missing expected field \"op\""));

@@ -32,7 +32,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// What the filter sees and what is shown: with `name_only` the names and kinds alone.
+/// The documents that the filter is applied to and that the reply shows; with `name_only`, only names and
+/// kinds.
 pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf> {
     let uuid = c.uuid();
     let info = doc! { "readOnly": false, "uuid": Value::Binary { subtype: 4, bytes: &uuid } };
@@ -49,7 +50,7 @@ pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf
             d.append("info", doc! { "readOnly": false });
         } else {
             d.append("info", &info);
-            // The profiler's has none.
+            // The profiler's collection has no index on `_id`.
             if c.finds_by_id() && !c.is_keyed_by_id() {
                 d.append("idIndex", IndexSpec::id_index(c.collation()).document);
             }
@@ -67,7 +68,7 @@ pub(crate) fn entries(c: &Collection, name: &str, name_only: bool) -> Vec<DocBuf
     vec![d, b]
 }
 
-/// What is made when it is read: the oplog is capped.
+/// The entry of a generated collection, which is made when it is read. The oplog is shown as capped.
 fn generated_entry(cx: &CommandContext<'_>, name: &str, name_only: bool) -> Result<DocBuf> {
     let mut d = doc! { "name": name, "type": "collection" };
     if !name_only {
@@ -95,12 +96,12 @@ fn view_entry(view: &View, name: &str, name_only: bool) -> DocBuf {
     d
 }
 
-/// The collections that the filter may want. Drivers ask for one by its name before they create it:
-/// then no other one is looked at.
+/// The collections that may match the filter. Drivers ask for a collection by its name before they create it;
+/// in that case only that one is looked up.
 fn asked_for(cx: &CommandContext<'_>) -> Vec<Arc<Collection>> {
     let (store, db) = (&cx.engine().store, cx.db());
     match cx.args.doc("filter").and_then(|f| f.get_str("name")) {
-        // The buckets are those of a time series.
+        // A bucket collection is listed because its time series is stored.
         Some(name) => {
             let stored = name.strip_prefix(BUCKETS);
             let names = [name].into_iter().chain(stored);
@@ -134,7 +135,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     }
-    // Drivers of sets look for the oplog; a standalone of MongoDB's has none of these.
+    // Drivers of replica sets look for the oplog. A MongoDB standalone has none of these collections.
     if cx.server.replica_set.is_some() {
         for name in generated_in(cx.db()) {
             add(generated_entry(cx, name, name_only)?)?;
