@@ -28,7 +28,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Bytes of a block.
+/// Bytes of a block of the file system.
 const BLOCK: u64 = 4096;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -40,7 +40,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let mut size = 0;
         let mut d = doc! { "name": db.as_str() };
         if !name_only {
-            // Files take whole blocks of the file system.
+            // A file takes whole blocks of the file system.
             size = store.database_bytes(&db).next_multiple_of(BLOCK);
             d.append("sizeOnDisk", size as i64);
             d.append("empty", store.kinds(&db).all == 0);

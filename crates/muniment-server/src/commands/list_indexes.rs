@@ -31,7 +31,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// The `_id` index of a clustered collection as it is listed.
+/// The `_id` index of a clustered collection as the reply shows it.
 pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
     let options = collection.options();
     let listed = options.document.as_doc().get_doc("clusteredIndex")?;
@@ -43,13 +43,13 @@ pub(super) fn clustered_id(collection: &Collection) -> Option<DocBuf> {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let source = cx.source()?;
     if let Source::Generated(_) = source {
-        // MongoDB's oplog has none, either.
+        // MongoDB's oplog has no indexes, either.
         return answer(cx, cx.ns(), Vec::new());
     }
     source.refuse_view(cx.ns())?;
-    // Those of buckets are shown with the fields of buckets.
+    // The indexes of a bucket collection are shown with the fields of buckets.
     let series = source.buckets().and_then(|c| TimeSeries::of(c));
-    // One that a transaction has made and not committed is not there.
+    // A collection that a transaction has created but not committed does not exist for this command.
     let collection = source.stored().filter(|c| !c.is_pending());
     let collection = collection.ok_or_else(|| {
         Error::new(

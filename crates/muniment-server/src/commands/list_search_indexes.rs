@@ -1,4 +1,4 @@
-//! `listSearchIndexes`: what `$listSearchIndexes` asks, as a command.
+//! `listSearchIndexes`: asks as a command what the stage `$listSearchIndexes` asks in a pipeline.
 
 use super::search_index::REFUSED;
 use crate::args::{Field, Types, opt};

@@ -1,7 +1,7 @@
 //! `lockInfo`.
 //!
-//! There are no lock managers' locks here: records are latched for the moment of their write. The
-//! one lock that can be held for long is fsyncLock's.
+//! There is no lock manager: records are latched only for the moment of their write. The one lock that can be
+//! held for long is that of fsyncLock.
 
 use crate::registry::CommandSpec;
 use muniment_value::{ArrayBuf, array, doc};

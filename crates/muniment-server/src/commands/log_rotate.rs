@@ -10,7 +10,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Puts the log's file aside, under a name with the time, and begins a new one",
     kind: Kind::Admin,
     admin_only: true,
-    // `comment`'s old place.
     run,
     ..CommandSpec::DEFAULT
 };

@@ -52,16 +52,16 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// What the emitted pairs may take, in bytes.
+/// The most that the emitted pairs may take, in bytes.
 const MAX_EMITTED: usize = 100 << 20;
 
-/// How many documents are mapped between two looks at what was emitted.
+/// How many documents are mapped before the emitted pairs are fetched and counted against the limit.
 const MAPPED_AT_ONCE: usize = 100;
 
 /// Where the results go.
 enum Out {
     Inline,
-    /// A stage that writes them.
+    /// A stage (`$merge` or `$out`) that writes the results, and the reply's `result`.
     Stage(DocBuf, ValueBuf),
 }
 
@@ -78,7 +78,7 @@ fn out(args: &Args<'_>, own: &str) -> Result<Out> {
     };
     let given = d.get("db").and_then(|v| v.as_str());
     let db = given.unwrap_or(own);
-    // The database is named if it was.
+    // The reply names the database only if the command did.
     let shown = |name: &str| match given {
         Some(db) => ValueBuf::new(doc! { "db": db, "collection": name }),
         None => ValueBuf::new(name),
@@ -105,7 +105,8 @@ fn out(args: &Args<'_>, own: &str) -> Result<Out> {
     ))
 }
 
-/// What becomes of a document that is there: its value and the new one reduced, then finalized.
+/// The stages for a key that the output collection already has: its value and the new one are reduced, and
+/// the result is finalized.
 fn reducing(args: &Args<'_>) -> ArrayBuf {
     let call = |name: &str, value: Value<'_>| {
         let body = args.get(name)?;
@@ -131,7 +132,7 @@ fn call(f: &Arc<str>, args: &ArrayBuf) -> Result<ValueBuf> {
     running::with_engine(|e| e.call(f, None, args.as_doc()))
 }
 
-/// What is mapped.
+/// The find whose documents are mapped.
 fn input<'a>(args: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     Ok(FindRequest {
         filter: args.doc("query").unwrap_or(Doc::EMPTY),
@@ -146,7 +147,7 @@ fn input<'a>(args: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> {
     })
 }
 
-/// Maps every document: the emitted pairs.
+/// Maps every document, and returns the pairs that the function emitted.
 fn map(
     cx: &CommandContext<'_>,
     request: &FindRequest<'_>,
@@ -189,7 +190,7 @@ fn map(
     Ok(pairs)
 }
 
-/// Maps and reduces: the results, and how many pairs were emitted.
+/// Maps and reduces. Returns the results, and how many pairs were emitted.
 fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<DocBuf>, usize)> {
     let (Some(f), Some(reduce)) = (function(args, "map"), function(args, "reduce")) else {
         return Err(Error::bad_value("map and reduce must be functions"));
@@ -221,7 +222,7 @@ fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<Do
     Ok((results, pairs.len()))
 }
 
-/// The stages that MongoDB makes of the functions.
+/// The stages into which MongoDB translates the functions, for `explain`.
 fn stages(args: &Args<'_>, out: &Out) -> Vec<DocBuf> {
     let body = |name: &str| args.get(name).unwrap_or(Value::Null);
     let emit = doc! { "eval": body("map"), "this": "$$ROOT" };
@@ -244,8 +245,8 @@ fn stages(args: &Args<'_>, out: &Out) -> Vec<DocBuf> {
     all
 }
 
-/// Explains: the find that it begins with and the stages after it. The functions are called for
-/// executionStats, unless their results would be written.
+/// Explains the find that the command begins with, and the stages after it. For executionStats the functions
+/// are called, unless their results would be written.
 fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
     let (args, ns) = (&of.args, of.namespace);
     let out = out(args, cx.db())?;
@@ -272,13 +273,13 @@ fn explain(cx: &mut CommandContext<'_>, of: &Explained<'_, '_>) -> Result<()> {
     super::explain::answer(cx, &Explainable::MapReduce(&what), of.verbosity, of.command)
 }
 
-/// Whether it writes what it finds into a collection.
+/// Whether the command writes its results into a collection.
 fn writes_output(body: Doc<'_>) -> bool {
     let out = body.get_doc("out");
     out.is_none_or(|d| d.get("inline").is_none())
 }
 
-/// How many documents a find gives.
+/// The count of the documents that this find gives.
 fn counting<'a>(find: &FindRequest<'a>) -> CountRequest<'a> {
     CountRequest {
         filter: find.filter,

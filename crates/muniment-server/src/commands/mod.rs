@@ -156,12 +156,11 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
         .collect()
 }
 
-/// Interrupts what runs in these sessions, and in those of which `of` says so, and closes their
-/// cursors.
+/// Interrupts what runs in the named sessions and in those that `of` chooses, and closes their cursors.
 fn kill(cx: &CommandContext<'_>, named: &[SessionKey], of: impl Fn(&SessionKey) -> bool) {
     let known = cx.server.sessions.parts().flatten().map(|(key, _)| key);
     let all: HashSet<SessionKey> = known.filter(of).chain(named.iter().copied()).collect();
-    // The session that asks goes on.
+    // The session that sent the command is spared.
     let goes_on = |key: &SessionKey| cx.generic.session == Some(*key);
     for key in all.iter().filter(|key| !goes_on(key)) {
         cx.engine().operations.kill_session(key);
@@ -180,10 +179,10 @@ fn random_uuid() -> [u8; 16] {
             .to_le_bytes()
     });
     let mut id = [0_u8; 16];
-    // SAFETY: the buffer is ours and its length is given.
+    // SAFETY: the buffer is owned by this function, and its length is given.
     let n = unsafe { libc::getrandom(id.as_mut_ptr().cast(), id.len(), 0) };
     if n != id.len() as isize {
-        // Unique all the same.
+        // Without random bytes, an ObjectId and the hasher's seed still make it unique.
         for (to, from) in id.iter_mut().zip(a.iter().chain(b.iter())) {
             *to = *from;
         }

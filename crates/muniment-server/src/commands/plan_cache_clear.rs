@@ -29,7 +29,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The value of a field of the command; null is no value.
+/// A field of the command; a null counts as a missing field.
 pub(super) fn field<'a>(cx: &CommandContext<'a>, name: &str) -> Option<Value<'a>> {
     cx.request
         .body
@@ -40,7 +40,7 @@ pub(super) fn field<'a>(cx: &CommandContext<'a>, name: &str) -> Option<Value<'a>
 /// The shape that `query`, `sort`, `projection` and `collation` name; `None` for none.
 ///
 /// # Errors
-/// 2 for a part that is no document, and for parts without a query.
+/// 2 BadValue for a part that is no document, and for parts without a query.
 pub(super) fn shape<'a>(cx: &CommandContext<'a>) -> Result<Option<ShapeSpec<'a>>> {
     let part = |name: &str| match field(cx, name) {
         None => Ok(None),
@@ -62,7 +62,7 @@ pub(super) fn shape<'a>(cx: &CommandContext<'a>) -> Result<Option<ShapeSpec<'a>>
     }))
 }
 
-/// 2 BadValue.
+/// 2 BadValue: the field is no document.
 pub(super) fn not_an_object(name: &str, v: Value<'_>) -> Error {
     Error::bad_value(format!(
         "optional field {name} must be an object, but was {}",

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const FIELDS: &[Field] = &[
     opt("slowms", Types::NUMBER),
     opt("sampleRate", Types::NUMBER),
-    // A document or the text "unset"; anything else is 2, not 14.
+    // A document or the text "unset". Of any type, since a wrong one is reported as 2 BadValue and not as 14.
     opt("filter", Types::ANY),
 ];
 
@@ -36,7 +36,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let sample_rate = f64::from_bits(parameters.sample_rate.load(Relaxed));
 
     let mut new = before.clone();
-    // Any level below 0 or above 2 only reads.
+    // Any level below 0 or above 2 changes nothing: the command only reports the current one.
     if (0..=2).contains(&level) {
         new.level = level as i32;
     }

@@ -1,11 +1,11 @@
 //! `queryShapeHash`: a hash of a command without its constants, as `explain` shows it.
 //!
-//! The hash names a shape within this server only; MongoDB's own is another number.
+//! The hash identifies a shape within this server only; MongoDB computes another one.
 
 use muniment_value::{Doc, Value};
 use std::fmt::Write;
 
-/// Parts of a command that make its shape beside the filter.
+/// The parts of a command that belong to its shape, beside the filter.
 const PARTS: &[&str] = &[
     "sort",
     "projection",
@@ -17,10 +17,10 @@ const PARTS: &[&str] = &[
     "key",
 ];
 
-/// Parts whose values are no constants but say what is done.
+/// Parts whose values are kept in the shape: they are not constants but say what is done.
 const KEPT: &[&str] = &["sort", "projection", "collation", "hint", "key"];
 
-/// Operators and stages whose arguments say what is done.
+/// Operators and stages whose arguments are kept in the shape, for the same reason.
 const KEPT_ARGUMENTS: &[&str] = &[
     "$type",
     "$exists",
@@ -57,7 +57,7 @@ pub(super) fn hash(command: Doc<'_>) -> String {
     }
     let mut out = String::with_capacity(64);
     for round in 0_u64..4 {
-        // FNV-1a with 64 bits, begun anew for every quarter.
+        // 64-bit FNV-1a, begun with another seed for each quarter of the hash.
         let begin = 0xCBF2_9CE4_8422_2325_u64 ^ round.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let h = shape.bytes().fold(begin, |h, b| {
             (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01B3)
@@ -67,7 +67,7 @@ pub(super) fn hash(command: Doc<'_>) -> String {
     out
 }
 
-/// A filter: equality without an operator and fields beside each other are `$eq` and `$and`.
+/// Appends a filter's shape. An equality without an operator counts as `$eq`, and several fields as `$and`.
 fn filter(d: Doc<'_>, depth: usize, out: &mut String) {
     if depth > 100 {
         return;
@@ -79,7 +79,7 @@ fn filter(d: Doc<'_>, depth: usize, out: &mut String) {
                 for d in list.values().filter_map(|v| v.as_doc()) {
                     let mut clause = String::new();
                     filter(d, depth + 1, &mut clause);
-                    // The clauses of an `$and` are clauses of what it is in.
+                    // The clauses of a nested `$and` are clauses of the surrounding one.
                     let inner = clause
                         .strip_prefix("and[")
                         .and_then(|c| c.strip_suffix(']'));
@@ -122,7 +122,7 @@ fn class(v: Value<'_>) -> &'static str {
     }
 }
 
-/// Strings that are paths and variables belong to the shape.
+/// True for a string that is a path or a variable, which belongs to the shape.
 fn is_path(v: Value<'_>) -> bool {
     matches!(v, Value::String(s) if s.starts_with('$'))
 }
@@ -135,12 +135,12 @@ fn value(v: Value<'_>, depth: usize, out: &mut String) {
             for e in d {
                 let _ = write!(out, "{:?}:", e.name());
                 if KEPT_ARGUMENTS.contains(&e.name()) {
-                    // One type in an array is that type.
+                    // An array with one type means that type.
                     let only = e.value().as_array().filter(|a| a.count() == 1);
                     let kept = only.and_then(|a| a.values().next()).unwrap_or(e.value());
                     let _ = write!(out, "{kept:?}");
                 } else if let ("$all", Value::Array(list)) = (e.name(), e.value()) {
-                    // As many predicates as there are values.
+                    // `$all` is as many predicates as it has values.
                     for v in list.values() {
                         value(v, depth + 1, out);
                         out.push('&');

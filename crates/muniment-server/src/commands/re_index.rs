@@ -27,7 +27,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     };
     let before = super::create_indexes::counted(&collection);
-    // The index of `_id` is not built anew: documents are found by it, so it must never lack entries.
+    // The index on `_id` is not rebuilt: documents are found by it, so it must never lack entries.
     let others: Vec<_> = collection.indexes().iter().map(|i| i.spec()).collect();
     for spec in others.iter().filter(|s| s.name != "_id_") {
         let spec = (**spec).clone();

@@ -1,4 +1,4 @@
-//! `removeQuerySettings`: a standalone says what it is.
+//! `removeQuerySettings`: refused on a standalone, as in MongoDB.
 
 use crate::args::{Types, check_type};
 use crate::registry::{CommandSpec, Kind};

@@ -16,7 +16,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     write_concern: true,
     fields: &[
         req("to", Types::STRING),
-        // Null is no boolean either.
+        // Of any type: a null is refused as no boolean, and does not count as missing.
         opt("dropTarget", Types::ANY),
         opt("collectionUUID", Types::BINARY),
         opt("stayTemp", Types::BOOL),
@@ -42,7 +42,7 @@ fn check_system(ns: &str) -> Result<()> {
     Ok(())
 }
 
-/// What MongoDB refuses of a name with 20 and not with 73.
+/// Names that MongoDB refuses with 20 IllegalOperation instead of 73 InvalidNamespace.
 fn check_name(ns: &str) -> Result<()> {
     if ns.len() > namespace::MAX_NAMESPACE
         && ns
@@ -74,7 +74,7 @@ fn no_uuid() -> Error {
     )
 }
 
-/// 361 unless the collection has this UUID.
+/// 361 CollectionUUIDMismatch unless the collection has this UUID.
 fn check_uuid(cx: &CommandContext<'_>, ns: &str, wanted: [u8; 16]) -> Result<()> {
     let store = &cx.engine().store;
     if store.collection(ns).is_some_and(|c| c.uuid() == wanted) {

@@ -1,4 +1,4 @@
-//! What the commands on a replica set have in common.
+//! The shared parts of the commands on a replica set.
 
 use crate::context::CommandContext;
 use crate::replica_set::ReplicaSet;
@@ -16,7 +16,7 @@ pub(super) fn set_of<'a>(cx: &CommandContext<'a>) -> Result<&'a ReplicaSet> {
         .ok_or_else(|| Error::new(Code::NoReplicationEnabled, "not running with --replSet"))
 }
 
-/// The number that is a command's first element; 0 for what is none.
+/// The number that is the value of a command's first element; 0 if it is no number.
 pub(super) fn seconds(cx: &CommandContext<'_>) -> i64 {
     number::to_i64_clamped(cx.target()).unwrap_or(0)
 }

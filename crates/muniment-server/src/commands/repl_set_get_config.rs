@@ -15,7 +15,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
         let (_, config) = set_of(cx)?.initialized()?;
         cx.reply.field("config", config.to_doc());
         if cx.args.bool("commitmentStatus", false) {
-            // Only what is committed is ever in force.
+            // A configuration is in force only after it is committed.
             cx.reply.field("commitmentStatus", true);
         }
         Ok(())

@@ -25,7 +25,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// Writes the state.
+/// Writes the status into the reply.
 pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     let (member, config) = set.initialized()?;
@@ -102,7 +102,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Ok(())
 }
 
-/// 93, with what there is to say of a server that the configuration does not name.
+/// 93 InvalidReplicaSetConfig, with the little that a server can say which the configuration does not name.
 fn no_member(applied: &DocBuf, role: Role) -> Error {
     let (state, name) = role.state();
     let e = Error::new(
@@ -112,7 +112,7 @@ fn no_member(applied: &DocBuf, role: Role) -> Error {
     e.with_extra(doc! { "state": state, "stateStr": name, "optime": applied })
 }
 
-/// What a member says of itself, and others of it, while its disk is full.
+/// The message that a member shows for itself, and others for it, while its disk is full.
 const FULL: &str = "out of disk space: it takes no writes until there is more";
 
 /// The `_id` in the configuration of a member of the consensus.
@@ -137,7 +137,7 @@ fn metrics(member: &Member, config: &SetConfig, e: &Election, votes: i32) -> Doc
     }
 }
 
-/// What all members show of how far they are: where, and when that was by the wall clock.
+/// Appends how far a member is: the positions, and when they were reached by the wall clock.
 fn append_times(
     d: &mut DocBuf,
     applied: (Timestamp, i64),
@@ -214,7 +214,7 @@ fn other(node: Option<&Node>, m: &MemberConfig, config: &SetConfig) -> DocBuf {
     let heard = node.and_then(|node| node.heard.lock().of(id?).cloned());
     let trouble = node.and_then(|node| node.troubles.lock().get(&id?).cloned());
     let patience = Duration::from_secs(config.heartbeat_timeout_secs.max(1) as u64);
-    // A member that cannot be reached is shown as gone after a shorter silence.
+    // A member whose connection fails is shown as unreachable after a shorter silence.
     let beats = Duration::from_millis(config.heartbeat_ms.max(1) as u64 * 2);
     let patience = if trouble.is_some() {
         beats.min(patience)

@@ -1,4 +1,4 @@
-//! `_replSetHandOver`: a member of the replica set asks its primary for the lead.
+//! `_replSetHandOver`: a member asks the primary of its replica set to hand the lead over to it.
 
 use super::repl_set::set_of;
 use crate::args::{Types, req};

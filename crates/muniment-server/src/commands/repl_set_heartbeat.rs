@@ -10,7 +10,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     doc: "Fails: it is a word between members of MongoDB's, and these members speak otherwise",
     kind: Kind::Admin,
     admin_only: true,
-    // Which fields there are is a matter of MongoDB's versions.
+    // The fields differ between versions of MongoDB.
     open_fields: true,
     run: |cx| {
         set_of(cx)?;

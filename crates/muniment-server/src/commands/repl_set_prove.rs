@@ -1,5 +1,5 @@
-//! `_replSetProve`: a member that opens a connection to another one and the called member show each other
-//! that they are members.
+//! `_replSetProve`: two members prove to each other that they belong to the set, when one opens a connection
+//! to the other.
 
 use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec, Kind};

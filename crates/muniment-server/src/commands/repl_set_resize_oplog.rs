@@ -22,7 +22,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// MB: what MongoDB takes as `size`.
+/// The range of `size` that MongoDB accepts, in MB.
 const SIZES: std::ops::RangeInclusive<f64> = 990.0..=1_073_741_824.0;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {

@@ -7,9 +7,9 @@ use crate::registry::{CommandSpec, Kind};
 use muniment_value::{Error, Result, number};
 use std::time::Duration;
 
-/// Without a number.
+/// For how long the member is no primary if the command does not say.
 const DEFAULT_SECS: i64 = 60;
-/// `secondaryCatchUpPeriodSecs`, unless forced.
+/// The default of `secondaryCatchUpPeriodSecs`; with `force` it is 0.
 const DEFAULT_CATCH_UP_SECS: i64 = 10;
 
 /// The command.

@@ -1,4 +1,4 @@
-//! `_replSetStream`: a member of the replica set opens the connection on which it sends.
+//! `_replSetStream`: a member opens the connection on which it sends log records to this one.
 
 use crate::args::{Types, opt};
 use crate::context::CommandContext;

@@ -35,7 +35,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             format!("Could not find member \"{from}\" in replica set"),
         ));
     }
-    // There is nothing to be changed.
+    // No source can be chosen: only the one that the member already has is accepted.
     let source = set.sync_source(&member).map(|m| m.host.as_str());
     if source != Some(from.as_str()) {
         return Err(Error::new(

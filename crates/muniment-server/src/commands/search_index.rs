@@ -1,5 +1,5 @@
-//! What the commands on indexes of Atlas Search have in common: a server without a search process
-//! knows and refuses them. First it says what is wrong with the command.
+//! The shared parts of the commands on indexes of Atlas Search. As a MongoDB server without a search process
+//! does, this one knows the commands and refuses them, after it has checked their arguments.
 
 use crate::args::{Types, check_type, missing_field, unknown_field};
 use crate::context::CommandContext;
@@ -17,7 +17,7 @@ pub(super) const REFUSED: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    // Only one of the commands has them.
+    // Only createSearchIndexes has them.
     let indexes = cx.request.body.get_array("indexes").unwrap_or(Doc::EMPTY);
     for (i, v) in indexes.values().enumerate() {
         check(i, v)?;
@@ -25,7 +25,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     Err(search_indexes_refused())
 }
 
-/// One of the `indexes` of createSearchIndexes.
+/// Checks one of the `indexes` of createSearchIndexes.
 fn check(i: usize, v: Value<'_>) -> Result<()> {
     const PATH: &str = "createSearchIndexes.indexes";
     check_type(PATH, &i.to_string(), Types::OBJECT, v.ty())?;

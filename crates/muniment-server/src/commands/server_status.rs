@@ -1,4 +1,4 @@
-//! `serverStatus`: every figure is measured.
+//! `serverStatus`: every figure is measured, none is made up.
 
 use crate::context::CommandContext;
 use crate::log::now_ms;
@@ -43,7 +43,7 @@ const SECTIONS: &[(&str, Section)] = &[
         let [inserts, updates, deletes, commands] = cx.engine().store.follow_stats().ops;
         counters(&[inserts, 0, updates, deletes, 0, commands])
     }),
-    // Of a log that is not there at the moment nothing is said.
+    // The section is empty while there is no log.
     ("oplog", |cx, _| {
         replica_set::oplog(&cx.engine().store).unwrap_or_default()
     }),
@@ -54,7 +54,7 @@ const SECTIONS: &[(&str, Section)] = &[
     ("wiredTiger", cache_as_wired_tiger),
 ];
 
-/// Writes the figures.
+/// Writes the figures into the reply.
 pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = |name: &str| match cx.request.body.get(name) {
         Some(v) => v.truthy(),
@@ -90,7 +90,7 @@ const OF_SETS: &[&str] = &["flowControl", "oplog", "repl"];
 /// Sections that are written only when they are asked for.
 const ASKED_FOR: &[&str] = &["mirroredReads", "oplog"];
 
-/// A server without others to mirror to mirrors nothing.
+/// The section of mirrored reads, all zeros: this server mirrors no reads to other members.
 fn mirrored_reads() -> DocBuf {
     doc! {
         "seen": 0_i64, "sent": 0_i64, "erroredDuringSend": 0_i64, "resolved": 0_i64,
@@ -122,7 +122,7 @@ fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         clustered += kinds.clustered;
         series += kinds.series;
         internal += if own { kinds.all } else { 0 };
-        // What cannot be read now is not counted.
+        // Views that cannot be read now are not counted.
         let stored = cx.engine().views(&db).map_or(0, |v| v.len() as i32);
         match own {
             true => internal_views += stored,
@@ -156,7 +156,7 @@ fn connections(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 /// User and system time, page faults, resident peak: getrusage(2).
 fn extra_info(_: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let mut u = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the struct is ours.
+    // SAFETY: the struct is owned by this function.
     let u = unsafe {
         if libc::getrusage(libc::RUSAGE_SELF, u.as_mut_ptr()) != 0 {
             return DocBuf::new();
@@ -196,7 +196,7 @@ fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let tickets = &s.engine.tickets;
     let queued = |p: &TicketPool| i32::try_from(p.figures().queued).unwrap_or(i32::MAX);
     let waiting = (queued(&tickets.reads), queued(&tickets.writes));
-    // An operation that waits for a ticket is not one of an active client.
+    // An operation that waits for a ticket does not count as one of an active client.
     readers = (readers - waiting.0).max(0);
     writers = (writers - waiting.1).max(0);
     doc! {
@@ -226,7 +226,7 @@ fn sessions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 fn mem() -> DocBuf {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = statm.split(' ').map(|n| n.parse::<i64>().unwrap_or(0));
-    // SAFETY: a plain question.
+    // SAFETY: `sysconf` takes no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let mut mib = || ((pages.next().unwrap_or(0) * page) >> 20) as i32;
     let virtual_ = mib();
@@ -300,7 +300,7 @@ fn muniment(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     }
 }
 
-/// `{ns, index?, validator?, reason}` of what is damaged.
+/// Describes a damage as `{ns, index?, validator?, reason}`.
 fn damage(damage: &Damage) -> DocBuf {
     let mut d = doc! { "ns": damage.namespace.as_str() };
     match &damage.what {
@@ -316,7 +316,7 @@ fn damage(damage: &Damage) -> DocBuf {
     d
 }
 
-/// Operations that execute and that wait for a ticket, under MongoDB's names.
+/// The operations that execute and those that wait for a ticket, under MongoDB's names.
 fn queues(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let tickets = &cx.engine().tickets;
     let of = |p: &TicketPool| {
@@ -375,15 +375,15 @@ fn counters(ops: &[u64; 6]) -> DocBuf {
     d
 }
 
-/// What the member is, as `hello` says it.
+/// The member's role, in the fields that `hello` has.
 fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let Some(set) = &cx.server.replica_set else {
         return DocBuf::new();
     };
     let counter = cx.server.topology_counter();
     let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
-    // MongoDB's own no longer has it, and its mongostat still takes the word from there: of a primary
-    // without it, it says "SLV".
+    // MongoDB's own reply no longer has this field, but its mongostat still reads it: it shows a primary
+    // without the field as "SLV".
     d.append("ismaster", set.is_primary());
     d.append("rbid", set.member().rollback_id as i32);
     let full = set.node().is_some_and(|node| node.is_full());
@@ -391,8 +391,8 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     d
 }
 
-/// Under the names of MongoDB's engines, by which its tools know what figures there are: mongostat shows
-/// the columns of MMAPv1 for any other. Ours is `muniment.engine`.
+/// The storage engine under the name of one of MongoDB's, by which its tools know which figures there are:
+/// for any other name, mongostat shows the columns of MMAPv1. The engine's own name is `muniment.engine`.
 fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let store = &cx.engine().store;
     doc! {
@@ -405,7 +405,8 @@ fn storage_engine(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     }
 }
 
-/// Operations that read and that wrote: each has taken the lock of everything once, to share it.
+/// The numbers of operations that read and that wrote: each counts as having taken the global lock once,
+/// shared.
 fn locks(_: &CommandContext<'_>, t: &Totals) -> DocBuf {
     let [reads, writes, _] = t.latency_count;
     let taken = doc! { "acquireCount": doc! { "r": reads as i64, "w": writes as i64 } };
@@ -416,7 +417,7 @@ fn transactions(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     cx.server.transactions.to_doc()
 }
 
-/// mongostat reads the cache's figures and the running operations under these names.
+/// The cache's figures and the running operations, under the names by which mongostat reads them.
 fn cache_as_wired_tiger(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let s = cx.engine().store.stats();
     let tickets = &cx.engine().tickets;

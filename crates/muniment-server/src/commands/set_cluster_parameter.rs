@@ -1,4 +1,4 @@
-//! `setClusterParameter`: kept in `config.clusterParameters`, so that it outlives the server.
+//! `setClusterParameter`: the value is stored in `config.clusterParameters`, so that a restart keeps it.
 
 use crate::args::Types;
 use crate::cluster_parameters;
@@ -23,7 +23,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let wanted = cx.typed_target(Types::OBJECT)?.as_doc();
     let mut wanted = wanted.unwrap_or(Doc::EMPTY).iter();
     let Some(first) = wanted.next() else {
-        // As MongoDB, which takes the name of what is not there to be empty.
+        // As in MongoDB, a missing name counts as an empty one.
         return cluster_parameters::find("").map(|_| ());
     };
     if wanted.next().is_some() {

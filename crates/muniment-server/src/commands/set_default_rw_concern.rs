@@ -1,4 +1,4 @@
-//! `setDefaultRWConcern`: kept in `config.settings`, so that it outlives the server.
+//! `setDefaultRWConcern`: the defaults are stored in `config.settings`, so that a restart keeps them.
 
 use crate::args::{Field, Types, opt};
 use crate::concern::{Levels, Provenance, ReadsIn, W, WriteConcern, check_read_concern};
@@ -128,8 +128,8 @@ fn store(cx: &CommandContext<'_>, mut new: DefaultConcern) -> Result<StatementOu
     Ok(outcome)
 }
 
-/// Puts in force what is stored, for [`settings::take`]. What cannot be read is a warning, and changes
-/// nothing.
+/// Puts the stored defaults in force, for [`settings::take`]. Defaults that cannot be read are logged as a
+/// warning and change nothing.
 pub fn load(server: &ServerState) {
     if server.engine.store.collection(NAMESPACE).is_none() {
         *server.default_concern.write() = DefaultConcern::default();

@@ -1,4 +1,4 @@
-//! `setIndexCommitQuorum`: a standalone says what it is.
+//! `setIndexCommitQuorum`: refused on a standalone, as in MongoDB.
 
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_value::{Code, Error};

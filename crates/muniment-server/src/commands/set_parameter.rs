@@ -25,7 +25,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let before = parameters::set(cx.server, e.name(), e.value())?;
         was.append(e.name(), before);
     }
-    // The last change is the one whose old value MongoDB reports.
+    // As in MongoDB, the reply has the old value of the last parameter that was changed.
     let Some(last) = was.as_doc().iter().last() else {
         return Err(Error::new(Code::InvalidOptions, "no option found to set"));
     };

@@ -1,4 +1,4 @@
-//! `setQuerySettings`: a standalone says what it is.
+//! `setQuerySettings`: refused on a standalone, as in MongoDB.
 
 use crate::args::{Types, check_type, req};
 use crate::registry::{CommandSpec, Kind};

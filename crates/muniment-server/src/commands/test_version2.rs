@@ -1,5 +1,5 @@
-//! `testVersion2`: does nothing, and is in no version of the Stable API that there is. Only with the
-//! parameter enableTestCommands: clients' own tests try `apiStrict` on it.
+//! `testVersion2`: does nothing, and is in no version of the Stable API. The own tests of drivers use it to
+//! try `apiStrict`. It exists only with the parameter enableTestCommands.
 
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};

@@ -1,4 +1,4 @@
-//! What an index of a time-series collection may be.
+//! Which indexes a time-series collection may have.
 
 use muniment_query::{Filter, Needs, QueryContext};
 use muniment_storage::IndexSpec;
@@ -9,7 +9,7 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)
 }
 
-/// Checks an index of a collection with these options; passes for one without time series.
+/// Checks an index against a collection's options. Any index of another collection passes.
 ///
 /// # Errors
 /// 72 InvalidOptions, 67 CannotCreateIndex, 85 IndexOptionsConflict, 7246201.
@@ -24,7 +24,7 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
     let key = spec.key.as_doc();
-    // `_id`s of measurements need not be unique, which the index of that pattern is.
+    // The `_id`s of measurements need not be unique, but an index with that pattern is.
     if key.count() == 1
         && key
             .first()

@@ -23,7 +23,7 @@ const FIELDS: &[Field] = &[
 /// The fields of one statement.
 const STATEMENT: &[Field] = &[
     req("q", Types::OBJECT),
-    // The update itself names what it cannot be (9 FailedToParse).
+    // Of any type: the parser of updates reports a wrong one itself (9 FailedToParse).
     req("u", Types::ANY),
     opt("c", Types::OBJECT),
     opt("multi", Types::SAFE_BOOL),
@@ -40,7 +40,7 @@ const STATEMENT: &[Field] = &[
     ),
 ];
 
-/// Parsed statements of one command that are kept until they run.
+/// How many parsed statements of one command are kept until they run; later ones are parsed twice.
 const KEPT: usize = 16;
 
 /// The command.
@@ -134,8 +134,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
     let bypass = cx.args.bool("bypassDocumentValidation", false);
     let empty = cx.args.bool("bypassEmptyTsReplacement", false);
-    // A malformed statement fails the command before anything is written. The first ones are kept:
-    // most commands have no others.
+    // All statements are parsed first, so that a malformed one fails the command before anything is written.
+    // The first few are kept: most commands have no others, and parse none twice.
     let mut first = Vec::with_capacity(updates.len().min(KEPT));
     for (i, d) in updates.iter().enumerate() {
         let s = statement(d, let_, bypass, empty)?;

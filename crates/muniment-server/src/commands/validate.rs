@@ -18,7 +18,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    // Anything but false, null and zero is true, as MongoDB takes it.
+    // As in MongoDB, any value but false, null and zero counts as true.
     let body = cx.request.body;
     let on = |name: &str| body.get(name).is_some_and(|v| v.truthy());
     let (full, metadata) = (on("full"), on("metadata"));
@@ -55,8 +55,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             return Err(Error::new(Code::InvalidOptions, message));
         }
     }
-    // MongoDB needs a set for this, which has views of the past to check. Here there are views on every
-    // server, so that a check in the background runs like any other.
+    // MongoDB checks in the background only on a member of a set, which has views of the past. Here every
+    // server has views, so on a member the check simply runs like any other.
     if background && cx.server.replica_set.is_none() {
         return Err(Error::new(
             Code::CommandNotSupported,

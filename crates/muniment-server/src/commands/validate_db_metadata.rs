@@ -1,4 +1,4 @@
-//! `validateDBMetadata`: what of the catalog an API version does not have.
+//! `validateDBMetadata`: lists the parts of the catalog that an API version does not have.
 
 use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::context::CommandContext;
@@ -15,7 +15,7 @@ const FIELDS: &[Field] = &[
 
 const PARAMETERS: &[Field] = &[
     req("version", Types::STRING),
-    // Null is no boolean either.
+    // Of any type: a null is refused as no boolean, and does not count as missing.
     opt("strict", Types::ANY),
     opt("deprecationErrors", Types::ANY),
 ];
@@ -30,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-/// A database name, which may be one that cannot be created.
+/// Checks the name of a database, which may be one that could not be created.
 fn check_db(db: &str) -> Result<()> {
     if db.is_empty() {
         return Err(Error::location(28539, "db name is empty"));

@@ -1,13 +1,13 @@
-//! What the write commands have in common: limits of a batch, and the reply.
+//! The shared parts of the write commands: the limit of a batch, and the reply.
 
 use crate::context::CommandContext;
 use muniment_exec::BulkOutcome;
 use muniment_value::{Code, Error, Result, doc};
 
-/// Most statements of one command.
+/// The most statements that one command may have.
 pub(super) const MAX_BATCH: usize = 100_000;
 
-/// 16 InvalidLength unless a command may have so many statements.
+/// 16 InvalidLength unless a command may have this many statements.
 pub(super) fn check_batch(n: usize) -> Result<()> {
     if (1..=MAX_BATCH).contains(&n) {
         return Ok(());
@@ -21,8 +21,8 @@ pub(super) fn check_batch(n: usize) -> Result<()> {
 /// Writes `n`, `upserted`, `nModified` and `writeErrors`, and notes the commit.
 ///
 /// # Errors
-/// What interrupted the command, or the end of this member's time as primary: it fails as a whole,
-/// whatever of it is stored.
+/// An error that ends the command as a whole, whatever part of it is stored: an interrupt, or that
+/// this member is no longer primary.
 pub(super) fn report(
     cx: &mut CommandContext<'_>,
     outcome: &BulkOutcome,
@@ -32,7 +32,7 @@ pub(super) fn report(
     if cx.args.bool("ordered", true)
         && let Some(e) = outcome.errors.first()
     {
-        // What follows the first error was not tried.
+        // Statements after the first error were not tried.
         cx.op_count = cx.op_count.map(|n| n.min(e.index as u64 + 1));
     }
     if let Some(e) = outcome.errors.iter().find(|e| e.error.fails_command()) {
