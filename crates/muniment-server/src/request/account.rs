@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What a command says of how it is to be counted, and answered.
+/// How a command is to be counted, and whether more replies follow.
 pub struct Counted {
     /// Another reply follows without a request.
     pub exhaust: bool,
@@ -25,7 +25,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// What the command has noted in its context while it ran.
+    /// Takes what the command has noted in its context while it ran.
     pub fn of(cx: &mut CommandContext<'_>) -> Counted {
         Counted {
             exhaust: cx.exhaust,
@@ -35,8 +35,8 @@ impl Counted {
     }
 }
 
-/// Ends the reply with the `writeConcernError` (`concern`), what fail points add, and `ok`. Returns whether the
-/// client is told less: of an unacknowledged write it is only told that it was taken.
+/// Ends the reply with the `writeConcernError` (`concern`), the additions of fail points, and `ok`. Returns
+/// whether the client gets a bare `{ok: 1}` instead of this reply, as for an unacknowledged write.
 pub fn finish_reply(
     mut cx: CommandContext<'_>,
     failure: Option<&Failure>,
@@ -59,7 +59,7 @@ pub fn finish_reply(
     bare
 }
 
-/// `writeConcernError`, and what drivers are to do about it.
+/// Appends a `writeConcernError` with the labels and the topology that tell a driver how to go on.
 fn say_concern(
     cx: &mut CommandContext<'_>,
     concern: Doc<'_>,
@@ -83,19 +83,19 @@ pub struct Finished<'f> {
     pub caller: &'f Caller<'f>,
     /// The command.
     pub spec: &'static CommandSpec,
-    /// What the operation counted.
+    /// The operation's context, which has what it counted.
     pub op: &'f Arc<OpContext>,
     /// How long it took.
     pub took: Duration,
     /// How it is to be counted.
     pub counted: &'f Counted,
-    /// Why it failed, if it did.
+    /// The error, if the operation failed.
     pub error: Option<&'f Error>,
     /// Bytes of the reply.
     pub reply_bytes: usize,
 }
 
-/// The line of `top` for commands on collections; the connection keeps the one it used last.
+/// The entry of `top` for a command on a collection. The connection keeps the entry that it used last.
 fn top_line<'l>(
     server: &ServerState,
     local: &'l mut ConnLocal,
@@ -104,7 +104,7 @@ fn top_line<'l>(
 ) -> Option<&'l TopEntry> {
     let counted = match spec.kind {
         Kind::Read | Kind::Write => true,
-        // A command that drops or renames a collection removes the line of `top`.
+        // A command that drops or renames a collection removes the collection's entry of `top`.
         Kind::Ddl => spec.target == Target::Collection && !spec.drops_collection,
         _ => false,
     };

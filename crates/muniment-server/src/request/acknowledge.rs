@@ -6,7 +6,7 @@ use crate::replica_set;
 use crate::settings;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 
-/// What the client is to be told.
+/// The outcome of a command, as the client is told it.
 pub struct Told {
     /// The result of the command. An error carries the write concern's error, too.
     pub result: Result<()>,
@@ -14,11 +14,11 @@ pub struct Told {
     pub concern: Option<DocBuf>,
 }
 
-/// Waits for what the command's write concern asks.
+/// Waits until the write is acknowledged as the command's write concern asks.
 ///
-/// A failed command may have written a part of its batch, or it failed because its change had been
-/// made before. The client relies on that state, so its write concern is awaited then, too, and a
-/// write concern that cannot be satisfied is told beside the error.
+/// A failed command may have written a part of its batch, or it failed because its change had already been
+/// made. The client relies on that state, so its write concern is awaited in these cases, too. A write
+/// concern that cannot be satisfied is then reported beside the error.
 pub fn acknowledge(cx: &CommandContext<'_>, result: Result<()>) -> Told {
     let relied_on = match &result {
         Ok(()) => true,
@@ -43,7 +43,7 @@ pub fn acknowledge(cx: &CommandContext<'_>, result: Result<()>) -> Told {
         Some(concern) => e.with_extra(doc! { "writeConcernError": concern }),
         None => e,
     };
-    // Labels are chosen by the error as the client sees it.
+    // The code is changed before labels are chosen, because labels follow from the code that the client sees.
     let e = match cx.op.reads_newest() {
         true => e,
         false => unavailable(e),
@@ -54,8 +54,8 @@ pub fn acknowledge(cx: &CommandContext<'_>, result: Result<()>) -> Told {
     }
 }
 
-/// Whether a change of the catalog failed because it had been made before: the collection is there already,
-/// or is gone already.
+/// Whether a change of the catalog failed because it had already been made: the collection exists already, or
+/// is already gone.
 fn is_done_already(e: &Error) -> bool {
     matches!(
         e.code(),
@@ -63,8 +63,8 @@ fn is_done_already(e: &Error) -> bool {
     )
 }
 
-/// The error of a read in the past whose plan needs a collection or an index that its view does not have: as in
-/// MongoDB it is SnapshotUnavailable.
+/// Turns the error of a read in the past, whose plan needs a collection or an index that its view does not
+/// have, into SnapshotUnavailable, as in MongoDB.
 fn unavailable(e: Error) -> Error {
     match e.code() {
         Code::QueryPlanKilled => Error::new(

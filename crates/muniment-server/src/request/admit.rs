@@ -1,4 +1,4 @@
-//! The second step: whether a command may run here and now, and what it needs to.
+//! The second step: may the command run here and now? If so, it gets what it needs to run.
 
 use super::labels::labelled;
 use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
@@ -18,29 +18,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Most bytes of a command that currentOp and the slow-operation log keep.
+/// The most bytes of a command that currentOp and the slow-operation log keep.
 pub const KEEP_COMMAND: usize = 4096;
-/// A session's use is noted at most this often per connection.
+/// Each connection notes the use of a session at most this often.
 const SESSION_EVERY: Duration = Duration::from_secs(1);
 
-/// What a command was given in order to run.
+/// What a command is given to run with.
 pub struct Admitted<'s> {
-    /// The operation as which it runs.
+    /// The operation that the command runs as.
     pub op: OpGuard<'s>,
     /// Its session, if it belongs to a transaction or is retryable.
     pub transaction: Option<CheckedOut>,
     /// Its ticket, if its kind needs one.
     pub ticket: Option<Ticket<'s>>,
-    /// The write concern that holds.
+    /// The write concern that is in force.
     pub write_concern: WriteConcern,
-    /// What a fail point adds to its reply.
+    /// The part of a fail point that is added to the reply.
     pub failure: Option<Failure>,
 }
 
-/// Sees whether a command may run.
+/// Decides whether a command may run, and begins its operation.
 ///
 /// # Errors
-/// Why it may not, with its labels.
+/// The reason why it may not run, with the labels of the error.
 pub fn admit<'r>(
     caller: &Caller<'r>,
     local: &mut ConnLocal,
@@ -85,7 +85,7 @@ fn check_api(server: &ServerState, generic: &Generic<'_>) -> Result<()> {
     ))
 }
 
-/// The operation, which can be seen and killed from here on.
+/// Begins the operation. From here on currentOp shows it and killOp can end it.
 fn begin<'r>(
     caller: &Caller<'r>,
     local: &ConnLocal,
@@ -95,7 +95,7 @@ fn begin<'r>(
     let (server, conn) = (caller.server, caller.conn);
     let (spec, generic) = (parsed.spec, &parsed.generic);
     let never = server.failpoints.fires("maxTimeNeverTimeOut");
-    // In a command that goes on with a cursor maxTimeMS says how long to wait for data, and is no limit.
+    // In getMore, maxTimeMS is the time to wait for data, and no limit of the operation.
     let limited = !never && !spec.continues_cursor();
     server.engine.operations.begin(OpStart {
         began: Some(parsed.began),
@@ -106,7 +106,7 @@ fn begin<'r>(
         client: Some(Arc::clone(&conn.peer)),
         comment: generic.comment.map(ValueBuf::new),
         session: generic.session,
-        // Commands that never run long need not know that their client has gone.
+        // A command that never runs long need not notice that its client has gone.
         of_client: matches!(spec.kind, Kind::Read | Kind::Write | Kind::Ddl)
             .then(|| Arc::clone(&conn.remote)),
         reply_room: local.reply_room.clone(),
@@ -114,7 +114,7 @@ fn begin<'r>(
     })
 }
 
-/// Whether the server and the set let the command run now.
+/// Refuses a command that the server or the replica set does not let run now.
 fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Result<()> {
     let (server, request, spec) = (caller.server, caller.request, parsed.spec);
     if server.is_stopping() && !spec.while_stopping {
@@ -138,8 +138,8 @@ fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Res
     Ok(())
 }
 
-/// The command's session, view and ticket. A session that was checked out is given back when the
-/// rest cannot be had.
+/// Gets the command's session, view and ticket. If the view or the ticket cannot be had, the session is given
+/// back, so that the next command of the session does not wait for it.
 fn enter<'r>(
     caller: &Caller<'r>,
     parsed: &Parsed<'_>,
@@ -149,8 +149,8 @@ fn enter<'r>(
     let (spec, generic) = (parsed.spec, &parsed.generic);
     let transactions = &server.transactions;
     let checked_out = transactions.enter(server, op, spec, generic, &parsed.args, request)?;
-    // A command that goes on with a transaction needs no ticket: operations that wait for what the
-    // transaction holds may have all of them.
+    // A command that continues a transaction needs no ticket. All tickets may be held by operations that wait
+    // for this transaction, and a wait for one of them would then never end.
     let goes_on = generic.in_transaction() && generic.start_transaction.is_none();
     let pool = ticket_pool(server, spec, op.namespace()).filter(|_| !goes_on);
     let ticket = server
@@ -168,8 +168,8 @@ fn enter<'r>(
     }
 }
 
-/// `maxTimeMS`, even if it is 0; without one, a read has the limit of the cluster parameter
-/// defaultMaxTimeMS.
+/// The time limit of a command: its `maxTimeMS`, even a 0. A read without one has the limit of the cluster
+/// parameter defaultMaxTimeMS.
 fn time_limit(caller: &Caller<'_>, spec: &CommandSpec, generic: &Generic<'_>) -> Option<Duration> {
     if generic.max_time_given {
         return generic.max_time;
@@ -197,7 +197,7 @@ fn note_session(
     Ok(())
 }
 
-/// The pool of a command's ticket; `None` for commands that operators need when all tickets are taken.
+/// The pool of a command's ticket. `None` for commands that operators need when all tickets are taken.
 fn ticket_pool<'s>(
     server: &'s ServerState,
     spec: &CommandSpec,
@@ -220,7 +220,7 @@ fn remember_command(conn: &ConnShared, body: Doc<'_>) {
     }
 }
 
-/// What fail points do before a command runs.
+/// Applies the fail points that act before a command runs.
 fn fail(
     caller: &Caller<'_>,
     parsed: &Parsed<'_>,
@@ -233,7 +233,7 @@ fn fail(
     }
     let app_name = caller.conn.client.lock().app_name.clone();
     let app_name = app_name.or_else(|| {
-        // A hello carries the name that its connection does not have yet.
+        // The first hello names the application itself; its connection has no name yet.
         let client = caller.request.body.get_doc("client")?;
         Some(Arc::from(client.get_doc("application")?.get_str("name")?))
     });

@@ -1,4 +1,4 @@
-//! The `errorLabels` of a failed command, by which drivers know what to try again.
+//! The `errorLabels` of a failed command, by which drivers know what they may try again.
 
 use super::{Caller, Early};
 use crate::generic::Generic;
@@ -7,7 +7,7 @@ use crate::transactions;
 use muniment_exec::OpContext;
 use muniment_value::{Code, Error, array};
 
-/// The error of a command that was to run, or has run, as `op`, with its labels.
+/// Adds its labels to the error of a command that ran, or was about to run, as `op`.
 pub fn labelled(
     caller: &Caller<'_>,
     spec: &CommandSpec,
@@ -15,7 +15,7 @@ pub fn labelled(
     op: &OpContext,
     e: Error,
 ) -> Early {
-    // A command that has not begun to run may open a change stream, or go on with one, too.
+    // A command that failed before it ran may have been about to open or continue a change stream.
     let of_stream = || (spec.is_change_stream)(caller.server, caller.request.body);
     let labels = match e.code() {
         _ if !op.is_of_change_stream() && !of_stream() => {

@@ -1,9 +1,10 @@
 //! From a request to the bytes of its reply document, in five steps: [`parse`] finds the command and checks
-//! what it says; [`admit`] sees whether it may run here and now, and gives it what it needs to;
-//! [`run`] runs it inside the unwind guard; [`acknowledge`] waits for what its write concern asks;
-//! [`account`] ends the reply, counts and logs.
+//! its arguments; [`admit`] decides whether it may run here and now, and gives it what it needs; [`run`] runs
+//! it inside the unwind guard; [`acknowledge`] waits as its write concern asks; [`account`] ends the reply,
+//! counts and logs.
 //!
-//! What a step needs to know of a command is a field of its `CommandSpec`: no step asks for a name.
+//! What a step needs to know of a command is a field of its `CommandSpec`: no step asks for a command by
+//! name.
 //!
 //! Invariants: exactly one reply document is appended for every request, whatever happens; the
 //! journal is waited for once, after all statements.
@@ -28,7 +29,7 @@ use labels::labelled;
 use muniment_value::{ArrayBuf, Code, Error, doc};
 use std::sync::Arc;
 
-/// What becomes of the connection after a command.
+/// What is to happen with the connection after a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Done {
     /// Close it without a reply.
@@ -37,11 +38,11 @@ pub struct Done {
     pub last: bool,
     /// Another reply follows without a request.
     pub exhaust: bool,
-    /// It was refused because this member is not primary, or has ceased to be.
+    /// The command was refused because this member is not primary, or no longer is.
     pub no_primary: bool,
 }
 
-/// A request and where it came from.
+/// A request, with its connection and server.
 #[derive(Clone, Copy)]
 pub struct Caller<'r> {
     /// All that is shared.
@@ -54,13 +55,13 @@ pub struct Caller<'r> {
     pub request: &'r Request<'r>,
 }
 
-/// Why a request goes no further.
+/// The reason why a request goes no further.
 enum Early {
-    /// It fails, with its `errorLabels`.
+    /// The request fails with this error and these `errorLabels`.
     Failed(Error, Option<ArrayBuf>),
-    /// The reply is there already.
+    /// The reply is already written.
     Answered,
-    /// The connection is closed without a reply: a fail point wants that.
+    /// The connection is closed without a reply, because a fail point asks for it.
     Closes,
 }
 
@@ -112,7 +113,8 @@ fn steps(
     } = admit::admit(caller, local, &parsed)?;
     let (spec, began) = (parsed.spec, parsed.began);
     let mut cx = run::context(caller, local, parsed, transaction, write_concern, &op, out);
-    // The driver is not woken until the command waits for others to have its record, or ends.
+    // The commit of the command's record does not wake the driver. The command tells the driver of it when it
+    // begins to wait for other members, or ends.
     let keeper = replica_set::keeper(&cx);
     let kept_back = keeper.as_ref().and_then(|node| node.keep_back());
     let ran = run::run(&mut cx, ticket);

@@ -1,4 +1,4 @@
-//! The first step: which command a request is, and what it says.
+//! The first step: finds the command of a request and checks its arguments.
 
 use super::{Caller, Early};
 use crate::args::{Args, Types, unknown_field};
@@ -14,7 +14,7 @@ use crate::transactions;
 use muniment_value::{Code, Error, Result, Value, doc};
 use std::time::Instant;
 
-/// A request whose words are in order.
+/// A request whose arguments are checked.
 pub struct Parsed<'r> {
     /// The command.
     pub spec: &'static CommandSpec,
@@ -26,11 +26,11 @@ pub struct Parsed<'r> {
     pub began: Instant,
 }
 
-/// Finds the command and checks what it says of itself. Answers by itself when the client asks for
-/// help.
+/// Finds the command and checks its arguments. If the client only asks for help, this step writes the whole
+/// reply.
 ///
 /// # Errors
-/// 59 CommandNotFound; what [`Args::parse_with`] and [`Generic::check`] raise.
+/// 59 CommandNotFound; the errors of [`Args::parse_with`] and [`Generic::check`].
 pub fn parse<'r>(caller: &Caller<'r>, out: &mut Vec<u8>) -> std::result::Result<Parsed<'r>, Early> {
     let (server, request) = (caller.server, caller.request);
     let began = Instant::now();
@@ -39,7 +39,7 @@ pub fn parse<'r>(caller: &Caller<'r>, out: &mut Vec<u8>) -> std::result::Result<
     };
     let (args, generic) = match words(server, spec, request) {
         Ok((_, generic)) if generic.help => return Err(help(caller, spec, out)),
-        // What is asked for help may lack what it needs to run.
+        // A request for help need not have the arguments that the command needs to run.
         Err(_) if request.body.get("help").is_some_and(|v| v.truthy()) => {
             return Err(help(caller, spec, out));
         }
@@ -53,7 +53,7 @@ pub fn parse<'r>(caller: &Caller<'r>, out: &mut Vec<u8>) -> std::result::Result<
     })
 }
 
-/// What becomes of a command that the server does not have.
+/// The answer to a command that the server does not have, unless a fail point has another one.
 fn unknown(caller: &Caller<'_>) -> Early {
     let (server, request) = (caller.server, caller.request);
     caller.counter.op(OpKind::Command, 1);
@@ -79,7 +79,7 @@ fn unknown(caller: &Caller<'_>) -> Early {
     crate::not_there::answer(request.name).into()
 }
 
-/// Answers what a command does, in place of running it.
+/// Answers with a description of the command instead of running it.
 fn help(caller: &Caller<'_>, spec: &CommandSpec, out: &mut Vec<u8>) -> Early {
     caller.counter.op(OpKind::Command, 1);
     let text = format!("help for: {} {}", spec.name, spec.doc);
@@ -87,10 +87,10 @@ fn help(caller: &Caller<'_>, spec: &CommandSpec, out: &mut Vec<u8>) -> Early {
     Early::Answered
 }
 
-/// The fields of a command.
+/// Checks and takes the fields of a command, its own and the generic ones.
 ///
 /// # Errors
-/// What [`Args::parse_with`] and [`Generic::check`] raise; 40571 without a database.
+/// The errors of [`Args::parse_with`] and [`Generic::check`]; 40571 without a database.
 pub fn words<'a>(
     server: &ServerState,
     spec: &'static CommandSpec,
@@ -98,7 +98,7 @@ pub fn words<'a>(
 ) -> Result<(Args<'a>, Generic<'a>)> {
     let mut generic = Generic::default();
     let mut fields = request.body.iter();
-    // The command's name.
+    // Skips the first element, which names the command.
     fields.next();
     let args = Args::parse_with(spec.name, spec.fields, fields, |e| {
         Ok(generic.take(spec.name, e)? || spec.open_fields)
@@ -122,10 +122,11 @@ pub fn words<'a>(
     Ok((args, generic))
 }
 
-/// `db.collection` of a command on a collection, else `db.$cmd`.
+/// The namespace of the operation: `db.collection` for a command on a collection, else `db.$cmd`.
 ///
 /// # Errors
-/// 73 InvalidNamespace; 26 for a UUID that no collection has; 13 outside of "admin".
+/// 73 InvalidNamespace; 26 for a UUID that no collection has; 13 for a command of "admin" on another
+/// database.
 pub fn namespace_of(
     server: &ServerState,
     spec: &CommandSpec,
@@ -178,10 +179,10 @@ pub fn uuid_of(request: &Request<'_>) -> Option<[u8; 16]> {
     }
 }
 
-/// The write concern that holds.
+/// The write concern that is in force: the command's own, or the server's default.
 ///
 /// # Errors
-/// What [`WriteConcern::parse`] raises.
+/// The errors of [`WriteConcern::parse`].
 pub fn write_concern_of(
     server: &ServerState,
     spec: &CommandSpec,

@@ -1,4 +1,4 @@
-//! The third step: the command runs.
+//! The third step: runs the command.
 
 use super::Caller;
 use super::parse::Parsed;
@@ -12,15 +12,15 @@ use muniment_value::{Error, Result, doc};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 
-/// How a command ran.
+/// The outcome of a command.
 pub struct Ran {
     /// Its result.
     pub result: Result<()>,
-    /// A fail point wants the client not to hear of it.
+    /// The client gets no reply, because a fail point asks for it.
     pub loses_reply: bool,
 }
 
-/// What the command sees while it runs.
+/// The context of a command: all that it sees while it runs.
 pub fn context<'a>(
     caller: &Caller<'a>,
     local: &'a mut ConnLocal,
@@ -52,17 +52,17 @@ pub fn context<'a>(
     }
 }
 
-/// Runs it and ends its part in a transaction. A command that panics fails, and the server goes on.
+/// Runs the command, and ends its part in a transaction. A command that panics fails; the server goes on.
 pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     let running = muniment_query::running::enter(cx.op.clone());
     let (loses_reply, refused) = loses_write(cx);
     let result = guarded(|| refused.map_or_else(|| (cx.spec.run)(cx), Err))
         .unwrap_or_else(|caught| Err(panicked(cx, &caught)));
-    // A result that was cut short by an interrupt on the way is replaced by the interrupt's error.
+    // An interrupt may have cut the result short, so its error replaces the result.
     let result = result.and_then(|()| muniment_query::running::give_up());
     drop(running);
     let result = Transactions::end_command(cx, result);
-    // The ticket is given back before other members are waited for.
+    // Gives the ticket back first, since waiting for other members takes long and uses no CPU.
     drop(ticket);
     Ran {
         result,
@@ -70,11 +70,12 @@ pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     }
 }
 
-/// Whether a fail point loses the reply, and what it makes of the command.
+/// Whether a fail point loses the reply, and the error that it gives the command.
 fn loses_write(cx: &CommandContext<'_>) -> (bool, Option<Error>) {
     let points = &cx.server.failpoints;
     match cx.op.retry() {
-        // The fail point is about writes, and a command that is answered by what was done before makes none.
+        // The fail point is about writes; a command that is answered from an earlier run's results writes
+        // nothing.
         Some(retry) if points.any() && !retry.is_again() => {
             points.loses_write(transactions::statements(cx.request, cx.spec))
         }

@@ -1,4 +1,4 @@
-//! A command as a part of another one.
+//! Runs a command as a part of another one.
 
 use super::parse::{namespace_of, words};
 use crate::context::{CommandContext, Request};
@@ -8,11 +8,11 @@ use muniment_value::{Doc, Result};
 use muniment_wire::DocWriter;
 use std::sync::Arc;
 
-/// Runs a command as a part of another one, whose connection, write concern and fate it shares, and
-/// without counting it. `uuid` is what a collection that it creates shall have.
+/// Runs a command as a part of another one, with whose connection, write concern and interrupts it runs. It
+/// is not counted. `uuid` is the UUID of the collection that it creates.
 ///
 /// # Errors
-/// 59 CommandNotFound; the command's own; why the whole has to stop.
+/// 59 CommandNotFound; the command's own; the interrupt that ends the outer command.
 pub fn run_within(
     cx: &mut CommandContext<'_>,
     db: &str,
@@ -27,7 +27,7 @@ pub fn run_within(
         body,
         sequences: &[],
         exhaust_allowed: false,
-        // The database stands beside the command, as in OP_QUERY.
+        // The database is given beside the command, as in OP_QUERY.
         legacy: true,
     };
     let (args, generic) = words(cx.server, spec, &request)?;

@@ -1,10 +1,10 @@
-//! MongoDB's commands that this server has not: in a transaction it says of them what MongoDB says,
-//! because that comes before anything else.
+//! The commands of MongoDB that this server does not have. In a transaction MongoDB refuses them before it
+//! looks at anything else, and a client gets the same answer here.
 //!
-//! Source: `listCommands` of a mongod 8.0, without what transactions may have and without what only a
-//! mongos has.
+//! Source: `listCommands` of a mongod 8.0, without the commands that may run in transactions and those that
+//! only a mongos has.
 
-/// Their names, sorted.
+/// The names of these commands, sorted.
 const NAMES: &[&str] = &[
     "_addShard",
     "_flushDatabaseCacheUpdates",
@@ -117,10 +117,10 @@ const NAMES: &[&str] = &[
     "whatsmysni",
 ];
 
-/// Commands of shards and config servers for each other, which a mongod has as well.
+/// Prefixes of commands that shards and config servers send to each other, which a mongod has as well.
 const INTERNAL: &[&str] = &["_configsvr", "_shardsvr"];
 
-/// True for the name of one of them.
+/// True for the name of such a command.
 pub fn is_mongodbs(name: &str) -> bool {
     NAMES.binary_search(&name).is_ok() || INTERNAL.iter().any(|prefix| name.starts_with(prefix))
 }

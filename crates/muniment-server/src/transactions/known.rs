@@ -1,11 +1,11 @@
-//! What is kept in memory of the sessions that have a number.
+//! The part of a numbered session's state that is kept in memory.
 //!
-//! Sessions that are in use have a [`Participant`], which knows all that the next command needs. A
-//! participant that is not used for a second, or that comes when there are many already, is dropped: the
-//! state of its session stands in the store, and what does not stand there takes some bytes ([`Past`]).
+//! A session in use has a [`Participant`], which has all that the next command needs. A participant is
+//! dropped when it was not used for a second, or as soon as its command ends if there are many already: the
+//! store has the state of its session, and what the store does not have takes some bytes ([`Past`]).
 //!
-//! Invariants: a participant that a command holds, or that has a transaction under way, is kept; of a
-//! session that was ended, or has timed out, nothing is kept.
+//! Invariants: a participant that a command holds, or that has a transaction under way, is kept; nothing is
+//! kept of a session that was ended or has timed out.
 
 use super::{Latest, Participant, State};
 use crate::sessions::{Sessions, shrink};
@@ -19,10 +19,10 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Beyond so many participants, of less than 1 KB each, one is dropped as soon as its command has ended.
+/// With this many participants, of less than 1 KB each, a further one is dropped as soon as its command ends.
 const MANY: usize = 8192;
 
-/// What the store does not say of a session's newest number.
+/// The state of a session's newest number, where the store does not have it.
 struct Past {
     number: i64,
     epoch: u64,
@@ -30,7 +30,7 @@ struct Past {
 }
 
 enum Ended {
-    /// A transaction that has written nothing.
+    /// A transaction that has written nothing, and so has no record in the store.
     Committed,
     Aborted,
     /// Retryable writes that have changed nothing.
@@ -50,7 +50,7 @@ struct Maps {
 }
 
 impl Known {
-    /// The session's participant, and whether there are many.
+    /// The session's participant, and whether there are already many.
     pub fn enter(&self, session: SessionKey) -> (Arc<Participant>, bool) {
         let Maps { active, past } = &mut *self.maps.lock();
         let crowded = active.len() >= MANY;
@@ -67,14 +67,14 @@ impl Known {
         self.maps.lock().active.get(session).cloned()
     }
 
-    /// What `f` finds of the participants.
+    /// All that `f` finds among the participants.
     pub fn find<T>(&self, f: impl Fn(&SessionKey, &Participant) -> Option<T>) -> Vec<T> {
         let maps = self.maps.lock();
         maps.active.iter().filter_map(|(k, p)| f(k, p)).collect()
     }
 
-    /// Forgets a session. A command that has it checked out goes on with it, and so do commands that come
-    /// until that one ends.
+    /// Forgets a session. If a command has it checked out, that command continues with it, and so do commands
+    /// that arrive before that one ends.
     pub fn forget(&self, session: &SessionKey) {
         let Maps { active, past } = &mut *self.maps.lock();
         past.remove(session);
@@ -104,7 +104,7 @@ impl Known {
         shrink(&mut maps.active);
     }
 
-    /// How many are in use, and of how many others something is kept.
+    /// How many participants are in use, and how many other sessions have a [`Past`].
     #[cfg(test)]
     pub fn len(&self) -> (usize, usize) {
         let maps = self.maps.lock();
@@ -131,7 +131,8 @@ impl Maps {
             }
         };
         o.remove();
-        // A thread that ends a session forgets this after it.
+        // A thread that ends a session first removes it from `sessions` and then calls `forget`. So nothing
+        // of an ended session stays here: either this check fails, or `forget` comes later.
         if let Some(past) = past
             && sessions.is_known(session)
         {
@@ -140,7 +141,7 @@ impl Maps {
     }
 }
 
-/// What is to be kept of a session that is let go of; `None`: it cannot be let go of.
+/// The part of a session's state to keep when its participant is dropped. `None` if it cannot be dropped.
 fn past(participant: &Participant, latest: Option<&Latest>) -> Option<Option<Past>> {
     if participant.running.lock().is_some() {
         return None;
@@ -152,7 +153,7 @@ fn past(participant: &Participant, latest: Option<&Latest>) -> Option<Option<Pas
         State::InProgress(running) if !running.transaction.has_ended() => return None,
         State::InProgress(_) | State::Aborted => Ended::Aborted,
         State::Committed(None) => Ended::Committed,
-        // It stands in the store.
+        // The store has it.
         State::Committed(Some(_)) => return Some(None),
         State::Unwritten => Ended::Unwritten,
         State::Retryable(record) => match record.lock().is_written() {
@@ -167,8 +168,7 @@ fn past(participant: &Participant, latest: Option<&Latest>) -> Option<Option<Pas
     }))
 }
 
-/// Reads from the store what a command with this number needs to know of its session and is not in
-/// memory.
+/// Reads from the store what a command with this number needs to know of its session, unless memory has it.
 pub(super) fn load(
     server: &ServerState,
     session: &SessionKey,
@@ -178,7 +178,7 @@ pub(super) fn load(
     let unwritten = match latest.as_ref().map(|l| (l.number, &l.state)) {
         None => None,
         Some((newest, State::Unwritten)) => Some(newest),
-        // Its results were let go of, and are asked for.
+        // Its results were dropped from memory, and this command asks for them.
         Some((newest, State::Retryable(r))) if newest == number && r.lock().is_shed() => None,
         Some(_) => return Ok(()),
     };
@@ -230,7 +230,7 @@ mod tests {
     use muniment_storage::CommitId;
 
     #[test]
-    fn what_idles_is_let_go_of_and_what_somebody_has_stays() {
+    fn idle_participants_are_dropped_and_held_ones_stay() {
         let (known, sessions) = (Known::default(), Sessions::new(&Arc::default()));
         let key = |n: u8| SessionKey::of_nobody([n; 16]);
         let (held, crowded) = known.enter(key(0));
@@ -250,10 +250,10 @@ mod tests {
             });
         }
         sessions.end(&key(3));
-        // All of them were used since the last time, of which there was none.
+        // All participants were used since the last call, as this is the first one.
         known.let_go_of_idle(&sessions);
         assert_eq!(known.len(), (5, 0));
-        // What was ended, and what the store knows, leaves nothing.
+        // Nothing is kept of the session that was ended, nor of the one that the store has.
         known.let_go_of_idle(&sessions);
         assert_eq!(known.len(), (1, 2));
         let (back, _) = known.enter(key(1));

@@ -1,11 +1,11 @@
-//! Which session has which transaction, from its first command to its last.
+//! The transactions of sessions, from the first command of each to its last.
 //!
-//! A session has one number at a time, that of its newest transaction or retryable write; a smaller
-//! one is too old. A command of a transaction checks the session out: commands of one session come
-//! one after another. Any error of a command ends the transaction, as does its time limit.
+//! A session has one number at a time, that of its newest transaction or retryable write; a command with a
+//! smaller one is too old. A command of a transaction checks its session out, so that the commands of one
+//! session run one after another. Any error of a command ends the transaction, as does its time limit.
 //!
-//! Invariants: the state of a session's number is in [`Latest`] alone; the next command of a transaction
-//! that was ended from elsewhere (killSessions, the time limit) finds it ended.
+//! Invariants: the state of a session's number is in [`Latest`] alone; when another thread ends a transaction
+//! (killSessions, the time limit), the transaction's next command finds it ended.
 
 mod elsewhere;
 mod known;
@@ -42,19 +42,19 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// Bytes of results that a session keeps in memory: more are read again from the store if they are
-/// asked for, which is when a command is sent again.
+/// How many bytes of results a session keeps in memory. Larger results are read again from the store in the
+/// rare case that a client sends their command again.
 const KEPT_RESULTS: usize = 256;
 
-/// What the newest number of a session has come to.
+/// The state of a session's newest number.
 enum State {
-    /// It is under way.
+    /// A transaction that is under way.
     InProgress(Running),
     Committed(Option<CommitId>),
     Aborted,
     /// Retryable writes.
     Retryable(Arc<Mutex<Session>>),
-    /// Retryable writes that have changed nothing: what is stored is of an earlier number.
+    /// Retryable writes that have changed nothing: the store has the record of an earlier number.
     Unwritten,
 }
 
@@ -69,12 +69,12 @@ struct Running {
     active: Arc<Mutex<Active>>,
 }
 
-/// How long commands of a transaction have run.
+/// For how long commands of a transaction have run.
 #[derive(Default)]
 struct Active {
     /// The time of the commands that have ended.
     before: Duration,
-    /// Since when a command runs, if one does.
+    /// When the running command began, if one runs.
     since: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl Active {
 }
 
 impl Running {
-    /// As currentOp shows it. `limit`: how long it may last.
+    /// The transaction as currentOp shows it. `limit` is how long it may last.
     fn to_doc(&self, limit: Duration) -> DocBuf {
         let mut parameters = doc! { "txnNumber": self.number, "autocommit": false };
         parameters.append_some("readConcern", self.read_concern.as_ref());
@@ -111,31 +111,31 @@ pub struct Latest {
     state: State,
 }
 
-/// One session's part.
+/// A session's entry in memory.
 #[derive(Default)]
 struct Participant {
     /// Held by the command that has the session.
     latest: Arc<Lock<Option<Latest>>>,
     /// The transaction that is under way, for a thread that ends it from elsewhere.
     running: Mutex<Option<Running>>,
-    /// The leadership of this member that `latest` is of: after it another primary may have changed the
-    /// session.
+    /// The leadership of this member that `latest` belongs to. In between, another primary may have changed
+    /// the session.
     epoch: AtomicU64,
-    /// A command has asked for the session lately.
+    /// Whether a command has used the session since the last look.
     used: AtomicBool,
 }
 
-/// What became of transactions since the start.
+/// Counts of what has happened to transactions since the server's start.
 #[derive(Default)]
 pub struct Figures {
     started: AtomicU64,
     committed: AtomicU64,
     aborted: AtomicU64,
-    /// Commands of transactions that run just now.
+    /// Commands of transactions that run now.
     active: AtomicI64,
-    /// Times that a session's record was written.
+    /// How often a session's record was written.
     remembered: AtomicU64,
-    /// Commands and statements that were answered by what is remembered.
+    /// Commands and statements that were answered from remembered results.
     retried_commands: AtomicU64,
     retried_statements: AtomicU64,
 }
@@ -145,7 +145,7 @@ pub struct Figures {
 pub struct Transactions {
     sessions: Known,
     figures: Figures,
-    /// Counts the times that this member became primary.
+    /// How often this member has become primary.
     epoch: AtomicU64,
 }
 
@@ -155,7 +155,7 @@ pub struct CheckedOut {
     number: i64,
     participant: Arc<Participant>,
     latest: Locked<Arc<Lock<Option<Latest>>>, Option<Latest>>,
-    /// There were many others.
+    /// There were already many participants when the session was checked out.
     crowded: bool,
 }
 
@@ -164,8 +164,9 @@ impl Transactions {
     /// transaction or a retryable write.
     ///
     /// # Errors
-    /// 263 and 72 for what cannot be; 225 TransactionTooOld, 251 NoSuchTransaction, 256 TransactionCommitted, 117 ConflictingOperationInProgress; what the
-    /// operation says while it waits for the session.
+    /// 263 and 72 for a command that cannot run so; 225 TransactionTooOld, 251 NoSuchTransaction, 256
+    /// TransactionCommitted, 117 ConflictingOperationInProgress; the interrupt of an operation that waits for
+    /// the session.
     pub fn enter(
         &self,
         server: &ServerState,
@@ -198,23 +199,23 @@ impl Transactions {
         Ok(Some(out))
     }
 
-    /// Ends a command that has its session checked out: gives it back, ends the transaction with a
-    /// command that failed, and tells which statements had been done before.
+    /// Ends a command that has its session checked out: gives the session back, ends the transaction if the
+    /// command failed, and notes in the reply which statements had already been done.
     ///
     /// # Errors
-    /// The command's; a statement's if the driver may run the transaction again; 251 when it was ended
-    /// from elsewhere meanwhile.
+    /// The command's; a statement's if the driver may run the transaction again; 251 NoSuchTransaction if
+    /// another thread has ended the transaction meanwhile.
     pub fn end_command(cx: &mut CommandContext<'_>, result: Result<()>) -> Result<()> {
         let Some(out) = cx.transaction.take() else {
             return result;
         };
         let (server, op) = (cx.server, cx.op);
         let in_transaction = cx.generic.in_transaction();
-        // A statement's error after which the driver may try again fails the whole command; errors of other
-        // statements stand in the reply.
+        // If a driver may try again after a statement's error, the whole command fails with it. Errors of
+        // other statements are only listed in the reply.
         let failure = op.failure();
         let again = failure.filter(|e| labels(cx.spec, &cx.generic, e.code()).is_some());
-        // The transaction was ended from elsewhere, so the command may have seen and written only a part.
+        // Another thread has ended the transaction, so the command may have seen and written only a part.
         let ended = op.transaction().is_some_and(|t| t.has_ended()) && !ends(cx.spec);
         let result = match (again, result) {
             (Some(e), _) => Err(e.clone()),
@@ -243,14 +244,14 @@ impl Transactions {
         result
     }
 
-    /// This member is about to be primary: what is in memory of sessions no longer counts, only what the
-    /// store has of them, which another primary may have written.
+    /// Called before this member becomes primary. From then on the sessions' state in memory no longer
+    /// counts, only that in the store, which another primary may have written.
     pub fn begin_leading(&self) {
         self.epoch.fetch_add(1, SeqCst);
     }
 
-    /// Waits until no other command has the session. What an earlier run of the server stored of it
-    /// is read first.
+    /// Waits until no other command has the session, and reads what the store has of it if memory has
+    /// nothing.
     fn check_out(
         &self,
         server: &ServerState,
@@ -274,7 +275,8 @@ impl Transactions {
         })
     }
 
-    /// Begins a retryable write: statements that were done before are answered by what is remembered of them.
+    /// Begins a retryable write. Statements that were done before are answered from what is remembered of
+    /// them.
     fn retry(
         &self,
         server: &ServerState,
@@ -297,7 +299,7 @@ impl Transactions {
         }
         let known = out.latest.as_mut().and_then(|l| match &mut l.state {
             State::Retryable(record) if l.number == number => Some(record.clone()),
-            // No command has the record of the number before any more, so it is used for this one.
+            // No command uses the record of the earlier number any more, so it is reused for this one.
             State::Retryable(record) => {
                 Arc::get_mut(record)?.get_mut().renew(number);
                 l.number = number;
@@ -341,7 +343,7 @@ impl Transactions {
                 ));
             }
         }
-        // The session's former transaction, if one is under way, is aborted; no client is told of that.
+        // Aborts the session's former transaction, if one is under way. No client is told of that.
         self.abort_running(server, out);
         let patience = server.parameters.transaction_patience_ms.load(Relaxed);
         let patience = Duration::from_millis(patience.max(0) as u64);
@@ -446,10 +448,10 @@ impl Transactions {
         }
     }
 
-    /// Commits. A commit that is sent again gets the same answer.
+    /// Commits the transaction. A commit that is sent again gets the same answer.
     ///
     /// # Errors
-    /// A commit's; then the transaction is aborted by [`Transactions::leave`].
+    /// A commit's; [`Transactions::leave`] then aborts the transaction.
     pub fn commit(
         &self,
         server: &ServerState,
@@ -486,7 +488,7 @@ impl Transactions {
         self.abort_running(server, out);
     }
 
-    /// Ends the transaction of a session from elsewhere; true if there was one.
+    /// Ends a session's transaction from another thread. Returns true if there was one.
     pub fn kill(&self, server: &ServerState, session: &SessionKey) -> bool {
         let Some(participant) = self.sessions.get(session) else {
             return false;
@@ -501,14 +503,14 @@ impl Transactions {
         true
     }
 
-    /// Ends all transactions: before the store closes.
+    /// Ends all transactions, before the store closes.
     pub fn kill_all(&self, server: &ServerState) {
         for (session, _, _) in self.running() {
             self.kill(server, &session);
         }
     }
 
-    /// Counts a command some of whose statements were done before.
+    /// Counts a command of which some statements had been done before.
     fn count_retried(&self, statements: u64) {
         self.figures.retried_commands.fetch_add(1, Relaxed);
         let all = &self.figures.retried_statements;
@@ -521,13 +523,13 @@ impl Transactions {
         self.sessions.forget(session);
     }
 
-    /// Drops what is in memory of sessions that were not used since the last call: the store has the state
-    /// of their numbers.
+    /// Drops the participants of sessions that were not used since the last call. The store has the state of
+    /// their numbers.
     pub fn let_go_of_idle(&self, server: &ServerState) {
         self.sessions.let_go_of_idle(&server.sessions);
     }
 
-    /// Sessions whose transactions have gone on for longer than they may.
+    /// The sessions whose transactions have lasted longer than they may.
     pub fn expired(&self, limit: Duration) -> Vec<SessionKey> {
         self.sessions.find(|id, p| {
             let running = p.running.lock();
@@ -536,13 +538,13 @@ impl Transactions {
         })
     }
 
-    /// Forgets what is stored of sessions that were not used for as long as a session lives.
+    /// Removes the stored records of sessions that were not used for the lifetime of a session.
     ///
     /// # Errors
     /// As a commit's.
     pub fn reap(&self, server: &ServerState, interrupt: &dyn Interrupt) -> Result<()> {
         const AT_ONCE: usize = 1000;
-        // The wall clock alone does not decide, as it may have been set since.
+        // Ages are not taken from the wall clock alone, because it may have been set since.
         let lives = Duration::from_secs(60 * u64::from(TIMEOUT_MINUTES.unsigned_abs()));
         let store = &server.engine.store;
         let mut behind = None;
@@ -552,7 +554,7 @@ impl Transactions {
                 return Ok(());
             };
             behind = Some(last);
-            // No command has one of these sessions while it is removed; one that is used again stays.
+            // Holds the sessions while they are removed, so that no command has one. A session in use stays.
             let mut held = Vec::new();
             for key in some {
                 interrupt.check()?;
@@ -578,8 +580,8 @@ impl Transactions {
         }
     }
 
-    /// Sessions with a transaction under way, with the time since it began in microseconds and when
-    /// that was in milliseconds since 1970.
+    /// The sessions with a transaction under way, each with the microseconds since the transaction began and
+    /// the time of its begin in milliseconds since 1970.
     pub fn running(&self) -> Vec<(SessionKey, u64, i64)> {
         self.sessions.find(|id, p| {
             let running = p.running.lock();
@@ -588,11 +590,11 @@ impl Transactions {
         })
     }
 
-    /// The sessions with a transaction under way of which no command runs, as currentOp lists them.
+    /// The sessions whose transaction is under way while none of its commands runs, as currentOp lists them.
     pub fn idle(&self, server: &ServerState) -> Vec<DocBuf> {
         let (host, limit) = (server.host.as_str(), lifetime(server));
         self.sessions.find(|id, p| {
-            // A command that runs has the session.
+            // Skips a session that a running command has.
             let _idle = p.latest.try_lock()?;
             let running = p.running.lock();
             let r = running.as_ref()?;
@@ -609,7 +611,7 @@ impl Transactions {
         })
     }
 
-    /// What currentOp shows of a running operation's transaction, or of its retryable write.
+    /// The transaction or the retryable write of a running operation, as currentOp shows it.
     pub fn of_operation(&self, server: &ServerState, op: &OpContext) -> Option<DocBuf> {
         if let Some(retry) = op.retry() {
             return Some(doc! { "parameters": doc! { "txnNumber": retry.number() } });
@@ -636,7 +638,7 @@ impl Transactions {
             "totalAborted": count(&f.aborted),
             "totalCommitted": count(&f.committed),
             "totalStarted": count(&f.started),
-            // Only what lies on several shards is prepared.
+            // Only transactions over several shards are prepared.
             "totalPrepared": 0_i64,
             "totalPreparedThenCommitted": 0_i64,
             "totalPreparedThenAborted": 0_i64,
@@ -646,7 +648,7 @@ impl Transactions {
 }
 
 impl CheckedOut {
-    /// What is stored of the session.
+    /// The session's record in the store.
     fn stored(&self, server: &ServerState) -> Result<SessionHead> {
         if let Some(State::Retryable(record)) = self.latest.as_ref().map(|l| &l.state) {
             return Ok(record.lock().head().clone());
@@ -663,10 +665,10 @@ impl CheckedOut {
     }
 }
 
-/// Whether a session was not used for so long, by what is stored of it.
+/// Whether the store's record says that a session was not used for as long as `lives`.
 ///
 /// # Errors
-/// 301.
+/// 301 DataCorruptionDetected for a record that cannot be read.
 fn is_old(store: &Store, key: &SessionKey, lives: Duration) -> Result<bool> {
     let head = store.session_head_at(key)?;
     Ok(head.is_some_and(|(head, at)| store.age_of(at, head.record().at_ms) >= lives))

@@ -1,4 +1,4 @@
-//! What may stand in a transaction, and what drivers are told of its errors.
+//! Which commands may run in a transaction, and which of its errors a driver may try again after.
 
 use super::elsewhere::is_mongodbs;
 use crate::commands::bulk_write;
@@ -39,7 +39,7 @@ fn is_retryable(code: Code) -> bool {
     )
 }
 
-/// Whether a driver may open a change stream again where it broke off after this error.
+/// Whether a driver may reopen a change stream where it ended, after this error.
 pub fn is_resumable(code: Code) -> bool {
     is_retryable(code)
         || matches!(
@@ -53,12 +53,12 @@ pub fn is_resumable(code: Code) -> bool {
         )
 }
 
-/// Whether a command as it came may be sent again: a retryable write, and what ends a transaction.
+/// Whether the same command may be sent again: a retryable write, or the end of a transaction.
 fn may_be_sent_again(spec: &CommandSpec, generic: &Generic<'_>) -> bool {
     generic.txn_number.is_some() && (!generic.in_transaction() || ends(spec))
 }
 
-/// The `errorLabels` of a command's error, by which drivers know what to try again.
+/// The `errorLabels` of a command's error, by which drivers know what they may try again.
 pub fn labels(spec: &CommandSpec, generic: &Generic<'_>, code: Code) -> Option<ArrayBuf> {
     if may_be_sent_again(spec, generic) && is_retryable(code) {
         return Some(array!["RetryableWriteError"]);
@@ -72,7 +72,7 @@ pub fn ends(spec: &CommandSpec) -> bool {
     spec.ends_transaction.is_some()
 }
 
-/// The same beside the error of a write concern, whose command has done its work.
+/// The labels for the error of a write concern, whose command has done its work.
 pub fn labels_of_concern(
     spec: &CommandSpec,
     generic: &Generic<'_>,
@@ -95,7 +95,7 @@ fn cannot_run(name: &str) -> Result<()> {
     ))
 }
 
-/// Whether a command that the server does not know is one that has no place in a transaction.
+/// Refuses an unknown command that has no place in a transaction.
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction.
@@ -106,7 +106,7 @@ pub fn check_unknown(request: &Request<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether transactions have a command at all: asked before where and by whom it may be run.
+/// Refuses a command that never runs in transactions. This is checked before anything else about the command.
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction.
@@ -123,8 +123,8 @@ pub fn check_command(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
     cannot_run(spec.name)
 }
 
-/// Whether a transaction may write to a collection: MongoDB's own are not for transactions. It is asked
-/// when the statement runs, so that it ends the transaction.
+/// Refuses a transaction's write to one of MongoDB's own collections. This is checked when the statement
+/// runs, so that the error ends the transaction.
 ///
 /// # Errors
 /// 50791; for findAndModify 50781.
@@ -144,7 +144,7 @@ pub fn check_write(cx: &CommandContext<'_>, namespace: &str) -> Result<()> {
     ))
 }
 
-/// Whether a command that transactions have may run in one as it came.
+/// Checks the arguments of a command that may run in transactions.
 ///
 /// # Errors
 /// 263 OperationNotSupportedInTransaction; 72 InvalidOptions for its concerns.
@@ -157,8 +157,8 @@ pub fn check<'r>(
     let name = spec.name;
     let starts = generic.start_transaction.is_some();
     let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
-    // Those that end a transaction and bulkWrite run in "admin"; the latter names what it writes to,
-    // and leaves its cursor there.
+    // The commands that end a transaction, and bulkWrite, run in "admin", which is not what they write to.
+    // bulkWrite names its namespaces, and its cursor belongs to "admin", too.
     let own = (!spec.admin_only && namespace != bulk_write::CURSOR).then_some(db);
     let also = || {
         let named = (spec.names == Names::NsInfo).then(|| request.documents("nsInfo"));

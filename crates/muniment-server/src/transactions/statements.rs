@@ -1,4 +1,4 @@
-//! What a retryable command says of its statements.
+//! The statements of a retryable command.
 
 use crate::args::Args;
 use crate::context::Request;
@@ -12,7 +12,8 @@ use std::collections::HashSet;
 pub struct Numbered {
     /// Their ids.
     pub ids: StatementIds,
-    /// The command returns the document as it is before (false) or after (true) the change.
+    /// The command returns the document as it was before (false) or after (true) the change; `None` for
+    /// others.
     pub returns: Option<bool>,
 }
 
@@ -29,11 +30,11 @@ fn whole(v: Value<'_>) -> Option<i32> {
 }
 
 impl Numbered {
-    /// As the command says.
+    /// Reads the numbers that the command gives its statements.
     ///
     /// # Errors
-    /// 72 for a statement that cannot be retried, since it may change several documents; 2 and 16 for
-    /// ids that are not one of its own for each statement.
+    /// 72 for a statement that cannot be retried because it may change several documents; 2 and 16 for ids
+    /// that do not give each statement one of its own.
     pub fn parse(args: &Args<'_>, request: &Request<'_>, spec: &CommandSpec) -> Result<Numbered> {
         let one = matches!(spec.statements, Statements::One);
         let each = (!one).then(|| args.array("stmtIds")).flatten();
@@ -59,7 +60,7 @@ impl Numbered {
     }
 }
 
-/// The id of the first of so many statements, whose ids follow on each other.
+/// The id of the first statement. The ids of the others follow on it.
 fn first_id(args: &Args<'_>, statements: usize) -> Result<i32> {
     let Some(given) = args.get("stmtId") else {
         return Ok(0);
