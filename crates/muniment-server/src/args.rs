@@ -1,9 +1,9 @@
 //! A command's arguments: checked once against the command's table of fields.
 //!
-//! Invariants: a field that is not in the table is 40415, of another type 14, given twice
-//! 40413, missing although required 40414, each with MongoDB's message; null counts as absent
-//! wherever the table gives types (as in MongoDB's own argument parser). So a command never
-//! ignores what it was given: what the table accepts without using, it says why.
+//! Invariants: a field that is not in the table is 40415, of another type 14, given twice 40413, missing
+//! although required 40414, each with MongoDB's message; null counts as absent wherever the table gives types
+//! (as in MongoDB's own argument parser). So a command never ignores an argument silently: for each field
+//! that it accepts without using, the table has the reason.
 
 use muniment_exec::Hint;
 use muniment_value::{Code, Collation, Doc, Elem, Error, Result, Type, Value};
@@ -42,12 +42,12 @@ impl Types {
     /// bool or a number.
     pub const SAFE_BOOL: Types = Types(1 << 8 | 1 << 1 | 1 << 16 | 1 << 18 | 1 << 19);
 
-    /// Either.
+    /// The union of two sets.
     pub const fn or(self, other: Types) -> Types {
         Types(self.0 | other.0)
     }
 
-    /// True if `ty` is one of them.
+    /// True if `ty` is in the set.
     pub fn has(self, ty: Type) -> bool {
         self == Types::ANY || self.0 & Self::bit(ty) != 0
     }
@@ -57,7 +57,7 @@ impl Types {
         if n < 32 { 1 << n } else { 0 }
     }
 
-    /// The aliases, in the order in which MongoDB lists them.
+    /// The names of the types, in the order in which MongoDB lists them.
     pub fn names(self) -> Vec<&'static str> {
         const ORDER: [Type; 12] = [
             Type::String,
@@ -81,7 +81,7 @@ impl Types {
     }
 }
 
-/// What becomes of a field that is given.
+/// What a command does with a field that is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// The command acts on it.
@@ -101,7 +101,7 @@ pub struct Field {
     pub types: Types,
     /// Its absence is an error.
     pub required: bool,
-    /// What becomes of it.
+    /// What the command does with it.
     pub used: Use,
 }
 
@@ -125,8 +125,8 @@ pub const fn req(name: &'static str, types: Types) -> Field {
     }
 }
 
-/// A field that is accepted without an effect: only for what MongoDB itself documents as ignored,
-/// or what asks for something that is always so here. `why` says which.
+/// A field that is accepted without an effect. It is only for fields that MongoDB itself documents as
+/// ignored, and for those that ask for something that is always so here. `why` tells which of the two.
 pub const fn idle(name: &'static str, types: Types, why: &'static str) -> Field {
     Field {
         name,
@@ -136,7 +136,7 @@ pub const fn idle(name: &'static str, types: Types, why: &'static str) -> Field 
     }
 }
 
-/// A field that is an error unless it asks for nothing.
+/// A field that is refused unless its value asks for nothing.
 pub const fn refused(name: &'static str, types: Types) -> Field {
     Field {
         name,
@@ -146,7 +146,7 @@ pub const fn refused(name: &'static str, types: Types) -> Field {
     }
 }
 
-/// Most fields a table may have.
+/// The most fields that a table may have.
 pub const MAX_FIELDS: usize = 32;
 
 /// The fields of one document that are in its table and were given.
@@ -154,17 +154,17 @@ pub const MAX_FIELDS: usize = 32;
 pub struct Args<'a> {
     path: &'static str,
     fields: &'static [Field],
-    /// Few are given, of the many there are.
+    /// The first fields that are given. Few commands have more, so that most need no allocation.
     few: [Option<Elem<'a>>; 6],
     more: Vec<Elem<'a>>,
 }
 
 impl<'a> Args<'a> {
-    /// Checks `doc` against `fields`; errors name `<path>.<field>`. `other` sees the elements
-    /// that are not in the table and says whether it knows them.
+    /// Checks the elements against `fields`; errors name `<path>.<field>`. `other` is called for each element
+    /// that is not in the table, and returns whether it knows it.
     ///
     /// # Errors
-    /// 14, 40413, 40414, 40415, 238; whatever `other` raises.
+    /// 14, 40413, 40414, 40415, 238; the errors of `other`.
     pub fn parse_with(
         path: &'static str,
         fields: &'static [Field],
@@ -177,7 +177,7 @@ impl<'a> Args<'a> {
             few: [None; 6],
             more: Vec::new(),
         };
-        // A bit for each place of the table.
+        // Which fields were given: one bit for each place of the table.
         let mut found = 0u32;
         for e in elems {
             let at = fields.iter().position(|f| e.is_named(f.name));
@@ -220,7 +220,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Checks a sub-document, all of whose fields are in the table.
+    /// Checks a sub-document whose fields must all be in the table.
     ///
     /// # Errors
     /// As [`Args::parse_with`].
@@ -240,7 +240,7 @@ impl<'a> Args<'a> {
         given.copied().find(|e| e.is_named(name))
     }
 
-    /// The `hint`, by name or by pattern; an empty document is none.
+    /// The `hint`, by name or by pattern; an empty document counts as none.
     ///
     /// # Errors
     /// 9 FailedToParse for another type.
@@ -268,7 +268,7 @@ impl<'a> Args<'a> {
         self.get(name).and_then(|v| v.as_str())
     }
 
-    /// A boolean field, also given as a number.
+    /// A boolean field, which may also be given as a number.
     pub fn bool(&self, name: &str, default: bool) -> bool {
         self.get(name).map_or(default, |v| v.truthy())
     }
@@ -301,8 +301,8 @@ impl<'a> Args<'a> {
 }
 
 impl Args<'_> {
-    /// The `collation`; `None` when there is none or an empty one, so that what the command works
-    /// on decides.
+    /// The `collation`, or `None` if there is none or an empty one. The command then uses the collation of
+    /// what it works on.
     ///
     /// # Errors
     /// As [`Collation::parse`].
@@ -368,7 +368,7 @@ pub fn uuid(path: &str, field: &str, v: Value<'_>) -> Result<[u8; 16]> {
     })
 }
 
-/// What messages call a subtype of binary data.
+/// The name of a subtype of binary data in messages.
 fn subtype_name(subtype: u8) -> &'static str {
     match subtype {
         0 => "general",
@@ -386,7 +386,7 @@ fn subtype_name(subtype: u8) -> &'static str {
     }
 }
 
-/// 40413.
+/// 40413: the field is given twice.
 pub fn duplicate_field(path: &str, field: &str) -> Error {
     Error::location(
         40413,
@@ -394,7 +394,7 @@ pub fn duplicate_field(path: &str, field: &str) -> Error {
     )
 }
 
-/// 40415.
+/// 40415: the field is unknown.
 pub fn unknown_field(path: &str, field: &str) -> Error {
     Error::location(
         40415,
@@ -402,7 +402,7 @@ pub fn unknown_field(path: &str, field: &str) -> Error {
     )
 }
 
-/// 40414.
+/// 40414: the field is missing.
 pub fn missing_field(path: &str, field: &str) -> Error {
     Error::location(
         40414,

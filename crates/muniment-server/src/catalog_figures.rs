@@ -24,13 +24,13 @@ pub fn all(server: &ServerState) -> Result<Vec<DocBuf>> {
     Ok(found)
 }
 
-/// One collection or view; nothing for a name that neither has.
+/// One collection or view; empty if there is neither with this name.
 ///
 /// # Errors
 /// I/O errors.
 pub fn one(server: &ServerState, db: &str, name: &str) -> Result<Vec<DocBuf>> {
     let ns = format!("{db}.{name}");
-    // A time series is stored under its own name and shown under that of its buckets, too.
+    // A time series is stored under its own name, and is also listed under that of its buckets.
     let stored = name.strip_prefix(BUCKETS).unwrap_or(name);
     let collection = server.engine.store.collection(&format!("{db}.{stored}"));
     let of_it = collection.iter().flat_map(|c| of_collection(db, c));
@@ -64,7 +64,7 @@ fn entry(db: &str, name: &str, c: &Collection, options: DocBuf) -> DocBuf {
     kept.append_all(options.as_doc());
     let (mut indexes, mut trees) = (ArrayBuf::new(), DocBuf::new());
     for index in c.all_indexes().iter() {
-        // The index on _id of a clustered collection is the collection.
+        // The index on `_id` of a clustered collection is the collection itself.
         if index.is_id() && c.is_keyed_by_id() {
             continue;
         }
@@ -90,7 +90,8 @@ fn of_index(index: &Index) -> DocBuf {
         "ready": index.is_ready(),
         "multikey": index.is_multikey(),
     };
-    // Which parts of a path went through an array is known of plain fields, one byte a part.
+    // Only indexes of plain fields know which parts of a path went through an array. Each part takes one
+    // byte.
     if index.kind().is_none() {
         let masks = index.multikey_paths();
         let mut paths = DocBuf::new();

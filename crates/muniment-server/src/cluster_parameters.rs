@@ -1,10 +1,9 @@
 //! Cluster parameters: settings that MongoDB keeps for a whole cluster in `config.clusterParameters`.
 //! A standalone is a cluster of one.
 //!
-//! Invariants: what the collection holds is what is in force, however it came there ([`settings`]); a
-//! parameter is here because it acts, or because
-//! it is about something that no standalone has (change streams, shards): MongoDB's standalone keeps
-//! and shows those, too, and its description says so.
+//! Invariants: what the collection holds is in force, however it got there ([`settings`]). A parameter is
+//! listed here because it has an effect, or because it is about something that no standalone has (change
+//! streams, shards): MongoDB's standalone keeps and shows those, too, and their descriptions say so.
 //!
 //! Source: the MongoDB manual, "Cluster Parameters", and observed replies of MongoDB 8.0.
 
@@ -30,15 +29,15 @@ pub struct ClusterParameter {
     pub name: &'static str,
     /// One line for people.
     pub doc: &'static str,
-    /// Checks a value; returns it with its defaults.
+    /// Checks a value, and returns it with its defaults.
     parse: fn(Doc<'_>) -> Result<DocBuf>,
-    /// The value that holds if none was set.
+    /// The value that is in force if none was set.
     default: fn() -> DocBuf,
-    /// Hands a value to what works with it.
+    /// Passes a value on to the code that uses it.
     apply: fn(&ClusterParameters, Doc<'_>),
 }
 
-/// What was set.
+/// The values that were set.
 #[derive(Default)]
 pub struct ClusterParameters {
     values: RwLock<BTreeMap<&'static str, DocBuf>>,
@@ -153,7 +152,7 @@ pub fn find(name: &str) -> Result<&'static ClusterParameter> {
 }
 
 impl ClusterParameters {
-    /// None set yet; how long images are shown is told through `image_seconds`.
+    /// Values of which none is set yet. The lifetime of images is published through `image_seconds`.
     pub fn new(image_seconds: Arc<AtomicI64>) -> ClusterParameters {
         ClusterParameters {
             image_seconds,
@@ -161,8 +160,8 @@ impl ClusterParameters {
         }
     }
 
-    /// The parameter as getClusterParameter shows it. On a standalone MongoDB leaves the time of the
-    /// change out.
+    /// The parameter as getClusterParameter shows it, without the time of its change, which a standalone of
+    /// MongoDB leaves out, too.
     pub fn show(&self, parameter: &ClusterParameter) -> DocBuf {
         let mut d = doc! { "_id": parameter.name };
         match self.values.read().get(parameter.name) {
@@ -172,7 +171,7 @@ impl ClusterParameters {
         d
     }
 
-    /// The time limit of reads that bring none.
+    /// The time limit of reads that have no `maxTimeMS`.
     pub fn read_limit(&self) -> Option<Duration> {
         match self.read_limit_ms.load(Relaxed) {
             0 => None,
@@ -189,7 +188,7 @@ impl ClusterParameters {
 /// Checks a value, stores it, puts it in force and waits until it is durable.
 ///
 /// # Errors
-/// 2 BadValue, 14, 40415 of the value; 52 for a field that begins with a dollar; what storing raises.
+/// 2 BadValue, 14, 40415 of the value; 52 for a field that begins with a dollar; the errors of storing.
 pub fn set(
     server: &ServerState,
     op: &Arc<OpContext>,
@@ -207,7 +206,8 @@ pub fn set(
         "clusterParameterTime": Value::Timestamp { t: seconds as u32, i: 1 },
     };
     stored.append_all(given);
-    // As MongoDB, which looks at the document it is about to store before it looks at the value.
+    // As in MongoDB, field names are checked before the value, since MongoDB checks the document that it
+    // stores.
     if let Some(e) = given.iter().find(|e| e.name().starts_with('$')) {
         return Err(Error::new(
             Code::DollarPrefixedFieldName,
@@ -236,15 +236,15 @@ pub fn set(
     Ok(outcome.commit)
 }
 
-/// Puts in force what the collection holds, for [`settings::take`]. What cannot be read is left out with a warning: the
-/// default holds then.
+/// Puts in force what the collection holds, for [`settings::take`]. A value that cannot be parsed is logged
+/// as a warning, and the default is in force instead.
 pub fn load(server: &ServerState) {
     let op = OpContext::internal("getClusterParameter");
     for parameter in ALL {
         let stored = match stored(server, &op, parameter.name) {
             Ok(stored) => stored,
             Err(e) => {
-                // It says nothing of the value: the one in force stays.
+                // The error says nothing about the value, so the one in force stays.
                 warn(server, parameter.name, "read", &e);
                 continue;
             }
@@ -270,7 +270,7 @@ pub fn load(server: &ServerState) {
     }
 }
 
-/// Says that a stored parameter cannot be `done`.
+/// Warns that a stored parameter cannot be `done`, such as read.
 fn warn(server: &ServerState, name: &str, done: &str, error: &Error) {
     let attr = doc! { "parameter": name, "error": error.to_string() };
     let message = format!("A stored cluster parameter cannot be {done}");

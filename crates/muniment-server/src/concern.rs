@@ -6,14 +6,14 @@ use crate::args::{Args, Field, Types, check_type, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
-/// Where a concern comes from, as MongoDB names it in replies.
+/// The origin of a concern, as MongoDB names it in replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
     /// The command carried it.
     ClientSupplied,
-    /// setDefaultRWConcern.
+    /// The concern was set by setDefaultRWConcern.
     CustomDefault,
-    /// The server's own.
+    /// The concern is the server's own default.
     ImplicitDefault,
 }
 
@@ -31,7 +31,7 @@ impl Provenance {
 /// `w`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum W {
-    /// That many members; 0 or 1 on a standalone.
+    /// This many members; 0 or 1 on a standalone.
     Nodes(i32),
     /// "majority": the standalone or the only member itself, journaled.
     Majority,
@@ -50,7 +50,7 @@ pub struct WriteConcern {
     pub journal: bool,
     /// Milliseconds; 0 waits for ever. Without meaning while `w` ≤ 1.
     pub wtimeout: i32,
-    /// Where it comes from.
+    /// The origin of the concern.
     pub provenance: Provenance,
 }
 
@@ -81,7 +81,7 @@ impl WriteConcern {
     /// here, but reported after the write.
     ///
     /// # Errors
-    /// 2 for what a standalone cannot do, 9 for illegal values, 14, 40415.
+    /// 2 for a concern that a standalone cannot satisfy, 9 for illegal values, 14, 40415.
     pub fn parse(doc: Doc<'_>, default: WriteConcern, member: bool) -> Result<WriteConcern> {
         let args = Args::parse("writeConcern", FIELDS, doc)?;
         if doc.is_empty() {
@@ -113,7 +113,7 @@ impl WriteConcern {
             None => {}
             Some(Value::String("majority")) => wc.w = W::Majority,
             Some(Value::String(mode)) if member => wc.w = W::Mode(mode.into()),
-            // Null is an empty mode.
+            // A null counts as the mode with an empty name.
             Some(Value::Null | Value::Undefined) if member => wc.w = W::Mode("".into()),
             Some(v @ (Value::String(_) | Value::Null | Value::Undefined)) => {
                 return Err(Error::bad_value(format!(
@@ -124,7 +124,7 @@ impl WriteConcern {
             }
             Some(Value::Document(tags)) => {
                 check_tags(tags)?;
-                // A standalone acknowledges whatever its tags are.
+                // A standalone ignores the tags, and acknowledges.
                 if member {
                     wc.w = W::Tags(tags.to_buf());
                 }
@@ -145,7 +145,7 @@ impl WriteConcern {
                 }
                 wc.wtimeout = n.max(0.0) as i32;
             }
-            // MongoDB takes any other type for no limit.
+            // As in MongoDB, a value of any other type means no limit.
             _ => {}
         }
         check_provenance("writeConcern", args.str("provenance"))?;
@@ -163,7 +163,7 @@ impl WriteConcern {
         self.journal || self.w == W::Majority
     }
 
-    /// As replies show it: `{w, wtimeout}` and `j` if asked.
+    /// The concern as replies show it: `{w, wtimeout}`, and `j` if it was asked for.
     pub fn to_doc(&self) -> DocBuf {
         let mut d = match &self.w {
             W::Nodes(n) => doc! { "w": *n },
@@ -232,7 +232,7 @@ const READ_FIELDS: &[Field] = &[
     opt("provenance", Types::STRING),
 ];
 
-/// Where a read concern is asked for.
+/// The place that a read concern is used in, which decides which levels are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadsIn {
     /// Outside of a replica set.
@@ -243,14 +243,14 @@ pub enum ReadsIn {
     Transaction,
 }
 
-/// Which levels a command takes.
+/// The levels that a command accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Levels<'c> {
     /// The command's name.
     pub command: &'c str,
-    /// Others than "local", too.
+    /// The command also accepts other levels than "local".
     pub others: bool,
-    /// "snapshot" outside of a transaction, too.
+    /// The command also accepts "snapshot" outside of a transaction.
     pub snapshots: bool,
 }
 
@@ -260,13 +260,13 @@ pub struct Levels<'c> {
 /// about them needs a set.
 ///
 /// # Errors
-/// 2 for an unknown level, 14, 40415; 20 and 72 for what only a replica set has; 72 for a
-/// level that the command does not take.
+/// 2 for an unknown level, 14, 40415; 20 and 72 for fields that only a replica set has; 72 for a level that
+/// the command does not accept.
 pub fn check_read_concern(doc: Doc<'_>, levels: Levels<'_>, place: ReadsIn) -> Result<()> {
     let (member, command) = (place != ReadsIn::Standalone, levels.command);
     let args = Args::parse("readConcern", READ_FIELDS, doc)?;
     for name in ["afterClusterTime", "atClusterTime"] {
-        // Null is no timestamp either.
+        // A null is refused as no timestamp, and does not count as missing.
         if let Some(v) = args.get(name) {
             check_type("readConcern", name, Types::TIMESTAMP, v.ty())?;
             if matches!(v, Value::Timestamp { t: 0, .. }) {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_member_takes() {
+    fn concerns_of_a_member() {
         let wc = |d: DocBuf| {
             WriteConcern::parse(d.as_doc(), WriteConcern::IMPLICIT_OF_A_SET, true).unwrap()
         };

@@ -1,9 +1,9 @@
 //! One connection: reads messages, has them executed, writes replies.
 //!
-//! Invariants: one `write` a reply; buffers are reused while the connection is busy and given
-//! back when it idles; whatever a client sends, the worst is an error reply and a closed
-//! connection; the thread's stack is small, so nothing here or below may recurse on a client's
-//! nesting beyond the depth that documents are allowed.
+//! Invariants: each reply is one `write`; buffers are reused while the connection is busy and given back when
+//! it idles; whatever a client sends, the worst result is an error reply and a closed connection; the
+//! thread's stack is small, so nothing here or in what it calls may recurse on the nesting of a client's
+//! document beyond the depth that documents may have.
 
 use crate::context::{ConnLocal, Request};
 use crate::log::Severity;
@@ -29,20 +29,20 @@ use std::time::Duration;
 
 /// A connection that is silent for this long gives its buffers back.
 const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// What a reply buffer may keep while the connection idles.
+/// The most bytes that a reply buffer keeps while the connection idles.
 const IDLE_REPLY: usize = 512;
-/// Stack of a connection's thread. Unoptimised code needs several times as much.
+/// The stack of a connection's thread, in bytes. Unoptimised code needs several times as much.
 pub const STACK: usize = if cfg!(debug_assertions) {
     4 << 20
 } else {
     1 << 20
 };
 
-/// The largest command, without the documents that stand beside it: the largest document with 16 KiB
-/// for what is around it, as in MongoDB.
+/// The largest command, without the document sequences beside it: the largest document, and 16 KiB for the
+/// fields around it, as in MongoDB.
 const MAX_BODY: usize = (16 << 20) + (16 << 10);
 
-/// 10334 for a command of more than [`MAX_BODY`].
+/// 10334 BSONObjectTooLarge for a command of more than [`MAX_BODY`].
 fn too_large(body: Doc<'_>) -> Error {
     let len = body.byte_len();
     let first = body.first().map_or("EOO", |e| e.name());
@@ -70,9 +70,9 @@ struct Connection<'s> {
     received: Rc<Received>,
     reply: Vec<u8>,
     packed: Vec<u8>,
-    /// The memory that `reply` and `packed` take, as it is booked.
+    /// The memory of `reply` and `packed`, as the ledger has it.
     room: Arc<ReplyRoom>,
-    /// The most that was in the two since they were made.
+    /// The most bytes that the two buffers have held since they were created.
     touched: usize,
 }
 
@@ -124,7 +124,8 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
             }
             Ok(None) => Next::Close,
             Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
-                // It may have waited for its first byte without end; from here on it may not.
+                // The wait for the message's first byte has no limit, but from here on the wait for its rest
+                // has one.
                 if std::mem::take(&mut idle) {
                     let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
                 }
@@ -170,7 +171,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
     }
 }
 
-/// Gives the room of replies back: cursors that the connection has opened hold on to it, and may live long.
+/// Gives the memory of replies back. The connection's cursors may live long and hold on to the account.
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         self.room.holds(0);
@@ -190,23 +191,23 @@ impl Connection<'_> {
         }
     }
 
-    /// Gives back the room of replies, after their buffers were replaced by new ones.
+    /// Gives the memory of replies back, after their buffers were replaced by new ones.
     fn let_go(&mut self) {
         self.room.holds(0);
         self.touched = 0;
     }
 
-    /// Makes room for the large message that has begun, or answers that there is none.
+    /// Makes room for the large message that has begun. If there is none, answers with an error.
     fn make_room(&mut self, reader: &mut MessageReader<Socket>) -> Next {
         let begun = reader.begun();
         let packed = begun.is_some_and(|(header, _)| header.op_code == OP_COMPRESSED);
         let len = begun.and_then(|(header, bytes)| {
-            // Room for the unpacked message is asked for at the same time: two connections that each have
-            // room for the packed one would otherwise wait for each other.
+            // Room for the unpacked message is asked for at the same time. Otherwise two connections that
+            // each have room for their packed message would wait for each other.
             let unpacked = if packed { compress::claimed(bytes) } else { 0 };
             Some(header.checked_len().ok()? + unpacked)
         });
-        // A message with fewer bytes would have come whole by now.
+        // A smaller message would have been received whole by now.
         let len = len.unwrap_or_default().max(self.received.bytes() + LARGE);
         // While the connection waits it must not keep memory that other connections wait for.
         if self.touched > SMALL_REPLY {
@@ -220,14 +221,14 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers a message for which there is no room, and throws away what is still to come of it.
+    /// Answers a message for which there is no room, and skips the rest of it.
     fn refuse_large(&mut self, reader: &mut MessageReader<Socket>, refused: Refused) -> Next {
         let e = Error::from(refused);
         self.complain(&e);
         let Some((header, begun)) = reader.begun() else {
             return Next::Close;
         };
-        // For other kinds of message it is not known whether the client waits for an answer.
+        // For other kinds of message it is not known whether the client waits for a reply.
         if header.op_code != OP_MSG {
             return Next::Close;
         }
@@ -246,7 +247,7 @@ impl Connection<'_> {
         }
     }
 
-    /// A message does not come to its end.
+    /// Logs and counts a message whose bytes stopped coming.
     fn too_slow(&self) {
         self.server.slow_connections.fetch_add(1, Ordering::Relaxed);
         self.complain(&Error::new(
@@ -258,7 +259,7 @@ impl Connection<'_> {
         ));
     }
 
-    /// Logs what the client did to the protocol.
+    /// Logs a violation of the protocol.
     fn complain(&self, e: &Error) {
         self.server.log.log(
             Severity::Info,
@@ -276,7 +277,7 @@ impl Connection<'_> {
         );
     }
 
-    /// Handles one message. Not inlined: its frame must not be there while the connection waits.
+    /// Handles one message. It is not inlined, so that its stack frame is gone while the connection waits.
     #[inline(never)]
     fn message(&mut self, header: Header, message: &[u8], plain: &mut Vec<u8>) -> Next {
         match header.op_code {
@@ -320,7 +321,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Whether there is room for what a compressed message is unpacked to.
+    /// Makes room for what a compressed message unpacks to. Returns false if there is none.
     fn may_unpack(&self, message: &[u8]) -> bool {
         let bytes = compress::claimed(message);
         if bytes <= LARGE {
@@ -378,7 +379,8 @@ impl Connection<'_> {
                 if let Some(set) = self.server.replica_set.as_ref().filter(|_| done.no_primary) {
                     set.figures().refused_unacknowledged();
                 }
-                // A client that asks for no answer learns of an election by this.
+                // A client that wants no replies can learn only from a closed connection that this member is
+                // not primary.
                 return match done.no_primary || done.last {
                     true => Next::Close,
                     false => Next::Go,
@@ -388,7 +390,7 @@ impl Connection<'_> {
                 w.set_flags(sum | MORE_TO_COME);
             }
             if let Err(e) = w.finish() {
-                // The reply is too large for a message, and so is its buffer.
+                // The reply is too large for a message, and its buffer is too large to keep.
                 self.reply = Vec::new();
                 let body = e.to_reply();
                 let w = begin_reply(&mut self.reply, answers, sum).body(body.as_doc());
@@ -433,9 +435,9 @@ impl Connection<'_> {
         };
         send::send(self.server, &self.shared, &self.room, bytes)?;
         let sent = bytes.len() as u64;
-        // The buffers that are kept for the next reply may take the memory that another connection needs.
+        // These buffers are only kept for the next reply, and another connection may need their memory.
         if self.touched > SMALL_REPLY && self.room.is_in_the_way() {
-            // The caller still reads the header of the last reply.
+            // The header stays, because the caller still reads it.
             self.reply.truncate(Header::LEN);
             self.reply.shrink_to_fit();
             self.packed = Vec::new();
@@ -444,8 +446,8 @@ impl Connection<'_> {
         Ok(sent)
     }
 
-    /// Answers a message that could not be parsed. What leaves the framing in doubt ends the
-    /// connection.
+    /// Answers a message that could not be parsed. The connection ends if the begin of the next message is
+    /// not certain.
     fn refuse(&mut self, message: &[u8], e: &Error) -> Next {
         let Some(header) = Header::parse(message) else {
             return Next::Close;
@@ -481,7 +483,7 @@ impl Connection<'_> {
         Next::Go
     }
 
-    /// OP_QUERY: for the handshake of old drivers only.
+    /// Answers an OP_QUERY, which only the handshake of old drivers uses.
     fn op_query(&mut self, message: &[u8]) -> Next {
         let query = match OpQuery::parse(message) {
             Ok(q) => q,
@@ -550,8 +552,8 @@ impl Connection<'_> {
     }
 }
 
-/// Refuses a connection beyond `--maxConns`: answers its first message with an error, waiting
-/// for it a second at most, and closes.
+/// Refuses a connection beyond `--maxConns`: waits a second at most for its first message, answers with an
+/// error and closes.
 pub fn turn_away(server: &ServerState, stream: &Stream) {
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let _ = stream.set_write_timeout(Some(Duration::from_secs(1)));

@@ -1,4 +1,4 @@
-//! What a running command sees.
+//! The context of a running command.
 
 use crate::args::{Args, Types, check_type, missing_field};
 use crate::concern::WriteConcern;
@@ -16,7 +16,7 @@ use muniment_value::{Code, Doc, Error, Result, Value};
 use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
 use std::sync::Arc;
 
-/// A command as it came in.
+/// A command as the client sent it.
 pub struct Request<'a> {
     /// The database.
     pub db: &'a str,
@@ -28,13 +28,13 @@ pub struct Request<'a> {
     pub sequences: &'a [Sequence<'a>],
     /// The message allows several replies.
     pub exhaust_allowed: bool,
-    /// It came as OP_QUERY.
+    /// The command came as OP_QUERY.
     pub legacy: bool,
 }
 
 impl<'a> Request<'a> {
-    /// The documents of a field that may come as an array or as a document sequence; what is no
-    /// document is left out.
+    /// The documents of a field that may come as an array or as a document sequence. Elements of other types
+    /// are left out.
     pub fn documents(&self, field: &str) -> impl Iterator<Item = Doc<'a>> + use<'a> {
         let sequence = self.sequence(field);
         let array = match sequence {
@@ -55,18 +55,18 @@ impl<'a> Request<'a> {
 /// A connection's own state.
 #[derive(Default)]
 pub struct ConnLocal {
-    /// What was negotiated.
+    /// The compressors that were negotiated.
     pub compressors: Vec<Compressor>,
-    /// A hello was answered.
+    /// A hello was answered on this connection.
     pub greeted: bool,
-    /// The topology's counter of the last reply in a stream of them, whose request goes on naming
-    /// the one before the first.
+    /// The topology's counter in the last reply of a stream of hello replies. The request of the stream still
+    /// names the counter before the first of them.
     pub streamed: Option<i64>,
-    /// The namespace of the last command with its figures.
+    /// The namespace of the last command, and its entry of `top`.
     pub top: Option<(String, Arc<crate::metrics::TopEntry>)>,
-    /// The last session and when it was noted.
+    /// The last session, and when its use was noted.
     pub session: Option<(SessionKey, std::time::Instant)>,
-    /// Where it books what its replies take.
+    /// The account in which the connection books the memory of its replies.
     pub reply_room: Option<Arc<ReplyRoom>>,
     /// How far the caller has proven that it is a member of the set.
     pub proof: crate::replica_set::Proof,
@@ -74,7 +74,7 @@ pub struct ConnLocal {
     pub member: Option<crate::replica_set::Incoming>,
 }
 
-/// What a running command sees, and its reply.
+/// The context of a running command, with its reply.
 pub struct CommandContext<'a> {
     /// The server.
     pub server: &'a Arc<ServerState>,
@@ -86,13 +86,13 @@ pub struct CommandContext<'a> {
     pub op: &'a Arc<OpContext>,
     /// The command.
     pub spec: &'static CommandSpec,
-    /// As it came in.
+    /// The command as the client sent it.
     pub request: &'a Request<'a>,
     /// Its checked fields.
     pub args: Args<'a>,
     /// Its checked generic arguments.
     pub generic: Generic<'a>,
-    /// The write concern that holds.
+    /// The write concern that is in force.
     pub write_concern: WriteConcern,
     /// The reply; `ok` is added afterwards.
     pub reply: DocWriter<'a>,
@@ -100,17 +100,17 @@ pub struct CommandContext<'a> {
     pub commit: Option<CommitId>,
     /// Another reply follows without a request.
     pub exhaust: bool,
-    /// Statements that this command counts as in `opcounters`, when not one.
+    /// How many operations this command counts as in `opcounters`; `None` for one.
     pub op_count: Option<u64>,
-    /// Statements of other kinds that it counts as beside that.
+    /// How many operations of other kinds it counts as in addition.
     pub more_ops: Vec<(OpKind, u64)>,
-    /// The UUID of the collection that the command creates, where applyOps gives one.
+    /// The UUID of the collection that the command creates, if applyOps gives one.
     pub uuid: Option<[u8; 16]>,
     /// The session, for a command of a transaction.
     pub transaction: Option<CheckedOut>,
-    /// The command has appended `ok` itself.
+    /// The command has itself appended `ok`.
     pub said_ok: bool,
-    /// Another member has run it, and waited for its write concern.
+    /// Another member has run the command, and waited for its write concern.
     pub elsewhere: bool,
 }
 
@@ -160,9 +160,9 @@ impl<'a> CommandContext<'a> {
         &self.server.engine
     }
 
-    /// Runs a reading command; when its plan was killed because an index or a collection went, or
-    /// became another, in the moment between the plan and its first row, once more. What it
-    /// answered so far is taken back.
+    /// Runs a reading command. If its plan is killed, because an index or a collection was dropped or
+    /// replaced between planning and the first row, the reply is reset and the command runs again, several
+    /// times at most.
     ///
     /// # Errors
     /// The command's own.
@@ -213,7 +213,7 @@ impl<'a> CommandContext<'a> {
     pub fn collection_name(&self) -> &'a str {
         match self.target() {
             Value::String(s) | Value::Symbol(s) => s,
-            // It was named by its UUID.
+            // The command named the collection by its UUID.
             Value::Binary { .. } => self.ns().split_once('.').map_or("", |(_, c)| c),
             _ => "",
         }
@@ -230,7 +230,7 @@ impl<'a> CommandContext<'a> {
             .ok_or_else(|| self.ns_not_found())
     }
 
-    /// 26.
+    /// 26 NamespaceNotFound.
     pub fn ns_not_found(&self) -> Error {
         Error::new(
             Code::NamespaceNotFound,
@@ -264,7 +264,7 @@ impl<'a> CommandContext<'a> {
     /// Answers with a cursor's first batch, and keeps the cursor if there is more.
     ///
     /// # Errors
-    /// What the plan raises.
+    /// The errors of the plan.
     pub fn first_batch(&mut self, cursor: Cursor, limits: BatchLimits) -> Result<()> {
         let (engine, owner) = (self.engine(), self.cursor_owner());
         let id = engine.first_batch(self.op, cursor, owner, limits, self.reply.buffer())?;
@@ -275,11 +275,11 @@ impl<'a> CommandContext<'a> {
         Ok(())
     }
 
-    /// Whose a cursor of this command is.
+    /// The session and the transaction that a cursor of this command belongs to.
     pub fn cursor_owner(&self) -> CursorOwner {
         CursorOwner {
             session: self.generic.session,
-            // Beside a retryable write's cursor the number means nothing: its getMore has none.
+            // The cursor of a retryable write belongs to no transaction, and its getMore has no number.
             txn_number: self
                 .generic
                 .txn_number
@@ -295,11 +295,11 @@ impl<'a> CommandContext<'a> {
 
     /// Notes that something was written without a commit number of its own (DDL).
     pub fn note_write(&mut self) {
-        // Where it cannot be told now, the acknowledgement asks again, and fails if it has to.
+        // If the last commit cannot be told now, the acknowledgement asks again, and fails if it has to.
         self.commit = self.engine().store.last_commit().ok();
     }
 
-    /// What the command's namespace stands for now.
+    /// The source that the command's namespace stands for now.
     ///
     /// # Errors
     /// As [`Database::source`].
@@ -307,7 +307,7 @@ impl<'a> CommandContext<'a> {
         self.engine().source(self.ns())
     }
 
-    /// 166 for a view and a time-series collection.
+    /// Refuses a view and a time-series collection.
     ///
     /// # Errors
     /// 166 CommandNotSupportedOnView.
@@ -315,7 +315,7 @@ impl<'a> CommandContext<'a> {
         self.source()?.refuse_view_like(self.ns())
     }
 
-    /// 13 unless the command runs in the database "admin".
+    /// Refuses the command unless it runs in the database "admin".
     ///
     /// # Errors
     /// 13 Unauthorized.

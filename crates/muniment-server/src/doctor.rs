@@ -1,4 +1,4 @@
-//! `muniment doctor`: what is damaged in a data directory that no server has open, and putting it right.
+//! `muniment doctor`: finds damage in a data directory that no server has open, and repairs it.
 
 use crate::replica_set;
 use muniment_io::{OsDisk, Overlay};
@@ -7,10 +7,11 @@ use muniment_value::{Code, Error, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// What is damaged, a line each. Nothing in the directory is changed.
+/// Lists the damages, one line each. Nothing in the directory is changed.
 ///
 /// # Errors
-/// If there is no data; 98 DBPathInUse while a server has it; what keeps a server from starting.
+/// If there is no data; 98 DBPathInUse while a server uses the directory; the errors that keep a server from
+/// starting.
 pub fn examine(dir: &Path) -> Result<Vec<String>> {
     let (mut options, lock, _) = take(dir)?;
     options.machine.disk = Arc::new(Overlay::over(Arc::new(OsDisk)));
@@ -21,11 +22,11 @@ pub fn examine(dir: &Path) -> Result<Vec<String>> {
     Ok(damages.iter().map(ToString::to_string).collect())
 }
 
-/// Puts right what is damaged. Returns what was done, and what could not be, a line each.
+/// Repairs the damages. Returns what was repaired and what could not be, one line each.
 ///
 /// # Errors
-/// As [`examine`]; 20 IllegalOperation for a member of a replica set of several; as
-/// [`Store::repair`].
+/// Those of [`examine`] and of [`Store::repair`]; 20 IllegalOperation for a member of a replica set of
+/// several.
 pub fn repair(dir: &Path) -> Result<Repaired> {
     let (options, lock, in_set) = take(dir)?;
     if in_set {
@@ -34,7 +35,7 @@ pub fn repair(dir: &Path) -> Result<Repaired> {
     Store::repair(&options, &lock)
 }
 
-/// Locks and opens the directory; returns, too, whether it is that of a member of a set of several.
+/// Locks and opens the directory. Also returns whether it belongs to a member of a set of several.
 fn take(dir: &Path) -> Result<(StoreOptions, DirLock, bool)> {
     if !dir.join("FORMAT").is_file() {
         return Err(Error::bad_value(format!(

@@ -1,5 +1,5 @@
-//! Failpoints: configureFailPoint's `failCommand`, which the drivers' own tests rest on, and the
-//! two about time limits.
+//! Failpoints: configureFailPoint's `failCommand`, which the drivers' own tests rely on, and the others in
+//! [`NAMES`].
 //!
 //! Invariant: while no failpoint is on, a command pays one atomic read.
 
@@ -34,7 +34,7 @@ pub struct FailPoints {
     seed: AtomicU64,
 }
 
-/// What failCommand wants of one command.
+/// What failCommand does to one command.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     /// Wait so long first.
@@ -43,19 +43,19 @@ pub struct Failure {
     pub close: bool,
     /// Answer this error.
     pub error: Option<Error>,
-    /// Run the command, and put this into its reply as it is.
+    /// Run the command, and put this `writeConcernError` into its reply unchanged.
     pub write_concern_error: Option<DocBuf>,
-    /// The `errorLabels` of either.
+    /// The `errorLabels` of `error` or of `write_concern_error`.
     pub labels: Option<ArrayBuf>,
 }
 
-/// Fails getMore when it has its cursor.
+/// Makes a getMore fail after it has found its cursor.
 const GET_MORE: &str = "failGetMoreAfterCursorCheckout";
 
-/// A secondary takes no records.
+/// Makes a secondary take no records.
 pub const STOP_PRODUCER: &str = "stopReplProducer";
 
-/// The failpoints there are.
+/// The failpoints that exist.
 pub const NAMES: [&str; 6] = [
     "failCommand",
     GET_MORE,
@@ -86,7 +86,7 @@ impl Default for FailPoints {
 }
 
 impl FailPoints {
-    /// Sets a failpoint; returns how often it has fired so far.
+    /// Sets a failpoint. Returns how often it has fired so far.
     ///
     /// # Errors
     /// 266 for an unknown failpoint, 2 and 14 for a bad mode or data.
@@ -121,7 +121,7 @@ impl FailPoints {
         self.fires_within(name, 1)
     }
 
-    /// Whether it fires while it is passed that many times; after that it is not passed any more.
+    /// Whether a failpoint fires at least once while it is passed this many times.
     fn fires_within(&self, name: &str, times: usize) -> bool {
         self.any() && {
             let mut points = self.points.lock();
@@ -130,7 +130,7 @@ impl FailPoints {
         }
     }
 
-    /// The error with which `failGetMoreAfterCursorCheckout` wants a getMore to fail.
+    /// The error that `failGetMoreAfterCursorCheckout` gives to a getMore, if it fires.
     pub fn fails_get_more(&self) -> Option<Error> {
         if !self.fires(GET_MORE) {
             return None;
@@ -144,9 +144,9 @@ impl FailPoints {
         ))
     }
 
-    /// What `onPrimaryTransactionalWrite` wants of a retryable write: whether the connection is
-    /// closed instead of an answer, and the error that it fails with before anything is written.
-    /// Each of the statements passes it.
+    /// The effect of `onPrimaryTransactionalWrite` on a retryable write: whether the connection is closed
+    /// instead of answered, and the error with which the write fails before anything is written. Each
+    /// statement passes the failpoint once.
     pub fn loses_write(&self, statements: usize) -> (bool, Option<Error>) {
         const NAME: &str = "onPrimaryTransactionalWrite";
         if !self.fires_within(NAME, statements) {
@@ -170,7 +170,7 @@ impl FailPoints {
         (closes, error)
     }
 
-    /// What failCommand wants of this command, if it fires.
+    /// The effect of failCommand on this command, if it fires.
     pub fn fail_command(
         &self,
         spec: &CommandSpec,
@@ -182,8 +182,8 @@ impl FailPoints {
         fails.then(|| self.fail(&named, ns, app_name)).flatten()
     }
 
-    /// The same of a command that the server does not have: MongoDB may have it, and a driver's test
-    /// is about what becomes of the connection.
+    /// The same for a command that the server does not have. MongoDB may have it, and the driver's test is
+    /// about the connection, not the command.
     pub fn fail_unknown(&self, name: &str, ns: &str, app_name: Option<&str>) -> Option<Failure> {
         self.fail(&|n| n == name, ns, app_name)
     }
@@ -319,9 +319,9 @@ impl Failure {
                 "appName" | "namespace" => {
                     v.as_str().ok_or_else(|| wrong(e.name(), v))?;
                 }
-                // Ours has no internal clients, so nothing more would fail.
+                // This server has no internal clients, so these change nothing.
                 "failInternalCommands" | "failLocalClients" => {}
-                // These would change what fails; whatever else there is says nothing, as in MongoDB.
+                // These would change which commands fail. Any other field is ignored, as in MongoDB.
                 other @ ("failAllCommands" | "threadName") => {
                     return Err(Error::bad_value(format!(
                         "failCommand: '{other}' is not supported"

@@ -12,7 +12,7 @@ use muniment_storage::{Direction, KeyRange, NOBODY};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::Weak;
 
-/// The server as the engine asks it.
+/// The server, as the engine asks it for its figures.
 pub struct ServerFigures(pub Weak<ServerState>);
 
 impl Figures for ServerFigures {
@@ -44,7 +44,7 @@ impl Figures for ServerFigures {
             "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
             "$listCatalog" if collection.is_empty() => catalog_figures::all(&server),
             "$listCatalog" => catalog_figures::one(&server, db, collection),
-            // Nothing is ever set or counted by query shape.
+            // The server keeps nothing per query shape.
             "$querySettings" | "$queryStats" => Ok(Vec::new()),
             _ => return None,
         })
@@ -59,8 +59,8 @@ impl Figures for ServerFigures {
     }
 }
 
-/// The users whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: those that are
-/// named, or else the caller, which is no user yet; `None` for all.
+/// The users whose sessions `$listSessions` and `$listLocalSessions` ask for, as digests: the named ones, or
+/// else the caller, which is [`NOBODY`] as there are no users; `None` for all.
 fn asked(operand: Doc<'_>) -> Option<Vec<[u8; 32]>> {
     if operand.get("allUsers").is_some_and(|v| v.truthy()) {
         return None;

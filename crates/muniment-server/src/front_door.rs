@@ -1,23 +1,23 @@
-//! Clients that speak another protocol than MongoDB's: they are recognized by their first bytes, and answered
-//! in their own protocol, so that they fail at once and with a reason.
+//! Recognises clients that speak another protocol than MongoDB's by their first bytes, and answers them in
+//! their own protocol, so that they fail at once and see the reason.
 //!
-//! A TLS record looks like the header of a message of some megabytes, so that its client would wait for
-//! a server that waits for the rest.
+//! Without this, a TLS client would wait forever: its first record looks like the header of a message of some
+//! megabytes, so the server would wait for the rest of it.
 
 use muniment_value::{Code, Error};
 use muniment_wire::Stream;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// Bytes that tell what a client speaks: of a header of MongoDB's up to the middle of `responseTo`,
-/// which is 0 in what a client sends.
+/// How many bytes tell the protocol: the header of a MongoDB message up to the middle of `responseTo`, which
+/// is 0 in a client's messages.
 const TELLING: usize = 11;
 
-/// How long a client may go on sending after it was answered: what is not read by then would have the
-/// system drop the answer.
+/// How long the server reads on after it has answered. If the connection closes while a client's bytes are
+/// unread, the system drops the answer.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// The protocols.
+/// The other protocols that are recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranger {
     /// A request of HTTP.
@@ -34,7 +34,7 @@ impl Stranger {
             b"PRI ",
         ];
         match first {
-            // The record of a handshake, in it a greeting, and its version.
+            // The record of a handshake that has a ClientHello, with the version of each.
             [22, 3, minor @ 0..=4, _, _, 1, _, _, _, 3, 0..=4, ..] => {
                 Some(Stranger::Tls([3, *minor]))
             }
@@ -43,7 +43,7 @@ impl Stranger {
         }
     }
 
-    /// What the log says.
+    /// The error for the log.
     pub fn error(self) -> Error {
         match self {
             Stranger::Http => Error::new(
@@ -105,7 +105,7 @@ pub struct FrontDoor {
 }
 
 impl FrontDoor {
-    /// Takes the next bytes; whether their sender speaks another protocol.
+    /// Takes the next bytes. Returns the sender's protocol if it is not MongoDB's.
     pub fn look(&mut self, bytes: &[u8]) -> Option<Stranger> {
         for (to, from) in self.first.iter_mut().skip(self.seen).zip(bytes) {
             *to = *from;
@@ -114,7 +114,7 @@ impl FrontDoor {
         Stranger::of(self.first.get(..self.seen).unwrap_or_default())
     }
 
-    /// Whether it is settled that the client speaks MongoDB's protocol.
+    /// Whether enough bytes were seen to know that the client speaks MongoDB's protocol.
     pub fn is_passed(&self) -> bool {
         self.seen == TELLING
     }
@@ -141,12 +141,12 @@ mod tests {
                 Some(Stranger::Tls([3, 3])),
             ),
             (&[22, 3, 1, 2, 0, 1, 0, 1], None),
-            // Messages of 790 and 66,326 bytes, whose number is 257.
+            // Two messages of MongoDB's, of 790 and 66,326 bytes, with the request id 257.
             (&[22, 3, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0xDD, 7, 0, 0], None),
             (&[22, 3, 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0xDD, 7, 0, 0], None),
         ] {
             assert_eq!(FrontDoor::default().look(first), wanted, "{first:?}");
-            // Also where they come one by one.
+            // The result is the same if the bytes come one by one.
             let mut door = FrontDoor::default();
             let found = first.iter().find_map(|b| door.look(&[*b]));
             assert_eq!(found, wanted, "{first:?}");

@@ -24,7 +24,7 @@ pub struct Generic<'a> {
     pub write_concern: Option<Doc<'a>>,
     /// `maxTimeMS`; `None` and 0 are no limit.
     pub max_time: Option<Duration>,
-    /// `maxTimeMS` was given, were it 0.
+    /// Whether `maxTimeMS` was given, even as 0.
     pub max_time_given: bool,
     /// `help` asks what the command does.
     pub help: bool,
@@ -52,7 +52,7 @@ pub struct Generic<'a> {
     max_time_inside: bool,
     /// `shardVersion` or `databaseVersion` was given.
     from_router: bool,
-    /// Which of [`ARGUMENTS`] were given, a bit each.
+    /// Which of [`ARGUMENTS`] were given, one bit each.
     given: u64,
 }
 
@@ -61,10 +61,10 @@ const LSID: &[Field] = &[opt("id", Types::BINARY), opt("uid", Types::BINARY)];
 /// One of the arguments that every command takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Argument {
-    /// Its name, its types and what becomes of it.
+    /// Its name, its types, and what becomes of it.
     pub field: Field,
-    /// Whether a member that passes a command on to another member passes this on with it. MongoDB's
-    /// routers keep the Stable API's arguments, too; here the other member asks for them itself.
+    /// Whether a member that forwards a command to another member sends this argument with it. MongoDB's
+    /// routers keep back the arguments of the Stable API, too; here the other member checks them itself.
     pub forwarded: bool,
 }
 
@@ -82,8 +82,8 @@ const fn kept(field: Field) -> Argument {
     }
 }
 
-/// Every generic argument of MongoDB 8.0, those first that nearly every command has. Applications send
-/// the first part; routers, members of sets and MongoDB's own tests send the rest.
+/// Every generic argument of MongoDB 8.0. Those that nearly every command has come first, to be found fast.
+/// Applications send the first part; routers, members of sets and MongoDB's own tests send the rest.
 ///
 /// Source: MongoDB's `generic_argument.idl`, names and types.
 pub const ARGUMENTS: &[Argument] = &[
@@ -114,15 +114,15 @@ pub const ARGUMENTS: &[Argument] = &[
         Types::BINARY,
         "a router names its parts of an operation by it, to end them",
     )),
-    // Refused: 72. It is for clients that are members of a cluster.
+    // Refused with 72. It is for clients that are members of a cluster.
     kept(opt("maxTimeMSOpOnly", Types::NUMBER)),
-    // Refused: 72.
+    // Refused with 72.
     passed_on(opt("txnRetryCounter", Types::INT)),
-    // Refused: 72. A shard says so to another one.
+    // Refused with 72. A shard sends it to another shard.
     passed_on(opt("startOrContinueTransaction", Types::BOOL)),
-    // Refused: 203.
+    // Refused with 203.
     kept(opt("databaseVersion", Types::OBJECT)),
-    // Refused: 203.
+    // Refused with 203.
     kept(opt("shardVersion", Types::OBJECT)),
     passed_on(idle(
         "coordinator",
@@ -166,14 +166,14 @@ pub const ARGUMENTS: &[Argument] = &[
 const NO_CLUSTER: &str = "it is about a sharded cluster, which this server is no part of";
 const OWN_PROTOCOL: &str = "members of a set follow each other by a protocol of their own";
 
-/// Whether an element of a command that is passed on to another member goes with it.
+/// Whether an element is sent with a command that is forwarded to another member.
 pub fn is_forwarded(name: &str) -> bool {
     let argument = ARGUMENTS.iter().find(|a| a.field.name == name);
     argument.is_none_or(|a| a.forwarded)
 }
 
 impl<'a> Generic<'a> {
-    /// Takes `e` if it is a generic argument; false if not.
+    /// Takes `e` if it is a generic argument. Returns false if it is not.
     ///
     /// # Errors
     /// 14 for wrong types, 40413 for an argument that came before, and the arguments' own.
@@ -198,7 +198,7 @@ impl<'a> Generic<'a> {
         Ok(true)
     }
 
-    /// Keeps what the rest of the request needs of an argument of the right type.
+    /// Keeps the parts of a correctly typed argument that the rest of the request needs.
     fn set(&mut self, command: &'static str, name: &'static str, v: Value<'a>) -> Result<()> {
         let truthy = v.truthy();
         match name {
@@ -215,7 +215,7 @@ impl<'a> Generic<'a> {
                 self.read_preference = Some(read_preference(v.as_doc().unwrap_or(Doc::EMPTY))?);
             }
             "$queryOptions" => {
-                // What stands beside the command wins.
+                // A `$readPreference` beside the command takes precedence over this one.
                 let within = v.as_doc().and_then(|d| d.get_doc("$readPreference"));
                 let within = within.map(read_preference).transpose()?;
                 self.read_preference = self.read_preference.or(within);
@@ -262,7 +262,7 @@ impl<'a> Generic<'a> {
         self.autocommit.is_some()
     }
 
-    /// What is said first does not depend on the order in which the fields came.
+    /// Checks the arguments of transactions together, so that the error does not depend on the fields' order.
     fn check_transaction(&self, spec: &CommandSpec) -> Result<()> {
         let message = match (self.txn_number, self.autocommit, self.start_transaction) {
             (None, None, None) => return Ok(()),
@@ -295,7 +295,7 @@ impl<'a> Generic<'a> {
         Err(Error::new(Code::InvalidOptions, message))
     }
 
-    /// Refuses what only routers and shards of a cluster may say.
+    /// Refuses arguments that only routers and shards of a cluster may send.
     fn check_cluster(&self) -> Result<()> {
         let retries = match (self.txn_number, self.autocommit, self.txn_retry_counter) {
             (None, ..) | (.., None) => None,
@@ -321,12 +321,11 @@ impl<'a> Generic<'a> {
         Ok(())
     }
 
-    /// Checks that go beyond single arguments. `member`: the server is a member of a set.
+    /// The checks that need more than one argument. `member` tells whether the server is a member of a set.
     ///
     /// # Errors
-    /// 72 for a concern the command does not take and for what only a member of a cluster may say, 203
-    /// for a router's versions; 322, 323 for the Stable API; 2, 9, … of a
-    /// read concern.
+    /// 72 for a concern that the command does not take and for arguments that only a member of a cluster may
+    /// send, 203 for a router's versions; 322, 323 for the Stable API; 2, 9, … of a read concern.
     pub fn check(&self, spec: &CommandSpec, body: Doc<'_>, member: bool) -> Result<()> {
         self.check_transaction(spec)?;
         (spec.precheck)(body)?;
@@ -386,8 +385,8 @@ pub fn max_time(v: Value<'_>) -> Result<Option<Duration>> {
     Ok((n > 0).then(|| Duration::from_millis(n as u64)))
 }
 
-/// The session that `{id: UUID, uid?}` names: without a `uid` it is that of the user that is logged in, which
-/// is none yet.
+/// The session that `{id: UUID, uid?}` names. Without a `uid` it is that of the logged-in user, which is
+/// nobody as there are no users.
 ///
 /// # Errors
 /// 14, 16 InvalidLength, 207 InvalidUUID, 40414, 40415.
@@ -411,7 +410,7 @@ pub fn session_key(lsid: Doc<'_>) -> Result<SessionKey> {
     })
 }
 
-/// A user's digest as `uid` has it.
+/// The digest of a user, which `uid` gives.
 ///
 /// # Errors
 /// 16 InvalidLength.
@@ -431,7 +430,7 @@ pub fn user_digest(uid: Value<'_>) -> Result<[u8; 32]> {
 /// The mode of a read preference.
 ///
 /// # Errors
-/// 9 FailedToParse for one that there is not, 14.
+/// 9 FailedToParse for an unknown mode, 14.
 fn read_preference(d: Doc<'_>) -> Result<&str> {
     match d.get("mode") {
         None => Ok("primary"),
@@ -456,7 +455,7 @@ mod tests {
     use super::*;
     use muniment_value::{ArrayBuf, DocBuf, doc};
 
-    /// What `count` says with one argument given: 0 or an error's code.
+    /// The result of `count` with one argument: 0 or an error's code.
     fn said(d: &DocBuf) -> i32 {
         let spec = crate::registry::find("count").unwrap();
         let mut generic = Generic::default();
@@ -484,8 +483,8 @@ mod tests {
         let (object, long) = (Value::Document(Doc::EMPTY), Value::Int64(1));
         let array = ArrayBuf::new();
         let (yes, int, text) = (Value::Bool(true), Value::Int32(1), Value::String("1"));
-        // Each with a value of its type, what a command that reads says to that, and whether it is
-        // passed on. In the order of MongoDB's own list.
+        // For each argument, in the order of MongoDB's own list: a value of its type, the code with which a
+        // reading command answers it, and whether it is forwarded.
         let table = [
             ("apiVersion", text, 0, true),
             ("apiStrict", yes, 4_886_600, true),
@@ -558,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_cluster_may_say_is_refused() {
+    fn arguments_of_a_cluster_are_refused() {
         let lsid = doc! { "id": Value::Binary { subtype: 4, bytes: &[7; 16] } };
         let with = |more: DocBuf| {
             let mut d = doc! { "lsid": &lsid, "txnNumber": 1_i64 };

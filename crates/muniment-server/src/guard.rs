@@ -12,7 +12,7 @@ thread_local! {
     static REPORT: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Installs the hook that keeps a guarded panic's place and backtrace instead of printing it.
+/// Installs a hook that keeps the place and the backtrace of a guarded panic instead of printing them.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -30,14 +30,14 @@ pub fn install() {
 
 /// A caught panic.
 pub struct Caught {
-    /// What it said.
+    /// The panic's message.
     pub message: String,
-    /// Place and backtrace.
+    /// The panic's place and backtrace.
     pub report: String,
 }
 
 impl Caught {
-    /// As an error of whatever ran there.
+    /// The panic as an error. `what` names the code that panicked.
     pub fn into_error(self, what: &str) -> Error {
         Error::internal(format!(
             "{what} panicked; this is a bug: {}: {}",
