@@ -1,6 +1,6 @@
-//! The background threads of the server, each with work that must not wait for the others': resident
-//! memory, cursor timeouts, transactions and copies that are too old, TTL passes, sessions, and the figures
-//! of which an operator is told.
+//! The background threads of the server. Each has work that must not wait for that of the others: resident
+//! memory, idle cursors, transactions and copies that are too old, TTL passes, sessions, and the figures that
+//! an operator has to see.
 
 use crate::heap;
 use crate::log::Severity;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Bytes in memory that no account has: the program, stacks, small allocations.
+/// Bytes in memory that no account in the ledger has: the program, stacks, small allocations.
 const UNKNOWN: usize = 64 << 20;
 
-/// What a thread does until the server ends.
+/// The work of a thread, which continues until the server ends.
 type Job = fn(&Arc<ServerState>);
 
-/// The threads, by their names.
+/// The threads and their names.
 pub const THREADS: [(&str, Job); 6] = [
     ("memory", crate::memory::keep_to_goal),
     ("housekeeping", keep_house),
@@ -33,9 +33,9 @@ pub const THREADS: [(&str, Job); 6] = [
 /// Ends idle cursors, drops old views, and gives back memory that is not used. It waits for nothing.
 fn keep_house(server: &Arc<ServerState>) {
     let (mut requests, mut trimmed) = (0, 0);
-    // Whether idle cursors have freed memory, some time after the last request.
+    // Whether cursors that ended for idleness have freed memory since the last request.
     let mut freed = false;
-    // The damages that were logged at the start are not logged again.
+    // Damages that were logged at the start are not logged again.
     let mut damages = server.engine.store.damages();
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
@@ -57,7 +57,8 @@ fn keep_house(server: &Arc<ServerState>) {
     }
 }
 
-/// TTL passes. A large one takes long, and so does one on a slow disk.
+/// Runs the TTL passes. They have a thread of their own, because a large pass takes long, and any on a slow
+/// disk.
 fn expire_documents(server: &Arc<ServerState>) {
     let mut last = Instant::now();
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
@@ -71,7 +72,7 @@ fn expire_documents(server: &Arc<ServerState>) {
     }
 }
 
-/// Ends sessions that are no longer used, and stores which were used.
+/// Ends sessions that are no longer used, and stores the ones that were used.
 fn keep_sessions(server: &Arc<ServerState>) {
     let mut last_expiry = Instant::now();
     let mut last_refresh = Instant::now();
@@ -87,8 +88,8 @@ fn keep_sessions(server: &Arc<ServerState>) {
             }
             last_expiry = Instant::now();
         }
-        // Under fsyncLock nothing can be written, and a member that knows of no primary cannot send it the
-        // sessions.
+        // During fsyncLock nothing can be written, and a member that knows no primary has no one to send its
+        // sessions to.
         let set = server.replica_set.as_ref();
         let led = set.map_or(server.is_writable(), |set| set.member().leader.is_some());
         let still = server.engine.store.write_lock_depth() > 0 || !led;
@@ -99,9 +100,9 @@ fn keep_sessions(server: &Arc<ServerState>) {
     }
 }
 
-/// Ends what has gone on for longer than it may, until the server ends: transactions, and copies of the
-/// data that no member fetches. It has a thread of its own, since other jobs may wait for what such a
-/// transaction holds, and writers on a full disk for the room that such a copy keeps.
+/// Ends transactions that have lasted too long, and copies of the data that no member fetches, until the
+/// server ends. This has a thread of its own, because other jobs may wait for what such a transaction holds,
+/// and writers on a full disk for the space of such a copy.
 fn end_what_is_old(server: &Arc<ServerState>) {
     while !server.wait_for_stop_for(Duration::from_secs(1)) {
         if let Some(set) = &server.replica_set {
@@ -111,15 +112,15 @@ fn end_what_is_old(server: &Arc<ServerState>) {
         let lifetime = server.parameters.transaction_lifetime_secs.load(Relaxed);
         let lifetime = Duration::from_secs(lifetime.max(1) as u64);
         for id in server.transactions.expired(lifetime) {
-            // First what runs: a commit that waits holds the transaction.
+            // Running operations first: a commit that waits holds the transaction.
             server.engine.operations.kill_session(&id);
             server.transactions.kill(server, &id);
         }
     }
 }
 
-/// True when the process has far more in memory than anybody knows of: then it is the allocator that
-/// has it.
+/// True when the process has far more in memory than all accounts together. The allocator then holds the
+/// rest.
 fn holds_too_much(server: &ServerState) -> bool {
     let stats = server.engine.store.stats();
     let storage = usize::try_from(stats.cache_used + stats.memtable_bytes).unwrap_or(usize::MAX);
@@ -128,7 +129,7 @@ fn holds_too_much(server: &ServerState) -> bool {
     heap::resident().is_some_and(|bytes| bytes > most)
 }
 
-/// A job is registered as what clients ask for is: a shutdown ends it, also where it waits for
+/// Registers a job like a client's operation, so that a shutdown ends it, even while it waits for
 /// fsyncUnlock.
 fn begin<'s>(server: &'s ServerState, job: &'static str) -> OpGuard<'s> {
     server.engine.operations.begin(OpStart {
@@ -190,7 +191,7 @@ fn ttl_failed(server: &ServerState, what: &DocBuf) {
     );
 }
 
-/// A bug in one job must not end the others.
+/// Runs one job, and logs a panic in it, so that a bug in one job does not end the others.
 fn guarded<T>(server: &ServerState, job: &str, run: impl FnOnce() -> T) -> Option<T> {
     match crate::guard::guarded(run) {
         Ok(t) => Some(t),

@@ -1,10 +1,10 @@
-//! How fast connections are taken: a bucket that fills at the rate, and takes one from it for each
-//! connection. Those beyond wait in a queue of limited length, or are closed.
+//! Limits how fast connections are accepted, with a token bucket: it fills at the given rate, and each
+//! connection takes one token. Connections without a token wait in a queue of limited length, or are closed.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The parameters.
+/// The parameters of the limit.
 pub struct Settings {
     /// ingressConnectionEstablishmentRateLimiterEnabled.
     pub enabled: AtomicBool,
@@ -27,14 +27,14 @@ impl Default for Settings {
     }
 }
 
-/// The bucket.
+/// The token bucket.
 pub struct Limiter {
     tokens: f64,
     filled: Instant,
 }
 
 impl Limiter {
-    /// A full one.
+    /// A full bucket.
     pub fn new(now: Instant) -> Limiter {
         Limiter {
             tokens: f64::MAX,
@@ -42,7 +42,7 @@ impl Limiter {
         }
     }
 
-    /// True if a connection may be taken now.
+    /// Takes a token. True if a connection may be accepted now.
     pub fn take(&mut self, settings: &Settings, now: Instant) -> bool {
         if !settings.enabled.load(Relaxed) {
             *self = Limiter::new(now);
@@ -60,7 +60,7 @@ impl Limiter {
         may
     }
 
-    /// How long until there is one more.
+    /// How long it takes until there is a token.
     pub fn wait(&self, settings: &Settings) -> Duration {
         let rate = settings.rate.load(Relaxed).max(1) as f64;
         Duration::from_secs_f64(((1.0 - self.tokens) / rate).clamp(0.001, 1.0))
@@ -88,7 +88,7 @@ mod tests {
             .filter(|n| limiter.take(&settings, at(n * 10)))
             .count();
         assert_eq!(second, 9);
-        // A long pause is worth a burst and no more.
+        // A long pause fills the bucket for one burst and no more.
         let later = (0..100)
             .filter(|_| limiter.take(&settings, at(60_000)))
             .count();

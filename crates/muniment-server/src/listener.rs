@@ -1,6 +1,6 @@
-//! Binding and accepting.
+//! Binds the sockets and accepts connections.
 //!
-//! Invariant: the accepting thread never waits for a client; whatever costs time happens in the
+//! Invariant: the accepting thread never waits for a client; everything that takes time happens in the
 //! connection's own thread.
 
 use crate::connection::{self, STACK};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Refused connections that may wait for their error at a time.
+/// How many refused connections may wait for their error at a time.
 const TURNING_AWAY: u64 = 32;
 
 enum Socket {
@@ -44,13 +44,13 @@ impl Socket {
 /// Bound sockets.
 pub struct Listener {
     sockets: Vec<Socket>,
-    /// The TCP addresses, so that one that is named twice is bound once.
+    /// The TCP addresses, so that an address which is named twice is bound once.
     bound: Vec<SocketAddr>,
     unix_path: Option<PathBuf>,
     missed: Vec<(String, Error)>,
     port: u16,
     backlog: i32,
-    /// Of the Unix socket's file.
+    /// The permissions of the Unix socket's file.
     permissions: u32,
 }
 
@@ -67,7 +67,7 @@ impl Listener {
     /// Binds every address.
     ///
     /// # Errors
-    /// 9001 SocketException when one is in use, 6, 7 when it is none.
+    /// 9001 SocketException when an address is in use; 6, 7 for one that is not valid.
     pub fn bind(options: &ServerOptions) -> Result<Listener> {
         let mut listener = Listener {
             sockets: Vec::new(),
@@ -78,7 +78,7 @@ impl Listener {
             backlog: options.listen_backlog,
             permissions: options.socket_permissions,
         };
-        // A socket on :: takes IPv4 as well, so that it has to come first.
+        // A socket on `::` accepts IPv4 as well, so it has to be bound first.
         let mut hosts: Vec<&str> = options.bind_ip.iter().map(String::as_str).collect();
         hosts.sort_by_key(|host| *host != "::");
         for host in hosts {
@@ -91,7 +91,7 @@ impl Listener {
                 bound => bound?,
             }
         }
-        // As mongod: one address is enough.
+        // As in mongod, it suffices if one address can be bound.
         if listener.sockets.is_empty()
             && let Some((_, e)) = listener.missed.pop()
         {
@@ -115,7 +115,7 @@ impl Listener {
             if addr.is_ipv6() && !ipv6 {
                 continue;
             }
-            // The first bind of port 0 decides the port of all.
+            // With port 0, the first socket chooses the port of all sockets.
             addr.set_port(self.port);
             bound = true;
             if self.port != 0 && (self.bound.contains(&addr) || self.takes(&addr)) {
@@ -141,14 +141,14 @@ impl Listener {
         }
     }
 
-    /// Whether a socket that is bound takes the connections to an IPv4 address.
+    /// Whether a bound socket already accepts connections to an IPv4 address.
     fn takes(&self, addr: &SocketAddr) -> bool {
         let all = |b: &SocketAddr| b.is_ipv6() && b.ip().is_unspecified();
         addr.is_ipv4() && self.bound.iter().any(all)
     }
 
     fn bind_unix(&mut self, path: PathBuf) -> Result<()> {
-        // Left behind by a process that was killed: nobody answers there.
+        // A process that was killed leaves its socket's file behind, and nothing answers there.
         if path.exists() && std::os::unix::net::UnixStream::connect(&path).is_err() {
             let _ = std::fs::remove_file(&path);
         }
@@ -207,7 +207,7 @@ impl Listener {
                 true => -1,
                 false => limiter.wait(ingress).as_millis() as libc::c_int + 1,
             };
-            // SAFETY: the vector is ours and its length is given.
+            // SAFETY: the vector is owned by this function, and its length is given.
             let n = unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) };
             if n < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 std::thread::sleep(std::time::Duration::from_millis(10));
@@ -231,7 +231,7 @@ impl Listener {
     }
 }
 
-/// The connection whose turn it is. Those that came beyond the queue's length are closed.
+/// The next connection that may be accepted. Closes connections beyond the queue's length.
 fn next_of(
     queue: &mut VecDeque<Stream>,
     limiter: &mut Limiter,
@@ -254,9 +254,9 @@ fn set_backlog(fd: RawFd, backlog: i32) {
     unsafe { libc::listen(fd, backlog) };
 }
 
-/// An open file that is closed when there is no number left for a connection: with it that
-/// connection can be taken and closed. Otherwise it would stay in the queue, its client would wait
-/// for nothing, and the queue would wake the listener again at once.
+/// An open file to close when the process has no descriptor left for a connection. With its descriptor the
+/// connection can be accepted and closed. Otherwise the connection would stay in the system's queue: its
+/// client would wait for nothing, and the queue would wake the listener again and again.
 struct Spare {
     file: Option<File>,
     errors: Seldom,
@@ -270,7 +270,7 @@ impl Spare {
         }
     }
 
-    /// Takes a connection and closes it; false if there is none, or it does not work.
+    /// Accepts a connection and closes it. False if there is none, or it fails.
     fn turn_away(&mut self, socket: &Socket) -> bool {
         let had = self.file.take().is_some();
         let closed = had
@@ -282,7 +282,7 @@ impl Spare {
         closed
     }
 
-    /// Logs an error, with how many there were, every now and then.
+    /// Logs an error and how often it occurred, but only once in a while.
     fn tell(&mut self, server: &ServerState, e: &io::Error) {
         let Some(times) = self.errors.note() else {
             return;
@@ -329,7 +329,7 @@ fn accept(socket: &Socket, server: &ServerState, spare: &mut Spare) -> Option<St
         };
         spare.tell(server, &e);
         if !is_out_of_files(&e) || !spare.turn_away(socket) {
-            // Of this connection, or of the system: give the others a moment instead of spinning.
+            // An error of this one connection, or of the system: a short pause keeps the loop from spinning.
             std::thread::sleep(std::time::Duration::from_millis(5));
             return None;
         }
@@ -337,7 +337,7 @@ fn accept(socket: &Socket, server: &ServerState, spare: &mut Spare) -> Option<St
     }
 }
 
-/// Finds out about half-open connections: two minutes of silence, then probes.
+/// Lets the system find half-open connections: after two minutes of silence it sends probes.
 fn keep_alive(fd: RawFd) {
     for (level, name, value) in [
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
@@ -346,7 +346,7 @@ fn keep_alive(fd: RawFd) {
         (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 6),
     ] {
         let value: libc::c_int = value;
-        // SAFETY: the value lives on the stack and its size is given.
+        // SAFETY: the value is on this function's stack, and its size is given.
         unsafe {
             libc::setsockopt(
                 fd,
@@ -359,9 +359,9 @@ fn keep_alive(fd: RawFd) {
     }
 }
 
-/// What a connection meets on its way in.
+/// What the accepting thread keeps for the connections that it admits.
 struct Way<'w> {
-    /// How many wait for the error that there is no place for them.
+    /// How many refused connections wait for their error.
     turning_away: Arc<AtomicU64>,
     hangups: &'w Hangups,
 }
@@ -409,7 +409,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         .name(format!("conn{id}"))
         .stack_size(STACK)
         .spawn(move || {
-            // A bug in the connection's own code must not leave its record behind.
+            // A bug in the connection's own code must not leave its entry among the open connections.
             let served = crate::guard::guarded(|| connection::serve(&state, Arc::clone(&shared)));
             if let Err(caught) = served {
                 state.log.log(
@@ -447,7 +447,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
     }
 }
 
-/// A connection has a number; gives how many are open with it.
+/// Registers a connection. Returns how many are open with it.
 fn opened(server: &ServerState, shared: &ConnShared, hangups: &Hangups) -> u64 {
     if let Err(e) = hangups.watch(&*shared.stream, shared.id) {
         unwatched(server, shared.id, &e);
@@ -457,7 +457,7 @@ fn opened(server: &ServerState, shared: &ConnShared, hangups: &Hangups) -> u64 {
     count
 }
 
-/// The operations of this connection will not end when its client goes.
+/// Warns that the operations of this connection will not end when its client goes.
 fn unwatched(server: &ServerState, id: u64, e: &io::Error) {
     static UNWATCHED: Seldom = Seldom::new();
     if let Some(times) = UNWATCHED.note() {
@@ -491,20 +491,20 @@ fn log_connection(server: &ServerState, c: &ConnShared, id: u32, msg: &str, coun
     );
 }
 
-/// Wakes the accepting thread, from any other one.
+/// Wakes the accepting thread from any other thread.
 pub struct Waker {
     read: OwnedFd,
     write: OwnedFd,
 }
 
 impl Waker {
-    /// A waker.
+    /// A new waker.
     ///
     /// # Errors
     /// No file descriptor is left.
     pub fn new() -> io::Result<Waker> {
         let mut fds = [0; 2];
-        // SAFETY: two descriptors are written into the array; both are owned from here on.
+        // SAFETY: the call writes two descriptors into the array; both are owned from here on.
         unsafe {
             if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0 {
                 return Err(io::Error::last_os_error());
@@ -516,16 +516,16 @@ impl Waker {
         }
     }
 
-    /// Wakes.
+    /// Wakes the accepting thread.
     pub fn wake(&self) {
-        // SAFETY: one byte from the stack.
+        // SAFETY: the call reads one byte from this function's stack.
         unsafe { libc::write(self.write.as_raw_fd(), [0_u8].as_ptr().cast(), 1) };
     }
 
-    /// Takes what was written.
+    /// Reads the bytes of past wake-ups, so that the next one is noticed.
     fn drain(&self) {
         let mut buf = [0_u8; 64];
-        // SAFETY: the buffer is ours and its length is given.
+        // SAFETY: the buffer is owned by this function, and its length is given.
         unsafe { libc::read(self.read.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
     }
 }

@@ -1,9 +1,9 @@
 //! Logging in MongoDB's structured format: one JSON object a line,
 //! `{"t":{"$date":…},"s":"I","c":"NETWORK","id":…,"ctx":…,"msg":…,"attr":{…}}`.
 //!
-//! Invariants: a line is written with one `write`; what is below the level costs one atomic
-//! read; logging never fails an operation (a full disk loses lines, not commands); the newest
-//! 1024 lines and all start-up warnings stay in memory for `getLog`.
+//! Invariants: a line is written with one `write`; a line below the level costs one atomic read; logging
+//! never fails an operation (a full disk loses lines, not commands); the newest 1024 lines and all start-up
+//! warnings stay in memory for `getLog`.
 
 use crate::options::{LogTarget, Rotation};
 use crate::verbosity::Verbosity;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How bad it is.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The process ends.
@@ -58,19 +58,20 @@ impl Severity {
     }
 }
 
-/// For a line that many clients may cause: it is written every ten seconds at most, with how often there
-/// was cause for it.
+/// Limits a line that many clients may cause: it is written at most every ten seconds, with how often its
+/// cause occurred.
 pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
 
 impl Seldom {
     const EVERY: Duration = Duration::from_secs(10);
 
-    /// Nothing was written yet.
+    /// A limit for a line that was not written yet.
     pub(crate) const fn new() -> Seldom {
         Seldom(Mutex::new((None, 0)))
     }
 
-    /// Notes a cause. Says how many there were since the last line, if one is to be written.
+    /// Notes the cause. If the line is to be written, returns how often the cause occurred since the last
+    /// line.
     pub(crate) fn note(&self) -> Option<u64> {
         let mut state = self.0.lock();
         state.1 += 1;
@@ -85,15 +86,16 @@ impl Seldom {
 
 /// Lines kept for `getLog: "global"`, as in MongoDB.
 const RAM_LINES: usize = 1024;
-/// Bytes that they may take together, as in MongoDB: older lines go first, and the newest stays.
+/// The most bytes of these lines together, as in MongoDB. The oldest lines go first, and the newest always
+/// stays.
 const RAM_BYTES: usize = 1 << 20;
-/// Longest string value of an attribute; what is longer is cut.
+/// The longest string value of an attribute; a longer one is cut.
 const MAX_STRING: usize = 4096;
 
 #[derive(Default)]
 struct RamLog {
     lines: VecDeque<String>,
-    /// How long the lines are together.
+    /// The bytes of the lines together.
     bytes: usize,
     total: u64,
 }
@@ -108,7 +110,7 @@ enum Sink {
 
 /// The server's log.
 pub struct Logger {
-    /// How much is said of which component.
+    /// How much is logged of each component.
     pub verbosity: Verbosity,
     quiet: AtomicBool,
     sink: Mutex<Sink>,
@@ -116,13 +118,13 @@ pub struct Logger {
     startup: Mutex<RamLog>,
     lines: AtomicU64,
     local_time: AtomicBool,
-    /// The last line was not written whole.
+    /// The last line could not be written whole.
     torn: AtomicBool,
 }
 
 impl Logger {
-    /// A log to this place. Where nothing is to be appended, an existing file is renamed to
-    /// `<path>.<UTC time>`, as mongod does.
+    /// A log to this target. If it is not to be appended to, an existing file is renamed to `<path>.<UTC
+    /// time>`, as mongod does.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -170,11 +172,11 @@ impl Logger {
         }
     }
 
-    /// Puts the file aside and begins a new one, or only opens it again where another program renames
-    /// it; a log without a file stays as it is.
+    /// Renames the file and begins a new one. If another program has renamed it (`Rotation::Reopen`), only
+    /// opens it again. A log without a file stays as it is.
     ///
     /// # Errors
-    /// The file cannot be renamed or made; the log goes on where it was.
+    /// The file cannot be renamed or created; the log then continues in the old one.
     pub fn rotate(&self, ctx: &str) -> io::Result<()> {
         let now = now_ms();
         self.info(
@@ -204,7 +206,7 @@ impl Logger {
         let Sink::File(file, path, rotation) = &mut *sink else {
             return Ok(());
         };
-        // Without the file there is nothing to put aside: somebody has renamed it.
+        // If the file is gone, another program has already renamed it.
         if *rotation == Rotation::Rename && path.is_file() {
             put_aside(path, now)?;
         }
@@ -235,12 +237,12 @@ impl Logger {
         self.verbosity.set_base(level);
     }
 
-    /// True when `--quiet` asks to leave out connection events.
+    /// Whether `--quiet` asks to leave out connection events.
     pub fn quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Leaves them out or not.
+    /// Sets whether connection events are left out.
     pub fn set_quiet(&self, quiet: bool) {
         self.quiet.store(quiet, Ordering::Relaxed);
     }
@@ -269,7 +271,7 @@ impl Logger {
         self.startup_warning_of(id, msg, &DocBuf::new());
     }
 
-    /// The same with attributes.
+    /// Writes a start-up warning with attributes.
     pub fn startup_warning_of(&self, id: u32, msg: &str, attr: &DocBuf) {
         let (warning, ctx) = (Severity::Warning, "initandlisten");
         let line = format_line(&self.time(), warning, "CONTROL", id, ctx, msg, Some(attr));
@@ -278,12 +280,12 @@ impl Logger {
         self.global.lock().push(line);
     }
 
-    /// A start begins: what others have warned of is over.
+    /// Forgets the start-up warnings, since a new start begins.
     pub fn forget_startup_warnings(&self) {
         *self.startup.lock() = RamLog::default();
     }
 
-    /// Informational.
+    /// Writes an informational line.
     pub fn info(&self, component: &'static str, id: u32, ctx: &str, msg: &str, attr: &DocBuf) {
         self.log(Severity::Info, component, id, ctx, msg, Some(attr));
     }
@@ -292,7 +294,8 @@ impl Logger {
         self.lines.fetch_add(1, Ordering::Relaxed);
         let bytes = || {
             let mut bytes = Vec::with_capacity(line.len() + 2);
-            // The disk was full, and what there is of that line is not to spoil this one.
+            // After a full disk the file may end within a line; a newline keeps that rest apart from this
+            // line.
             if self.torn.load(Ordering::Relaxed) {
                 bytes.push(b'\n');
             }
@@ -300,7 +303,7 @@ impl Logger {
             bytes.push(b'\n');
             bytes
         };
-        // A log that cannot be written must not fail what is logged.
+        // A log that cannot be written must not fail the operation that logs.
         let mut sink = self.sink.lock();
         let written = match &mut *sink {
             Sink::Stdout => io::stdout().write_all(&bytes()),
@@ -326,8 +329,9 @@ impl Logger {
     }
 }
 
-/// Gives a log's file a name with the time, as mongod does. Where that is taken it gets a number, too:
-/// nothing is overwritten. The caller holds the lock of the log, so that no other rotation takes the name.
+/// Renames the log's file to a name with the time, as mongod does. If that name is taken it also gets a
+/// number, so that no file is overwritten. The caller holds the lock of the log, so that no other rotation
+/// takes the name.
 fn put_aside(path: &Path, now: i64) -> io::Result<()> {
     let named = |suffix: &str| {
         let mut to = path.as_os_str().to_owned();
@@ -344,7 +348,7 @@ fn put_aside(path: &Path, now: i64) -> io::Result<()> {
     std::fs::rename(path, free.unwrap_or_else(|| named("old")))
 }
 
-/// `2026-01-31T08-09-10`, UTC.
+/// The time of a renamed log: `2026-01-31T08-09-10`, UTC.
 fn suffix(now: i64) -> String {
     iso8601(now)
         .chars()
@@ -391,16 +395,16 @@ fn to_syslog(facility: i32, severity: Severity, line: &str) {
         Severity::Info => libc::LOG_INFO,
         Severity::Debug(_) => libc::LOG_DEBUG,
     };
-    // A line is JSON, in which a zero byte is escaped.
+    // The text has no zero byte: a line is JSON, in which one is escaped.
     let Ok(text) = CString::new(line) else { return };
-    // SAFETY: the format takes one text, which outlives the call.
+    // SAFETY: the format takes one string, which outlives the call.
     unsafe { libc::syslog(facility | priority, c"%s".as_ptr(), text.as_ptr()) };
 }
 
-/// By how many seconds the local time is ahead of UTC at that time.
+/// By how many seconds the local time was ahead of UTC at this time.
 fn local_offset(ms: i64) -> i64 {
     let seconds: libc::time_t = ms.div_euclid(1000);
-    // SAFETY: the structure is plain data that the call fills, and both outlive it.
+    // SAFETY: the structure is plain data that the call fills, and both outlive the call.
     unsafe {
         let mut parts: libc::tm = std::mem::zeroed();
         match libc::localtime_r(&seconds, &mut parts).is_null() {
@@ -464,11 +468,11 @@ pub fn iso8601(ms: i64) -> String {
     iso8601_at(ms, 0)
 }
 
-/// The same where the clocks are ahead of UTC by so many seconds: `2026-01-31T10:09:10.123+02:00`.
+/// The time where the clocks are ahead of UTC by `offset` seconds: `2026-01-31T10:09:10.123+02:00`.
 fn iso8601_at(ms: i64, offset: i64) -> String {
     let ms = ms + offset * 1000;
     let (days, ms_of_day) = (ms.div_euclid(86_400_000), ms.rem_euclid(86_400_000));
-    // Howard Hinnant's civil-from-days.
+    // Howard Hinnant's algorithm `civil_from_days`.
     let z = days + 719_468;
     let era = z.div_euclid(146_097);
     let doe = z.rem_euclid(146_097);
@@ -510,7 +514,7 @@ pub fn json_string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// Relaxed Extended JSON with what a log needs beside it: long strings and deep nesting are cut.
+/// Appends a document as relaxed Extended JSON. For the log, long strings and deep nesting are cut.
 fn json_doc(doc: Doc<'_>, array: bool, depth: usize, out: &mut String) {
     let (open, close) = if array { ('[', ']') } else { ('{', '}') };
     out.push(open);
@@ -610,7 +614,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_line_does_not_spoil_the_next_one() {
+    fn a_torn_line_does_not_spoil_the_next_one() {
         let full = || {
             Sink::File(
                 open_file(Path::new("/dev/full")).unwrap(),
@@ -658,7 +662,7 @@ mod tests {
         log.forget_startup_warnings();
         assert_eq!(log.kept("startupWarnings").unwrap().1, 0);
         assert!(log.kept("nope").is_none());
-        // Long lines take the place of more old ones, and are kept whole.
+        // Long lines displace more old ones, and are kept whole.
         let long = doc! { "a": "x".repeat(4000), "b": "y".repeat(4000) };
         for i in 0..2000 {
             log.info("-", i, "t", "m", &long);

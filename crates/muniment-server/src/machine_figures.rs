@@ -1,12 +1,11 @@
-//! What the system says of the machine: the section `systemMetrics` of `getDiagnosticData`, with
-//! the names of MongoDB's, which monitoring programs read. A part that the system does not tell is
-//! left out.
+//! Figures of the machine: the section `systemMetrics` of `getDiagnosticData`, with MongoDB's names, which
+//! monitoring programs read. A part that the system does not provide is left out.
 
 use muniment_io::Disk;
 use muniment_value::{DocBuf, doc};
 use std::path::Path;
 
-/// All parts.
+/// The document with all parts.
 pub fn document(data_dir: &Path, disk: &dyn Disk) -> DocBuf {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let mut d = DocBuf::new();
@@ -25,9 +24,9 @@ pub fn document(data_dir: &Path, disk: &dyn Disk) -> DocBuf {
     d
 }
 
-/// The clock ticks in which the kernel counts the time of processors.
+/// How many clock ticks, in which the kernel counts the time of processors, are a second.
 fn ticks_per_second() -> i64 {
-    // SAFETY: takes no pointers.
+    // SAFETY: `sysconf` takes no pointer.
     let n = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     n.max(1)
 }
@@ -95,7 +94,7 @@ fn memory(text: &str) -> DocBuf {
     d
 }
 
-/// `/proc/net/netstat` and `/proc/net/snmp`: pairs of lines, names and values.
+/// `/proc/net/netstat` and `/proc/net/snmp`, in which a line of names and one of values form a pair.
 fn network_of(texts: &[String]) -> DocBuf {
     let mut d = DocBuf::new();
     for text in texts {
@@ -117,13 +116,13 @@ fn network_of(texts: &[String]) -> DocBuf {
     d
 }
 
-/// Whether a block device is a disk, not a partition of one, and not made of memory.
+/// Whether a block device is a real disk: not a partition of one, and not made of memory.
 fn is_disk(name: &str) -> bool {
     let of_memory = ["loop", "ram", "zram"].iter().any(|m| name.starts_with(m));
     !of_memory && Path::new("/sys/block").join(name).exists()
 }
 
-/// `/proc/diskstats`.
+/// `/proc/diskstats`: the counts of each disk.
 fn disks(text: &str, is_disk: fn(&str) -> bool) -> DocBuf {
     const COUNTS: [&str; 11] = [
         "reads",
@@ -156,7 +155,7 @@ fn disks(text: &str, is_disk: fn(&str) -> bool) -> DocBuf {
     d
 }
 
-/// The file system of the data, in bytes.
+/// The space of the data's file system, in bytes.
 fn mounts(data_dir: &Path, disk: &dyn Disk) -> DocBuf {
     let Ok(space) = disk.space(data_dir) else {
         return DocBuf::new();
@@ -170,7 +169,7 @@ fn mounts(data_dir: &Path, disk: &dyn Disk) -> DocBuf {
     d
 }
 
-/// `/proc/vmstat`: what tells of a machine that is short of memory.
+/// Those counts of `/proc/vmstat` that show whether a machine is short of memory.
 fn virtual_memory(text: &str) -> DocBuf {
     const COUNTS: [&str; 8] = [
         "balloon_deflate",

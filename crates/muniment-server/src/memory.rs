@@ -1,4 +1,4 @@
-//! The limits of the ledger: what the parameters say, and what they are where these say nothing.
+//! The limits of the ledger, as the parameters set them, and their defaults.
 
 use crate::heap;
 use crate::options::{ServerOptions, memory_limit};
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Resident memory is kept so far below its goal, because it may grow between two looks.
+/// Resident memory is kept below its goal by this margin, because it may grow between two looks.
 const MARGIN: usize = 64 << 20;
-/// The ledger may always give out so much, whatever else is resident: ordinary commands go on.
+/// The ledger may always give out this much, whatever else is resident, so that ordinary commands still run.
 const LEAST: usize = 32 << 20;
-/// Time between two looks at the resident memory while it is more than half of the goal, and else.
+/// The pauses between two looks at the resident memory: while it is above half of the goal, and otherwise.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_AT_LITTLE: Duration = Duration::from_millis(500);
-/// The cache gives memory in steps of one of so many parts of it, and takes it back after so long.
+/// The cache gives memory back in steps, each this part of it, and takes it back only after this long.
 const CACHE_STEPS: usize = 16;
 const CACHE_WAIT: Duration = Duration::from_secs(20);
 
-/// The largest document with what is around it: a cursor must be able to hold one.
+/// The largest document and the space around it: a cursor must be able to hold one.
 const ONE_DOCUMENT: usize = 20 << 20;
-/// The largest message with what its buffer leaves free.
+/// The largest message and the free rest of its buffer.
 const ONE_MESSAGE: usize = 64 << 20;
 
-/// What parameters say of the accounts' limits; 0: nothing.
+/// The accounts' limits as the parameters set them; 0 for the default.
 #[derive(Debug, Default)]
 pub struct MemoryLimits {
     /// munimentMemoryLimitBytes.
     pub total: AtomicI64,
-    /// The limit of all accounts together, as it follows from the parameters.
+    /// The limit of all accounts together that is in force.
     pub in_force: AtomicUsize,
     /// munimentQueryMemoryBudgetBytes.
     pub stages: AtomicI64,
@@ -52,21 +52,21 @@ pub struct MemoryLimits {
 }
 
 impl ServerOptions {
-    /// The cache in bytes: as it was given, else a quarter of the memory there is.
+    /// The cache in bytes: as given, else a quarter of the memory.
     pub fn cache(&self) -> u64 {
         self.cache_bytes
             .unwrap_or_else(|| (memory_limit() / 4).max(64 << 20))
     }
 }
 
-/// What all accounts together may hold beside a cache of so many bytes: with what the allocator
-/// keeps and the process itself takes, that stays below a quarter of the cache and 100 MB.
+/// How much all accounts together may hold beside a cache of this many bytes. With what the allocator keeps
+/// and the process itself takes, that stays below a quarter of the cache and 100 MB.
 fn total(cache: u64) -> usize {
     usize::try_from(cache / 8).map_or(usize::MAX, |eighth| eighth.saturating_add(48 << 20))
 }
 
-/// The most that the process is to have in memory with a cache of so many bytes: five quarters of it and
-/// 100 MB.
+/// The goal for the resident memory of a process with a cache of this many bytes: five quarters of the cache
+/// and 100 MB.
 fn goal(cache: u64) -> usize {
     usize::try_from(cache / 4 * 5).map_or(usize::MAX, |bytes| bytes.saturating_add(100_000_000))
 }
@@ -78,9 +78,9 @@ struct Reduction {
     ledger: usize,
 }
 
-/// How `less` bytes altogether are shared out between the two. The block cache gives half of itself, since that costs
-/// time alone; then the ledger gives out less, which makes sorts spill and large commands fail; then the
-/// cache gives what it has but an eighth.
+/// Divides a reduction by `less` bytes between the two. The block cache gives up to half of itself first,
+/// since that costs only time. Then the ledger gives out less, which makes sorts spill and large commands
+/// fail. At last the cache gives up all but an eighth.
 fn shared_out(less: usize, cache: usize, ledger: usize) -> Reduction {
     let first = less.min(cache / 2);
     let from_ledger = (less - first).min(ledger.saturating_sub(LEAST));
@@ -91,10 +91,10 @@ fn shared_out(less: usize, cache: usize, ledger: usize) -> Reduction {
     }
 }
 
-/// Keeps the resident memory below its goal until the server ends. What is free in the allocator goes
-/// back to the system first. What is above the goal after that is held by nobody whom the ledger knows
-/// (the allocator's own loss, what memtables take beyond their share, buffers of compactions), so others
-/// take less for as long as that lasts.
+/// Keeps the resident memory below its goal until the server ends. Free memory of the allocator goes back to
+/// the system first. What is then still above the goal is in no account of the ledger (the allocator's own
+/// loss, memtables beyond their share, buffers of compactions), so the cache and the ledger take less for as
+/// long as that lasts.
 pub fn keep_to_goal(server: &Arc<ServerState>) {
     let goal = goal(server.options.cache());
     let (ledger, store) = (&server.engine.memory, &server.engine.store);
@@ -116,7 +116,7 @@ pub fn keep_to_goal(server: &Arc<ServerState>) {
         }
         less = match (resident + MARGIN).checked_sub(goal) {
             Some(above) => less + above / 2,
-            // Slower than it went down, so that it does not swing.
+            // The reduction shrinks more slowly than it grew, so that it does not oscillate.
             None => less - less.min((goal - MARGIN - resident) / 8),
         };
         let total = server.parameters.memory.in_force.load(Relaxed);
@@ -125,7 +125,8 @@ pub fn keep_to_goal(server: &Arc<ServerState>) {
         if ledger.total().limit != total - give.ledger {
             ledger.set_total(total - give.ledger);
         }
-        // In few steps, and back in fewer: each makes the cache's own measures a little less exact.
+        // In few and large steps, and down again even more rarely: each step makes the cache's own statistics
+        // less exact.
         let step = (cache / CACHE_STEPS).max(1);
         let steps = give.cache.div_ceil(step);
         if steps > spared || steps < spared && since.elapsed() >= CACHE_WAIT {
@@ -135,7 +136,7 @@ pub fn keep_to_goal(server: &Arc<ServerState>) {
     }
 }
 
-/// What a parameter says, or else what there is without it.
+/// The value of a parameter, or the default if it is not set.
 fn said(at: &AtomicI64, else_: usize) -> usize {
     match usize::try_from(at.load(Relaxed)) {
         Ok(bytes) if bytes > 0 => bytes,
@@ -143,7 +144,7 @@ fn said(at: &AtomicI64, else_: usize) -> usize {
     }
 }
 
-/// How much the keys may be that a document has in one index.
+/// The limits of the keys that one document may have in one index.
 pub fn key_limits(parameters: &Parameters) -> KeyLimits {
     let (p, most) = (&parameters.memory, KeyLimits::default());
     KeyLimits {
@@ -152,7 +153,7 @@ pub fn key_limits(parameters: &Parameters) -> KeyLimits {
     }
 }
 
-/// Hands all limits to the ledger.
+/// Sets all limits of the ledger.
 pub fn apply(server: &ServerState) {
     let p = &server.parameters.memory;
     let ledger = &server.engine.memory;
@@ -173,14 +174,14 @@ pub fn apply(server: &ServerState) {
             Account::Streams => said(&p.streams, half / 2),
             Account::Scripts => said(&p.scripts, half),
             Account::Messages | Account::Replies => messages,
-            // Their number is what is limited (maxSessions).
+            // The number of sessions is limited instead (maxSessions).
             Account::Sessions => usize::MAX,
         };
         ledger.set_limit(*account, limit);
     }
 }
 
-/// `serverStatus`'s `muniment.memory`.
+/// The section `muniment.memory` of `serverStatus`.
 pub fn figures(ledger: &Ledger) -> DocBuf {
     let int = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
     let one = |f: muniment_op::ledger::Figures| {
@@ -201,7 +202,7 @@ pub fn figures(ledger: &Ledger) -> DocBuf {
     d
 }
 
-/// The limit of an account as it is in force.
+/// The limit of an account that is in force.
 pub fn limit(server: &ServerState, account: Account) -> i64 {
     i64::try_from(server.engine.memory.figures(account).limit).unwrap_or(i64::MAX)
 }

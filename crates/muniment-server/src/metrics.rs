@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// What an operation counts as in `opcounters`.
+/// The kind of an operation in `opcounters`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum OpKind {
@@ -30,7 +30,7 @@ pub enum OpKind {
 /// Names of [`OpKind`] in `opcounters`, in order.
 pub const OP_NAMES: [&str; 6] = ["insert", "query", "update", "delete", "getmore", "command"];
 
-/// What a latency counts as in `opLatencies`.
+/// The kind of an operation in `opLatencies`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LatencyKind {
@@ -50,8 +50,8 @@ const SHARDS: usize = 16;
 /// Buckets of a [`Histogram`].
 const BUCKETS: usize = 51;
 
-/// Operations by how long they took, in MongoDB's buckets: powers of two of microseconds, each
-/// between 2048 and 2²¹ halved.
+/// How many operations took how long, in MongoDB's buckets: powers of two of microseconds, and between 2048
+/// and 2²¹ also their middles.
 pub struct Histogram([AtomicU64; BUCKETS]);
 
 impl Default for Histogram {
@@ -61,7 +61,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// The least microseconds of a bucket.
+    /// The fewest microseconds of a bucket.
     fn least(bucket: usize) -> u64 {
         match bucket {
             0 => 0,
@@ -96,7 +96,7 @@ impl Histogram {
         }
     }
 
-    /// Adds what it counted to `sum`.
+    /// Adds the counts to `sum`.
     fn add_to(&self, sum: &mut Counted) {
         for (sum, n) in sum.0.iter_mut().zip(&self.0) {
             *sum += n.load(Relaxed);
@@ -104,7 +104,7 @@ impl Histogram {
     }
 }
 
-/// What histograms counted together.
+/// The sums of several histograms.
 #[derive(Clone, Debug)]
 pub struct Counted([u64; BUCKETS]);
 
@@ -155,13 +155,14 @@ pub struct Metrics {
     pub ttl_passes: AtomicU64,
 }
 
-/// After so many operations a namespace is counted at places.
+/// After this many operations a namespace is counted at several places, so that threads share no cache line.
 const OFTEN: u32 = 64;
 
-/// What was counted at one place.
+/// The counts at one place.
 #[derive(Default)]
 struct TopFigures {
-    /// (time, count) in the order of [`TOP_NAMES`], and after them what is neither read nor write.
+    /// (time, count) in the order of [`TOP_NAMES`], and at the end those of operations that neither read nor
+    /// write.
     figures: [(AtomicU64, AtomicU64); TOP_NAMES.len() + 1],
     /// By [`LatencyKind`]; made when the first operation is counted.
     histograms: [OnceLock<Box<Histogram>>; 3],
@@ -170,12 +171,12 @@ struct TopFigures {
 /// One line of `top`: microseconds and counts, written by relaxed adds.
 #[derive(Default)]
 pub struct TopEntry {
-    /// The first operations. Where there are very many namespaces, most of them have no more than these.
+    /// The counts of the first operations. With very many namespaces, most never have more than these.
     first: TopFigures,
     adds: AtomicU32,
-    /// The further operations, spread over cache lines.
+    /// The counts of further operations, spread over cache lines.
     places: OnceLock<Box<Spread<TopFigures, 4>>>,
-    /// The namespace was dropped: a thread that has kept this entry has to look it up anew.
+    /// The namespace was dropped: a thread that keeps this entry has to look it up again.
     pub forgotten: AtomicBool,
 }
 
@@ -223,7 +224,7 @@ pub struct Totals {
     pub docs_deleted: u64,
 }
 
-/// A connection's view: its shard.
+/// The counters as a connection uses them: one of the shards.
 #[derive(Clone)]
 pub struct Counter {
     metrics: Arc<Metrics>,
@@ -280,7 +281,7 @@ impl Metrics {
         t
     }
 
-    /// The figures of a namespace; connections keep the one they used last.
+    /// The entry of a namespace. A connection keeps the one that it used last.
     pub fn top_entry(&self, ns: &str) -> Arc<TopEntry> {
         if let Some(e) = self.top.read().get(ns) {
             return Arc::clone(e);
@@ -288,14 +289,14 @@ impl Metrics {
         Arc::clone(self.top.write().entry(ns.to_string()).or_default())
     }
 
-    /// Forgets a namespace (drop, rename).
+    /// Removes the entry of a namespace (drop, rename).
     pub fn top_forget(&self, ns: &str) {
         if let Some(entry) = self.top.write().remove(ns) {
             entry.forgotten.store(true, Relaxed);
         }
     }
 
-    /// All namespaces with figures, sorted.
+    /// The entries of all namespaces, sorted.
     pub fn top_all(&self) -> Vec<(String, Arc<TopEntry>)> {
         let mut all: Vec<_> = self
             .top
@@ -354,7 +355,7 @@ impl Counter {
         }
     }
 
-    /// Counts a failed command; `internal` for those that are our fault.
+    /// Counts a failed command; `internal` for an error that is a bug of the server.
     pub fn error(&self, internal: bool) {
         if let Some(s) = self.shard() {
             s.errors.fetch_add(1, Relaxed);
@@ -517,7 +518,7 @@ mod tests {
         let entry = m.top_entry("d.other");
         entry.add(OpKind::Query, LatencyKind::Reads, 5);
         entry.add(OpKind::Insert, LatencyKind::Writes, 7);
-        // An aggregate is a read, createIndexes neither a read nor a write.
+        // An aggregate is a read; createIndexes is neither a read nor a write.
         entry.add(OpKind::Command, LatencyKind::Reads, 10);
         entry.add(OpKind::Command, LatencyKind::Commands, 100);
         assert_eq!(entry.latencies(), [(15, 2), (7, 1), (100, 1)]);

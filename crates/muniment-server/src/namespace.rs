@@ -67,10 +67,10 @@ pub fn check_dollar(collection: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a collection name that something is about to create.
+/// Checks the name of a collection that is about to be created.
 ///
 /// # Errors
-/// 73 InvalidNamespace: also for what may be read but not created.
+/// 73 InvalidNamespace, also for names that may be read but not created.
 pub fn check_create(db: &str, collection: &str) -> Result<()> {
     check_collection(db, collection)?;
     check_dollar(collection)?;
@@ -92,10 +92,10 @@ pub fn check_create(db: &str, collection: &str) -> Result<()> {
     Ok(())
 }
 
-/// Checks a collection name that a client is about to write to.
+/// Checks the name of a collection that a client is about to write to.
 ///
 /// # Errors
-/// 73 InvalidNamespace: also for what the server alone writes.
+/// 73 InvalidNamespace, also for collections that only the server writes.
 pub fn check_write(db: &str, collection: &str) -> Result<()> {
     if collection == "system.profile" {
         return Err(Error::new(
@@ -103,15 +103,15 @@ pub fn check_write(db: &str, collection: &str) -> Result<()> {
             format!("cannot write to {db}.{collection}"),
         ));
     }
-    // Nearly every write is to another database than that of the generated collections, and formats nothing.
+    // Nearly no write is to the database of the generated collections, and so this formats no string.
     if muniment_exec::generated_in(db).any(|name| name == collection) {
         muniment_exec::refuse_generated(&format!("{db}.{collection}"))?;
     }
     check_create(db, collection)
 }
 
-/// The name that a command's first element gives, which need not be one that can exist: what is
-/// too long or has a `$` is then not found.
+/// The name in a command's first element, which may be one that no collection can have: the collection is
+/// then simply not found.
 ///
 /// # Errors
 /// 73 if it is no string, empty, begins with a dot or has a null byte.
@@ -151,7 +151,7 @@ pub fn collection_of<'a>(db: &str, v: Value<'a>) -> Result<&'a str> {
     }
 }
 
-/// Splits a full name; both parts are checked.
+/// Splits a full name, and checks both parts.
 ///
 /// # Errors
 /// 73.

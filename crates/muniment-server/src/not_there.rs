@@ -1,16 +1,16 @@
-//! Commands that clients, tools and setup scripts send and that are not there yet: each gets an answer
-//! that says what it would need and what can be done meanwhile, in place of "no such command".
+//! Commands that clients, tools and setup scripts send, and that this server does not have yet. Each gets an
+//! answer that says what is missing and what can be done instead, in place of "no such command".
 //!
-//! Only commands that ask for a whole part of MongoDB belong here; everything else that is not known is
-//! 59 CommandNotFound.
+//! Only commands that need a whole part of MongoDB belong here. Any other unknown command is 59
+//! CommandNotFound.
 
 use muniment_value::{Code, Error};
 
-/// A part that is not there, and the commands that ask for it.
+/// A part of MongoDB that is missing, and the commands that need it.
 struct Part {
     commands: &'static [&'static str],
     code: Code,
-    /// Stands after the name of the command.
+    /// The text after the name of the command.
     says: &'static str,
 }
 
@@ -51,7 +51,7 @@ const PARTS: [Part; 3] = [
     },
 ];
 
-/// The answer to a command that no registry knows.
+/// The answer to a command that the registry does not have.
 pub fn answer(name: &str) -> Error {
     match PARTS.iter().find(|p| p.commands.contains(&name)) {
         Some(part) => Error::new(part.code, format!("{name}: {}", part.says)),
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_needs_no_excuse() {
+    fn commands_that_exist_get_no_excuse() {
         for name in PARTS.iter().flat_map(|p| p.commands) {
             assert!(crate::registry::find(name).is_none(), "{name} is there");
             let e = answer(name);

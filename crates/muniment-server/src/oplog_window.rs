@@ -1,9 +1,10 @@
-//! How much of the oplog is kept: what the options say, and what `replSetResizeOplog` has said, which
-//! outlives the server, as the options of MongoDB's oplog collection do. It is each member's own, so it
-//! stands in a file of the data directory, beside the log, which is the same on all members; one that
-//! copies another member's data keeps it. `local.replset.oplogWindow` is made from it when it is read.
+//! How much of the oplog is kept: by the options, and by `replSetResizeOplog`, whose values survive a
+//! restart, as the options of MongoDB's oplog collection do. Each member has its own window, so the values
+//! are in a file of the data directory and not in the log, which is the same on all members; a member that
+//! copies another member's data keeps its file. `local.replset.oplogWindow` is generated from it when it is
+//! read.
 //!
-//! Invariant: the storage is told of it before anything can trim the log by another window.
+//! Invariant: the storage knows the window before anything can trim the log.
 
 use crate::log::{Logger, Severity};
 use crate::options::ServerOptions;
@@ -15,22 +16,22 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-/// The file: a document with what was set, each time written anew.
+/// The file, which has one document with the values that were set, and is rewritten as a whole.
 const FILE: &str = "oplogWindow";
-/// Most bytes of such a document.
+/// The most bytes of such a document.
 const MOST: u64 = 1 << 16;
-/// The namespace that it is shown as. Versions before this one stored it there, in the log that all members
-/// have in common.
+/// The namespace under which the window can be read. Earlier versions stored it there, in the log that all
+/// members share.
 pub const NAMESPACE: &str = "local.replset.oplogWindow";
 /// The `_id` of its only document.
 const ID: &str = "oplogWindow";
-/// Bytes.
+/// The field of the size, in bytes.
 const SIZE: &str = "size";
-/// Hours.
+/// The field of the retention time, in hours.
 const HOURS: &str = "minRetentionHours";
 
-/// A time of so many hours; `None` for a number that is no time. A time that is too long for a number of
-/// nanoseconds counts as for ever.
+/// The duration of this many hours, or `None` for a number that is no duration. A duration too long for a
+/// number of nanoseconds counts as infinite.
 pub fn time_of(hours: f64) -> Option<Duration> {
     match Duration::try_from_secs_f64(hours * 3600.0) {
         Ok(time) => Some(time),
@@ -38,11 +39,11 @@ pub fn time_of(hours: f64) -> Option<Duration> {
     }
 }
 
-/// Tells the storage how much is kept, at a start. A size that was set by replSetResizeOplog holds whatever
-/// the options say, as in MongoDB, where the options only count for a new oplog; but a retention time in
-/// the options counts before a stored one. Without either a member of a set keeps 5 % of the free disk, but
-/// at least 990 MB and at most 50 GB, as MongoDB does, and a standalone what the storage has by default.
-/// Returns what replSetResizeOplog has set.
+/// Sets the storage's window at a start. As in MongoDB, a size that replSetResizeOplog has set takes
+/// precedence over the options, which there only count for a new oplog; but a retention time in the options
+/// takes precedence over a stored one. Without any size, a member of a set keeps 5 % of the free disk, but at
+/// least 990 MB and at most 50 GB, as MongoDB does, and a standalone the storage's default. Returns the
+/// values that replSetResizeOplog has set.
 pub fn restore(options: &ServerOptions, store: &Store, log: &Logger) -> DocBuf {
     let (own, _) = store.log_window();
     let for_members = || {
@@ -68,7 +69,7 @@ pub fn restore(options: &ServerOptions, store: &Store, log: &Logger) -> DocBuf {
     stored
 }
 
-/// The size, if anybody has said one, and the time.
+/// The size, if the file or the options have one, and the time.
 fn chosen(stored: Doc<'_>, options: &ServerOptions) -> (Option<u64>, Duration) {
     let size = stored.get(SIZE).and_then(number::to_i64_exact);
     let size = size.and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
@@ -77,8 +78,8 @@ fn chosen(stored: Doc<'_>, options: &ServerOptions) -> (Option<u64>, Duration) {
     (size.or(options.oplog_bytes), time)
 }
 
-/// What the file says; where there is none, what an earlier version has stored, which is in the file
-/// from here on.
+/// The document in the file. If there is no file, the values that an earlier version has stored, which are
+/// then written into the file.
 fn stored(options: &ServerOptions, store: &Store) -> Result<DocBuf> {
     let path = options.dbpath.join(FILE);
     match whole(&*options.machine.disk, &path, MOST) {
@@ -107,7 +108,7 @@ fn of_earlier_version(store: &Store) -> Result<DocBuf> {
     Ok(d)
 }
 
-/// Removes what an earlier version has stored, where this server may: it is in the file.
+/// Removes the values that an earlier version has stored, if this server may write: the file has them now.
 ///
 /// # Errors
 /// The storage's.
@@ -119,7 +120,7 @@ pub fn drop_earlier(server: &ServerState, op: &OpContext) -> Result<()> {
     Ok(())
 }
 
-/// Where nothing survives the process, this does not, either.
+/// Writes the file, unless nothing survives the process anyway.
 fn write(options: &ServerOptions, store: &Store, d: &DocBuf) -> Result<()> {
     if !store.is_durable() {
         return Ok(());
@@ -137,8 +138,7 @@ fn failed(doing: &str, path: &Path, e: std::io::Error) -> Error {
     Error::from(e).context(&format!("{doing} {}: ", path.display()))
 }
 
-/// Stores the size and the time that are given (the time in hours and as a duration). After this they are on
-/// the disk, and in force.
+/// Stores the given size and time (in hours and as a duration). They are then on disk, and in force.
 ///
 /// # Errors
 /// The disk's.
@@ -155,7 +155,7 @@ pub fn store(
     next.append_some(HOURS, hours.or_else(|| window.as_doc().get(HOURS)));
     write(&server.options, &server.engine.store, &next)?;
     *window = next;
-    // Before another one can store something else.
+    // This is done under the lock, before another thread can store other values.
     let store = &server.engine.store;
     let (own_bytes, own_time) = store.log_window();
     let time = time.map_or(own_time, |(_, time)| time);
@@ -163,7 +163,7 @@ pub fn store(
     Ok(())
 }
 
-/// The document of [`NAMESPACE`], once there is something to show.
+/// The document of [`NAMESPACE`], if any value was set.
 pub fn document(server: &ServerState) -> Option<DocBuf> {
     let window = server.oplog_window.lock();
     let mut d = doc! { "_id": ID };
@@ -181,7 +181,7 @@ mod tests {
     use muniment_storage::{CollectionOptions, StoreOptions};
 
     #[test]
-    fn what_an_earlier_version_stored_holds() {
+    fn a_window_of_an_earlier_version_is_kept() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(StoreOptions::new(dir.path())).unwrap();
         let options = CollectionOptions::default();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_resized_and_what_the_options_say() {
+    fn resized_windows_and_options() {
         let said = ServerOptions {
             oplog_bytes: Some(7),
             oplog_min_retention: Some(Duration::from_secs(60)),

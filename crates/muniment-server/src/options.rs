@@ -1,4 +1,4 @@
-//! How to start a server.
+//! The options with which a server is started.
 
 use muniment_io::Machine;
 use muniment_storage::EngineKind;
@@ -8,12 +8,12 @@ use muniment_wire::compress::NEGOTIABLE;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Options of a server; the binary's flags and configuration file end up here.
+/// The options of a server, into which the binary's flags and configuration file are translated.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The data directory.
     pub dbpath: PathBuf,
-    /// Whether a data directory that is not there is made.
+    /// Whether a missing data directory is created.
     pub make_dbpath: MakeDbPath,
     /// TCP port; 0 takes a free one.
     pub port: u16,
@@ -21,9 +21,9 @@ pub struct ServerOptions {
     pub bind_ip: Vec<String>,
     /// Also listen on IPv6 where a bind address has one.
     pub ipv6: bool,
-    /// Directory of the Unix socket `mongodb-<port>.sock`; `None`: no Unix socket.
+    /// The directory of the Unix socket `mongodb-<port>.sock`; `None` for no Unix socket.
     pub unix_socket_prefix: Option<PathBuf>,
-    /// Most connections at a time; bounded by the limit of open files.
+    /// The most connections at a time; the limit of open files may lower it.
     pub max_conns: usize,
     /// Connections that may wait on each socket until they are accepted.
     pub listen_backlog: i32,
@@ -31,25 +31,25 @@ pub struct ServerOptions {
     pub socket_permissions: u32,
     /// Compressors that clients may choose from.
     pub compressors: Vec<Compressor>,
-    /// Block cache in bytes; `None`: a quarter of the memory there is.
+    /// The block cache in bytes; `None` for a quarter of the memory.
     pub cache_bytes: Option<u64>,
-    /// In what the data is kept.
+    /// The engine that keeps the data.
     pub engine: EngineKind,
     /// The replica set that the server is a member of.
     pub replica_set: Option<String>,
-    /// The file with the keys by which the set's members know each other.
+    /// The file with the keys by which the members of the set authenticate each other.
     pub key_file: Option<PathBuf>,
-    /// Initiate the set with this server as its only member, if it is not initiated.
+    /// Initiates the set with this server as its only member, unless it is initiated.
     pub auto_initiate: bool,
-    /// Bytes of the oplog that are kept; `None`: what suits the disk (see [`Server::start`]).
+    /// The bytes of the oplog that are kept; `None` for a size that suits the disk (see [`Server::start`]).
     ///
     /// [`Server::start`]: crate::Server::start
     pub oplog_bytes: Option<u64>,
-    /// Entries of the oplog that are not older than this are kept, whatever its size.
+    /// Entries of the oplog younger than this are kept, whatever its size.
     pub oplog_min_retention: Option<Duration>,
     /// How often the journal is flushed to the disk.
     pub journal_commit_interval: Duration,
-    /// Open a data directory whose journal is damaged in its middle, losing everything after the damage.
+    /// Opens a data directory whose journal is damaged in its middle, and loses everything after the damage.
     pub accept_data_loss: bool,
     /// Where the log goes.
     pub log: LogTarget,
@@ -63,14 +63,14 @@ pub struct ServerOptions {
     pub slow_ms: i64,
     /// The share of slow operations that are logged and recorded, 0 to 1.
     pub slow_sample_rate: f64,
-    /// What `profile` has set for every database for which no client has set anything: 0 nothing,
-    /// 1 slow operations, 2 all.
+    /// The profiling level of every database for which `profile` has set none: 0 nothing, 1 slow operations,
+    /// 2 all.
     pub profile_level: i32,
-    /// A query, for every such database: what is logged and recorded instead of what is slow.
+    /// A query for these databases, which selects what is logged and recorded instead of slow operations.
     pub profile_filter: Option<DocBuf>,
-    /// Times in the log have the offset of the local zone.
+    /// Times in the log are local, with their offset from UTC.
     pub log_local_time: bool,
-    /// Options that were taken and do not do here what they do in MongoDB: the log tells of them.
+    /// Given options that do not have MongoDB's effect here; the log lists them.
     pub notes: Vec<OptionNote>,
     /// `--setParameter name=value`.
     pub parameters: Vec<(String, String)>,
@@ -78,14 +78,15 @@ pub struct ServerOptions {
     pub argv: Vec<String>,
     /// The options as getCmdLineOpts shows them.
     pub parsed: DocBuf,
-    /// Receives the process id.
+    /// The file that the process id is written to.
     pub pid_file: Option<PathBuf>,
-    /// Receives the bound port once the server answers.
+    /// The file that the bound port is written to once the server answers.
     pub port_file: Option<PathBuf>,
-    /// The process's signals are the server's: SIGTERM ends it in order, SIGUSR1 rotates its log (one
-    /// server a process).
+    /// The server takes the process's signals: SIGTERM ends it in order, SIGUSR1 rotates its log. There can
+    /// be one such server in a process.
     pub handle_signals: bool,
-    /// What the server runs on. Without threads nothing of it runs by itself: a simulator's.
+    /// The machine that the server runs on. A simulator's machine has no threads, and runs the server's work
+    /// itself.
     pub machine: Machine,
 }
 
@@ -98,7 +99,7 @@ pub enum LogTarget {
     File {
         /// Its path.
         path: PathBuf,
-        /// Keep what is in it.
+        /// Appends to the file if it exists.
         append: bool,
         /// How it is rotated.
         rotation: Rotation,
@@ -112,37 +113,37 @@ pub enum LogTarget {
     Silent,
 }
 
-/// Whether a data directory that is not there is made.
+/// Whether a missing data directory is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MakeDbPath {
-    /// With all that leads to it.
+    /// It is created with all its parents.
     #[default]
     Whole,
-    /// The directory itself, but nothing that leads to it: a path that is mistyped, or a disk that is not
-    /// mounted, is an error.
+    /// Only the directory itself is created. A missing parent is an error, since it is likely a mistyped
+    /// path, or a disk that is not mounted.
     LastComponent,
-    /// It is an error, as for mongod.
+    /// A missing directory is an error, as in mongod.
     Never,
 }
 
 /// How a log file is rotated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rotation {
-    /// It gets a name with the time, and a new one begins.
+    /// The file gets a name with the time, and a new one begins.
     #[default]
     Rename,
-    /// It is closed and opened: another program has renamed it.
+    /// The file is closed and opened again, since another program has renamed it.
     Reopen,
 }
 
-/// An option that was taken and does not do here what it does in MongoDB.
+/// A given option that does not have MongoDB's effect here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionNote {
     /// Its name in the configuration file, or its flag.
     pub option: String,
     /// The value that was given.
     pub value: String,
-    /// Why it does not.
+    /// Why it does not have the effect.
     pub why: &'static str,
 }
 
@@ -202,8 +203,8 @@ impl ServerOptions {
     }
 }
 
-/// Memory that the process may use, in bytes: the least that its control groups allow, else the
-/// machine's.
+/// The memory that the process may use, in bytes: the lowest limit of its control groups, else the machine's
+/// memory.
 pub fn memory_limit() -> u64 {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let read = |path: &Path| std::fs::read_to_string(path).ok();
@@ -211,9 +212,9 @@ pub fn memory_limit() -> u64 {
     group_limit(&groups, read).map_or(machine, |limit| limit.min(machine))
 }
 
-/// The least that a process's groups allow, and those above them. `groups`: as `/proc/self/cgroup`
-/// names them; where the names are those of another view of the hierarchy (in a container), the
-/// group is its root.
+/// The lowest limit of a process's control groups and of those above them. `groups` is the text of
+/// `/proc/self/cgroup`. In a container its names may be those of another view of the hierarchy, and the group
+/// is then the root that the container sees.
 fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -231,7 +232,7 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
         let group = Path::new(group.trim_start_matches('/'));
         for above in group.ancestors() {
             let text = read(&Path::new(root).join(above).join(file));
-            // "max" is none.
+            // "max" means no limit.
             let limit = text.and_then(|t| t.trim().parse::<u64>().ok());
             least = [least, limit].into_iter().flatten().min();
         }
@@ -271,7 +272,7 @@ mod tests {
             ),
         ];
         assert_eq!(of(unit, &files), Some(512 << 20));
-        // In a container the root is the group.
+        // In a container, the visible root is the group itself.
         let root = [("/sys/fs/cgroup/memory.max", "1000000\n")];
         assert_eq!(of(unit, &root), Some(1_000_000));
         assert_eq!(of("0::/\n", &root), Some(1_000_000));

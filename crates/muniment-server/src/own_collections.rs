@@ -1,9 +1,9 @@
-//! The collections that a standalone has of its own, as MongoDB's: `admin.system.version` with the
-//! feature compatibility version, `local.startup_log` with a document for each start, and
-//! `config.system.sessions`, into which [`refresh_sessions`] writes the sessions that were used.
+//! The server's own collections, as MongoDB's standalone has them: `admin.system.version` with the feature
+//! compatibility version, `local.startup_log` with a document for each start, and `config.system.sessions`,
+//! into which [`refresh_sessions`] writes the sessions that were used.
 //!
-//! Invariant: none of this keeps the server from starting. What cannot be written (because the disk is full)
-//! is a warning in the log, and is tried again at the next start or refresh.
+//! Invariant: none of this keeps the server from starting. If a collection cannot be written (because the
+//! disk is full), the log warns, and the next start or refresh tries again.
 
 use crate::log::now_ms;
 use crate::oplog_window;
@@ -20,20 +20,20 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where the feature compatibility version stands.
+/// The collection with the feature compatibility version.
 const VERSION: &str = muniment_exec::VERSION_COLLECTION;
-/// A document for each start.
+/// The collection with a document for each start.
 const STARTUP_LOG: &str = "local.startup_log";
-/// Bytes of the capped collection [`STARTUP_LOG`].
+/// The size of the capped collection [`STARTUP_LOG`], in bytes.
 const STARTUP_LOG_BYTES: i64 = 10 << 20;
-/// Sessions and their last use.
+/// The collection of sessions and their last use.
 pub const SESSIONS: &str = "config.system.sessions";
 
-/// How often [`refresh_sessions`] is due, as MongoDB's logicalSessionRefreshMillis.
+/// How often [`refresh_sessions`] is due, like MongoDB's logicalSessionRefreshMillis.
 pub const REFRESH_EVERY: Duration = Duration::from_secs(300);
 
-/// Makes the collections that are not there, and writes this start into the startup log. A member of a
-/// replica set makes nothing before it is primary.
+/// Creates the missing collections, and writes this start into the startup log. A member of a replica set
+/// creates none before it is primary.
 pub fn prepare(server: &ServerState) {
     if server.replica_set.is_some() {
         return;
@@ -43,7 +43,7 @@ pub fn prepare(server: &ServerState) {
     prepare_shared(server, &op);
 }
 
-/// Makes the collections that all members have in common, on a member that has become primary.
+/// Creates the collections that all members share, on a member that has become primary.
 pub fn prepare_as_primary(server: &ServerState) {
     prepare_shared(server, &OpContext::internal("primary"));
 }
@@ -65,10 +65,10 @@ fn told(server: &ServerState, name: &str, made: Result<()>) {
     }
 }
 
-/// The collection, made when it is not there.
+/// The collection, which is created if it is missing.
 ///
 /// # Errors
-/// What making it raises.
+/// Those of creating it.
 fn collection(
     server: &ServerState,
     op: &OpContext,
@@ -92,7 +92,7 @@ fn insert(server: &ServerState, op: &Arc<OpContext>, name: &str, d: &DocBuf) -> 
     out.errors.pop().map_or(Ok(()), |e| Err(e.error))
 }
 
-/// Corrects what `system.views` says of the time series of every database.
+/// Corrects the entries of `system.views` for the time series of every database.
 fn series(server: &ServerState, op: &OpContext) -> Result<()> {
     let databases = server.engine.store.databases();
     let settle = |db: &String| server.engine.settle_series(op, db);
@@ -109,7 +109,7 @@ fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
     insert(server, op, VERSION, &d)
 }
 
-/// What [`STARTUP_LOG`] tells of this start.
+/// The document about this start in [`STARTUP_LOG`].
 fn startup_document(server: &ServerState) -> DocBuf {
     let (host, now) = (hostname(), server.started_ms);
     doc! {
@@ -154,7 +154,7 @@ fn sessions(server: &ServerState, op: &OpContext) -> Result<Arc<Collection>> {
 /// a set that is not primary sends them to the primary, which writes them.
 ///
 /// # Errors
-/// What writing or sending raises; what was not written is written by the next refresh.
+/// Those of writing or sending; the next refresh writes what this one did not.
 pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
     let writes = server.is_writable();
     if writes {
@@ -184,10 +184,10 @@ pub fn refresh_sessions(server: &ServerState, op: &Arc<OpContext>) -> Result<()>
     done.map(|_| ())
 }
 
-/// Sessions that are written at once.
+/// How many sessions are written at once.
 const AT_ONCE: usize = 1000;
 
-/// How many were written.
+/// Writes used sessions and removes ended ones. Returns how many were written.
 fn write_sessions(
     server: &ServerState,
     op: &Arc<OpContext>,
@@ -200,7 +200,7 @@ fn write_sessions(
             written += some.len();
         }
     }
-    // A session that was ended may have been used again since.
+    // A session that was ended may have been used again since then.
     let gone = ended.iter().filter(|id| !server.sessions.is_known(id));
     let gone: Vec<&SessionKey> = gone.collect();
     for some in gone.chunks(AT_ONCE) {
@@ -209,10 +209,10 @@ fn write_sessions(
     Ok(written)
 }
 
-/// The primary has to answer within this time when sessions are sent to it: other work of the thread waits.
+/// The primary has to answer within this time, because other work of the thread waits meanwhile.
 const ANSWERS: Duration = Duration::from_secs(10);
 
-/// Sends the sessions to the primary; returns how many.
+/// Sends the sessions to the primary. Returns how many were sent.
 fn tell_primary(
     server: &ServerState,
     op: &Arc<OpContext>,
@@ -228,7 +228,7 @@ fn tell_primary(
     let mut told = 0;
     for part in server.sessions.used_since_refresh() {
         for some in part.chunks(AT_ONCE) {
-            // See `write_used`.
+            // Noted before they are sent, as in `write_used` before they are written.
             server.sessions.written(some.iter().map(|(id, _)| id));
             tell("refreshSessions", &mut some.iter().map(|(id, _)| id))?;
             told += some.len();
@@ -242,7 +242,7 @@ fn tell_primary(
     Ok(told)
 }
 
-/// The document of a session.
+/// The filter for the document of a session.
 fn key(session: &SessionKey) -> DocBuf {
     doc! { "_id": session_doc(session) }
 }
@@ -252,8 +252,8 @@ fn write_used(
     op: &Arc<OpContext>,
     used: &[(SessionKey, Duration)],
 ) -> Result<()> {
-    // This is noted before the sessions are written: one that is ended in between is removed by the next
-    // refresh.
+    // The sessions are marked as written before they are, so that the next refresh removes one that is ended
+    // in between.
     server.sessions.written(used.iter().map(|(id, _)| id));
     let documents: Vec<_> = used
         .iter()
@@ -291,12 +291,12 @@ fn first_error(errors: &mut Vec<muniment_exec::WriteError>) -> Result<()> {
     errors.pop().map_or(Ok(()), |e| Err::<(), Error>(e.error))
 }
 
-/// A time as `ctime` writes it, with milliseconds, where the server is.
+/// A time in the format of `ctime`, with milliseconds, in the local zone.
 fn local_time(ms: i64) -> String {
     let seconds: libc::time_t = ms.div_euclid(1000);
     let mut text = [0_u8; 64];
-    // SAFETY: a zeroed `tm` is a valid one (numbers and a pointer that is not read); the buffer's
-    // length is given, and the format is a string of C.
+    // SAFETY: a zeroed `tm` is valid (numbers, and a pointer that is not read); the buffer's length is given,
+    // and the format is a C string.
     let n = unsafe {
         let mut parts: libc::tm = std::mem::zeroed();
         libc::localtime_r(&seconds, &mut parts);
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn a_local_time_reads_as_ctime_writes_it() {
         let text = local_time(1_700_000_000_123);
-        // The zone is the machine's: the date is within a day of 2023-11-14.
+        // The date depends on the machine's zone, but is within a day of 2023-11-14.
         assert_eq!(text.len(), "Tue Nov 14 22:13:20.123".len(), "{text}");
         assert!(
             text.contains(" Nov 1") && text.ends_with(":20.123"),
