@@ -17,7 +17,7 @@ pub const CURSOR_TIMEOUT: i64 = 600_000;
 /// The default of internalQueryMaxBlockingSortMemoryUsageBytes.
 pub const MEMORY_LIMIT: i64 = 100 << 20;
 
-/// How long a primary that is to end waits for another one, unless it is told.
+/// How long a primary that shuts down waits for another one to take over, unless the command says otherwise.
 pub const SHUTDOWN_PATIENCE_SECS: i64 = 15;
 
 /// The values of the parameters that are not kept elsewhere.
@@ -63,15 +63,15 @@ pub struct Parameters {
     pub reply_timeout_secs: AtomicI64,
     /// The limits of the ledger.
     pub memory: crate::memory::MemoryLimits,
-    /// Reads that execute at once.
+    /// How many reads may execute at once.
     pub read_tickets: AtomicI64,
-    /// Writes that execute at once.
+    /// How many writes may execute at once.
     pub write_tickets: AtomicI64,
     /// requireApiVersion.
     pub require_api_version: AtomicBool,
     /// quiet.
     pub quiet: AtomicBool,
-    /// How fast connections are taken.
+    /// The limit of how fast connections are accepted.
     pub ingress: crate::ingress::Settings,
     /// notablescan.
     pub no_table_scan: AtomicBool,
@@ -79,7 +79,7 @@ pub struct Parameters {
     pub recovers_alone: AtomicBool,
     /// shutdownTimeoutMillisForSignaledShutdown.
     pub shutdown_patience_ms: AtomicI64,
-    /// syncdelay: seconds; 0 leaves it to the sizes of memory and log.
+    /// syncdelay, in seconds; 0 leaves it to the sizes of memory and log.
     pub sync_delay: AtomicI64,
     /// See its entry in the list.
     pub elects_when_gone: AtomicBool,
@@ -131,11 +131,11 @@ impl Default for Parameters {
     }
 }
 
-/// How a parameter takes its value.
+/// When a parameter may be set, and to what.
 enum Set {
     /// A whole number in a range, at start.
     StartInt(fn(&Parameters) -> &AtomicI64, i64, i64),
-    /// Never.
+    /// It can never be set.
     Fixed,
     /// A boolean, at start.
     StartBool(fn(&Parameters) -> &AtomicBool),
@@ -143,7 +143,7 @@ enum Set {
     Bool(fn(&Parameters) -> &AtomicBool),
     /// A text, at start.
     StartText(fn(&Parameters, &str) -> Result<()>),
-    /// A document that changes what it names, at run time.
+    /// A document with the values to change, at run time.
     Document(fn(&ServerState, Doc<'_>) -> Result<()>),
     /// A whole number in a range, at start and at run time.
     Int(fn(&Parameters) -> &AtomicI64, i64, i64),
@@ -157,7 +157,7 @@ pub struct Parameter {
     pub doc: &'static str,
     get: fn(&ServerState) -> ValueBuf,
     set: Set,
-    /// Hands a changed value to what works with it.
+    /// Passes a changed value on to the code that uses it.
     apply: fn(&ServerState),
 }
 
@@ -191,7 +191,7 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "authSchemaVersion",
         doc: "The layout of the documents of users, which mongorestore asks for",
-        // As MongoDB since 2.8: the one that there is.
+        // As in MongoDB since 2.8; there is no other layout.
         get: |_| v(5),
         set: Set::Fixed,
         apply: nothing,
@@ -575,17 +575,17 @@ impl Parameter {
         (self.get)(server)
     }
 
-    /// Hands its value to what works with it.
+    /// Passes the value on to the code that uses it.
     pub fn apply(&self, server: &ServerState) {
         (self.apply)(server);
     }
 
-    /// True if `--setParameter` takes it.
+    /// True if `--setParameter` accepts it.
     pub fn settable_at_startup(&self) -> bool {
         !matches!(self.set, Set::Fixed | Set::Document(_))
     }
 
-    /// True if setParameter takes it.
+    /// True if setParameter accepts it.
     pub fn settable_at_runtime(&self) -> bool {
         matches!(self.set, Set::Bool(_) | Set::Int(..) | Set::Document(_))
     }
@@ -638,12 +638,12 @@ pub fn find(name: &str) -> Option<&'static Parameter> {
 }
 
 impl Parameters {
-    /// How many records of sessions there may be.
+    /// The most records of sessions.
     pub fn most_sessions(&self) -> usize {
         usize::try_from(self.max_sessions.load(Relaxed)).unwrap_or(usize::MAX)
     }
 
-    /// Tells the storage of the server how far the majority may lag behind.
+    /// Tells the storage how far the majority may lag before writers are slowed down.
     pub fn set_flow_control(server: &ServerState) {
         let p = &server.parameters;
         let secs = u64::try_from(p.most_lag_secs.load(Relaxed)).unwrap_or(1);
@@ -654,16 +654,17 @@ impl Parameters {
         server.engine.store.set_flow_control(target);
     }
 
-    /// Sets one from the command line.
+    /// Sets a parameter from the command line.
     ///
     /// # Errors
-    /// 72 for an unknown one, 2 for a bad value.
+    /// 72 for an unknown parameter, 2 for a bad value.
     pub fn set_from_text(&self, name: &str, text: &str) -> Result<()> {
-        // Test harnesses give it to every server; ours collects no such data.
+        // Test harnesses pass it to every server; this one collects no such data, so there is nothing to turn
+        // off.
         if name == "diagnosticDataCollectionEnabled" && text == "false" {
             return Ok(());
         }
-        // The log takes it ([`verbosity_at_start`]).
+        // The log is given this one later ([`verbosity_at_start`]).
         if name == VERBOSITY {
             return DocBuf::from_json(text).map(drop);
         }
@@ -682,13 +683,13 @@ impl Parameters {
     }
 }
 
-/// The parameter that is the log's.
+/// The parameter whose value the log keeps.
 const VERBOSITY: &str = "logComponentVerbosity";
 
-/// Sets what `--setParameter` says of the log's components.
+/// Sets the levels of the log's components that `--setParameter` gives.
 ///
 /// # Errors
-/// 9 for what is no document; those of the parameter.
+/// 9 for a text that is no document; those of the parameter.
 pub fn verbosity_at_start(given: &[(String, String)], log: &Logger) -> Result<()> {
     for (_, text) in given.iter().filter(|(name, _)| name == VERBOSITY) {
         log.verbosity.set(DocBuf::from_json(text)?.as_doc())?;
@@ -696,10 +697,10 @@ pub fn verbosity_at_start(given: &[(String, String)], log: &Logger) -> Result<()
     Ok(())
 }
 
-/// setParameter at run time; returns the value before.
+/// Sets a parameter at run time. Returns its old value.
 ///
 /// # Errors
-/// 72 for an unknown one, 20 for one that only the start sets, 2 for a bad value.
+/// 72 for an unknown parameter, 20 for one that can only be set at start, 2 for a bad value.
 pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBuf> {
     let p = find(name).ok_or_else(|| {
         Error::new(
@@ -730,8 +731,8 @@ pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBu
     Ok(before)
 }
 
-/// All of them as `getParameter: "*"` shows them; `details` gives `{value, settableAtRuntime,
-/// settableAtStartup}` each.
+/// All parameters as `getParameter: "*"` shows them. With `details`, each is `{value, settableAtRuntime,
+/// settableAtStartup}`.
 pub fn to_doc(server: &ServerState, wanted: impl Fn(&Parameter) -> bool, details: bool) -> DocBuf {
     let mut d = DocBuf::new();
     for p in ALL.iter().filter(|p| wanted(p)) {

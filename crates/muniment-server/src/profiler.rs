@@ -1,5 +1,5 @@
-//! What becomes of a finished operation: the line of the slow-operation log, and the record in
-//! `<db>.system.profile`.
+//! Logs a finished operation if it was slow, and records it in `<db>.system.profile` if its database is
+//! profiled.
 //!
 //! Invariant: an operation that is not slow costs two atomic reads here while no database has a
 //! profiling level or a filter of its own.
@@ -25,25 +25,26 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Size of `system.profile`, as MongoDB makes it.
+/// The size of `system.profile`, as in MongoDB.
 const CAPPED_BYTES: u64 = 1 << 20;
 
-/// Most bytes of a command that a record keeps whole, as in MongoDB.
+/// The most bytes of a command that a record keeps whole, as in MongoDB.
 const RECORDED_COMMAND: usize = 50 << 10;
 
-/// Most bytes of a plan's stages that a record keeps: with the command it has to fit into the collection.
+/// The most bytes of a plan's stages that a record keeps: plan and command together have to fit into the
+/// collection.
 const RECORDED_PLAN: usize = 256 << 10;
 
-/// How long the reply of an operation waits for its record at most.
+/// The longest time that the reply of an operation waits for the operation's record.
 const RECORD_WAIT: Duration = Duration::from_millis(100);
 
-/// What `profile` sets for one database. The time that makes an operation slow and the share of
-/// slow operations that are kept hold for the whole server (`slowms` and `sampleRate`).
+/// What `profile` sets for one database. `slowms`, from which an operation is slow, and `sampleRate`, the
+/// share of slow operations that are kept, hold for the whole server.
 #[derive(Clone, Default)]
 pub struct Profile {
     /// 0 off, 1 slow operations, 2 all.
     pub level: i32,
-    /// What is logged, and recorded at level 1, instead of what is slow.
+    /// A query that selects what is logged, and recorded at level 1, instead of slow operations.
     pub filter: Option<Filter>,
 }
 
@@ -53,7 +54,7 @@ impl Profile {
         self.level > 0
     }
 
-    /// True if it changes what is logged or recorded.
+    /// True if it has an effect on what is logged or recorded.
     pub fn acts(&self) -> bool {
         self.level > 0 || self.filter.is_some()
     }
@@ -68,13 +69,13 @@ impl Profile {
     }
 }
 
-/// What `profile` set for a database, or what the options say of all.
+/// What `profile` has set for a database, or else the options for all databases.
 pub fn of(server: &ServerState, db: &str) -> Profile {
     let set = server.profile.read().get(db).cloned();
     set.unwrap_or_else(|| server.profile_default.clone())
 }
 
-/// What the options set for all databases. A filter was checked before ([`check_filter`]).
+/// The options' setting for all databases. The filter has already been checked ([`check_filter`]).
 pub fn default_of(options: &ServerOptions) -> Profile {
     let filter = options.profile_filter.as_ref();
     let parsed = |d: &DocBuf| Filter::parse(d.as_doc(), &QueryContext::new()).ok();
@@ -87,7 +88,7 @@ pub fn default_of(options: &ServerOptions) -> Profile {
 /// Reads the option `operationProfiling.filter`, a query in JSON.
 ///
 /// # Errors
-/// A message for people, when it is none.
+/// A message for people, if the text is no query.
 pub fn check_filter(text: &str) -> std::result::Result<DocBuf, String> {
     let none = |e: &dyn std::fmt::Display| format!("'{text}' is not a query: {e}");
     let filter = DocBuf::from_json(text).map_err(|e| none(&e))?;
@@ -95,10 +96,10 @@ pub fn check_filter(text: &str) -> std::result::Result<DocBuf, String> {
     Ok(filter)
 }
 
-/// Sets it, and makes `system.profile` if the database is to record.
+/// Sets a database's profile, and creates `system.profile` if the database is to record.
 ///
 /// # Errors
-/// Those of making a collection; what `interrupt` says while that waits.
+/// Those of creating a collection; the interrupt that ends the wait for it.
 pub fn set(
     server: &ServerState,
     db: &str,
@@ -122,14 +123,14 @@ fn change(server: &ServerState, how: impl FnOnce(&mut BTreeMap<String, Profile>)
     server.profiling.store(any, Relaxed);
 }
 
-/// A database is gone, and its level with it.
+/// Forgets the profile of a database that was dropped.
 pub fn forget(server: &ServerState, db: &str) {
     change(server, |all| {
         all.remove(db);
     });
 }
 
-/// Logs and records an operation that has ended, as its database wants it.
+/// Logs and records a finished operation, as its database's profile asks.
 pub fn finished(f: &Finished<'_>) {
     let slow_ms = f.caller.server.parameters.slow_ms.load(Relaxed);
     let is_slow = |took: Duration| took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
@@ -151,13 +152,13 @@ pub fn finished(f: &Finished<'_>) {
         return;
     };
     let p = of(f.caller.server, db);
-    // An operation that writes to the records themselves is not recorded, nor is one on no collection.
+    // An operation that writes to the records themselves is not recorded, nor is one without a collection.
     let own = collection == "system.profile" && f.spec.kind != Kind::Read;
     let of_none = collection.starts_with("$cmd");
     let recordable = p.wants() && !own && !of_none && f.spec.profiled;
     let statements = f.op.statements();
     if recordable && !statements.is_empty() {
-        // Beside the statements' documents, which are in the same order.
+        // The figures and the documents of the statements are in the same order.
         let (mut documents, mut at) = (statement_documents(f), 0);
         for s in &statements {
             let slow = is_slow(s.took);
@@ -174,7 +175,7 @@ pub fn finished(f: &Finished<'_>) {
     }
     let mut entry = None;
     let kept = match &p.filter {
-        // A filter that cannot judge an operation does not choose it.
+        // An operation that the filter cannot evaluate is not kept.
         Some(filter) => filter
             .matches(entry.insert(record(f, None)).as_doc())
             .unwrap_or(false),
@@ -198,14 +199,14 @@ fn sample(server: &ServerState) -> bool {
     if rate >= 1.0 {
         return true;
     }
-    // Every state of the standard library's hash maps is seeded anew.
+    // The state of each hash map of the standard library has a new random seed.
     let bits = std::collections::hash_map::RandomState::new()
         .build_hasher()
         .finish();
     ((bits >> 11) as f64 / (1_u64 << 53) as f64) < rate
 }
 
-/// The record of an operation, or of one statement of an update or delete; a filter looks at the same
+/// The record of an operation, or of one statement of an update or delete. A filter is applied to the same
 /// fields.
 fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>>)>) -> DocBuf {
     let own = statement.and_then(|(_, own)| own);
@@ -259,8 +260,8 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
     d
 }
 
-/// A plan's stages, or the first one's name where they are too large for a record: a filter may name a
-/// million values.
+/// A plan's stages, or only the name of the first one if they are too large for a record: a filter may
+/// contain a million values.
 fn fitting(stages: DocBuf) -> DocBuf {
     let shown = stages.as_doc();
     if shown.byte_len() <= RECORDED_PLAN && !nests_deeper(shown, MAX_DEPTH - 1) {
@@ -275,7 +276,7 @@ fn fitting(stages: DocBuf) -> DocBuf {
     d
 }
 
-/// The statements of an update or delete, as they came.
+/// The statements of an update or delete, as the client sent them.
 fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>> + 'f> {
     let list = match f.spec.op {
         OpKind::Update => "updates",
@@ -290,20 +291,22 @@ fn statement_documents<'f>(f: &Finished<'f>) -> Box<dyn Iterator<Item = Doc<'f>>
     }
 }
 
-/// What a record shows as `command`: of a statement its own document, with the comment of the whole.
+/// The field `command` of a record. For a statement it is the statement's document with the command's
+/// comment.
 fn command(f: &Finished<'_>, own: Option<Doc<'_>>, longest: usize) -> DocBuf {
     let told = own.map(|own| as_parsed(f.spec.op, own));
     let shown = told.as_ref().map_or(f.caller.request.body, |d| d.as_doc());
     let mut command = shown.abridged(longest);
     if shown.get("comment").is_none() {
-        // A statement has that of its command, and a getMore that of its cursor's.
+        // A statement has the comment of its command, and a getMore that of the command which opened its
+        // cursor.
         command.append_some("comment", f.op.comment());
     }
     command
 }
 
-/// A statement of an update or delete as MongoDB tells of it when it has parsed it: in an order of its
-/// own, with what was left out, and with an index's name as an object.
+/// A statement of an update or delete as MongoDB shows it after parsing: with its fields in a fixed order,
+/// with defaults for those that were left out, and with an index's name as an object.
 fn as_parsed(op: OpKind, statement: Doc<'_>) -> DocBuf {
     let fields: &[&str] = match op {
         OpKind::Update => &[
@@ -332,12 +335,12 @@ fn as_parsed(op: OpKind, statement: Doc<'_>) -> DocBuf {
     d
 }
 
-/// Appends a number as MongoDB does here: an int where it fits.
+/// Appends a number with MongoDB's type: an int if it fits.
 fn count(d: &mut DocBuf, name: &str, n: u64) {
     d.append(name, narrow(n as i64));
 }
 
-/// What one statement did.
+/// Appends the figures of one statement.
 fn statement_figures(f: &Finished<'_>, s: &StatementFigures, plan: &PlanFigures, d: &mut DocBuf) {
     count(d, "keysExamined", s.keys_examined);
     count(d, "docsExamined", s.docs_examined);
@@ -353,7 +356,7 @@ fn statement_figures(f: &Finished<'_>, s: &StatementFigures, plan: &PlanFigures,
     key_figures(s.keys, d);
 }
 
-/// What an operation did.
+/// Appends the figures of an operation.
 fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
     let id = f.op.cursor();
     let more = match f.spec.op {
@@ -386,7 +389,7 @@ fn operation_figures(f: &Finished<'_>, plan: &PlanFigures, d: &mut DocBuf) {
     }
 }
 
-/// How the plan was found, and its properties.
+/// Appends how the plan was found, and its properties.
 fn plan_figures(plan: &PlanFigures, d: &mut DocBuf) {
     let told = |is: bool| is.then_some(true);
     d.append_some("hasSortStage", told(plan.sorts));
@@ -396,7 +399,7 @@ fn plan_figures(plan: &PlanFigures, d: &mut DocBuf) {
     d.append_some("replanReason", plan.replan_reason.as_deref());
 }
 
-/// The hashes by which the plan cache knows the query.
+/// Appends the hashes by which the plan cache identifies the query.
 fn shape_figures(plan: &PlanFigures, d: &mut DocBuf) {
     let hash = plan.shape_hash.as_deref();
     d.append_some("planCacheShapeHash", hash);
@@ -404,7 +407,7 @@ fn shape_figures(plan: &PlanFigures, d: &mut DocBuf) {
     d.append_some("planCacheKey", hash);
 }
 
-/// The locks that MongoDB takes for such a command, each once and to be shared.
+/// The locks that MongoDB would take for such a command: each once and shared.
 fn locks(kind: Kind) -> DocBuf {
     let mode = match kind {
         Kind::Read => "r",
@@ -417,7 +420,8 @@ fn locks(kind: Kind) -> DocBuf {
     doc! { "Global": &taken, "Database": &taken, "Collection": &taken }
 }
 
-/// The kind of write that an operation makes, whose figures are recorded; a findAndModify updates or deletes.
+/// The kind of write that an operation is, which decides the figures of its record. A findAndModify is an
+/// update or a delete.
 fn writes(f: &Finished<'_>) -> Option<OpKind> {
     match f.spec.op {
         OpKind::Insert | OpKind::Update | OpKind::Delete => Some(f.spec.op),
@@ -429,7 +433,7 @@ fn writes(f: &Finished<'_>) -> Option<OpKind> {
     }
 }
 
-/// Appends how many index keys were inserted and removed; figures of zero are left out.
+/// Appends how many index keys were inserted and removed, if any were.
 fn key_figures(keys: KeyCounts, d: &mut DocBuf) {
     for (name, n) in [
         ("keysInserted", keys.inserted),
@@ -454,21 +458,21 @@ fn make_collection(server: &ServerState, db: &str, interrupt: &dyn Interrupt) ->
         ..CollectionOptions::default()
     };
     match store.create_collection(&ns, options, interrupt) {
-        // Another thread may have made it in between.
+        // Another thread may have created it in between.
         Err(_) if store.collection(&ns).is_some() => Ok(()),
         made => made.map(drop),
     }
 }
 
-/// Writes a record. Profiling must neither fail nor hold up the operation that it records: an error is
-/// ignored, and if writes are locked or the collection is in use for long there is no record.
+/// Writes a record. Profiling must neither fail nor delay the operation that it records: an error is ignored,
+/// and while writes are locked, or the collection is in use for long, no record is written.
 fn write(server: &ServerState, db: &str, record: DocBuf) {
     if server.engine.store.write_lock_depth() > 0 {
         return;
     }
     let store = &server.engine.store;
     let ns = format!("{db}.system.profile");
-    // A record makes no database.
+    // A record must not bring a dropped database back.
     if store.collection(&ns).is_none() && !store.databases().iter().any(|d| d == db) {
         return;
     }
@@ -480,7 +484,7 @@ fn write(server: &ServerState, db: &str, record: DocBuf) {
     let _ = server.engine.append(&op, &ns, record.as_doc());
 }
 
-/// The line of the log.
+/// Writes the line of the log.
 fn log(f: &Finished<'_>) {
     let app_name = f.caller.conn.client.lock().app_name.clone();
     let mut attr = doc! { "type": "command", "ns": f.op.namespace() };

@@ -1,12 +1,12 @@
-//! The memory that messages take while they are received.
+//! The memory of messages that are being received.
 //!
-//! A message of up to [`LARGE`] bytes takes no more than any connection does. For a larger one there has
-//! to be room before more of it is read: its sender waits meanwhile, since the server does not take what it
-//! sends. Room is booked for a message as a whole, so that all messages that are being read can come to
-//! their end. Memory itself grows with the bytes that have come.
+//! A message of up to [`LARGE`] bytes needs no more than any connection has. For a larger one there has to be
+//! room before more of it is read; until then the server does not read on, and so its sender has to wait.
+//! Room is booked for the whole message at once, so that every message whose reading has begun can be
+//! completed. The memory itself grows only with the bytes that have arrived.
 //!
-//! Invariant: while a connection waits for room, another one that has room and sends next to nothing loses
-//! it.
+//! Invariant: while a connection waits for room, another one that has room and sends next to nothing is
+//! closed.
 
 use crate::front_door::{FrontDoor, Stranger};
 use crate::state::{ConnShared, ServerState};
@@ -21,29 +21,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Bytes of a message that are not booked.
+/// Messages of up to this many bytes are not booked.
 pub const LARGE: usize = 64 << 10;
-/// A client that has sent the beginning of a message larger than [`LARGE`] must go on within this.
-/// Smaller ones may take as long as they like: their memory is that of any connection.
+/// A client that has begun a message larger than [`LARGE`] must continue within this time. Smaller messages
+/// may take as long as they like, since they take no more memory than any connection.
 const STALLED_AFTER: Duration = Duration::from_secs(30);
-/// The same while other connections wait for the room that it has.
+/// The same limit while other connections wait for the room of this message.
 const IN_THE_WAY: Duration = Duration::from_secs(2);
-/// How long a message waits for room that other messages have, since these come to their end.
+/// How long a message waits for room that other messages have. These will be complete in a while.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long it waits for memory that is held otherwise, as by open transactions, one of which may be the
-/// waiting client's own.
+/// How long it waits for memory in other hands, such as open transactions, one of which may be that of the
+/// waiting client.
 const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(10);
 
-/// How fast the bytes of a message or a reply go through, while others wait for its memory.
+/// How fast the bytes of a message or a reply are transferred while others wait for its memory.
 pub struct Pace {
-    /// When the last byte went through.
+    /// When the last byte was transferred.
     last: Instant,
     since: Instant,
     bytes: usize,
 }
 
 impl Pace {
-    /// While others wait, at least [`Pace::LEAST`] bytes have to go through in this time.
+    /// While others wait, at least [`Pace::LEAST`] bytes have to be transferred in this time.
     const WINDOW: Duration = Duration::from_secs(5);
     const LEAST: usize = 256 << 10;
 
@@ -57,8 +57,8 @@ impl Pace {
         }
     }
 
-    /// Notes bytes that went through. True if they are too slow, and `is_in_the_way`, which is asked once in
-    /// a while, says that others wait.
+    /// Notes transferred bytes. Returns true if they are too slow and others wait for the memory, which
+    /// `is_in_the_way` is asked once in each window.
     pub fn moves(&mut self, bytes: usize, is_in_the_way: impl FnOnce() -> bool) -> bool {
         let now = Instant::now();
         self.bytes += bytes;
@@ -73,13 +73,13 @@ impl Pace {
         slow && is_in_the_way()
     }
 
-    /// How long nothing has gone through.
+    /// How long no byte was transferred.
     pub fn stalls(&self) -> Duration {
         self.last.elapsed()
     }
 }
 
-/// A client whose message waits for room.
+/// The interrupt of a message that waits for room: its client has gone, or the server ends.
 struct Sender<'s>(&'s ServerState, &'s ConnShared);
 
 impl Interrupt for Sender<'_> {
@@ -96,14 +96,14 @@ impl Interrupt for Sender<'_> {
     }
 }
 
-/// What a connection's messages take of the memory for messages.
+/// The share of a connection's messages in the memory for messages.
 pub struct Received {
     server: Arc<ServerState>,
-    /// Bytes since the last whole message.
+    /// The bytes received since the last complete message.
     bytes: Cell<usize>,
-    /// Bytes that may come without asking.
+    /// The bytes that may be received without asking for more room.
     room: Cell<usize>,
-    /// What comes first is thrown away.
+    /// So many of the next bytes are skipped.
     skip: Cell<usize>,
     pace: RefCell<Option<Pace>>,
     too_slow: Cell<bool>,
@@ -114,7 +114,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Nothing was received yet.
+    /// The state of a connection that has received nothing yet.
     pub fn new(server: &Arc<ServerState>) -> Received {
         Received {
             server: Arc::clone(server),
@@ -129,7 +129,7 @@ impl Received {
         }
     }
 
-    /// Bytes since the last whole message.
+    /// The bytes received since the last complete message.
     pub fn bytes(&self) -> usize {
         self.bytes.get()
     }
@@ -162,10 +162,10 @@ impl Received {
         self.server.waiting_messages.load(Relaxed) > 0
     }
 
-    /// Makes room for a message of so many bytes, or for what it is unpacked to; false if the server
-    /// ends or the client has gone meanwhile. Everything that a `member` of the set sends is taken: there
-    /// are few members, and what they send is what the set is for. A message that is to be unpacked may
-    /// take more than the limit: if it never fits, it waits until it is the only one.
+    /// Makes room for a message of this many bytes, or for what it unpacks to. Returns false if the server
+    /// ends or the client goes meanwhile. Everything that a `member` of the set sends is accepted: there are
+    /// few members, and the set depends on what they send. A message that is to be unpacked may take more
+    /// than the limit: if it can never fit, it waits until it is the only one.
     ///
     /// # Errors
     /// If there is no room for long, or never can be.
@@ -179,7 +179,7 @@ impl Received {
         let mut share = self.share.borrow_mut();
         let ledger = Arc::clone(share.ledger());
         let in_force = || self.server.parameters.memory.in_force.load(Relaxed);
-        // The limit of all memory may be lower for the moment than it was set to.
+        // The limit of all memory may be lower at the moment than the one that was set.
         let never = |refused: Refused| match refused.total {
             true => refused.asked > in_force(),
             false => refused.asked > refused.limit,
@@ -206,8 +206,8 @@ impl Received {
             }
             waiting.get_or_insert_with(|| Waiting::begin(&self.server.waiting_messages));
             let whose = Sender(&self.server, shared);
-            // Which limit refuses the message decides how long it waits, and may change without any thread being
-            // woken.
+            // How long the message waits depends on which limit refuses it. Another limit may become the
+            // refusing one without waking this thread, so it looks again from time to time.
             let until = until.min(began + PATIENCE_WITH_OTHERS);
             let held = ledger.wait_for_room(&whose, until, || match hold() {
                 Err(now) if now.total == refused.total => Err(now),
@@ -225,13 +225,13 @@ impl Received {
         Ok(true)
     }
 
-    /// The message is given up, and `skip` bytes of it are still to come.
+    /// Gives the message up; `skip` bytes of it are still to come.
     pub fn skips(&self, skip: usize) {
         self.skip.set(skip);
         self.forget();
     }
 
-    /// Why a message has not come to its end, if that takes too long by now.
+    /// Whether the message that is being received takes too long to arrive.
     pub fn is_too_slow(&self) -> bool {
         let pace = self.pace.borrow();
         let patience = match self.others_wait() {
@@ -241,8 +241,8 @@ impl Received {
         self.too_slow.get() || pace.as_ref().is_some_and(|p| p.stalls() > patience)
     }
 
-    /// The message was handled; `capacity` bytes are kept for the next one. True when they should
-    /// be given back.
+    /// Called after a message was handled. `capacity` bytes are kept for the next one; returns true if they
+    /// should be given back.
     pub fn done(&self, capacity: usize) -> bool {
         self.bytes.set(0);
         let large = self.room.replace(LARGE) > LARGE;
@@ -255,7 +255,7 @@ impl Received {
             || share.booked() > 0 && self.others_wait()
     }
 
-    /// All buffers were given back.
+    /// Called after all buffers were given back.
     pub fn forget(&self) {
         self.bytes.set(0);
         self.room.set(LARGE);
@@ -293,8 +293,8 @@ impl Received {
     }
 }
 
-/// A shared socket, of which a connection reads no more than there is room for: beyond it an error of
-/// the kind `OutOfMemory` asks for some.
+/// A shared socket from which a connection reads no more bytes than there is room for. A read beyond that
+/// fails with an error of the kind `OutOfMemory`, and the connection then asks for room.
 pub struct Socket(pub Arc<Stream>, pub Rc<Received>);
 
 impl Read for Socket {

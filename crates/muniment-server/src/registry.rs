@@ -1,4 +1,4 @@
-//! What a command is, and the sorted registry of all commands.
+//! The declaration of a command, and the sorted registry of all commands.
 
 use crate::args::{Args, Field};
 use crate::context::CommandContext;
@@ -19,13 +19,13 @@ pub enum Kind {
     Write,
     /// Changes collections, databases or indexes.
     Ddl,
-    /// Concerns the server.
+    /// Acts on the server.
     Admin,
-    /// Tells about the server.
+    /// Reports on the server.
     Diagnostic,
 }
 
-/// What a command's first element is.
+/// What a command's first element must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The name of a collection.
@@ -40,7 +40,7 @@ pub enum Target {
     Anything,
 }
 
-/// The callers that may run a command: a preparation for authentication.
+/// The callers that may run a command. It prepares for authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Also before authentication.
@@ -51,15 +51,15 @@ pub enum Access {
     Member,
 }
 
-/// On which members of a set a command runs.
+/// The members of a set on which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunsOn {
     /// On every member.
     Any,
-    /// Where data can be read, whatever the client says: a cursor, for instance, was opened where that was
-    /// allowed.
+    /// On members whose data can be read, whatever the client's read preference. A cursor, for instance, was
+    /// opened where that preference allowed it.
     Data,
-    /// Where data can be read, on a secondary only if the client's read preference allows that.
+    /// On members whose data can be read; on a secondary only if the client's read preference allows it.
     Readable,
     /// On the primary.
     Primary,
@@ -74,11 +74,11 @@ pub enum Statements {
     One,
     /// They are the documents of an array.
     List {
-        /// The field that is the array.
+        /// The name of the array's field.
         field: &'static str,
         /// Whether a statement may change several documents, so that it cannot be retried.
         many: fn(Doc<'_>) -> bool,
-        /// How a message names what makes it such a statement.
+        /// The text by which an error names the reason.
         many_text: &'static str,
     },
 }
@@ -86,34 +86,34 @@ pub enum Statements {
 /// How a command ends a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
-    /// What the transaction has written stays.
+    /// The transaction's writes take effect.
     Commit,
-    /// What it has written goes.
+    /// The transaction's writes are discarded.
     Abort,
 }
 
-/// Where a command says which collections it writes to.
+/// The place in which a command names the collections that it writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Its first element names the collection, in the command's database.
     Target,
     /// The documents of the array `nsInfo` name them, with their databases.
     NsInfo,
-    /// Elsewhere in its body.
+    /// They are elsewhere in the body.
     Elsewhere,
 }
 
-/// What a command is given to explain itself: its own fields and arguments, inside an explain command.
+/// The input of a command's explanation: the fields and arguments of the command inside an explain command.
 pub struct Explained<'a, 'c> {
     /// Its checked fields.
     pub args: Args<'a>,
     /// Its checked generic arguments.
     pub generic: Generic<'a>,
-    /// `db.collection`; of a pipeline without a collection `db.$cmd.aggregate`.
+    /// `db.collection`; for a pipeline without a collection `db.$cmd.aggregate`.
     pub namespace: &'c str,
-    /// The collection.
+    /// The name of the collection.
     pub collection: Option<&'a str>,
-    /// How much is told.
+    /// How much the explanation tells.
     pub verbosity: Verbosity,
     /// The explained command.
     pub command: Doc<'a>,
@@ -134,11 +134,11 @@ pub struct CommandSpec {
     pub kind: Kind,
     /// The callers that may run it.
     pub access: Access,
-    /// What it counts as.
+    /// The kind that it counts as.
     pub op: OpKind,
     /// What its first element is.
     pub target: Target,
-    /// Only in the database "admin".
+    /// It runs only in the database "admin".
     pub admin_only: bool,
     /// It takes a `writeConcern`.
     pub write_concern: bool,
@@ -148,35 +148,37 @@ pub struct CommandSpec {
     pub read_concern: bool,
     /// It takes the level "snapshot" outside of a transaction, too.
     pub snapshot_reads: bool,
-    /// On which members of a set it runs; `None`: what [`Kind`] says ([`CommandSpec::runs_on`]).
+    /// The members of a set on which it runs; `None` for the default of its [`Kind`]
+    /// ([`CommandSpec::runs_on`]).
     pub runs_on: Option<RunsOn>,
     /// It may be a part of a transaction.
     pub in_transactions: bool,
-    /// How to do in a transaction what it would do, where it may not be a part of one.
+    /// A hint for the error, if it may not be part of a transaction: what to use instead.
     pub instead_in_transactions: &'static str,
     /// It ends a transaction.
     pub ends_transaction: Option<Ends>,
     /// Its statements.
     pub statements: Statements,
-    /// Where it names the collections that it writes to.
+    /// The place in which it names the collections that it writes to.
     pub names: Names,
-    /// Whether a reading command writes what it finds into a collection.
+    /// Whether it is a reading command that writes its results into a collection.
     pub writes_output: fn(Doc<'_>) -> bool,
-    /// It makes collections or indexes in any database where they may be.
+    /// It creates collections or indexes, in any database that may have them.
     pub makes_collections: bool,
-    /// Its collection is gone after it, and so is the collection's line in `top`.
+    /// It drops its collection, and the collection's entry in `top`.
     pub drops_collection: bool,
-    /// Whether it opens a change stream or goes on with one.
+    /// Whether it opens or continues a change stream.
     pub is_change_stream: fn(&ServerState, Doc<'_>) -> bool,
-    /// It is answered while the server ends, so that drivers learn of that.
+    /// It is still answered while the server shuts down, so that drivers notice the shutdown.
     pub while_stopping: bool,
-    /// It is logged when it was slow; of a command that waits for news, slowness says nothing.
+    /// It is logged when it was slow. A command that waits for news is not, because its duration says
+    /// nothing.
     pub logged_when_slow: bool,
     /// The profiler records it.
     pub profiled: bool,
     /// The fail point failCommand can make it fail.
     pub can_be_failed: bool,
-    /// Explains it; `None`: it cannot be explained.
+    /// Explains it; `None` if it cannot be explained.
     pub explain: Option<Explain>,
     /// A driver may send it again with the same `txnNumber`.
     pub retryable_write: bool,
@@ -184,13 +186,13 @@ pub struct CommandSpec {
     pub api_v1: bool,
     /// Its fields beside the first element and the generic ones.
     pub fields: &'static [Field],
-    /// Further fields are the command's own business (parameters' names).
+    /// It also takes fields that are not in the table, such as names of parameters, and checks them itself.
     pub open_fields: bool,
-    /// What `opcounters` count it as, where that is not `op`.
+    /// The kind that `opcounters` count it as, if that is not `op`.
     pub counted_as: Option<OpKind>,
-    /// Checks of the body that come before those of the concerns.
+    /// Checks the body before the concerns are checked.
     pub precheck: fn(Doc<'_>) -> Result<()>,
-    /// Runs it: appends to the reply; `ok` is added afterwards.
+    /// Runs it and appends to the reply; `ok` is added afterwards.
     pub run: fn(&mut CommandContext<'_>) -> Result<()>,
 }
 
@@ -205,7 +207,7 @@ fn nothing(_: &mut CommandContext<'_>) -> Result<()> {
 }
 
 impl CommandSpec {
-    /// What most commands have in common.
+    /// The values that most commands have.
     pub const DEFAULT: CommandSpec = CommandSpec {
         name: "",
         aliases: &[],
@@ -243,7 +245,7 @@ impl CommandSpec {
         run: nothing,
     };
 
-    /// On which members of a set it runs when it comes with `body`.
+    /// The members of a set on which it runs with this body.
     pub fn runs_on(&self, body: Doc<'_>) -> RunsOn {
         match (self.runs_on, self.kind) {
             (Some(place), _) => place,
@@ -254,12 +256,12 @@ impl CommandSpec {
         }
     }
 
-    /// It goes on with a cursor that another command has opened.
+    /// True for a command that continues a cursor which another one has opened.
     pub fn continues_cursor(&self) -> bool {
         self.target == Target::Cursor
     }
 
-    /// True for its name and its aliases.
+    /// True for the command's name and its aliases.
     pub fn is_named(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }

@@ -1,8 +1,8 @@
-//! Sending replies to clients of which some do not read.
+//! Sends replies, also to clients that do not read them.
 //!
-//! Invariants: a reply that the system takes at once costs one write and nothing else; a client that
-//! takes no byte of one for `munimentReplyTimeoutSeconds`, or next to nothing while others need the
-//! memory, is cut off; the end of the server waits for no such client.
+//! Invariants: a reply that the system accepts at once costs one write and nothing else; a client that takes
+//! no byte of a reply for `munimentReplyTimeoutSeconds`, or next to nothing while others need the memory, is
+//! cut off; the server's shutdown waits for no such client.
 
 use crate::log::Severity;
 use crate::receive::Pace;
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// How long a write waits before the connection looks around.
+/// How long a write blocks before the connection checks whether to go on.
 pub const TICK: Duration = Duration::from_secs(1);
 
 fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
@@ -40,7 +40,7 @@ fn write(stream: &Stream, bytes: &[u8]) -> io::Result<usize> {
 /// Sends all of a reply.
 ///
 /// # Errors
-/// The socket's; that the client is too slow.
+/// The socket's; an error if the client is too slow.
 #[inline]
 pub fn send(
     server: &ServerState,

@@ -1,4 +1,4 @@
-//! Starting and ending a server.
+//! Starts and ends a server.
 
 use crate::hangups::Hangups;
 use crate::listener::{Listener, Waker};
@@ -30,9 +30,9 @@ pub const MAX_WIRE_VERSION: i32 = 25;
 /// Muniment's own version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// How long connections may take to end.
+/// How long connections may take to end at a shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
-/// `buildInfo.storageEngines`, sorted.
+/// The value of `buildInfo.storageEngines`, sorted.
 fn engine_names() -> muniment_value::ArrayBuf {
     let mut names: Vec<_> = EngineKind::ALL
         .iter()
@@ -48,21 +48,21 @@ pub struct Server {
     listener: Arc<Listener>,
     waker: Arc<Waker>,
     hangups: Arc<Hangups>,
-    /// On the data directory.
+    /// The lock on the data directory.
     lock: DirLock,
     threads: Vec<JoinHandle<()>>,
     ended: bool,
 }
 
-/// What of a server stays when it begins anew.
+/// The parts that a server keeps when it begins anew in the same process.
 struct Stays {
     listener: Arc<Listener>,
     waker: Arc<Waker>,
-    /// Keeps other processes from taking the directory meanwhile.
+    /// The lock on the directory, so that no other process takes it meanwhile.
     lock: DirLock,
-    /// What commands have told the member, which holds until the process ends.
+    /// What commands have told the member, which is in force until the process ends.
     told: Told,
-    /// The keys, which are read only at a start of the process: the file may have changed by now.
+    /// The keys. They are read only when the process starts, since the file may have changed by now.
     keys: Option<Arc<Keys>>,
 }
 
@@ -82,7 +82,7 @@ impl Server {
         started
     }
 
-    /// Starts a server; `stays`: what has stayed of one that begins anew.
+    /// Starts a server. `stays` has the parts that are kept of a server that begins anew.
     fn start_with(
         options: ServerOptions,
         log: Arc<Logger>,
@@ -110,7 +110,7 @@ impl Server {
         };
         let max_conns = startup::raise_file_limit(options.max_conns, &log);
         make_directory(&options, &log)?;
-        // A server that begins anew has its directory locked, and has examined it before.
+        // A server that begins anew holds the lock on its directory, and has examined it before.
         let strange = match &stays {
             Some(_) => Vec::new(),
             None => muniment_storage::examine_directory(
@@ -134,7 +134,8 @@ impl Server {
             None => DirLock::acquire(&options.dbpath, options.engine, &named_files(&options))?,
         };
         let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
-        // The directory's lock comes first: only the server that owns the data may take over the address.
+        // The directory is locked before binding: only the server that owns the data may take over the
+        // address.
         let (listener, waker) = match stays {
             Some(stays) => (stays.listener, stays.waker),
             None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
@@ -198,7 +199,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts what accepts connections and misses their clients.
+    /// Starts the threads that accept connections and notice when clients go.
     fn listen(&mut self) -> Result<()> {
         let (state, waker) = (Arc::clone(&self.state), Arc::clone(&self.waker));
         let (listener, hangups) = (Arc::clone(&self.listener), Arc::clone(&self.hangups));
@@ -223,7 +224,7 @@ impl Server {
         self.state.port
     }
 
-    /// What all connections share: for embedding and tests.
+    /// The state that all connections share, for embedding and tests.
     pub fn state(&self) -> &Arc<ServerState> {
         &self.state
     }
@@ -245,8 +246,8 @@ impl Server {
         }
     }
 
-    /// Ends everything except the sockets, and begins anew from what is on the disk; `None` if the server
-    /// was told to end meanwhile.
+    /// Ends everything except the sockets, and begins anew with what is on disk. Returns `None` if the server
+    /// was asked to end meanwhile.
     fn begin_anew(mut self, reason: &str, how: Restart) -> Result<Option<Server>> {
         let (options, log) = (self.state.options.clone(), Arc::clone(&self.state.log));
         self.ended = true;
@@ -263,7 +264,7 @@ impl Server {
             told: (self.state.replica_set.as_ref()).map_or_else(Told::default, |s| s.member().told),
             keys: self.state.keys.clone(),
         };
-        // The old server holds the storage, which the new one opens.
+        // The old server must release the storage before the new one opens it.
         drop(self);
         let listener = Arc::clone(&stays.listener);
         let begun = wait_for_last(&stays.lock)
@@ -298,7 +299,7 @@ impl Server {
         closed
     }
 
-    /// Ends everything that runs, and closes the storage.
+    /// Ends all operations and threads, and closes the storage.
     fn stop(&mut self, reason: &str) -> Result<()> {
         let state = &self.state;
         state.log.info(
@@ -321,11 +322,11 @@ impl Server {
         state.engine.store.close()
     }
 
-    /// Waits for the connections to end. The idle ones are closed at once; the busy ones get the
-    /// time to answer that they were interrupted.
+    /// Waits for the connections to end. Idle ones are closed at once; busy ones get the time to report that
+    /// their operation was interrupted.
     fn drain(&self) {
         let end = Instant::now() + DRAIN;
-        // Writers that wait for fsyncUnlock would wait for ever.
+        // Releases fsyncLock, because writers that wait for fsyncUnlock would otherwise wait forever.
         while self.state.engine.store.write_lock_depth() > 0 {
             if self.state.engine.store.unlock_writes().is_err() {
                 break;
@@ -362,7 +363,7 @@ impl Drop for Server {
     }
 }
 
-/// Makes the data directory where the options want that.
+/// Creates the data directory if it is missing and the options allow it.
 fn make_directory(options: &ServerOptions, log: &Logger) -> Result<()> {
     let dir = &options.dbpath;
     if dir.exists() {
@@ -407,7 +408,7 @@ fn make_directory(options: &ServerOptions, log: &Logger) -> Result<()> {
     Ok(())
 }
 
-/// A storage that is open.
+/// A storage that was opened, and what was found in its directory.
 pub(crate) struct Opened {
     pub engine: Arc<Database>,
     /// See [`ServerState::kept_for_set`].
@@ -463,7 +464,7 @@ pub(crate) fn open_storage(
     })
 }
 
-/// Logs what is damaged and was not logged before.
+/// Logs the damages that were not logged before.
 pub(crate) fn log_damages(store: &Store, log: &Logger, told: &mut Vec<Damage>) {
     let damages = store.damages();
     for damage in untold(told, &damages) {
@@ -482,12 +483,12 @@ pub(crate) fn log_damages(store: &Store, log: &Logger, told: &mut Vec<Damage>) {
     *told = damages;
 }
 
-/// The damages of now that were not logged before.
+/// The current damages that were not logged before.
 fn untold<'d>(told: &'d [Damage], now: &'d [Damage]) -> impl Iterator<Item = &'d Damage> {
     now.iter().filter(|damage| !told.contains(damage))
 }
 
-/// Makes what all connections will share, over a storage that is open. A member of a set goes on from what
+/// Creates the state that all connections share, over an open storage. A member of a set continues from what
 /// it remembers.
 pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<ServerState>> {
     let told = parts.told;
@@ -523,7 +524,7 @@ pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<Ser
     Ok(state)
 }
 
-/// Waits until no thread holds the storage any more, as the lock on the directory shows, which it shares.
+/// Waits until no thread uses the storage any more. Each such thread shares the lock on the directory.
 fn wait_for_last(lock: &DirLock) -> Result<()> {
     let end = Instant::now() + DRAIN;
     while !lock.is_only() {
@@ -549,12 +550,12 @@ fn cannot_start(log: &Logger, e: &Error) {
     );
 }
 
-/// The last step of a server: it removes the files by which others find it.
+/// The last step of a shutdown: removes the files by which others find the server.
 fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: bool) {
     listener.cleanup();
     let files = [&options.pid_file, &options.port_file];
     for file in files.into_iter().flatten() {
-        // Only a regular file is removed: the option may have named a device.
+        // Only a regular file is removed, since the option may name a device.
         if file.is_file() {
             let _ = fs::remove_file(file);
         }
@@ -568,7 +569,7 @@ fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: boo
     );
 }
 
-/// The files that the options name: they may lie in the data directory.
+/// The files that the options name, which may be in the data directory.
 fn named_files(options: &ServerOptions) -> Vec<PathBuf> {
     let log = match &options.log {
         LogTarget::File { path, .. } => Some(path.clone()),
@@ -663,11 +664,11 @@ fn log_start(log: &Logger, options: &ServerOptions) {
 fn write_file(path: Option<&Path>, n: u32) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let write = || -> io::Result<()> {
-        // A device or a pipe is written to, and not replaced.
+        // A device or a pipe is written to, not replaced.
         if path.exists() && !path.is_file() {
             return fs::write(path, format!("{n}\n"));
         }
-        // Readers wait for the file to appear, so it is renamed into its place when it is whole.
+        // Other programs wait for this file to appear, so it is renamed into place when it is complete.
         let tmp = path.with_extension("tmp");
         fs::write(&tmp, format!("{n}\n"))?;
         fs::rename(&tmp, path)
@@ -675,7 +676,7 @@ fn write_file(path: Option<&Path>, n: u32) -> Result<()> {
     write().map_err(|e| Error::from(e).context(&format!("cannot write {}: ", path.display())))
 }
 
-/// `buildInfo`.
+/// The reply of `buildInfo`.
 pub fn build_info() -> DocBuf {
     use muniment_value::array;
     let [a, b, c, d] = MONGODB_VERSION_ARRAY;

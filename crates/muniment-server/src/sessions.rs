@@ -1,11 +1,11 @@
 //! Logical sessions: which are in use and by which user, so that endSessions and killSessions find what
-//! belongs to them. A session belongs to a user: two users who choose the same id have a session each.
-//! Nobody can log in yet, so a session has no user unless its `lsid` names a user's digest.
+//! belongs to them. Two users who choose the same session id have a session each. There is no log-in yet, so
+//! a session has no user unless its `lsid` has a user's digest.
 //!
-//! Invariants: there are no more records than `maxSessions` says, of 30 to 60 bytes each; a record that was
-//! not used for 30 minutes is removed. A session that was used since the last refresh is known until the
-//! next one has written it; of a session that was written it is known whether it was ended since (up to
-//! [`MOST_ENDED`]; the rest expires).
+//! Invariants: there are at most `maxSessions` records, of 30 to 60 bytes each; a record that was not used
+//! for 30 minutes is removed. A session that was used since the last refresh stays known until the next
+//! refresh has written it. If a written session is ended, that is remembered for the next refresh (for up to
+//! [`MOST_ENDED`] sessions; the others expire).
 
 use muniment_op::{Account, Ledger, Share};
 use muniment_storage::{NOBODY, SessionKey};
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// localLogicalSessionTimeoutMinutes.
 pub const TIMEOUT_MINUTES: i32 = 30;
-/// Most records if maxSessions is not set.
+/// The most records if maxSessions is not set.
 pub const MAX_SESSIONS: i64 = 1_000_000;
-/// Most sessions whose end is remembered for the next refresh.
+/// The most sessions whose end is remembered for the next refresh.
 const MOST_ENDED: usize = 100_000;
 const SHARDS: usize = 16;
 
-/// A user as sessions know one: the digest of its name.
+/// The digest of a user's name, by which sessions identify the user.
 pub fn digest_of(user: &str, db: &str) -> [u8; 32] {
     match (user, db) {
         ("", "") => NOBODY,
@@ -33,8 +33,8 @@ pub fn digest_of(user: &str, db: &str) -> [u8; 32] {
     }
 }
 
-/// When a session was used last, in milliseconds since the start, and in the lowest bit whether a
-/// refresh has ever written it: one number, since there may be a million of them.
+/// When a session was last used, in milliseconds since the start, and in the lowest bit whether a refresh has
+/// ever written it. Both are in one number, since there may be a million of them.
 #[derive(Clone, Copy)]
 struct Use(u64);
 
@@ -60,8 +60,8 @@ impl Use {
     }
 }
 
-/// A part of the records. Nearly all sessions have no user, and without one a record takes a third of the
-/// memory.
+/// A part of the records. Nearly all sessions have no user, and a record without one takes a third of the
+/// memory, so these are kept apart.
 #[derive(Default)]
 struct Shard {
     nobody: HashMap<[u8; 16], Use>,
@@ -103,8 +103,8 @@ impl Shard {
         nobody.chain(self.users.iter().map(|(key, used)| (*key, *used)))
     }
 
-    /// Bytes of memory, about: entries with their byte of a hash, of which an eighth is free when
-    /// the map is full.
+    /// The memory of the records in bytes, approximately: entries with one byte of their hash each; a map is
+    /// full when an eighth is free.
     fn bytes(&self) -> usize {
         let one = |capacity: usize, entry: usize| capacity * (entry + 1) * 8 / 7;
         one(self.nobody.capacity(), size_of::<([u8; 16], Use)>())
@@ -118,33 +118,33 @@ pub struct Sessions {
     shards: [Mutex<Shard>; SHARDS],
     /// Records in all shards.
     count: AtomicUsize,
-    /// What they take.
+    /// The memory of the records.
     share: Mutex<Share>,
-    /// Those that were ended since the last refresh and may be written.
+    /// Written sessions that were ended since the last refresh.
     ended: Mutex<HashSet<SessionKey>>,
-    /// When that was; `None`: never.
+    /// When the last refresh began; `None` if there was none.
     refreshed_ms: Mutex<Option<u64>>,
-    /// What the refreshes did.
+    /// The figures of the refreshes.
     pub job: Mutex<Job>,
 }
 
-/// What the refreshes did, for `serverStatus.logicalSessionRecordCache`.
+/// The figures of the refreshes, for `serverStatus.logicalSessionRecordCache`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Job {
-    /// How many there were.
+    /// How many refreshes there were.
     pub count: i32,
     /// When the last one began, in milliseconds since 1970.
     pub began_ms: i64,
     /// How long it took, in milliseconds.
     pub took_ms: i32,
-    /// Sessions that it wrote.
+    /// How many sessions the last one wrote.
     pub refreshed: i32,
-    /// Sessions that it took away.
+    /// How many sessions the last one removed.
     pub ended: i32,
 }
 
 impl Sessions {
-    /// None yet; what they take is booked in the ledger.
+    /// No sessions yet; their memory is booked in the ledger.
     pub fn new(ledger: &Arc<Ledger>) -> Sessions {
         Sessions {
             started: Instant::now(),
@@ -170,7 +170,7 @@ impl Sessions {
         Duration::from_millis(self.now_ms().saturating_sub(at_ms))
     }
 
-    /// Notes a use; `most` is how many records there may be.
+    /// Notes a use of the session; `most` is the most records that there may be.
     ///
     /// # Errors
     /// 261 TooManyLogicalSessions.
@@ -196,13 +196,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// Whether it was used lately.
+    /// Whether the session has a record, so that it was used lately.
     pub fn is_known(&self, id: &SessionKey) -> bool {
         self.shard(id)
             .is_some_and(|s| s.lock().get_mut(id).is_some())
     }
 
-    /// A shard takes another number of bytes. It holds the lock of none.
+    /// Books the new memory when a shard's has changed. The caller must not hold the lock of a shard.
     fn book(&self, before: usize, after: usize) {
         if before != after {
             let all = self.shards.iter().map(|s| s.lock().bytes()).sum();
@@ -210,7 +210,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets a session; true if it was there.
+    /// Forgets a session. Returns true if it had a record.
     pub fn end(&self, id: &SessionKey) -> bool {
         let mut removed = None;
         if let Some(shard) = self.shard(id) {
@@ -224,7 +224,8 @@ impl Sessions {
         if removed.is_some() {
             self.count.fetch_sub(1, Relaxed);
         }
-        // A refresh has written it, or may have before the server was started.
+        // A refresh has written it, or an earlier run of the server may have, so the next refresh has to
+        // remove it.
         if removed.is_none_or(Use::is_written) {
             let mut ended = self.ended.lock();
             if ended.len() < MOST_ENDED {
@@ -234,18 +235,18 @@ impl Sessions {
         removed.is_some()
     }
 
-    /// How many there are.
+    /// How many sessions have a record.
     pub fn len(&self) -> usize {
         self.count.load(Relaxed)
     }
 
-    /// True if there is none.
+    /// True if no session has a record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// All of them with the time since their last use, a part at a time: one that comes or goes
-    /// meanwhile may be missed or told.
+    /// All sessions with the time since their last use, one part at a time. A session that comes or goes
+    /// meanwhile may or may not be included.
     pub fn parts(&self) -> impl Iterator<Item = Vec<(SessionKey, Duration)>> {
         self.shards.iter().map(|shard| {
             let shard = shard.lock();
@@ -254,7 +255,8 @@ impl Sessions {
         })
     }
 
-    /// Those that were used since the last refresh, with the time since then, a part at a time.
+    /// The sessions that were used since the last refresh, with the time since their last use, one part at a
+    /// time.
     pub fn used_since_refresh(&self) -> impl Iterator<Item = Vec<(SessionKey, Duration)>> {
         let refreshed = *self.refreshed_ms.lock();
         let since = refreshed.map_or(Duration::MAX, |at| self.since(at));
@@ -264,7 +266,7 @@ impl Sessions {
         })
     }
 
-    /// Notes that a refresh writes these.
+    /// Marks sessions as written by a refresh.
     pub fn written<'k>(&self, ids: impl IntoIterator<Item = &'k SessionKey>) {
         for id in ids {
             if let Some(shard) = self.shard(id)
@@ -275,27 +277,27 @@ impl Sessions {
         }
     }
 
-    /// What [`Sessions::refreshed`] is told when the refresh that begins now has ended.
+    /// The time to pass to [`Sessions::refreshed`] after the refresh that begins now.
     pub fn begin_refresh(&self) -> u64 {
         self.now_ms()
     }
 
-    /// Notes a refresh that has written everything that was used before it began.
+    /// Notes that a refresh has written every session which was used before it began.
     pub fn refreshed(&self, began: u64) {
         *self.refreshed_ms.lock() = Some(began);
     }
 
-    /// Takes those that were ended since the last refresh.
+    /// Takes the sessions that were ended since the last refresh.
     pub fn take_ended(&self) -> HashSet<SessionKey> {
         std::mem::take(&mut *self.ended.lock())
     }
 
-    /// Gives them back to the next refresh.
+    /// Returns ended sessions, which could not be removed, to the next refresh.
     pub fn give_back_ended(&self, ended: HashSet<SessionKey>) {
         self.ended.lock().extend(ended);
     }
 
-    /// Takes out and returns what timed out, a part at a time.
+    /// Removes and returns the sessions that have timed out, one part at a time.
     pub fn expire(&self) -> impl Iterator<Item = HashSet<SessionKey>> {
         let limit = Duration::from_secs(TIMEOUT_MINUTES as u64 * 60);
         self.shards.iter().map(move |shard| {
@@ -316,14 +318,14 @@ impl Sessions {
     }
 }
 
-/// Gives the memory of many that have gone back.
+/// Gives memory back if a map has lost most of its entries.
 pub fn shrink<K: Eq + std::hash::Hash, V>(map: &mut HashMap<K, V>) {
     if map.capacity() > 1024 && map.len() < map.capacity() / 8 {
         map.shrink_to(map.len() * 2);
     }
 }
 
-/// 261.
+/// 261 TooManyLogicalSessions.
 fn too_many(id: &SessionKey) -> Error {
     let id = Value::Binary {
         subtype: 4,
@@ -361,7 +363,7 @@ mod tests {
     #[test]
     fn the_limit_counts_all_shards_and_an_end_makes_room() {
         let sessions = Sessions::new(&Arc::default());
-        // All of one shard, of which each may have them all.
+        // All keys fall into one shard, which may hold as many records as all shards together.
         for n in 0..10 {
             sessions.touch(&key(n * 16), 10).unwrap();
         }
@@ -387,12 +389,12 @@ mod tests {
         for n in [0, 1, 7] {
             sessions.end(&key(n));
         }
-        // The last one may be of an earlier run of the server.
+        // Session 7 has no record, so an earlier run of the server may have written it.
         assert_eq!(sessions.take_ended(), HashSet::from([key(1), key(7)]));
     }
 
     #[test]
-    fn what_many_sessions_took_is_given_back() {
+    fn memory_of_many_sessions_is_given_back() {
         let sessions = Sessions::new(&Arc::default());
         let room = || -> usize { sessions.shards.iter().map(|s| s.lock().bytes()).sum() };
         let booked = || sessions.share.lock().booked();

@@ -1,7 +1,7 @@
-//! Settings that a server stores in collections of the database `config`, and so has in common with
-//! the other members of its set: the default concerns and the cluster parameters. What the collections
-//! hold is in force, however it came there: by the setting's command, a client's own write, an earlier
-//! run of the server, or another member's record that was applied here.
+//! Settings that a server stores in collections of the database `config`, and so shares with the other
+//! members of its set: the default concerns and the cluster parameters. What the collections hold is in
+//! force, however it got there: by the setting's command, a client's own write, an earlier run of the server,
+//! or another member's record that was applied here.
 //!
 //! Invariants: a value is in force when the client that wrote it is answered, and on a follower when its
 //! record is reported as applied. Taking values over waits for no other thread, since the thread that
@@ -18,26 +18,26 @@ use std::time::Duration;
 /// The database of the collections.
 pub const DB: &str = "config";
 
-/// A client waits at most so long for a thread that stores a value, which a full disk may hold up.
+/// How long a client waits at most for a thread that stores a value, which a full disk may delay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The lock under which settings are stored and taken over.
+/// The lock of storing settings and putting them in force.
 #[derive(Default)]
 pub struct Settings {
-    /// Held from the storing of a value, or the reading of it, until it is in force.
+    /// Held while a value is stored or read, until it is in force.
     changing: Mutex<()>,
-    /// What is stored may differ from what is in force.
+    /// The stored values may differ from those in force.
     stale: AtomicBool,
 }
 
-/// Puts in force what is stored; if another thread is doing so, that thread takes this, too.
+/// Puts the stored values in force. If another thread is doing that, it includes the newest values.
 pub fn take(server: &ServerState) {
     server.settings.stale.store(true, SeqCst);
     take_if_stale(server);
 }
 
-/// Puts in force what a client has just stored, before it is answered. If it would have to wait for long for
-/// another thread, that is left to the other thread.
+/// Puts in force what a client has just stored, before the client is answered. If another thread holds the
+/// lock for long, that thread does it after the answer.
 pub fn take_for_client(server: &ServerState) {
     let settings = &server.settings;
     settings.stale.store(true, SeqCst);
@@ -56,7 +56,8 @@ fn load_if_stale(server: &ServerState) {
 
 fn take_if_stale(server: &ServerState) {
     let settings = &server.settings;
-    // A thread that holds the lock looks once more after it has given the lock back.
+    // The thread that holds the lock checks `stale` again after it has released the lock, so no change is
+    // missed.
     while settings.stale.load(SeqCst) {
         let Some(_changing) = settings.changing.try_lock() else {
             return;
@@ -65,7 +66,7 @@ fn take_if_stale(server: &ServerState) {
     }
 }
 
-/// Stores a value and puts it in force, while no other thread does.
+/// Stores a value and puts it in force, while no other thread does so.
 ///
 /// # Errors
 /// Those of `store`.

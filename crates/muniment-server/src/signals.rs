@@ -1,15 +1,17 @@
-//! Signals of a process that is a server, as MongoDB takes them:
+//! The signals of a process that is a server, handled as in MongoDB:
 //!
 //! | signal | |
 //! |---|---|
-//! | SIGTERM, SIGINT, SIGXCPU, SIGHUP | the server ends in order (SIGHUP: unless it was started with `nohup`); a primary lets another member lead first, unless it is told once more |
+//! | SIGTERM, SIGINT, SIGXCPU, SIGHUP | the server ends in order; a primary first lets another member lead |
 //! | SIGUSR1 | the log is rotated |
-//! | SIGUSR2 | the log tells of every thread |
+//! | SIGUSR2 | the threads are listed in the log |
 //! | SIGQUIT | a line in the log, then the process ends at once, with the signal's exit status |
-//! | SIGPIPE, SIGXFSZ | nothing: the write that is concerned fails |
+//! | SIGPIPE, SIGXFSZ | ignored: the write that caused it fails |
 //!
-//! Invariant: the handler does nothing but write to a pipe; a thread that lives as long as the process
-//! reads it, so that no signal waits for a client, and none is lost while the server begins anew.
+//! Under `nohup` SIGHUP stays ignored. A second signal ends a primary without the wait for its successor.
+//!
+//! Invariant: the handler only writes to a pipe. A thread that lives as long as the process reads it, so that
+//! no signal has to wait for a client, and none is lost while the server begins anew.
 
 use crate::log::{Logger, Severity};
 use crate::state::ServerState;
@@ -24,9 +26,9 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// The thread's name in the log.
+/// The name of the thread in the log.
 const CTX: &str = "SignalHandler";
-/// Signals that the thread takes.
+/// The signals that the thread handles.
 const TAKEN: [libc::c_int; 7] = [
     libc::SIGTERM,
     libc::SIGINT,
@@ -36,13 +38,13 @@ const TAKEN: [libc::c_int; 7] = [
     libc::SIGUSR2,
     libc::SIGQUIT,
 ];
-/// What the handler writes: the signal, and the sender's process and user, each of four bytes.
+/// The size of a message from the handler: the signal, and the sender's process and user, of four bytes each.
 const MESSAGE: usize = 12;
 
-/// The end of the pipe to which the handler writes.
+/// The end of the pipe that the handler writes to.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// The signal by which the server was told to end; 0 for none.
+/// The signal that asked the server to end; 0 if none has.
 static ENDS: AtomicI32 = AtomicI32::new(0);
 
 /// The server that runs in this process.
@@ -61,8 +63,8 @@ extern "C" fn on_signal(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
-    // SAFETY: the kernel passes the signal's information, and for signals that were sent it holds the
-    // sender.
+    // SAFETY: the kernel passes the signal's information, which names the sender if a process has sent the
+    // signal.
     let (pid, uid) = unsafe {
         match info.as_ref() {
             Some(info) => (info.si_pid(), info.si_uid()),
@@ -75,8 +77,8 @@ extern "C" fn on_signal(
         to.copy_from_slice(&from);
     }
     let fd = PIPE.load(Ordering::Relaxed);
-    // SAFETY: write is async-signal-safe; the bytes are on the stack. errno stays as the interrupted
-    // code has left it.
+    // SAFETY: `write` is async-signal-safe, and the bytes are on the stack. The interrupted code may be about
+    // to read errno, so it is restored.
     unsafe {
         let errno = *libc::__errno_location();
         libc::write(fd, message.as_ptr().cast(), MESSAGE);
@@ -84,7 +86,7 @@ extern "C" fn on_signal(
     }
 }
 
-/// Takes the process's signals from now on, once a process.
+/// Handles the process's signals from now on. Only the first call in a process has an effect.
 ///
 /// # Errors
 /// No descriptor or thread is left.
@@ -94,7 +96,7 @@ pub(crate) fn take(log: &Arc<Logger>) -> io::Result<()> {
         return Ok(());
     }
     let mut fds = [0; 2];
-    // SAFETY: two descriptors are written into the array; both are owned from here on.
+    // SAFETY: the call writes two descriptors into the array; both are owned from here on.
     let (read, write) = unsafe {
         if libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) != 0 {
             return Err(io::Error::last_os_error());
@@ -112,7 +114,7 @@ pub(crate) fn take(log: &Arc<Logger>) -> io::Result<()> {
 }
 
 fn install() {
-    // SAFETY: plain data; the handler does nothing but write to a pipe.
+    // SAFETY: the structures are plain data, and the handler only writes to a pipe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
@@ -121,7 +123,7 @@ fn install() {
         for signal in TAKEN {
             let mut before: libc::sigaction = std::mem::zeroed();
             libc::sigaction(signal, std::ptr::null(), &mut before);
-            // As nohup has it.
+            // nohup has set it to be ignored.
             if signal == libc::SIGHUP && before.sa_sigaction == libc::SIG_IGN {
                 continue;
             }
@@ -132,8 +134,8 @@ fn install() {
     }
 }
 
-/// This server gets the signals from now on. It also ends by a signal that told its predecessor to end when
-/// that was beginning anew already.
+/// Directs the signals to this server from now on. It also ends if a signal came while its predecessor was
+/// already beginning anew.
 pub(crate) fn serve(server: &Arc<ServerState>) {
     let mut target = TARGET.server.lock();
     *target = Some(Arc::downgrade(server));
@@ -201,7 +203,7 @@ fn handle(signal: i32, pid: i32, uid: i32, log: &Logger) {
                 "Ending at once, without order; what was acknowledged as durable is",
                 Some(&doc! { "signal": signal }),
             );
-            // SAFETY: plain numbers; the default is to end the process.
+            // SAFETY: the calls take plain numbers; the default action ends the process.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
                 libc::kill(libc::getpid(), signal);
@@ -218,15 +220,15 @@ fn handle(signal: i32, pid: i32, uid: i32, log: &Logger) {
     }
 }
 
-/// Ends the server. A primary first lets another member lead; a second signal ends it without waiting for
-/// that. A server that has not started yet has nothing to end in order: what is on the disk is what a crash
-/// leaves, and the next start goes on from it.
+/// Ends the server. A primary first lets another member lead; a second signal ends it without that wait. If
+/// no server has started yet, the process simply ends: the next start treats what is on disk like that of a
+/// crash.
 fn end(signal: i32) {
     let again = ENDS.swap(signal, Ordering::SeqCst) != 0;
     let mut server = TARGET.server.lock();
     loop {
         match server.as_ref().map(Weak::upgrade) {
-            // SAFETY: ends the process.
+            // SAFETY: the call ends the process.
             None => unsafe { libc::_exit(0) },
             Some(Some(state)) => {
                 drop(server);
@@ -236,14 +238,14 @@ fn end(signal: i32) {
                 }
                 return;
             }
-            // The server is beginning anew: this waits until it has.
+            // The server is beginning anew, so this waits for its successor.
             Some(None) => TARGET.set.wait(&mut server),
         }
     }
 }
 
-/// Ends the server: if it leads, once another member leads, or if none takes over in time. Other signals are
-/// handled meanwhile.
+/// Ends the server. If it leads, it first waits for another member to lead, but only for so long. Further
+/// signals are handled meanwhile.
 fn leave(state: Arc<ServerState>, signal: i32) {
     let reason = format!("got signal {signal}");
     let ending = Arc::clone(&state);
@@ -283,7 +285,7 @@ pub(crate) fn no_successor(log: &Logger, context: &str, e: &Error) {
 }
 
 fn name(signal: i32) -> String {
-    // SAFETY: the text is the C library's and is copied at once; only this thread asks for one.
+    // SAFETY: the C library owns the text, which is copied at once, and no other thread calls this function.
     unsafe {
         let text = libc::strsignal(signal);
         match text.is_null() {
@@ -293,8 +295,8 @@ fn name(signal: i32) -> String {
     }
 }
 
-/// How many threads there are, and of each its number, its name and what it does: R runs, S sleeps, D
-/// waits for the disk.
+/// The number of threads, and a document for each: its id, its name and its state (R runs, S sleeps, D waits
+/// for the disk).
 fn threads() -> (i32, ArrayBuf) {
     let mut list = ArrayBuf::new();
     let mut total = 0;

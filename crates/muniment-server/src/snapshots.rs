@@ -1,12 +1,11 @@
-//! Reads at a point in time outside of transactions (`readConcern: {level: "snapshot"}`): the views
-//! that such reads have opened are kept for a while, so that further commands can read at the same
-//! point by `atClusterTime`.
+//! Reads at a point in time outside of transactions (`readConcern: {level: "snapshot"}`). The views of such
+//! reads are kept for a while, so that further commands can read at the same point with `atClusterTime`.
 //!
-//! A commit of several entries takes a timestamp for each, and is seen as a whole or not at all.
-//! A read at the timestamp of one of them, which the client has from an event or from the oplog, sees the
-//! whole commit: an entry that the client was told of is never missing from what it reads then. The
-//! commit's later entries are seen as well, and a client that goes on from that timestamp is told of them
-//! once more, as is any client that copies while others write.
+//! A commit of several entries has a timestamp for each, but is seen as a whole or not at all. A client may
+//! read at the timestamp of one of them, which it has from an event or from the oplog. It then sees the whole
+//! commit, so that no entry which it was told of is missing. It also sees the commit's later entries, and if
+//! it continues from that timestamp, it is told of them again, like any client that copies while others
+//! write.
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
@@ -20,22 +19,21 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Most views that are kept. Each is of another commit, so a busy server would have one for every
-/// read within the window.
+/// The most views that are kept. Each is at another commit, so a busy server would otherwise keep one for
+/// every read of the window.
 const MOST: usize = 4096;
 
-/// Views by their points in time, each with the time when it was last asked for.
+/// Views by their points in time, each with the time of its last use.
 type Kept = BTreeMap<Timestamp, (Instant, Snapshot)>;
 
-/// The views.
+/// The views that are kept.
 #[derive(Default)]
 pub struct Snapshots {
     kept: Mutex<Kept>,
 }
 
 impl Snapshots {
-    /// Makes an operation read at a point in time, if its command asks for that outside of a
-    /// transaction.
+    /// Lets an operation read at a point in time, if its command asks for that outside of a transaction.
     ///
     /// # Errors
     /// As [`Snapshots::view`].
@@ -46,7 +44,7 @@ impl Snapshots {
         spec: &CommandSpec,
         generic: &Generic<'_>,
     ) -> Result<()> {
-        // A cursor has the view that its command was given.
+        // A cursor keeps the view of the command that opened it.
         let begins = !spec.continues_cursor() && !generic.in_transaction();
         let concern = generic.read_concern.filter(|_| begins);
         let store = &server.engine.store;
@@ -61,8 +59,8 @@ impl Snapshots {
                     },
                 });
             }
-            // The majority may have less than this member. For a linearizable read the majority's view is no
-            // older than the read: see `replica_set::admit`.
+            // The majority may have less than this member. For a linearizable read, `replica_set::admit` has
+            // ensured that the majority's view is not older than the read.
             Some((_, "majority" | "linearizable"))
                 if let Some(view) = store.majority_snapshot()? =>
             {
@@ -73,10 +71,11 @@ impl Snapshots {
         Ok(())
     }
 
-    /// A view of a point in time, returned once the majority of the set has everything up to then.
+    /// A view of a point in time. It is returned after the majority of the set has everything up to that
+    /// point.
     ///
     /// # Errors
-    /// As [`Snapshots::view`]; what `interrupt` says.
+    /// Those of [`Snapshots::view`]; those of `interrupt`.
     pub fn at(
         &self,
         server: &ServerState,
@@ -84,17 +83,17 @@ impl Snapshots {
         interrupt: &dyn Interrupt,
     ) -> Result<Snapshot> {
         let store = &server.engine.store;
-        // The view is taken before the wait: until the majority has it, what was there at that time can
-        // still be read.
+        // The view is taken before the wait, because the data of that time can still be read now, and perhaps
+        // not after the wait.
         let view = self.view(store, Some(at))?;
         let writable = server.is_writable();
         if !writable && server.replica_set.is_none() {
             // The data cannot change any more, and there is no majority to wait for.
             return Ok(view);
         }
-        // A former primary that does not know of the new one yet lacks what the new one has committed: only
-        // the majority can confirm that nothing is missing. Also, a commit may have its timestamp and not be
-        // visible yet.
+        // A former primary that does not know its successor yet lacks what that one has committed, so only
+        // the majority can confirm that nothing is missing. Also, a commit may already have its timestamp and
+        // not be visible yet.
         if at > store.visible() && writable {
             store.commit_nothing(interrupt)?;
         }
@@ -103,7 +102,7 @@ impl Snapshots {
             return Ok(view);
         }
         store.wait_for(interrupt, || store.visible() >= at)?;
-        // If nothing was committed in between this is the same view again.
+        // If nothing was committed in between, this is the same view again.
         self.view(store, Some(at))
     }
 
@@ -117,10 +116,10 @@ impl Snapshots {
         view
     }
 
-    /// A view of now, or of a point at which there is one.
+    /// A view of the present, or of a point in time for which there is one.
     ///
     /// # Errors
-    /// 239 SnapshotTooOld for a point in the past of which there is no view; 72 for one to come.
+    /// 239 SnapshotTooOld for a past point without a view; 72 for a point in the future.
     fn view(&self, store: &Store, at: Option<Timestamp>) -> Result<Snapshot> {
         let mut kept = self.kept.lock();
         if let Some(at) = at
@@ -129,7 +128,8 @@ impl Snapshots {
             *used = Instant::now();
             return Ok(view.clone());
         }
-        // The clock is read before the view is taken: commits that the view lacks have later timestamps.
+        // The clock is read before the view is taken, so that commits which the view lacks have later
+        // timestamps.
         let clock = store.clock();
         let view = store.snapshot();
         let now = view.timestamp();
@@ -162,7 +162,7 @@ impl Snapshots {
         Ok(slot.1.clone())
     }
 
-    /// Drops views that were not asked for during this time.
+    /// Drops views that were not used during this time.
     pub fn tick(&self, window: Duration) {
         self.kept
             .lock()
@@ -170,9 +170,8 @@ impl Snapshots {
     }
 }
 
-/// The point that is read at in the place of `at`, after which more is visible already: the end of the
-/// commit that `at` is within, or else the point of a kept view after which nothing was committed up to
-/// `at`, if there is one.
+/// The point to read at in place of `at`, when later commits are already visible: the end of the commit that
+/// `at` is within; or else the point of a kept view, if nothing was committed between it and `at`.
 fn seen_at(store: &Store, kept: &Kept, at: Timestamp) -> Result<Timestamp> {
     let Some(next) = store.record_from(at)? else {
         return Ok(at);
@@ -195,7 +194,7 @@ fn no_view(at: Timestamp) -> Error {
     )
 }
 
-/// 239 for what the log does not reach back to.
+/// 239 SnapshotTooOld if the log does not reach back that far.
 fn too_old(at: Timestamp, e: Error) -> Error {
     match e.code() {
         Code::ChangeStreamHistoryLost => no_view(at),
@@ -203,7 +202,7 @@ fn too_old(at: Timestamp, e: Error) -> Error {
     }
 }
 
-/// Drops an eighth of the views: those that were asked for the longest time ago.
+/// Drops an eighth of the views: those whose last use was the longest ago.
 fn thin_out(kept: &mut Kept) {
     let mut used: Vec<(Instant, Timestamp)> = kept.iter().map(|(at, v)| (v.0, *at)).collect();
     used.sort_unstable();
@@ -237,7 +236,7 @@ mod tests {
             unit.commit().unwrap();
             store.visible()
         };
-        // Each document is changed, so that the commit has an entry for each.
+        // Each document is changed, so the commit has an entry for each.
         let change = |x: i32| {
             let mut unit = store.write_unit(&c, never).unwrap();
             for i in 0..5 {
@@ -284,7 +283,7 @@ mod tests {
             let view = view(*at).unwrap();
             assert_eq!((view.timestamp(), changed(&view)), (last, Some(1)));
         }
-        // As long as it is kept, and for what lies in no commit, too.
+        // The same as long as the view is kept, and also for points that are within no commit.
         store.advance_clock(last.plus(1 << 20));
         let between = last.plus(1000);
         assert_eq!(changed(&view(between).unwrap()), Some(1));
@@ -295,7 +294,7 @@ mod tests {
         let told = entries(last);
         assert_eq!(told.len(), 5);
         assert_eq!(changed(&view(told[0]).unwrap()), Some(2));
-        // Others have no view any more, or not yet.
+        // At other points there is no view any more, or not yet.
         let third = change(3);
         change(4);
         let code = |at| view(at).err().map(|e| e.code());
@@ -330,7 +329,7 @@ mod tests {
             unit.commit().unwrap();
             let at = snapshots.view(&store, None).unwrap().timestamp();
             oldest.get_or_insert(at);
-            // One that is asked for stays.
+            // A view that is used stays.
             assert!(snapshots.view(&store, Some(first)).is_ok());
         }
         assert!(snapshots.kept.lock().len() <= MOST);

@@ -1,16 +1,16 @@
-//! Giving a waiting thread's stack back.
+//! Gives the unused stack of a waiting thread back to the system.
 //!
-//! A command may have touched much of its thread's stack; the pages stay resident while the
-//! connection idles. What lies below the stack pointer is dead, so it can go: the next command
-//! gets fresh pages.
+//! A command may have touched much of its thread's stack, and those pages stay resident while the connection
+//! idles. Everything below the stack pointer is dead, so the system can have it; the next command gets fresh
+//! pages.
 
-/// Kept below the stack pointer: the red zone and the frames of the calls to the system.
+/// Bytes kept below the stack pointer: the red zone, and the frames of the system calls.
 const KEEP: usize = 4 * 1024;
 
-/// Gives back what lies well below the stack pointer of the calling thread.
+/// Gives back the pages well below the stack pointer of the calling thread.
 pub fn release_unused() {
     let Some(low) = lowest_address() else { return };
-    // SAFETY: a plain question.
+    // SAFETY: `sysconf` takes no pointer.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     let Ok(page) = usize::try_from(page) else {
         return;
@@ -22,8 +22,8 @@ pub fn release_unused() {
     if end <= start || page == 0 {
         return;
     }
-    // SAFETY: the range is inside this thread's own stack and below every live frame: nothing
-    // will be read there before it is written again.
+    // SAFETY: the range is inside this thread's own stack and below every live frame, so nothing there is
+    // read before it is written again.
     unsafe {
         libc::madvise(
             std::ptr::without_provenance_mut(start),

@@ -1,21 +1,21 @@
 //! What a start checks besides the data: the user that runs the server, the clients that can reach it, and
-//! how many files it may have open. Anything that is not as it should be is a startup warning, in the log and
-//! in `getLog: "startupWarnings"` (which the shell shows when it connects).
+//! the limit of open files. A setting that is not as it should be is a startup warning, in the log and in
+//! `getLog: "startupWarnings"` (which the shell shows when it connects).
 
 use crate::log::Logger;
 use crate::options::ServerOptions;
 use muniment_value::doc;
 use std::net::IpAddr;
 
-/// File descriptors kept for the storage and the rest of the process, where there are enough.
+/// The descriptors that are kept for the storage and the rest of the process, if there are enough.
 const RESERVED_FDS: usize = 512;
-/// Of those descriptors, the ones that are not for tables.
+/// The part of those descriptors that is not for tables.
 const OWN_FDS: usize = 36;
 
-/// Below so many open files a server is warned, as MongoDB does.
+/// Below this limit of open files the server warns, as MongoDB does.
 const RECOMMENDED_FDS: usize = 64_000;
 
-/// Warns of what is not as it should be.
+/// Warns of settings that are not as they should be.
 pub fn warn(log: &Logger, options: &ServerOptions) {
     log.forget_startup_warnings();
     log.startup_warning(
@@ -23,7 +23,7 @@ pub fn warn(log: &Logger, options: &ServerOptions) {
         "Access control is not enabled for the database. Read and write access to data and \
          configuration is unrestricted",
     );
-    // SAFETY: asks for a number.
+    // SAFETY: `geteuid` takes no pointer.
     if unsafe { libc::geteuid() } == 0 {
         log.startup_warning(
             22138,
@@ -56,23 +56,22 @@ pub fn warn(log: &Logger, options: &ServerOptions) {
     }
 }
 
-/// Whether an address to listen on can be reached from this host only.
+/// Whether an address to listen on can only be reached from this host.
 fn is_local(host: &str) -> bool {
     match host.parse::<IpAddr>() {
         Ok(address) => address.is_loopback(),
-        // The path of a Unix socket.
+        // Anything with a slash is the path of a Unix socket.
         Err(_) => host == "localhost" || host.contains('/'),
     }
 }
 
-/// Raises the soft limit of open files to the hard one, and shares it out; returns how many
-/// connections fit.
+/// Raises the soft limit of open files to the hard one, and divides it. Returns how many connections fit.
 pub fn raise_file_limit(wanted: usize, log: &Logger) -> usize {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: the struct is ours.
+    // SAFETY: the struct is owned by this function.
     unsafe {
         if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) != 0 {
             return wanted;
@@ -100,8 +99,8 @@ pub fn raise_file_limit(wanted: usize, log: &Logger) -> usize {
     connections
 }
 
-/// How many of so many open files are for connections, of which so many are wanted, and how many for
-/// tables. The rest is for the log, for what spills, and for what comes and goes.
+/// Divides `files` open files: how many are for connections, of which `wanted` are wanted, and how many for
+/// tables. The rest is for the log, spilled data and short-lived files.
 fn share_out(files: usize, wanted: usize) -> (usize, usize) {
     let reserved = (files / 2).clamp(OWN_FDS, RESERVED_FDS);
     let connections = files.saturating_sub(reserved).max(4).min(wanted);
@@ -117,14 +116,14 @@ mod tests {
     use crate::log::Logger;
     use crate::options::ServerOptions;
 
-    /// The numbers of the warnings of a server that listens on these addresses.
+    /// The ids of the warnings of a server that listens on these addresses.
     fn warned(bind_ip: &[&str]) -> Vec<String> {
         let options = ServerOptions {
             bind_ip: bind_ip.iter().map(|h| (*h).to_string()).collect(),
             ..ServerOptions::default()
         };
         let log = Logger::silent();
-        // The second start's take the place of the first one's.
+        // The warnings of the second start replace those of the first.
         warn(&log, &options);
         warn(&log, &options);
         log.kept("startupWarnings").unwrap().0

@@ -1,11 +1,12 @@
-//! How much the log says of each component: the parameter `logComponentVerbosity`.
+//! How much the log says of each component, set by the parameter `logComponentVerbosity`.
 //!
-//! A component without a level of its own has that of the one above it; at the top is `logLevel`.
+//! A component without a level of its own has that of the component above it; the topmost level is
+//! `logLevel`.
 
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// The components, sorted: the parameter's path, and the name in the log's lines.
+/// The components, sorted, each with its path in the parameter and its name in the log's lines.
 const COMPONENTS: &[(&str, &str)] = &[
     ("accessControl", "ACCESS"),
     ("assert", "ASSERT"),
@@ -36,19 +37,19 @@ const COMPONENTS: &[(&str, &str)] = &[
     ("write", "WRITE"),
 ];
 
-/// No level of its own.
+/// The value of a component without a level of its own.
 const INHERITED: i32 = -1;
 
 /// The levels of all components.
 pub struct Verbosity {
     base: AtomicI32,
     levels: [AtomicI32; COMPONENTS.len()],
-    /// The highest of all: what is above it needs no search.
+    /// The highest level of all. A line above it is not written, and needs no search for its component.
     highest: AtomicI32,
 }
 
 impl Verbosity {
-    /// All at one level.
+    /// All components at one level.
     pub fn new(base: i32) -> Verbosity {
         Verbosity {
             base: AtomicI32::new(base),
@@ -100,7 +101,8 @@ impl Verbosity {
         self.highest.store(highest, Relaxed);
     }
 
-    /// `{verbosity: 0, command: {verbosity: -1}, network: {verbosity: -1, asio: {…}}, …}`
+    /// The value of the parameter: `{verbosity: 0, command: {verbosity: -1}, network: {verbosity: -1, asio:
+    /// {…}}, …}`
     pub fn to_doc(&self) -> DocBuf {
         let mut out = doc! { "verbosity": self.base() };
         let mut all = COMPONENTS.iter().enumerate().peekable();
@@ -117,10 +119,10 @@ impl Verbosity {
         out
     }
 
-    /// Takes what such a document names, and leaves the rest.
+    /// Sets the levels that a document names, and leaves the others.
     ///
     /// # Errors
-    /// 2 BadValue for a component or a level that there is not; nothing has changed then.
+    /// 2 BadValue for an unknown component or a level that does not exist; nothing is changed then.
     pub fn set(&self, d: Doc<'_>) -> Result<()> {
         let mut changes = Vec::new();
         read(d, "", &mut changes)?;
@@ -163,7 +165,7 @@ fn read(d: Doc<'_>, path: &str, changes: &mut Vec<(Option<usize>, i32)>) -> Resu
             (_, Value::Document(_)) => {
                 return Err(Error::bad_value(format!("Invalid component name {full}")));
             }
-            // A number is short for the document of one level.
+            // A plain number is short for a document with the level.
             (_, v) if v.is_number() && COMPONENTS.iter().any(|(p, _)| *p == full) => {
                 read(doc! { "verbosity": v }.as_doc(), &full, changes)?;
             }

@@ -1,10 +1,10 @@
-//! Logs what an operator must see, at W or E, and once: a disk that is full, and has room again;
-//! connections that are refused; syncs that are slow; writers that are held back; work in the background
-//! that fails.
+//! Logs what an operator must see, as an error or a warning, and not for each client: a disk that is full,
+//! and that has room again; connections that are refused; slow syncs; writers that are held back; work in the
+//! background that fails.
 //!
-//! A thread looks at the figures every second. Invariant: what lasts is logged when it begins, again every
-//! [`AGAIN`] with how much it was, and when it has ended. The threads that it happens to log nothing, so that
-//! the log grows with the time and not with the number of clients.
+//! A thread looks at the figures every second. Invariant: a lasting condition is logged when it begins, again
+//! every [`AGAIN`] with its extent, and when it has ended. The threads that are affected log nothing, so that
+//! the log grows with time and not with the number of clients.
 
 use crate::log::Severity;
 use crate::state::ServerState;
@@ -14,30 +14,30 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// How often the figures are looked at.
+/// How often the thread looks at the figures.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often something that goes on is told again.
+/// How often a lasting condition is logged again.
 const AGAIN: Duration = Duration::from_secs(60);
-/// How often refused connections and slow syncs are told at most.
+/// How often refused connections and slow syncs are logged at most.
 const AT_MOST: Duration = Duration::from_secs(10);
-/// A sync that takes so long is slow.
+/// A sync that takes this long is slow.
 const SLOW_SYNC: Duration = Duration::from_secs(1);
-/// Writers are stalled when all of them together were held back for such a share of the time.
+/// Writers count as stalled when they were held back for this share of the time, all of them together.
 const STALLED: f64 = 0.5;
 
 /// The figures at one moment.
 #[derive(Clone, Default)]
 struct Sight {
-    /// Since the server started.
+    /// The time since the server started.
     at: Duration,
     refused_connections: u64,
     open_connections: u64,
     space: Option<SpaceReport>,
     /// The longest sync since the last look.
     slowest_sync: Duration,
-    /// How long commits were held back, all together.
+    /// For how long commits were held back, all of them together.
     delayed: Duration,
-    /// The majority of the set is too far behind.
+    /// The majority of the set lags too far.
     lags: bool,
     troubles: Vec<String>,
 }
@@ -51,21 +51,21 @@ struct Line {
     attr: DocBuf,
 }
 
-/// Something that lasts.
+/// A condition that lasts.
 #[derive(Default)]
 struct Lasting {
-    /// When it was told.
+    /// When it was last logged, while it lasts.
     told: Option<Duration>,
-    /// The counter then.
+    /// The value of its counter at that time.
     count: u64,
 }
 
-/// What is to be told of something that lasts.
+/// What is to be logged of a lasting condition.
 #[derive(Debug, PartialEq, Eq)]
 enum Tell {
     Nothing,
     Begins,
-    /// And how much the counter has grown since it was told.
+    /// It lasts; the number is by how much the counter has grown since it was last logged.
     GoesOn(u64),
     Ends(u64),
 }
@@ -86,7 +86,7 @@ impl Lasting {
     }
 }
 
-/// Remembers what was told.
+/// What the thread remembers between two looks.
 #[derive(Default)]
 struct Watch {
     before: Sight,
@@ -191,7 +191,7 @@ impl Watch {
         let millis = match told {
             Tell::Begins => Some(delayed.as_millis() as i64),
             Tell::GoesOn(n) => Some((n / 1000) as i64),
-            // This comes and goes while a client loads many documents.
+            // The end is not logged, since it comes and goes while a client loads many documents.
             Tell::Ends(_) | Tell::Nothing => None,
         };
         if let Some(millis) = millis {
@@ -260,7 +260,7 @@ impl Watch {
     }
 }
 
-/// Whether something may be told that was told last at `told`; then it is told now.
+/// Whether a line that was last logged at `told` may be logged again. If so, notes that it is logged now.
 fn is_due(told: &mut Option<Duration>, at: Duration) -> bool {
     if told.is_some_and(|t| at.saturating_sub(t) < AT_MOST) {
         return false;
@@ -269,7 +269,7 @@ fn is_due(told: &mut Option<Duration>, at: Duration) -> bool {
     true
 }
 
-/// Looks until the server ends.
+/// Looks at the figures until the server ends.
 pub fn keep_watch(server: &Arc<ServerState>) {
     let (start, mut watch) = (Instant::now(), Watch::default());
     while !server.wait_for_stop_for(LOOK) {
@@ -317,7 +317,7 @@ mod tests {
         })
     }
 
-    /// What is told, second by second: severity, number, and the first figure.
+    /// The lines that are logged, second by second: severity, id, and the first figure.
     fn told(sights: Vec<Sight>) -> Vec<(usize, &'static str, u32, Option<i64>)> {
         let mut watch = Watch::default();
         let mut all = Vec::new();
@@ -358,7 +358,7 @@ mod tests {
             [
                 (1, "E", 7_340_010, Some(3)),
                 (61, "E", 7_340_010, Some(17)),
-                // In the second before this one a write was still refused.
+                // A write was still refused in the second before this one.
                 (75, "W", 7_340_010, Some(1)),
             ]
         );
