@@ -1,7 +1,7 @@
 //! A small blocking client: one socket, one request at a time. For the load generator, the
 //! tools and the tests.
 //!
-//! It must not pool, retry, or keep sessions: what it sends is exactly what was asked for.
+//! It does not pool connections, retry, or keep sessions: it sends exactly the commands that it is given.
 
 use crate::compress::{Compressor, compress, decompress, is_compressible};
 use crate::frame::{FrameError, Header, MessageReader, OP_COMPRESSED};
@@ -23,8 +23,8 @@ pub struct Connection {
     awaited: i32,
 }
 
-/// The `host:port` or socket path in `addr`, which may be a `mongodb://` URI with one host and
-/// without user and password.
+/// The `host:port` or socket path in `addr`, which may be a `mongodb://` URI with one host and without user
+/// and password.
 ///
 /// # Errors
 /// 9 FailedToParse naming what is not supported.
@@ -108,13 +108,13 @@ impl Connection {
             .map_err(|e| socket_error(&e))
     }
 
-    /// Compresses requests from now on (handshakes and secrets excepted). The server must have
-    /// agreed in `hello`.
+    /// Compresses requests from now on, except handshakes and secrets. The server must have accepted the
+    /// compressor in its reply to `hello`.
     pub fn set_compressor(&mut self, with: Option<Compressor>) {
         self.compressor = with;
     }
 
-    /// The handshake, as a driver begins: `hello` on `admin` with the client's name.
+    /// Runs the handshake that a driver begins with: `hello` on `admin`, with the client's name.
     ///
     /// # Errors
     /// As [`Connection::command`].
@@ -218,8 +218,8 @@ impl Connection {
             .map_err(|e| socket_error(&e))
     }
 
-    /// Sends bytes that the caller has encoded: one or several whole messages. Replies are then
-    /// accepted whatever they answer.
+    /// Sends bytes that the caller has encoded: one or several whole messages. After this,
+    /// [`Connection::recv`] accepts replies to any message.
     ///
     /// # Errors
     /// Socket errors.
@@ -280,7 +280,7 @@ impl Connection {
         OpMsg::parse(message)
     }
 
-    /// Receives one reply of an exhaust stream; false with the last one.
+    /// Receives one reply of an exhaust stream. The flag is false with the last one.
     ///
     /// # Errors
     /// As [`Connection::recv`]; the server's error if the reply says `ok: 0`.
@@ -288,7 +288,7 @@ impl Connection {
         let m = self.recv()?;
         let (header, more, reply) = (m.header, m.more_to_come(), m.body.to_buf());
         check_ok(reply.as_doc())?;
-        // The next reply of the stream answers this one.
+        // The next reply of the stream names this reply as the message that it answers.
         self.awaited = header.request_id;
         Ok((reply, more))
     }
@@ -342,7 +342,7 @@ fn closed() -> Error {
     .into()
 }
 
-/// The labels that servers send, so that they can be told apart without leaking memory.
+/// The labels that servers send. An error's labels are static strings, so others are left out.
 const LABELS: [&str; 8] = [
     "NoWritesPerformed",
     "ResumableChangeStreamError",
@@ -354,11 +354,10 @@ const LABELS: [&str; 8] = [
     "UnknownTransactionCommitResult",
 ];
 
-/// The error that an `ok: 0` reply carries: code, message, known labels, and all further fields
-/// as extra.
+/// The error of an `ok: 0` reply: code, message, known labels, and all further fields as extra.
 ///
 /// # Errors
-/// That error.
+/// The error of the reply.
 pub fn check_ok(reply: Doc<'_>) -> Result<()> {
     if reply.get("ok").is_some_and(|v| v.truthy()) {
         return Ok(());
@@ -389,7 +388,7 @@ pub fn check_ok(reply: Doc<'_>) -> Result<()> {
     Err(error.with_extra(extra))
 }
 
-/// Header of a message that [`Connection::recv_bytes`] returned, for callers that pipeline.
+/// The header of a message that [`Connection::recv_bytes`] has returned, for callers that pipeline.
 pub fn header_of(message: &[u8]) -> Option<Header> {
     Header::parse(message)
 }

@@ -100,7 +100,7 @@ fn addresses() {
     }
 }
 
-/// Gives out what it holds in pieces of at most `step` bytes and counts the calls.
+/// A reader that gives out its bytes in pieces of at most `step`, and counts its calls.
 struct Pieces {
     bytes: Vec<u8>,
     at: usize,
@@ -170,7 +170,7 @@ fn small_messages_cost_one_read_or_none() {
         r.read().unwrap().unwrap();
     }
     assert_eq!(r.get_ref().calls, 20);
-    // All at once: the first read is an idle connection's small one.
+    // All messages at once: only the first read is small, since the buffer is that of an idle connection.
     let mut r = MessageReader::new(Pieces {
         bytes,
         at: 0,

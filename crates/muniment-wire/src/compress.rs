@@ -1,7 +1,7 @@
-//! OP_COMPRESSED: a whole message in a compressed coat.
+//! OP_COMPRESSED: a whole message inside a compressed one.
 //!
-//! Invariants: the claimed size bounds the work and the memory, and the output must have
-//! exactly that size, so a bomb costs at most one message; a coat inside a coat is refused.
+//! Invariants: the claimed size bounds the work and the memory, and the output must have exactly that size,
+//! so a bomb costs at most one message; a compressed message inside another is refused.
 //! Source of the format: the OP_COMPRESSED specification (mongodb/specifications).
 
 use crate::frame::{Header, MAX_MESSAGE_SIZE, OP_COMPRESSED, i32_at, set_i32};
@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Compressor {
-    /// As it is.
+    /// The message as it is.
     Noop = 0,
     /// Snappy, raw format.
     Snappy = 1,
@@ -55,11 +55,11 @@ impl Compressor {
     }
 }
 
-/// What this crate can negotiate, in the order in which MongoDB prefers.
+/// The compressors that this crate can negotiate, in MongoDB's order of preference.
 pub const NEGOTIABLE: [Compressor; 3] = [Compressor::Snappy, Compressor::Zstd, Compressor::Zlib];
 
-/// Commands that must not be compressed, nor their replies: handshakes, and what carries
-/// secrets, whose length compression would reveal.
+/// Commands that must not be compressed, nor their replies: handshakes, and commands that carry secrets,
+/// which the length of compressed data could reveal.
 const NEVER: [&str; 12] = [
     "authenticate",
     "copydb",
@@ -80,7 +80,7 @@ pub fn is_compressible(command: &str) -> bool {
     !NEVER.iter().any(|n| n.eq_ignore_ascii_case(command))
 }
 
-/// Where the compressed bytes begin: header, original op code, uncompressed size, compressor.
+/// Where the compressed bytes begin: after the header, original op code, uncompressed size and compressor.
 const PAYLOAD_AT: usize = Header::LEN + 9;
 
 fn bad(what: impl Into<String>) -> Error {
@@ -129,19 +129,19 @@ pub fn compress(message: &[u8], with: Compressor, out: &mut Vec<u8>) -> Result<(
     Ok(())
 }
 
-/// Bytes that [`decompress`] may take for a message, by what the message says.
+/// How many bytes the message says that [`decompress`] makes of it, within the limit of a message.
 pub fn claimed(message: &[u8]) -> usize {
     let size = i32_at(message, Header::LEN + 4);
     size.and_then(|n| usize::try_from(n).ok())
         .map_or(0, |n| n.min(MAX_MESSAGE_SIZE))
 }
 
-/// Writes the message inside the OP_COMPRESSED `message` to `out`, which is cleared first, with
-/// its own header, and says which compressor it came in (the reply uses the same one).
+/// Writes the message inside the OP_COMPRESSED `message`, with its own header, to `out`, which is cleared
+/// first. Returns the compressor of the message, which the reply uses as well.
 ///
 /// # Errors
-/// 17 ProtocolError: cut, unknown compressor, a size that is negative, above
-/// [`MAX_MESSAGE_SIZE`] or not what comes out, or a coat inside the coat.
+/// 17 ProtocolError for a message that is cut or is itself compressed, for an unknown compressor, and for a
+/// size that is negative, above [`MAX_MESSAGE_SIZE`] or not that of the output.
 pub fn decompress(message: &[u8], out: &mut Vec<u8>) -> Result<Compressor> {
     let cut = || bad("OP_COMPRESSED message is cut");
     let header = Header::parse(message).ok_or_else(cut)?;
@@ -171,8 +171,8 @@ pub fn decompress(message: &[u8], out: &mut Vec<u8>) -> Result<Compressor> {
     match with {
         Compressor::Noop => out.extend_from_slice(packed),
         Compressor::Snappy => {
-            // Snappy states its size too: check before allocating. It cannot shrink data
-            // below 1/64, so the allocation is bounded by what arrived.
+            // Snappy states its size as well, which is checked before allocating. It cannot compress data
+            // below 1/64, so the allocation is bounded by the bytes that arrived.
             let claimed = snap::raw::decompress_len(packed).map_err(|e| bad(e.to_string()))?;
             if claimed != size || size / 64 > packed.len() {
                 return Err(mismatch(size));
@@ -186,7 +186,7 @@ pub fn decompress(message: &[u8], out: &mut Vec<u8>) -> Result<Compressor> {
         Compressor::Zstd => {
             let mut z =
                 zstd::stream::read::Decoder::with_buffer(packed).map_err(|e| bad(e.to_string()))?;
-            // A frame may ask for a large window; none is needed beyond a message.
+            // A frame may ask for a larger window than any message needs.
             z.window_log_max(26).map_err(|e| bad(e.to_string()))?;
             unpack(z, size, out)?;
         }
@@ -203,7 +203,7 @@ fn mismatch(size: usize) -> Error {
     ))
 }
 
-/// Appends at most `size` + 1 bytes of `r`, growing as they come.
+/// Appends at most `size` + 1 bytes of `r`. The buffer grows as they are decompressed.
 fn unpack(r: impl Read, size: usize, out: &mut Vec<u8>) -> Result<()> {
     r.take(size as u64 + 1)
         .read_to_end(out)

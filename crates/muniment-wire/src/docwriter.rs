@@ -8,7 +8,7 @@ use muniment_value::{Doc, Put, Type};
 /// [`DocWriter::finish`] closes what is still open.
 pub struct DocWriter<'o> {
     out: &'o mut Vec<u8>,
-    /// Where the open documents start, outermost first; the `u32` numbers array elements.
+    /// Where the open documents start, outermost first; the `u32` is the number of the next array element.
     open: Vec<(usize, u32)>,
     start: (usize, u32),
 }
@@ -88,12 +88,12 @@ impl<'o> DocWriter<'o> {
 
     fn end(&mut self, at: usize) {
         self.out.push(0);
-        // A size beyond i32 is beyond a message's, which the message's `finish` refuses.
+        // A document whose size exceeds an i32 exceeds a message, too, which the message's `finish` refuses.
         let len = (self.out.len() - at) as i32;
         set_i32(self.out, at, len);
     }
 
-    /// The buffer, to which the caller appends whole elements of the innermost open document.
+    /// The buffer, for a caller that appends whole elements of the innermost open document.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.out
     }

@@ -16,13 +16,13 @@ pub const OP_REPLY: i32 = 1;
 pub const OP_QUERY: i32 = 2004;
 /// Op code of a compressed message.
 pub const OP_COMPRESSED: i32 = 2012;
-/// Op code of everything else.
+/// Op code of every other message.
 pub const OP_MSG: i32 = 2013;
 
 /// Largest message, header included, in bytes.
 pub const MAX_MESSAGE_SIZE: usize = 48_000_000;
 
-/// Buffer of a connection in use; grows to the largest message seen until [`MessageReader::shrink_idle`].
+/// Buffer of a connection in use. It grows to the largest message until [`MessageReader::shrink_idle`].
 const BUSY: usize = 16 * 1024;
 /// Buffer of an idle connection.
 const IDLE: usize = 512;
@@ -36,7 +36,7 @@ pub struct Header {
     pub request_id: i32,
     /// The `request_id` of the message that this one answers, or 0.
     pub response_to: i32,
-    /// What follows the header.
+    /// The kind of what follows the header.
     pub op_code: i32,
 }
 
@@ -44,7 +44,7 @@ impl Header {
     /// Size of a header in bytes.
     pub const LEN: usize = 16;
 
-    /// The header at the start of `bytes`, if there are enough of them. Checks nothing else.
+    /// The header at the start of `bytes`, if they suffice. Checks nothing else.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
         Some(Header {
             message_length: i32_at(bytes, 0)?,
@@ -109,13 +109,13 @@ pub fn next_request_id() -> i32 {
     })
 }
 
-/// Why no message could be read.
+/// Why a message could not be read.
 #[derive(Debug)]
 pub enum FrameError {
     /// The socket's error. Of kind `WouldBlock` or `TimedOut` when a read timeout passed: then
     /// nothing is lost and the read can be repeated.
     Io(io::Error),
-    /// The stream is not MongoDB's protocol: answer if you can, then close the connection.
+    /// The stream is not MongoDB's protocol. The caller should answer if it can, and close the connection.
     Protocol(Error),
 }
 
@@ -155,9 +155,9 @@ impl From<FrameError> for Error {
     }
 }
 
-/// Reads one whole message, header included, into the reused `buf`; `Ok(None)` at a clean end.
-/// Never reads past the message: for streams that something else goes on reading. Connections
-/// use [`MessageReader`], which needs fewer system calls.
+/// Reads one whole message, header included, into the reused `buf`; `Ok(None)` at a clean end. Never reads
+/// past the message, and so suits streams that other code continues to read. Connections use
+/// [`MessageReader`], which needs fewer system calls.
 ///
 /// # Errors
 /// [`FrameError::Protocol`] for an impossible length, [`FrameError::Io`] otherwise.
@@ -190,13 +190,13 @@ fn fill(r: &mut impl Read, buf: &mut Vec<u8>, upto: usize) -> Result<(), FrameEr
 /// Cuts a stream into messages, reading ahead into one reused buffer.
 pub struct MessageReader<R> {
     inner: R,
-    /// Wholly initialised; what was read and not yet handed out is `buf[start..end]`.
+    /// All initialised. Bytes that were read and not handed out yet are `buf[start..end]`.
     buf: Vec<u8>,
     start: usize,
     end: usize,
-    /// Size of the message handed out last, which the next call drops.
+    /// The size of the message that was handed out last, which the next call drops.
     taken: usize,
-    /// Bytes that are still to come of a message that is thrown away.
+    /// How many bytes are still to come of a message that is skipped.
     skip: usize,
 }
 
@@ -223,7 +223,7 @@ impl<R: Read> MessageReader<R> {
         &mut self.inner
     }
 
-    /// Bytes that are already here beyond the message handed out last.
+    /// How many bytes were read beyond the message handed out last.
     pub fn pending(&self) -> usize {
         self.end - self.start - self.taken
     }
@@ -233,14 +233,14 @@ impl<R: Read> MessageReader<R> {
         self.buf.capacity()
     }
 
-    /// Header and beginning of the message that is being received, as far as they are here.
+    /// The header and the beginning of the message that is being received, as far as they have arrived.
     pub fn begun(&self) -> Option<(Header, &[u8])> {
         let have = self.buf.get(self.start + self.taken..self.end)?;
         Some((Header::parse(have)?, have))
     }
 
-    /// Gives up the message that is being received, and the buffer with it: what has not come of it
-    /// yet is thrown away when it comes. How much that is.
+    /// Gives up the message that is being received, and frees the buffer. The rest of the message is skipped
+    /// when it arrives. Returns how many bytes that is.
     pub fn skip(&mut self) -> usize {
         self.drop_taken();
         let have = self.end - self.start;
@@ -253,7 +253,7 @@ impl<R: Read> MessageReader<R> {
         self.skip
     }
 
-    /// Throws away what comes of a message that was given up; false at the end of the stream.
+    /// Reads and drops the rest of a message that was given up. Returns false at the end of the stream.
     fn skip_on(&mut self) -> Result<bool, FrameError> {
         while self.skip > 0 {
             if self.buf.len() < BUSY {
@@ -273,8 +273,8 @@ impl<R: Read> MessageReader<R> {
         Ok(true)
     }
 
-    /// Gives the buffer back, unless part of a message is in it. Call when nothing has arrived
-    /// for a while; the message handed out last is gone.
+    /// Frees the buffer, unless a part of a message is in it. It is to be called when nothing has arrived for
+    /// a while. The message handed out last is dropped.
     pub fn shrink_idle(&mut self) {
         self.drop_taken();
         if self.start == self.end && self.buf.len() > IDLE {
@@ -287,7 +287,7 @@ impl<R: Read> MessageReader<R> {
     /// messages. Blocks as the stream does.
     ///
     /// # Errors
-    /// [`FrameError::Protocol`] for an impossible length: the stream is unusable from there.
+    /// [`FrameError::Protocol`] for an impossible length, after which the stream cannot be read any more.
     /// [`FrameError::Io`] otherwise; after a timeout the call can be repeated.
     pub fn read(&mut self) -> Result<Option<(Header, &[u8])>, FrameError> {
         self.drop_taken();
@@ -326,7 +326,7 @@ impl<R: Read> MessageReader<R> {
         }
     }
 
-    /// One `read` towards a message of `needed` bytes; false at the end of the stream.
+    /// Makes one `read` towards a message of `needed` bytes. Returns false at the end of the stream.
     fn read_more(&mut self, needed: usize) -> Result<bool, FrameError> {
         if self.start + needed > self.buf.len() && self.start > 0 {
             self.buf.copy_within(self.start..self.end, 0);
@@ -334,7 +334,7 @@ impl<R: Read> MessageReader<R> {
             self.start = 0;
         }
         if self.end == self.buf.len() {
-            // Full, so at least half of the new size has arrived.
+            // The buffer is full, so at least half of its new size has arrived.
             let size = (self.buf.len() * 2).min(needed.max(BUSY)).max(BUSY);
             self.buf.resize(size.max(self.end + 1), 0);
         }

@@ -6,9 +6,9 @@ use crate::op_msg::{CHECKSUM_PRESENT, OpMsg, begin_request};
 use crate::op_query::{OpQuery, parse_op_reply};
 use muniment_value::Doc;
 
-/// Takes `data` for a byte stream, cuts it into messages and parses each; then for one whole
-/// message whatever its length field says, and with a checksum made to fit, so that mutations
-/// get past those checks. Panics if an invariant of the crate does not hold.
+/// Reads `data` as a byte stream: cuts it into messages and parses each. Then reads it as one whole message,
+/// with a fitting length, and once more with a fitting checksum, so that mutations get past those checks.
+/// Panics if an invariant of the crate does not hold.
 pub fn message(data: &[u8]) {
     let mut reader = MessageReader::new(data);
     while let Ok(Some((_, m))) = reader.read() {
@@ -59,7 +59,7 @@ fn parse(m: &[u8], depth: u32) {
     }
 }
 
-/// A parsed message, written again, is the same message; and so it is out of its coat.
+/// Checks that a parsed message, written again, is the same message, also after compression.
 fn check(m: &[u8], msg: &OpMsg<'_>) {
     walk(msg.body);
     let mut again = Vec::new();
@@ -79,7 +79,7 @@ fn check(m: &[u8], msg: &OpMsg<'_>) {
     }
 }
 
-/// What was validated can be read to its last byte.
+/// Checks that a validated document can be read to its last byte.
 fn walk(d: Doc<'_>) {
     let mut end = 4;
     for e in d {

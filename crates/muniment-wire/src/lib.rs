@@ -12,11 +12,11 @@
 //! | [`reserved`] | ports kept for servers that are yet to be started |
 //! | [`null_server`] | the null responder, the yardstick of the benchmarks |
 //!
-//! Invariants: no input makes anything here panic, recurse without bound, or allocate more than
-//! a small multiple of the bytes that have arrived; every document handed out has passed
-//! [`muniment_value::validate_depth`] (nesting at most 200: what a command stores is checked
-//! against the storage limit where it is stored). This crate must not know what a command means (the null
-//! responder, which answers constants, is the one exception).
+//! Invariants: no input makes anything here panic, recurse without bound, or allocate more than a small
+//! multiple of the bytes that have arrived; every document handed out has passed
+//! [`muniment_value::validate_depth`] (nesting at most 200; the stricter limit of stored documents is checked
+//! where they are stored). This crate must not know what a command means; the one exception is the null
+//! responder, which answers constants.
 
 #![warn(unreachable_pub)]
 

@@ -1,6 +1,6 @@
-//! The null responder: a server that reads, validates and parses each message with the same
-//! code as the real one and answers a constant. What it reaches is the ceiling that sockets,
-//! threads and the protocol set on this machine, so the real server is quoted as a share of it.
+//! The null responder: a server that reads, validates and parses each message with the same code as the real
+//! one, and answers a constant. Its throughput is the ceiling that sockets, threads and the protocol set on
+//! this machine, so the real server's is quoted as a share of it.
 //!
 //! It stores nothing and must never be taken for a database.
 
@@ -26,7 +26,7 @@ pub struct NullServer {
 
 struct Shared {
     stopping: AtomicBool,
-    /// A handle on each open connection, to end them when stopping.
+    /// A handle on each open connection, to end it when the responder stops.
     open: Mutex<HashMap<u64, Stream>>,
     replies: Replies,
 }
@@ -42,7 +42,7 @@ struct Replies {
 }
 
 impl NullServer {
-    /// Starts on `bind` (`127.0.0.1:0` takes a free port); `find` answers `document`.
+    /// Starts on `bind` (`127.0.0.1:0` takes a free port). The answer to `find` has `document`.
     ///
     /// # Errors
     /// The socket's.
@@ -85,7 +85,7 @@ impl NullServer {
             return;
         };
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the acceptor; if that fails it has ended already.
+        // Wakes the acceptor. If that fails, the acceptor has already ended.
         let _ = std::net::TcpStream::connect(self.addr);
         let _ = acceptor.join();
         for s in self.shared.connections().values() {
@@ -122,7 +122,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
             .name("null-conn".into())
             .stack_size(256 * 1024)
             .spawn(move || {
-                // A connection ends with the client's close or a message that is not ours.
+                // A connection ends when the client closes it, or with a message that the responder does not
+                // understand.
                 let _ = serve(stream, &for_thread.replies);
                 for_thread.connections().remove(&id);
             });
@@ -230,7 +231,7 @@ impl Replies {
     }
 }
 
-/// A request that the yardsticks send, encoded once: replaces its id and sends again.
+/// Encodes a request of the yardsticks once. They then replace its id and send it again.
 pub fn encode_request(cmd: Doc<'_>, db: &str, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     crate::op_msg::begin_request(out, next_request_id(), 0)

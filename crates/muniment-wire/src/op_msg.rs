@@ -13,17 +13,17 @@ use std::ops::Deref;
 
 /// Flag bit 0: the last four bytes are the CRC-32C of all before them.
 pub const CHECKSUM_PRESENT: u32 = 1;
-/// Flag bit 1: another message follows without a request; in a request: send no reply.
+/// Flag bit 1. In a reply: another reply follows without a request; in a request: the client wants no reply.
 pub const MORE_TO_COME: u32 = 1 << 1;
-/// Flag bit 16: the client takes several replies to this request.
+/// Flag bit 16: the client accepts several replies to this request.
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 
-/// Bits that a receiver must understand.
+/// The flag bits that a receiver must refuse if it does not know them.
 const REQUIRED_BITS: u32 = 0xFFFF;
 /// MongoDB's limit of kind-1 sections in one message (bulkWrite uses two).
 const MAX_SEQUENCES: usize = 2;
 const CHECKSUM_LEN: usize = 4;
-/// Where the sections begin: header and flags.
+/// Where the sections begin: after the header and the flags.
 const SECTIONS_AT: usize = Header::LEN + 4;
 
 /// A parsed and validated OP_MSG.
@@ -42,7 +42,7 @@ pub struct OpMsg<'a> {
 /// A kind-1 section: documents that belong into the body's array `name`.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence<'a> {
-    /// The field of the command that the documents stand for, such as `documents`.
+    /// The command's field that the documents belong to, such as `documents`.
     pub name: &'a str,
     /// The documents.
     pub docs: DocSeq<'a>,
@@ -98,7 +98,7 @@ impl<'a> Deref for Sequences<'a> {
     }
 }
 
-/// Validated documents one after the other; a copyable iterator that reads four bytes a step.
+/// Validated documents one after the other: a copyable iterator that reads four bytes per step.
 #[derive(Clone, Copy, Debug)]
 pub struct DocSeq<'a> {
     bytes: &'a [u8],
@@ -161,7 +161,7 @@ fn malformed(what: impl Into<String>) -> Error {
     Error::new(Code::ProtocolError, what)
 }
 
-/// The flags of a message of which the beginning is there; 0 where they are not.
+/// The flags of a message whose beginning has arrived; 0 if they have not.
 pub fn flags(message: &[u8]) -> u32 {
     i32_at(message, Header::LEN).unwrap_or_default() as u32
 }
@@ -299,9 +299,8 @@ fn parse_sections(sections: &[u8]) -> Result<(Doc<'_>, Sequences<'_>)> {
     Ok((body, sequences))
 }
 
-/// An OP_MSG under construction at the end of a buffer. [`OpMsgWriter::finish`] patches the
-/// length; a writer that is dropped instead leaves an incomplete message, which the caller cuts
-/// off with [`OpMsgWriter::abandon`].
+/// An OP_MSG under construction at the end of a buffer. [`OpMsgWriter::finish`] writes the length. A writer
+/// that is dropped without it leaves an incomplete message, which [`OpMsgWriter::abandon`] removes.
 #[must_use]
 pub struct OpMsgWriter<'o> {
     out: &'o mut Vec<u8>,
@@ -309,9 +308,9 @@ pub struct OpMsgWriter<'o> {
     flags: u32,
 }
 
-/// Begins a reply to the message `response_to` at the end of `out` (which a server reuses and
-/// clears between replies). `flags`: [`MORE_TO_COME`] inside an exhaust stream,
-/// [`CHECKSUM_PRESENT`] to have `finish` append a checksum.
+/// Begins a reply to the message `response_to` at the end of `out`, a buffer that a server reuses and clears
+/// between replies. `flags` may have [`MORE_TO_COME`], inside an exhaust stream, and [`CHECKSUM_PRESENT`],
+/// for which `finish` appends a checksum.
 pub fn begin_reply(out: &mut Vec<u8>, response_to: i32, flags: u32) -> OpMsgWriter<'_> {
     begin(out, next_request_id(), response_to, flags)
 }
@@ -371,14 +370,14 @@ impl<'o> OpMsgWriter<'o> {
         for d in docs {
             self.out.extend_from_slice(d.as_bytes());
         }
-        // A size beyond i32 is beyond a message's, which `finish` refuses.
+        // A section whose size exceeds an i32 exceeds a message, too, which `finish` refuses.
         let len = (self.out.len() - at) as i32;
         set_i32(self.out, at, len);
         self
     }
 
-    /// Replaces the flags that the message was begun with: for those that only the body decides,
-    /// as [`MORE_TO_COME`] inside an exhaust stream.
+    /// Replaces the flags that the message was begun with, since some depend on the body, such as
+    /// [`MORE_TO_COME`] inside an exhaust stream.
     pub fn set_flags(&mut self, flags: u32) {
         self.flags = flags;
         set_i32(self.out, self.start + Header::LEN, flags as i32);
@@ -389,16 +388,16 @@ impl<'o> OpMsgWriter<'o> {
         self.out.len() - self.start
     }
 
-    /// Removes what was written.
+    /// Removes the message from the buffer.
     pub fn abandon(self) {
         self.out.truncate(self.start);
     }
 
-    /// Patches the length and appends the checksum if the flags ask for it.
+    /// Writes the length, and appends a checksum if the flags ask for it.
     ///
     /// # Errors
-    /// 10334 BSONObjectTooLarge if the message exceeds [`MAX_MESSAGE_SIZE`]; nothing of it is
-    /// left in the buffer then.
+    /// 10334 BSONObjectTooLarge if the message exceeds [`MAX_MESSAGE_SIZE`]; it is then removed from the
+    /// buffer.
     pub fn finish(self) -> Result<()> {
         let sum = self.flags & CHECKSUM_PRESENT != 0;
         let len = self.byte_len() + if sum { CHECKSUM_LEN } else { 0 };

@@ -72,8 +72,8 @@ fn golden_sequence() {
 
 #[test]
 fn checksum_is_verified() {
-    // CRC-32C of the first 51 bytes of `golden_ping` with flag bit 0 and length 55, computed
-    // with a bitwise implementation below.
+    // The sum of the first 51 bytes (those of `golden_ping`, with flag bit 0 and length 55) is compared with
+    // that of the bitwise implementation below.
     let m = request(CHECKSUM_PRESENT, &doc! { "ping": 1, "$db": "admin" }, &[]);
     assert_eq!(m.len(), 55);
     let sum = u32::from_le_bytes(m[51..].try_into().unwrap());
@@ -180,7 +180,7 @@ fn malformed() {
             22,
         ),
         (
-            "rubbish behind a document",
+            "rubbish after a document",
             join(&[&body, &seq("d", &[5, 0, 0, 0, 0, 9])]),
             22,
         ),
@@ -202,7 +202,7 @@ fn every_cut_is_refused() {
         assert_eq!(code_of(&whole), 0);
         for n in 0..whole.len() {
             assert_ne!(code_of(&whole[..n]), 0, "cut at {n}");
-            // With the length patched, a cut at a section's end is a message of its own.
+            // With its length adjusted, a message that is cut at the end of a section is a valid one.
             let mut cut = whole[..n].to_vec();
             set_i32(&mut cut, 0, n as i32);
             let at_section_end = flags == 0 && n == 40;
@@ -238,7 +238,7 @@ fn wrong_headers() {
 }
 
 #[test]
-fn a_reply_is_built_behind_what_is_there() {
+fn a_reply_is_appended_to_the_buffer() {
     let mut out = vec![9; 3];
     begin_reply(&mut out, 5, 0)
         .body(doc! { "ok": 1.0 }.as_doc())

@@ -90,7 +90,7 @@ impl<'a> OpQuery<'a> {
         self.full_collection_name.strip_suffix(".$cmd")
     }
 
-    /// The command, out of the `{$query: …, $readPreference: …}` that some drivers wrap it in.
+    /// The command, without the `{$query: …, $readPreference: …}` that some drivers wrap it in.
     pub fn command(&self) -> Doc<'a> {
         match self.query.first() {
             Some(e) if matches!(e.name(), "$query" | "query") => {

@@ -1,4 +1,4 @@
-//! Ports for servers that are yet to be started.
+//! Reserves ports for servers that are started later.
 
 use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
@@ -7,13 +7,13 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 
-/// A port of the loopback address at which nobody listens, kept for a server that is started later
-/// or again. A process that asks the system for any port gets another one as long as this
-/// value lives, while a server that is told this port can listen at it.
+/// A port of the loopback address that no server listens on yet, reserved for a server that is started later
+/// or again. As long as this value lives, a process that asks the system for any port gets another one, while
+/// a server that is told this port can listen on it.
 ///
-/// On Linux that is what a socket does which is bound, does not listen, and has `SO_REUSEADDR`: another
-/// socket that has it too may be bound to the same port by number, but neither `bind` with port 0
-/// nor `connect` chooses that port.
+/// On Linux a socket does this which is bound, does not listen, and has `SO_REUSEADDR`: another socket with
+/// that option may be bound to the same port by number, but neither `bind` with port 0 nor `connect` chooses
+/// the port.
 #[derive(Debug)]
 pub struct Reserved {
     port: u16,
@@ -21,10 +21,10 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// A port that nobody has.
+    /// Reserves a free port.
     ///
     /// # Errors
-    /// There is none, or there are no more descriptors.
+    /// There is no free port, or no descriptor is left.
     pub fn new() -> io::Result<Reserved> {
         let socket = socket_with(
             AddressFamily::INET,
@@ -41,7 +41,7 @@ impl Reserved {
         })
     }
 
-    /// Its number.
+    /// The port's number.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -70,7 +70,7 @@ mod tests {
             assert!(!taken(client.local_addr().unwrap().port()));
             listener.accept().unwrap();
         }
-        // A second server is refused, and one that is started again is not.
+        // A second server is refused, but a server that is started again is not.
         TcpListener::bind(reserved[0].address()).unwrap_err();
         drop(listener);
         TcpListener::bind(reserved[0].address()).unwrap();

@@ -59,7 +59,7 @@ impl Stream {
         })
     }
 
-    /// Longest wait of a read; `None` waits for ever.
+    /// The longest wait of a read; `None` waits forever.
     ///
     /// # Errors
     /// The socket's.
@@ -70,7 +70,7 @@ impl Stream {
         }
     }
 
-    /// Longest wait of a write; `None` waits for ever.
+    /// The longest wait of a write; `None` waits forever.
     ///
     /// # Errors
     /// The socket's.
@@ -81,8 +81,8 @@ impl Stream {
         }
     }
 
-    /// How long what was sent may go without a sign that it came, before the connection counts as lost
-    /// (`TCP_USER_TIMEOUT`). Linux only: elsewhere the system's own time holds, which is minutes.
+    /// How long sent data may stay unacknowledged before the connection counts as lost (`TCP_USER_TIMEOUT`).
+    /// Linux only: elsewhere the system's own limit of some minutes applies.
     ///
     /// # Errors
     /// The socket's.
@@ -97,8 +97,8 @@ impl Stream {
         Ok(())
     }
 
-    /// True if the other side has closed the connection, or it has failed, and nothing is there to be
-    /// read before that.
+    /// True if the other side has closed the connection, or it has failed, and no data is left to be read
+    /// before that.
     pub fn has_ended(&self) -> bool {
         use rustix::net::{RecvFlags, recv};
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -113,7 +113,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much of `bytes` as the system takes at once, without waiting; 0 if that is nothing.
+    /// Writes as many of `bytes` as the system accepts without waiting; 0 if it accepts none.
     ///
     /// # Errors
     /// The socket's.
@@ -130,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Ends both directions, which wakes a read that another handle is in.
+    /// Ends both directions, which also ends a read that is blocked on another handle.
     ///
     /// # Errors
     /// The socket's.
@@ -141,7 +141,7 @@ impl Stream {
         }
     }
 
-    /// Ends what is sent; what comes can still be read.
+    /// Ends the sending direction; received data can still be read.
     ///
     /// # Errors
     /// The socket's.
@@ -217,14 +217,14 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn what_is_written_at_once_waits_for_nobody() {
+    fn write_at_once_does_not_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let near = Stream::connect(&address, None).unwrap();
         let mut far = listener.accept().unwrap().0;
         let bytes = vec![7; 1 << 20];
         let mut sent = 0;
-        // Nobody reads, and the system takes only so much.
+        // No thread reads, so the system accepts only so much.
         while let n @ 1.. = near.write_at_once(&bytes).unwrap() {
             sent += n;
         }
@@ -244,7 +244,7 @@ mod tests {
         assert!(!near.has_ended());
         far.write_all(b"x").unwrap();
         drop(far);
-        // What it has sent comes first.
+        // The data that it has sent comes before its end.
         std::thread::sleep(Duration::from_millis(20));
         assert!(!near.has_ended());
         near.try_clone().unwrap().read_exact(&mut [0]).unwrap();
