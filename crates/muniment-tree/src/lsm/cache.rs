@@ -1,19 +1,19 @@
-//! The block cache: blocks out of their frames, by table and offset.
+//! The block cache: blocks without their frames, by table and offset.
 //!
-//! It is weighed by bytes, what keeps an entry included, so that its capacity is what it takes.
-//! Blocks of tables that are gone are not looked for any more and fall out by themselves: table
-//! numbers are never used again.
+//! Entries are weighed by their bytes and those of their bookkeeping, so that the cache takes the memory of
+//! its capacity. Blocks of removed tables are not looked for any more and fall out by themselves, because
+//! table numbers are never reused.
 
 use super::table::block::Block;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-/// What an entry takes beside the block's bytes: the cache's slot with key and value, its part of
-/// the hash table, the allocation's header.
+/// The bytes of an entry beside the block's: the cache's slot with key and value, its part of the hash table,
+/// the allocation's header.
 const OVERHEAD: u64 = 128;
 
-/// A block as it is used.
+/// A block in the form in which readers use it.
 #[derive(Clone)]
 pub(crate) enum Cached {
     Block(Block),
@@ -40,7 +40,7 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// For so many bytes, of blocks of about `block` bytes.
+    /// A cache of this many bytes, for blocks of about `block` bytes.
     pub(crate) fn new(bytes: u64, block: usize) -> BlockCache {
         let items = usize::try_from(bytes / (block as u64).max(1)).unwrap_or(usize::MAX);
         BlockCache {
@@ -57,17 +57,17 @@ impl BlockCache {
         self.blocks.insert((table, offset), value);
     }
 
-    /// Bytes used.
+    /// The bytes that are in use.
     pub(crate) fn used(&self) -> u64 {
         self.blocks.weight()
     }
 
-    /// Bytes it was made for.
+    /// The capacity that the cache was created with, in bytes.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Lets it use so many bytes fewer than it was made for, until it is told otherwise.
+    /// Lowers the capacity by this many bytes until the next call.
     pub(crate) fn spare(&self, bytes: u64) {
         let left = self.capacity.saturating_sub(bytes);
         if left != self.blocks.capacity() {
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_it_is_to_spare_is_freed_and_comes_back() {
+    fn spared_memory_is_freed_and_comes_back() {
         let cache = BlockCache::new(8 << 20, 4 << 10);
         let fill = || {
             for n in 0..4096 {

@@ -17,23 +17,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// How often a thread without work looks whether views that ended made something dead.
+/// How often an idle thread checks whether versions have become dead because views have ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Less than one of so many bytes of the disk is little room, if it is less than so much, too.
+/// Little room is left if less than this part of the disk is free and also less than `TIGHT_BYTES`.
 const TIGHT: u64 = 5;
 const TIGHT_BYTES: u64 = 1 << 30;
 
-/// A piece ends with what it wrote; or with so many times as many bytes that were read, of which little
-/// stays.
+/// A piece ends when it is full. It also ends when this many times its bytes were read, of which few were
+/// kept.
 const READ: u64 = 8;
 
-/// A job that has its tables and spans. Gives them back when dropped.
+/// A job with the tables and spans that it has claimed. Dropping it gives them back.
 pub(crate) struct Claimed<'a> {
     shared: &'a Shared,
     pub(crate) job: Job,
     pub(crate) number: u64,
-    /// Bytes after which what was written is put in place of what was read for it; `None`: at its end.
+    /// The bytes after which the output takes the place of the input that it was made of; `None`: only at the
+    /// end.
     pub(crate) piece: Option<u64>,
 }
 
@@ -53,23 +54,24 @@ fn meet(a: &Span, b: &Span) -> bool {
     a.first <= b.last && b.first <= a.last
 }
 
-/// What came of asking for a job.
+/// The outcome of asking for a job.
 enum Taken<'a> {
     Job(Claimed<'a>),
-    /// There is one, but a job that runs has what it needs.
+    /// There is a job, but a running one has claimed something that it needs.
     Busy,
     Nothing,
 }
 
 impl Shared {
-    /// Picks a job and takes hold of it. Tables in `put_off` are left alone.
+    /// Picks a job and claims its tables and spans. Tables in `put_off` are not used.
     fn claim(
         &self,
         trees: Option<&BTreeSet<TreeId>>,
         put_off: &BTreeSet<u64>,
         pick: impl FnOnce(&Picker<'_>) -> Option<Job>,
     ) -> Result<Taken<'_>> {
-        // What nobody needs any more is room. The caller asks for a job, and so it may change files.
+        // Frees room first: files that are no longer needed. The caller may change files, since it asks for a
+        // job.
         self.purge();
         self.trash.empty();
         let mut claims = self.claims.lock();
@@ -94,7 +96,7 @@ impl Shared {
         };
         let job = match pick(&picker) {
             Some(job) => job,
-            // Told, and put off, only when there is nothing else to be done.
+            // A job without room is reported and put off only if there is nothing else to do.
             None => match picker.roomless.take() {
                 Some(job) => job,
                 None if picker.busy.get() => return Ok(Taken::Busy),
@@ -105,7 +107,7 @@ impl Shared {
         if others.any(|c| c.spans.iter().any(|a| job.spans.iter().any(|b| meet(a, b)))) {
             return Ok(Taken::Busy);
         }
-        // Whatever was picked: what another job reads is its own until it ends.
+        // Whichever way the job was picked, tables that another job reads are that job's until it ends.
         if job.tables().any(|t| t.busy.load(SeqCst)) {
             return Ok(Taken::Busy);
         }
@@ -132,8 +134,8 @@ impl Shared {
         }))
     }
 
-    /// Runs a job; false if it gave up because the files are to stand still. Nothing has changed then,
-    /// nor when it fails, but for what was done in pieces.
+    /// Runs a job. Returns false if it gave way because the files are to stand still. In that case, and if it
+    /// fails, nothing has changed except for the pieces that were complete.
     fn run(&self, claimed: &mut Claimed<'_>, interrupt: &dyn Interrupt) -> Result<bool> {
         if claimed.job.action == Action::Merge {
             return self.merge(claimed, interrupt);
@@ -155,7 +157,7 @@ impl Shared {
 
     fn merge(&self, claimed: &mut Claimed<'_>, interrupt: &dyn Interrupt) -> Result<bool> {
         let job = &claimed.job;
-        // Not kept: it has the inputs as they are now.
+        // The state is not kept, because it also holds the inputs, whose room the pieces are to free.
         let (deeper, next) = {
             let levels = &self.state().levels;
             let deeper = (job.output + 1..=DEPTH).filter_map(|l| levels.level(l).cloned());
@@ -203,10 +205,10 @@ impl Shared {
         Ok(true)
     }
 
-    /// One step of background work: false if there is none.
+    /// Does one step of background work. Returns false if there is none.
     ///
     /// # Errors
-    /// What failed; everything is as before then.
+    /// The error of the step; nothing has changed then, except for pieces that were complete.
     pub(crate) fn compact_once(&self, interrupt: &dyn Interrupt) -> Result<bool> {
         let Some(_working) = self.still.try_work() else {
             return Ok(false);
@@ -216,7 +218,7 @@ impl Shared {
             return Ok(false);
         };
         let result = self.run(&mut claimed, interrupt);
-        // One that was told to end did not fail.
+        // A step that was interrupted has not failed.
         if let Err(e) = &result
             && interrupt.check().is_ok()
         {
@@ -225,7 +227,7 @@ impl Shared {
         result
     }
 
-    /// A thread that compacts.
+    /// The loop of a thread that compacts.
     pub(crate) fn compactor(&self) {
         let interrupt = Open {
             shared: self,
@@ -233,21 +235,21 @@ impl Shared {
         };
         while interrupt.check().is_ok() {
             let result = self.compact_once(&interrupt);
-            // What failed is among the failures; this is of a panic that is over.
+            // Ends a report of a panic. Errors of jobs are among the failures.
             self.report(Work::Compaction, &Ok(()));
             match result {
                 Ok(true) => {}
                 Ok(false) => self.wait(LOOK, || false),
-                // What it was about is put off; others are not.
+                // The tables of the failed job are put off; other jobs continue.
                 Err(_) => self.wait_out(FIRST_PAUSE),
             }
         }
     }
 
-    /// Rewrites all that has something to give up: see [`Trees::compact`](crate::Trees::compact).
+    /// Rewrites everything that has dead versions: see [`Trees::compact`](crate::Trees::compact).
     ///
     /// # Errors
-    /// What failed; whatever `interrupt` says.
+    /// The error of a job; the interrupt.
     pub(crate) fn compact_all(
         &self,
         trees: Option<&[TreeId]>,
@@ -256,7 +258,7 @@ impl Shared {
         let trees: Option<BTreeSet<TreeId>> = trees.map(|t| t.iter().copied().collect());
         let trees = trees.as_ref();
         self.flush_unless(interrupt)?;
-        // Each stage takes the tables that are there when it begins, so that it ends.
+        // Each stage takes only the tables that exist when it begins, so that it comes to an end.
         self.stage(interrupt, trees, |_| true, |p| p.discard())?;
         let fresh = ids(self.state().levels.fresh.iter());
         self.stage(
@@ -267,7 +269,7 @@ impl Shared {
         )?;
         for level in 1..DEPTH {
             let first = ids(self.state().levels.level(level));
-            // Down, if anything beneath may be hidden or hide something.
+            // Moves the table down if a deeper table may have something that it hides, or is hidden by.
             self.each(interrupt, trees, level, &first, |p, t| {
                 let mut deeper = (level + 1..=DEPTH).filter_map(|l| p.levels.level(l));
                 let covered = deeper.any(|run| !run.within(t.first(), t.last()).is_empty());
@@ -282,7 +284,7 @@ impl Shared {
                     .flatten()
             })?;
         }
-        // What was left alone is not to be taken for done.
+        // A damaged table was left alone, which must not be reported as success.
         let state = self.state();
         let mut tables = state.levels.tables().filter(|t| concerns(t, trees));
         match tables.find_map(suspicion) {
@@ -291,8 +293,8 @@ impl Shared {
         }
     }
 
-    /// Runs jobs until `left` says that nothing is, or there is none. For jobs of others it waits
-    /// only where they have what it needs.
+    /// Runs jobs until `left` is false or there is no job. It waits for the jobs of other threads only if
+    /// they have claimed what it needs.
     fn stage(
         &self,
         interrupt: &dyn Interrupt,
@@ -302,7 +304,7 @@ impl Shared {
     ) -> Result<()> {
         loop {
             interrupt.check()?;
-            // Not kept: a job that goes in pieces needs what nobody holds any more.
+            // The state is not kept: a job in pieces needs the files of old states to be freed.
             if !left(&self.state().levels) {
                 return Ok(());
             }
@@ -322,7 +324,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::stage`], for each of these tables of a level alone.
+    /// Runs a stage for each of these tables of a level alone, as [`Shared::stage`] does.
     fn each(
         &self,
         interrupt: &dyn Interrupt,

@@ -1,13 +1,13 @@
 //! Cursors: memtables and tables as one sorted map, as of a timestamp.
 //!
-//! A cursor gathers rows in batches, small ones first. Between two batches it holds no memtable
-//! and no table: its sources are places in a [`State`] of a certain number. When there is another
-//! state by then, they are found again in that one, after the last key that was passed. So an
-//! old cursor pins nothing but the rows it has gathered and the blocks it stands in.
+//! A cursor gathers rows in batches, of which the first are small. Between two batches it holds no memtable
+//! and no table: its sources are positions in a [`State`] with a certain number. If the state has changed by
+//! the next batch, they are located again in the new one, after the last key that the cursor has passed. So
+//! an idle cursor keeps only its gathered rows and its current blocks in memory.
 //!
-//! Long runs of deleted keys are walked once and then jumped over: see [`gaps`](super::gaps).
+//! Long runs of deleted keys are walked once and then skipped: see [`gaps`](super::gaps).
 //!
-//! In the sources, newer ones go first: the first that knows a key decides what it is.
+//! Newer sources come first: the first source that has a key decides its value.
 
 use super::gaps::{LEAST, behind};
 use super::shared::Shared;
@@ -20,61 +20,62 @@ use muniment_value::{Error, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Rows of the first batch after an opening or a jump, and of the largest.
+/// The rows of the first batch after opening or a jump, and of the largest batch.
 const FIRST: usize = 4;
 const LARGEST: usize = 256;
 
-/// A batch ends with so many bytes: values may be large.
+/// A batch ends when it has this many bytes, since values may be large.
 const BYTES: usize = 128 << 10;
 
-/// Keys passed in one batch, shown or not.
+/// The most keys, live or deleted, that one batch passes.
 const STEPS: usize = 2048;
 
-/// After so many deleted keys a batch ends early, to ask whether a gap is known.
+/// After this many deleted keys a batch ends early, to look for a known gap.
 const ASK: usize = LEAST / 8;
 
-/// The longest walk to find a gap's end.
+/// The longest walk that looks for the end of a gap, in keys.
 const WALK: usize = 1 << 20;
 
 /// The engine's cursor.
 pub(crate) struct LsmCursor {
     shared: Arc<Shared>,
     merge: Sorted,
-    /// The state the sources belong to; `None`: they must be opened.
+    /// The number of the state that the sources belong to; `None`: they must be opened.
     number: Option<u64>,
-    /// The last key that was passed, if `begun`.
+    /// The key that was passed last, if `begun`.
     passed: Vec<u8>,
     begun: bool,
-    /// Where to jump before the next batch.
+    /// The key to jump to before the next batch.
     jump: Option<Bytes>,
-    /// Rows of the batch: where their keys are in `keys`, and their values. One buffer for all
-    /// keys costs much less than one for each.
+    /// The rows of the batch: where their keys are in `keys`, and their values. One buffer for all keys costs
+    /// much less than one per key.
     rows: Vec<(std::ops::Range<usize>, Bytes)>,
     keys: Bytes,
     place: usize,
     batch: usize,
-    /// Deleted keys passed since the last row or jump over a gap, and where they began.
+    /// How many deleted keys were passed since the last row, or the last gap, and where they began.
     skipped: usize,
     skipped_from: Option<Bytes>,
-    /// With so many a gap is looked for; more and more, if that is of no use to this cursor.
+    /// After this many deleted keys the cursor looks for a gap. It rises while that does not help this
+    /// cursor.
     look: usize,
     ended: bool,
     error: Option<Error>,
     check: Check,
 }
 
-/// What is left of the range, and the sources.
+/// The rest of the range, and the sources over it.
 struct Sorted {
     tree: TreeId,
     range: Range,
     at: Timestamp,
     dir: Direction,
     check: Check,
-    /// The range's ends as tables have them.
+    /// The ends of the range as internal keys, as tables have them.
     low: Vec<u8>,
     high: Option<Vec<u8>>,
     sources: Vec<Source>,
-    /// Sources that stand on a key: by key in the cursor's direction, then newer first.
+    /// The sources that are at a key: by key in the cursor's direction, then newer first.
     order: Vec<usize>,
 }
 
@@ -83,10 +84,10 @@ enum Source {
     Tables(Box<FromTables>),
 }
 
-/// A place in a memtable: rows are copied out of it, some at once.
+/// A position in a memtable. Rows are copied out of it, several at once.
 #[derive(Default)]
 struct FromMemory {
-    /// Which, newest first.
+    /// The number of the memtable, newest first.
     number: usize,
     rows: Vec<(Bytes, Option<Bytes>)>,
     place: usize,
@@ -94,12 +95,12 @@ struct FromMemory {
     limit: usize,
 }
 
-/// A place in a run of tables.
+/// A position in a run of tables.
 struct FromTables {
     run: usize,
     table: usize,
     iter: TableIter,
-    /// The table has keys after the range.
+    /// The table has keys beyond the range.
     bounded: bool,
     valid: bool,
 }
@@ -204,7 +205,7 @@ impl LsmCursor {
 }
 
 impl LsmCursor {
-    /// Jumps over the gap it comes to, if one is known. False: nothing is left.
+    /// Jumps over the gap that begins here, if one is known. Returns false if nothing is left after it.
     fn jump_gap(&mut self) -> bool {
         let (tree, at, gaps) = (self.merge.tree, self.merge.at, &self.shared.gaps);
         let target = match self.merge.dir {
@@ -239,7 +240,7 @@ impl LsmCursor {
         true
     }
 
-    /// Walks on from where deleted keys began to the first live row, and notes the gap.
+    /// Walks on from the first deleted key to the next live row, and notes the gap in between.
     fn find_gap(&mut self) -> Result<()> {
         let (gaps, dir, tree) = (&self.shared.gaps, self.merge.dir, self.merge.tree);
         self.look = self.look.saturating_mul(8);
@@ -259,7 +260,7 @@ impl LsmCursor {
         let Some(walk) = gaps.register(tree, range.low.clone(), range.high.clone(), dir) else {
             return Ok(());
         };
-        // Only now: what was written before the walk was registered must be in it.
+        // The state is read after the walk was registered, since the walk must see all earlier writes.
         let state = self.shared.state();
         let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir, self.check);
         let mut keys = Vec::new();
@@ -309,14 +310,14 @@ impl Cursor for LsmCursor {
                 return Ok(None);
             }
             let filled = self.refill();
-            // A long way may end here, and goes on with the next call if there is one. What stands
-            // in the way of an operation that must end is not told.
+            // A long way without rows is interrupted here, and continues with the next call if there is one.
+            // An error on the way is not reported to an operation that must end.
             let asked = match filled.is_err() || self.rows.is_empty() {
                 true => (self.check)(),
                 false => Ok(()),
             };
             if let Err(e) = asked {
-                // The sources may have been left anywhere: they are found again behind what was
+                // The sources may be anywhere now, so they are located again after the last key that was
                 // passed.
                 self.number = None;
                 match self.rows.is_empty() {
@@ -368,7 +369,7 @@ impl Sorted {
         }
     }
 
-    /// Leaves out what is before `key`, and the key itself unless it is `inside`.
+    /// Excludes everything before `key`, and `key` itself unless it is `inside`.
     fn narrow(&mut self, key: Bytes, inside: bool) {
         match self.dir {
             Direction::Forward => {
@@ -386,7 +387,7 @@ impl Sorted {
         }
     }
 
-    /// Opens all sources at the begin of the range.
+    /// Opens all sources at the beginning of the range.
     fn open(&mut self, state: &State) -> Result<()> {
         self.sources.clear();
         self.order.clear();
@@ -433,7 +434,7 @@ impl Sorted {
         Ok(())
     }
 
-    /// Jumps forward in the direction, to `key` or past it.
+    /// Jumps forward in the cursor's direction, to the first key that is not before `key`.
     fn jump(&mut self, state: &State, key: Bytes) -> Result<()> {
         self.narrow(key.clone(), true);
         self.order.clear();
@@ -490,8 +491,8 @@ impl Sorted {
         }
     }
 
-    /// Appends the next key to `keys` and says what it is; `None` at the end. After an error it
-    /// is of no use.
+    /// Appends the next key to `keys` and returns its value, which is `None` for a deletion; `None` at the
+    /// end. After an error the sources cannot be used any more.
     #[inline]
     #[allow(clippy::option_option)]
     fn row(&mut self, state: &State, keys: &mut Vec<u8>) -> Result<Option<Option<Bytes>>> {
@@ -501,7 +502,7 @@ impl Sorted {
         let first = self.order.first().copied().unwrap_or_default();
         keys.extend_from_slice(source.key().unwrap_or_default());
         let value = source.value();
-        // Older sources that know the key too stand right after it.
+        // The older sources that have the same key come right after it.
         while let Some(second) = self.order.get(1).copied()
             && self.compare(first, second) == Ordering::Equal
         {
@@ -511,7 +512,7 @@ impl Sorted {
         Ok(Some(value))
     }
 
-    /// Moves the source that stands at `i` of the order on, and puts it where it belongs.
+    /// Advances the source at position `i` of the order, and restores the order.
     #[inline]
     fn step(&mut self, state: &State, mut i: usize) -> Result<()> {
         let Some(number) = self.order.get(i).copied() else {
@@ -564,8 +565,8 @@ impl FromMemory {
     fn fill(&mut self, of: &Sorted, state: &State, after: Option<&[u8]>) {
         self.rows.clear();
         self.place = 0;
-        // One more than a batch takes, from the first one on: the next page, which is larger, is
-        // read when the first of its rows is wanted, and maybe never.
+        // The first page has one row more than a batch takes, so that no batch ends exactly with a page. The
+        // next page, which is larger, is then read only when a batch needs its first row, and perhaps never.
         let limit = self.limit + usize::from(after.is_none());
         self.more = state.memtable(self.number).is_some_and(|mem| {
             let (range, rows) = (&of.range, &mut self.rows);
@@ -611,7 +612,7 @@ impl FromTables {
         self.enter(of, run, true)
     }
 
-    /// To the first key of the table it stands at, or of a later one; with `seek`: the first in the
+    /// Goes to the first key of the current table or of a later one; with `seek`, to the first that is in the
     /// range.
     fn enter(&mut self, of: &Sorted, run: &Run, mut seek: bool) -> Result<()> {
         self.valid = false;
@@ -622,11 +623,11 @@ impl FromTables {
                 Direction::Backward => table.last() >= &of.low[..],
             };
             if !inside {
-                // Past the range: so is what follows.
+                // This table is beyond the range, and so are all after it.
                 self.table = usize::MAX;
                 return Ok(());
             }
-            // What is younger than the view says nothing.
+            // A table whose versions are all newer than the view has nothing for it.
             if table.properties().oldest <= of.at {
                 self.bounded = match of.dir {
                     Direction::Forward => high.is_some_and(|high| table.last() >= high),

@@ -1,4 +1,4 @@
-//! Trees that were dropped, until nothing is left of them.
+//! Dropped trees, which are remembered until no version of them is left.
 
 use super::state::State;
 use crate::TreeId;
@@ -7,22 +7,22 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Dropped trees, with the commit that dropped each and when that was told, in milliseconds: a
-/// picture of one moment.
+/// Dropped trees as of one moment, each with the commit that dropped it and the time at which the engine was
+/// told, in milliseconds.
 #[derive(Clone, Default)]
 pub(crate) struct Dropped(Arc<BTreeMap<TreeId, (Timestamp, i64)>>);
 
-/// The list.
+/// The list of dropped trees.
 #[derive(Default)]
 pub(crate) struct DroppedList(Mutex<Dropped>);
 
 impl Dropped {
-    /// True if the state at `cut` has the tree no more.
+    /// True if the tree is dropped in the state at `cut`.
     pub(crate) fn is_gone(&self, tree: TreeId, cut: Timestamp) -> bool {
         self.0.get(&tree).is_some_and(|(at, _)| *at <= cut)
     }
 
-    /// True if it is gone and that was told at or before `time`, in milliseconds.
+    /// True if that is so and the engine was told at or before `time`, in milliseconds.
     pub(crate) fn is_gone_since(&self, tree: TreeId, cut: Timestamp, time: i64) -> bool {
         let old = |(at, told): &(Timestamp, i64)| *at <= cut && *told <= time;
         self.0.get(&tree).is_some_and(old)
@@ -43,13 +43,13 @@ impl DroppedList {
             .or_insert((at, now));
     }
 
-    /// As it is now.
+    /// The list as it is now.
     pub(crate) fn now(&self) -> Dropped {
         self.0.lock().clone()
     }
 
-    /// Forgets trees of which nothing is in tables or sealed memtables, once `persisted` has
-    /// passed their drop. `state` must have been published after `persisted` was.
+    /// Forgets trees of which no table or sealed memtable has anything, once `persisted` has passed their
+    /// drop. `state` must have been published after `persisted` was.
     pub(crate) fn forget(&self, state: &State, persisted: Timestamp) {
         let now = self.now();
         if now.is_empty() {

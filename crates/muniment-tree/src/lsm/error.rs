@@ -1,14 +1,14 @@
-//! Errors of files, in words for people.
+//! Errors of files, with texts for people.
 
 use muniment_value::{Code, Error};
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// What the machine said about a file. `action` reads like "writing" or "opening".
+/// The error of an operation on a file. `action` is a word such as "writing" or "opening".
 ///
-/// A full disk is 14031 OutOfDiskSpace, a file that ends early or is not there is
-/// 301 DataCorruptionDetected, everything else 1 InternalError.
+/// A full disk is 14031 OutOfDiskSpace, a file that ends early or is missing is 301 DataCorruptionDetected,
+/// everything else 1 InternalError.
 pub(crate) fn io(action: &str, path: &Path, e: &io::Error) -> Error {
     let text = format!("{action} {}: {e}", path.display());
     match e.kind() {
@@ -22,7 +22,7 @@ pub(crate) fn io(action: &str, path: &Path, e: &io::Error) -> Error {
     }
 }
 
-/// 301: a place in a file that is not what was written.
+/// 301 DataCorruptionDetected: a part of a file is not what was written.
 pub(crate) fn damaged(path: &Path, offset: u64, what: impl Display) -> Error {
     Error::new(
         Code::DataCorruptionDetected,

@@ -1,5 +1,5 @@
-//! Compactions that failed: what they were about is put off, longer each time, so that nothing is
-//! tried again and again while what cannot be done stays as it is, and others get their turn.
+//! Failed compactions. Their tables are put off, for longer each time, so that a job which cannot succeed is
+//! not tried again and again, and other jobs get their turn.
 
 use super::state::Levels;
 use super::table::Table;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The first delay and the longest, in milliseconds.
 const FIRST: i64 = 100;
 const LONGEST: i64 = 60_000;
-/// The longest for want of space: to look whether there is more costs nothing.
+/// The longest delay after a full disk. It is short, since a check for room costs nothing.
 const LONGEST_FULL: i64 = 2_000;
-/// What was not tried again so long after its delay is forgotten, in milliseconds.
+/// A failure that was not retried for this long after its delay is forgotten, in milliseconds.
 const FORGET: i64 = 600_000;
 
 /// A table that is put off.
@@ -30,7 +30,7 @@ struct List {
     last: Option<Error>,
 }
 
-/// The list.
+/// The list of failures.
 #[derive(Default)]
 pub(crate) struct Failures {
     list: Mutex<List>,
@@ -38,7 +38,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// A job with these tables failed.
+    /// Notes that a job with these tables failed.
     pub(crate) fn add<'a>(
         &self,
         tables: impl Iterator<Item = &'a Arc<Table>>,
@@ -63,7 +63,7 @@ impl Failures {
         list.last = Some(error.clone());
     }
 
-    /// A job with these tables succeeded.
+    /// Notes that a job with these tables succeeded.
     pub(crate) fn forget<'a>(&self, tables: impl Iterator<Item = &'a Arc<Table>>) {
         let mut list = self.list.lock();
         for table in tables {
@@ -71,7 +71,7 @@ impl Failures {
         }
     }
 
-    /// Tables that are put off now. Those that are not among `levels` are forgotten.
+    /// The tables that are put off now. Tables that `levels` no longer has are forgotten.
     pub(crate) fn put_off(&self, levels: &Levels, now: i64) -> BTreeSet<u64> {
         let list = &mut *self.list.lock();
         if list.tables.is_empty() {
@@ -79,23 +79,23 @@ impl Failures {
             return BTreeSet::new();
         }
         let here: BTreeSet<u64> = levels.tables().map(|t| t.id()).collect();
-        // What nobody wants to do any more is no failure for ever.
+        // A job that is no longer wanted must not remain a failure forever.
         let recent = |off: &Off| now < off.since.saturating_add(off.delay + FORGET);
         list.tables
             .retain(|id, off| here.contains(id) && recent(off));
-        // A clock that was set back puts nothing off for longer.
+        // After the clock was set back, no table is put off for longer.
         let waits = |off: &Off| now >= off.since && now < off.since + off.delay;
         let waiting = list.tables.iter().filter(|(_, off)| waits(off));
         waiting.map(|(id, _)| *id).collect()
     }
 
-    /// Why the last one failed, while there is something that could not be done.
+    /// The newest error, while a table is put off or was so lately.
     pub(crate) fn last(&self) -> Option<Error> {
         let list = self.list.lock();
         list.last.clone().filter(|_| !list.tables.is_empty())
     }
 
-    /// How many failed since the start.
+    /// How many jobs have failed since the start.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Sealing and flushing: from memory to a fresh run.
+//! Seals memtables and flushes them into a fresh run.
 
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-/// Pauses after a failure.
+/// The first and the longest pause after a failure.
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// A work that ends with the engine.
+/// An interrupt that also ends the work when the engine is closed.
 pub(crate) struct Open<'o> {
     pub(crate) shared: &'o Shared,
     pub(crate) interrupt: &'o dyn Interrupt,
@@ -39,7 +39,7 @@ impl Interrupt for Open<'_> {
     }
 }
 
-/// The pause after this one.
+/// The pause that follows this one.
 fn longer(pause: Duration) -> Duration {
     match pause.is_zero() {
         true => FIRST_PAUSE,
@@ -48,11 +48,11 @@ fn longer(pause: Duration) -> Duration {
 }
 
 impl Shared {
-    /// Ends the active memtable.
+    /// Puts the active memtable aside, to be flushed.
     pub(crate) fn seal(&self, cut: Timestamp) {
         self.publish(|state| {
             let mut new = copy(state);
-            // A cut never goes back.
+            // A cut is never lower than the one before.
             let last = new.sealed.last().map_or(self.persisted(), |s| s.cut);
             let mut mem = None;
             if !state.active.is_empty() {
@@ -73,20 +73,20 @@ impl Shared {
         self.notify();
     }
 
-    /// Writes everything that is sealed and committed now; returns when it is durable.
+    /// Writes everything that is sealed and committed now. Returns when it is durable.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace; I/O errors. Everything is as before then.
+    /// 14031 OutOfDiskSpace; I/O errors. Nothing has changed then.
     pub(crate) fn flush(&self) -> Result<()> {
         self.flush_unless(&NeverInterrupted)
     }
 
-    /// As [`Shared::flush`]; asks `interrupt` while the files are held.
+    /// As [`Shared::flush`], but `interrupt` can end the wait for files that are held.
     pub(crate) fn flush_unless(&self, interrupt: &dyn Interrupt) -> Result<()> {
         let Some(last) = self.flushable(&self.state()).last().map(|s| s.number) else {
             return Ok(());
         };
-        // Another flush may be at it: it holds the lock.
+        // Waits for a flush in another thread, which holds the lock.
         let open = Open {
             shared: self,
             interrupt,
@@ -102,7 +102,7 @@ impl Shared {
             drop((state, working));
             self.purge();
             match result {
-                // The flush gave way because the files are to stand still.
+                // The flush gave way to a hold of the files, so it begins again.
                 Ok(false) => continue,
                 Ok(true) => {
                     self.report(Work::Flush, &Ok(()));
@@ -117,21 +117,21 @@ impl Shared {
         }
     }
 
-    /// One run of all sealed memtables that are committed; false if it gave up for a hold. The flush
-    /// lock is held.
+    /// Writes all sealed memtables that are committed as one run. Returns false if it gave way to a hold. The
+    /// caller holds the flush lock.
     fn write_sealed(&self, state: &State) -> Result<bool> {
         let sealed = self.flushable(state);
         let Some(last) = sealed.last() else {
             return Ok(true);
         };
-        // Before anything is written: if it fails there is no use in tables.
+        // This comes before any write: if it fails, the tables would be useless.
         (self.options.before_persist)(last.cut)?;
         let names = self.names();
         let mems: Vec<&Arc<MemTable>> =
             sealed.iter().rev().filter_map(|s| s.mem.as_ref()).collect();
         let beneath: Vec<Run> = state.levels.runs().cloned().collect();
-        // What is in memory of a dropped tree was needed for recovery only below the drop, and
-        // this flush is at or above it.
+        // Recovery needs a dropped tree's rows only up to the drop, and this flush is at or above it, so the
+        // rows in memory need not be written.
         let dropped = self.dropped.now();
         for mem in &mems {
             mem.sweep(&self.views);
@@ -139,8 +139,8 @@ impl Shared {
         let mut keep = Keep::new(self.views.needed(), dropped, last.cut, beneath);
         let sources = mems.iter().map(|m| Source::memory((*m).clone())).collect();
         let mut merge = Merge::new(sources);
-        // Tables are cut where many of the largest level lie between two keys, so that what
-        // belongs to one place is not merged with all that is between.
+        // A table ends where many tables of the largest level are between two keys. Otherwise a later merge
+        // of this table would have to read all of them.
         let largest = state.levels.deep.iter().max_by_key(|run| run.bytes());
         let largest = largest.cloned().unwrap_or_default();
         let mut output = Output::new(self, 0, largest, Vec::new(), &self.flushed);
@@ -170,7 +170,7 @@ impl Shared {
         Ok(true)
     }
 
-    /// Removes files that nobody needs; false if they are held just now.
+    /// Removes files that are no longer needed. Returns false if the files are held.
     pub(crate) fn empty_trash(&self) -> bool {
         let working = self.still.try_work();
         if working.is_some() {
@@ -179,7 +179,7 @@ impl Shared {
         working.is_some()
     }
 
-    /// The thread that flushes. It also removes files that nobody needs any more.
+    /// The loop of the thread that flushes. It also removes files that are no longer needed.
     pub(crate) fn flusher(&self) {
         let mut pause = Duration::ZERO;
         while !self.closed.load(SeqCst) {
@@ -187,7 +187,7 @@ impl Shared {
             let held = !self.empty_trash();
             if held || self.flushable(&self.state()).is_empty() {
                 pause = Duration::ZERO;
-                // What readers still hold of a replaced state, they hold for moments.
+                // Readers hold a replaced state only for moments, so the thread looks again soon.
                 let look = Duration::from_millis(if left { 5 } else { 1000 });
                 self.wait(look, || !held && !self.flushable(&self.state()).is_empty());
                 continue;
@@ -204,7 +204,7 @@ impl Shared {
         self.empty_trash();
     }
 
-    /// Waits for the whole of a pause, unless the engine is closed.
+    /// Waits for the whole of a pause, but not longer than until the engine is closed.
     pub(crate) fn wait_out(&self, pause: Duration) {
         let end = std::time::Instant::now() + pause;
         while let Some(left) = end.checked_duration_since(std::time::Instant::now())
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// An error once the engine is closed, for works that wait or take long.
+    /// An error once the engine is closed, for work that waits or takes long.
     pub(crate) fn unless_closed(&self) -> Result<()> {
         match self.closed.load(SeqCst) {
             false => Ok(()),

@@ -1,4 +1,4 @@
-//! What the fuzz targets call: bytes of anybody's choice in the place of files.
+//! The functions that the fuzz targets call, with arbitrary bytes in place of files.
 
 use super::cache::BlockCache;
 use super::manifest::Manifest;
@@ -15,8 +15,8 @@ use muniment_value::{Code, Result};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A manifest of these bytes, and one with them as its body: read or refused, and what was read
-/// is written the same way.
+/// Reads these bytes as a manifest, and as the body of a manifest. Each is read or refused; and a manifest
+/// that was read is the same after writing and reading it again.
 pub fn manifest(data: &[u8]) {
     let path = Path::new("MANIFEST");
     for bytes in [data.to_vec(), Manifest::around(data)] {
@@ -30,13 +30,13 @@ pub fn manifest(data: &[u8]) {
     }
 }
 
-/// A table whose blocks have these bytes, with checksums that are right: whatever is in them,
-/// reading ends, with rows or with 301.
+/// Reads a table whose blocks have these bytes, with valid checksums. Whatever the bytes are, reading ends,
+/// with rows or with error 301.
 ///
-/// The first byte says which blocks are taken from the input (the others are made to fit); each
-/// has its length (u16) before it.
+/// The first byte tells which blocks are taken from the input (the others are made to fit); each of these has
+/// its length (u16) before it.
 pub fn table(data: &[u8]) {
-    // Blocks alone, as a reader that follows a wrong handle meets them.
+    // A block by itself, as a reader meets it that follows a wrong handle.
     if let Some(block) = Block::new(Bytes::copy_from_slice(data)) {
         let _ = block.find(b"\0\0\0\x01key", 5);
         let _ = block.partition(|k| k < &b"\0\0\0\x01key"[..]);
@@ -78,7 +78,7 @@ pub fn table(data: &[u8]) {
     let _ = table.check(None, &NeverInterrupted, &mut Vec::new());
 }
 
-/// From a key to the end. An index may lead in circles: not for ever.
+/// Walks from a key to the end. A damaged index may lead in circles, so the number of steps is bounded.
 fn walk(table: &Table, key: &[u8], at: Timestamp, dir: Direction) -> Result<()> {
     let mut iter = TableIter::new(at, dir);
     iter.seek(table, key, false)?;
@@ -93,7 +93,7 @@ fn walk(table: &Table, key: &[u8], at: Timestamp, dir: Direction) -> Result<()> 
     iter.rewind(table)
 }
 
-/// The blocks of a table; `None`: one is made that fits.
+/// The blocks of a table; for `None` a fitting one is made.
 #[derive(Default)]
 struct Parts<'a> {
     data: &'a [u8],
@@ -186,7 +186,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// A table's data block in the form the target takes.
+    /// A data block in the form that the fuzz target takes.
     fn seed() -> Vec<u8> {
         let mut builder = BlockBuilder::data();
         for i in 0..60u8 {

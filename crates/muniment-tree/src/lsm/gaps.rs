@@ -1,21 +1,21 @@
-//! Gaps: key ranges in which everything is deleted, so that a reader need not walk them again.
+//! Gaps: key ranges in which every key is deleted, which readers skip instead of walking them again.
 //!
-//! A queue takes from its begin and adds at its end. What was taken leaves deletions over dead
-//! rows until a flush and a compaction have met them; without this, everyone who looks for the
-//! first row would step over all of them, every time.
+//! A queue takes rows from its beginning and adds rows at its end. The removed rows leave deletions over dead
+//! versions until a flush and a compaction have brought them together. Without gaps, every reader that looks
+//! for the first row would step over all of these deletions every time.
 //!
-//! A cursor that stepped over many keys walks on from there at [`Timestamp::MAX`] to the first
-//! live row, and notes what lies between: *the newest version of every key in it is a deletion, or
-//! there is none*, since a timestamp. A view at or above it jumps over. Older views do not.
+//! A cursor that has stepped over many deleted keys walks on from there at [`Timestamp::MAX`] to the next
+//! live row, and notes the range in between: *every key in it has a deletion as its newest version, or has no
+//! version at all*, since a timestamp. A view at or above that timestamp skips the gap. Older views do not.
 //!
-//! Why that is true for as long as it stands here: the gap is registered before the walk begins.
-//! A writer writes into memory first and looks at the gaps then. So either the walk finds a put,
-//! or the writer finds the gap and cuts it. And a view that sees a put was opened after its writer
+//! This holds for as long as the gap is listed, for the following reason. The gap is registered before the
+//! walk begins, and a writer first writes into memory and then looks at the gaps. So either the walk finds a
+//! put, or the writer finds the gap and cuts it. And a view that sees a put was opened after the put's writer
 //! had returned.
 //!
-//! Writers pay for this only once somebody met so many deletions ([`Gaps::arm`]): a writer that
-//! began before that, and so did not keep its keys, clears all gaps if it finds them armed at its
-//! end.
+//! Writers pay for this only after some cursor has met that many deletions ([`Gaps::arm`]). A writer that
+//! began before the arming has not kept its keys; if it finds the gaps armed when it ends, it clears all of
+//! them.
 
 use crate::trees::{Batch, Direction, TreeId};
 use bytes::Bytes;
@@ -26,32 +26,32 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Keys from which on a gap is worth noting. (In tests few, so that all of them come by gaps.)
+/// A gap is worth noting from this many keys on. (Few in tests, so that all of them use gaps.)
 pub(crate) const LEAST: usize = if cfg!(test) { 8 } else { 128 };
 
-/// Gaps kept of a tree, and of all trees.
+/// The most gaps of one tree, and the most trees with gaps.
 const PER_TREE: usize = 8;
 const TREES: usize = 256;
 
-/// Longer keys are not noted.
+/// Gaps with longer keys are not noted.
 const LONG: usize = 1024;
 
-/// Writers that did not know of gaps have mostly ended so long after the arming. (One that has
-/// not clears them.)
+/// How long after the arming most writers that did not know of gaps have ended. (A writer that still runs
+/// then clears the gaps.)
 const GRACE: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 5 });
 
 struct Gap {
     id: u64,
     low: Bytes,
-    /// `None`: to the end of the tree.
+    /// `None`: the gap extends to the end of the tree.
     high: Option<Bytes>,
-    /// The direction of its walk: a put cuts off what follows it.
+    /// The direction of the walk: a put cuts off the part of the gap that follows it in this direction.
     dir: Direction,
-    /// `None`: the walk is under way.
+    /// The timestamp from which on the gap is valid; `None`: the walk is under way.
     since: Option<Timestamp>,
 }
 
-/// A walk that was registered.
+/// A registered walk.
 pub(crate) struct Walk {
     pub(crate) tree: TreeId,
     id: u64,
@@ -61,13 +61,13 @@ pub(crate) struct Walk {
 #[derive(Default)]
 pub(crate) struct Gaps {
     armed: OnceLock<Instant>,
-    /// The highest timestamp of which the application has begun.
+    /// The highest timestamp whose application has begun.
     applied: AtomicU64,
     next: AtomicU64,
     trees: RwLock<HashMap<TreeId, Vec<Gap>>>,
 }
 
-/// The first key after another.
+/// The first key after this one.
 pub(crate) fn behind(key: &[u8]) -> Bytes {
     [key, &[0]].concat().into()
 }
@@ -78,12 +78,12 @@ impl Gaps {
         self.armed.get().is_some()
     }
 
-    /// Makes writers look at gaps from now on. True if one may be registered already.
+    /// Makes writers look at gaps from now on. Returns true if a gap may already be registered.
     pub(crate) fn arm(&self) -> bool {
         self.armed.get_or_init(Instant::now).elapsed() >= GRACE
     }
 
-    /// A commit begins to be applied. Gives what [`Gaps::applied`] needs.
+    /// Notes that a commit is about to be applied. Returns what [`Gaps::applied`] needs.
     pub(crate) fn applying(&self, batch: &Batch, at: Timestamp) -> Option<Vec<(TreeId, Bytes)>> {
         self.applied.fetch_max(at.0, SeqCst);
         self.is_armed().then(|| {
@@ -92,7 +92,7 @@ impl Gaps {
         })
     }
 
-    /// It was applied.
+    /// Notes that the commit was applied, and cuts the gaps that its puts fall into.
     pub(crate) fn applied(&self, puts: Option<Vec<(TreeId, Bytes)>>) {
         let Some(puts) = puts else {
             if self.is_armed() {
@@ -117,7 +117,7 @@ impl Gaps {
         }
     }
 
-    /// Registers a walk over the keys from `low` to `high`; `None` if it is not worth it.
+    /// Registers a walk over the keys from `low` to `high`. Returns `None` if its keys are too long.
     pub(crate) fn register(
         &self,
         tree: TreeId,
@@ -147,10 +147,10 @@ impl Gaps {
         Some(Walk { tree, id })
     }
 
-    /// The walk met its end at `edge`: everything before it (forward: below, backward: at or
-    /// above) is deleted. `persisted` is the cut now.
+    /// Notes that a walk has ended at `edge`: everything before it (forward: below it, backward: at or above
+    /// it) is deleted. `persisted` is the current cut.
     pub(crate) fn finish(&self, walk: &Walk, edge: Option<Bytes>, persisted: Timestamp) {
-        // Whatever the walk met was applied before now.
+        // All that the walk met was applied before now.
         let since = Timestamp(self.applied.load(SeqCst)).max(persisted);
         let mut trees = self.trees.write();
         let Some(gaps) = trees.get_mut(&walk.tree) else {
@@ -170,7 +170,7 @@ impl Gaps {
             return;
         }
         gap.since = Some(since);
-        // Those it goes on from, or lies over, become one with it.
+        // Gaps that adjoin or overlap the new one are merged into it.
         gaps.retain(|old| {
             let Some(since) = old.since else {
                 return true;
@@ -190,21 +190,20 @@ impl Gaps {
         gaps.push(gap);
     }
 
-    /// As if nothing had been walked yet.
+    /// Forgets all gaps, as if nothing had been walked yet.
     #[cfg(test)]
     pub(crate) fn forget_all(&self) {
         self.trees.write().clear();
     }
 
-    /// The walk came to nothing.
+    /// Removes the gap of a walk that found nothing.
     pub(crate) fn give_up(&self, walk: &Walk) {
         if let Some(gaps) = self.trees.write().get_mut(&walk.tree) {
             gaps.retain(|gap| gap.id != walk.id);
         }
     }
 
-    /// For a forward cursor that comes to `low`: the end of the gap it is in. `Some(None)`: there
-    /// is nothing after it.
+    /// The end of the gap that contains `low`, for a forward cursor; `Some(None)` if no key follows the gap.
     #[allow(clippy::option_option)]
     pub(crate) fn over(&self, tree: TreeId, low: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
         let trees = self.trees.read();
@@ -212,7 +211,7 @@ impl Gaps {
         gaps.find(|gap| gap.has(low)).map(|gap| gap.high.clone())
     }
 
-    /// For a backward cursor that comes to the keys below `high`: the begin of the gap it is in.
+    /// The beginning of the gap just below `high`, for a backward cursor.
     pub(crate) fn under(&self, tree: TreeId, high: Option<&[u8]>, at: Timestamp) -> Option<Bytes> {
         let trees = self.trees.read();
         let mut gaps = trees.get(&tree)?.iter().filter(|gap| gap.is_for(at));
@@ -234,7 +233,8 @@ impl Gap {
         self.since.is_some_and(|since| since <= at)
     }
 
-    /// Cuts off a key that is in it, and what follows; false if nothing is left.
+    /// Cuts the gap at a key in it, so that neither the key nor the keys that follow it in the walk's
+    /// direction belong to it. Returns false if nothing of the gap is left.
     fn cut(&mut self, key: &Bytes) -> bool {
         match self.dir {
             Direction::Forward => self.high = Some(key.clone()),

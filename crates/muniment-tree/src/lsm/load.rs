@@ -1,5 +1,5 @@
-//! Filling an engine that has nothing yet with a state that comes in the order of its keys: straight
-//! into tables of one level, without a memtable and without merging anything later.
+//! Fills an empty engine with rows that come in the order of their keys. They are written straight into
+//! tables of one level, without a memtable and without a later merge.
 
 use super::LsmTrees;
 use super::flush::Open;
@@ -18,13 +18,14 @@ use muniment_value::{Error, Result};
 pub type Row = (TreeId, Bytes, Bytes);
 
 impl LsmTrees {
-    /// Writes the rows that `next` gives, each as if it had been put at `at`, and makes them durable.
-    /// Trees ascend, and so do keys in them. The persisted cut stays: the caller puts what is missing
-    /// (one thing at least, which a crash before that tells), and seals at `at`.
+    /// Writes the rows that `next` returns, each as if it had been put at `at`, and makes them durable. Trees
+    /// must ascend, and so must the keys in each. The persisted cut does not change: the caller then puts the
+    /// missing rows and seals at `at`. At least one row must be among them, whose absence shows that a crash
+    /// came before.
     ///
     /// # Errors
-    /// If the engine has something already, or the rows are not in order; what `next` says; 14031
-    /// OutOfDiskSpace; I/O errors. Then nothing was written.
+    /// If the engine is not empty, or the rows are not in order; those of `next`; 14031 OutOfDiskSpace; I/O
+    /// errors. Nothing was written then.
     pub fn load(&self, at: Timestamp, next: &mut dyn FnMut() -> Result<Option<Row>>) -> Result<()> {
         self.shared.fill(at, next)
     }
@@ -72,7 +73,7 @@ impl Shared {
     }
 }
 
-/// The first level that may hold so much.
+/// The first level that may hold this many bytes.
 fn level(options: &LsmOptions, bytes: u64) -> usize {
     let fits = |level: &usize| options.capacity(*level) >= bytes;
     (1..=DEPTH).find(fits).unwrap_or(DEPTH)

@@ -1,17 +1,22 @@
-//! The manifest: which tables there are, and the persisted cut.
+//! The manifest: the list of the tables, and the persisted cut.
 //!
-//! It is small (some 30 bytes a table), so it is written anew as a whole for every change, synced,
-//! and given its name. A log of changes would have to guess whether a bad end is a torn write or
-//! damage; here anything that is not exactly what was written is damage.
+//! It is small (some 30 bytes per table), so every change writes a whole new one, syncs it and renames it
+//! into place. In a log of changes, a bad end could be a torn write or damage; here everything that is not
+//! exactly what was written is damage.
 //!
 //! | offset | |
 //! |---|---|
 //! | 0 | magic (8 bytes) |
 //! | 8 | format version (u32) |
 //! | 12 | CRC-32C of everything else (u32) |
-//! | 16 | varints: the manifest's number, the cut, the next table's number, how many fresh runs; then for each table: place (0 to runs − 1: the fresh runs, newest first; the numbers after them: the levels), number, bytes; and its footer's checksum (u32). From version 2 on also a length and a key: smaller keys are no longer in the table (length 0: it is whole) |
+//! | 16 | the body |
 //!
-//! Version 1 is written as long as all tables are whole, so that older versions of Muniment can read it.
+//! The body is in varints: the manifest's number, the cut, the next table's number and the number of fresh
+//! runs; then for each table its run (first the fresh runs, newest first, then the levels), its number and
+//! its bytes, and its footer's checksum (u32). From version 2 on, each table also has a length and a key
+//! below which it has no keys any more (length 0: it is whole).
+//!
+//! Version 1 is written while all tables are whole, so that older versions of Muniment can read it.
 
 use super::error::{damaged, io};
 use super::state::DEPTH;
@@ -26,16 +31,16 @@ pub(crate) const NAME: &str = "MANIFEST";
 pub(crate) const NEW: &str = "MANIFEST.new";
 
 const MAGIC: [u8; 8] = *b"MUNTREES";
-/// The newest format this code writes. It reads those before, too.
+/// The newest format that this code writes. It reads older ones, too.
 const VERSION: u32 = 2;
-/// The one of manifests with whole tables alone.
+/// The format for manifests that have only whole tables.
 const WHOLE: u32 = 1;
 const HEAD: usize = 16;
 
-/// What is in it.
+/// The content of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Rises with every one written.
+    /// Each manifest has a higher number than the one before.
     pub(crate) number: u64,
     pub(crate) cut: Timestamp,
     /// No table has this number or a higher one.
@@ -47,21 +52,21 @@ pub(crate) struct Manifest {
 /// A table in the manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Among all runs, newest first.
+    /// The table's run among all runs, newest first.
     pub(crate) run: usize,
     pub(crate) id: u64,
     pub(crate) size: u64,
     pub(crate) crc: u32,
-    /// Keys before it are not in the table any more; empty: all are there.
+    /// The key below which the table has no keys any more; empty if it is whole.
     pub(crate) low: Vec<u8>,
 }
 
-/// The file of a table.
+/// The path of a table's file.
 pub(crate) fn table_path(dir: &Path, id: u64) -> PathBuf {
     dir.join(format!("{id:012}.table"))
 }
 
-/// The table of a file name; `None` for other files.
+/// The number of the table with this file name; `None` for other files.
 pub(crate) fn table_id(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".table")?;
     let plain = digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_digit());
@@ -102,7 +107,7 @@ impl Manifest {
         out
     }
 
-    /// Reads a manifest; `path` is for messages.
+    /// Reads a manifest. `path` is only for messages.
     ///
     /// # Errors
     /// 301 if it is not exactly what was written; 158 MustUpgrade for a newer format.
@@ -163,11 +168,11 @@ impl Manifest {
                 low,
             });
         }
-        // Every fresh run has a table.
+        // Every fresh run has at least one table.
         (*at == data.len() && m.fresh <= m.tables.len()).then_some(m)
     }
 
-    /// A manifest's bytes with this body, whatever is in it: for fuzzing.
+    /// A manifest's bytes with an arbitrary body, for fuzzing.
     pub(crate) fn around(body: &[u8]) -> Vec<u8> {
         let mut out = [&MAGIC[..], &VERSION.to_le_bytes(), &[0; 4], body].concat();
         let crc = checksum(&out);
@@ -175,7 +180,7 @@ impl Manifest {
         out
     }
 
-    /// The directory's manifest; `None` if it has none.
+    /// The manifest of a directory; `None` if it has none.
     ///
     /// # Errors
     /// As [`Manifest::decode`]; I/O errors.

@@ -1,4 +1,4 @@
-//! All versions of several sources in one order, and which of them stay.
+//! Merges the versions of several sources in one order, and decides which are kept.
 
 use super::dropped::Dropped;
 use super::state::Run;
@@ -12,16 +12,16 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Keys taken from a memtable at once.
+/// How many keys are copied from a memtable at once.
 const BATCH: usize = 256;
 
-/// A sorted source of versions: key ascending, newest first.
+/// A source of versions, sorted by key ascending, then newest first.
 pub(crate) enum Source {
     Memory(FromMemory),
     Tables(FromTables),
 }
 
-/// A sealed memtable.
+/// The versions of a sealed memtable.
 pub(crate) struct FromMemory {
     mem: Arc<MemTable>,
     trees: VecDeque<TreeId>,
@@ -32,7 +32,7 @@ pub(crate) struct FromMemory {
     key: Vec<u8>,
 }
 
-/// Tables of a run.
+/// The versions of a run's tables.
 pub(crate) struct FromTables {
     rest: VecDeque<Arc<Table>>,
     scan: Option<Scan>,
@@ -135,20 +135,20 @@ impl FromTables {
     }
 }
 
-/// A version: internal key, timestamp, value.
+/// A version: its internal key, timestamp and value.
 type Seen<'a> = (&'a [u8], Timestamp, Option<&'a [u8]>);
 
-/// Several sources as one.
+/// Several sources merged into one.
 pub(crate) struct Merge {
-    /// Newest first.
+    /// The sources, newest first.
     sources: Vec<Source>,
-    /// Those that are not at their end, in the order of their keys; the newer first.
+    /// The sources that are not at their end, by key; of equal keys the newer source comes first.
     order: Vec<usize>,
     begun: bool,
 }
 
 impl Merge {
-    /// `sources`: newest first.
+    /// A merge of these sources, newest first.
     pub(crate) fn new(sources: Vec<Source>) -> Merge {
         Merge {
             sources,
@@ -157,10 +157,10 @@ impl Merge {
         }
     }
 
-    /// To the next version: key ascending, newest first; false at the end.
+    /// Goes to the next version, by key ascending, then newest first. Returns false at the end.
     ///
     /// # Errors
-    /// A source's.
+    /// Those of a source.
     pub(crate) fn step(&mut self) -> Result<bool> {
         if !self.begun {
             self.begun = true;
@@ -189,30 +189,30 @@ impl Merge {
         Ok(!self.order.is_empty())
     }
 
-    /// The version it stands on.
+    /// The current version.
     pub(crate) fn version(&self) -> Option<Seen<'_>> {
         let source = self.sources.get(*self.order.first()?)?;
         Some((source.key(), source.at(), source.value()))
     }
 }
 
-/// Decides which versions stay.
+/// Decides which versions of a merge are kept.
 pub(crate) struct Keep {
     needed: Needed,
     dropped: Dropped,
-    /// Trees dropped at or below it are gone.
+    /// Trees that were dropped at or below this cut are gone.
     cut: Timestamp,
-    /// What is older than everything that is merged, with how far each was passed.
+    /// The runs that are older than everything which is merged, and how far each was passed.
     beneath: Vec<(Run, usize)>,
     key: Vec<u8>,
-    /// The version above, of the same key.
+    /// The timestamp of the previous version, if that was of the same key.
     newer: Option<Timestamp>,
     tree: Option<(TreeId, bool)>,
 }
 
 impl Keep {
-    /// Keeps what `needed` asks for, but nothing of trees that were dropped at or below `cut`.
-    /// `beneath` must have every table, not among the sources, that may have older versions.
+    /// Keeps the versions that `needed` asks for, and none of trees that were dropped at or below `cut`.
+    /// `beneath` must have every table that is no source and may have older versions.
     pub(crate) fn new(needed: Needed, dropped: Dropped, cut: Timestamp, beneath: Vec<Run>) -> Keep {
         Keep {
             needed,
@@ -225,7 +225,7 @@ impl Keep {
         }
     }
 
-    /// True if a version stays. They come in the order of a [`Merge`].
+    /// True if a version is kept. Versions must come in the order of a [`Merge`].
     pub(crate) fn keeps(&mut self, key: &[u8], at: Timestamp, deleted: bool) -> bool {
         if self.newer.is_none() || self.key != key {
             self.key.clear();
@@ -241,14 +241,14 @@ impl Keep {
         if self.tree.is_some_and(|(_, gone)| gone) {
             return false;
         }
-        // The same version twice: what was applied again after a restart.
+        // The same version may occur twice, if it was applied again after a restart.
         if newer.is_some_and(|n| n <= at) || !self.needed.version(at, newer) {
             return false;
         }
         !(deleted && self.needed.nobody_before(at) && self.is_bottom(key))
     }
 
-    /// True if nothing older lies beneath `key`. Keys rise.
+    /// True if no older run may have `key`. Keys must ascend from call to call.
     fn is_bottom(&mut self, key: &[u8]) -> bool {
         for (run, passed) in &mut self.beneath {
             while run.0.get(*passed).is_some_and(|t| t.last() < key) {

@@ -1,31 +1,30 @@
-//! The durable engine: a log-structured merge tree with tables of our own.
+//! The durable engine: a log-structured merge tree with its own format of tables.
 //!
-//! One tree of tables holds all trees of a server; a key in it is the tree's number and the
-//! user's key. Writes go into the active memtable. [`Trees::seal`] puts it aside with its cut; a
-//! flush writes what is sealed as one sorted run (level 0) and the cut into the manifest, in one
-//! step: the persisted cut is exact. Compactions merge runs into levels, drop versions that no
-//! view can read and deletions that hide nothing, and are driven by sizes and by the share of what
-//! is dead.
+//! One set of tables holds all trees of a server; a key in it is the tree's number and the user's key. Writes
+//! go into the active memtable. [`Trees::seal`] puts it aside with its cut; a flush writes everything that is
+//! sealed as one sorted run (level 0) and the cut into the manifest, in one step, so the persisted cut is
+//! exact. Compactions merge runs into levels, and drop versions that no view can read and deletions that hide
+//! nothing. They are triggered by sizes and by the share of dead versions.
 //!
 //! | | |
 //! |---|---|
 //! | [`table`] | one file: blocks, index, filter, properties |
-//! | [`state`] | what there is at one moment: memtables, runs, levels |
-//! | [`manifest`], [`shared`] | which tables there are, on the disk; how that changes |
-//! | [`merge`], [`output`] | all versions in order, those that stay, into new tables |
-//! | [`flush`], [`pick`], [`compact`] | what is written when |
+//! | [`state`] | the memtables, runs and levels of one moment |
+//! | [`manifest`], [`shared`] | the list of tables on disk, and how it changes |
+//! | [`merge`], [`output`] | merges versions in order, and writes those that are kept into new tables |
+//! | [`flush`], [`pick`], [`compact`] | decide what is written when |
 //! | [`pieces`] | compactions on a disk that is nearly full |
-//! | [`load`] | filling an empty engine |
-//! | [`failures`], [`still`] | what is put off since it failed; who changes files, and when nobody may |
-//! | [`cursor`], [`gaps`] | reading a range; jumping over what is deleted |
+//! | [`load`] | fills an empty engine |
+//! | [`failures`], [`still`] | tables put off after failures; keeping the files unchanged |
+//! | [`cursor`], [`gaps`] | read a range, and skip deleted keys |
 //!
-//! Invariants: readers and writers never wait for a file operation of a flush or compaction, and no
-//! lock they take is held during one. While somebody holds the files ([`still`]) none is touched.
-//! Generations are ordered in time, so the first one that knows a key decides. A file is removed
-//! only when no manifest that may be on the disk names it and no reader holds it. A table or
-//! manifest that is not what was written is an error that names it, and nothing is guessed.
+//! Invariants: readers and writers never wait for a file operation of a flush or compaction, and no lock that
+//! they take is held during one. While the files are held ([`still`]), none is changed. Generations are
+//! ordered in time, so the first one that has a key decides its value. A file is removed only when no
+//! manifest that may be on disk names it and no reader holds it. If a table or manifest is not what was
+//! written, the error names it, and nothing is guessed.
 //!
-//! Must not know documents, the log or commands.
+//! This module must not know documents, the log or commands.
 
 mod cache;
 mod compact;
@@ -83,11 +82,11 @@ pub struct LsmTrees {
 }
 
 impl LsmTrees {
-    /// Opens a directory, an empty one for a new engine. Its views begin at the persisted cut.
+    /// Opens a directory, which is empty for a new engine. Its views begin at the persisted cut.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected naming what is damaged or missing; 158 MustUpgrade for files of
-    /// a newer version; 14031 OutOfDiskSpace and I/O errors.
+    /// 301 DataCorruptionDetected with the file that is damaged or missing; 158 MustUpgrade for files of a
+    /// newer version; 14031 OutOfDiskSpace and I/O errors.
     pub fn open(options: LsmOptions) -> Result<Arc<LsmTrees>> {
         let (background, compactors) = (options.background, options.compactors.max(1));
         let trees = LsmTrees {
@@ -105,8 +104,8 @@ impl LsmTrees {
 
     fn spawn(&self, name: &str, which: Work, work: fn(&Shared)) -> Result<()> {
         let shared = self.shared.clone();
-        // A panic is a bug, but it shall not silently end all flushes: it is told, and the work
-        // goes on. What it was doing is given up as by an error.
+        // A panic is a bug, but it must not silently end all flushes. It is reported, the interrupted work is
+        // given up as after an error, and the thread continues.
         let work = move |shared: &Shared| {
             while catch_unwind(AssertUnwindSafe(|| work(shared))).is_err() {
                 let fault = Error::internal("a background thread of the storage engine panicked");
@@ -194,7 +193,7 @@ impl Trees for LsmTrees {
     }
 
     fn apply(&self, batch: Batch, at: Timestamp) {
-        // What is in tables already: a recovery that begins below the persisted cut.
+        // A recovery that begins below the persisted cut applies again what the tables already have.
         if at <= self.shared.persisted() {
             return;
         }
@@ -202,8 +201,8 @@ impl Trees for LsmTrees {
         let puts = shared.gaps.applying(&batch, at);
         let due = match batch.len() <= FEW {
             true => shared.glance().active.put_all(batch, at, &shared.views),
-            // A reference of its own, not a lock: a thread that wants to change the state must not
-            // wait until all of a large batch is in memory.
+            // Takes a reference instead of a lock, so that a thread that wants to change the state need not
+            // wait until a large batch is in memory.
             false => shared.state().active.put_all(batch, at, &shared.views),
         };
         if let Some(due) = due {
@@ -230,7 +229,7 @@ impl Trees for LsmTrees {
     }
 
     fn work(&self) -> Result<bool> {
-        // A flush, or a compaction; nothing while the files are held.
+        // Does a flush or a compaction, and nothing while the files are held.
         self.shared.purge();
         if !self.shared.empty_trash() {
             return Ok(false);
@@ -245,9 +244,9 @@ impl Trees for LsmTrees {
     fn drop_tree(&self, tree: TreeId, at: Timestamp) {
         self.shared.dropped.add(tree, at, self.shared.now());
         let state = self.shared.state();
-        // The commit at `at` was applied, so the active memtable's cut will not be below it. A
-        // sealed one with an earlier cut is kept for its flush: if the power fails after that,
-        // recovery applies to the tree what the log has of it before its drop.
+        // The commit at `at` was applied, so the active memtable's cut will not be below it. A sealed
+        // memtable with an earlier cut keeps the tree for its flush: after a power failure, recovery applies
+        // the records between that cut and the drop to the tree.
         state.active.remove_tree(tree);
         for sealed in &state.sealed {
             if let Some(mem) = sealed.mem.as_ref().filter(|_| sealed.cut >= at) {

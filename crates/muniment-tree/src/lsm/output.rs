@@ -1,4 +1,4 @@
-//! Writes merged versions into tables.
+//! Writes the merged versions into tables.
 
 use super::manifest::table_path;
 use super::shared::Shared;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// A table ends when it lies over so many times its size of the level beneath: what merges it
-/// later shall not have to read more.
+/// A table ends when it overlaps this many times its size in the level beneath, so that its later merge need
+/// not read more than that.
 const OVERLAP: u64 = 8;
 
 /// Writes tables of one level. All versions of a key go into one table.
@@ -25,18 +25,18 @@ pub(crate) struct Output<'a> {
     beneath: Run,
     passed: usize,
     overlap: u64,
-    /// No table may reach across one of these keys: ends of spans of the job, ascending.
+    /// Keys that no table may reach across: the ends of the job's spans.
     ends: Vec<Vec<u8>>,
     written: &'a AtomicU64,
     writer: Option<TableWriter>,
-    /// Written so far.
+    /// The tables that are complete.
     tables: Vec<Arc<Table>>,
     paths: Vec<PathBuf>,
     done: bool,
 }
 
 impl<'a> Output<'a> {
-    /// For level `level` (0: a fresh run). `ends` must be ascending.
+    /// Output for a level (0: a fresh run). `ends` must ascend.
     pub(crate) fn new(
         shared: &'a Shared,
         level: usize,
@@ -61,7 +61,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Adds a version; they come by key ascending, then newest first.
+    /// Adds a version. They must come by key ascending, then newest first.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors.
@@ -96,19 +96,19 @@ impl<'a> Output<'a> {
         writer.add(key, at, value)
     }
 
-    /// Bytes since the begin, or since what was written was taken: about.
+    /// The bytes written since the start, or since the last `take`, approximately.
     pub(crate) fn bytes(&self) -> u64 {
         let done: u64 = self.tables.iter().map(|t| t.size()).sum();
         done + self.writer.as_ref().map_or(0, TableWriter::size)
     }
 
-    /// True if a table may end before `key`, which is not smaller than the last one.
+    /// True if a table may end before `key`, which must not be smaller than the last key.
     pub(crate) fn may_end_before(&self, key: &[u8]) -> bool {
         self.writer.as_ref().is_none_or(|w| w.last_key() != key)
     }
 
-    /// The tables so far, durable but for their names; it goes on with another. They are not removed
-    /// with it any more.
+    /// The tables so far, which are durable except for their names. The output continues with another table,
+    /// and no longer removes these when it is dropped.
     ///
     /// # Errors
     /// As [`Output::add`].
@@ -150,7 +150,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// The tables, durable but for their names.
+    /// The tables, which are durable except for their names.
     ///
     /// # Errors
     /// As [`Output::add`].

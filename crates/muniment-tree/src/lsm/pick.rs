@@ -1,11 +1,11 @@
-//! What to compact next.
+//! Chooses the next compaction.
 //!
-//! In this order: tables of dropped trees, fresh runs when there are enough of them, the level
-//! that is fullest, and tables of which a good part is dead and could go now.
+//! The order is: tables of dropped trees, fresh runs when there are enough of them, the level that is
+//! fullest, and tables with a large share of versions that are dead and could be removed now.
 //!
-//! Two jobs at once never touch: each marks its tables as busy and claims the key ranges (spans)
-//! of the level it writes to. A span is connected: every table of that level within it belongs to
-//! the job, and no output table reaches from one span into the next.
+//! Two jobs at the same time never touch: each marks its tables as busy and claims the key ranges (spans) of
+//! the level that it writes to. A span is contiguous: every table of that level within it belongs to the job,
+//! and no output table reaches from one span into the next.
 
 use super::dropped::Dropped;
 use super::options::LsmOptions;
@@ -39,7 +39,7 @@ const DROPPED_LEAST: u64 = 512;
 /// A job takes no more input once it has this many bytes.
 const JOB: u64 = 1 << 30;
 
-/// Keys from the first to the last, both inside.
+/// A range of keys that includes both its ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) first: Vec<u8>,
@@ -53,23 +53,23 @@ pub(crate) enum Action {
     Merge,
     /// Moves them as they are.
     Move,
-    /// Removes them: nothing in them is needed.
+    /// Removes them, because nothing in them is needed.
     Discard,
 }
 
 /// A compaction.
 pub(crate) struct Job {
     pub(crate) action: Action,
-    /// By run, newest first.
+    /// The tables that it reads, by run, newest first.
     pub(crate) inputs: Vec<Vec<Arc<Table>>>,
     /// The level it writes to.
     pub(crate) output: usize,
-    /// Ascending.
+    /// The spans that it claims, ascending.
     pub(crate) spans: Vec<Span>,
 }
 
 impl Job {
-    /// Bytes that it may write, at most about.
+    /// The most bytes that it may write, approximately.
     pub(crate) fn writes(&self) -> u64 {
         match self.action {
             Action::Merge => self.tables().map(|t| t.len()).sum(),
@@ -82,38 +82,38 @@ impl Job {
     }
 }
 
-/// What a pick is made from.
+/// The input of a choice.
 pub(crate) struct Picker<'a> {
     pub(crate) levels: &'a Levels,
     pub(crate) options: &'a LsmOptions,
     pub(crate) dropped: &'a Dropped,
     pub(crate) persisted: Timestamp,
     pub(crate) needed: &'a Needed,
-    /// Only these trees; `None`: all.
+    /// Only these trees are considered; `None`: all.
     pub(crate) trees: Option<&'a BTreeSet<TreeId>>,
-    /// Tables to be left alone for a while.
+    /// Tables that must not be used for a while.
     pub(crate) put_off: &'a BTreeSet<u64>,
-    /// Bytes that a job can write.
+    /// How many bytes a job can write.
     pub(crate) room: u64,
-    /// Bytes of the pieces in which a job can be done that has no room as a whole; `None`: it cannot.
+    /// The size of the pieces in which a job without enough room can be done; `None`: it cannot be.
     pub(crate) piece: Option<u64>,
-    /// Little room is left: what would wait for a better occasion is done.
+    /// Little room is left, so that even small gains are worth a job.
     pub(crate) tight: bool,
-    /// Milliseconds.
+    /// The time, in milliseconds.
     pub(crate) now: i64,
-    /// Something was not picked since another job is at it.
+    /// Set if a table was skipped because another job uses it.
     pub(crate) busy: Cell<bool>,
-    /// A job that was not picked since there is no room for it.
+    /// A job that was skipped because there is no room for it.
     pub(crate) roomless: RefCell<Option<Job>>,
 }
 
-/// True if a table has something of these trees.
+/// True if a table has versions of these trees.
 pub(crate) fn concerns(table: &Table, trees: Option<&BTreeSet<TreeId>>) -> bool {
     let of = &table.properties().trees;
     trees.is_none_or(|trees| of.iter().any(|(tree, _)| trees.contains(tree)))
 }
 
-/// Joins spans that touch; they come out ascending.
+/// Joins spans that touch. The result ascends.
 fn join(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_by(|a, b| a.first.cmp(&b.first));
     let mut out: Vec<Span> = Vec::with_capacity(spans.len());
@@ -138,7 +138,7 @@ fn span(table: &Table) -> Span {
 }
 
 impl Picker<'_> {
-    /// The next job; `None` if there is nothing to do, or nothing that no other job is at.
+    /// The next job. `None` if there is nothing to do, or only what other jobs already do.
     pub(crate) fn pick(&self) -> Option<Job> {
         if let Some(job) = self.discard() {
             return Some(job);
@@ -154,7 +154,7 @@ impl Picker<'_> {
         self.densest()
     }
 
-    /// True for a table that cannot be had: another job has it, it is damaged or put off.
+    /// True for a table that cannot be used: another job uses it, or it is damaged or put off.
     fn is_taken(&self, table: &Table) -> bool {
         let busy = table.busy.load(SeqCst);
         if busy {
@@ -163,14 +163,14 @@ impl Picker<'_> {
         busy || table.suspect.load(SeqCst) || self.put_off.contains(&table.id())
     }
 
-    /// Bytes of room without which a job is not begun.
+    /// The bytes of room that a job needs before it can begin.
     fn needs(&self, job: &Job) -> u64 {
         let all = job.writes();
         self.piece.map_or(all, |piece| all.min(2 * piece))
     }
 
-    /// True if there is room for what a job writes. One for which there is none is not picked, so
-    /// that it does not keep smaller ones waiting, which may make room.
+    /// True if there is room for what a job writes. A job without room is skipped, so that smaller jobs,
+    /// which may free room, do not have to wait for it.
     fn fits(&self, job: &Job) -> bool {
         let fits = self.needs(job) <= self.room;
         if !fits {
@@ -188,7 +188,7 @@ impl Picker<'_> {
         (self.options.table_bytes / DEAD_BYTES).clamp(16, DEAD)
     }
 
-    /// One in how many entries has to be dead.
+    /// A job for dead versions needs one dead entry among this many.
     fn share(&self) -> u64 {
         match self.tight {
             true => TIGHT_SHARE,
@@ -196,18 +196,19 @@ impl Picker<'_> {
         }
     }
 
-    /// True if a table has something of the trees that are asked for.
+    /// True if a table has versions of the requested trees.
     pub(crate) fn concerns(&self, table: &Table) -> bool {
         concerns(table, self.trees)
     }
 
-    /// As [`Picker::is_taken`], for a table that is not needed: nobody waits for it.
+    /// True for a table that could be used but need not be, so that a busy one is not noted as in
+    /// [`Picker::is_taken`].
     fn is_free(&self, table: &Table) -> bool {
         let taken = table.busy.load(SeqCst) || table.suspect.load(SeqCst);
         !taken && !self.put_off.contains(&table.id())
     }
 
-    /// Tables in which everything belongs to dropped trees.
+    /// A job that removes tables which have nothing but dropped trees.
     pub(crate) fn discard(&self) -> Option<Job> {
         if self.dropped.is_empty() {
             return None;
@@ -228,11 +229,11 @@ impl Picker<'_> {
         })
     }
 
-    /// Merges fresh runs into level 1: those parts of them for which `wanted` says so of a table.
+    /// Merges those parts of the fresh runs into level 1 that have a table for which `wanted` is true.
     pub(crate) fn fresh(&self, wanted: impl Fn(&Table) -> bool) -> Option<Job> {
         let first = self.levels.level(1)?;
-        // Parts that hang together: within one all runs must go at once, since a newer table must
-        // not pass an older one.
+        // A part is a group of overlapping tables. All runs of a part must be merged at once, since a newer
+        // table must not move below an older one.
         let all = self.levels.fresh.iter().flat_map(|run| run.0.iter());
         let mut parts: Vec<(usize, u64, Span)> = Vec::new();
         let mut moves = Vec::new();
@@ -282,7 +283,7 @@ impl Picker<'_> {
             }
         }
         if chosen.is_empty() {
-            // There is no room for any of them: the caller is told so.
+            // No part has room. The largest one is chosen, so that the caller gets the error.
             chosen.extend(largest);
         }
         let chosen = join(chosen);
@@ -302,9 +303,8 @@ impl Picker<'_> {
         }
     }
 
-    /// The job that merges these tables (by run, newest first) and all that they overlap of level
-    /// `output` into that level; `None` if one of them is busy. Tables of `output` itself may be
-    /// among them.
+    /// The job that merges these tables (by run, newest first), with all that they overlap in level `output`,
+    /// into that level. `None` if one of them is busy. Tables of `output` itself may be among them.
     pub(crate) fn build(&self, mut inputs: Vec<Vec<Arc<Table>>>, output: usize) -> Option<Job> {
         inputs.retain(|run| !run.is_empty());
         let base = self.levels.level(output)?;
@@ -324,8 +324,7 @@ impl Picker<'_> {
             taken.extend(range);
         }
         let mut spans = join(spans);
-        // Small neighbours are merged with it, so that many small flushes do not leave many small
-        // tables.
+        // Small neighbours are merged as well, so that many small flushes do not leave many small tables.
         let small = |i: usize| {
             table(i).is_some_and(|t| t.len() < self.options.worth(output) && self.is_free(t))
         };
@@ -344,7 +343,7 @@ impl Picker<'_> {
                 taken.insert(range.end);
             }
         }
-        // Where no other table of the level lies between two spans, they are one.
+        // Two spans with no other table of the level between them are joined.
         let mut joined: Vec<Span> = Vec::new();
         for s in join(spans) {
             if let Some(last) = joined.last_mut()
@@ -376,7 +375,8 @@ impl Picker<'_> {
         (!job.tables().any(|t| self.is_taken(t)) && job.tables().next().is_some()).then_some(job)
     }
 
-    /// The level that is over its size by most: moves on what lies over least of the next.
+    /// A job for the level that exceeds its size by most. It moves the table that overlaps least of the next
+    /// level.
     fn fullest(&self) -> Option<Job> {
         let over = |level: &usize| {
             let bytes = self.levels.level(*level).map_or(0, Run::bytes);
@@ -391,8 +391,8 @@ impl Picker<'_> {
             let mut best: Option<(f64, &Arc<Table>)> = None;
             for t in run.0.iter().filter(|t| !self.is_taken(t)) {
                 let beneath = next.within(t.first(), t.last());
-                // A small one is written anew with its small neighbours, or there would be ever
-                // more files where data only grow at their end.
+                // A small table is rewritten with its small neighbours instead of being moved. Otherwise the
+                // number of files would keep growing where rows are only added at the end.
                 if beneath.is_empty() && excess > 0 && t.len() >= self.options.worth(level + 1) {
                     excess = excess.saturating_sub(t.len());
                     moves.push(t.clone());
@@ -417,8 +417,8 @@ impl Picker<'_> {
         })
     }
 
-    /// Dead versions of a tree in a table that could go if it were rewritten where it is; and
-    /// tombstones that first must meet what lies beneath.
+    /// How many versions of a tree in a table are dead and could be removed by rewriting the table in its
+    /// level; and how many tombstones could be removed after a merge with the levels beneath.
     fn dead(&self, table: &Table, level: usize, i: usize) -> (u64, u64) {
         let p = table.properties();
         let Some((tree, counts)) = p.trees.get(i) else {
@@ -446,13 +446,13 @@ impl Picker<'_> {
         (here, sinking)
     }
 
-    /// True if a table of a deep level has something to give up where it is.
+    /// True if rewriting a table of a deep level where it is would remove something.
     pub(crate) fn has_dead(&self, table: &Table, level: usize) -> bool {
         (0..table.properties().trees.len()).any(|i| self.dead(table, level, i).0 > 0)
     }
 
-    /// True if so much of a table is of dropped trees that it is worth a job: a good part of it,
-    /// or, once it has waited for another reason to be rewritten long enough, more than a little.
+    /// True if dropped trees take so much of a table that it is worth a job: a good part of it; or, if the
+    /// table was not rewritten for another reason for long enough, more than a little.
     fn has_dropped(&self, table: &Table) -> bool {
         if self.dropped.is_empty() {
             return false;
@@ -473,7 +473,7 @@ impl Picker<'_> {
         gone > 0 && gone * DROPPED_SHARE >= all || old >= least && old * DROPPED_LITTLE >= all
     }
 
-    /// The table of which the largest part is dead.
+    /// A job for the table with the largest share of dead versions.
     fn densest(&self) -> Option<Job> {
         if let Some(job) = self.dense_fresh() {
             return Some(job);
@@ -490,7 +490,8 @@ impl Picker<'_> {
                         continue;
                     }
                     let (stays, sinking) = self.dead(table, level, i);
-                    // One tree that is dead is enough: a scan of it meets nothing else.
+                    // One tree whose versions are mostly dead is enough, because a scan of it meets little
+                    // else.
                     if stays >= self.enough() && stays * self.share() >= counts.entries {
                         here += stays;
                     }
@@ -518,7 +519,7 @@ impl Picker<'_> {
         None
     }
 
-    /// About how many tombstones of a tree that may go fresh runs have in a part of it; `None` if that
+    /// How many removable tombstones of a tree the fresh runs have in a span, approximately; `None` if that
     /// cannot be read.
     fn fresh_tombstones(&self, tree: TreeId, part: &Span) -> Option<u64> {
         let runs = self.levels.fresh.iter();
@@ -535,7 +536,7 @@ impl Picker<'_> {
             .sum()
     }
 
-    /// Brings a table one level down.
+    /// A job that moves a table one level down.
     pub(crate) fn sink(&self, table: &Arc<Table>, level: usize) -> Option<Job> {
         let next = self.levels.level(level + 1)?;
         if next.within(table.first(), table.last()).is_empty() {
@@ -567,7 +568,8 @@ impl Picker<'_> {
                     continue;
                 }
                 let part = part_of(table, *tree);
-                // What hangs together is merged together: several runs may each have too few.
+                // Overlapping tables are merged together, so their tombstones count together: each alone may
+                // have too few.
                 let Some(dead) = self.fresh_tombstones(*tree, &part) else {
                     continue;
                 };
@@ -584,7 +586,7 @@ impl Picker<'_> {
     }
 }
 
-/// The part of a table that is one tree's.
+/// The part of a table that belongs to one tree.
 fn part_of(table: &Table, tree: TreeId) -> Span {
     let first = internal_key(tree, &[]);
     let last = tree_end(tree).unwrap_or_else(|| table.last().to_vec());
@@ -594,7 +596,7 @@ fn part_of(table: &Table, tree: TreeId) -> Span {
     }
 }
 
-/// About how many versions a run has in a span; `None` if that cannot be read.
+/// How many versions a run has in a span, approximately; `None` if that cannot be read.
 fn under(run: &Run, span: &Span) -> Option<u64> {
     let tables = run.within(&span.first, &span.last).iter();
     let entries = tables.map(|table| {
@@ -605,8 +607,8 @@ fn under(run: &Run, span: &Span) -> Option<u64> {
     entries.sum()
 }
 
-/// The part of a table's bytes that is within a span, and all of them; `None` if that cannot be read. (A
-/// table that is found damaged is left alone from then on; a read of it reports the damage.)
+/// The part of a table's bytes that is within a span, and all of its bytes; `None` if that cannot be read. (A
+/// table that is found damaged is no longer used from then on; a read of it reports the damage.)
 fn share_within(table: &Table, span: &Span) -> Option<(u64, u64)> {
     let end = table.end();
     if table.first() >= &span.first[..] && table.last() <= &span.last[..] {

@@ -1,15 +1,15 @@
-//! Compactions in pieces: how a disk that is nearly full gets room again.
+//! Compactions in pieces, which free room on a disk that is nearly full.
 //!
-//! A compaction that has no room for all that it writes is cut by key: what it has written of the keys
-//! before some key takes the place of these keys in the tables that it reads, in one step of the
-//! manifest, and then it goes on. Tables that it is through with go; of the others only the keys from
-//! there on are left ([`Table::starting_at`]), and what their files have before is given back to the disk. So
-//! it needs room for a piece, and each piece leaves at least as much as it took.
+//! A compaction that has no room for all of its output is cut by key. After it has written the versions of
+//! all keys below some key, this output takes the place of these keys in the input tables, in one step of the
+//! manifest. Then the compaction continues. Input tables that are consumed are removed; the others keep only
+//! the keys from there on ([`Table::starting_at`]), and the front of their files is given back to the disk.
+//! So the compaction only needs room for a piece, and each piece frees at least as much as it took.
 //!
-//! The order is what makes it safe. A piece's tables and their names are durable before the manifest
-//! names them; the manifest is durable before readers get the new state; and the fronts of files are
-//! given back when nobody has the old one any more, while nobody holds the files ([`still`]). A crash in
-//! between leaves either manifest, and all that it needs.
+//! The order makes this safe. The tables of a piece and their names are durable before the manifest names
+//! them; the manifest is durable before readers get the new state; and the fronts of files are given back
+//! when no reader has the old state any more and the files are not held ([`still`]). A crash in between
+//! leaves one of the two manifests, with everything that it needs.
 //!
 //! [`still`]: super::still
 
@@ -24,12 +24,12 @@ use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a compaction waits for room that its last piece left and that readers still hold.
+/// How long a compaction waits for room that its last piece has freed and that readers still hold.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Shared {
-    /// The room there is beside what these jobs may write.
+    /// The room on the disk, without what these jobs may still write.
     pub(crate) fn space_beside<'a>(&self, jobs: impl Iterator<Item = &'a Claim>) -> Result<Space> {
         let dir = &self.options.dir;
         let space = self.options.disk.space(dir);
@@ -40,13 +40,13 @@ impl Shared {
         })
     }
 
-    /// May a job write `bytes` where so many are free? One that would run into the end of the disk
-    /// would have written for nothing, and taken the space of a flush.
+    /// Checks whether a job may write `bytes` when `free` bytes are free. A job that ran into the end of the
+    /// disk would have written in vain, and taken the room of a flush.
     pub(crate) fn check_space(&self, bytes: u64, free: u64) -> Result<()> {
         if bytes <= free {
             return Ok(());
         }
-        // In whole megabytes, so that the same cause has the same words for a while.
+        // Whole megabytes keep the text of an error the same for a while.
         Err(Error::new(
             Code::OutOfDiskSpace,
             format!(
@@ -58,8 +58,8 @@ impl Shared {
         ))
     }
 
-    /// Puts tables in place of what a job has read: of all of it, or of the keys before `key`.
-    /// `names`: see [`Edit::names`]. When it fails nothing has changed, and the tables are thrown away.
+    /// Replaces the input that a job has read by tables: all of it, or the keys before `key`. For `names` see
+    /// [`Edit::names`]. If it fails, nothing has changed and the tables are removed.
     pub(crate) fn put_in_place(
         &self,
         job: &mut Job,
@@ -87,7 +87,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What is left of a job's tables from `key` on; notes what changes.
+    /// The rest of a job's tables from `key` on. Notes the changes in `edit`.
     fn rest(
         inputs: &[Vec<Arc<Table>>],
         key: Option<&[u8]>,
@@ -112,10 +112,10 @@ impl Shared {
         Ok(rest)
     }
 
-    /// Bytes of a job's next piece. Waits a moment for room that readers hold.
+    /// The size of a job's next piece. Waits a moment for room that readers hold.
     ///
     /// # Errors
-    /// 14031 if there is none; what `interrupt` says.
+    /// 14031 OutOfDiskSpace if there is no room; those of `interrupt`.
     pub(crate) fn next_piece(
         &self,
         claimed: &Claimed<'_>,
@@ -132,7 +132,7 @@ impl Shared {
                 return Ok(self.options.piece(space));
             };
             interrupt.check()?;
-            // Without threads nobody holds anything for a moment.
+            // Without threads no reader can let go of anything meanwhile.
             let patient = self.options.background && !self.still.is_wanted();
             if !patient || start.elapsed() > PATIENCE {
                 return Err(e);

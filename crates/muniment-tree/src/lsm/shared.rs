@@ -1,5 +1,5 @@
-//! What the engine's handle, its cursors and its threads share; and the one way in which the set
-//! of tables changes.
+//! The state that the engine's handle, its cursors and its threads share, and the only way to change the set
+//! of tables.
 
 use super::cache::BlockCache;
 use super::dropped::DroppedList;
@@ -32,61 +32,61 @@ pub(crate) struct Shared {
     pub(crate) views: Arc<Views>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) trash: Arc<Trash>,
-    /// Locked only to look into memtables, to copy or to swap what is in it.
+    /// Locked only to look into memtables, and to copy or swap the `Arc`.
     state: SpreadLock<Arc<State>>,
-    /// States that were replaced and that somebody may still hold. A memtable takes long to free,
-    /// and the last to let go of it shall not be a reader or writer: see [`Shared::purge`].
+    /// Replaced states that readers may still hold. Freeing a memtable takes long, and a reader or writer
+    /// must not have to do it: see [`Shared::purge`].
     retired: Mutex<Vec<Arc<State>>>,
     persisted: AtomicU64,
-    /// The commit point; everything before there is one.
+    /// The commit point; `u64::MAX` before there is one.
     committed: AtomicU64,
     pub(crate) next_table: AtomicU64,
     /// Held while the manifest is written; no reader or writer of data takes it.
     commit: Mutex<Committed>,
-    /// Counts failed syncs of the directory: names made before one are not safe, and no later
-    /// sync makes them so.
+    /// Counts failed syncs of the directory. Names that were made before one are not safe, and no later sync
+    /// makes them so.
     lost_names: AtomicU64,
     pub(crate) dropped: DroppedList,
     pub(crate) gaps: Gaps,
-    /// Held by the flush that is running.
+    /// Held by the running flush.
     pub(crate) flush: Lock<()>,
-    /// Jobs that run. Held to pick.
+    /// The running jobs. Held while one is picked.
     pub(crate) claims: Mutex<Vec<Claim>>,
-    /// Counts what changes files, and lets it be held.
+    /// Counts the work that changes files, and lets callers hold the files.
     pub(crate) still: Still,
     pub(crate) failures: Failures,
     faults: Mutex<[Option<Error>; 2]>,
     pub(crate) closed: AtomicBool,
     /// The threads whose waits end with the engine.
     pub(crate) stops: Sleepers,
-    /// How often something has changed that somebody may wait for.
+    /// How often something has changed that a thread may wait for.
     pub(crate) moves: AtomicU64,
     pub(crate) moved: Event,
-    /// Background threads wait here.
+    /// The background threads wait on this.
     signal: Mutex<()>,
     changed: Condvar,
     pub(crate) flushed: AtomicU64,
     pub(crate) compacted: AtomicU64,
 }
 
-/// What a running job has to itself.
+/// The things that a running job has for itself.
 pub(crate) struct Claim {
     pub(crate) number: u64,
-    /// The level it writes to, and where.
+    /// The level that it writes to, and the spans there.
     pub(crate) output: usize,
     pub(crate) spans: Vec<Span>,
-    /// Bytes that it may write.
+    /// The bytes that it may write.
     pub(crate) bytes: u64,
 }
 
 struct Committed {
     number: u64,
-    /// Tables of a manifest of which it is not known whether it is the one on the disk. Their
-    /// files stay until another one surely is.
+    /// Tables of a manifest that may or may not be the one on disk. Their files stay until another manifest
+    /// surely is on disk.
     unsure: Vec<Arc<Table>>,
 }
 
-/// Whose health: [`Shared::report`].
+/// The kind of background work in [`Shared::report`].
 #[derive(Clone, Copy)]
 pub(crate) enum Work {
     Flush = 0,
@@ -98,13 +98,13 @@ pub(crate) enum Work {
 pub(crate) struct Edit {
     pub(crate) remove: Vec<Arc<Table>>,
     pub(crate) add: Vec<Arc<Table>>,
-    /// The level of what is added; 0: a new fresh run.
+    /// The level of the added tables; 0: a new fresh run.
     pub(crate) level: usize,
-    /// What is left of tables, each of which takes the place of the one with its number.
+    /// The rests of tables, each of which replaces the table with the same number.
     pub(crate) narrow: Vec<Arc<Table>>,
-    /// Sealed memtables up to this number are in tables now, with this cut.
+    /// The sealed memtables up to this number are in tables now, with this cut.
     pub(crate) flushed: Option<(u64, Timestamp)>,
-    /// What [`Shared::names`] said before the first file of `add` was made; `None` if none was.
+    /// The result of [`Shared::names`] before the first file of `add` was created; `None` if there is none.
     pub(crate) names: Option<u64>,
 }
 
@@ -122,7 +122,7 @@ impl Shared {
         let cache = Arc::new(BlockCache::new(options.cache_bytes, options.block_bytes));
         let trash = Trash::new(disk.clone());
         let named: HashSet<u64> = manifest.tables.iter().map(|t| t.id).collect();
-        // Numbers of files that are left over are not used again either.
+        // Numbers of files that a crash has left behind are not reused either.
         let mut next_table = manifest.next_table;
         for name in &names {
             let id = manifest::table_id(name);
@@ -175,8 +175,8 @@ impl Shared {
             levels: Arc::new(levels),
             ..copy(state)
         });
-        // The manifest was found under its name, which is no sign that it is there for certain. What an
-        // older one may need stays until it is.
+        // The manifest was found under its name, but the name may not be durable. Files that an older
+        // manifest may need stay until it is.
         if !shared.trash.is_empty() {
             shared.sync_dir()?;
         }
@@ -195,7 +195,7 @@ impl Shared {
                     let what = "the manifest cuts the table at a key that is greater than its last";
                     return Err(damaged(table.path(), t.size, what));
                 }
-                // What is before it may have come back with a power cut.
+                // A power cut may have brought back the keys before it.
                 table = table.starting_at(&t.low)?;
             }
             if let Some(run) = runs.get_mut(t.run) {
@@ -220,14 +220,14 @@ impl Shared {
         Table::open(&*self.options.disk, path, id, file, cache, trash)
     }
 
-    /// What there is now.
+    /// The current state.
     #[inline]
     pub(crate) fn state(&self) -> Arc<State> {
         self.state.read().clone()
     }
 
-    /// What there is now, for a look into memory: nobody can change it meanwhile, so nothing that is
-    /// done with it may take long.
+    /// The current state for a short look into memory. The state cannot change meanwhile, so the look must
+    /// not take long.
     #[inline]
     pub(crate) fn glance(&self) -> impl Deref<Target = Arc<State>> + '_ {
         self.state.read()
@@ -253,7 +253,7 @@ impl Shared {
         state.sealed.get(..n).unwrap_or_default()
     }
 
-    /// Puts another state in place of the one there is.
+    /// Replaces the state by a changed one.
     pub(crate) fn publish(&self, change: impl FnOnce(&State) -> State) {
         let mut state = self.state.write();
         let mut new = change(&state);
@@ -263,7 +263,7 @@ impl Shared {
         self.retired.lock().push(old);
     }
 
-    /// Frees replaced states, with their memtables and tables, that nobody holds any more. True if
+    /// Frees replaced states, with their memtables and tables, that no reader holds any more. Returns true if
     /// some are left.
     pub(crate) fn purge(&self) -> bool {
         let mut retired = self.retired.lock();
@@ -280,8 +280,8 @@ impl Shared {
         self.lost_names.load(SeqCst)
     }
 
-    /// Changes the set of tables: first on the disk, then for readers. When it fails nothing has
-    /// changed for them, and the caller throws the added tables away (`Table::condemn`).
+    /// Changes the set of tables, first on disk and then for readers. If it fails, nothing has changed for
+    /// readers, and the caller removes the added tables (`Table::condemn`).
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors.
@@ -329,7 +329,7 @@ impl Shared {
         });
         self.persisted.fetch_max(cut.0, SeqCst);
         for table in &edit.remove {
-            // A table that was only moved is among those added.
+            // A table that was only moved is also among the added ones.
             if !edit.add.iter().any(|t| t.id() == table.id()) {
                 table.condemn();
             }
@@ -369,7 +369,7 @@ impl Shared {
             file.sync()
         };
         write().map_err(|e| {
-            // Best effort: it is emptied before it is written again.
+            // Best effort, since the next attempt truncates the file.
             let _ = disk.remove(&new);
             io("writing", &new, &e)
         })?;
@@ -391,7 +391,7 @@ impl Shared {
         })
     }
 
-    /// Tells how a background work went.
+    /// Records the result of a kind of background work.
     pub(crate) fn report(&self, work: Work, result: &Result<()>) {
         if let Some(fault) = self.faults.lock().get_mut(work as usize) {
             *fault = result.as_ref().err().cloned();
@@ -401,7 +401,7 @@ impl Shared {
         }
     }
 
-    /// What fails just now; a damaged table until it is gone.
+    /// The current faults. A damaged table counts until it is gone.
     pub(crate) fn faults(&self) -> Faults {
         let [flush, compaction] = self.faults.lock().clone();
         let damaged = || self.state().levels.tables().find_map(suspicion);
@@ -412,12 +412,12 @@ impl Shared {
         }
     }
 
-    /// Milliseconds, by the clock that it was opened with.
+    /// The time in milliseconds, by the engine's clock.
     pub(crate) fn now(&self) -> i64 {
         self.options.clock.now_ms()
     }
 
-    /// Wakes the background threads, and those that wait for what they do.
+    /// Wakes the background threads, and the threads that wait for their work.
     pub(crate) fn notify(&self) {
         drop(self.signal.lock());
         self.changed.notify_all();
@@ -425,7 +425,7 @@ impl Shared {
         self.moved.notify_all();
     }
 
-    /// Waits until something has changed, or for `pause`; not at all if `ready`.
+    /// Waits until something has changed, or for `pause`. Does not wait if `ready`.
     pub(crate) fn wait(&self, pause: std::time::Duration, ready: impl FnOnce() -> bool) {
         let mut signal = self.signal.lock();
         if !ready() && !self.closed.load(SeqCst) {
@@ -434,7 +434,7 @@ impl Shared {
     }
 }
 
-/// The error of a table that is left alone since it is damaged.
+/// The error of a table that is not used because it is damaged.
 pub(crate) fn suspicion(table: &Arc<Table>) -> Option<Error> {
     table.suspect.load(SeqCst).then(|| {
         Error::new(
@@ -455,7 +455,7 @@ pub(crate) fn copy(state: &State) -> State {
 }
 
 impl State {
-    /// Sealed memtables that have something.
+    /// The sealed memtables that have rows.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = &Sealed> {
         self.sealed.iter().filter(|s| s.mem.is_some())
     }

@@ -1,9 +1,9 @@
-//! What there is at one moment: memtables and tables.
+//! The memtables and tables of one moment.
 //!
-//! A [`State`] is never changed; a new one is published in its place by swapping an `Arc` under a
-//! short lock. Generations are strictly ordered in time: every version of a key in the active
-//! memtable is newer than those in sealed ones, these are newer than those in tables, a fresh
-//! run's are newer than those of runs after it, and a level's than those of deeper ones.
+//! A [`State`] is never changed; a new one replaces it by swapping an `Arc` under a short lock. Generations
+//! are strictly ordered in time: every version of a key in the active memtable is newer than those in sealed
+//! memtables, these are newer than those in tables, and a fresh run's are newer than those of the runs after
+//! it, a level's newer than those of deeper levels.
 
 use super::table::Table;
 use crate::memtable::MemTable;
@@ -13,17 +13,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Levels below the fresh runs.
+/// The number of levels below the fresh runs.
 pub(crate) const DEPTH: usize = 6;
 
-/// Tables in the order of their keys, none of which overlap.
+/// Tables in the order of their keys. No two of them overlap.
 #[derive(Clone, Default)]
 pub(crate) struct Run(pub(crate) Arc<Vec<Arc<Table>>>);
 
 /// All tables.
 #[derive(Clone, Default)]
 pub(crate) struct Levels {
-    /// What flushes wrote, newest first. Level 0.
+    /// Level 0: the runs that flushes have written, newest first.
     pub(crate) fresh: Vec<Run>,
     /// Levels 1 to [`DEPTH`].
     pub(crate) deep: Vec<Run>,
@@ -31,34 +31,34 @@ pub(crate) struct Levels {
     sizes: OnceLock<Arc<FileSizes>>,
 }
 
-/// A memtable that waits for its flush.
+/// A memtable that is to be flushed.
 #[derive(Clone)]
 pub(crate) struct Sealed {
-    /// `None`: nothing was written, only the cut moved on.
+    /// `None` if there were no writes and only the cut has advanced.
     pub(crate) mem: Option<Arc<MemTable>>,
     pub(crate) cut: Timestamp,
-    /// Rises from one to the next.
+    /// Each sealed memtable has a higher number than the one before.
     pub(crate) number: u64,
 }
 
-/// Everything.
+/// All memtables and tables.
 pub(crate) struct State {
-    /// Rises with every change.
+    /// Each state has a higher number than the one before.
     pub(crate) number: u64,
     pub(crate) active: Arc<MemTable>,
-    /// Oldest first.
+    /// The sealed memtables, oldest first.
     pub(crate) sealed: Vec<Sealed>,
     pub(crate) levels: Arc<Levels>,
 }
 
 impl State {
-    /// Memtables, newest first.
+    /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         let sealed = self.sealed.iter().rev().filter_map(|s| s.mem.as_ref());
         std::iter::once(&self.active).chain(sealed)
     }
 
-    /// Memtable `i`, newest first.
+    /// The memtable at place `i`, newest first.
     pub(crate) fn memtable(&self, i: usize) -> Option<&Arc<MemTable>> {
         self.memtables().nth(i)
     }
@@ -74,7 +74,7 @@ impl Levels {
         }
     }
 
-    /// What the trees take in the tables: counted when somebody asks for the first time.
+    /// How many bytes the trees have in the tables. It is computed when it is first asked for.
     pub(crate) fn sizes(&self) -> &Arc<FileSizes> {
         static VERSIONS: AtomicU64 = AtomicU64::new(1);
         self.sizes.get_or_init(|| {
@@ -94,7 +94,7 @@ impl Levels {
         self.fresh.iter().chain(&self.deep)
     }
 
-    /// Run `i`, newest first.
+    /// The run at place `i`, newest first.
     pub(crate) fn run(&self, i: usize) -> Option<&Run> {
         match i.checked_sub(self.fresh.len()) {
             Some(i) => self.deep.get(i),
@@ -102,7 +102,7 @@ impl Levels {
         }
     }
 
-    /// Level 1 and deeper.
+    /// The run of level 1 or of a deeper one.
     pub(crate) fn level(&self, level: usize) -> Option<&Run> {
         self.deep.get(level.checked_sub(1)?)
     }
@@ -112,7 +112,7 @@ impl Levels {
         self.runs().flat_map(|run| run.0.iter())
     }
 
-    /// With these parts of tables in the places of the tables.
+    /// The levels with these parts of tables in place of the whole tables.
     pub(crate) fn narrowed(&self, parts: &[Arc<Table>]) -> Levels {
         if parts.is_empty() {
             return self.clone();
@@ -132,7 +132,7 @@ impl Levels {
         }
     }
 
-    /// Without some tables, and with others in a level (0: a new fresh run).
+    /// The levels without some tables, and with others added to a level (0: as a new fresh run).
     pub(crate) fn replace(
         &self,
         remove: &HashSet<u64>,
@@ -167,7 +167,7 @@ impl Levels {
 }
 
 impl Run {
-    /// A run of these tables, in any order.
+    /// A run of these tables, which may come in any order.
     pub(crate) fn of(mut tables: Vec<Arc<Table>>) -> Run {
         tables.sort_by(|a, b| a.first().cmp(b.first()));
         Run(Arc::new(tables))
@@ -181,12 +181,12 @@ impl Run {
         })
     }
 
-    /// Bytes of files.
+    /// The bytes of its files.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.iter().map(|t| t.len()).sum()
     }
 
-    /// The first table that ends at or after `key`.
+    /// The place of the first table that ends at or after `key`.
     pub(crate) fn position(&self, key: &[u8]) -> usize {
         self.0.partition_point(|t| t.last() < key)
     }

@@ -1,9 +1,9 @@
-//! Files that stand still: see [`Trees::hold`](crate::Trees::hold).
+//! Keeps files unchanged while a caller asks for it: see [`Trees::hold`](crate::Trees::hold).
 //!
-//! Work that makes, changes or removes a file of the engine has a [`Working`] for as long as it does.
-//! None is given out while the files are held, and a hold waits until all are given back; long work
-//! looks now and then whether a hold is wanted, and gives up for it ([`Pulse`]). A thread that has a
-//! `Working` must not ask for another.
+//! Work that creates, changes or removes a file of the engine has a [`Working`] for as long as it does so.
+//! None is given out while the files are held, and a hold waits until all are given back. Long work checks
+//! now and then whether a hold is wanted, and gives way to it ([`Pulse`]). A thread that has a `Working` must
+//! not ask for another one, as it could wait for itself.
 
 use super::shared::Shared;
 use muniment_op::{Event, Interrupt};
@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A long work looks whether it may go on after so many versions, and so many bytes.
+/// After this many versions, or this many bytes, long work checks whether it may go on.
 const VERSIONS: usize = 1024;
 const BYTES: usize = 1 << 20;
 
-/// How much work changes files at the moment, and how many callers want them to stand still.
+/// How much work is changing files, and how many callers want the files to stand still.
 #[derive(Default)]
 pub(crate) struct Still {
     state: Mutex<State>,
@@ -30,19 +30,19 @@ struct State {
     working: usize,
 }
 
-/// Files may be changed while it lives.
+/// Permission to change files, for as long as it lives.
 pub(crate) struct Working<'a>(&'a Still);
 
-/// The files stand still while it lives.
+/// A hold: the files stand still for as long as it lives.
 pub(crate) struct Held(Arc<Shared>);
 
 impl Still {
-    /// True if the files are held or a hold is waited for: long work has to give up.
+    /// True if the files are held or a hold is waited for, so that long work has to give way.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted.load(SeqCst)
     }
 
-    /// Permission to change files, if they are not held.
+    /// Gives permission to change files, unless they are held.
     pub(crate) fn try_work(&self) -> Option<Working<'_>> {
         let mut state = self.state.lock();
         (state.holds == 0).then(|| {
@@ -51,10 +51,10 @@ impl Still {
         })
     }
 
-    /// As [`Still::try_work`]; waits while they are held.
+    /// As [`Still::try_work`], but waits while the files are held.
     ///
     /// # Errors
-    /// What `interrupt` says while it waits.
+    /// Those of `interrupt`, while it waits.
     pub(crate) fn work(&self, interrupt: &dyn Interrupt) -> Result<Working<'_>> {
         match self.try_work() {
             Some(working) => Ok(working),
@@ -82,7 +82,7 @@ impl Held {
     /// Holds the files of an engine.
     ///
     /// # Errors
-    /// What `interrupt` says while it waits for what changes them.
+    /// Those of `interrupt`, while it waits for work that changes files.
     pub(crate) fn new(shared: &Arc<Shared>, interrupt: &dyn Interrupt) -> Result<Held> {
         let still = &shared.still;
         {
@@ -90,7 +90,7 @@ impl Held {
             state.holds += 1;
             still.wanted.store(true, SeqCst);
         }
-        // From here on it is given back whatever happens.
+        // From here on, dropping `held` gives the hold back, whatever happens.
         let held = Held(shared.clone());
         let nobody = || still.state.lock().working == 0;
         still.changed.wait(interrupt, nobody)?;
@@ -105,7 +105,7 @@ impl Drop for Held {
     }
 }
 
-/// Tells a long work when to look whether it may go on.
+/// Tells long work when to check whether it may go on.
 #[derive(Default)]
 pub(crate) struct Pulse {
     versions: usize,
@@ -113,7 +113,7 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
-    /// Counts a version of `bytes`; true when it is time to look.
+    /// Counts a version of `bytes`. Returns true when it is time to check.
     pub(crate) fn beat(&mut self, bytes: usize) -> bool {
         self.versions += 1;
         self.bytes += bytes;

@@ -1,11 +1,11 @@
-//! Files that nobody needs any more, and fronts of files.
+//! Files, and fronts of files, that are no longer needed.
 //!
-//! The last to hold a table may be a reader, which must not wait for the file system: it only
-//! leaves the path here, and a background thread removes the file. What is left over by a crash is
-//! removed at the next open.
+//! The last holder of a table may be a reader, which must not wait for the file system. It only leaves the
+//! path here, and a background thread removes the file. Files that a crash has left over are removed at the
+//! next open.
 //!
-//! Likewise with the fronts of tables that a compaction is through with: they are given back to the
-//! disk when the last reader that could read there has ended.
+//! The same goes for the fronts of tables that a compaction has consumed: they are given back to the disk
+//! when the last reader that could read there has ended.
 
 use muniment_io::{Disk, File};
 use parking_lot::Mutex;
@@ -13,12 +13,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Paths of files to remove, and fronts to give back.
+/// The paths of files to remove, and the fronts to give back.
 pub(crate) struct Trash {
     disk: Arc<dyn Disk>,
     paths: Mutex<Vec<PathBuf>>,
     fronts: Mutex<Vec<(Arc<dyn File>, u64)>>,
-    /// The file system gives back nothing but whole files.
+    /// The file system can only give back whole files.
     whole: AtomicBool,
 }
 
@@ -37,7 +37,7 @@ impl Trash {
         self.paths.lock().push(path);
     }
 
-    /// Marks what a file has before `end`.
+    /// Marks the bytes of a file before `end` to be given back.
     pub(crate) fn free(&self, file: Arc<dyn File>, end: u64) {
         self.fronts.lock().push((file, end));
     }
@@ -47,19 +47,18 @@ impl Trash {
         self.paths.lock().is_empty() && self.fronts.lock().is_empty()
     }
 
-    /// False once the file system was found not to give back fronts of files.
+    /// Whether fronts of files can be given back, as far as is known.
     pub(crate) fn frees_fronts(&self) -> bool {
         !self.whole.load(SeqCst)
     }
 
-    /// As if the file system did not.
+    /// Makes it behave as on a file system that cannot give back fronts of files.
     #[cfg(test)]
     pub(crate) fn never_frees(&self) {
         self.whole.store(true, SeqCst);
     }
 
-    /// Removes what was thrown. A file that cannot be removed is tried again at the next open, and so
-    /// is a front that cannot be given back.
+    /// Removes the marked files and fronts. If one cannot be removed, the next open tries again.
     pub(crate) fn empty(&self) {
         let fronts = std::mem::take(&mut *self.fronts.lock());
         for (file, end) in fronts.into_iter().filter(|_| self.frees_fronts()) {
