@@ -1,7 +1,7 @@
-//! What is in a data or index block: entries with shared prefixes left out.
+//! The content of a data or index block: entries whose keys leave out shared prefixes.
 //!
-//! Entries, then a u32 for each *restart* (the offset of an entry that has its whole key), then
-//! the block's base timestamp (u64) and the number of restarts (u32). An entry:
+//! First come the entries, then a u32 for each *restart* (the offset of an entry that has its whole key),
+//! then the block's base timestamp (u64) and the number of restarts (u32). An entry is:
 //!
 //! | | |
 //! |---|---|
@@ -11,24 +11,25 @@
 //! | varint | timestamp − base, zigzag (the base is the first entry's) |
 //! | | the key's bytes, the value's |
 //!
-//! In an index block every entry is a restart, so that entries can be counted through in both
-//! directions; its values are handles.
+//! In an index block every entry is a restart, so that entries can be counted in both directions; its values
+//! are handles.
 
 use super::{put_varint, varint, varint_len};
 use bytes::Bytes;
 use std::ops::Range;
 
-/// Entries from one restart to the next.
+/// How many entries there are from one restart to the next.
 const INTERVAL: usize = 16;
 
-/// Longer keys are never cut: putting a backward step together would take too much memory.
+/// Keys longer than this are stored whole, since restoring them in a backward walk would take too much
+/// memory.
 const LONG_KEY: usize = 2048;
 
 /// Builds a block.
 pub(crate) struct BlockBuilder {
     out: Vec<u8>,
     restarts: Vec<u32>,
-    /// Entries until the next restart.
+    /// How many entries follow until the next restart.
     left: usize,
     interval: usize,
     base: u64,
@@ -36,7 +37,7 @@ pub(crate) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// For data.
+    /// A builder for a data block.
     pub(crate) fn data() -> BlockBuilder {
         BlockBuilder {
             out: Vec::new(),
@@ -48,7 +49,7 @@ impl BlockBuilder {
         }
     }
 
-    /// For an index.
+    /// A builder for an index block.
     pub(crate) fn index() -> BlockBuilder {
         BlockBuilder {
             interval: 1,
@@ -60,7 +61,7 @@ impl BlockBuilder {
         self.out.is_empty()
     }
 
-    /// The block's bytes so far.
+    /// The size of the block so far, in bytes.
     pub(crate) fn size(&self) -> usize {
         self.out.len() + 4 * self.restarts.len() + 12
     }
@@ -120,7 +121,7 @@ impl BlockBuilder {
     }
 }
 
-/// How many bytes two keys begin with in common.
+/// How many bytes two keys share at their beginning.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut n = 0;
     for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
@@ -141,7 +142,7 @@ pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
 #[derive(Clone)]
 pub(crate) struct Block {
     data: Bytes,
-    /// Where the entries end and the restarts begin.
+    /// The offset at which the entries end and the restarts begin.
     end: usize,
     restarts: usize,
     base: u64,
@@ -150,7 +151,7 @@ pub(crate) struct Block {
 /// An entry's place in its block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Entry {
-    /// Bytes of the key that are in the entry before.
+    /// How many bytes of the key are those of the entry before.
     pub(crate) shared: usize,
     pub(crate) at: u64,
     pub(crate) deleted: bool,
@@ -160,11 +161,11 @@ pub(crate) struct Entry {
     pub(crate) next: usize,
 }
 
-/// What is found wrong in a block whose checksum is right.
+/// The text for a block whose content is invalid although its checksum is right.
 pub(crate) const MALFORMED: &str = "an entry is malformed";
 
 impl Block {
-    /// Takes a block's bytes; `None` if they cannot be one.
+    /// A block of these bytes; `None` if they cannot be one.
     pub(crate) fn new(data: Bytes) -> Option<Block> {
         let (rest, n) = data.split_last_chunk::<4>()?;
         let (_, base) = rest.split_last_chunk::<8>()?;
@@ -184,22 +185,22 @@ impl Block {
         })
     }
 
-    /// Bytes in memory.
+    /// The block's size in memory, in bytes.
     pub(crate) fn len(&self) -> usize {
         self.data.len()
     }
 
-    /// How many restarts; in an index: how many entries.
+    /// The number of restarts; in an index, that of the entries.
     pub(crate) fn restarts(&self) -> usize {
         self.restarts
     }
 
-    /// True if no entry begins at `offset` because it is the end.
+    /// True if `offset` is the end of the entries.
     pub(crate) fn is_end(&self, offset: usize) -> bool {
         offset >= self.end
     }
 
-    /// Where restart `i` begins; `None` beyond the last.
+    /// The offset of restart `i`; `None` beyond the last.
     pub(crate) fn restart(&self, i: usize) -> Option<usize> {
         if i >= self.restarts {
             return None;
@@ -234,7 +235,7 @@ impl Block {
         })
     }
 
-    /// The bytes of its key that an entry has itself.
+    /// The bytes of an entry's key that are not shared with the entry before.
     #[inline]
     pub(crate) fn suffix(&self, entry: &Entry) -> &[u8] {
         self.data.get(entry.suffix..entry.value).unwrap_or_default()
@@ -253,14 +254,14 @@ impl Block {
             .filter(|_| !entry.deleted)
     }
 
-    /// The whole key of a restart, and its entry.
+    /// The whole key and the entry of a restart.
     pub(crate) fn whole(&self, restart: usize) -> Option<(&[u8], Entry)> {
         let entry = self.entry(self.restart(restart)?)?;
         (entry.shared == 0).then(|| (self.suffix(&entry), entry))
     }
 
-    /// The first restart for whose key `before` is not true; [`Block::restarts`] if it is true
-    /// for all. `None`: malformed.
+    /// The first restart whose key `before` is false for; [`Block::restarts`] if it is true for all. `None`:
+    /// the block is malformed.
     pub(crate) fn partition(&self, before: impl Fn(&[u8]) -> bool) -> Option<usize> {
         let (mut low, mut high) = (0, self.restarts);
         while low < high {
@@ -274,8 +275,8 @@ impl Block {
         Some(low)
     }
 
-    /// Where to begin reading to meet the first entry for which `before` (of its key) is not
-    /// true: the offset of a restart before it.
+    /// The offset to begin reading at, to come to the first entry whose key `before` is false for: a restart
+    /// before that entry.
     pub(crate) fn start(&self, before: impl Fn(&[u8]) -> bool) -> Option<usize> {
         self.restart(self.partition(before)?.saturating_sub(1))
     }
@@ -283,9 +284,9 @@ impl Block {
     /// The newest version of `key` at or below `at`.
     pub(crate) fn find(&self, key: &[u8], at: u64) -> Option<Find> {
         let mut offset = self.start(|k| k < key)?;
-        // How many bytes the last entry's key has in common with the sought one. A key that
-        // shares more than these with its predecessor is smaller than the sought one, as its
-        // predecessor was; one that shares fewer is larger.
+        // How many bytes the previous entry's key shares with the sought key. An entry whose key shares more
+        // than these with its predecessor is still below the sought key, as its predecessor was; an entry
+        // whose key shares fewer is above it.
         let mut matched = 0;
         let mut here = false;
         while !self.is_end(offset) {
@@ -293,13 +294,14 @@ impl Block {
             offset = entry.next;
             let suffix = self.suffix(&entry);
             if here && entry.shared == key.len() && suffix.is_empty() {
-                // Another version of the key.
+                // This is another version of the key.
             } else if entry.shared < matched && entry.shared > 0 {
                 return Some(Find::Absent);
             } else if !here && entry.shared > matched {
                 continue;
             } else {
-                // Here all of: a restart, or an entry that shares exactly what matched.
+                // The next byte to compare is in this entry: it is a restart, or shares exactly what has
+                // matched.
                 let rest = key.get(entry.shared..)?;
                 let common = common_prefix(suffix, rest);
                 matched = entry.shared + common;
@@ -319,33 +321,33 @@ impl Block {
     }
 }
 
-/// What [`Block::find`] found.
+/// The outcome of [`Block::find`].
 pub(crate) enum Find {
     Version(Entry),
-    /// No such version in the table.
+    /// The table has no such version.
     Absent,
-    /// Not in this block, but it may be in the next.
+    /// This block does not have it, but the next one may.
     Beyond,
 }
 
-/// Walks a block backward. Entries are put together a restart's interval at a time.
+/// Walks a block backward. Keys are restored for one interval between restarts at a time.
 #[derive(Default)]
 pub(crate) struct Backward {
-    /// The restart of which the interval is held; everything before it is not yet read.
+    /// The restart whose interval is restored; everything before it is not read yet.
     restart: usize,
     entries: Vec<(Range<usize>, Entry)>,
     keys: Vec<u8>,
 }
 
 impl Backward {
-    /// At the end of a block.
+    /// Goes to the end of a block.
     pub(crate) fn go_to_end(&mut self, block: &Block) {
         self.entries.clear();
         self.restart = block.restarts();
     }
 
-    /// After the last entry with a key that is not above `key` (`inclusive`) or is below it.
-    /// `None`: malformed.
+    /// Goes to the position after the last entry whose key is below `key`, or equal to it if `inclusive`.
+    /// `None`: the block is malformed.
     pub(crate) fn go_to(&mut self, block: &Block, key: &[u8], inclusive: bool) -> Option<()> {
         let inside = |k: &[u8]| k < key || inclusive && k == key;
         self.restart = block.partition(inside)?;
@@ -361,7 +363,7 @@ impl Backward {
         Some(())
     }
 
-    /// Reads the interval before what is held.
+    /// Restores the interval before the current one.
     fn fill(&mut self, block: &Block) -> Option<()> {
         let end = block.restart(self.restart);
         self.restart -= 1;
@@ -371,8 +373,8 @@ impl Backward {
         let mut last = 0..0;
         while !block.is_end(offset) && end != Some(offset) {
             let entry = block.entry(offset)?;
-            // More entries than an interval has, or one that shares what is not there, is no
-            // block of ours.
+            // An interval with too many entries, or with an entry that shares more than there is, cannot have
+            // been written by this code.
             if entry.shared > last.len() || self.entries.len() >= INTERVAL {
                 return None;
             }
@@ -387,8 +389,8 @@ impl Backward {
         (!self.entries.is_empty()).then_some(())
     }
 
-    /// The entry before; it stays until [`Backward::pop`]. `Some(None)`: the block's begin;
-    /// `None`: malformed.
+    /// The entry before the position, which does not move until [`Backward::pop`]. `Some(None)`: the block's
+    /// beginning; `None`: the block is malformed.
     #[allow(clippy::option_option)]
     pub(crate) fn peek(&mut self, block: &Block) -> Option<Option<(&[u8], Entry)>> {
         if self.entries.is_empty() {
@@ -401,7 +403,7 @@ impl Backward {
         Some(Some((self.keys.get(range.clone())?, *entry)))
     }
 
-    /// Goes past what [`Backward::peek`] gave.
+    /// Moves past the entry that [`Backward::peek`] returned.
     pub(crate) fn pop(&mut self) {
         self.entries.pop();
     }

@@ -1,4 +1,4 @@
-//! Reads a table through and tells what is damaged.
+//! Reads a whole table and reports what is damaged.
 
 use super::block::Block;
 use super::filter;
@@ -13,31 +13,31 @@ use muniment_op::Interrupt;
 use muniment_value::Result;
 use std::fmt::Display;
 
-/// What was met so far.
+/// The state of a walk through a table.
 struct Walk<'a> {
     table: &'a Table,
-    /// What is looked at; `None`: all.
+    /// The trees to check; `None`: all.
     trees: Option<&'a [TreeId]>,
     interrupt: &'a dyn Interrupt,
     found: &'a mut Vec<String>,
-    /// Where the next block must begin.
+    /// The offset at which the next block must begin.
     expected: u64,
     key: Vec<u8>,
     at: u64,
-    /// The last separator: everything from here on is above it, but for versions of that key.
+    /// The last separator. Every key from here on is above it, except for further versions of the same key.
     separator: Vec<u8>,
     total: Counts,
     oldest: u64,
     newest: u64,
-    /// Something could not be read, or was passed over, so the sums say nothing.
+    /// A part could not be read or was skipped, so the sums cannot be compared.
     holes: bool,
 }
 
 impl Table {
-    /// Appends every damaged place of these trees (`None`: of all): file, offset, what is wrong.
+    /// Appends every damaged place of these trees (`None`: of all trees): file, offset, and what is wrong.
     ///
     /// # Errors
-    /// What `interrupt` says.
+    /// Those of `interrupt`.
     pub(crate) fn check(
         &self,
         trees: Option<&[TreeId]>,
@@ -85,7 +85,8 @@ impl Table {
         Ok(())
     }
 
-    /// The blocks after the partitions were read when the table was opened, but may be bad now.
+    /// Checks the blocks after the partitions. They were valid when the table was opened, but may be damaged
+    /// now.
     fn check_tail(&self, found: &mut Vec<String>) {
         let mut tail = vec![0; (self.size() - self.end()) as usize];
         let read = self.file().read_exact_at(&mut tail, self.end());
@@ -118,7 +119,8 @@ impl Walk<'_> {
         self.expected = handle.end();
     }
 
-    /// Whether anything of the trees may lie between the last separator and this one, and is left.
+    /// Whether the keys between the last separator and this one may have something of the trees, and still
+    /// exist.
     fn concerns(&self, separator: &[u8]) -> bool {
         let from = tree_of(&self.separator);
         let to = tree_of(separator);
@@ -126,7 +128,7 @@ impl Walk<'_> {
         !self.table.is_before(separator) && self.trees.is_none_or(|trees| trees.iter().any(between))
     }
 
-    /// The next block must begin after this partition, whatever is in it.
+    /// Continues after a partition that could not be read.
     fn go_behind(&mut self, partition: Partition) {
         self.holes = true;
         self.expected = partition.index.end();
@@ -143,7 +145,7 @@ impl Walk<'_> {
             Ok(raw) => Block::new(raw),
             Err(e) => {
                 self.fail(e);
-                // Where its data blocks end is not known.
+                // Without its index, the end of its data blocks is not known.
                 self.go_behind(partition);
                 return Ok(());
             }

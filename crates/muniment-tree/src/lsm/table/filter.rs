@@ -1,4 +1,4 @@
-//! Bloom filters: says of most keys that are not in a partition that they are not.
+//! Bloom filters, which show of most keys that are not in a partition that they are not.
 //!
 //! The layout is that of the split block Bloom filter in the Parquet format's specification
 //! (BloomFilter.md there): blocks of eight 32-bit words, one bit a word. The hash is XXH3-64 over
@@ -26,8 +26,7 @@ pub(crate) fn hash(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)
 }
 
-/// A filter over keys with these hashes, about 10.5 bits a key: one in a hundred strangers
-/// passes.
+/// A filter over the keys with these hashes, of about 10.5 bits per key: one of a hundred other keys passes.
 pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
     let blocks = (hashes.len() * 21 / 2).div_ceil(BLOCK * 8).max(1);
     let mut words = vec![0u32; blocks * 8];
@@ -42,7 +41,7 @@ pub(crate) fn build(hashes: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-/// False: no key with this hash is in the filter. What cannot be a filter lets everything pass.
+/// False if no key with this hash is in the filter. Bytes that cannot be a filter let every key pass.
 pub(crate) fn may_contain(filter: &[u8], hash: u64) -> bool {
     let first = block_of(hash, filter.len() / BLOCK) * BLOCK;
     let Some(block) = filter.get(first..first + BLOCK) else {

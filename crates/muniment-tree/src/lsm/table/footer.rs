@@ -1,4 +1,4 @@
-//! A table's footer and its properties.
+//! The footer and the properties of a table.
 
 use super::frame::Handle;
 use super::{put_varint, varint, varint_len};
@@ -8,12 +8,12 @@ use muniment_io::Timestamp;
 /// Bytes of the footer.
 pub(crate) const LEN: usize = 64;
 
-/// The format this code writes. It reads only this one.
+/// The format that this code writes, and the only one that it reads.
 pub(crate) const VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"MUNTABLE";
 
-/// The end of a table's file.
+/// The footer, which is the end of a table's file.
 ///
 /// | offset | |
 /// |---|---|
@@ -46,7 +46,7 @@ impl Footer {
         out
     }
 
-    /// Reads a footer; `Err` says what is wrong.
+    /// Reads a footer. `Err` has the reason why it is invalid.
     pub(crate) fn read(bytes: &[u8; LEN]) -> Result<Footer, String> {
         let word = |at: usize| {
             let mut b = [0; 4];
@@ -77,26 +77,26 @@ impl Footer {
         })
     }
 
-    /// What tells this table's content from another's: the footer's checksum.
+    /// The footer's checksum, which tells this table's content from that of another one.
     pub(crate) fn crc(bytes: &[u8; LEN]) -> u32 {
         crc32c::crc32c(bytes)
     }
 }
 
-/// What a table has of one tree, or of all together.
+/// How much a table has of one tree, or of all trees together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Bytes in the file, about.
+    /// The bytes in the file, approximately.
     pub(crate) bytes: u64,
-    /// Versions.
+    /// The number of versions.
     pub(crate) entries: u64,
-    /// Of these: deletions.
+    /// How many of these are deletions.
     pub(crate) tombstones: u64,
-    /// Of these: versions with a newer one in the same table.
+    /// How many of these have a newer version in the same table.
     pub(crate) superseded: u64,
 }
 
-/// What is known of a table without reading it.
+/// What is known of a table without reading its blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Properties {
     pub(crate) first: Vec<u8>,
@@ -108,7 +108,7 @@ pub(crate) struct Properties {
     /// The newest deletion; zero if there is none.
     pub(crate) deletion: Timestamp,
     pub(crate) total: Counts,
-    /// By tree, ascending.
+    /// The counts of each tree, ascending.
     pub(crate) trees: Vec<(TreeId, Counts)>,
 }
 
@@ -178,8 +178,8 @@ impl Properties {
         sound.then_some(p)
     }
 
-    /// Takes off what is before `low`, whose block begins at byte `start` of `end`: what is left of each
-    /// tree is guessed from how much of the file is, and never nothing.
+    /// Removes the keys before `low`, whose block begins at byte `start` of `end`. The rest of each tree is
+    /// estimated from the remaining part of the file, and is never nothing.
     pub(crate) fn narrow(&mut self, low: &[u8], start: u64, end: u64) {
         if low <= &self.first[..] {
             return;
@@ -189,7 +189,7 @@ impl Properties {
         let gone = self.trees.partition_point(|(t, _)| *t < tree);
         let before: u64 = self.trees.drain(..gone).map(|(_, c)| c.bytes).sum();
         let all = before + self.trees.iter().map(|(_, c)| c.bytes).sum::<u64>();
-        // Bytes as the counts have them, which are those before compression.
+        // In the unit of the counts, which is bytes before compression.
         let passed = (u128::from(all) * u128::from(start) / u128::from(end.max(1))) as u64;
         if let Some((t, counts)) = self.trees.first_mut()
             && *t == tree
@@ -198,13 +198,13 @@ impl Properties {
         }
         let mut total = Counts::default();
         for (_, counts) in &self.trees {
-            // Parts of what could be added before.
+            // The parts cannot overflow, since the whole counts could be added.
             let _ = total.add(counts);
         }
         self.total = total;
     }
 
-    /// What it has of a tree.
+    /// The counts of a tree.
     pub(crate) fn tree(&self, tree: TreeId) -> Option<&Counts> {
         let i = self.trees.binary_search_by_key(&tree, |t| t.0).ok()?;
         self.trees.get(i).map(|t| &t.1)
@@ -212,7 +212,7 @@ impl Properties {
 }
 
 impl Counts {
-    /// Takes off so many bytes and what goes with them; an entry stays.
+    /// Removes this many bytes and a proportional part of the other counts. One entry always remains.
     fn scale(&mut self, gone: u64) {
         let (all, left) = (self.bytes.max(1), self.bytes.saturating_sub(gone).max(1));
         let part = |n: u64| (u128::from(n) * u128::from(left) / u128::from(all)) as u64;
@@ -222,7 +222,7 @@ impl Counts {
         self.bytes = left;
     }
 
-    /// A single version: for fuzzing.
+    /// The counts of a single version, for fuzzing.
     pub(crate) fn one() -> Counts {
         Counts {
             entries: 1,
@@ -230,7 +230,7 @@ impl Counts {
         }
     }
 
-    /// Adds others' counts; `None` if they cannot be.
+    /// Adds other counts. Returns `None` if the sums are not valid.
     fn add(&mut self, other: &Counts) -> Option<()> {
         self.bytes = self.bytes.checked_add(other.bytes)?;
         self.entries = self.entries.checked_add(other.entries)?;

@@ -1,4 +1,4 @@
-//! The frame of a block in a file: a header, then the block, compressed if that pays.
+//! The frame of a block in a file: a header, then the block, which is compressed if that pays.
 //!
 //! | offset | |
 //! |---|---|
@@ -7,7 +7,10 @@
 //! | 2 | two bytes of zero |
 //! | 4 | u32: bytes stored after the header |
 //! | 8 | u32: bytes of the block itself |
-//! | 12 | u32: CRC-32C over table number (u64), offset in the file (u64), the header's first 12 bytes, and what is stored |
+//! | 12 | u32: CRC-32C (see below) |
+//!
+//! The checksum covers the table's number (u64), the offset in the file (u64), the first 12 bytes of the
+//! header, and the stored bytes.
 
 use super::super::error::{damaged, io};
 use bytes::Bytes;
@@ -18,10 +21,10 @@ use std::path::Path;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 16;
 
-/// No block is larger: what no entry can be is not allocated.
+/// The largest block. A length beyond it is damage, and no memory is allocated for it.
 pub(crate) const MAX_BLOCK: usize = 1 << 30;
 
-/// LZ4 cannot make a block longer than so many times its stored length.
+/// LZ4 cannot expand a block to more than this many times its stored length.
 const MAX_EXPANSION: usize = 255;
 
 /// What a block holds.
@@ -48,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Where a block is: offset of its header, and bytes with the header.
+/// The place of a block: the offset of its header, and its bytes including the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Handle {
     pub(crate) offset: u64,
@@ -56,13 +59,13 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// The offset after it; what a damaged handle says does not overflow.
+    /// The offset after the block. It saturates, since a damaged handle may have any numbers.
     pub(crate) fn end(self) -> u64 {
         self.offset.saturating_add(self.size.into())
     }
 }
 
-/// A header that was read.
+/// A header.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
@@ -73,7 +76,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Reads a header; `Err` says what is wrong with it.
+    /// Reads a header. `Err` has the reason why it is invalid.
     pub(crate) fn read(bytes: &[u8]) -> Result<Header, &'static str> {
         let Some(h) = bytes.first_chunk::<HEADER>() else {
             return Err("the file ends within a block's header");
@@ -103,7 +106,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Bytes that the block takes in the file, with its header.
+    /// The bytes that the block takes in the file, header included.
     pub(crate) fn size(&self) -> usize {
         HEADER + self.stored
     }
@@ -125,11 +128,11 @@ pub(crate) struct Framer {
 }
 
 impl Framer {
-    /// Appends `raw` as a block of table `table` to `out`, of which the first byte has the offset
-    /// `base` in the file.
+    /// Appends `raw` to `out` as a block of table `table`. The first byte of `out` has the offset `base` in
+    /// the file.
     ///
     /// # Errors
-    /// A block that is too large.
+    /// If the block is too large.
     pub(crate) fn write(
         &mut self,
         out: &mut Vec<u8>,
@@ -156,7 +159,7 @@ impl Framer {
                 .table
                 .get_or_insert_with(lz4_flex::block::CompressTable::default);
             let packed = lz4_flex::block::compress_into_with_table(raw, &mut self.scratch, state);
-            // What does not shrink by an eighth is not worth unpacking.
+            // A block that does not shrink by an eighth is stored as it is: decompressing it would not pay.
             if let Ok(n) = packed
                 && n < raw.len() - raw.len() / 8
             {
@@ -180,7 +183,7 @@ impl Framer {
     }
 }
 
-/// A block out of its frame; `Err` says what is wrong.
+/// Takes a block out of its frame. `Err` has the reason why it is invalid.
 pub(crate) fn unframe(
     framed: Bytes,
     table: u64,
@@ -211,7 +214,7 @@ pub(crate) fn unframe(
 /// Reads a block. `len` is the file's length.
 ///
 /// # Errors
-/// 301 naming file and offset; I/O errors.
+/// 301 DataCorruptionDetected with file and offset; I/O errors.
 pub(crate) fn read(
     file: &dyn File,
     path: &Path,

@@ -1,4 +1,4 @@
-//! Walks a table as of a timestamp: of each key the newest version at or below it.
+//! Walks a table as of a timestamp, and gives the newest version at or below it of each key.
 
 use super::block::{Backward, Block, Entry};
 use super::frame::{Handle, Kind};
@@ -8,39 +8,39 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_value::Result;
 
-/// Steps before a jump asks the index.
+/// How many steps a jump takes before it uses the index.
 const NEAR: usize = 8;
 
-/// Blocks between two questions whether to go on: each may have to be read from the disk.
+/// How many blocks are walked between two checks whether to go on: each may have to be read from the disk.
 const ASK: u32 = 8;
 
-/// A place in a table. It holds no table: the same one is given to every call.
+/// A position in a table. It does not hold the table, which is passed to every call.
 pub(crate) struct TableIter {
     dir: Direction,
     at: Timestamp,
-    /// The place: partition, entry of its index, entry of that block.
+    /// The position: the partition, the entry of its index, and the entry of that block.
     part: usize,
     index: Option<(Block, u64)>,
     slot: usize,
     block: Option<(Block, u64)>,
-    /// Forward: where the next entry begins.
+    /// Walking forward: the offset of the next entry.
     next: usize,
     entry: Entry,
-    /// Forward: `key` is that of the entry before `next`.
+    /// Walking forward: `key` is that of the entry before `next`.
     known: bool,
-    /// Forward: a version of `key` was given already.
+    /// Walking forward: a version of `key` was already given.
     shown: bool,
     back: Backward,
     key: Vec<u8>,
     value: Option<Bytes>,
     valid: bool,
-    /// Asked now and then: a step may walk over many versions that are not for this view.
+    /// Called now and then, since a step may walk over many versions that the view cannot see.
     check: Check,
     blocks: u32,
 }
 
 impl TableIter {
-    /// A place nowhere: [`TableIter::seek`] or [`TableIter::rewind`] comes first.
+    /// An iterator without a position: [`TableIter::seek`] or [`TableIter::rewind`] comes first.
     pub(crate) fn new(at: Timestamp, dir: Direction) -> TableIter {
         TableIter {
             dir,
@@ -62,25 +62,26 @@ impl TableIter {
         }
     }
 
-    /// Lets it ask `check` while it walks. An error of it leaves the place undefined, as others do.
+    /// Makes it call `check` while it walks. After an error of `check` the position is undefined, as after
+    /// others.
     pub(crate) fn ask(mut self, check: Check) -> TableIter {
         self.check = check;
         self
     }
 
-    /// True if it stands on a key.
+    /// True if it is at a key.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.valid
     }
 
-    /// The internal key it stands on.
+    /// The internal key that it is at.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// The value there; `None` for a deletion.
+    /// The value at the position; `None` for a deletion.
     #[inline]
     pub(crate) fn value(&self) -> Option<Bytes> {
         match (self.dir, &self.block) {
@@ -89,7 +90,7 @@ impl TableIter {
         }
     }
 
-    /// To the first key in its direction.
+    /// Goes to the first key in its direction.
     pub(crate) fn rewind(&mut self, table: &Table) -> Result<()> {
         match (self.dir, table.low()) {
             (Direction::Forward, Some(low)) => return self.seek(table, low, false),
@@ -99,12 +100,12 @@ impl TableIter {
         self.step(table)
     }
 
-    /// To the first key at or past `key` in its direction; with `beyond`: past it.
+    /// Goes to the first key at or past `key` in its direction; with `beyond`, to the first past it.
     pub(crate) fn seek(&mut self, table: &Table, key: &[u8], beyond: bool) -> Result<()> {
         let (key, beyond) = match table.low().filter(|low| key < *low) {
             None => (key, beyond),
             Some(low) if self.dir == Direction::Forward => (low, false),
-            // Nothing is left there.
+            // No key remains in that direction.
             Some(_) => {
                 self.valid = false;
                 self.block = None;
@@ -140,7 +141,7 @@ impl TableIter {
         }
     }
 
-    /// As [`TableIter::seek`], but never back; cheap if the key is near.
+    /// As [`TableIter::seek`], but never goes back, and is cheap if the key is near.
     pub(crate) fn skip_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
         for steps in 0..=NEAR {
             let there = match self.dir {
@@ -157,7 +158,7 @@ impl TableIter {
         self.seek(table, key, false)
     }
 
-    /// To the next key.
+    /// Goes to the next key.
     #[inline]
     pub(crate) fn step(&mut self, table: &Table) -> Result<()> {
         self.valid = false;
@@ -210,7 +211,7 @@ impl TableIter {
             match last.ok_or_else(|| table.malformed(*offset))? {
                 Some((key, _)) if table.is_before(key) => self.block = None,
                 Some((key, entry)) => {
-                    // Older versions come first: the last one that can be seen counts.
+                    // Older versions come first, so the last visible one counts.
                     if self.valid && key != self.key {
                         return Ok(());
                     }
@@ -224,7 +225,7 @@ impl TableIter {
                     }
                     self.back.pop();
                 }
-                // What is before was given back.
+                // Everything before this block is gone.
                 None if *offset <= table.start() => self.block = None,
                 None if self.slot > 0 => self.place(table, self.part, self.slot - 1)?,
                 None if self.part > 0 => self.place(table, self.part - 1, usize::MAX)?,
@@ -233,8 +234,7 @@ impl TableIter {
         }
     }
 
-    /// To the block that has the first entry for whose key `before` is not true, if that is
-    /// anywhere; nowhere else.
+    /// Goes to the block with the first entry whose key `before` is false for; nowhere if there is none.
     fn find(&mut self, table: &Table, before: impl Fn(&[u8]) -> bool) -> Result<()> {
         self.valid = false;
         self.known = false;
@@ -265,8 +265,8 @@ impl TableIter {
         Ok(())
     }
 
-    /// To the edge of a block (its begin forward, its end backward): number `slot` of partition
-    /// `part`, or the first of the next partition; `usize::MAX` is the last of the partition.
+    /// Goes to the edge of a block (forward to its beginning, backward to its end): block `slot` of partition
+    /// `part`, or else the first block of the next partition. `usize::MAX` means the last of the partition.
     fn place(&mut self, table: &Table, part: usize, slot: usize) -> Result<()> {
         self.block = None;
         self.blocks += 1;

@@ -10,16 +10,16 @@
 //! | properties | one block |
 //! | footer | [`footer::LEN`] bytes: where the last two are, format version, checksum, magic |
 //!
-//! Every block has a header ([`frame`]) with its kind, lengths and a CRC-32C that also covers the
-//! table's number and the block's offset, so that a block that was read from the wrong place is
-//! found out. All numbers are little-endian.
+//! Every block has a header ([`frame`]) with its kind, its lengths and a CRC-32C, which also covers the
+//! table's number and the block's offset, so that a block which was read from the wrong place is detected.
+//! All numbers are little-endian.
 //!
-//! Invariants: all versions of one key are in one table of a run; a table is never changed; what
-//! is read from a file is checked before it is used, and nothing is allocated by a length that
-//! was not checked against the file's; of a table of which only the keys from some key on are
-//! left, nothing before the block of that key is read.
+//! Invariants: all versions of one key are in one table of a run; a table is never changed; everything read
+//! from a file is checked before it is used, and no memory is allocated for a length that was not checked
+//! against the file's; if only the keys from some key on remain of a table, nothing before the block of that
+//! key is read.
 //!
-//! Must not know trees' lives, levels or views.
+//! This module must not know when trees are dropped, nor levels or views.
 
 pub(crate) mod block;
 mod check;
@@ -38,10 +38,10 @@ pub(crate) use writer::TableWriter;
 
 use crate::TreeId;
 
-/// Bytes that a tree's number takes before a key.
+/// How many bytes a tree's number takes in front of a key.
 pub(crate) const TREE: usize = 4;
 
-/// The key of a table for a key of a tree.
+/// The internal key of a tree's key.
 pub(crate) fn internal_key(tree: TreeId, key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(TREE + key.len());
     out.extend_from_slice(&tree.0.to_be_bytes());
@@ -54,7 +54,7 @@ pub(crate) fn tree_end(tree: TreeId) -> Option<Vec<u8>> {
     Some(tree.0.checked_add(1)?.to_be_bytes().to_vec())
 }
 
-/// The tree of an internal key; the first for what is too short to have one.
+/// The tree of an internal key; the first tree for a key that is too short to name one.
 pub(crate) fn tree_of(key: &[u8]) -> TreeId {
     TreeId(
         key.first_chunk::<TREE>()
@@ -67,7 +67,7 @@ pub(crate) fn user_key(key: &[u8]) -> &[u8] {
     key.get(TREE..).unwrap_or_default()
 }
 
-/// Appends a number, seven bits a byte, the lowest first.
+/// Appends a number with seven bits per byte, the lowest bits first.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     while n >= 0x80 {
         out.push(n as u8 | 0x80);
@@ -76,7 +76,8 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
     out.push(n as u8);
 }
 
-/// Reads what [`put_varint`] wrote and moves `at` on; `None` if it does not end in time.
+/// Reads a number that [`put_varint`] has written, and moves `at` past it. `None` if the number does not end
+/// in time.
 #[inline(always)]
 pub(crate) fn varint(data: &[u8], at: &mut usize) -> Option<u64> {
     let first = *data.get(*at)?;
@@ -104,7 +105,7 @@ fn long_varint(data: &[u8], at: &mut usize, first: u8) -> Option<u64> {
     }
 }
 
-/// A number that fits an index, for lengths read from a file.
+/// Reads a length, which must fit a `usize`.
 #[inline(always)]
 pub(crate) fn varint_len(data: &[u8], at: &mut usize) -> Option<usize> {
     usize::try_from(varint(data, at)?).ok()

@@ -16,20 +16,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A table that can be read, or what is left of one: a compaction that was through with the keys
-/// below some key has put the others in place of the whole ([`Table::starting_at`]). The front of the
-/// file is given back to the disk once nobody holds a part that reaches there.
+/// A table that can be read, or the rest of one: a compaction that has consumed the keys below some key
+/// replaces the whole table by the rest ([`Table::starting_at`]). The front of the file is given back to the
+/// disk after the last reader that could read there has gone.
 pub(crate) struct Table {
     core: Arc<Core>,
-    /// Keys before it are not there. `None`: all are.
+    /// The key below which it has no keys any more. `None`: the table is whole.
     low: Option<Vec<u8>>,
-    /// Where the block of the first key begins; nothing before it is read.
+    /// The offset of the block of its first key; nothing before it is read.
     start: u64,
-    /// About what is left.
+    /// The properties of the rest, approximately.
     properties: Arc<Properties>,
 }
 
-/// The file of a table. It is removed when the table is [`Core::condemn`]ed and nobody holds it any
+/// The file of a table. It is removed after the table was [`Core::condemn`]ed and no reader holds it any
 /// more.
 pub(crate) struct Core {
     id: u64,
@@ -39,30 +39,30 @@ pub(crate) struct Core {
     crc: u32,
     properties: Arc<Properties>,
     top: Block,
-    /// Where the partitions end.
+    /// The offset at which the partitions end.
     end: u64,
-    /// CRC-32C of what follows, as it was read.
+    /// The CRC-32C of the rest of the file, as it was read when the table was opened.
     tail_crc: u32,
     cache: Arc<BlockCache>,
     trash: Arc<Trash>,
     fronts: Mutex<Fronts>,
     condemned: AtomicBool,
-    /// A compaction reads it and will replace it.
+    /// A running compaction reads the table and will replace it.
     pub(crate) busy: AtomicBool,
-    /// A compaction found it damaged. Others leave it alone, so that one bad table does not stop
-    /// all compaction.
+    /// A compaction has found the table damaged. Later ones do not use it, so that one damaged table does not
+    /// stop all compactions.
     pub(crate) suspect: AtomicBool,
 }
 
-/// Where the parts of the table begin that somebody holds.
+/// The offsets at which the parts of the table begin that readers hold.
 #[derive(Default)]
 struct Fronts {
     starts: Vec<u64>,
-    /// Up to here it was given back, or that was asked for.
+    /// The offset up to which the file was given back, or is about to be.
     freed: u64,
 }
 
-/// What a partition's entry in the top index says.
+/// The content of a partition's entry in the top index.
 #[derive(Clone, Copy)]
 pub(crate) struct Partition {
     pub(crate) filter: Handle,
@@ -70,11 +70,10 @@ pub(crate) struct Partition {
 }
 
 impl Table {
-    /// Opens a table. `expected`: the file's length and the footer's checksum, as the manifest
-    /// has them.
+    /// Opens a table. `expected` is the file's length and the footer's checksum, as the manifest has them.
     ///
     /// # Errors
-    /// 301 naming the file, also if it is not there; I/O errors.
+    /// 301 DataCorruptionDetected with the file, also if it is missing; I/O errors.
     pub(crate) fn open(
         disk: &dyn Disk,
         path: PathBuf,
@@ -101,10 +100,10 @@ impl Table {
         }
     }
 
-    /// The same table without the keys below `key`, which must not be greater than its last key.
+    /// The table without the keys below `key`, which must not be greater than its last key.
     ///
     /// # Errors
-    /// As a read.
+    /// Those of a read.
     pub(crate) fn starting_at(&self, key: &[u8]) -> Result<Table> {
         let start = match key <= self.first() {
             true => self.start,
@@ -118,28 +117,28 @@ impl Table {
         &self.core
     }
 
-    /// The key before which nothing is there; `None` if all is.
+    /// The key below which the table has no keys any more; `None` if it is whole.
     pub(crate) fn low(&self) -> Option<&[u8]> {
         self.low.as_deref()
     }
 
-    /// Where the first block begins.
+    /// The offset of the first block.
     pub(crate) fn start(&self) -> u64 {
         self.start
     }
 
-    /// True if a key is one of those that are not there any more.
+    /// True if a key is below those that remain.
     #[inline]
     pub(crate) fn is_before(&self, key: &[u8]) -> bool {
         self.low.as_ref().is_some_and(|low| key < &low[..])
     }
 
-    /// Bytes of the file, without what was given back, about.
+    /// The bytes of the file without the front that was given back, approximately.
     pub(crate) fn len(&self) -> u64 {
         self.core.size - self.start
     }
 
-    /// What is left of it, about; of a whole table exactly.
+    /// The properties of the rest, approximately; of a whole table exactly.
     pub(crate) fn properties(&self) -> &Properties {
         &self.properties
     }
@@ -152,8 +151,8 @@ impl Table {
         &self.properties.last
     }
 
-    /// The newest version of a key at or below `at`: `None` if there is none here, `Some(None)` if
-    /// it is a deletion. `hash` is the key's. The key is not before the first.
+    /// The newest version of a key at or below `at`: `None` if the table has none, `Some(None)` if it is a
+    /// deletion. `hash` is the hash of `key`, which must not be below the first key.
     pub(crate) fn get(
         &self,
         key: &[u8],
@@ -164,16 +163,16 @@ impl Table {
         Ok(found.map(|(block, entry)| block.value(&entry)))
     }
 
-    /// When the newest version of a key was written, and whether it is a value: as [`Table::get`].
+    /// When the newest version of a key was written, and whether it has a value. See [`Table::get`].
     pub(crate) fn changed(&self, key: &[u8], hash: u64) -> Result<Option<(Timestamp, bool)>> {
         let found = self.core.find(key, hash, Timestamp::MAX)?;
         Ok(found.map(|(_, entry)| (Timestamp(entry.at), !entry.deleted)))
     }
 
-    /// About how many bytes of the file are before `key`: to the begin of the block that has it.
+    /// How many bytes of the file are before the block that may have `key`, approximately.
     ///
     /// # Errors
-    /// As a read.
+    /// Those of a read.
     pub(crate) fn offset_of(&self, key: &[u8]) -> Result<u64> {
         match key <= self.first() {
             true => Ok(self.start),
@@ -196,8 +195,7 @@ impl Drop for Table {
         if let Some(i) = fronts.starts.iter().position(|s| *s == self.start) {
             fronts.starts.swap_remove(i);
         }
-        // The readers that are left have the table from the manifest, which no longer names what stands
-        // before their start.
+        // Later readers take the table from the current state, in which nothing before this start is left.
         let first = fronts.starts.iter().min().copied();
         if let Some(first) = first.filter(|first| *first > fronts.freed) {
             fronts.freed = first;
@@ -288,12 +286,12 @@ impl Core {
         self.crc
     }
 
-    /// What the whole table had.
+    /// The properties of the whole table.
     pub(crate) fn whole(&self) -> &Properties {
         &self.properties
     }
 
-    /// Where partitions end and the top index begins.
+    /// The offset at which the partitions end and the top index begins.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
@@ -311,22 +309,22 @@ impl Core {
         &self.top
     }
 
-    /// Nothing names the table any more: its file goes when the last reader has gone.
+    /// Marks a table that nothing refers to any more. Its file is removed when the last reader has gone.
     pub(crate) fn condemn(&self) {
         self.condemned.store(true, Ordering::SeqCst);
     }
 
-    /// 301 at a block's place.
+    /// 301 DataCorruptionDetected for a block that is malformed.
     pub(crate) fn malformed(&self, offset: u64) -> Error {
         damaged(&self.path, offset, MALFORMED)
     }
 
-    /// A block past the cache.
+    /// Reads a block without using the cache.
     pub(crate) fn read(&self, handle: Handle, kind: Kind) -> Result<Bytes> {
         frame::read(&*self.file, &self.path, self.end, self.id, handle, kind)
     }
 
-    /// A block, through the cache.
+    /// A block, from the cache or read into it.
     pub(crate) fn block(&self, handle: Handle, kind: Kind) -> Result<Block> {
         if let Some(Cached::Block(block)) = self.cache.get(self.id, handle.offset) {
             return Ok(block);
@@ -348,7 +346,7 @@ impl Core {
         Ok(filter)
     }
 
-    /// Partition `i`; `None` after the last.
+    /// The partition `i`; `None` after the last.
     pub(crate) fn partition(&self, i: usize) -> Result<Option<Partition>> {
         if i >= self.top.restarts() {
             return Ok(None);
@@ -365,19 +363,19 @@ impl Core {
         read().map(Some).ok_or_else(|| self.malformed(self.end))
     }
 
-    /// The key at or below which all keys of partition `i` are; `None` after the last.
+    /// The separator of partition `i`, above which it has no keys; `None` after the last partition.
     pub(crate) fn last_of(&self, i: usize) -> Option<&[u8]> {
         self.top.whole(i).map(|(separator, _)| separator)
     }
 
-    /// The first partition that may have a key for which `before` is not true.
+    /// The first partition that may have a key which `before` is false for.
     pub(crate) fn find_partition(&self, before: impl Fn(&[u8]) -> bool) -> Result<usize> {
         self.top
             .partition(before)
             .ok_or_else(|| self.malformed(self.end))
     }
 
-    /// Where the version stands that [`Table::get`] gives.
+    /// The place of the version that [`Table::get`] returns.
     fn find(&self, key: &[u8], hash: u64, at: Timestamp) -> Result<Option<(Block, Entry)>> {
         let mut i = self.find_partition(|k| k < key)?;
         let mut asked = false;
@@ -396,7 +394,7 @@ impl Core {
                 match found.ok_or_else(|| self.malformed(place.1.offset))? {
                     Find::Version(entry) => return Ok(Some((block, entry))),
                     Find::Absent => return Ok(None),
-                    // Its older versions may be in the next block.
+                    // The next block may have older versions of the key.
                     Find::Beyond if place.0 == key => slot += 1,
                     Find::Beyond => return Ok(None),
                 }
@@ -429,7 +427,7 @@ impl Drop for Core {
     }
 }
 
-/// Entry `slot` of an index block: the separator and the data block. `None`: malformed.
+/// Entry `slot` of an index block: the separator and the data block. `None`: the block is malformed.
 pub(crate) fn index_entry(index: &Block, slot: usize) -> Option<(&[u8], Handle)> {
     let (separator, entry) = index.whole(slot)?;
     let value = index.raw_value(&entry)?;

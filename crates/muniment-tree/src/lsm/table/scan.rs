@@ -1,4 +1,4 @@
-//! Reads a whole table from its first byte to its last, past the cache: for compactions.
+//! Reads a whole table in the order of its file, without using the cache, for compactions.
 
 use super::super::error::{damaged, io};
 use super::block::{Block, Entry, MALFORMED};
@@ -10,27 +10,27 @@ use muniment_value::{Code, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// Bytes read in one call.
+/// How many bytes one call reads.
 const WINDOW: usize = 512 << 10;
 
-/// All versions of a table, in order. The part of the file that it has read already may be given back to
-/// the disk while it goes on.
+/// All versions of a table, in order. The part of the file that was read may be given back to the disk during
+/// the scan.
 pub(crate) struct Scan {
     table: Arc<Core>,
-    /// Keys before it are left out.
+    /// The key below which versions are skipped.
     low: Option<Vec<u8>>,
-    /// What was read ahead, from `offset` on.
+    /// The bytes that were read ahead, from `offset` on.
     window: Bytes,
-    /// Where the next block begins.
+    /// The offset of the next block.
     offset: u64,
     block: Option<Block>,
-    /// Where the block begins, for messages.
+    /// The offset of the current block, for messages.
     here: u64,
     next: usize,
     entry: Entry,
     key: Vec<u8>,
     seen: u64,
-    /// It sees all of them.
+    /// The scan covers the whole table, so that its count can be compared with the properties.
     counts: bool,
 }
 
@@ -63,10 +63,10 @@ impl Scan {
         self.block.as_ref()?.raw_value(&self.entry)
     }
 
-    /// To the next version; false at the end. A table that is found damaged is marked so.
+    /// Goes to the next version. Returns false at the end. A table that is found damaged is marked as such.
     ///
     /// # Errors
-    /// 301 naming file and offset; I/O errors.
+    /// 301 DataCorruptionDetected with file and offset; I/O errors.
     pub(crate) fn step(&mut self) -> Result<bool> {
         self.read().inspect_err(|e| {
             if e.code() == Code::DataCorruptionDetected {
@@ -132,7 +132,7 @@ impl Scan {
         }
     }
 
-    /// Reads on until `window` has `n` bytes from `offset`.
+    /// Reads until `window` has `n` bytes from `offset` on.
     fn window(&mut self, n: usize) -> Result<()> {
         if self.window.len() >= n {
             return Ok(());

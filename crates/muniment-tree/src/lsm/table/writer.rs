@@ -11,16 +11,16 @@ use muniment_value::Result;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes given to the disk in one call.
+/// How many bytes are written to the disk in one call.
 const CHUNK: usize = 256 << 10;
 
-/// Bytes of an index block.
+/// The size of an index block, in bytes.
 const INDEX_BLOCK: usize = 8 << 10;
 
-/// Writes one table; versions come by key ascending, then timestamp descending.
+/// Writes one table. Versions must come by key ascending, then timestamp descending.
 ///
-/// The file is synced every few megabytes: a large one at the end would stand in the disk's queue
-/// before the log's.
+/// The file is synced every few megabytes: one long sync at the end would delay the log's syncs, which would
+/// have to wait for it in the disk's queue.
 pub(crate) struct TableWriter {
     path: PathBuf,
     id: u64,
@@ -28,12 +28,12 @@ pub(crate) struct TableWriter {
     framer: Framer,
     block_bytes: usize,
     sync_bytes: u64,
-    /// What is not yet in the file, and where it goes.
+    /// The bytes that are not in the file yet, and their offset in it.
     out: Vec<u8>,
     base: u64,
     unsynced: u64,
     block: BlockBuilder,
-    /// A data block without its index entry, which needs the next key; with its last key.
+    /// A complete data block, whose index entry needs the next key; and its last key.
     pending: Option<Handle>,
     last: Vec<u8>,
     last_at: u64,
@@ -45,7 +45,7 @@ pub(crate) struct TableWriter {
     tree: Option<(TreeId, Counts)>,
 }
 
-/// What was written.
+/// The result of writing a table.
 pub(crate) struct Written {
     pub(crate) id: u64,
     pub(crate) size: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Written {
 }
 
 impl TableWriter {
-    /// Makes the file.
+    /// Creates the file.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace; I/O errors.
@@ -89,17 +89,17 @@ impl TableWriter {
         })
     }
 
-    /// Where it is.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The last key added.
+    /// The key that was added last.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.last
     }
 
-    /// Bytes of the file so far, about.
+    /// The size of the file so far, approximately.
     pub(crate) fn size(&self) -> u64 {
         self.base + (self.out.len() + self.block.size()) as u64
     }
@@ -107,11 +107,12 @@ impl TableWriter {
     /// Adds a version.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace; I/O errors. The table is then of no use.
+    /// 14031 OutOfDiskSpace; I/O errors. The table cannot be used after that.
     pub(crate) fn add(&mut self, key: &[u8], at: Timestamp, value: Option<&[u8]>) -> Result<()> {
         let new = self.tree.is_none() || self.last != key;
         let room = key.len() + value.map_or(0, <[u8]>::len);
-        // What fills a block alone gets one: small neighbours shall not hang on it.
+        // A version that fills a block by itself gets its own, so that reads of small neighbours do not load
+        // it.
         if !self.block.is_empty() && self.block.size() + room > self.block_bytes {
             self.end_block()?;
         }
@@ -200,7 +201,7 @@ impl TableWriter {
         self.write_out(CHUNK)
     }
 
-    /// Writes what is there if it is so much.
+    /// Writes the buffer to the file if it has at least this many bytes.
     fn write_out(&mut self, least: usize) -> Result<()> {
         if self.out.len() < least {
             return Ok(());
@@ -225,7 +226,7 @@ impl TableWriter {
         self.file.sync().map_err(|e| io("syncing", &self.path, &e))
     }
 
-    /// Ends the table; it is durable then, but for its name.
+    /// Completes the table, which is then durable except for its name.
     ///
     /// # Errors
     /// As [`TableWriter::add`].
@@ -246,7 +247,7 @@ impl TableWriter {
         let top = self.framer.write(out, base, id, Kind::Top, raw, true)?;
         self.properties.last = self.last.clone();
         self.properties.trees.extend(self.tree.take());
-        // Bytes of keys and values become the part of the file that they are.
+        // Counts of bytes of keys and values become the corresponding parts of the file.
         let size = self.base + self.out.len() as u64;
         let raw: u64 = self.properties.trees.iter().map(|t| t.1.bytes).sum();
         for (_, counts) in &mut self.properties.trees {
@@ -280,11 +281,11 @@ fn put_handle(out: &mut Vec<u8>, handle: Handle) {
     put_varint(out, handle.size.into());
 }
 
-/// A short key at or above `a` and below `b`, where `a <= b`; `a` itself if they are the same.
+/// A short key at or above `a` and below `b`, where `a <= b`; `a` itself if they are equal.
 fn separator(a: &[u8], b: &[u8]) -> Vec<u8> {
     let same = common_prefix(a, b);
-    // Up to a byte that can be raised: the first that differs, if that stays below `b`'s; every
-    // one after it, since `a` is below `b` already there.
+    // Cuts `a` at the first byte that can be raised. Of the first byte that differs, the raised value must
+    // stay below that of `b`; any byte after it can be raised, since `a` is already below `b`.
     let raised = a.iter().enumerate().skip(same).find(|(i, byte)| {
         let limit = if *i == same { b.get(same) } else { None };
         **byte < 0xff && limit.is_none_or(|limit| **byte + 1 < *limit)

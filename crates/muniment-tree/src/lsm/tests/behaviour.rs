@@ -1,4 +1,4 @@
-//! One property each.
+//! Tests of one property each.
 
 use super::world::{TestClock, World, bytes, delete, put, rows};
 use crate::trees::{Direction, Range, TreeId, Trees};
@@ -22,7 +22,7 @@ fn the_persisted_cut_is_the_last_sealed_one() {
     fill(&mut world, 1, 10, 20);
     let cut = world.now;
     world.trees.seal(cut).unwrap();
-    // An empty one counts too, and a lower cut does not.
+    // An empty memtable is sealed as well; a lower cut is ignored.
     world.commit(Vec::new());
     world.trees.seal(world.now).unwrap();
     world.trees.seal(cut).unwrap();
@@ -84,7 +84,7 @@ fn an_emptied_collection_is_soon_gone() {
         world.commit(batch.collect());
     }
     world.trees.seal(world.now).unwrap();
-    // Nobody asks for it: the share of what is dead does.
+    // No caller asks for a compaction; the share of dead versions triggers it.
     world.settle();
     assert_eq!(world.trees.tree_bytes(TreeId(1)), 0);
     world.verify(world.now);
@@ -165,7 +165,7 @@ fn dropped_trees_leave_nothing_but_only_when_it_is_safe() {
     let before = world.trees.sizes();
     world.trees.drop_tree(TreeId(1), world.now);
     let after = world.trees.sizes();
-    // The active memtable's part goes at once; the sealed one's cut is before the drop.
+    // The active memtable's rows go at once; the sealed one's stay, since its cut is below the drop.
     assert_eq!(after.sealed, before.sealed);
     assert!(after.memory - after.sealed < (before.memory - before.sealed) / 4);
     world.trees.flush().unwrap();
@@ -239,7 +239,7 @@ fn jumps_go_where_they_should() {
             };
             let key = bytes(format!("{n:08}"));
             cursor.seek(&key);
-            // Back is not possible.
+            // A jump back has no effect.
             cursor.seek(match dir {
                 Direction::Forward => b"",
                 Direction::Backward => b"z",
@@ -249,7 +249,7 @@ fn jumps_go_where_they_should() {
     }
 }
 
-/// A short jump walks some steps and then asks the index, which may lead to where it stands.
+/// A short jump first takes steps and then uses the index, which may lead to the current position.
 #[test]
 fn short_jumps_lose_nothing() {
     let mut world = World::new();
@@ -268,7 +268,7 @@ fn short_jumps_lose_nothing() {
                 let all = Range::default();
                 let mut cursor = world.trees.cursor(TreeId(1), all, world.now, dir);
                 cursor.seek(&nth(start));
-                // The first batch is used up, so that the jump moves the sources.
+                // The first batch is used up, so that the jump has to move the sources.
                 for i in start..start + 4 {
                     assert_eq!(cursor.next().unwrap().unwrap().0, nth(i));
                 }
@@ -280,7 +280,7 @@ fn short_jumps_lose_nothing() {
 }
 
 #[test]
-fn what_is_deleted_is_walked_once() {
+fn deleted_keys_are_walked_once() {
     let mut world = World::new();
     fill(&mut world, 1, 0, 1000);
     world.trees.seal(world.now).unwrap();
@@ -296,10 +296,10 @@ fn what_is_deleted_is_walked_once() {
     assert_eq!(over("00000699x", world.now), Some(Some(bytes("00000700"))));
     assert_eq!(over("00000700", world.now), None);
     assert_eq!(over("00000099", world.now), None);
-    // An older view sees what was there.
+    // An older view still sees the rows.
     assert_eq!(over("00000100", old.timestamp()), None);
     world.verify(old.timestamp());
-    // A put cuts it, a deletion after it does not; it grows again with the next walk.
+    // A put cuts the gap, a later deletion does not; the next walk extends it again.
     world.commit(vec![put(1, "00000400", "new"), delete(1, "00000500")]);
     world.verify(world.now);
     world.commit(vec![delete(1, "00000400")]);
@@ -319,7 +319,7 @@ fn what_is_deleted_is_walked_once() {
     world.verify(old.timestamp());
 }
 
-/// Each of the runs has too few deletions to be merged for them alone.
+/// Each of the runs has too few deletions to be merged for its own.
 #[test]
 fn deletions_of_several_runs_count_together() {
     let mut world = World::new();
@@ -342,7 +342,7 @@ fn deletions_of_several_runs_count_together() {
     world.verify(world.now);
 }
 
-/// A small tree beside a large one in a deep table: nothing else would rewrite that.
+/// A small tree beside a large one in a deep table, which nothing else would rewrite.
 #[test]
 fn small_dropped_trees_go_within_a_minute() {
     let mut world = World::new();
@@ -369,7 +369,7 @@ fn small_dropped_trees_go_within_a_minute() {
     world.commit(Vec::new());
     world.dropped.insert(TreeId(10), world.now);
     world.trees.drop_tree(TreeId(10), world.now);
-    // Only now may it go.
+    // Only from now on may it be removed.
     TestClock::advance(60_000);
     while world.trees.work().unwrap() {}
     assert_eq!(world.trees.tree_bytes(TreeId(10)), small);
@@ -381,7 +381,7 @@ fn small_dropped_trees_go_within_a_minute() {
     world.verify(world.now);
 }
 
-/// What is loaded and dropped again and again does not pile up, whatever lies beside it.
+/// Trees that are loaded and dropped again and again do not pile up, whatever is stored beside them.
 #[test]
 fn loading_and_dropping_leaves_little() {
     let mut world = World::new();
@@ -390,7 +390,7 @@ fn loading_and_dropping_leaves_little() {
             .map(|j| (i * 131 + j * j * 7) as u8)
             .collect::<Vec<u8>>()
     };
-    // What stays, between all that goes.
+    // These trees stay, between all that are dropped.
     for tree in (0..40).step_by(4) {
         world.commit(
             (0..20)
@@ -426,9 +426,9 @@ fn loading_and_dropping_leaves_little() {
     world.verify(world.now);
 }
 
-/// What is written in ascending order, by the numbers of records as by ObjectIds, is written to
-/// tables once and moved from then on; a small tree beside a large one, which is merged now and
-/// then, does not take it along.
+/// Rows with ascending keys (numbers of records as well as ObjectIds) are written to tables once and then
+/// only moved; a small tree beside a large one, which is merged now and then, does not cause the large one to
+/// be rewritten.
 #[test]
 fn ascending_keys_are_written_once() {
     let disk = muniment_io::SimDisk::new();
@@ -450,7 +450,7 @@ fn ascending_keys_are_written_once() {
         let mut batch = Vec::new();
         for _ in 0..500 {
             n += 1;
-            // A field of hexadecimal digits, half of which compress away.
+            // A field of hexadecimal digits, which compress to half.
             let hash = format!(
                 "{:016x}{:016x}",
                 random.below(1 << 31),
@@ -475,9 +475,9 @@ fn ascending_keys_are_written_once() {
     assert!(sizes.compacted * 2 < sizes.flushed, "{sizes:?}");
 }
 
-/// Where data only grow at their end nothing ever overlaps, and files stay few all the same.
+/// Where rows are only added at the end no tables overlap, but the number of files must stay small.
 #[test]
-fn what_only_grows_has_few_files() {
+fn growing_data_has_few_files() {
     let mut world = World::new();
     let noise = |n: u32| {
         let mut random = super::world::Random(u64::from(n));
@@ -497,7 +497,7 @@ fn what_only_grows_has_few_files() {
     }
     let sizes = world.trees.sizes();
     let files = world.disk.paths().len() as u64;
-    // The tables of a level are an eighth of its target at least, but for the last ones.
+    // The tables of a level have at least an eighth of its target size, except for the last ones.
     let target = 4 << 10;
     assert!(
         files <= sizes.disk / (target / 8) + 40,

@@ -1,4 +1,4 @@
-//! Everything at once, on the machine's own disk, with an oracle that knows every row.
+//! All operations at the same time, on the machine's own disk, with an oracle that knows every row.
 
 use super::super::{LsmOptions, LsmTrees};
 use super::world::{Model, Random, bytes, rows};
@@ -21,7 +21,7 @@ fn options(dir: &std::path::Path) -> LsmOptions {
     }
 }
 
-/// The commit door: one timestamp after another.
+/// The commit door, which assigns one timestamp after another.
 struct Door {
     trees: Arc<LsmTrees>,
     model: RwLock<Model>,
@@ -59,7 +59,7 @@ fn everything_at_once() {
                 let random = &mut Random(writer);
                 while !stop.load(SeqCst) {
                     let mut batch = Batch::new();
-                    // A document and its index entry; each writer has keys of its own.
+                    // A document and its index entry. Each writer has its own keys.
                     for _ in 0..1 + random.below(10) {
                         let key = format!("{writer}/{:05}", random.below(3000));
                         if batch.iter().any(|op: &Op| op.key == key) {
@@ -80,7 +80,7 @@ fn everything_at_once() {
                     batch.sort_by(|a, b| a.tree.cmp(&b.tree).then(a.key.cmp(&b.key)));
                     door.commit(batch);
                     commits.fetch_add(1, SeqCst);
-                    // As back-pressure would.
+                    // Waits as back-pressure would make a writer wait.
                     while door.trees.sizes().sealed > 1 << 20 {
                         std::thread::sleep(Duration::from_millis(1));
                     }

@@ -32,7 +32,7 @@ impl Harness for Lsm {
 
     fn reopen(&mut self) -> bool {
         self.trees.close();
-        // What was not synced is lost.
+        // Everything that was not synced is lost.
         *self = Lsm::new(self.disk.power_cut(self.disk.used()), self.background);
         true
     }

@@ -10,7 +10,7 @@ use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Result};
 use std::path::{Path, PathBuf};
 
-/// A few blocks in a few tables, all persisted.
+/// A world with a few blocks in a few tables, all persisted.
 fn some() -> World {
     let mut world = World::new();
     for round in 0..3u32 {
@@ -30,7 +30,7 @@ fn some() -> World {
     world
 }
 
-/// Reads all there is, as far as it goes: every row that comes must be right.
+/// Reads all rows until an error; every row that is returned must be right.
 fn read(trees: &LsmTrees, world: &World, at: Timestamp) -> Result<()> {
     for dir in [Direction::Forward, Direction::Backward] {
         let mut expected = world.model.scan(TreeId(1), &Range::default(), at);
@@ -91,14 +91,14 @@ fn every_byte_may_be_wrong() {
                 assert!(e.message().contains(path.to_str().unwrap()), "{what}: {e}");
                 caught += 1;
             }
-            // No byte is without meaning: a check finds every one.
+            // Every byte has a meaning: a check finds each changed one.
             let found = trees.check(None, &NeverInterrupted).unwrap();
             assert!(!found.is_empty(), "{what} is not found");
             assert!(
                 found.iter().all(|f| f.contains(path.to_str().unwrap())),
                 "{found:?}"
             );
-            // A compaction does not carry it on.
+            // A compaction does not copy the damage into new tables.
             let before = disk.paths();
             if let Err(e) = trees.compact(None, &NeverInterrupted) {
                 assert_eq!(e.code(), Code::DataCorruptionDetected, "{what}: {e}");
@@ -111,7 +111,7 @@ fn every_byte_may_be_wrong() {
     assert!(refused > 300 && caught > 1000, "{refused} {caught}");
 }
 
-/// A check of one tree tells of what this tree needs, and of nothing that only its neighbours do.
+/// A check of one tree reports what this tree needs, and nothing that only its neighbours need.
 #[test]
 fn a_check_of_one_tree_leaves_the_others_alone() {
     let mut world = World::new();
@@ -154,7 +154,7 @@ fn a_check_of_one_tree_leaves_the_others_alone() {
         if let [tree] = told[..] {
             one[tree as usize] += 1;
         }
-        // A tree whose reads reported no damage has lost nothing.
+        // A tree without reported damage has lost nothing.
         for tree in (1..=3).filter(|tree| !told.contains(tree)) {
             let mut cursor = trees.cursor(
                 TreeId(tree),
@@ -199,7 +199,7 @@ fn cut_swapped_and_missing_files_are_told() {
         assert_eq!(code, Code::DataCorruptionDetected);
         assert!(message.contains(path.to_str().unwrap()), "{message}");
     }
-    // One table in the place of another of the same length.
+    // One table takes the place of another of the same length.
     let disk = world.disk.fork();
     let tables: Vec<PathBuf> = files(&disk)
         .into_iter()
@@ -224,7 +224,7 @@ fn strangers_and_leftovers() {
     let paths = world.disk.paths();
     assert_eq!(paths.len(), 5);
     assert!(paths.contains(&dir.join("a file of another's")));
-    // A leftover's number is not used again.
+    // A leftover file's number is not reused.
     world.commit(vec![put(1, "x", "y")]);
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
@@ -262,7 +262,7 @@ fn dir() -> &'static Path {
     Path::new("/db")
 }
 
-/// One bad table is told, and does not keep others from being compacted.
+/// A damaged table is reported, and does not keep others from being compacted.
 #[test]
 fn a_damaged_table_does_not_stop_the_others() {
     let mut world = some();

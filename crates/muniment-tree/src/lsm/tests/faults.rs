@@ -1,4 +1,4 @@
-//! Disks that fail, run full and lose power.
+//! Disks that fail, become full and lose power.
 
 use super::super::LsmTrees;
 use super::world::{Random, TestClock, World, delete, put, small};
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Work in which everything that writes files happens; `each` is called after every step. Work
-/// that fails is tried again by the next step.
+/// Does work that includes every kind of file change, and calls `each` after every step. Work that fails is
+/// tried again by the next step.
 fn work(world: &mut World, seed: u64, each: &mut dyn FnMut(&World)) {
     let random = &mut Random(seed);
     for step in 0..60 {
@@ -35,7 +35,7 @@ fn power_may_fail_at_every_operation() {
     type Cut = (u64, u64, SimDisk);
     let mut world = World::new();
     let (disk, cuts) = (world.disk.clone(), Arc::new(Mutex::new(Vec::<Cut>::new())));
-    // What was told to be persisted before the operation.
+    // The cut that was reported as persisted before the operation.
     let told = Arc::new(AtomicU64::new(0));
     let (from, into, least) = (disk.clone(), cuts.clone(), told.clone());
     disk.set_hook(move |op, _| {
@@ -52,7 +52,7 @@ fn power_may_fail_at_every_operation() {
     let cuts = std::mem::take(&mut *cuts.lock());
     assert!(cuts.len() > 1000, "{}", cuts.len());
     for (least, n, disk) in cuts {
-        // Reopened once as it is, once after another cut before anything else.
+        // A third of the images has another power cut before the first opening.
         let disk = if n % 3 == 0 { disk.power_cut(n) } else { disk };
         let trees = LsmTrees::open(small(&disk)).unwrap_or_else(|e| panic!("cut {n}: {e}"));
         let persisted = trees.persisted();
@@ -108,7 +108,7 @@ fn every_operation_may_fail_once_or_for_long() {
                     }
                 }
             });
-            // A cut in the midst of it: what was told to be persisted is.
+            // A power cut in the middle of it: everything reported as persisted is there.
             let least = world.trees.persisted();
             let cut = disk.power_cut(n);
             let after = LsmTrees::open(small(&cut)).unwrap();
@@ -124,7 +124,7 @@ fn every_operation_may_fail_once_or_for_long() {
             );
             world.power_cut(n + 1);
             world.verify(world.now);
-            // Nothing is left behind.
+            // No file is left over.
             let tables = world.trees.shared.state().levels.tables().count();
             assert_eq!(world.disk.paths().len(), 1 + tables);
         }
@@ -184,7 +184,7 @@ fn names_lost_by_a_failed_sync_of_the_directory_are_made_again() {
     }
 }
 
-/// Four runs that hang together, and a tree of its own in another one.
+/// A world with four overlapping runs, and another tree in a table of its own.
 fn piled_up() -> World {
     let mut world = World::new();
     let random = &mut Random(1);
@@ -212,9 +212,9 @@ fn a_compaction_without_room_is_not_begun_and_others_go_on() {
     let mut world = piled_up();
     let disk = world.disk.clone();
     disk.set_capacity(disk.used() + (8 << 10));
-    // On a file system that gives back whole files alone.
+    // The file system can only give back whole files.
     world.trees.shared.trash.never_frees();
-    // What is only moved needs none.
+    // Tables that are only moved need no room.
     let e = loop {
         match world.trees.work() {
             Ok(more) => assert!(more),
@@ -223,7 +223,7 @@ fn a_compaction_without_room_is_not_begun_and_others_go_on() {
     };
     let (before, paths) = (disk.count(SimOp::Write), disk.paths());
     assert_eq!(e.code(), Code::OutOfDiskSpace);
-    // It was not even tried, and is not asked for again and again.
+    // The job was not even begun, and is not tried again and again.
     for _ in 0..20 {
         while world.trees.work().unwrap_or(false) {}
     }
@@ -238,7 +238,7 @@ fn a_compaction_without_room_is_not_begun_and_others_go_on() {
     assert!(e.message().contains("/db"), "{e}");
     assert!(faults.flush.is_none());
     world.verify(world.now);
-    // What needs no room is done, and what fits: a dropped tree goes, small runs are flushed.
+    // Work that needs no room is done, and so is work that fits: a dropped tree goes, small runs are flushed.
     world.commit(vec![put(2, "x", "y"), delete(1, "000001")]);
     world.dropped.insert(TreeId(9), world.now);
     world.trees.drop_tree(TreeId(9), world.now);
@@ -247,7 +247,7 @@ fn a_compaction_without_room_is_not_begun_and_others_go_on() {
     while world.trees.work().unwrap_or(false) {}
     assert_eq!(world.trees.tree_bytes(TreeId(9)), 0);
     world.verify(world.now);
-    // With room it goes on by itself.
+    // With room, compaction continues by itself.
     disk.heal();
     TestClock::advance(2_000);
     while world.trees.work().unwrap() {}
@@ -271,7 +271,7 @@ fn a_compaction_that_fails_is_tried_seldom() {
             }
             TestClock::advance(10);
         }
-        // 100 ms, 200 ms and so on; with a full disk two seconds at most.
+        // The pauses are 100 ms, 200 ms and so on; for a full disk at most two seconds.
         let most = if errno == ENOSPC { 60 } else { 14 };
         assert!((5..=most).contains(&failed.len()), "{failed:?}");
         assert_eq!(world.trees.faults().failures, failed.len() as u64);

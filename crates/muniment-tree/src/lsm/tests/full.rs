@@ -1,5 +1,5 @@
-//! A disk that is nearly full gets room again: compactions in pieces, whoever reads or holds files
-//! meanwhile, and whenever the power fails.
+//! A disk that is nearly full gets room again by compactions in pieces, while files are read or held, and
+//! whenever the power fails.
 
 use super::super::LsmTrees;
 use super::world::{Random, World, delete, put, small};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Rows of four trees under random keys, several runs of them in several levels.
+/// Rows of four trees with random keys, in several runs and levels.
 fn rows_of(world: &mut World, random: &mut Random, count: u64) -> Vec<(u32, String)> {
     let mut keys = Vec::new();
     for n in 0..count {
@@ -43,13 +43,13 @@ fn remove(world: &mut World, keys: &[(u32, String)]) {
         let batch = some.iter().map(|(tree, key)| delete(*tree, key)).collect();
         world.commit(batch);
         world.trees.seal(world.now).unwrap();
-        // What compacts goes on meanwhile.
+        // Compactions run meanwhile.
         while world.trees.work().unwrap_or(false) {}
         world.trees.flush().unwrap();
     }
 }
 
-/// A disk with little more room than what is on it and `more`.
+/// Leaves the disk only `more` bytes of room beside what is on it.
 fn fill_up(world: &World, more: u64) {
     world.disk.set_size(world.disk.used() + more);
 }
@@ -61,7 +61,7 @@ fn a_full_disk_gets_room_by_deletions_alone() {
         let keys = rows_of(&mut world, random, 700);
         world.settle();
         let full = world.disk.used();
-        // What the deletions need, and not nearly what a compaction of it all would.
+        // Enough room for the deletions, and far too little for a compaction of everything.
         fill_up(&world, 24 << 10);
         remove(&mut world, &keys[..keys.len() / 2]);
         world.settle();
@@ -77,7 +77,7 @@ fn a_full_disk_gets_room_by_deletions_alone() {
         world.verify(world.now);
         let rest = world.disk.used();
         assert!(rest < full / 10, "{rest} of {full}");
-        // And is written to again.
+        // The freed room can be written to again.
         rows_of(&mut world, random, 200);
         world.settle();
         world.verify(world.now);
@@ -107,7 +107,7 @@ fn a_command_compacts_a_full_disk() {
         assert_eq!(table.properties().total.superseded, 0);
     }
     world.verify(world.now);
-    // All that it needs not to be: with no room at all it says so.
+    // With no room at all, a compaction reports that.
     world.commit(vec![put(1, "a", "b"), put(1, "c", "d")]);
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
@@ -117,7 +117,7 @@ fn a_command_compacts_a_full_disk() {
     world.verify(world.now);
 }
 
-/// A world in which the next compaction is a long one, in pieces.
+/// A world whose next compaction is a long one, in pieces.
 fn about_to(seed: u64) -> World {
     let (mut world, random) = (World::new(), &mut Random(seed));
     let keys = rows_of(&mut world, random, 250);
@@ -170,7 +170,7 @@ fn power_may_fail_at_every_operation_of_a_compaction_in_pieces() {
             after.verify(after.now);
         }
         if n % 15 == 0 {
-            // It goes on with what was left, and once more without power.
+            // The compaction continues from the rest, and the power fails once more.
             disk.set_size(disk.used() + (8 << 10));
             after.trees.compact(None, &NeverInterrupted).unwrap();
             after.verify(after.now);
@@ -211,7 +211,7 @@ fn every_operation_of_a_compaction_in_pieces_may_fail() {
         world.verify(world.now);
         world.settle();
         world.verify(world.now);
-        // Nothing is left behind, but what could not be removed until the next start.
+        // No file is left over, except for those that only the next start could remove.
         drop(LsmTrees::open(small(&world.disk)).unwrap());
         let tables = world.trees.shared.state().levels.tables().count();
         assert_eq!(world.disk.paths().len(), 1 + tables);
@@ -219,18 +219,18 @@ fn every_operation_of_a_compaction_in_pieces_may_fail() {
 }
 
 #[test]
-fn whoever_reads_an_old_state_keeps_what_it_reads() {
+fn readers_of_an_old_state_keep_its_files() {
     let mut world = about_to(7);
     world.views.push(world.trees.views().open());
     let old = world.trees.shared.state();
     let expected = world.model.scan(TreeId(1), &Range::default(), world.now);
-    // A cursor that stands in the midst of what goes.
+    // The cursor is at a row in the middle of what the compaction removes.
     let all = Range::default();
     let mut cursor = world
         .trees
         .cursor(TreeId(1), all, world.now, Direction::Backward);
     let last = cursor.next().unwrap().unwrap();
-    // There is no room for a second piece as long as the old state has the first one's.
+    // There is no room for a second piece while the old state holds the files of the first.
     let e = world.trees.compact(None, &NeverInterrupted).unwrap_err();
     assert_eq!(e.code(), Code::OutOfDiskSpace);
     assert_eq!(world.disk.count(SimOp::Free), 0);
@@ -240,7 +240,7 @@ fn whoever_reads_an_old_state_keeps_what_it_reads() {
     }
     assert_eq!(found, Vec::<String>::new());
     world.verify(world.now);
-    // Pieces that are done stay done, and it goes on where it was.
+    // Completed pieces stay completed, and the compaction continues from there.
     let parts = |world: &World| {
         let state = world.trees.shared.state();
         state.levels.tables().filter(|t| t.low().is_some()).count()
@@ -274,7 +274,7 @@ fn nothing_is_given_back_while_files_are_held() {
     for path in copy.paths() {
         assert_eq!(world.disk.bytes(&path), copy.bytes(&path));
     }
-    // The copy is a right one.
+    // The copy of the files is a valid one.
     let trees = LsmTrees::open(small(&copy)).unwrap();
     assert_eq!(
         trees.check(None, &NeverInterrupted).unwrap(),
@@ -287,13 +287,13 @@ fn nothing_is_given_back_while_files_are_held() {
 }
 
 #[test]
-fn what_is_left_of_tables_reads_as_the_whole_did_from_there_on() {
+fn rests_of_tables_read_as_the_whole_tables() {
     let mut world = about_to(9);
     fill_up(&world, 16 << 10);
     let old = world.trees.shared.state();
     assert!(world.trees.compact(None, &NeverInterrupted).is_err());
     drop(old);
-    // Opened anew: the manifest knows.
+    // The engine is opened again, so the manifest must know the rests.
     for seed in 0..4 {
         let left: Vec<u64> = {
             let state = world.trees.shared.state();

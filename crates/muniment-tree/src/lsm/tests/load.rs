@@ -1,4 +1,4 @@
-//! Filling an empty engine.
+//! Fills an empty engine.
 
 use super::super::{LsmTrees, Row};
 use super::world::small;
@@ -51,7 +51,7 @@ fn finish(trees: &Arc<LsmTrees>, at: u64) {
 }
 
 #[test]
-fn what_is_loaded_is_there_and_stays() {
+fn loaded_rows_are_there_and_stay() {
     for n in [0, 1, 5000] {
         let disk = SimDisk::new();
         let trees = LsmTrees::open(small(&disk)).unwrap();
@@ -67,7 +67,7 @@ fn what_is_loaded_is_there_and_stays() {
         let trees = LsmTrees::open(small(&disk.power_cut(u64::from(n)))).unwrap();
         assert_eq!(trees.persisted(), Timestamp(50));
         assert_eq!(all(&trees, Timestamp::MAX), wanted);
-        // It goes on as any other.
+        // Afterwards the engine works like any other.
         for i in 0..n.min(1000) {
             let op = Op {
                 tree: TreeId(1 + i / 700),
@@ -89,7 +89,7 @@ fn what_is_loaded_is_there_and_stays() {
 }
 
 #[test]
-fn what_is_out_of_order_or_fails_leaves_nothing() {
+fn a_failed_load_leaves_nothing() {
     let disk = SimDisk::new();
     let trees = LsmTrees::open(small(&disk)).unwrap();
     let mut wrong = rows(3000);

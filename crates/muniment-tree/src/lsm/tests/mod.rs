@@ -1,5 +1,5 @@
-//! The engine against an oracle: at random, under faults, after power cuts, on damaged files, and
-//! with everything at once.
+//! Tests of the engine against an oracle: with random work, under faults, after power cuts, with damaged
+//! files, and with all operations at the same time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod behaviour;

@@ -1,4 +1,4 @@
-//! Random work, step by step, with cursors and views that live across it.
+//! Random work, step by step, with cursors and views that live across steps.
 
 use super::world::{Random, World, bytes};
 use crate::trees::{Cursor, Direction, Range, TreeId, Trees};
@@ -6,7 +6,7 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_op::NeverInterrupted;
 
-/// A cursor with what it has still to give.
+/// A cursor, with the rows that it still has to return.
 struct Open {
     cursor: Box<dyn Cursor>,
     rest: Vec<(Bytes, Bytes)>,
@@ -84,7 +84,7 @@ fn run(seed: u64, steps: usize) {
                 world.views.push(view);
             }
             62..66 if !world.views.is_empty() => {
-                // A view goes, and the cursors that read at it.
+                // A view ends, and so do the cursors that read at it.
                 let i = random.below(world.views.len() as u64) as usize;
                 let at = world.views.swap_remove(i).timestamp();
                 cursors.retain(|c| c.at != at);
@@ -137,7 +137,7 @@ fn run(seed: u64, steps: usize) {
     world.trees.compact(None, &NeverInterrupted).unwrap();
     world.settle();
     world.verify(world.now);
-    // Nothing is left that nobody needs, and no file either.
+    // No dead version is left, and no file that is not needed.
     let state = world.trees.shared.state();
     for table in state.levels.tables() {
         let p = table.properties();
@@ -159,7 +159,7 @@ fn random_work_agrees_with_the_model() {
     }
 }
 
-/// For a night: `SEEDS=from..to`.
+/// For long runs: `SEEDS=from..to`.
 #[test]
 #[ignore = "long"]
 fn random_work_for_long() {

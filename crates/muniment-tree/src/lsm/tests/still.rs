@@ -1,4 +1,4 @@
-//! Files that stand still, and works that wait for each other or are asked to end.
+//! Files that stand still, and work that waits for other work or is asked to end.
 
 use super::super::shared::Claim;
 use super::super::{LsmOptions, LsmTrees};
@@ -137,7 +137,7 @@ fn long_works_give_way_and_are_done_later() {
         let work = scope.spawn(|| {
             let slow = Asked(|| {
                 asked.fetch_add(1, SeqCst);
-                // So that it is at it when it is to stop.
+                // Slow enough to be at work when it is asked to stop.
                 std::thread::sleep(Duration::from_millis(5));
                 Ok(())
             });
@@ -157,7 +157,7 @@ fn long_works_give_way_and_are_done_later() {
         std::thread::sleep(Duration::from_millis(50));
         assert!(!work.is_finished());
         assert_eq!(world.disk.paths(), paths);
-        // A flush waits, too, until the last one lets go.
+        // A flush also waits until the last hold ends.
         trees.seal(world.now).unwrap();
         drop(two);
         work.join().unwrap().unwrap();
@@ -191,7 +191,7 @@ fn a_hold_that_is_given_up_holds_nothing() {
     world.verify(world.now);
 }
 
-/// Whatever waits for files ends when its operation is killed, and nothing else wakes it.
+/// Every wait for files ends when its operation is killed, without any other event.
 #[test]
 fn a_kill_ends_each_wait_for_files() {
     let mut world = World::new();
@@ -234,7 +234,7 @@ fn a_kill_ends_each_wait_for_files() {
     world.verify(world.now);
 }
 
-/// A compaction of one tree waits for jobs that have its tables, and for no others.
+/// A compaction of one tree waits for jobs that use its tables, and for no others.
 #[test]
 fn compact_waits_for_its_own_tree_alone() {
     let mut world = World::new();
@@ -256,7 +256,7 @@ fn compact_waits_for_its_own_tree_alone() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    // As if a long job of the other tree ran.
+    // As if a long job of the other tree were running.
     let claims = &world.trees.shared.claims;
     claims.lock().push(Claim {
         number: 77,
@@ -293,7 +293,7 @@ fn compact_waits_for_its_own_tree_alone() {
     for table in tables(9) {
         table.busy.store(false, SeqCst);
     }
-    // What nobody has is done at once, whoever else is at work.
+    // A compaction whose tables are free is done at once, whatever other jobs run.
     world
         .trees
         .compact(Some(&[TreeId(9)]), &patience(1000))
@@ -323,8 +323,8 @@ fn check() -> Result<()> {
     }
 }
 
-/// A cursor over very many deleted keys asks as it goes, also in the walk that finds a gap, and
-/// can go on where it was stopped.
+/// A cursor over very many deleted keys checks for interrupts on its way, also in the walk that finds a gap,
+/// and can continue where it was stopped.
 #[test]
 fn a_long_way_can_be_interrupted() {
     const MANY: u32 = 20_000;
@@ -349,7 +349,7 @@ fn a_long_way_can_be_interrupted() {
         assert_eq!(rows(uninterrupted).len(), 2);
         // At least once for some hundred blocks of tombstones.
         assert!(ASKED.get() > 60, "{}", ASKED.get());
-        // From the first question on, at every one of many places.
+        // Interrupted at the first check, and at each of many later ones.
         for patience in (0..12).chain([20, 50, 60]) {
             world.trees.shared.gaps.forget_all();
             let mut cursor = cursor();
@@ -375,11 +375,11 @@ fn a_long_way_can_be_interrupted() {
     }
 }
 
-/// So does one whose view is older than most of what is there.
+/// The same goes for a cursor whose view is older than most of the versions.
 #[test]
 fn a_way_over_what_is_too_new_can_be_interrupted() {
     let mut world = World::new();
-    // All in one table, so that there is something for the view in it.
+    // All rows are in one table, so that the view has something in it.
     world.trees = LsmTrees::open(LsmOptions {
         table_bytes: 8 << 20,
         ..small(&world.disk)

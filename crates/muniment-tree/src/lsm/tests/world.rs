@@ -1,4 +1,4 @@
-//! An engine beside a model that forgets nothing.
+//! An engine, and a model that remembers every version.
 
 use super::super::{LsmOptions, LsmTrees};
 use crate::trees::{Batch, Cursor, Direction, Op, Range, TreeId, Trees};
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Small numbers at random; the same from the same seed.
+/// Small random numbers, which are the same for the same seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Oldest first; `None`: a deletion.
+/// The versions of a key, oldest first; `None` is a deletion.
 type Versions = Vec<(Timestamp, Option<Bytes>)>;
 
 /// Every version of every key.
@@ -72,7 +72,7 @@ thread_local! {
     static NOW: Cell<i64> = const { Cell::new(1_700_000_000_000) };
 }
 
-/// A clock of the test's thread.
+/// A clock that only the test's thread advances.
 pub(super) struct TestClock;
 
 impl TestClock {
@@ -92,7 +92,7 @@ impl Clock for TestClock {
     }
 }
 
-/// Settings with which a few rows make many blocks, tables and levels.
+/// Options with which a few rows make many blocks, tables and levels.
 pub(super) fn small(disk: &SimDisk) -> LsmOptions {
     LsmOptions {
         disk: Arc::new(disk.clone()) as Arc<dyn Disk>,
@@ -165,7 +165,7 @@ impl World {
         self.trees.views().advance(self.now);
     }
 
-    /// A batch as an application makes it: keys of a few trees, at most once each.
+    /// A batch like that of an application: keys of a few trees, each at most once.
     pub(super) fn batch(&self, random: &mut Random) -> Batch {
         let mut seen = BTreeSet::new();
         let mut batch = Batch::new();
@@ -199,7 +199,7 @@ impl World {
         batch
     }
 
-    /// Everything that can be read now is right.
+    /// Checks everything that can be read at this timestamp.
     pub(super) fn verify(&self, at: Timestamp) {
         for tree in [1, 2, 3, 255, 256, u32::MAX].map(TreeId) {
             if self.dropped.contains_key(&tree) {
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// The engine after a power cut and a recovery from the log.
+    /// Cuts the power, and recovers from the log.
     pub(super) fn power_cut(&mut self, seed: u64) {
         let least = self.trees.persisted();
         self.views.clear();
@@ -240,7 +240,7 @@ impl World {
         self.recover();
     }
 
-    /// Applies the log after the persisted cut; some before it too, which is harmless.
+    /// Applies the log from the persisted cut on; also a few earlier commits, which is harmless.
     pub(super) fn recover(&mut self) {
         let persisted = self.trees.persisted();
         assert!(persisted <= self.now);
@@ -256,7 +256,7 @@ impl World {
         }
     }
 
-    /// Works until there is nothing to do, when nothing is put off any more.
+    /// Works until there is nothing to do, after all put-off jobs have become due.
     pub(super) fn settle(&self) {
         TestClock::advance(1_000_000);
         while self.trees.work().unwrap() {}
