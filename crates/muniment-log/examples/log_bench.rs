@@ -1,4 +1,4 @@
-//! How fast the log is on this machine: appends, commits with sync, recovery.
+//! Measures the log on this machine: appends, commits with sync, recovery.
 //!
 //! `cargo run --release -p muniment-log --example log_bench [DIR]`
 
@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Runs `threads` that append 120 bytes each time, and wait for it if `sync`.
+/// Runs `threads` threads that append 120 bytes each time, and wait until they are durable if `sync`.
 fn commits(dir: &Path, threads: usize, sync: bool) -> Result<()> {
     let dir = dir.join(format!("commits-{threads}-{sync}"));
     let log = Log::open(LogOptions::new(&dir), Timestamp::ZERO, &mut |_| Ok(()))?;
@@ -41,7 +41,7 @@ fn commits(dir: &Path, threads: usize, sync: bool) -> Result<()> {
                         }
                     }
                     let n = done.fetch_add(1, Relaxed);
-                    // What nobody needs is used again, as it is in a server.
+                    // Segments that are no longer needed are reused, as in a server.
                     if n % 200_000 == 199_999 {
                         let _ = log.trim(log.last().at);
                     }

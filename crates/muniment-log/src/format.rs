@@ -1,4 +1,4 @@
-//! The bytes of segments and records; the crate's head has the tables.
+//! The bytes of segments and records. The head of the crate has the tables.
 //!
 //! Every number read from a file is checked here before it is used.
 
@@ -7,17 +7,17 @@ use muniment_io::Timestamp;
 
 const MAGIC: &[u8; 8] = b"MUNIMLOG";
 const VERSION: u32 = 1;
-/// Bytes of a segment's header, and where its begin stands.
+/// The bytes of a segment's header, which is followed by its begin.
 pub(crate) const HEADER: usize = 512;
-/// Bytes of a record's header.
+/// The bytes of a record's header.
 pub(crate) const HEAD: usize = 40;
-/// Bytes of a begin.
+/// The bytes of a begin.
 pub(crate) const BEGIN: usize = HEAD + 32;
-/// Bytes of a mark.
+/// The bytes of a mark.
 pub(crate) const MARK: usize = HEAD + 8;
-/// Where a segment's first record stands.
+/// The offset of a segment's first record.
 pub(crate) const FIRST: usize = HEADER + BEGIN;
-/// Indexes, ordinals and the like are not higher, so that one more is always a number.
+/// The limit of indexes, ordinals and the like, so that adding one to them never overflows.
 pub(crate) const HIGHEST: u64 = 1 << 62;
 /// The longest payload, in bytes.
 pub const MAX_PAYLOAD: usize = (1 << 30) - 1;
@@ -25,7 +25,7 @@ pub const MAX_PAYLOAD: usize = (1 << 30) - 1;
 const BEGIN_BIT: u32 = 1 << 31;
 const MARK_BIT: u32 = 1 << 30;
 
-/// Bytes that a record with a payload of `len` takes.
+/// The bytes of a record with a payload of `len` bytes.
 pub(crate) fn span(len: usize) -> usize {
     (HEAD + len).next_multiple_of(8)
 }
@@ -66,7 +66,7 @@ impl Header {
         b
     }
 
-    /// `Err` says what is wrong, for people.
+    /// Decodes a header. `Err` says for people what is wrong.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Header, &'static str> {
         let mut b: [u8; HEADER] = bytes
             .get(..HEADER)
@@ -88,7 +88,7 @@ impl Header {
         })
     }
 
-    /// What record checksums begin with.
+    /// The value that the checksums of records begin with.
     pub(crate) fn seed(&self) -> u32 {
         crc32c::crc32c(&self.salt.to_le_bytes())
     }
@@ -175,7 +175,7 @@ impl Head {
         })
     }
 
-    /// The index that was durable when this was written, as far as the header says.
+    /// The index that was known to be durable when this was written, as far as the header can say.
     pub(crate) fn durable(&self) -> u64 {
         match self.lag {
             u32::MAX => 0,
@@ -232,7 +232,8 @@ impl Begin {
     }
 }
 
-/// A mark of a segment whose last record is at `position`, saying that everything up to `durable` is.
+/// A mark for a segment whose last record is at `position`. It says that everything up to `durable` is
+/// durable.
 pub(crate) fn mark(position: Position, durable: u64, seed: u32) -> [u8; MARK] {
     let mut b = [0; MARK];
     b[HEAD..].copy_from_slice(&durable.to_le_bytes());
@@ -242,12 +243,12 @@ pub(crate) fn mark(position: Position, durable: u64, seed: u32) -> [u8; MARK] {
     b
 }
 
-/// What stands in a part of a segment, in whatever order.
+/// The evidence in a part of a segment, where records may be anywhere.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Evidence {
-    /// The highest index that anything says is durable.
+    /// The highest index that any of it says is durable.
     pub durable: u64,
-    /// Headers of records or begins, which must never be taken for valid later.
+    /// There are headers of records or begins, which must never be taken for valid later.
     pub records: bool,
 }
 
@@ -258,12 +259,12 @@ impl Evidence {
     }
 }
 
-/// Looks at every place after `from`.
+/// Looks for evidence at every place after `from`.
 pub(crate) fn scan(bytes: &[u8], from: usize, seed: u32) -> Evidence {
     let mut found = Evidence::default();
     let mut at = from.next_multiple_of(8);
     while let Some(word) = u64_at(bytes, at) {
-        // Zeros are no header, and a length beyond the file is not worth a checksum.
+        // Zeros are no header, and a length beyond the file needs no checksum to be refused.
         let len = (word >> 32) as u32 & !(BEGIN_BIT | MARK_BIT);
         if word != 0
             && at + HEAD + len as usize <= bytes.len().next_multiple_of(8)
@@ -274,7 +275,7 @@ pub(crate) fn scan(bytes: &[u8], from: usize, seed: u32) -> Evidence {
             if head.kind == Kind::Mark
                 && let Some((_, payload)) = record(bytes, at, seed)
             {
-                // It may say more than its header can.
+                // A mark's payload may say more than a header can.
                 durable = u64_at(payload, 0).unwrap_or_default();
             }
             found.durable = found.durable.max(durable);
@@ -284,8 +285,8 @@ pub(crate) fn scan(bytes: &[u8], from: usize, seed: u32) -> Evidence {
     found
 }
 
-/// Reads records that follow on `last`, from `at` on, until the one with index `limit` was read
-/// or there is no valid next one. Returns where the next one would stand.
+/// Reads the records that follow `last`, from the offset `at` on, until the record with index `limit` was
+/// read or the next one is not valid. Returns the offset after the last record that was read.
 pub(crate) fn walk<E>(
     bytes: &[u8],
     mut at: usize,

@@ -26,9 +26,9 @@ impl Input<'_> {
     }
 }
 
-/// Builds segments as `data` says, with checksums that fit, so that mutations get past those;
-/// then opens them. Whatever they hold: records come in order, what was read stays, and the log
-/// can be appended to. With accepted loss it always opens. Panics if that does not hold.
+/// Builds segments from `data`, with fitting checksums so that mutations get past those, and opens them.
+/// Whatever they hold, records must come in order, records that were read must stay, and the log must take
+/// appends. With accepted loss it must always open. Panics if any of that does not hold.
 pub fn log(data: &[u8]) {
     let mut input = Input(data);
     let from = Timestamp(u64::from(input.byte()));
@@ -202,7 +202,7 @@ mod tests {
         assert!(n >= 5, "the corpus in {dir} is missing");
     }
 
-    /// Mutations without a fuzzer's guidance, for every run of the tests.
+    /// Random mutations of the corpus, for every run of the tests.
     #[test]
     fn mutations_of_the_corpus() {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/log");
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_valid_log_is_read() {
-        // Two segments with two records each, the second one's last torn.
+        // Two segments with two records each; the last record is torn.
         let mut data = vec![0, 0, 1, 9, 0, 1, 0, 0, 1, 1, 0, 0];
         data.extend([2, 1, 1, 0, 10, 2, 2, 2, 1, 200]);
         data.extend([

@@ -24,9 +24,9 @@ use std::sync::atomic::{
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Longest time a leader waits for others to join its sync.
+/// The longest time that a leader waits for other threads to join its sync.
 const MAX_GATHER: Duration = Duration::from_millis(4);
-/// A leader goes without the others when none of them came for so long.
+/// A leader stops waiting when no other thread has come for this long.
 const QUIET: Duration = Duration::from_micros(150);
 
 #[derive(Default)]
@@ -44,24 +44,25 @@ pub(crate) struct Group {
 #[derive(Default)]
 struct State {
     leading: bool,
-    /// Threads that wait for a record, without the leader.
+    /// The threads that wait for a record, without the leader.
     waiting: Vec<Arc<Waiter>>,
-    /// How many a gathering leader waits for.
+    /// How many threads a gathering leader waits for.
     expected: usize,
-    /// How many the last sync served.
+    /// How many threads the last sync served.
     last_group: usize,
     last_sync: Duration,
-    /// When the sync that is under way began.
+    /// When the running sync began.
     began: Option<Instant>,
-    /// The longest sync since this figure was asked for the last time.
+    /// The longest sync since this figure was last asked for.
     slowest: Duration,
-    /// How long a leader waited when all threads came that it waited for; the average of the last times.
+    /// How long a leader has waited when all the threads came that it waited for; a moving average.
     return_time: Duration,
     failed: Option<Error>,
 }
 
 impl State {
-    /// Takes out all whose record is durable, all of them after a failure, and one more to lead.
+    /// Removes from the list the threads whose record is durable, or all of them after a failure, and one
+    /// more thread, which leads the next sync.
     fn served(&mut self, durable: u64) -> Vec<Arc<Waiter>> {
         let failed = self.failed.is_some();
         let mut served: Vec<_> = self
@@ -77,7 +78,7 @@ impl State {
 struct Waiter {
     index: u64,
     thread: Thread,
-    /// It was woken for good: it is no longer in the list.
+    /// It was woken, and is no longer in the list.
     woken: AtomicBool,
 }
 
@@ -140,7 +141,7 @@ impl Shared {
         }
     }
 
-    /// Chooses another leader, in case the thread that gives up waiting was chosen to lead.
+    /// Wakes another thread to lead, in case the one that gives up waiting was chosen to.
     fn pass_on(&self) {
         let mut state = self.group.state.lock();
         let next = match state.leading {
@@ -153,17 +154,17 @@ impl Shared {
         }
     }
 
-    /// Waits for the threads that are likely to come, then syncs once for all of them.
+    /// Waits for the threads that are likely to come, and then syncs once for all of them.
     fn gather_and_lead(&self, mut state: MutexGuard<'_, State>) {
         state.leading = true;
-        // The threads that the last sync served are likely to come again, and those that wait now came
-        // while it ran. As long as some of them come the cores are busy with what is to be synced: a
-        // sync for the few that are there already would only take time from the others.
+        // The threads that the last sync served are likely to come again, and the threads that wait now came
+        // while it ran. As long as some of them come, the cores are busy with work that will have to be
+        // synced. A sync for the few that are already there would only take time from the others.
         state.expected = state.waiting.len() + state.last_group.saturating_sub(1);
         let began = Instant::now();
         let deadline = began + MAX_GATHER;
         let waits = state.waiting.len() < state.expected;
-        // Where the cores are busy, others run in between for a good part of the whole time.
+        // If the cores are busy, other threads run in between, so the pause grows with the usual time.
         let quiet = (state.last_sync / 2).max(state.return_time / 4);
         let quiet = quiet.clamp(QUIET, MAX_GATHER);
         let mut all = true;
@@ -183,13 +184,13 @@ impl Shared {
         drop(self.lead(state, served));
     }
 
-    /// Syncs everything appended so far, waiting for a sync that is under way.
+    /// Syncs everything appended so far. If a sync is running, waits for it first.
     pub(crate) fn sync(&self) -> Result<()> {
         let target = self.appended.load(Acquire);
         self.sync_until(|| self.durable.load(SeqCst) >= target)
     }
 
-    /// Syncs until `done`.
+    /// Syncs until `done` returns true.
     pub(crate) fn sync_until(&self, done: impl Fn() -> bool) -> Result<()> {
         let mut state = self.group.state.lock();
         loop {
@@ -209,7 +210,7 @@ impl Shared {
         }
     }
 
-    /// Syncs once as the leader, without the lock.
+    /// Syncs once as the leader. The lock is released meanwhile.
     fn lead<'a>(
         &'a self,
         mut state: MutexGuard<'a, State>,
@@ -218,7 +219,7 @@ impl Shared {
         let start = Instant::now();
         state.began = Some(start);
         drop(state);
-        // A leader that unwinds must not leave the others asleep.
+        // A panic in the sync must not leave the other threads asleep.
         let result = catch_unwind(AssertUnwindSafe(|| self.sync_files()))
             .unwrap_or_else(|_| Err(Error::internal("log: a sync panicked")));
         let took = start.elapsed();
@@ -238,8 +239,8 @@ impl Shared {
                 }
                 state.last_sync = took;
             }
-            // After a failed fsync the kernel may have dropped the dirty pages: what was written
-            // before is of unknown durability for good, until the log is opened anew.
+            // After a failed fsync the kernel may have dropped the dirty pages. Whether earlier writes are
+            // durable stays unknown until the log is opened again.
             Err(e) => {
                 self.failed.store(true, SeqCst);
                 state.failed.get_or_insert(e);
@@ -251,9 +252,9 @@ impl Shared {
         state
     }
 
-    /// Syncs every segment that may need it; returns the index up to which all is durable now.
+    /// Syncs every segment that may need it. Returns the index up to which everything is now durable.
     fn sync_files(&self) -> Result<u64> {
-        // First the index, then the segments: one is in the list before its first record counts.
+        // The index is read before the list: a segment is in the list before its first record counts.
         let target = self.appended.load(Acquire);
         let list = self.unsynced.lock().clone();
         for (segment, file) in &list {
@@ -270,13 +271,13 @@ impl Shared {
                 ..Position::default()
             };
             if target > last.index {
-                // Tells of a missing successor. Nothing is lost if it fails: it is no record, and
-                // what is before it was synced.
+                // The mark shows a missing successor. Nothing is lost if it cannot be written: it is no
+                // record, and everything before it was synced.
                 let bytes = mark(last, target, segment.seed);
                 let _ = file.write_at(&bytes, segment.mark_at());
             }
         }
-        // From here on the older ones may be trimmed.
+        // From here on the older segments may be trimmed.
         let mut unsynced = self.unsynced.lock();
         unsynced.retain(|(s, _)| s.ordinal >= newest.ordinal);
         drop(unsynced);
@@ -289,7 +290,7 @@ impl Shared {
         self.group.state.lock().failed.clone()
     }
 
-    /// The longest sync since the last call of this, or the one that is under way if that is longer.
+    /// The longest sync since the last call, or the running one if that takes longer.
     pub(crate) fn slowest_sync(&self) -> Duration {
         let mut state = self.group.state.lock();
         let running = state.began.map_or(Duration::ZERO, |began| began.elapsed());

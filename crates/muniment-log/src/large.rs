@@ -1,5 +1,5 @@
-//! Large records, which all readers that are at one share: a transaction may take hundreds of
-//! megabytes, and many may follow the log.
+//! Large records, of which all readers at the same place share one copy: a transaction may take hundreds of
+//! megabytes, and many readers may follow the log.
 
 use crate::{Position, Weight};
 use bytes::Bytes;
@@ -11,11 +11,11 @@ use std::sync::{Arc, Weak};
 /// Payloads longer than this are shared.
 pub(crate) const LARGE: usize = 1 << 20;
 
-/// A record that was read.
+/// A record that is in memory.
 struct Held {
     bytes: Vec<u8>,
     payload: Range<usize>,
-    /// Given back with it.
+    /// The booking of its memory, which ends with it.
     _weight: Weight,
 }
 
@@ -27,13 +27,13 @@ impl AsRef<[u8]> for Owner {
     }
 }
 
-/// Those that some reader still has.
+/// The large records that a reader still has.
 #[derive(Default)]
 pub(crate) struct LargeRecords(Mutex<Vec<(Position, Weak<Held>)>>);
 
 impl LargeRecords {
-    /// The payload of a record. If no reader has it in memory, `read` reads it: the record's bytes, and
-    /// where in them the payload stands. Only one thread reads at a time.
+    /// The payload of a record. If no reader has it in memory, `read` reads it, and returns the record's
+    /// bytes and the range of the payload in them. Only one thread reads at a time.
     pub(crate) fn get(
         &self,
         position: Position,

@@ -1,4 +1,4 @@
-//! The log: append, roll, trim; and putting it together when it is opened.
+//! The log: appending, beginning new segments, trimming; and assembling it when it is opened.
 
 use crate::format::{BEGIN, Begin, FIRST, HEAD, HEADER, Head, Kind, MARK, span};
 use crate::group::Group;
@@ -22,7 +22,7 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// Pauses after a trim that failed: the first, and the longest.
+/// The first and the longest pause after a trim that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -30,34 +30,33 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LEAST: u64 = 4096;
 /// The first segment of a log, in bytes.
 const FIRST_BYTES: u64 = if cfg!(test) { LEAST } else { 1 << 20 };
-/// How many times as large as the last one the next segment is, up to the size that was asked for:
-/// making one costs as much as writing it full, so that a small log must not wait for large ones.
+/// How many times as large as the last segment the next one is, up to the requested size. Making a segment
+/// costs as much as writing it full, so a small log must not wait for large ones.
 const GROWTH: u64 = 4;
 
-/// How a log is opened.
+/// The options that a log is opened with.
 #[derive(Clone)]
 pub struct LogOptions {
-    /// The log's own directory; made if it is not there.
+    /// The log's own directory, which is created if it is missing.
     pub dir: PathBuf,
     /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// Bytes of a segment; at least 4096 are taken.
+    /// The bytes of a segment; at least 4096.
     pub segment_bytes: u64,
-    /// Cut the log where it is damaged, and put what follows aside as `.lost` files.
+    /// Cuts the log where it is damaged, and puts the rest aside as `.lost` files.
     pub accept_data_loss: bool,
-    /// The index of the last record, where it is known: what stands after it are appends that
-    /// failed.
+    /// The index of the last record, if it is known. Records after it belong to appends that failed.
     pub until: Option<u64>,
-    /// Gives up every record after this index, durable ones too, and for good: before
-    /// [`Log::open`] returns. If that fails, or the machine does meanwhile, the log has all of them
-    /// or none. With a log that ends there or before, nothing is done; so it may be asked again
-    /// until it is known to be done, and not once there are new records.
+    /// Removes every record after this index for good, even durable ones, before [`Log::open`] returns. If
+    /// that fails, or the machine stops meanwhile, the log has all of them or none. If the log ends at this
+    /// index or before, nothing is done. So the option may be repeated until the cut is known to be done, but
+    /// not after new records were appended.
     pub cut_behind: Option<u64>,
-    /// Where there is no log yet, the new one begins after this position: for a
-    /// member that got everything up to it elsewhere.
+    /// If there is no log yet, the new one begins after this position: for a member that has received
+    /// everything up to it in another way.
     pub begins_after: Option<Position>,
-    /// False: there is no thread. A segment is made when it is needed, and the owner of the log
-    /// calls [`Log::work`].
+    /// Whether the log has a thread. Without one, a segment is made when it is needed, and the owner of the
+    /// log calls [`Log::work`].
     pub background: bool,
 }
 
@@ -77,15 +76,15 @@ impl LogOptions {
     }
 }
 
-/// What of a log stays for its readers although the data do not need it any more: the newest segments,
-/// so many bytes together, and those with records not older than this.
+/// The segments that stay for readers although the data no longer need them: the newest ones, up to this many
+/// bytes together, and those with records later than this.
 #[derive(Clone, Copy, Debug)]
 pub struct Keep {
-    /// Bytes of files.
+    /// The bytes of files to keep.
     pub bytes: u64,
-    /// Records later than this.
+    /// Records later than this are kept.
     pub later_than: Timestamp,
-    /// Room is short: no file waits to be used again.
+    /// Disk space is short, so files are removed instead of being kept for reuse.
     pub short: bool,
 }
 
@@ -104,9 +103,9 @@ impl Default for Keep {
 pub struct LogStats {
     /// Records appended.
     pub commits: u64,
-    /// Group syncs, failed ones with them.
+    /// Group syncs, including failed ones.
     pub syncs: u64,
-    /// Microseconds in them.
+    /// The microseconds that they took.
     pub sync_micros: u64,
     /// Calls of `wait_durable`.
     pub waits: u64,
@@ -116,7 +115,7 @@ pub struct LogStats {
 pub struct Log {
     shared: Arc<Shared>,
     helper: Option<std::thread::JoinHandle<()>>,
-    /// Closing leaves the files as they are.
+    /// Dropping the log leaves its files as they are.
     abandoned: bool,
 }
 
@@ -125,9 +124,9 @@ pub(crate) struct Shared {
     pub disk: Arc<dyn Disk>,
     pub segment_bytes: u64,
     pub tail: CachePadded<Mutex<Tail>>,
-    /// The index of the last record, published after it was written.
+    /// The index of the last record, published after the record was written.
     pub appended: CachePadded<AtomicU64>,
-    /// That when the log was opened.
+    /// The index of the last record when the log was opened.
     pub found: u64,
     pub durable: AtomicU64,
     /// A sync failed.
@@ -135,62 +134,61 @@ pub(crate) struct Shared {
     pub group: Group,
     /// All segments, in order.
     pub order: Mutex<VecDeque<Arc<Segment>>>,
-    /// Those that may hold something that is not durable, oldest first; never empty.
+    /// The segments that may have records which are not durable, oldest first; never empty.
     pub unsynced: Mutex<Vec<Unsynced>>,
-    /// There is a thread.
+    /// The log has a thread.
     pub background: bool,
     pub spare: Mutex<Spare>,
     pub spare_changed: Condvar,
     pub mark_wanted: AtomicBool,
-    /// Names of free files.
+    /// The names of free files.
     pub free: Mutex<Vec<String>>,
     trim: Mutex<Trim>,
     pub large: LargeRecords,
     pub next_number: AtomicU64,
-    /// Bytes of the last segment that was made for records of any size.
+    /// The size of the last segment that was made for records of any size, in bytes.
     pub made: AtomicU64,
 }
 
 /// A segment and its open file.
 pub(crate) type Unsynced = (Arc<Segment>, Arc<dyn File>);
 
-/// Where the next record goes.
+/// The place of the next record.
 pub(crate) struct Tail {
     pub segment: Arc<Segment>,
     pub file: Arc<dyn File>,
     pub offset: usize,
-    /// Where the segment's sparse index gets its next point.
+    /// The offset at which the segment's sparse index gets its next point.
     next_point: usize,
     pub last: Position,
     generation: u64,
-    /// A write failed here: what stands after the tail is not known, and maybe a begin that says
-    /// that this segment ends here. So it must: nothing more may be written to it.
+    /// A write failed here. What follows the tail is unknown, and may be a begin in the next segment that
+    /// says that this segment ends here. So nothing more may be written to this segment.
     pub bad: bool,
-    /// The segment's mark says that the last record is durable.
+    /// The segment's mark already says that the last record is durable.
     pub marked: bool,
-    /// The next segment was asked for.
+    /// The next segment was requested.
     asked: bool,
 }
 
 #[derive(Default)]
 struct Trim {
-    /// A file that could not be taken out of the log, or maybe was but not for certain. It must
-    /// be before any other: trimming on could leave a gap.
+    /// A file that could not be removed from the log, or may have been. It must be removed before any other,
+    /// because trimming beyond it could leave a gap.
     stuck: Option<u64>,
-    /// Why, when to try again, and the pause after which that is.
+    /// The error of the last trim, when to try again, and the pause until then.
     failed: Option<(Error, Instant, Duration)>,
-    /// Files whose begin could not be written: number, size.
+    /// The number and size of files whose begin could not be written.
     discarded: Vec<(u64, u64)>,
 }
 
 impl Log {
-    /// Opens the log, or makes a new one. `visit` gets every record later than `from`, in order;
-    /// they, and all others, are durable when this returns. When it fails, `visit` may have got
-    /// some already.
+    /// Opens the log, or creates a new one. `visit` gets every record later than `from`, in order. All
+    /// records are durable when this returns. If it fails, `visit` may already have got some of them.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected for damage (not with `accept_data_loss`), the disk's, and what
-    /// `visit` returns; if records up to `from` would have to be cut.
+    /// 301 DataCorruptionDetected for damage (not with `accept_data_loss`), the disk's, and those of `visit`;
+    /// an error if records up to `from` would have to be cut.
     pub fn open(
         options: LogOptions,
         from: Timestamp,
@@ -216,20 +214,21 @@ impl Log {
         })
     }
 
-    /// Appends a record with the joined parts as payload, and returns its index. It is seen by
-    /// readers at once, and durable after [`Log::wait_durable`].
+    /// Appends a record whose payload is these parts joined, and returns its index. Readers see it at once.
+    /// It is durable after [`Log::wait_durable`].
     ///
     /// # Errors
-    /// `at` is not later than the last record's; the payload is longer than [`MAX_PAYLOAD`](crate::MAX_PAYLOAD); a
-    /// sync failed before; the disk's. Nothing was appended then.
+    /// `at` is not later than the last record's; the payload is longer than
+    /// [`MAX_PAYLOAD`](crate::MAX_PAYLOAD); an earlier sync has failed; the disk's. Nothing was appended
+    /// then.
     pub fn append(&self, term: u64, at: Timestamp, payload: &[&[u8]]) -> Result<u64> {
         self.append_ready(term, at, self.prepare(payload)?)
     }
 
-    /// Does the part of an append that needs neither index nor timestamp, so that whoever gives
-    /// these out one after the other does little more than write: checksum and copy, and for a
-    /// payload that gets a segment of its own, writing and syncing that. What is not appended
-    /// then leaves nothing.
+    /// Does the part of an append that needs neither index nor timestamp, so that the caller which assigns
+    /// these one after the other does little more than write. That part is checksum and copy, and for a
+    /// payload that gets a segment of its own, writing and syncing the segment. If the result is not
+    /// appended, nothing remains of it.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -237,7 +236,7 @@ impl Log {
         self.shared.prepare(payload)
     }
 
-    /// Appends what [`Log::prepare`] of this log made: see [`Log::append`].
+    /// Appends a payload that [`Log::prepare`] of this log has prepared: see [`Log::append`].
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -245,17 +244,18 @@ impl Log {
         self.shared.append(None, term, at, ready)
     }
 
-    /// Appends the record that has this index elsewhere, made by [`Log::prepare`] of this log.
+    /// Appends a record that has this index on another member, prepared by [`Log::prepare`] of this log.
     ///
     /// # Errors
-    /// As [`Log::append`]; if it is not the next one, or of an earlier term than the last.
+    /// Those of [`Log::append`]; an error if it is not the next record, or its term is earlier than the last
+    /// one's.
     pub fn append_at(&self, position: Position, ready: Ready<'_>) -> Result<()> {
         let Position { index, term, at } = position;
         self.shared.append(Some(index), term, at, ready).map(drop)
     }
 
-    /// Makes everything durable and returns when nothing is left to be done to the files: until
-    /// the next append, roll or trim none of them changes.
+    /// Makes everything durable, and returns when no work on the files is left: none of them changes until
+    /// the next append, roll or trim.
     ///
     /// # Errors
     /// That of a failed sync, for good.
@@ -265,26 +265,26 @@ impl Log {
         Ok(())
     }
 
-    /// What the log's thread does while the log is idle, for a log that has no thread.
+    /// Does the work of the log's thread while the log is idle, for a log without a thread.
     pub fn work(&self) {
         if self.shared.mark_wanted.swap(false, SeqCst) {
             self.shared.mark_tail();
         }
     }
 
-    /// The last record; zeros if there was none ever.
+    /// The last record; zeros if there never was one.
     pub fn last(&self) -> Position {
         self.shared.tail.lock().last
     }
 
-    /// The position after which all records are there to be read: that of the last one that was
-    /// trimmed, or that is elsewhere; zeros if nothing is missing.
+    /// The position after which all records can be read: that of the last record that was trimmed, or that is
+    /// only elsewhere; zeros if no record is missing.
     pub fn begins_behind(&self) -> Position {
         let order = self.shared.order.lock();
         order.front().map_or(Position::default(), |s| s.before)
     }
 
-    /// Some positions of records, with their terms, that are known without reading: those after which the
+    /// Some positions of records, with their terms, that are known without reading: those before which the
     /// segments begin, and the last one.
     pub fn known(&self) -> Vec<Position> {
         let order = self.shared.order.lock();
@@ -294,7 +294,7 @@ impl Log {
         known
     }
 
-    /// The index of the oldest record that is there, or that the next one will have.
+    /// The index of the oldest record in the log, or of the next one if the log is empty.
     pub fn first_index(&self) -> u64 {
         self.begins_behind().index + 1
     }
@@ -304,11 +304,11 @@ impl Log {
         self.shared.durable.load(SeqCst)
     }
 
-    /// Returns once `index` is durable. One sync serves all who wait. `interrupt` is asked now
-    /// and then without any lock.
+    /// Returns when `index` is durable. One sync serves all waiting threads. No lock is held while
+    /// `interrupt` is called.
     ///
     /// # Errors
-    /// That of a failed sync, for good; and what `interrupt` returns.
+    /// That of a failed sync, for good; and those of `interrupt`.
     pub fn wait_durable(&self, index: u64, interrupt: &dyn Interrupt) -> Result<()> {
         self.shared.wait_durable(index, interrupt)
     }
@@ -321,8 +321,8 @@ impl Log {
         self.shared.sync()
     }
 
-    /// Makes everything durable up to a record that was appended. Does nothing if that record is durable
-    /// already, even if later ones are not.
+    /// Makes everything up to this record durable. Does nothing if that record is already durable, even if
+    /// later ones are not.
     ///
     /// # Errors
     /// That of a failed sync, for good.
@@ -332,17 +332,17 @@ impl Log {
         shared.sync_until(|| shared.durable.load(SeqCst) >= index)
     }
 
-    /// True if something was appended that is not durable.
+    /// True if a record was appended that is not durable.
     pub fn is_dirty(&self) -> bool {
         self.shared.durable.load(SeqCst) < self.shared.appended.load(Acquire)
     }
 
-    /// The error of a failed sync: final for this log.
+    /// The error of a failed sync, which is final for this log.
     pub fn failure(&self) -> Option<Error> {
         self.shared.failure()
     }
 
-    /// Reads records later than `after`, as far as they have not been trimmed.
+    /// Reads the records later than `after` that have not been trimmed.
     pub fn read(&self, after: Timestamp) -> Reader {
         Reader::new(self.shared.clone(), after)
     }
@@ -355,16 +355,16 @@ impl Log {
         Reader::behind(self.shared.clone(), index)
     }
 
-    /// Frees segments of which all records are at or before `below`. What is not durable stays.
+    /// Removes segments whose records are all at or before `below`. Records that are not durable stay.
     ///
     /// # Errors
-    /// The disk's. What was freed before is freed; for a while, which grows, calls give the same
-    /// error, then one tries again.
+    /// The disk's. Segments that were already removed stay removed. For a while, which grows with each
+    /// failure, calls return the same error without trying.
     pub fn trim(&self, below: Timestamp) -> Result<()> {
         self.trim_keeping(below, &Keep::default())
     }
 
-    /// As [`Log::trim`], but what `keep` says stays.
+    /// As [`Log::trim`], but keeps the segments that `keep` describes.
     ///
     /// # Errors
     /// As [`Log::trim`].
@@ -372,7 +372,7 @@ impl Log {
         self.shared.trim(below, keep)
     }
 
-    /// Bytes of the segments with records later than `after`, and of the one in use.
+    /// The bytes of the segments with records later than `after`, and of the current segment.
     pub fn bytes_behind(&self, after: Timestamp) -> u64 {
         let order = self.shared.order.lock();
         let last = order.back().map_or(0, |s| s.ordinal);
@@ -382,8 +382,8 @@ impl Log {
         behind.map(|s| s.size).sum()
     }
 
-    /// Places of the sparse index, ascending: a reader that begins at one finds it without reading
-    /// much before it.
+    /// The timestamps of the sparse index, ascending. A reader that begins at one of them finds its place
+    /// without reading much.
     pub fn places(&self) -> Vec<Timestamp> {
         let segments: Vec<_> = self.shared.order.lock().iter().cloned().collect();
         let mut places = Vec::new();
@@ -393,19 +393,19 @@ impl Log {
         places
     }
 
-    /// The timestamps at which its segments end, all but the last, ascending.
+    /// The timestamps at which all segments but the last end, ascending.
     pub fn segment_ends(&self) -> Vec<Timestamp> {
         let order = self.shared.order.lock();
         let ended = order.len().saturating_sub(1);
         order.iter().take(ended).map(|s| s.last_at()).collect()
     }
 
-    /// Bytes of the segments in use.
+    /// The bytes of all segments of the log.
     pub fn bytes(&self) -> u64 {
         self.shared.order.lock().iter().map(|s| s.size).sum()
     }
 
-    /// The timestamp after which all records are there to be read.
+    /// The timestamp after which all records can be read.
     pub fn begins_after(&self) -> Timestamp {
         self.begins_behind().at
     }
@@ -415,12 +415,12 @@ impl Log {
         self.shared.stats()
     }
 
-    /// The longest sync since the last call of this, or the one that is under way if that is longer.
+    /// The longest sync since the last call, or the running one if that takes longer.
     pub fn slowest_sync(&self) -> Duration {
         self.shared.slowest_sync()
     }
 
-    /// Begins a new segment now, so that the one before can be trimmed.
+    /// Begins a new segment now, so that the current one can be trimmed.
     ///
     /// # Errors
     /// As [`Log::append`].
@@ -430,7 +430,7 @@ impl Log {
         self.shared.roll(&mut tail)
     }
 
-    /// Closes the log as a crash of the process would: nothing more is written or synced.
+    /// Closes the log like a crash of the process: nothing more is written or synced.
     pub fn abandon(mut self) {
         self.abandoned = true;
     }
@@ -440,18 +440,18 @@ impl Drop for Log {
     fn drop(&mut self) {
         self.shared.stop_helper();
         if let Some(helper) = self.helper.take() {
-            // It does not panic; and if it did, nothing depends on it any more.
+            // The thread does not panic, and if it did, nothing would depend on it any more.
             let _ = helper.join();
         }
         if !self.abandoned && self.shared.sync().is_ok() && self.shared.mark_tail() {
             let file = self.shared.tail.lock().file.clone();
-            // It only helps to tell damage from a torn tail later.
+            // Best effort: the mark only helps to tell damage from a torn tail later.
             let _ = file.sync();
         }
     }
 }
 
-/// Makes a log of what was found, and the files agree with it.
+/// Assembles a log from what was found, and brings the files in line with it.
 fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
     let disk = &options.disk;
     let dir = &options.dir;
@@ -461,14 +461,15 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
             .map_err(|e| io_error(from, "rename", e))
     };
     let sync_dir = || disk.sync_dir(dir).map_err(|e| io_error(dir, "sync", e));
-    // What was never used can serve at once, so that a full disk can be opened; with its own
-    // number it might be taken for a segment while it is given another's header.
+    // Files that were never used can serve at once, so that a log on a full disk can be opened. They are
+    // renamed first: with its own number, such a file might be taken for a segment while it is given
+    // another's header.
     for (number, len) in found.unused {
         rename(&path(dir, number, "log"), &path(dir, number, "free"))?;
         free.push((number, len));
     }
     free.extend(found.free);
-    // Also where an earlier start renamed them, and ended before this.
+    // The directory is also synced if an earlier start has renamed the files and ended before its sync.
     if !free.is_empty() {
         sync_dir()?;
     }
@@ -477,7 +478,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
     let mut files = Vec::new();
     for (number, len) in free {
         let at = path(dir, number, "free");
-        // Where a segment is needed at once one of another size will do: the disk may be full.
+        // If a segment is needed at once, one of another size will do, since the disk may be full.
         let fit = len == options.segment_bytes || !goes_on && files.is_empty();
         if fit && len >= LEAST && files.len() < KEEP {
             files.push((format!("{number:08}.free"), len));
@@ -497,11 +498,11 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
             (segment.clone(), file, offset)
         }
         _ => {
-            // The first one may be of another size.
+            // The first file may be of another size.
             let file = (!files.is_empty()).then(|| files.remove(0));
             let source = match &file {
                 Some((name, len)) => Source::Free(name, *len),
-                // It begins small, so that it is there at once.
+                // The first segment is small, so that it is made quickly.
                 None => Source::New(options.segment_bytes.min(FIRST_BYTES)),
             };
             let made = prepare(&**disk, dir, number, source)?;
@@ -560,7 +561,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
         next_number: AtomicU64::new(number),
         made: AtomicU64::new(made),
     };
-    // Only now is everything that counts durable.
+    // From here on everything that counts is durable, so other files may be removed.
     for number in &found.lost {
         rename(&path(dir, *number, "log"), &path(dir, *number, "lost"))?;
     }
@@ -574,18 +575,18 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
 }
 
 impl Shared {
-    /// Bytes of the next segment.
+    /// The size of the next segment.
     pub(crate) fn next_bytes(&self) -> u64 {
         let made = self.made.load(SeqCst);
         (made * GROWTH).min(self.segment_bytes)
     }
 
-    /// A segment of so many bytes was made.
+    /// Notes that a segment of this size was made.
     pub(crate) fn note_made(&self, bytes: u64) {
         self.made.fetch_max(bytes, SeqCst);
     }
 
-    /// The error after which nothing may be appended.
+    /// The error that refuses appends after a failed sync.
     pub(crate) fn usable(&self) -> Result<()> {
         match self.failed.load(SeqCst) {
             true => Err(self
@@ -595,8 +596,8 @@ impl Shared {
         }
     }
 
-    /// Checks whether a record with this timestamp may follow, and, where it has an index already,
-    /// whether it is the next one.
+    /// Checks whether a record with this timestamp may follow and, if it already has an index, whether it is
+    /// the next one.
     fn may_append(&self, tail: &Tail, index: Option<u64>, term: u64, at: Timestamp) -> Result<()> {
         self.usable()?;
         if let Some(index) = index
@@ -652,7 +653,7 @@ impl Shared {
             return Err(io_error(&path, "write", e));
         }
         self.appended(&mut tail, position, need);
-        // While they grow it is filled soon.
+        // While segments grow, this one will be full soon.
         let grows = tail.segment.size < self.segment_bytes;
         if !tail.asked && (grows || tail.offset as u64 > tail.segment.size / 2) {
             tail.asked = true;
@@ -661,7 +662,7 @@ impl Shared {
         Ok(position.index)
     }
 
-    /// The record at the tail has been written.
+    /// Publishes the record that was written at the tail.
     fn appended(&self, tail: &mut Tail, position: Position, span: usize) {
         let segment = &*tail.segment;
         segment.point(tail.last, tail.offset, &mut tail.next_point);
@@ -674,13 +675,13 @@ impl Shared {
         tail.marked = false;
     }
 
-    /// Goes on in a new segment.
+    /// Continues in a new segment.
     fn roll(&self, tail: &mut Tail) -> Result<()> {
         let made = self.take_spare()?;
         self.begin(tail, made, None)
     }
 
-    /// Takes a segment into use, with the header of a record whose payload is in it already.
+    /// Takes a segment into use; `record` is the header of a record whose payload is already in it.
     fn begin(&self, tail: &mut Tail, made: Prepared, record: Option<Head>) -> Result<()> {
         tail.generation += 1;
         let begin = Begin {
@@ -698,13 +699,13 @@ impl Shared {
         }
         let mut written = made.file.write_at(&bytes, HEADER as u64);
         if tail.bad {
-            // The record that could not be written may be there all the same, and has the index that
-            // the next one gets. Without a begin that says otherwise it would be taken for that one
-            // after a power cut, which others may have got from here by then.
+            // The record whose write failed may be on disk all the same, with the index that the next one
+            // gets. After a power cut it would be taken for that next one, unless a durable begin says
+            // otherwise; and other members may have received the next one from here by then.
             written = written.and_then(|()| made.file.sync());
         }
         if let Err(e) = written {
-            // The begin may be there all the same, and says that the old segment ends here.
+            // The begin may be on disk all the same, and then says that the old segment ends here.
             tail.bad = true;
             self.discard(&made);
             let path = path(&self.dir, made.header.number, "log");
@@ -712,7 +713,7 @@ impl Shared {
         }
         segment.end.store(FIRST as u64, Release);
         let segment = Arc::new(segment);
-        // Both before a record in it counts.
+        // Both lists get the segment before a record in it counts.
         self.order.lock().push_back(segment.clone());
         self.unsynced
             .lock()
@@ -727,7 +728,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A file that was made but is not part of the log.
+    /// Remembers a file that was made but is not part of the log.
     pub(crate) fn discard(&self, made: &Prepared) {
         let header = &made.header;
         let mut trim = self.trim.lock();
@@ -755,7 +756,7 @@ impl Shared {
             self.remove_stuck(number)?;
             trim.stuck = None;
         }
-        // Before anything else: a begin that was given up must not outlive what it belongs to.
+        // This comes first, because a begin whose write failed must not survive the segment before it.
         while let Some((number, size)) = trim.discarded.pop() {
             trim.stuck = Some(number);
             self.retire(number, size, true)?;
@@ -786,8 +787,8 @@ impl Shared {
             let Some(segment) = self.order.lock().pop_front() else {
                 break;
             };
-            // If a thread reads the segment or holds it for a moment, its file is not used again: it
-            // goes when that thread lets go of it.
+            // A file is not reused if a thread reads the segment or holds it for a moment. It is removed when
+            // that thread lets go of it.
             let reuse = Arc::strong_count(&segment) == 1 && !keep.short;
             // One after the other, oldest first, so that a power cut leaves no gap.
             trim.stuck = Some(segment.number);

@@ -1,4 +1,4 @@
-//! Reading the log while it is appended to and trimmed.
+//! Reads the log while it is appended to and trimmed.
 
 use crate::format::{FIRST, HEAD, Head, Kind, record, span};
 use crate::large::LARGE;
@@ -11,13 +11,13 @@ use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-/// Bytes read at once.
+/// How many bytes are read at once.
 const CHUNK: usize = 256 << 10;
 
-/// Reads records in order. At the end it can be asked again later.
+/// Reads records in order. After the last one, it can be asked again later for the next.
 ///
-/// A segment that a reader is in is not used again when it is trimmed, so that what it reads is
-/// never another's; the next segment may be gone when it gets there (286).
+/// A segment in which a reader is, is not reused when it is trimmed, so that the reader never gets another
+/// segment's bytes. The next segment may be gone when the reader gets there (286).
 pub struct Reader {
     shared: Arc<Shared>,
     place: Option<Place>,
@@ -30,7 +30,7 @@ struct Place {
     /// The index of the record before `offset`.
     index: u64,
     offset: usize,
-    /// Up to this index the buffer holds records.
+    /// The buffer has records up to this index.
     limit: u64,
     buf: Vec<u8>,
     /// The offset of the buffer's first byte.
@@ -52,7 +52,7 @@ impl Reader {
         }
     }
 
-    /// Of the records after an index.
+    /// A reader of the records after an index.
     pub(crate) fn behind(shared: Arc<Shared>, index: u64) -> Result<Reader> {
         let place = Place::find(&shared, |p| p.index <= index)?;
         let last = Position {
@@ -83,11 +83,11 @@ impl Reader {
         }))
     }
 
-    /// The same, with a payload that stays. Large ones are read once for all readers that are there;
-    /// `weigh` is asked before, and when it refuses, the reader stays where it is.
+    /// The next record, with a payload that the caller may keep. Large payloads are read once for all current
+    /// readers. `weigh` is called before; if it refuses, the reader stays where it is.
     ///
     /// # Errors
-    /// As [`Reader::next`]; what `weigh` says.
+    /// Those of [`Reader::next`]; those of `weigh`.
     pub fn next_shared(&mut self, weigh: Weigh<'_>) -> Result<Option<SharedRecord>> {
         let Some(head) = self.advance(Some(weigh))? else {
             return Ok(None);
@@ -120,8 +120,8 @@ impl Reader {
             if place.index == place.limit {
                 let mut last = place.segment.last.load(Acquire);
                 if place.index == last {
-                    // First whether there is a next segment, then where this one ends: if there
-                    // is, that is final.
+                    // Whether there is a next segment is checked before the end of this one is read again: if
+                    // there is one, that end is final.
                     let next = shared.following(place.segment.ordinal)?;
                     last = place.segment.last.load(Acquire);
                     if place.index == last {
@@ -132,14 +132,14 @@ impl Reader {
                         continue;
                     }
                 }
-                // What was read after the old limit may have been half written.
+                // Bytes after the old limit may have been read while they were being written.
                 place.limit = last;
                 place.buf.clear();
             }
             let head = place.load(&shared, weigh)?;
             place.index = head.position.index;
             place.offset += span(head.len);
-            // The first records may be at or before what the reader was to begin after.
+            // The first records may be at or before the place that the reader is to begin after.
             if head.position.at > self.last.at && head.position.index > self.last.index {
                 break head;
             }
@@ -150,7 +150,8 @@ impl Reader {
 }
 
 impl Place {
-    /// Before the first record that `is_passed` is false for: it rises from true to false.
+    /// The place before the first record that `is_passed` is false for. It must be true up to some record and
+    /// false from there on.
     fn find(shared: &Shared, is_passed: impl Fn(Position) -> bool) -> Result<Place> {
         let order = shared.order.lock();
         let found = order.iter().rev().find(|s| is_passed(s.before)).cloned();
@@ -185,12 +186,12 @@ impl Place {
         })
     }
 
-    /// Sees to it that the record at the offset is in the buffer, and returns its header.
+    /// Ensures that the record at the offset is in the buffer, and returns its header.
     fn load(&mut self, shared: &Shared, weigh: Option<Weigh<'_>>) -> Result<Head> {
         let seed = self.segment.seed;
         self.large = None;
         let mut want = CHUNK;
-        // The second time the buffer begins with the record, the third time it holds all of it.
+        // At the second attempt the buffer begins with the record; at the third it has all of it.
         for _ in 0..3 {
             if let Some(at) = self.offset.checked_sub(self.buf_at) {
                 if let Some((head, _)) = record(&self.buf, at, seed) {
@@ -213,7 +214,7 @@ impl Place {
         Err(self.damaged(shared))
     }
 
-    /// The payload of a large record, which the reader stands before.
+    /// The payload of the large record before which the reader is.
     fn load_large(&mut self, shared: &Shared, head: &Head, weigh: Weigh<'_>) -> Result<Bytes> {
         shared.large.get(head.position, || {
             let weight = weigh(head.len)?;
@@ -239,7 +240,7 @@ impl Place {
     fn fill(&mut self, want: usize, shared: &Shared) -> Result<()> {
         let path = path(&shared.dir, self.segment.number, "log");
         let fail = |e| io_error(&path, "read", e);
-        // Not all that the file has: a reader that follows the log reads one record at a time.
+        // Not everything that the file has, because a reader that follows the log reads one record at a time.
         let end = match self.segment.end.load(Acquire) {
             u64::MAX => self.file.len().map_err(fail)?,
             end => end,
@@ -248,7 +249,7 @@ impl Place {
         let n = usize::try_from(rest).unwrap_or(usize::MAX).min(want);
         let too_large = self.buf.capacity() > LARGE && n <= CHUNK;
         match too_large || self.buf.is_empty() && self.buf.capacity() < n {
-            // Zeros from the allocator cost nothing. What a large record took is given back.
+            // Zeroed memory from the allocator costs nothing, and the memory of a large record is given back.
             true => self.buf = vec![0; n],
             false => self.buf.resize(n, 0),
         }

@@ -1,4 +1,4 @@
-//! A payload on its way into the log: all of an append that needs neither index nor timestamp.
+//! A payload that is prepared for the log: all of an append that needs neither index nor timestamp.
 
 use crate::format::{FIRST, HEAD, MARK, MAX_PAYLOAD, span};
 use crate::log::Shared;
@@ -7,11 +7,11 @@ use muniment_io::File;
 use muniment_value::{Code, Error, Result};
 use std::sync::atomic::Ordering::SeqCst;
 
-/// A record up to so many bytes is put together first and written at once; of a longer one, copying it
-/// would cost more than writing its parts one by one.
+/// A record of up to this many bytes is assembled first and written at once. Copying a longer one would cost
+/// more than writing its parts one by one.
 const AT_ONCE: usize = if cfg!(test) { 256 } else { 32 << 10 };
 
-/// What [`Log::prepare`](crate::Log::prepare) made.
+/// The result of [`Log::prepare`](crate::Log::prepare).
 pub struct Ready<'a> {
     shared: &'a Shared,
     pub(crate) len: usize,
@@ -20,19 +20,19 @@ pub struct Ready<'a> {
     pub(crate) form: Form<'a>,
 }
 
-/// In what form it is.
+/// The form of a prepared payload.
 pub(crate) enum Form<'a> {
-    /// To be written into the segment in use.
+    /// It is to be written into the current segment.
     Record(Record<'a>),
-    /// In a segment of its own; taken when that becomes part of the log.
+    /// It is in a segment of its own, which is taken when that becomes part of the log.
     Segment(Option<Prepared>),
 }
 
-/// A record but for its header.
+/// A record without its header.
 pub(crate) enum Record<'a> {
-    /// Put together, with room for the header.
+    /// It is assembled, with room for the header.
     Whole(Vec<u8>),
-    /// Its payload where it stands, and how many zeros follow it.
+    /// The parts of its payload, and how many zeros follow them.
     Parts(Vec<&'a [u8]>, usize),
 }
 
@@ -59,9 +59,9 @@ impl Shared {
         let crc = payload
             .iter()
             .fold(0, |crc, part| crc32c::crc32c_append(crc, part));
-        // A record by itself fits whatever segment is next: they never become smaller.
+        // A record that fits now also fits into the next segment, because segments never become smaller.
         let form = if (FIRST + span(len) + MARK) as u64 > self.made.load(SeqCst) {
-            // It fills its segment, so the next record needs another: beside this one's writing.
+            // It fills its segment, so the next record needs another one, which is made at the same time.
             self.want_spare();
             let number = self.next_number.fetch_add(1, SeqCst);
             let source = Source::Payload(payload, len);
@@ -93,8 +93,8 @@ impl<'a> Record<'a> {
         Record::Whole(whole)
     }
 
-    /// Writes it after its header, which goes last: what an error or a crash leaves in between is
-    /// no record.
+    /// Writes the record after the space for its header, and the header last: until then, an error or a crash
+    /// leaves no record there.
     pub(crate) fn write(
         &mut self,
         head: &[u8; HEAD],

@@ -1,7 +1,7 @@
-//! Opening: what the files say, what of it counts, and making that durable.
+//! Opening a log: reads the files, decides which records count, and makes those durable.
 //!
-//! The crate's head has the rules. Nothing is changed before it is certain that the log is sound
-//! (or that loss is accepted), except that files being made are removed.
+//! The head of the crate has the rules. Nothing is changed before it is certain that the log is sound (or
+//! that loss is accepted), except that unfinished files are removed.
 
 use crate::format::{Begin, Evidence, FIRST, HEADER, HIGHEST, Head, Header, MARK, scan, walk};
 use crate::log::LogOptions;
@@ -15,18 +15,18 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const HOPE: &str = ". Nothing was changed; restore a backup, or open with accept_data_loss";
 
-/// What was found.
+/// The result of reading the files.
 pub(crate) struct Recovered {
     /// The segments of the log, in order.
     pub chain: Vec<Arc<Segment>>,
     pub last: Position,
-    /// Where to go on in the last segment; `None`: a new one must be begun.
+    /// The offset in the last segment at which to continue; `None` if a new one must be begun.
     pub go_on: Option<usize>,
-    /// Files that were never taken into use: they may be used at once.
+    /// Files that were never taken into use, and may be reused at once.
     pub unused: Vec<(u64, u64)>,
     /// Files that no longer count once the log's new segment is durable: number, size.
     pub dropped: Vec<(u64, u64)>,
-    /// Files to put aside then.
+    /// Files to put aside at that time.
     pub lost: Vec<u64>,
     /// Free files: number, length.
     pub free: Vec<(u64, u64)>,
@@ -140,13 +140,13 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// All of a file that is there.
+    /// Reads all of a file.
     fn read(&self, found: &Found, buf: &mut Vec<u8>) -> Result<()> {
         let path = self.path(found.header.number);
         let fail = |e| io_error(&path, "read", e);
         let file = self.options.disk.open(&path, Open::Read).map_err(fail)?;
         let len = usize::try_from(found.len.min(found.header.size)).unwrap_or(usize::MAX);
-        // What is in it is overwritten: no need to fill it with zeros each time.
+        // The buffer is overwritten, so it need not be filled with zeros each time.
         buf.truncate(len);
         buf.try_reserve_exact(len - buf.len()).map_err(|_| {
             Error::new(
@@ -159,13 +159,13 @@ impl Files<'_> {
     }
 }
 
-/// A segment that counts.
+/// A segment that is part of the log.
 struct Link {
     found: Found,
     begin: Begin,
 }
 
-/// Reads the log; `visit` gets the records later than `from`.
+/// Reads the log. `visit` gets the records later than `from`.
 pub(crate) fn recover(
     options: &LogOptions,
     from: Timestamp,
@@ -188,7 +188,7 @@ pub(crate) fn recover(
         if !options.accept_data_loss {
             return Err(missing(&files, first));
         }
-        // What is there makes no sense without what is missing: a log is begun anew.
+        // The rest is useless without what is missing, so a new log is begun.
         fresh = Position {
             at: from,
             ..Position::default()
@@ -207,7 +207,7 @@ pub(crate) fn recover(
             ))
         })
         .collect();
-    // What was not read ends where the next one says.
+    // A segment that was not read ends where the next one's begin says.
     for (segment, next) in segments.iter().zip(chain.iter().skip(1)) {
         segment.last.store(next.begin.before.index, Relaxed);
         segment.last_at.store(next.begin.before.at.0, Relaxed);
@@ -257,7 +257,7 @@ pub(crate) fn recover(
     }
     let (newest, offset) = end;
 
-    // Whatever follows the place where reading ended says how far the log was durable.
+    // Everything after the place where reading has ended may show how far the log was durable.
     for link in chain.iter().skip(newest + 1).chain(&behind) {
         files.read(&link.found, &mut buf)?;
         evidence.records = true;
@@ -284,12 +284,12 @@ pub(crate) fn recover(
     }
     if let Some(cut) = options.cut_behind.filter(|cut| *cut <= last.index) {
         may_cut(cut, last, from)?;
-        // What follows may have been durable, and goes all the same.
+        // The records after the cut may have been durable, and are removed all the same.
         evidence.durable = evidence.durable.min(cut);
     }
     let damaged = evidence.durable > last.index;
     if damaged && !options.accept_data_loss {
-        // Reading got through to a gap.
+        // Reading has come to a gap between segments.
         if let (Some(next), true) = (behind.first(), newest + 1 == chain.len()) {
             return Err(missing(&files, next));
         }
@@ -313,7 +313,7 @@ pub(crate) fn recover(
     }
     let mut segments: Vec<_> = segments.into_iter().take(chain.len()).collect();
     while let Some(i) = make_durable(&files, &chain, evidence.durable.min(last.index), last)? {
-        // Records up to `from` are damaged that were not looked at above. They are not needed.
+        // There is damage in records up to `from`, which were not read above and are not needed.
         lost.extend(chain.drain(..=i).map(|l| l.found.header.number));
         segments.drain(..=i);
     }
@@ -333,7 +333,7 @@ pub(crate) fn recover(
     })
 }
 
-/// Checks that nothing is cut that the caller has from the log: records up to `from`.
+/// Checks that no records are cut which the caller already has from the log: those up to `from`.
 fn may_cut(cut: u64, last: Position, from: Timestamp) -> Result<()> {
     if last.index == cut && last.at >= from {
         return Ok(());
@@ -343,7 +343,7 @@ fn may_cut(cut: u64, last: Position, from: Timestamp) -> Result<()> {
     )))
 }
 
-/// Those that count, in order, and those that later ones stand for.
+/// The segments that count, in order, and those that later ones have replaced.
 fn link(mut used: Vec<Found>) -> (Vec<Link>, Vec<Found>) {
     used.sort_by_key(|f| f.begin.map(|b| b.generation));
     let mut chain: Vec<Link> = Vec::new();
@@ -358,17 +358,17 @@ fn link(mut used: Vec<Found>) -> (Vec<Link>, Vec<Found>) {
     (chain, dropped)
 }
 
-/// True if `b` is the segment after `a`, and not after another that stood for `a`.
+/// True if `b` is the segment after `a`, and not after another segment that has replaced `a`.
 fn joined(a: &Link, b: &Link) -> bool {
     b.begin.ordinal == a.begin.ordinal + 1
         && b.begin.before.index >= a.begin.before.index
         && b.begin.previous == a.found.header.number
 }
 
-/// Cuts the chain at the first gap and returns what follows. A gap is legal if nothing after it
-/// was durable, or if no record stood in it: begins that no record followed may be lost. Where all
-/// before a gap was durable (`from` is) and a record is missing, a segment is; if that is accepted,
-/// what is before the gap is put aside. None of that is needed.
+/// Cuts the chain at the first gap, and returns the rest. A gap is legal if nothing after it was durable, or
+/// if no record was in it: begins that no record followed may be lost. If everything before a gap was durable
+/// (as everything up to `from` is) and a record is missing, a segment is missing. If that is accepted, the
+/// segments before the gap are put aside, as none of them is needed.
 fn gaps(
     files: &Files<'_>,
     chain: &mut Vec<Link>,
@@ -427,8 +427,9 @@ fn missing(files: &Files<'_>, link: &Link) -> Error {
     damage(&path, 0, &what)
 }
 
-/// Writes what is not known to be durable again and syncs it: it may be in the page cache only,
-/// and taken for clean there. With accepted loss, returns a link that turns out to be damaged.
+/// Writes everything again that is not known to be durable, and syncs it: it may be in the page cache only,
+/// where the kernel may take it for clean. With accepted loss, returns a segment that turns out to be
+/// damaged.
 fn make_durable(
     files: &Files<'_>,
     chain: &[Link],

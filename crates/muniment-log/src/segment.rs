@@ -1,4 +1,4 @@
-//! Segments in memory, and how their files are made.
+//! Segments in memory, and the making of their files.
 
 use crate::Position;
 use crate::format::{FIRST, HEAD, HEADER, Header, MARK, span};
@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire};
 
-/// Larger writes make large folios in the page cache, and small writes into those are slow.
+/// The size of a write into a new file. Larger writes make large folios in the page cache, into which small
+/// writes are slow.
 const PIECE: usize = 16 << 10;
-/// Bytes of a new file that are synced at once: one sync of a whole file keeps the disk busy for long,
-/// and with it the syncs of the records that are appended meanwhile, for which clients wait.
+/// How many bytes of a new file are synced at once. One sync of a whole file would keep the disk busy for
+/// long, and clients wait for the syncs of the records that are appended meanwhile.
 pub(crate) const STEP: usize = if cfg!(test) { 64 << 10 } else { 1 << 20 };
-/// Bytes of records between two points of the sparse index.
+/// The bytes of records between two points of the sparse index.
 const POINT_STEP: usize = 64 << 10;
 
 /// The error of an operation on a file.
@@ -23,14 +24,14 @@ pub(crate) fn io_error(path: &Path, what: &str, e: std::io::Error) -> Error {
     Error::from(e).context(&format!("log: cannot {what} {}: ", path.display()))
 }
 
-/// 301 for a damaged file.
+/// 301 DataCorruptionDetected for a damaged file.
 pub(crate) fn damage(path: &Path, offset: u64, what: &str) -> Error {
     let path = path.display();
     let message = format!("the log is damaged: {path} at offset {offset}: {what}");
     Error::new(Code::DataCorruptionDetected, message)
 }
 
-/// The path of the segment with this number, by what the file is.
+/// The path of the file with this number; `extension` says what the file is.
 pub(crate) fn path(dir: &Path, number: u64, extension: &str) -> PathBuf {
     dir.join(format!("{number:08}.{extension}"))
 }
@@ -43,15 +44,14 @@ pub(crate) struct Segment {
     pub seed: u32,
     /// The last record before it.
     pub before: Position,
-    /// The index of its last record (or of the last one before it), published after the record
-    /// was written.
+    /// The index of its last record, or of the last one before it. Published after the record was written.
     pub last: AtomicU64,
-    /// Where that record ends, or one after it that is written as well; as far as the file goes
-    /// where that is not known. Published before `last`.
+    /// The offset at which that record ends, or a later one that is written as well; `u64::MAX` if it is not
+    /// known, which means the end of the file. Published before `last`.
     pub end: AtomicU64,
-    /// That record's timestamp. Exact once the segment is no longer written to.
+    /// The timestamp of that record. It is exact once the segment is no longer written to.
     pub last_at: AtomicU64,
-    /// The sparse index: the record before each point, and where the point is.
+    /// The sparse index: the record before each point, and the offset of the point.
     points: Mutex<Vec<(Position, usize)>>,
 }
 
@@ -70,8 +70,8 @@ impl Segment {
         }
     }
 
-    /// Notes that the record after `before` stands at `offset`, if a point is due there: the next one
-    /// is at `next`.
+    /// Adds a point for the record at `offset`, which follows `before`, if a point is due. The next point is
+    /// due at `next`.
     pub(crate) fn point(&self, before: Position, offset: usize, next: &mut usize) {
         if offset >= *next {
             self.points.lock().push((before, offset));
@@ -79,8 +79,8 @@ impl Segment {
         }
     }
 
-    /// A place from which all records are found that `is_passed` is false for: where it is, and the
-    /// index of the record before.
+    /// A place at or before the first record that `is_passed` is false for: its offset, and the index of the
+    /// record before it.
     pub(crate) fn seek(&self, is_passed: impl Fn(Position) -> bool) -> (usize, u64) {
         let points = self.points.lock();
         let n = points.partition_point(|(before, _)| is_passed(*before));
@@ -90,7 +90,7 @@ impl Segment {
         }
     }
 
-    /// Appends the timestamps of the sparse index; that of the record before the segment is the first.
+    /// Appends the timestamps of the sparse index, beginning with that of the record before the segment.
     pub(crate) fn places(&self, out: &mut Vec<Timestamp>) {
         out.push(self.before.at);
         let points = self.points.lock();
@@ -102,7 +102,7 @@ impl Segment {
         );
     }
 
-    /// Where its mark stands.
+    /// The offset of its mark.
     pub(crate) fn mark_at(&self) -> u64 {
         self.size - MARK as u64
     }
@@ -113,7 +113,7 @@ impl Segment {
     }
 }
 
-/// A segment's file that is ready to be used: header and name are durable.
+/// A segment's file that is ready to be used: its header and its name are durable.
 pub(crate) struct Prepared {
     pub header: Header,
     pub file: Arc<dyn File>,
@@ -124,17 +124,17 @@ pub(crate) fn size_for(len: usize) -> u64 {
     (FIRST + span(len) + MARK) as u64
 }
 
-/// What a new segment's file is made from.
+/// The source of a new segment's file.
 pub(crate) enum Source<'a> {
     /// Zeros.
     New(u64),
     /// A free file of this name and size.
     Free(&'a str, u64),
-    /// Room for one record with this payload, which is written already.
+    /// A new file for one record with this payload, which is written as well.
     Payload(&'a [&'a [u8]], usize),
 }
 
-/// Makes the file of segment `number`; what it leaves behind when it fails is no segment in use.
+/// Makes the file of segment `number`. If it fails, what it leaves is not taken for a segment in use.
 pub(crate) fn prepare(
     disk: &dyn Disk,
     dir: &Path,
@@ -161,7 +161,7 @@ pub(crate) fn prepare(
             Ok(Prepared { header, file })
         });
     if result.is_err() {
-        // Best effort: opening the log again does it too.
+        // Best effort, since opening the log removes them as well.
         let _ = disk.remove(&from);
         let _ = disk.remove(&to);
     }
@@ -227,7 +227,7 @@ fn fill(
     Ok(file)
 }
 
-/// Writes again what is there, so that a sync reaches it even if the page cache takes it for
+/// Writes existing bytes again, so that a sync writes them to the disk even if the page cache takes them for
 /// clean.
 pub(crate) fn rewrite(file: &dyn File, bytes: &[u8], offset: usize) -> std::io::Result<()> {
     let mut at = offset as u64;
@@ -238,8 +238,7 @@ pub(crate) fn rewrite(file: &dyn File, bytes: &[u8], offset: usize) -> std::io::
     file.sync()
 }
 
-/// A random number. It decides nothing but checksums, so that a simulated run with another one
-/// takes the same course.
+/// A random number. It affects only checksums, so a simulated run takes the same course with any number.
 fn salt(number: u64) -> u64 {
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u64(number);

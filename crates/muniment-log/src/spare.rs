@@ -1,4 +1,4 @@
-//! The log's own thread: makes the next segment ahead of need, and marks an idle log.
+//! The log's own thread, which makes the next segment ahead of need and marks an idle log.
 
 use crate::format::mark;
 use crate::log::Shared;
@@ -7,12 +7,12 @@ use muniment_value::{Error, Result};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-/// A log that got no commit for so long is marked.
+/// A log without a commit for this long is marked.
 const IDLE: Duration = Duration::from_millis(200);
-/// Free files that are kept.
+/// How many free files are kept.
 pub(crate) const KEEP: usize = 2;
 
-/// What the thread is asked for, and what it made.
+/// The requests to the thread, and what it has made.
 #[derive(Default)]
 pub(crate) struct Spare {
     ready: Option<Prepared>,
@@ -24,7 +24,7 @@ pub(crate) struct Spare {
 }
 
 impl Shared {
-    /// Asks for a segment, without waiting for it.
+    /// Requests a segment without waiting for it.
     pub(crate) fn want_spare(&self) {
         let mut spare = self.spare.lock();
         if spare.ready.is_none() && self.background {
@@ -33,13 +33,13 @@ impl Shared {
         }
     }
 
-    /// The prepared segment; waits for it if need be.
+    /// The prepared segment. Waits until it is made.
     pub(crate) fn take_spare(&self) -> Result<Prepared> {
         if !self.background {
             return self.prepare_segment();
         }
         let mut spare = self.spare.lock();
-        // An old failure says nothing about now.
+        // An old failure does not matter: the disk may have room again.
         spare.error = None;
         loop {
             if let Some(ready) = spare.ready.take() {
@@ -57,7 +57,7 @@ impl Shared {
         }
     }
 
-    /// The next segment's file, from a free one if there is one.
+    /// Makes the next segment's file, from a free file if there is one.
     pub(crate) fn prepare_segment(&self) -> Result<Prepared> {
         let number = self.next_number.fetch_add(1, SeqCst);
         let free = self.free.lock().pop();
@@ -75,7 +75,7 @@ impl Shared {
         Ok(made)
     }
 
-    /// The thread.
+    /// The loop of the thread.
     pub(crate) fn help(&self) {
         let mut spare = self.spare.lock();
         while !spare.stop {
@@ -91,7 +91,7 @@ impl Shared {
                 if self.spare_changed.wait_for(&mut spare, IDLE).timed_out()
                     && self.mark_wanted.load(SeqCst)
                 {
-                    // A thread that syncs from here on asks again.
+                    // A sync that ends from here on requests a mark again.
                     self.mark_wanted.store(false, SeqCst);
                     spare.marking = true;
                     parking_lot::MutexGuard::unlocked(&mut spare, || self.mark_tail());
@@ -105,19 +105,19 @@ impl Shared {
         }
     }
 
-    /// Writes the mark that is due, and returns when the thread has nothing to do. Nobody appends
-    /// meanwhile.
+    /// Writes the mark that is due, and returns when the thread has nothing to do. The caller ensures that no
+    /// record is appended meanwhile.
     pub(crate) fn rest(&self) {
         let mut spare = self.spare.lock();
         while spare.marking || (spare.wanted && spare.ready.is_none() && !spare.stop) {
             self.spare_changed.wait(&mut spare);
         }
-        // With the lock: the thread looks again before it marks.
+        // This happens under the lock, under which the thread also looks before it marks.
         if self.mark_wanted.swap(false, SeqCst) {
             drop(spare);
             if self.mark_tail() {
                 let file = self.tail.lock().file.clone();
-                // It only helps to tell damage from a torn tail.
+                // Best effort: the mark only helps to tell damage from a torn tail.
                 let _ = file.sync();
             }
             self.spare_changed.notify_all();
@@ -130,20 +130,20 @@ impl Shared {
         self.spare_changed.notify_all();
     }
 
-    /// Asks for a mark once the log has been idle for a while.
+    /// Requests a mark, which is written when the log has been idle for a while.
     pub(crate) fn want_mark(&self) {
         if !self.mark_wanted.swap(true, SeqCst) {
-            // With the lock, so that the thread is not just about to wait.
+            // The lock is taken so that the thread cannot be just between its look and its wait.
             let _spare = self.spare.lock();
             self.spare_changed.notify_all();
         }
     }
 
-    /// Marks the last segment if all is durable and nothing says so yet. True if it did. That it
-    /// fails changes nothing: no record stands there.
+    /// Marks the last segment if everything is durable and nothing says so yet. Returns true if it wrote the
+    /// mark. A failure changes nothing, as no record is there.
     pub(crate) fn mark_tail(&self) -> bool {
-        // The thread that holds the tail may be waiting for this very thread; and while it is
-        // held, the log is not idle.
+        // The thread that holds the tail may be waiting for this thread; and while the tail is held, the log
+        // is not idle.
         let Some(mut tail) = self.tail.try_lock() else {
             return false;
         };
@@ -157,8 +157,8 @@ impl Shared {
         tail.file.write_at(&bytes, tail.segment.mark_at()).is_ok()
     }
 
-    /// Takes the file of a segment that is no longer needed out of the log, for certain, and
-    /// keeps it for another use if it is fit.
+    /// Removes the file of a segment that is no longer needed from the log, durably, and keeps it for reuse
+    /// if it is suitable.
     pub(crate) fn retire(&self, number: u64, size: u64, reuse: bool) -> Result<()> {
         let from = path(&self.dir, number, "log");
         let keep = reuse && size == self.segment_bytes && self.free.lock().len() < KEEP;
@@ -175,11 +175,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Removes the files that wait to be used again.
+    /// Removes the files that wait to be reused.
     pub(crate) fn remove_free(&self) -> Result<()> {
         loop {
-            // Taken off the list before it is removed, so that a thread that makes a segment
-            // meanwhile takes another file, or makes one.
+            // The name is taken from the list before the file is removed, so that a thread which makes a
+            // segment meanwhile takes another file or makes a new one.
             let Some(name) = self.free.lock().pop() else {
                 return Ok(());
             };
@@ -191,8 +191,8 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::retire`], for a file with which that failed: it may have either name, or none,
-    /// and none for certain.
+    /// Removes a file for which [`Shared::retire`] has failed. It may have either name or none; after this it
+    /// has none, durably.
     pub(crate) fn remove_stuck(&self, number: u64) -> Result<()> {
         for extension in ["log", "free"] {
             let path = path(&self.dir, number, extension);
