@@ -29,14 +29,14 @@ fn ts(n: u64) -> Timestamp {
     Timestamp(n << 8)
 }
 
-/// What record `index` holds: any wrong byte shows.
+/// The payload of record `index`, in which any wrong byte can be noticed.
 fn payload(index: u64, len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| (index.wrapping_mul(0x9e37_79b9).wrapping_add(i * 7) >> 3) as u8)
         .collect()
 }
 
-/// What a log read when it was opened: index, term, timestamp, payload.
+/// The records that a log read when it was opened: index, term, timestamp, payload.
 type Seen = Vec<(u64, u64, Timestamp, Vec<u8>)>;
 
 fn open_from(options: LogOptions, from: Timestamp) -> Result<(Log, Seen)> {
@@ -84,7 +84,7 @@ fn segments(disk: &SimDisk) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_durable_is_not_synced_again_for_what_came_behind_it() {
+fn durable_records_are_not_synced_again_for_later_ones() {
     let disk = SimDisk::new();
     let (log, _) = open(&disk).unwrap();
     append(&log, 10).unwrap();
@@ -97,7 +97,7 @@ fn what_is_durable_is_not_synced_again_for_what_came_behind_it() {
     assert_eq!((log.durable(), log.stats().syncs), (2, syncs));
     log.sync_up_to(3).unwrap();
     assert_eq!(log.durable(), 3);
-    // Nothing is waited for that was never appended.
+    // A sync up to a record that was never appended does not wait for it.
     log.sync_up_to(99).unwrap();
     append(&log, 10).unwrap();
     disk.inject(Fault::new(Op::Sync, EIO).on(".log").times(1));
@@ -150,12 +150,12 @@ fn a_clean_restart_needs_no_new_segment() {
         assert_eq!(seen.len() as u64, n - 1);
         append(&log, 50).unwrap();
         if n % 2 == 0 {
-            // A crash of the process alone.
+            // Like a crash of the process alone.
             log.abandon();
         }
     }
-    // The one that all of it fits in, and a spare, which a log asks for as soon as it is written to:
-    // the helper may have made it by now.
+    // The segment that everything fits into, and a spare one, which a log requests as soon as it is written
+    // to: the helper may have made it by now.
     assert!(segments(&disk).len() <= 2, "{:?}", segments(&disk));
 }
 
@@ -203,7 +203,7 @@ fn trimmed_segments_are_used_again_and_say_nothing() {
         assert_eq!((seen.len(), log.last().at), (60, ts(3000)));
         check(&seen, 2941);
         drop(log);
-        // Records that are needed were trimmed: not to be opened as if nothing were missing.
+        // Records that are needed were trimmed, so the log must not open as if nothing were missing.
         let e = open(&cut).err().unwrap();
         assert_eq!(e.code(), Code::DataCorruptionDetected);
     }

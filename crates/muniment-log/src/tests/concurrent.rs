@@ -1,5 +1,5 @@
-//! Threads that append, wait, read, trim and roll, while copies of the disk are taken as a power
-//! cut would leave it.
+//! Threads that append, wait, read, trim and roll, while copies of the disk are taken in the states that a
+//! power cut would leave.
 
 use super::*;
 use muniment_op::{Asked, NeverInterrupted, Operation};
@@ -7,13 +7,13 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// What is appended in one order and acknowledged by threads.
+/// The records in the order of their appends, and how far they were acknowledged.
 #[derive(Default)]
 struct Known {
-    /// The last timestamp, and each record's payload number; index 1 first.
+    /// The last timestamp, and the payload number of each record, from index 1 on.
     order: Mutex<(u64, Vec<u64>)>,
     acked: AtomicU64,
-    /// Up to here the log may have been trimmed.
+    /// The timestamp up to which the log may have been trimmed.
     trimmed: Mutex<u64>,
 }
 
@@ -26,7 +26,7 @@ fn appender(log: &Log, known: &Known, thread: u64, count: u64) {
         let number = thread << 32 | i;
         let bytes = bytes(number);
         let index = {
-            // As the commit door does: timestamp and append under one lock.
+            // Takes the timestamp and appends under one lock, as the commit door does.
             let mut order = known.order.lock();
             order.0 += 1;
             order.1.push(number);
@@ -71,7 +71,7 @@ fn reader(log: &Log, known: &Known, done: &AtomicBool) -> u64 {
     }
 }
 
-/// Everything at once; `cut` is called again and again.
+/// Does everything at the same time, and calls `cut` again and again.
 fn everything(options: LogOptions, threads: u64, count: u64, cut: &mut dyn FnMut(&Known)) {
     let (log, _) = open_from(options, Timestamp::ZERO).unwrap();
     let known = Known::default();
@@ -120,7 +120,8 @@ fn threads_and_power_cuts() {
     let mut seed = 0;
     everything(options(&disk), 4, 3000, &mut |known| {
         seed += 1;
-        // What was acknowledged before the cut must be there; what was trimmed before may not.
+        // Records that were acknowledged before the cut must be there; records that were trimmed before need
+        // not.
         let acked = known.acked.load(SeqCst);
         let (cut, from) = {
             let trimmed = known.trimmed.lock();
@@ -180,7 +181,7 @@ fn one_sync_serves_all_who_wait() {
 }
 
 #[test]
-fn who_gives_up_leaves_nobody_asleep() {
+fn a_thread_that_gives_up_leaves_no_other_asleep() {
     let disk = SimDisk::new();
     disk.set_hook(|op, _| {
         if op == muniment_io::sim::Op::Sync {
@@ -200,7 +201,7 @@ fn who_gives_up_leaves_nobody_asleep() {
                         *clock += 1;
                         log.append(1, ts(*clock), &[b"x"]).unwrap()
                     };
-                    // Some are interrupted at once, some at a later look, which may be just when
+                    // Some threads are interrupted at once, others at a later check, which may be just when
                     // they were chosen to lead.
                     let patience = (i * 7 + thread) % 5;
                     let looks = AtomicU64::new(0);
@@ -221,7 +222,7 @@ fn who_gives_up_leaves_nobody_asleep() {
         }
     });
     assert!(gave_up.into_inner() > 0);
-    // One that was forgotten would still sleep: nobody else comes in the end.
+    // A forgotten thread would still sleep, as no other thread comes at the end to wake it.
     assert!(log.stats().syncs > 0);
 }
 

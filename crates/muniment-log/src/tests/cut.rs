@@ -1,4 +1,4 @@
-//! Cutting records that are whole and durable: all of them or none, whatever happens.
+//! Cuts of records that are whole and durable remove all of them or none, whatever happens.
 
 use super::*;
 use muniment_io::sim::{EIO, Fault, Op};
@@ -12,7 +12,7 @@ fn cut_behind(disk: &SimDisk, index: u64) -> LogOptions {
     }
 }
 
-/// So many records over several segments, one of them in a segment of its own; all are durable.
+/// A disk with this many records in several segments, one of them in a segment of its own; all are durable.
 fn written(n: u64) -> SimDisk {
     let disk = SimDisk::new();
     let (log, _) = open(&disk).unwrap();
@@ -21,14 +21,14 @@ fn written(n: u64) -> SimDisk {
     }
     log.sync().unwrap();
     match n.is_multiple_of(2) {
-        // Marked as durable, or as a crash of the process leaves it.
+        // Marked as durable, or as a crash of the process leaves the log.
         true => drop(log),
         false => log.abandon(),
     }
     disk
 }
 
-/// What is appended after a cut can be told from what was there before it.
+/// Appends records that can be told from those that were there before the cut.
 fn again(log: &Log, n: u64) {
     for _ in 0..n {
         let index = log.last().index + 1;
@@ -45,7 +45,7 @@ fn check_again(seen: &Seen, cut: u64, n: u64) {
 }
 
 #[test]
-fn what_is_behind_a_record_is_gone_for_good() {
+fn records_after_the_cut_are_gone_for_good() {
     for n in [60, 61] {
         for cut in [0, 1, 5, 11, 12, 29, 30, 31, 59, 60, 61, 70] {
             let disk = written(n);
@@ -54,7 +54,7 @@ fn what_is_behind_a_record_is_gone_for_good() {
             assert_eq!((seen.len() as u64, log.last().index), (left, left));
             assert_eq!((log.durable(), log.last().term), (left, left / 10));
             check(&seen, 1);
-            // As long as nothing was appended it may be cut again.
+            // As long as nothing was appended, the cut may be repeated.
             drop(log);
             let (log, _) = open_from(cut_behind(&disk, cut), Timestamp::ZERO).unwrap();
             again(&log, 40);
@@ -90,7 +90,7 @@ fn a_power_cut_at_any_operation_leaves_all_or_nothing() {
                 assert!(at > 5, "{at}");
                 break;
             };
-            // Without knowing of the cut.
+            // The log is opened without the option.
             let (log, seen) = open(&left).unwrap();
             let last = log.last().index;
             assert!(last == n || last == cut, "{last}, operation {at}");
@@ -135,7 +135,7 @@ fn a_cut_that_fails_can_be_done_later() {
 }
 
 #[test]
-fn what_somebody_has_from_the_log_is_not_cut() {
+fn records_that_are_in_use_are_not_cut() {
     let disk = written(61);
     for (cut, from) in [(10, 11), (10, 61), (0, 1), (44, 60)] {
         let e = open_from(cut_behind(&disk, cut), ts(from)).err().unwrap();
@@ -146,9 +146,9 @@ fn what_somebody_has_from_the_log_is_not_cut() {
     assert_eq!((seen.len(), log.last().index), (0, 50));
 }
 
-/// Damage before the cut is told; after it nobody needs to know.
+/// Damage before the cut is reported; damage after it does not matter.
 #[test]
-fn damage_behind_the_cut_goes_with_it() {
+fn damage_after_the_cut_goes_with_it() {
     for (cut, is_sound) in [(40, false), (20, true)] {
         let disk = written(61);
         let bytes = payload(35, 700);

@@ -1,5 +1,5 @@
-//! Every byte of a small log, flipped, zeroed or missing: never a wrong record, never fewer than
-//! were durable without a word, never a panic.
+//! Every byte of a small log, flipped, zeroed or missing: the log never gives a wrong record, never silently
+//! gives fewer records than were durable, and never panics.
 
 use super::*;
 use muniment_io::Disk;
@@ -14,7 +14,7 @@ fn small(disk: &SimDisk, accept: bool) -> LogOptions {
     }
 }
 
-/// A log of three segments, with syncs here and there, closed cleanly.
+/// A log of three segments that was synced now and then and closed cleanly.
 fn written() -> (SimDisk, Seen) {
     let disk = SimDisk::new();
     let (log, _) = open_from(small(&disk, false), Timestamp::ZERO).unwrap();
@@ -30,7 +30,7 @@ fn written() -> (SimDisk, Seen) {
     (disk.fork(), all)
 }
 
-/// Opens a damaged log. `Ok(n)`: it has the first `n` records, and goes on from there for good.
+/// Opens a damaged log. `Ok(n)`: it has the first `n` records, and can be continued from there.
 fn outcome(disk: &SimDisk, all: &Seen, accept: bool) -> Result<usize> {
     let (log, seen) = open_from(small(disk, accept), Timestamp::ZERO)?;
     assert!(seen[..] == all[..seen.len()], "a wrong record");
@@ -162,7 +162,7 @@ fn an_idle_log_is_marked_by_itself() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(damaged().unwrap().code(), Code::DataCorruptionDetected);
-    // The next record overwrites it.
+    // The next record overwrites the mark.
     append(&log, 300).unwrap();
     assert_eq!(read_all(&log, Timestamp::ZERO).len(), 11);
 }
@@ -183,7 +183,7 @@ fn unsynced_records_after_a_hole_never_come_back() {
     disk.corrupt(&path, 584 + 6 * 344, &[0; 344]);
     let (log, seen) = open(&disk).unwrap();
     assert_eq!(seen.len(), 6);
-    // Another seventh of the same size: the old eighth would fit after it.
+    // Another seventh record of the same size: the old eighth would fit after it.
     log.append(0, ts(7), &[&payload(7, 300)]).unwrap();
     log.sync().unwrap();
     log.abandon();

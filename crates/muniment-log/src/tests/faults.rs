@@ -1,4 +1,4 @@
-//! One operation fails: what was acknowledged stays, and the log says what is wrong.
+//! One operation fails: what was acknowledged stays, and the log reports the error.
 
 use super::*;
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
@@ -17,11 +17,11 @@ fn a_failed_sync_is_never_acknowledged_later() {
             for _ in 0..8 {
                 append(&log, 500).unwrap();
             }
-            // Not that of a segment being made.
+            // The fault is for a segment in use, not for one that is being made.
             disk.inject(Fault::new(Op::Sync, EIO).on(".log").times(1));
             let e = log.wait_durable(9, &NeverInterrupted).unwrap_err();
             assert!(e.message().contains("sync"), "{e}");
-            // The next sync would succeed, and lie.
+            // The next sync would succeed, although the data may be lost.
             for result in [
                 log.wait_durable(9, &NeverInterrupted),
                 log.wait_durable(2, &NeverInterrupted),
@@ -38,7 +38,7 @@ fn a_failed_sync_is_never_acknowledged_later() {
             drop(log);
             let mut least = 1;
             if reopen {
-                // What is read comes from the page cache; it is made durable before it counts.
+                // The records are read from the page cache, and made durable before they count.
                 let (log, seen) = open(&disk).unwrap();
                 assert_eq!((seen.len(), log.durable()), (9, 9));
                 assert!(log.failure().is_none());
@@ -56,7 +56,8 @@ fn a_failed_sync_is_never_acknowledged_later() {
 
 #[test]
 fn a_record_in_parts_whose_append_failed_is_not_there_after_a_crash() {
-    // Two parts, padding, header. Of the header every byte counts with this timestamp.
+    // The writes are two parts, the padding and the header. With this timestamp every byte of the header
+    // counts.
     let late = Timestamp(u64::MAX - 1);
     for refused in 0..4 {
         let disk = SimDisk::new();
@@ -83,13 +84,13 @@ fn a_record_in_parts_whose_append_failed_is_not_there_after_a_crash() {
 }
 
 #[test]
-fn what_is_known_to_have_failed_is_dropped_even_if_it_is_there() {
+fn a_failed_append_is_dropped_even_if_it_is_there() {
     for (len, seed) in [(100, 0), (1001, 1), (100_000, 2)] {
         let disk = SimDisk::new();
         let (log, _) = open(&disk).unwrap();
         append(&log, 100).unwrap();
         append(&log, 100).unwrap();
-        // As if the disk had written it and said that it had not.
+        // As if the disk had written the record and reported that it had not.
         log.append(0, ts(3), &[&payload(99, len)]).unwrap();
         log.abandon();
         let until = |n| LogOptions {
@@ -105,7 +106,7 @@ fn what_is_known_to_have_failed_is_dropped_even_if_it_is_there() {
         assert_eq!((seen.len(), log.last().index), (3, 3), "{len} bytes");
         check(&seen, 1);
         log.abandon();
-        // What is there is not cut.
+        // Records that are part of the log are not cut.
         assert_eq!(open_from(until(3), Timestamp::ZERO).unwrap().1.len(), 3);
     }
 }
@@ -136,7 +137,7 @@ fn a_write_that_fails_appends_nothing_and_the_log_goes_on() {
     }
 }
 
-/// What one course with a failing operation acknowledged.
+/// The last durable and the last appended index of a course with a failing operation.
 fn some_work(disk: &SimDisk) -> (u64, u64) {
     let (mut durable, mut appended, mut from) = (0, 0, Timestamp::ZERO);
     for _ in 0..3 {
@@ -181,7 +182,7 @@ fn every_operation_in_turn_fails() {
                     let (log, seen) = open_from(options(&disk), from)
                         .unwrap_or_else(|e| panic!("operation {n}, {times} times: {e}"));
                     let last = log.last().index;
-                    // One record more: the append that failed may be there.
+                    // There may be one record more, whose append failed.
                     assert!((durable..=appended + 1).contains(&last), "{n}");
                     check(&seen, durable / 2 + 1);
                     append(&log, 10).unwrap();
@@ -212,7 +213,7 @@ fn a_full_disk_stops_appends_and_nothing_else() {
     );
     log.sync().unwrap();
     assert_eq!(read_all(&log, Timestamp::ZERO).len() as u64, n);
-    // It can be closed and opened, and trimming makes room.
+    // The log can be closed and opened, and a trim makes room.
     drop(log);
     let (log, seen) = open(&disk).unwrap();
     assert_eq!(seen.len() as u64, n);
@@ -241,7 +242,7 @@ fn the_visitors_error_is_returned_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_appended_while_a_sync_runs_is_not_acknowledged_by_it() {
+fn a_sync_does_not_acknowledge_later_appends() {
     let disk = SimDisk::new();
     let log = Arc::new(open(&disk).unwrap().0);
     append(&log, 100).unwrap();
@@ -262,8 +263,8 @@ fn what_is_appended_while_a_sync_runs_is_not_acknowledged_by_it() {
 }
 
 #[test]
-fn nothing_is_written_behind_the_end_that_a_failed_begin_may_have_set() {
-    // Any part of the begin may have been written: in some of these rounds all of it.
+fn nothing_is_written_after_the_end_that_a_failed_begin_may_have_set() {
+    // Any part of the begin may have been written; in some of these rounds it is all of it.
     for round in 0..300 {
         let disk = SimDisk::new();
         let (log, _) = open(&disk).unwrap();
@@ -281,12 +282,12 @@ fn nothing_is_written_behind_the_end_that_a_failed_begin_may_have_set() {
     }
 }
 
-/// What got the index of a record that was refused is seen by readers, who may give it to others,
-/// before it is durable: that index is never the refused record's afterwards.
+/// Readers see the record that got the index of a refused one before it is durable, and may pass it to
+/// others. That index must never be the refused record's afterwards.
 #[test]
 fn a_record_that_was_refused_does_not_come_back_in_the_place_of_the_next_one() {
     for large in [false, true] {
-        // Any part of what is refused may have been written: in some of these rounds all of it.
+        // Any part of the refused record may have been written; in some of these rounds it is all of it.
         for round in 0..400 {
             let disk = SimDisk::new();
             let (log, _) = open(&disk).unwrap();
@@ -304,7 +305,7 @@ fn a_record_that_was_refused_does_not_come_back_in_the_place_of_the_next_one() {
     }
 }
 
-/// A trim that failed is tried again, and whatever power cuts leave of it, there is no gap.
+/// A trim that failed is tried again, and whatever a power cut leaves of it, the log has no gap.
 #[test]
 fn a_trim_that_failed_goes_on_later() {
     for op in [Op::Rename, Op::Remove, Op::SyncDir] {
@@ -331,7 +332,7 @@ fn a_trim_that_failed_goes_on_later() {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
                 disk.heal();
-                // It is all done, as if nothing had failed.
+                // The trim is complete, as if nothing had failed.
                 assert!(before > 15 && segments(&disk).len() <= 4, "{op:?} {after}");
                 assert!(failed > 0 || op == Op::Rename, "{op:?} {after}");
                 for _ in 0..100 {
@@ -347,7 +348,7 @@ fn a_trim_that_failed_goes_on_later() {
     }
 }
 
-/// While a trim cannot be done it is not tried with every call.
+/// A trim that keeps failing is not tried again with every call.
 #[test]
 fn a_trim_that_goes_on_failing_is_put_off() {
     let disk = SimDisk::new();
@@ -366,8 +367,8 @@ fn a_trim_that_goes_on_failing_is_put_off() {
     assert!((2..=9).contains(&tries), "{tries}");
 }
 
-/// A large record that is prepared and then not appended leaves nothing, and nothing waits for
-/// one that is being prepared.
+/// Nothing remains of a large record that is prepared and not appended, and other appends do not wait while
+/// one is prepared.
 #[test]
 fn a_large_record_is_prepared_beside_others() {
     let disk = SimDisk::new();
@@ -376,12 +377,12 @@ fn a_large_record_is_prepared_beside_others() {
     let p = payload(2, 100_000);
     drop(log.prepare(&[&p]).unwrap());
     log.trim(Timestamp::ZERO).unwrap();
-    // The one that is written to, and one that was made ahead beside the large one.
+    // The current segment, and one that was made ahead beside the large record's.
     log.settle().unwrap();
     assert!(segments(&disk).len() <= 2, "{:?}", segments(&disk));
     let big = payload(4, 100_000);
     let ready = log.prepare(&[&big]).unwrap();
-    // Others pass it.
+    // Other records are appended before it.
     append(&log, 100).unwrap();
     append(&log, 20_000).unwrap();
     assert_eq!(log.append_ready(0, ts(4), ready).unwrap(), 4);
@@ -398,7 +399,7 @@ fn a_large_record_is_prepared_beside_others() {
     }
 }
 
-/// Once settled, no file changes by itself.
+/// No file of a settled log changes by itself.
 #[test]
 fn a_settled_log_stands_still() {
     for n in [1, 5, 20, 21, 22, 23, 24, 25, 40] {
@@ -427,7 +428,7 @@ fn growing(disk: &SimDisk) -> LogOptions {
     }
 }
 
-/// Bytes of the segments, as they were made.
+/// The sizes of the segments, in the order in which they were made.
 fn sizes(disk: &SimDisk) -> Vec<usize> {
     let size = |p: &std::path::PathBuf| disk.bytes(p).map_or(0, |b| b.len());
     segments(disk).iter().map(size).collect()
@@ -446,7 +447,7 @@ fn the_segments_of_a_young_log_grow() {
     drop(log);
     let (log, seen) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
     assert_eq!(seen.len(), 2000);
-    // What grows once does not begin anew.
+    // Segments that have grown do not become small again.
     for _ in 0..4000 {
         append(&log, 200).unwrap();
     }
@@ -460,7 +461,7 @@ fn the_segments_of_a_young_log_grow() {
 fn a_new_segment_is_synced_in_small_steps() {
     let disk = SimDisk::new();
     let (log, _) = open_from(growing(&disk), Timestamp::ZERO).unwrap();
-    // Writes to each file that is being made since its last sync, and the most there were.
+    // For each unfinished file, the writes since its last sync; and the highest of these numbers.
     let counts = Arc::new(Mutex::new((HashMap::new(), 0)));
     let counted = counts.clone();
     disk.set_hook(move |op, path| {
@@ -471,7 +472,7 @@ fn a_new_segment_is_synced_in_small_steps() {
             *most = (*now).max(*most);
         }
     });
-    // Segments are made ahead, and one for a record that none has room for.
+    // Segments are made ahead, and one for a record that fits into no other.
     for _ in 0..3000 {
         append(&log, 200).unwrap();
     }
@@ -486,8 +487,8 @@ fn a_new_segment_is_synced_in_small_steps() {
     assert_eq!(seen[3000].3, payload(3001, 900 << 10));
 }
 
-/// Records that the next segments are too small for, in a log of which all that is durable is in
-/// the trees: a cut before the sync may take any of them, and nothing is missing then.
+/// Records that are too large for the next segments, in a log whose durable records are all in the trees. A
+/// power cut before the sync may take any of them, and no record is missing then.
 #[test]
 fn large_records_in_a_young_log_and_a_power_cut() {
     for seed in 0..60 {
@@ -514,7 +515,7 @@ fn large_records_in_a_young_log_and_a_power_cut() {
     }
 }
 
-/// Where a record is torn a new segment is needed. On a full disk that is the one made ahead.
+/// A torn record makes a new segment necessary. On a full disk the one that was made ahead serves.
 #[test]
 fn a_young_log_with_a_torn_tail_opens_on_a_full_disk() {
     for seed in 0..60 {

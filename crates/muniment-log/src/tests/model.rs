@@ -1,4 +1,4 @@
-//! Random courses of everything at once, against an oracle that knows every record.
+//! Random courses of all operations, against an oracle that knows every record.
 
 use super::*;
 use muniment_io::sim::{EIO, ENOSPC, Fault, Op};
@@ -24,22 +24,23 @@ impl Rng {
 
 type Entry = (u64, u64, Timestamp, Vec<u8>);
 
-/// What may be in the log.
+/// The records that may be in the log.
 struct Oracle {
-    /// What was appended, and not lost by a crash; index 1 first.
+    /// The appended records that no crash has lost, from index 1 on.
     appended: Vec<Entry>,
-    /// Appends that failed: one may be found after a crash if nothing at its index was durable.
+    /// Failed appends. One may be found after a crash if no record with its index was durable.
     ghosts: Vec<Entry>,
-    /// So many are durable for certain.
+    /// How many records are certainly durable.
     durable: u64,
-    /// Up to here nothing is needed.
+    /// The timestamp up to which no record is needed.
     trimmed: Timestamp,
-    /// What follows this record is to be cut: nobody knows yet whether it was.
+    /// The records after this one are to be cut; it is not known yet whether they were.
     cut: Option<u64>,
 }
 
 impl Oracle {
-    /// Now and then what follows some record is to be cut, durable or not.
+    /// Now and then decides that the records after some record are to be cut, whether they are durable or
+    /// not.
     fn may_cut(&mut self, rng: &mut Rng) {
         if self.cut.is_none() && rng.below(4) == 0 {
             let needed = self.appended.partition_point(|e| e.2 <= self.trimmed) as u64;
@@ -49,13 +50,13 @@ impl Oracle {
         }
     }
 
-    /// Takes what a crash left, or says what is wrong with it.
+    /// Checks the records that a crash has left, and continues from them.
     fn crashed(&mut self, seen: &Seen, last: u64) {
         let from = self.appended.partition_point(|e| e.2 <= self.trimmed) as u64;
         assert_eq!(last, from + seen.len() as u64);
         assert!(last >= self.durable, "{last}, but {} durable", self.durable);
         if let Some(cut) = self.cut.take() {
-            assert!(last <= cut, "{last}, but cut behind {cut}");
+            assert!(last <= cut, "{last}, but cut after {cut}");
         }
         for found in seen {
             let known = self.appended.get(found.0 as usize - 1);
@@ -73,7 +74,7 @@ impl Oracle {
     }
 }
 
-/// The disk as a power cut at some operation would leave it.
+/// Keeps the disk in the state that a power cut at some operation would leave.
 #[derive(Clone, Default)]
 struct Trap {
     armed: Arc<AtomicBool>,
@@ -94,11 +95,11 @@ impl Trap {
         });
     }
 
-    /// The disk at the cut, if it has come to it.
+    /// The disk at the cut, if the cut was reached.
     fn take(&self) -> Option<SimDisk> {
         if self.armed.load(SeqCst) && self.countdown.load(SeqCst) == 0 {
             self.armed.store(false, SeqCst);
-            // Another thread of the log's may be in the middle of it.
+            // Another thread of the log may be just taking the copy.
             loop {
                 if let Some(cut) = self.caught.lock().take() {
                     return Some(cut);
@@ -124,7 +125,7 @@ fn course(seed: u64, faults: bool) {
     let mut nonce = seed << 20;
     let trap = Trap::default();
     for _life in 0..12 {
-        // Opening itself may be cut short, again and again.
+        // The opening itself may be cut short, several times.
         let log = loop {
             if rng.below(3) == 0 {
                 trap.set(&disk, rng.below(40), rng.next());
@@ -172,7 +173,7 @@ fn course(seed: u64, faults: bool) {
             }
             caught = trap.take();
             if caught.is_some() {
-                // What was durable after the cut may be lost with it.
+                // Records that became durable after the cut are lost with it.
                 oracle.durable = acked;
                 break;
             }
@@ -189,7 +190,7 @@ fn course(seed: u64, faults: bool) {
                 log.abandon();
                 disk = cut;
             }
-            // The process alone ends. The page cache is as it was, even if a sync failed.
+            // Only the process ends. The page cache stays as it is, even if a sync has failed.
             None if rng.below(2) == 0 => log.abandon(),
             None => drop(log),
         }
@@ -250,7 +251,7 @@ fn step(
             ok(log.roll());
         }
         5 | 6 => {
-            // Only what is durable may be needed no longer.
+            // Only durable records may be trimmed.
             let some = rng.below(oracle.durable + 1) as usize;
             let below = oracle.appended[..some]
                 .last()

@@ -1,4 +1,4 @@
-//! Records by their indexes: reading after one, appending at one, beginning after one.
+//! Records by their indexes: reading after an index, appending at one, beginning a log after one.
 
 use super::*;
 
@@ -45,7 +45,7 @@ fn readers_begin_behind_an_index() {
             log.settle().unwrap();
         }
     }
-    // One that waits at the end, and one that is ahead of it.
+    // One reader waits at the end, and one waits for a record beyond it.
     let (mut end, mut ahead) = (log.reader_at(300).unwrap(), log.reader_at(302).unwrap());
     for n in 301..=303 {
         assert!(end.next().unwrap().is_none() && ahead.next().unwrap().is_none());
@@ -112,7 +112,7 @@ fn a_log_begins_where_what_is_before_it_came_otherwise() {
             (start, 1000, 1001)
         );
         log.abandon();
-        // It is there as soon as it is open; then the option says nothing any more.
+        // The new log is there as soon as it is open. From then on the option has no effect.
         let disk = disk.power_cut(seed);
         let (log, _) = open_from(options(&disk), ts(1000)).unwrap();
         assert_eq!(log.last(), start);

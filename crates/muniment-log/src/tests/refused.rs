@@ -1,5 +1,5 @@
-//! What a disk refused, and rolls that nothing followed: whatever a power cut leaves of them, the log
-//! opens, and holds nothing that later records have not seen.
+//! Writes that a disk refused, and rolls that no record followed: whatever a power cut leaves of them, the
+//! log opens, and no refused record in it is followed by later ones.
 
 use super::*;
 use muniment_io::sim::{EIO, Fault, Op};
@@ -7,7 +7,7 @@ use muniment_io::{Disk, File, Open};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// A disk that writes what it says that it has not: the next write of so many bytes.
+/// A disk that performs the next write of `refuses` bytes and reports an error.
 #[derive(Clone)]
 struct Liar {
     disk: SimDisk,
@@ -85,14 +85,14 @@ fn a_refused_segment_is_not_followed_by_what_came_after_its_successor() {
         let (log, _) = open_from(options, Timestamp::ZERO).unwrap();
         log.append(0, ts(1), &[&payload(1, 10)]).unwrap();
         log.sync().unwrap();
-        // Begin and header of a segment of its own.
+        // The begin and the header of a segment with one record.
         liar.refuses
             .store(crate::format::BEGIN + crate::format::HEAD, SeqCst);
         let big = payload(2, 20_000);
         log.append(0, ts(2), &[&big]).unwrap_err();
         assert_eq!(liar.refuses.load(SeqCst), 0);
         log.append(0, ts(2), &[&payload(2, 600)]).unwrap();
-        // So long that each begins a segment.
+        // The records are so long that each begins a segment.
         for n in 3..5 {
             log.append(0, ts(n), &[&payload(n, 7000)]).unwrap();
         }
@@ -117,14 +117,14 @@ fn begins_that_no_record_followed_may_be_lost() {
                 log.roll().unwrap();
             }
             for n in 0..refusals {
-                // The first one finds a segment that is in order; then a begin comes first.
+                // The first failing append comes in a valid segment; each later one first writes a begin.
                 let begin = u64::from(n > 0);
                 disk.inject(Fault::new(Op::Write, EIO).on(".log").after(begin).times(1));
                 append(&log, 100).unwrap_err();
                 disk.heal();
             }
             log.abandon();
-            // All of it is in the trees.
+            // All records are in the trees.
             let cut = disk.power_cut(seed);
             let (log, seen) = open_from(options(&cut), ts(3)).unwrap();
             assert_eq!(
@@ -152,7 +152,7 @@ fn a_start_that_could_not_sync_its_renames_is_made_up_for() {
             append(&log, 3000).unwrap();
         }
         log.sync().unwrap();
-        // Its spare segment is made and never used.
+        // The spare segment is made and never used.
         let settled = |log: &Log| log.settle().unwrap();
         settled(&log);
         log.abandon();
