@@ -123,7 +123,7 @@ pub struct Logger {
 }
 
 impl Logger {
-    /// A log to this target. If it is not to be appended to, an existing file is renamed to `<path>.<UTC
+    /// A log to this target. An existing file that is not to be appended to is renamed to `<path>.<UTC
     /// time>`, as mongod does.
     ///
     /// # Errors

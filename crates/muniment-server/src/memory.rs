@@ -17,7 +17,7 @@ const LEAST: usize = 32 << 20;
 /// The pauses between two looks at the resident memory: while it is above half of the goal, and otherwise.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOK_AT_LITTLE: Duration = Duration::from_millis(500);
-/// The cache gives memory back in steps, each this part of it, and takes it back only after this long.
+/// The cache gives up memory in steps of one in this many parts, and takes it back only after this long.
 const CACHE_STEPS: usize = 16;
 const CACHE_WAIT: Duration = Duration::from_secs(20);
 
@@ -125,8 +125,8 @@ pub fn keep_to_goal(server: &Arc<ServerState>) {
         if ledger.total().limit != total - give.ledger {
             ledger.set_total(total - give.ledger);
         }
-        // In few and large steps, and down again even more rarely: each step makes the cache's own statistics
-        // less exact.
+        // The cache gives up memory in few large steps and takes it back in even fewer, because each step
+        // makes its own statistics less exact.
         let step = (cache / CACHE_STEPS).max(1);
         let steps = give.cache.div_ceil(step);
         if steps > spared || steps < spared && since.elapsed() >= CACHE_WAIT {

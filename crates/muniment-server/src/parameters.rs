@@ -731,8 +731,8 @@ pub fn set(server: &ServerState, name: &str, value: Value<'_>) -> Result<ValueBu
     Ok(before)
 }
 
-/// All parameters as `getParameter: "*"` shows them. With `details`, each is `{value, settableAtRuntime,
-/// settableAtStartup}`.
+/// All parameters as `getParameter: "*"` shows them. With `details`, each has its `value`, and whether it is
+/// `settableAtRuntime` and `settableAtStartup`.
 pub fn to_doc(server: &ServerState, wanted: impl Fn(&Parameter) -> bool, details: bool) -> DocBuf {
     let mut d = DocBuf::new();
     for p in ALL.iter().filter(|p| wanted(p)) {

@@ -101,8 +101,8 @@ impl Verbosity {
         self.highest.store(highest, Relaxed);
     }
 
-    /// The value of the parameter: `{verbosity: 0, command: {verbosity: -1}, network: {verbosity: -1, asio:
-    /// {…}}, …}`
+    /// The value of the parameter, in this form:
+    /// `{verbosity: 0, command: {verbosity: -1}, network: {verbosity: -1, asio: {…}}, …}`
     pub fn to_doc(&self) -> DocBuf {
         let mut out = doc! { "verbosity": self.base() };
         let mut all = COMPONENTS.iter().enumerate().peekable();

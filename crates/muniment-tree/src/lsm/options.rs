@@ -34,8 +34,8 @@ pub struct LsmOptions {
     pub ratio: u64,
     /// How many threads compact. Flushes have another thread.
     pub compactors: usize,
-    /// Called before a cut becomes the persisted one, to make everything durable up to the cut that is needed
-    /// to continue from it. An error postpones the flush.
+    /// Called before a cut becomes the persisted one: the caller's log, from which recovery continues after
+    /// the cut, must be durable up to it. An error postpones the flush.
     pub before_persist: Arc<dyn Fn(Timestamp) -> Result<()> + Send + Sync>,
     /// Whether the engine has threads. Without them its owner calls [`Trees::work`](crate::Trees::work), as a
     /// simulator with one thread does.

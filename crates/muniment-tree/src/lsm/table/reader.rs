@@ -195,7 +195,8 @@ impl Drop for Table {
         if let Some(i) = fronts.starts.iter().position(|s| *s == self.start) {
             fronts.starts.swap_remove(i);
         }
-        // Later readers take the table from the current state, in which nothing before this start is left.
+        // The remaining holders never read before their start, and the manifest no longer names the part
+        // before it, so that part can be given back.
         let first = fronts.starts.iter().min().copied();
         if let Some(first) = first.filter(|first| *first > fronts.freed) {
             fronts.freed = first;
