@@ -16,8 +16,8 @@ const CHUNK: usize = 256 << 10;
 
 /// Reads records in order. After the last one, it can be asked again later for the next.
 ///
-/// A segment in which a reader is, is not reused when it is trimmed, so that the reader never gets another
-/// segment's bytes. The next segment may be gone when the reader gets there (286).
+/// A trimmed segment is not reused while a reader is in it, so that the reader never gets another segment's
+/// bytes. The next segment may be gone when the reader gets there (286).
 pub struct Reader {
     shared: Arc<Shared>,
     place: Option<Place>,

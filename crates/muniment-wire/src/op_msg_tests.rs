@@ -275,7 +275,7 @@ fn too_large_a_message_is_refused_and_removed() {
 }
 
 proptest! {
-    /// What the writer writes, the parser reads back.
+    /// The parser reads back what the writer has written.
     #[test]
     fn round_trip(
         body in proptest::collection::vec(("[a-z]{1,6}", any::<i64>()), 0..5),
