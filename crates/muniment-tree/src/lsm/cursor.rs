@@ -205,7 +205,8 @@ impl LsmCursor {
 }
 
 impl LsmCursor {
-    /// Jumps over the gap that begins here, if one is known. Returns false if nothing is left after it.
+    /// Jumps over the gap that the cursor has come to, if one is known. Returns false if nothing is left
+    /// after it.
     fn jump_gap(&mut self) -> bool {
         let (tree, at, gaps) = (self.merge.tree, self.merge.at, &self.shared.gaps);
         let target = match self.merge.dir {

@@ -375,8 +375,8 @@ impl Picker<'_> {
         (!job.tables().any(|t| self.is_taken(t)) && job.tables().next().is_some()).then_some(job)
     }
 
-    /// A job for the level that exceeds its size by most. It moves the table that overlaps least of the next
-    /// level.
+    /// A job for the level that exceeds its size by most. It moves tables that overlap nothing of the next
+    /// level, or else merges the table that overlaps least into it.
     fn fullest(&self) -> Option<Job> {
         let over = |level: &usize| {
             let bytes = self.levels.level(*level).map_or(0, Run::bytes);
