@@ -16,6 +16,7 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use muniment_value::{Error, Result};
+use saphyr_parser::{Event, Marker, Parser};
 use sha2::Sha256;
 use std::fs::File;
 use std::io::Read;
@@ -166,50 +167,33 @@ fn mac(key: &[u8], side: Side, exchange: &Exchange) -> Option<Hmac<Sha256>> {
     Some(mac)
 }
 
-/// The scalars of the file: the only one, or those of its list.
+/// The scalars of the file, which is YAML: the only one, or those of its list.
 fn items(text: &str) -> std::result::Result<Vec<String>, String> {
-    let mut items: Vec<String> = Vec::new();
-    let mut is_list = None;
-    for line in text.lines() {
-        let line = without_comment(line).trim();
-        if line.is_empty() || line == "---" || line == "..." {
-            continue;
-        }
-        // No key has a '-' in it.
-        let item = line.strip_prefix('-');
-        match (*is_list.get_or_insert(item.is_some()), item) {
-            (true, Some(rest)) => items.push(rest.trim().to_string()),
-            (false, Some(_)) => return Err("a list begins behind a key".to_string()),
-            (_, None) => match items.last_mut() {
-                Some(last) => last.push_str(line),
-                None => items.push(line.to_string()),
-            },
+    let mut items = Vec::new();
+    let mut in_list = false;
+    for event in Parser::new_from_str(text) {
+        // The parser's own words may quote the key, so that only the place is told.
+        let (event, span) = event.map_err(|e| at(e.marker(), "it is not YAML"))?;
+        match event {
+            Event::Scalar(text, ..) => items.push(text.into_owned()),
+            Event::SequenceStart(..) if !in_list && items.is_empty() => in_list = true,
+            Event::DocumentStart(_) if in_list || !items.is_empty() => {
+                return Err(at(&span.start, "a second document begins"));
+            }
+            Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => {
+                return Err(at(&span.start, "it is neither a key nor a list of keys"));
+            }
+            _ => {}
         }
     }
-    let flow = match items.as_slice() {
-        [one] => one
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']')),
-        _ => None,
-    };
-    Ok(match flow {
-        Some(list) => list.split(',').map(|k| k.trim().to_string()).collect(),
-        None => items,
-    })
+    Ok(items)
 }
 
-fn without_comment(line: &str) -> &str {
-    let begins = |(at, _): &(usize, &str)| {
-        let before = line.get(..*at).unwrap_or_default();
-        before.is_empty() || before.ends_with([' ', '\t'])
-    };
-    let comment = line.match_indices('#').find(begins);
-    comment.map_or(line, |(at, _)| line.get(..at).unwrap_or_default())
+fn at(place: &Marker, why: &str) -> String {
+    format!("line {}, column {}: {why}", place.line(), place.col() + 1)
 }
 
 fn key(item: &str) -> std::result::Result<Box<[u8]>, String> {
-    let quoted = |q: char| item.strip_prefix(q).and_then(|rest| rest.strip_suffix(q));
-    let item = quoted('"').or_else(|| quoted('\'')).unwrap_or(item);
     let key: String = item.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     // Which character it is would tell of the key.
     let is_base64 = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
@@ -245,7 +229,9 @@ mod tests {
             ("abc\ndef\n", &["abcdef"][..]),
             ("  a b\tc d e f==  ", &["abcdef=="]),
             ("'abcdef'", &["abcdef"]),
-            ("# ours\nabc # its beginning\ndef", &["abcdef"]),
+            ("# ours\nabc\ndef # its end", &["abcdef"]),
+            ("abc\r\ndef\r\n", &["abcdef"]),
+            ("+/cdef==", &["+/cdef=="]),
             ("---\n- abcdef\n- ghi\n  jkl\n...", &["abcdef", "ghijkl"]),
             ("- \"abcdef\"\n- 'ghijkl'", &["abcdef", "ghijkl"]),
             ("-\n  abcdef", &["abcdef"]),
@@ -259,10 +245,19 @@ mod tests {
             ("# nothing", "none"),
             ("abcde", "length 5"),
             (&"a".repeat(1025), "length 1025"),
-            ("abcdef\n- ghijkl", "behind a key"),
+            ("abcdef\n- ghijkl", "not base64"),
+            (
+                "abc # its beginning\ndef",
+                "line 1, column 5: it is not YAML",
+            ),
+            ("- abcdef\nghijkl", "it is not YAML"),
+            ("abcdef\n---\nghijkl", "line 2, column 1: a second document"),
             ("- abcdef\n-\n", "length 0"),
             ("abc_def", "not base64"),
-            ("key: abcdef", "not base64"),
+            ("key: abcdef", "line 1, column 1: it is neither"),
+            ("- [abcdef]", "line 1, column 3: it is neither"),
+            ("- &a abcdef\n- *a", "line 2, column 3: it is neither"),
+            ("---\n...", "length 0"),
             ("äbcdef", "not base64"),
             (&"- abcdef\n".repeat(9), "at most 8"),
         ] {
