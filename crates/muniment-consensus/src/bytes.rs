@@ -1,10 +1,9 @@
-//! Numbers and runs of bytes in little-endian order: what the messages and the state file are made
-//! of.
+//! Numbers and runs of bytes in little-endian order, of which the messages and the state file consist.
 //!
-//! Must not trust what it reads: a length is checked against what is there before anything is
-//! taken for it.
+//! Must not trust what it reads: a length is checked against the remaining bytes before anything is allocated
+//! for it.
 
-/// Reads from the front of a slice; `None` where it ends too soon.
+/// Reads from the front of a slice. Its methods return `None` if too few bytes are left.
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -38,7 +37,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A run of bytes, which stands after its length.
+    /// A run of bytes, which comes after its length.
     pub fn run(&mut self) -> Option<&'a [u8]> {
         let n = self.u32()?;
         self.take(n as usize)
@@ -48,19 +47,19 @@ impl<'a> Reader<'a> {
         Some(std::str::from_utf8(self.run()?).ok()?.to_owned())
     }
 
-    /// How many things follow, each of which takes `least` bytes or more.
+    /// The number of items that follow, each of which takes at least `least` bytes.
     pub fn count(&mut self, least: usize) -> Option<usize> {
         let n = self.u32()? as usize;
         (n.checked_mul(least)? <= self.0.len()).then_some(n)
     }
 
-    /// Nothing is left.
+    /// `Some` if no bytes are left.
     pub fn end(&self) -> Option<()> {
         self.0.is_empty().then_some(())
     }
 }
 
-/// Writes what [`Reader`] reads.
+/// Writes the format that [`Reader`] reads.
 #[derive(Default)]
 pub(crate) struct Writer(pub Vec<u8>);
 
@@ -81,7 +80,7 @@ impl Writer {
         self.u8(u8::from(v));
     }
 
-    /// What is longer than 4 GiB is cut: nothing that is written here comes near that.
+    /// Writes a run of bytes after its length. A run of more than 4 GiB is cut, but none comes near that.
     pub fn run(&mut self, v: &[u8]) {
         self.count(v.len());
         self.0

@@ -1,11 +1,12 @@
-//! What it takes until a write concern is satisfied: pure functions of how far the members are.
+//! Decides whether a write concern is satisfied: pure functions of how far the members are.
 //!
-//! `w: N` counts members at which the write is applied (with `j: true`: and durable). A majority is
-//! raft's: the commit point, for which only durable records count; a member reads at it what it has
-//! applied. A mode counts the different values of tags among those members that `w: N` counts.
+//! `w: N` counts the members that have applied the write (with `j: true`: and have made it durable). A
+//! majority is raft's: the commit point, for which only durable records count; a member that reads at the
+//! commit point reads what it has applied. A mode counts the different values of tags among the members that
+//! `w: N` counts.
 //!
-//! The checks before a write has happened answer as MongoDB does: what no set of these members
-//! could ever satisfy is refused at once.
+//! Before a write, the check answers as MongoDB does: it refuses at once a concern that no set of these
+//! members could ever satisfy.
 
 use crate::config::MemberId;
 use crate::position::Members;
@@ -15,22 +16,22 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many members have to acknowledge, or which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum W {
-    /// So many members.
+    /// This many members.
     Members(u32),
     /// A majority of the voters.
     Majority,
-    /// A mode of the configuration's, by name.
+    /// A mode of the configuration, by name.
     Mode(String),
-    /// Of each of these tags, so many different values.
+    /// This many different values for each of these tags.
     Tags(BTreeMap<String, u32>),
 }
 
-/// What a client wants to wait for.
+/// The acknowledgements that a client waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concern {
     /// How many members have to acknowledge, or which.
     pub w: W,
-    /// Each of them has it safe from a power cut.
+    /// A member counts only when the write is durable there.
     pub journaled: bool,
 }
 
@@ -44,7 +45,7 @@ pub struct Progress<'a> {
 }
 
 impl Concern {
-    /// Whether the set can satisfy it, however long one waits.
+    /// Whether the set can satisfy the concern, however long the client waits.
     ///
     /// # Errors
     /// 79 for a mode that the configuration does not have, 100 if there are too few members.
@@ -76,7 +77,7 @@ impl Concern {
         }
     }
 
-    /// Whether other members have to sync their logs for it.
+    /// Whether the concern needs other members to sync their logs.
     pub fn waits_for_disks(&self) -> bool {
         match self.w {
             W::Majority => true,
@@ -85,7 +86,7 @@ impl Concern {
         }
     }
 
-    /// Whether it could be satisfied if none of those members ever took part.
+    /// Whether the concern could be satisfied if none of those members ever took part.
     pub fn can_do_without(&self, members: &Members, those: impl Fn(MemberId) -> bool) -> bool {
         let now = members.in_force();
         let others = || members.counted().filter(|(m, _)| !those(m.id));
@@ -105,7 +106,7 @@ impl Concern {
         }
     }
 
-    /// Whether it is satisfied for the write at this place of the log.
+    /// Whether the concern is satisfied for the write at this place of the log.
     pub fn is_satisfied(&self, index: u64, progress: Progress<'_>) -> bool {
         let members = progress.members;
         let has = || {
@@ -124,8 +125,8 @@ impl Concern {
     }
 }
 
-/// Whether a majority of those that count has it safe. The members that vote already may be fewer, as while
-/// a new set's members catch up, and what they commit alone is not what a client was promised.
+/// Whether a majority of the members that count for a write have it durably. While the members of a new set
+/// catch up, fewer of them may vote yet, and a client was promised more than a commit by those alone.
 fn wanted_majority_has(members: &Members, index: u64) -> bool {
     if members.all_voted_at(index) {
         return true;
@@ -137,7 +138,7 @@ fn wanted_majority_has(members: &Members, index: u64) -> bool {
     has.count() >= majority(wanted.len())
 }
 
-/// Whether these members have, of each tag, so many different values.
+/// Whether these members have this many different values for each tag.
 fn values<'m>(
     wanted: &BTreeMap<String, u32>,
     members: impl Iterator<Item = &'m BTreeMap<String, String>> + Clone,
@@ -152,7 +153,7 @@ fn values<'m>(
     })
 }
 
-/// How many voters make a majority.
+/// The number of voters that is a majority.
 pub fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }

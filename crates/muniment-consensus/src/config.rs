@@ -1,22 +1,22 @@
-//! The set's configuration as the core needs it: who is a member under which number, who votes,
-//! who is preferred, and the modes of write concerns.
+//! The set's configuration as far as the core needs it: the members with their numbers, votes and priorities,
+//! and the modes of write concerns.
 //!
-//! MongoDB's document is carried along as bytes that nothing here reads. What is *wanted* is in
+//! MongoDB's document is kept as bytes that nothing here reads. The *wanted* configuration is a
 //! [`Config`]; which members are voters at the moment is in [`InForce`], because they become voters and
 //! cease to be voters one at a time, and a new one only when it has caught up.
 //!
-//! A member is identified by its number ([`MemberId`]), which stands in its data directory
-//! (`LocalState::id`) and in all that members say to each other. Its address may change at any time.
+//! A member is identified by its number ([`MemberId`]), which is in its data directory (`LocalState::id`) and
+//! in every message between members. Its address may change at any time.
 //!
-//! Invariant: a member's number is never given to another one, not even after it was
-//! removed: a vote or a position that a late message brings must never be taken for another's.
+//! Invariant: a member's number is never given to another one, not even after its removal, because a vote or
+//! a position in a late message must never be taken for another member's.
 
 use crate::bytes::{Reader, Writer};
 use crate::concern::majority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A member's number: not MongoDB's `_id`, which may be used again.
+/// A member's number. It is not MongoDB's `_id`, which may be used again.
 pub type MemberId = u64;
 
 /// One member.
@@ -26,14 +26,14 @@ pub struct Member {
     pub id: MemberId,
     /// MongoDB's `_id`.
     pub key: i32,
-    /// Where it is.
+    /// Its address.
     pub host: String,
-    /// It is to vote (`votes: 1`).
+    /// Whether it is to vote (`votes: 1`).
     pub votes: bool,
-    /// It stores nothing (`arbiterOnly: true`): it votes, and never acknowledges a record. A number's
-    /// member is one for as long as it is a member, or never.
+    /// Whether it is an arbiter (`arbiterOnly: true`), which votes but stores nothing and so never
+    /// acknowledges a record. The member with a given number is an arbiter always or never.
     pub arbiter: bool,
-    /// Thousandths of MongoDB's `priority`; with 0 it never becomes primary.
+    /// Thousandths of MongoDB's `priority`. With 0 it never becomes primary.
     pub priority: u32,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
@@ -48,30 +48,30 @@ pub struct Config {
     pub next_id: MemberId,
     /// The members.
     pub members: Vec<Member>,
-    /// Write concern modes (`settings.getLastErrorModes`): for a tag, how many values of it.
+    /// The modes of write concerns (`settings.getLastErrorModes`): how many different values of each tag.
     pub modes: BTreeMap<String, BTreeMap<String, u32>>,
-    /// MongoDB's document.
+    /// MongoDB's document of the configuration.
     pub document: Vec<u8>,
-    /// What later versions of this program add, by number. A member that does not know a number keeps
-    /// what stands under it and goes by nothing of it, so a member may write what changes the meaning of
-    /// a configuration only when all members know it.
+    /// Additions of later versions of Muniment, by number. A member that does not know a number keeps its
+    /// content but ignores it, so a member may write an addition that changes the meaning of a configuration
+    /// only when all members know it.
     pub more: BTreeMap<u32, Vec<u8>>,
 }
 
-/// In [`Config::more`]: the configuration was forced, and is in no member's log yet; the numbers of the
-/// members that vote in it at once, eight bytes each.
+/// In [`Config::more`]: the numbers of the members that vote at once in a configuration that was forced and
+/// is in no member's log yet, eight bytes each.
 const FORCED: u32 = 1;
-/// In [`Config::more`]: the numbers of members that came by a reconfiguration, eight bytes each.
+/// In [`Config::more`]: the numbers of members that were added by a reconfiguration, eight bytes each.
 const ADDED: u32 = 2;
-/// In [`Config::more`] of a record of the log, and of nothing else: the record is that of a configuration that
-/// was forced; the numbers of the members that vote from it on, eight bytes each.
+/// In [`Config::more`] of records of the log only: the numbers of the members that vote from this record of a
+/// forced configuration on, eight bytes each.
 const SETTLED: u32 = 3;
-/// In [`Config::more`]: the members that the configuration before had and this one has not, with their
+/// In [`Config::more`]: the members that the previous configuration had and this one has not, with their
 /// addresses. Such a member may vote until its removal is committed, which may need its acknowledgement.
 const GOING: u32 = 4;
-/// In [`Config::more`]: those of [`GOING`] that are arbiters, eight bytes each.
+/// In [`Config::more`]: the members of [`GOING`] that are arbiters, eight bytes each.
 const GOING_ARBITERS: u32 = 5;
-/// No two of these may share a number.
+/// The compiler checks that no two of these share a number.
 const _: () =
     assert!(FORCED < ADDED && ADDED < SETTLED && SETTLED < GOING && GOING < GOING_ARBITERS);
 
@@ -79,20 +79,20 @@ fn bytes_of(numbers: &BTreeSet<MemberId>) -> Vec<u8> {
     numbers.iter().flat_map(|id| id.to_le_bytes()).collect()
 }
 
-/// Members' numbers, eight bytes each.
+/// The numbers of members, eight bytes each.
 fn numbers(bytes: &[u8]) -> BTreeSet<MemberId> {
     let numbers = bytes.chunks_exact(8).filter_map(|b| b.try_into().ok());
     numbers.map(u64::from_le_bytes).collect()
 }
 
 impl Config {
-    /// Whether the configuration was forced: no other member was asked about it, and it is in no log yet. A
-    /// leader puts it there.
+    /// Whether the configuration was forced, so that no other member has agreed to it, and is in no log yet.
+    /// A leader writes it to the log.
     pub fn is_forced(&self) -> bool {
         self.more.contains_key(&FORCED)
     }
 
-    /// Notes that the configuration was forced, with the members that vote in it at once; `None`: that it no
+    /// Notes that the configuration was forced, with the members that vote in it at once. With `None` it no
     /// longer counts as forced.
     pub fn set_forced(&mut self, voters: Option<&BTreeSet<MemberId>>) {
         match voters {
@@ -101,8 +101,8 @@ impl Config {
         }
     }
 
-    /// The members that vote at once in a configuration that was forced: every member that takes it over
-    /// goes by the same.
+    /// The members that vote at once in a configuration that was forced. Every member that takes it over has
+    /// to use the same ones.
     pub fn forced_voters(&self) -> Option<BTreeSet<MemberId>> {
         let mut voters = numbers(self.more.get(&FORCED)?);
         voters.retain(|id| self.member(*id).is_some());
@@ -114,14 +114,14 @@ impl Config {
         self.members.iter().find(|m| m.id == id)
     }
 
-    /// The members' numbers follow from this configuration, which is to be replaced by `next`:
-    /// a member that is in both, by MongoDB's `_id`, keeps its number, wherever it is by then, and all
-    /// others get new ones. If the server at a new address is another one, it has nothing, and is filled as a
-    /// member that has lost its disk: it neither votes nor acknowledges before.
+    /// Numbers the members of `next`, which is to replace this configuration. A member that is in both, by
+    /// MongoDB's `_id`, keeps its number even if its address changes, and all others get new ones. If the
+    /// server at a new address is another one, it has nothing, and is filled as a member that has lost its
+    /// disk: it neither votes nor acknowledges before.
     #[must_use]
     pub fn number(&self, mut next: Config) -> Config {
         next.next_id = self.next_id.max(1);
-        // The first configuration has founders, of which all count from the beginning.
+        // The first configuration has founders, all of which count from the beginning.
         let mut added = self.added();
         let founded = self.version > 0;
         for member in &mut next.members {
@@ -141,7 +141,7 @@ impl Config {
             next.more.insert(ADDED, bytes_of(&added));
         }
         let going = || self.members.iter().filter(|m| next.member(m.id).is_none());
-        // One without a vote may not have gone yet when the next configuration comes.
+        // An arbiter without a vote may still be going when the next configuration comes.
         let mut arbiters = self.going_arbiters();
         arbiters.retain(|id| next.member(*id).is_none());
         arbiters.extend(going().filter(|m| m.arbiter).map(|m| m.id));
@@ -150,8 +150,8 @@ impl Config {
         next
     }
 
-    /// Where the members are that the configuration before had and this one has not; see
-    /// [`InForce::voters`] for whether such a one votes still.
+    /// The addresses of the members that the previous configuration had and this one has not.
+    /// [`InForce::voters`] says whether such a member still votes.
     pub fn going(&self) -> BTreeMap<MemberId, String> {
         let mut r = Reader(self.more.get(&GOING).map_or(&[], |b| b));
         let mut going = BTreeMap::new();
@@ -182,7 +182,7 @@ impl Config {
         }
     }
 
-    /// A removed member no longer votes, and need not be reached any more.
+    /// Notes that a removed member no longer votes, and need not be reached any more.
     pub(crate) fn is_gone(&mut self, id: MemberId) {
         let (mut going, mut arbiters) = (self.going(), self.going_arbiters());
         if going.remove(&id).is_some() | arbiters.remove(&id) {
@@ -190,23 +190,23 @@ impl Config {
         }
     }
 
-    /// Members that came by a reconfiguration, not with the set.
+    /// The members that were added by a reconfiguration, not when the set was founded.
     fn added(&self) -> BTreeSet<MemberId> {
         self.more
             .get(&ADDED)
             .map_or_else(BTreeSet::new, |b| numbers(b))
     }
 
-    /// The numbers of those that are to vote.
+    /// The numbers of the members that are to vote.
     ///
-    /// Nothing can be committed unless those that store data are a majority of all that vote, so there
-    /// is at least one arbiter fewer than voters with data. Arbiters beyond that have no vote: they
-    /// could help to elect a leader, but the set could not commit anything under it.
+    /// Nothing can be committed unless the members that store data are a majority of all voters, so at least
+    /// one arbiter fewer than voters with data may vote. Further arbiters have no vote: they could help to
+    /// elect a leader, but the set could not commit anything under it.
     pub fn wanted_voters(&self) -> BTreeSet<MemberId> {
         self.voters_among(|_| true)
     }
 
-    /// The same where only these could vote.
+    /// The members that are to vote if only these could.
     pub fn voters_among(&self, these: impl Fn(MemberId) -> bool) -> BTreeSet<MemberId> {
         let these = &these;
         let of = |arbiter: bool| {
@@ -217,7 +217,7 @@ impl Config {
         of(false).chain(arbiters).map(|m| m.id).collect()
     }
 
-    /// Whether this member is an arbiter, or was one in the configuration before and is to go.
+    /// Whether this member is an arbiter, or was one in the previous configuration and is to go.
     pub fn is_arbiter(&self, id: MemberId) -> bool {
         match self.member(id) {
             Some(m) => m.arbiter,
@@ -233,7 +233,7 @@ impl Config {
             w.u64(m.id);
             w.u32(m.key.cast_unsigned());
             w.run(m.host.as_bytes());
-            // The second bit was always 0 before there were arbiters.
+            // Before there were arbiters, the second bit was always 0.
             w.u8(u8::from(m.votes) | u8::from(m.arbiter) << 1);
             w.u32(m.priority);
             w.count(m.tags.len());
@@ -252,15 +252,15 @@ impl Config {
             }
         }
         w.run(&self.document);
-        // Up to the end of whatever this stands in; see `decode`.
+        // The additions extend to the end of the enclosing format; see `decode`.
         for (number, bytes) in &self.more {
             w.u32(*number);
             w.run(bytes);
         }
     }
 
-    /// A configuration is the last part of every format that has one, so all bytes up to the end belong to
-    /// it.
+    /// A configuration is the last part of every format that contains one, so it takes all bytes up to the
+    /// end.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Config> {
         let mut config = Config {
             version: r.u64()?,
@@ -280,7 +280,7 @@ impl Config {
             let is = r.u8().filter(|is| *is < 4)?;
             (member.votes, member.arbiter) = (is & 1 != 0, is & 2 != 0);
             member.priority = r.u32()?;
-            // Raft takes the number zero for no member.
+            // For raft, the number zero means no member.
             if member.id == 0 || member.id >= config.next_id || config.member(member.id).is_some() {
                 return None;
             }
@@ -308,7 +308,7 @@ impl Config {
     }
 }
 
-/// How one entry of the log changes the voters.
+/// One change of the voters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// This member is a voter from now on.
@@ -324,13 +324,13 @@ pub enum Change {
 pub struct ConfigRecord {
     /// The one change of the voters, if any.
     pub change: Option<Change>,
-    /// The configuration, whole.
+    /// The whole configuration.
     pub config: Config,
 }
 
 impl ConfigRecord {
-    /// The record of a forced configuration. It names the voters from it on, whichever members voted before:
-    /// a member that learns of the configuration only from the log comes from other voters than the rest.
+    /// The record of a forced configuration. It names the voters from this record on, since a member that
+    /// learns of the configuration only from the log has other voters until then than the rest.
     pub(crate) fn settling(forced: &InForce) -> ConfigRecord {
         let mut config = forced.config.clone();
         config.set_forced(None);
@@ -341,14 +341,14 @@ impl ConfigRecord {
         }
     }
 
-    /// See [`ConfigRecord::settling`].
+    /// The voters of a record that [`ConfigRecord::settling`] has made.
     fn settled(&self) -> Option<BTreeSet<MemberId>> {
         let mut voters = numbers(self.config.more.get(&SETTLED)?);
         voters.retain(|id| self.config.member(*id).is_some());
         (self.change.is_none() && !voters.is_empty()).then_some(voters)
     }
 
-    /// As bytes, which stand in the log and go from member to member.
+    /// Encodes the record as it is in the log and in messages.
     pub fn encode(&self) -> Arc<[u8]> {
         let mut w = Writer::default();
         let (kind, id) = match self.change {
@@ -363,7 +363,7 @@ impl ConfigRecord {
         w.0.into()
     }
 
-    /// From bytes; `None` if they are none of a record.
+    /// Decodes a record; `None` if the bytes are not one.
     pub fn decode(bytes: &[u8]) -> Option<ConfigRecord> {
         let mut r = Reader(bytes);
         let change = match (r.u8()?, r.u64()?) {
@@ -380,36 +380,35 @@ impl ConfigRecord {
     }
 }
 
-/// The configuration in force.
+/// The configuration in force, with its actual voters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InForce {
-    /// The log's index up to which it was made.
+    /// The place of the log up to which it was made.
     pub index: u64,
     /// The members that vote.
     pub voters: BTreeSet<MemberId>,
     /// The members that get the log and do not vote.
     pub learners: BTreeSet<MemberId>,
-    /// What was asked for.
+    /// The configuration that was asked for.
     pub config: Config,
 }
 
-/// How the members of a set are counted. What counts in an election and what counts for a write are two
-/// things, which all but the founding of a set keep equal.
+/// How the members of a set are counted. The counts for an election and for a write differ only while a set
+/// is being founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Members that vote.
+    /// The number of members that vote.
     pub voting: usize,
-    /// Those of them that store data, and so can acknowledge.
+    /// How many of them store data, and so can acknowledge.
     pub writable: usize,
-    /// So many votes elect a primary.
+    /// The number of votes that elects a primary.
     pub majority: usize,
-    /// So many acknowledgements are those of a majority.
+    /// The number of acknowledgements that makes a majority.
     pub write_majority: usize,
 }
 
 impl InForce {
-    /// How the members are counted. A voter that was added and has no data yet does not vote, and is not
-    /// counted before it does.
+    /// Counts the members. An added voter that has no data yet does not vote, and counts only when it does.
     pub fn counts(&self) -> Counts {
         let voting = self.voters.len();
         let arbiters = self.voters.iter().filter(|id| self.config.is_arbiter(**id));
@@ -421,8 +420,9 @@ impl InForce {
         }
     }
 
-    /// The members of which more than half must have a record before a majority is said to have it: those
-    /// that vote, and those that a set was founded with, although these get their votes one after the other.
+    /// The members more than half of which must have a record before it counts as being at a majority: those
+    /// that vote, and those that the set was founded with, even though these get their votes one after the
+    /// other.
     pub fn acknowledging(&self) -> BTreeSet<MemberId> {
         let (mut all, added) = (self.config.wanted_voters(), self.config.added());
         all.retain(|id| self.voters.contains(id) || !added.contains(id));
@@ -434,17 +434,17 @@ impl InForce {
         self.acknowledging().is_subset(&self.voters)
     }
 
-    /// A member's priority in elections: 0 for one that must not lead, be it by its priority or
+    /// A member's priority in elections. It is 0 for a member that must not lead, because of its priority or
     /// because it is to have no vote or is to go.
     pub fn rank(&self, id: MemberId) -> u32 {
         let member = self.config.member(id).filter(|m| m.votes);
         member.map_or(0, |m| m.priority)
     }
 
-    /// The steps by which a record of the log changes which members vote. There are voters after each step.
+    /// The steps by which a record of the log changes the voters. At least one voter is left after each step.
     ///
     /// A record that is older than the configuration in force changes nothing: a forced configuration is
-    /// ahead of those that are still in the log, which were decided by the set that is gone.
+    /// newer than those that are still in the log, on which the former set decided.
     pub(crate) fn steps(&self, record: &ConfigRecord) -> Vec<Change> {
         if record.config.version < self.config.version {
             return Vec::new();
@@ -463,7 +463,7 @@ impl InForce {
             .collect()
     }
 
-    /// Makes the changes of the log's record at `index`.
+    /// Puts the changes of the log's record at `index` in force.
     pub(crate) fn apply(&mut self, index: u64, record: ConfigRecord) {
         self.index = index;
         for step in self.steps(&record) {
@@ -488,9 +488,9 @@ impl InForce {
         }
     }
 
-    /// The next step from the present voters to those that are wanted; `ready` says of a member that is to
-    /// become a voter whether it has caught up, `late` whether it gets the log with a delay. A late member
-    /// does not become a voter before others if nothing could be committed without it then: every commit
+    /// The next step from the present voters to those that are wanted. `ready` says whether a member that is
+    /// to become a voter has caught up, and `late` whether it gets the log with a delay. A late member does
+    /// not become a voter before others if nothing could be committed without it then, since every commit
     /// would wait for its delay.
     pub(crate) fn next_change(
         &self,
@@ -519,7 +519,7 @@ impl InForce {
         all.find(|change| self.can_commit_after(*change))
     }
 
-    /// Whether a member has a vote that it is not to have, and that can be taken from it at once.
+    /// Whether a member has a vote that it should not have, and the vote can be taken away at once.
     pub(crate) fn loses_a_voter(&self) -> bool {
         let wanted = self.config.wanted_voters();
         let lost = self.voters.difference(&wanted);
@@ -527,7 +527,7 @@ impl InForce {
             .any(|id| self.can_commit_after(Change::Remove(*id)))
     }
 
-    /// Whether those that store data are a majority of the voters after this change: otherwise nothing
+    /// Whether the members that store data are a majority of the voters after this change. Otherwise nothing
     /// could ever be committed any more, not even another change.
     fn can_commit_after(&self, change: Change) -> bool {
         let mut after = self.voters.clone();
@@ -542,14 +542,14 @@ impl InForce {
         margin(&after) > 0 || margin(&after) >= margin(&self.voters)
     }
 
-    /// As bytes, for a server that is to become a member.
+    /// Encodes the configuration, for a server that is to become a member.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut w = Writer::default();
         self.encode(&mut w);
         w.0
     }
 
-    /// From bytes; `None` if they are none of a configuration.
+    /// Decodes a configuration; `None` if the bytes are not one.
     pub fn of_bytes(bytes: &[u8]) -> Option<InForce> {
         let mut r = Reader(bytes);
         let in_force = InForce::decode(&mut r)?;
@@ -580,7 +580,7 @@ impl InForce {
         let [voters, learners] = sets;
         Some(InForce {
             index,
-            // Raft cannot have a member as both.
+            // For raft, a member cannot be both.
             voters: voters.is_disjoint(&learners).then_some(voters)?,
             learners,
             config: Config::decode(r)?,

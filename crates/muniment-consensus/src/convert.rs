@@ -1,13 +1,13 @@
-//! Between [`Message`] and raft's own messages.
+//! Conversions between [`Message`] and raft's own messages.
 
 use crate::message::{Body, Entry, Message};
 use crate::shadow::{kind, to_raft};
 use raft::eraftpb::{self, MessageType};
 
-/// What raft writes into the request for a vote that the leader asked for.
+/// The context that raft writes into a request for a vote when the leader asked for the campaign.
 const TRANSFER: &[u8] = b"CampaignTransfer";
 
-/// Raft's message; `None` for what raft does not know.
+/// Converts to raft's message; `None` for a kind that raft does not know.
 pub(crate) fn into_raft(message: Message) -> Option<eraftpb::Message> {
     let mut m = eraftpb::Message {
         from: message.from,
@@ -83,7 +83,7 @@ pub(crate) fn into_raft(message: Message) -> Option<eraftpb::Message> {
     Some(m)
 }
 
-/// From raft's message; `None` for a kind that the core never makes raft send.
+/// Converts from raft's message; `None` for a kind that the core never makes raft send.
 pub(crate) fn from_raft(mut m: eraftpb::Message) -> Option<Message> {
     let token = token_of(&m.context);
     let body = match m.get_msg_type() {

@@ -1,16 +1,15 @@
-//! The replication core: who leads, what is committed, what a member has to do next.
+//! The replication core: which member leads, what is committed, and what a member has to do next.
 //!
-//! Consensus is the `raft` crate's; here is what ties it to the one log. Raft's entries are shadows
-//! of the log's records ([`Entry`]: place, term, kind), so raft costs neither I/O nor copies. The
-//! [`Core`] takes what happened and gives what is to be done; threads, connections, clock, the log
-//! and the door are others', and so one thread can run many members in virtual time.
+//! The consensus algorithm is that of the `raft` crate; this crate connects it to the one log. Raft's entries
+//! are shadows of the log's records ([`Entry`]: place, term, kind), so raft costs neither I/O nor copies. The
+//! [`Core`] is told of events and returns effects that its driver carries out. The driver owns the threads,
+//! connections, clock, log and commit door, and so one test thread can run many members in virtual time.
 //!
-//! Beside it: what a member remembers besides the log ([`LocalState`], [`StateFile`]), what
-//! acknowledgements take ([`Concern`], [`Waiters`]), and what members tell each other
-//! ([`Message`]).
+//! The crate also has the state that a member remembers outside the log ([`LocalState`], [`StateFile`]), the
+//! rules of acknowledgements ([`Concern`], [`Waiters`]), and the messages between members ([`Message`]).
 //!
-//! Must not: do I/O but for the state file through [`muniment_io::Disk`], start threads, read
-//! clocks, know what a record holds.
+//! Must not: do I/O except for the state file through [`muniment_io::Disk`], start threads, read clocks, or
+//! know the content of a record.
 
 mod bytes;
 mod concern;

@@ -1,107 +1,106 @@
-//! What members tell each other: raft's messages without payloads, and their bytes.
+//! The messages between members: raft's messages without payloads, and their encoding.
 //!
-//! An entry of the log is here only its place, its term and, if it changes the configuration, that
-//! record; the transport sends the records themselves beside the message ([`Message::records`]).
+//! Here, an entry of the log is only its place, its term and, if it changes the configuration, the record of
+//! that change; the transport sends the records themselves next to the message ([`Message::records`]).
 //!
-//! Must not trust bytes from outside: what decodes is well-formed, so that nothing in it can end
-//! raft with a panic by its shape alone ([`Message::is_sound`]); what contradicts this member's own
-//! log is the core's to find.
+//! Must not trust bytes from outside: a decoded message is well-formed, so that raft does not panic at its
+//! mere shape ([`Message::is_sound`]). The core detects messages that contradict this member's own log.
 
 use crate::bytes::{Reader, Writer};
 use crate::config::MemberId;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// What an entry of the log is to the core.
+/// The kind of an entry of the log, as far as the core distinguishes them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Data, or nothing at all.
+    /// A record of data, or an empty record.
     Plain,
-    /// A change of the configuration: [`ConfigRecord`](crate::ConfigRecord)'s bytes.
+    /// A change of the configuration, as the bytes of a [`ConfigRecord`](crate::ConfigRecord).
     Config(Arc<[u8]>),
 }
 
 /// The shadow of one record of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its place.
+    /// Its place in the log.
     pub index: u64,
     /// The term of the leader that made it.
     pub term: u64,
-    /// What it is.
+    /// The kind of the record.
     pub kind: Kind,
 }
 
-/// From one member to another.
+/// A message from one member to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// The sender.
     pub from: MemberId,
     /// The receiver.
     pub to: MemberId,
-    /// The sender's term; of a preliminary vote, the one it would campaign for.
+    /// The sender's term; for a preliminary vote, the term that it would campaign for.
     pub term: u64,
-    /// What it says.
+    /// The content.
     pub body: Body,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// The leader's entries after the place `index`, whose term is `log_term`.
+    /// Carries the leader's entries after the place `index`, whose term is `log_term`.
     Append {
         /// The place before the first entry.
         index: u64,
-        /// Its term.
+        /// The term of that place.
         log_term: u64,
         /// The leader's commit point.
         commit: u64,
         /// The entries, without gaps.
         entries: Vec<Entry>,
     },
-    /// The log is the leader's up to `index`, durably; or is not.
+    /// Says that the sender's log equals the leader's up to `index`, durably, or that it does not.
     AppendReply {
-        /// Up to here; of a refusal, the place that did not match.
+        /// The last equal place; in a refusal, the place that did not match.
         index: u64,
         /// The sender's commit point.
         commit: u64,
-        /// Where to go on looking: a place and its term.
+        /// `Some` for a refusal: the place, and its term, from which the leader should look for a match.
         reject: Option<(u64, u64)>,
     },
     /// Asks for a vote.
     Vote {
-        /// Only asks what the answer would be.
+        /// The sender only asks what the answer would be.
         preliminary: bool,
         /// The end of the sender's log.
         index: u64,
-        /// Its term.
+        /// The term of that record.
         log_term: u64,
         /// The sender's commit point.
         commit: u64,
-        /// Its term.
+        /// The term of the record there.
         commit_term: u64,
-        /// The leader itself wants it.
+        /// The leader itself asked the sender to campaign.
         transfer: bool,
     },
-    /// The answer.
+    /// Answers a request for a vote.
     VoteReply {
-        /// To a preliminary vote.
+        /// The request was for a preliminary vote.
         preliminary: bool,
-        /// No.
+        /// The vote is refused.
         reject: bool,
-        /// The sender's commit point, with a refusal.
+        /// The sender's commit point, in a refusal.
         commit: u64,
-        /// Its term.
+        /// The term of the record there.
         commit_term: u64,
     },
-    /// The leader is there.
+    /// Shows that the leader is alive.
     Heartbeat {
-        /// The commit point, as far as the receiver has the log.
+        /// The commit point, limited to the records that the receiver has.
         commit: u64,
-        /// What it wants to see again: the token of a read.
+        /// The token of a read, which the receiver sends back.
         token: Option<u64>,
     },
-    /// The receiver is there, too.
+    /// Answers a heartbeat.
     HeartbeatReply {
         /// The sender's commit point.
         commit: u64,
@@ -110,34 +109,35 @@ pub enum Body {
     },
     /// The leader asks the receiver to campaign at once.
     TimeoutNow,
-    /// The leader's log begins only after this place, and so lacks records that come right after what the
-    /// receiver was thought to have.
+    /// Says that the leader's log begins only after this place, and so lacks records that the receiver still
+    /// needs.
     Trimmed {
         /// The place before the first record.
         index: u64,
-        /// Its term.
+        /// The term of the record there.
         log_term: u64,
     },
-    /// The leader tells an arbiter, which does not get the log, the configuration in force.
+    /// Tells an arbiter, which does not get the log, the configuration in force.
     Inform {
-        /// Not 0: the arbiter that has said this number begins with it.
+        /// If not 0, the arbiter that has sent this number may begin with the configuration.
         nonce: u64,
-        /// [`InForce`](crate::InForce)'s bytes.
+        /// The bytes of an [`InForce`](crate::InForce).
         in_force: Arc<[u8]>,
     },
-    /// What the arbiter has.
+    /// Tells the leader the configuration that an arbiter has.
     Informed {
-        /// Not 0: nothing at all, and it is to be told this number when it may begin.
+        /// If not 0, the arbiter has no configuration, and waits for a message with this number before it
+        /// begins.
         nonce: u64,
         /// The version of the configuration.
         version: u64,
-        /// The place up to which that was made.
+        /// The place of the log up to which that configuration was made.
         index: u64,
     },
 }
 
 impl Message {
-    /// Which records of the log have to go with it.
+    /// The records of the log that have to be sent with the message.
     pub fn records(&self) -> Option<RangeInclusive<u64>> {
         match &self.body {
             Body::Append { entries, .. } => Some(entries.first()?.index..=entries.last()?.index),
@@ -145,9 +145,9 @@ impl Message {
         }
     }
 
-    /// Cuts off the entries after the first `n` (at least one), and returns them as a message of their
-    /// own: for a transport whose frames have a size. Both parts, sent in order, say what the whole
-    /// said.
+    /// Cuts off the entries after the first `n` (at least one), and returns them as a message of their own,
+    /// for a transport that limits the size of its frames. Both parts, sent in order, mean the same as the
+    /// whole.
     pub fn split_off(&mut self, n: usize) -> Option<Message> {
         let Body::Append {
             commit, entries, ..
@@ -174,9 +174,9 @@ impl Message {
         })
     }
 
-    /// Takes a later message to the same member into this one, if it only goes on with its entries and
-    /// there are no more than `most` then; else gives it back. What is made says what both said in
-    /// their order.
+    /// Merges a later message to the same member into this one, if its entries follow directly and the result
+    /// has at most `most` entries; otherwise returns it. The merged message means the same as both in their
+    /// order.
     pub fn join(&mut self, later: Message, most: usize) -> Option<Message> {
         let same = (self.from, self.to, self.term) == (later.from, later.to, later.term);
         let (
@@ -208,14 +208,14 @@ impl Message {
         None
     }
 
-    /// Leaves the entries after the first `n` out, as if they had been lost on the way.
+    /// Drops the entries after the first `n`, as if they had been lost on the way.
     pub fn truncate(&mut self, n: usize) {
         if let Body::Append { entries, .. } = &mut self.body {
             entries.truncate(n);
         }
     }
 
-    /// Whether only a leader sends such a message unasked.
+    /// Whether only a leader sends such a message without being asked.
     pub fn is_of_leader(&self) -> bool {
         matches!(
             self.body,
@@ -226,7 +226,7 @@ impl Message {
         )
     }
 
-    /// Whether it asks for a vote, be it a preliminary one.
+    /// Whether the message asks for a vote, preliminary or not.
     #[cfg(test)]
     pub(crate) fn asks_for_vote(&self) -> bool {
         matches!(self.body, Body::Vote { .. })
@@ -269,7 +269,7 @@ impl Message {
         }
     }
 
-    /// Its bytes, without the records.
+    /// Encodes the message, without the records.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         w.u64(self.from);
@@ -379,8 +379,8 @@ impl Message {
         w.0
     }
 
-    /// From the front of `bytes`, with how many of them it took; `None` if they are no sound
-    /// message.
+    /// Decodes a message from the front of `bytes`, and returns it with the number of bytes that it took;
+    /// `None` if the bytes are not a sound message.
     pub fn decode(bytes: &[u8]) -> Option<(Message, usize)> {
         let mut r = Reader(bytes);
         let (from, to, term) = (r.u64()?, r.u64()?, r.u64()?);
@@ -445,8 +445,8 @@ impl Message {
     }
 }
 
-/// The most entries that a message can have: a count is four bytes, whatever it counts, so that
-/// some bytes must not become gigabytes.
+/// The most entries that a decoded message can have. A count takes four bytes whatever its value, so without
+/// a limit a few bytes could make the receiver allocate gigabytes.
 const MOST_ENTRIES: usize = 1 << 20;
 
 fn decode_append(r: &mut Reader<'_>) -> Option<Body> {

@@ -1,4 +1,4 @@
-//! How far each member is, and which members count.
+//! How far each member is, and which members count for a write.
 
 use crate::config::{InForce, Member, MemberId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,14 +9,14 @@ use std::sync::Arc;
 pub struct Position {
     /// Its log has everything up to here.
     pub written: u64,
-    /// Readers there see everything up to here.
+    /// A reader at the member sees everything up to here.
     pub applied: u64,
     /// Everything up to here survives a power cut of the member.
     pub durable: u64,
 }
 
 impl Position {
-    /// Everything up to one place.
+    /// The position of a member that has everything up to one place written, applied and durable.
     pub fn all(index: u64) -> Position {
         Position {
             written: index,
@@ -35,7 +35,7 @@ impl Position {
     }
 }
 
-/// What a member says of itself.
+/// What a member reports about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The term it is in.
@@ -55,13 +55,13 @@ pub struct Members {
     in_force: Arc<InForce>,
     positions: BTreeMap<MemberId, Position>,
     syncing: BTreeSet<MemberId>,
-    /// The end of the log when all members with which the set was founded had their votes. Fewer than a
-    /// majority of them may have committed what stands up to here.
+    /// The end of the log when all members with which the set was founded had their votes. Records up to here
+    /// may have been committed by fewer than a majority of those members.
     founded: u64,
 }
 
 impl Members {
-    /// Of the member `me`, which is at `mine`; nothing is known of the others yet.
+    /// The members as `me` knows them at first: it is at `mine` itself, and knows nothing of the others yet.
     pub fn new(me: MemberId, mine: Position, in_force: Arc<InForce>) -> Members {
         Members {
             me,
@@ -72,13 +72,13 @@ impl Members {
         }
     }
 
-    /// What is committed at this place is so by a majority of those that count for a write
-    /// ([`InForce::acknowledging`]), as all of them vote, and did when it was committed.
+    /// Whether the commit of this place alone proves that a majority of the members that count for a write
+    /// ([`InForce::acknowledging`]) have it: all of them vote, and did so when it was committed.
     pub(crate) fn all_voted_at(&self, index: u64) -> bool {
         index > self.founded && self.in_force.all_vote()
     }
 
-    /// A member is so far. In one term that only rises.
+    /// Notes how far a member is. Within a term, a position only rises.
     pub(crate) fn report(&mut self, member: MemberId, new: Position) {
         if member != self.me && self.in_force.config.member(member).is_none() {
             return;
@@ -89,7 +89,7 @@ impl Members {
         known.durable = known.durable.max(new.durable);
     }
 
-    /// A leadership begins: what other members reported before does not count.
+    /// Drops what other members have reported: it does not count in the leadership that begins.
     pub(crate) fn forget_others(&mut self) {
         let me = self.me;
         self.positions.retain(|id, _| *id == me);
@@ -107,7 +107,7 @@ impl Members {
         self.syncing.contains(&member)
     }
 
-    /// This configuration is in force from here on, and the log ends at `last`.
+    /// Puts a configuration in force, when the log ends at `last`.
     pub(crate) fn configure(&mut self, in_force: Arc<InForce>, last: u64) {
         if !self.in_force.all_vote() {
             self.founded = last;
@@ -123,13 +123,13 @@ impl Members {
         &self.in_force
     }
 
-    /// How far a member is, as far as it was told.
+    /// The last known position of a member.
     pub fn position(&self, member: MemberId) -> Position {
         self.positions.get(&member).copied().unwrap_or_default()
     }
 
-    /// Those that can acknowledge a write, with how far they are: hidden, delayed and non-voting
-    /// ones, too, but no arbiter, and none that is being synced anew.
+    /// The members that can acknowledge a write, with their positions. Hidden, delayed and non-voting members
+    /// are among them, but no arbiter and no member that is being synced anew.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (&Member, Position)> + Clone {
         let members = self.in_force.config.members.iter();
         members

@@ -1,8 +1,8 @@
-//! The log as raft sees it: places and terms, no payloads, all from memory.
+//! The log as raft sees it: places and terms, without payloads, all in memory.
 //!
-//! Terms never fall within a log, so their boundaries say the term of every place; beside them
-//! stand the records that change the configuration, of which there are few. Asking costs no I/O
-//! and no copy of a record, however long the log is.
+//! Terms never fall within a log, so their boundaries give the term of every place. The records that change
+//! the configuration, of which there are few, are kept as well. A query costs no I/O and no copy of a record,
+//! however long the log is.
 //!
 //! Invariant: the boundaries cover every place from the one before the first to the last.
 
@@ -14,10 +14,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Entries of one message, at most. Many small records are worth one message; what is large, the
-/// transport takes apart.
+/// The most entries of one message. Many small records are worth one message; the transport splits what is
+/// too large.
 const PER_MESSAGE: u64 = 512;
-/// Committed entries that raft looks at in one go.
+/// The most committed entries that raft looks at in one go.
 const PER_LOOK: u64 = 4096;
 
 pub(crate) struct Shadow {
@@ -25,19 +25,19 @@ pub(crate) struct Shadow {
     base: u64,
     /// The last place; `base` of an empty log.
     last: u64,
-    /// (first place, term), both rising. The first covers `base`, unless that is 0.
+    /// Pairs of first place and term, both rising. The first pair covers `base`, unless that is 0.
     terms: Vec<(u64, u64)>,
     /// Configuration records by place.
     configs: BTreeMap<u64, Arc<[u8]>>,
     hard: HardState,
     conf: ConfState,
-    /// Members for which the log begins too late.
+    /// Members that need records from before the log's beginning.
     behind: RefCell<Vec<MemberId>>,
 }
 
 impl Shadow {
-    /// Boundaries and records after `last` are left out: the state knows them before the log
-    /// does. `None` if they do not cover the log.
+    /// Boundaries and records after `last` are left out, since the state knows them before the log has them.
+    /// `None` if the boundaries do not cover the log.
     pub fn new(
         (base, last): (u64, u64),
         mut terms: Vec<(u64, u64)>,
@@ -83,15 +83,15 @@ impl Shadow {
         &self.configs
     }
 
-    /// The term of the record at `index`, where the boundaries reach.
+    /// The term of the record at `index`, if the boundaries cover it.
     pub fn term_of(&self, index: u64) -> Option<u64> {
         let after = self.terms.partition_point(|(first, _)| *first <= index);
         let (_, term) = self.terms.get(after.checked_sub(1)?)?;
         (index <= self.last).then_some(*term)
     }
 
-    /// Takes entries that follow the last one. True if the member's state has something new to
-    /// remember: a term began, or the configuration changes.
+    /// Takes entries that follow the last one. True if the member's state has something new to remember: a
+    /// new term, or a change of the configuration.
     pub fn append(&mut self, entries: &[eraftpb::Entry]) -> bool {
         let mut news = false;
         for entry in entries {
@@ -108,14 +108,14 @@ impl Shadow {
         news
     }
 
-    /// Forgets what is cut when the log is cut after `index`.
+    /// Drops what is lost when the log is cut after `index`.
     pub fn cut(&mut self, index: u64) {
         self.terms.retain(|(first, _)| *first <= index);
         self.configs.split_off(&(index + 1));
         self.last = self.last.min(index);
     }
 
-    /// The log begins at `first` now.
+    /// Notes that the log now begins at `first`.
     pub fn trim(&mut self, first: u64) {
         self.base = self.base.max(first.saturating_sub(1)).min(self.last);
         let before = self.terms.partition_point(|(at, _)| *at <= self.base);
@@ -123,7 +123,7 @@ impl Shadow {
         self.configs = self.configs.split_off(&(self.base + 1));
     }
 
-    /// Members that need what the log no longer has, each told once.
+    /// The members that need records which the log no longer has. Each is returned once.
     pub fn take_behind(&self) -> Vec<MemberId> {
         let mut behind = std::mem::take(&mut *self.behind.borrow_mut());
         behind.sort_unstable();
@@ -160,7 +160,7 @@ impl Storage for Shadow {
             return Err(StorageError::Unavailable.into());
         }
         let most = match max_size.into() {
-            // Only entries for a message may be fetched later.
+            // Raft fetches entries for a message with a context that allows to fetch them later.
             Some(_) if context.can_async() => PER_MESSAGE,
             Some(_) => PER_LOOK,
             None => u64::MAX,
@@ -198,8 +198,8 @@ impl Storage for Shadow {
     }
 }
 
-/// Raft's entry. The record of a configuration stands in its context, which raft does not read;
-/// that it changes who votes, in its type.
+/// An entry in raft's form. The record of a configuration is in its context, which raft does not read, and
+/// its type says whether the record changes the voters.
 pub(crate) fn to_raft(entry: Entry) -> eraftpb::Entry {
     let mut e = eraftpb::Entry {
         index: entry.index,
@@ -215,12 +215,12 @@ pub(crate) fn to_raft(entry: Entry) -> eraftpb::Entry {
     e
 }
 
-/// The first byte of a record says what it changes.
+/// Whether a record changes the voters, which its first byte says.
 fn changes_voters(record: &[u8]) -> bool {
     record.first().is_some_and(|kind| *kind != 0)
 }
 
-/// What an entry of raft's is.
+/// The kind of an entry in raft's form.
 pub(crate) fn kind(entry: &eraftpb::Entry) -> Kind {
     match entry.context.is_empty() {
         true => Kind::Plain,

@@ -1,12 +1,12 @@
-//! What a member remembers outside the log, which is the same on all members: its term and vote,
-//! the boundaries of terms in its log, the configuration.
+//! The state that a member remembers outside the log: its term and vote, the boundaries of terms in its log,
+//! and the configuration. The log cannot hold these, because its records are the same on all members.
 //!
-//! The file is written anew each time, checksummed, and renamed over the old one: after a crash between
-//! any two steps it is the old one or the new one. It may be ahead of the log in what it says of it: a
-//! term's first place is here before the log has the record, so that a log never holds a record whose term
-//! is not known.
+//! Each time, the whole file is written anew, with a checksum, and renamed over the old one, so after a crash
+//! between any two steps it is the old one or the new one. It may be ahead of the log: the first place of a
+//! term is in the file before the log has that record, so that a log never holds a record whose term is not
+//! known.
 //!
-//! Must not trust the file: one that is not whole is an error, never a panic, and never read in part.
+//! Must not trust the file: a damaged one is an error, never a panic, and is never read in part.
 
 use crate::bytes::{Reader, Writer};
 use crate::config::{Config, ConfigRecord, InForce, MemberId};
@@ -21,70 +21,72 @@ use std::sync::Arc;
 pub const FILE: &str = "replication";
 const MAGIC: &[u8; 8] = b"munirepl";
 const VERSION: u32 = 1;
-/// A file of this version also has [`LocalState::waits`]. It is written only while the member waits, so that
-/// otherwise an older version can read the file.
+/// The version of a file that has [`LocalState::waits`]. It is written only while the member waits, so that
+/// an older version of Muniment can read the file at other times.
 const VERSION_WAITS: u32 = 2;
-/// A file that keeps room on the disk for the next state.
+/// A file that reserves room on the disk for the next state.
 const ROOM: &str = "replication.room";
-/// That file has at least so many bytes.
+/// The least size of that file, in bytes.
 const LEAST_ROOM: usize = 64 << 10;
-/// Most bytes of a state; a longer file is not read.
+/// The longest state in bytes. A longer file is not read.
 const LONGEST: u64 = 256 << 20;
 
 /// A member's own state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LocalState {
-    /// Which member this is.
+    /// The number of this member.
     pub id: MemberId,
     /// The newest term it knows.
     pub term: u64,
     /// The member that it voted for in that term; 0: none.
     pub vote: MemberId,
-    /// A place up to which everything is committed and was durable here; there may be more.
+    /// A place up to which everything is committed and was durable here. More may be.
     pub commit: u64,
-    /// A place up to which everything is committed, whether or not the log has it yet. A log that
-    /// has a change of the configuration stands beside a state that knows how far the changes
-    /// before it are committed: otherwise a member could ask for votes by a configuration that is
-    /// two changes old, whose majority need not meet the one in force.
+    /// A place up to which everything is committed, whether or not the log has it yet. If the log has a
+    /// change of the configuration, the state knows that the changes before it are committed. Otherwise a
+    /// member could ask for votes by a configuration that is two changes old, whose majority need not overlap
+    /// with that of the one in force.
     pub known: u64,
-    /// (first place, term) of the terms in the log, both rising; the first may begin before the
-    /// log does.
+    /// Pairs of first place and term for the terms of the log, both rising. The first term may begin before
+    /// the log does.
     pub terms: Vec<(u64, u64)>,
-    /// Records of the log that change the configuration, by place.
+    /// The log's records that change the configuration, by place.
     pub configs: BTreeMap<u64, Arc<[u8]>>,
-    /// The configuration as it was in force when this was saved.
+    /// The configuration that was in force when this was saved.
     pub in_force: InForce,
-    /// How often this member had to give up records; MongoDB's `rollbackId`.
+    /// How often this member had to give up records, which is MongoDB's `rollbackId`.
     pub rollback_id: u64,
-    /// The log has to be cut after this place before anything else: the leader that was elected does not
-    /// have the records that follow.
+    /// The place after which the log has to be cut before anything else happens: the leader that was elected
+    /// does not have the records after it.
     pub cut: Option<u64>,
-    /// This member had nothing, and was given a copy before everything was committed that it may have
-    /// acknowledged: it neither votes nor stands before. See `core::anew`.
+    /// The wait of a member that had nothing, and was given a copy before everything was committed that it
+    /// may have acknowledged. Until the wait ends it neither votes nor stands for election. See `core::anew`.
     pub waits: Option<Wait>,
 }
 
-/// What a member waits for that was filled before everything was committed that it may have acknowledged.
+/// The wait of a member that was filled before everything was committed that it may have acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// It ends when everything up to this place is committed.
+    /// The wait ends when everything up to this place is committed.
     pub place: u64,
     /// It also ends with a committed record of a later term than this one, in which the member was filled.
     pub term: u64,
-    /// The member votes meanwhile, as a configuration was forced; it does not stand all the same.
+    /// Whether the member votes meanwhile, because a configuration was forced. It still does not stand for
+    /// election.
     pub votes: bool,
 }
 
 impl Wait {
-    /// Whether it is over where everything up to the place `committed` is, and the record there is of `term`.
+    /// Whether the wait is over for a member that has everything up to the place `committed`, with a record
+    /// of `term` there.
     pub fn ends(&self, committed: u64, term: Option<u64>) -> bool {
         committed >= self.place || term.is_some_and(|term| term > self.term)
     }
 }
 
 impl LocalState {
-    /// The state of a new member before its data is a copy of the set's: it takes part in nothing,
-    /// and its core says that it wants an initial sync as soon as it hears a leader.
+    /// The state of a new member before its data is a copy of the set's. Such a member takes part in nothing,
+    /// and its core asks for an initial sync as soon as it hears from a leader.
     pub fn joining(id: MemberId) -> LocalState {
         LocalState {
             id,
@@ -92,8 +94,9 @@ impl LocalState {
         }
     }
 
-    /// The state of the member that initiates a set over a log that ends at `last` with its term:
-    /// it is the only voter; those others that the configuration wants come as they catch up.
+    /// The state of the member that initiates a set over a log that ends at `last`, with the terms of that
+    /// log. This member is the only voter at first; the other members of the configuration become voters as
+    /// they catch up.
     pub fn initiate(id: MemberId, config: Config, terms: Vec<(u64, u64)>, last: u64) -> LocalState {
         let others = config.members.iter().map(|m| m.id).filter(|m| *m != id);
         let learners = others.collect();
@@ -113,11 +116,11 @@ impl LocalState {
         }
     }
 
-    /// The state of a member whose data is a copy of the set's as of the committed place `last`,
-    /// whose term is `term`, made of a member that led in the term `led.1`. What it has promised in
-    /// elections stays; of what it does not know any more that member got the vote, or it would not have
-    /// led. `waits`: the place for which it waits ([`LocalState::waits`]), 0 for none; a promise that was made
-    /// before stays, too.
+    /// The state of a member whose data is a copy of the set's as of the committed place `last`, which has
+    /// the term `term`. The copy was made from the member `led.0`, which led in the term `led.1`. The
+    /// promises of this member in elections stay valid. If it may have forgotten one, that member got the
+    /// vote, since it would not have led otherwise. `waits` is the place of the wait ([`LocalState::waits`]),
+    /// or 0 for none; an earlier wait stays valid, too.
     pub fn synced(
         &self,
         last: u64,
@@ -130,7 +133,7 @@ impl LocalState {
         let vote = match newest {
             newest if self.term > newest => self.vote,
             newest if self.term == newest && self.vote != 0 => self.vote,
-            // It may have voted in this term, and have forgotten that with its directory.
+            // This member may have voted in this term, and have lost that with its directory.
             newest if led.1 == newest => leader,
             _ => 0,
         };
@@ -153,7 +156,7 @@ impl LocalState {
             vote,
             commit: last,
             known: last,
-            // A log is never empty at 0 with a term.
+            // A log that ends at 0 has no term.
             terms: (last > 0).then_some((last, term)).into_iter().collect(),
             configs: BTreeMap::new(),
             in_force,
@@ -166,8 +169,8 @@ impl LocalState {
     /// Puts a configuration in force without asking other members (`force: true`). All its members that have
     /// votes vote at once, except new ones, which have nothing yet: they vote when they have caught up, since
     /// otherwise it could be that no member can be elected. A configuration that was forced on another member
-    /// names its voters itself. **Unsafe by its nature**: two halves of a set that are both forced go on as
-    /// two sets, and what was acknowledged by members that are left out may be lost. It is for a set whose
+    /// names its voters itself. **Unsafe by its nature**: if both halves of a set are forced they continue as
+    /// two sets, and writes that were acknowledged by the members left out may be lost. It is for a set whose
     /// majority is gone for good.
     pub fn force(&mut self, mut config: Config) {
         let known = |id| self.in_force.config.member(id).is_some();
@@ -203,17 +206,17 @@ impl LocalState {
             voters,
             config,
         };
-        // The changes that the log still has were decided by the set that is gone.
+        // The former set decided on the changes that the log still has.
         self.configs.split_off(&(self.in_force.index + 1));
     }
 
     /// Makes this the state of the member `id`, which has none of its own yet: the directory is that of
-    /// another member, of a removed one that is added again or of one whose data were copied. What that
-    /// member promised in elections does not bind this one.
+    /// another member, either a removed one that is added again or one whose data was copied. The promises of
+    /// that member in elections do not bind this one.
     ///
-    /// With `config` the data count for nothing, as a member of this number may have promised and
-    /// acknowledged more than they know of: it takes part in nothing before it has a copy, like
-    /// [`LocalState::joining`]. Without, it goes on with the log that is there.
+    /// With `config` the data does not count, since a member of this number may have promised and
+    /// acknowledged more than the data shows. It takes part in nothing before it has a copy, as with
+    /// [`LocalState::joining`]. Without `config`, it continues with its log.
     pub fn renumber(&mut self, id: MemberId, config: Option<Config>) {
         self.id = id;
         self.vote = 0;
@@ -228,7 +231,7 @@ impl LocalState {
         }
     }
 
-    /// As bytes.
+    /// Encodes the state.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
         let numbers = [self.id, self.term, self.vote, self.commit, self.known];
@@ -265,10 +268,10 @@ impl LocalState {
         w.0
     }
 
-    /// From bytes.
+    /// Decodes a state.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// What is wrong with the bytes.
     pub fn decode(bytes: &[u8]) -> Result<LocalState, &'static str> {
         let mut r = Reader(bytes);
         let head = (|| {
@@ -327,7 +330,7 @@ fn decode_body(r: &mut Reader<'_>, version: u32) -> Option<LocalState> {
     (state.id != 0 && ordered).then_some(state)
 }
 
-/// The file of a data directory.
+/// The state file of a data directory.
 #[derive(Clone)]
 pub struct StateFile {
     disk: Arc<dyn Disk>,
@@ -335,7 +338,7 @@ pub struct StateFile {
 }
 
 impl StateFile {
-    /// The one in `dir`.
+    /// The state file in `dir`.
     pub fn new(disk: Arc<dyn Disk>, dir: &Path) -> StateFile {
         StateFile {
             disk,
@@ -343,10 +346,10 @@ impl StateFile {
         }
     }
 
-    /// Reads it; `None` if the directory belongs to no set.
+    /// Reads the state; `None` if the directory belongs to no set.
     ///
     /// # Errors
-    /// The disk's, and a damaged file.
+    /// Those of the disk; a damaged file.
     pub fn read(&self) -> Result<Option<LocalState>> {
         let path = self.dir.join(FILE);
         let bytes = match whole(&*self.disk, &path, LONGEST) {
@@ -360,17 +363,17 @@ impl StateFile {
             .map_err(|why| Error::internal(format!("{} is damaged: {why}", path.display())))
     }
 
-    /// Writes it. When this has returned, the state is there after any crash; when it failed, the
-    /// old one or the new one is, and the member must not go on as if it were either.
+    /// Writes the state. After success the new state survives any crash. After an error the file may have the
+    /// old state or the new one, and the member must not continue as if it knew which.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     pub fn write(&self, state: &LocalState) -> Result<()> {
         let bytes = state.encode();
         let put = || replace(&*self.disk, &self.dir, FILE, &bytes);
         let put = match put() {
-            // What was kept for this is given up: without it a full disk would keep a primary from
-            // resigning, and everybody from voting.
+            // Frees the room that was reserved for this: without it, a full disk would keep a primary from
+            // resigning, and any member from voting.
             Err(e) if is_full(&e) && self.disk.remove(&self.dir.join(ROOM)).is_ok() => put(),
             other => other,
         };
@@ -379,7 +382,7 @@ impl StateFile {
         Ok(())
     }
 
-    /// Keeps room for the next state, as far as the disk has some.
+    /// Reserves room for the next state, as far as the disk has some.
     fn keep_room(&self, len: usize) {
         let path = self.dir.join(ROOM);
         let wanted = (2 * len).next_multiple_of(LEAST_ROOM);
@@ -387,24 +390,24 @@ impl StateFile {
         if kept.is_ok_and(|kept| kept >= wanted as u64) {
             return;
         }
-        // Without zeros, which some disks do not store.
+        // The file has no zeros, because some disks do not store them.
         let file = self.disk.open(&path, Open::Create);
         if file.and_then(|f| f.write_at(&vec![1; wanted], 0)).is_err() {
-            // What there is of it is less than was asked for: the next write tries again.
+            // The file is removed, because it may be shorter than was asked for. The next write tries again.
             let _ = self.disk.remove(&path);
         }
     }
 
-    /// Removes it: the directory belongs to no set any more.
+    /// Removes the state, because the directory no longer belongs to a set.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     pub fn remove(&self) -> Result<()> {
         let path = self.dir.join(FILE);
         match self.disk.remove(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("removing", &path, &e)),
             _ => {
-                // It says nothing.
+                // An error does not matter: the file has no information.
                 let _ = self.disk.remove(&self.dir.join(ROOM));
                 self.disk
                     .sync_dir(&self.dir)

@@ -1,11 +1,10 @@
-//! When a member that hears of no leader campaigns.
+//! Draws how long a member that hears of no leader waits before it campaigns.
 //!
-//! Raft draws its own election timeouts from the machine's randomness; here they are drawn from a
-//! seed, and raft's are set so long that they never end. Members are spread over 15 % of an election
-//! timeout, as MongoDB's are, and those with a lower priority come after them: the best of those
-//! that are left is the first, and everybody's turn comes within one and a half election timeouts. A
-//! candidate that collided with another one tries again sooner, so that a narrow spread costs no second
-//! timeout.
+//! Raft draws its own election timeouts from the machine's randomness. Here they are drawn from a seed, and
+//! raft's own are so long that they never end. The members are spread over 15 % of an election timeout, as
+//! MongoDB's are, and a member with a lower priority comes later, so that the best remaining member campaigns
+//! first, and each member does so within one and a half election timeouts. A candidate that collided with
+//! another one tries again sooner, so that a collision does not cost a whole timeout.
 
 /// Draws from a seed (SplitMix64).
 pub(crate) struct Draw(u64);
@@ -23,30 +22,30 @@ impl Draw {
         x ^ (x >> 31)
     }
 
-    /// Below `n`; 0 if that is 0.
+    /// A number below `n`; 0 if `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next().checked_rem(n).unwrap_or(0)
     }
 }
 
-/// So many ranks are told apart; members that would come after the last rank share it.
+/// The number of ranks that are distinguished. Members that would come after the last rank share it.
 const RANKS: u64 = 3;
 
-/// Ticks by which the members of one rank are spread.
+/// The ticks over which the members of one rank are spread.
 pub(crate) fn spread(election: u64) -> u64 {
     (election * 3 / 20).max(1)
 }
 
-/// Ticks without a leader after which a member campaigns whose priority has `better` higher ones
-/// above it among the voters.
+/// The ticks without a leader after which a member campaigns, if the voters have `better` different
+/// priorities above its own.
 pub(crate) fn patience(draw: &mut Draw, election: u64, better: usize) -> u64 {
     let rank = (better as u64).min(RANKS - 1);
     election + rank * election / 6 + draw.below(spread(election) + 1)
 }
 
-/// Ticks until the next candidacy of a member that had reason to be quicker than `election`, after `tries`
-/// that came to nothing: one to three times `unit` at first, and twice as long each time, but not longer
-/// than an election timeout.
+/// The ticks until the next candidacy of a member that has a reason to be quicker than `election`, after
+/// `tries` failed ones: one to three times `unit` at first, and twice as long each time, up to an election
+/// timeout.
 pub(crate) fn again(draw: &mut Draw, unit: u64, election: u64, tries: u32, better: usize) -> u64 {
     let rank = (better as u64).min(RANKS - 1);
     let drawn = unit + rank * unit + draw.below(2 * unit + 1);
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn who_tries_again_does_so_sooner_and_then_later_and_later() {
+    fn a_further_try_comes_sooner_and_then_later_each_time() {
         let mut draw = Draw::new(5);
         for _ in 0..1000 {
             let mut bound = 450;

@@ -1,11 +1,11 @@
-//! Waiters: which write concern each waits for at which place, and which of them a change of positions
-//! wakes.
+//! The waiters for acknowledgements: which write concern each waits for at which place, and which of them a
+//! change of positions wakes.
 //!
-//! No thread sleeps here: the server parks its threads under the numbers that it gets, and asks after
-//! each change which are to be woken. Waiters that want the same are kept together by place, so that a
-//! change looks at the first of each kind and stops there.
+//! No thread sleeps here: the server parks its threads under the numbers that it gets, and asks after each
+//! change which of them to wake. Waiters with the same concern are kept together, ordered by place, so that a
+//! change only looks at the first few of each concern.
 //!
-//! Invariant: for one concern, what is satisfied at a place is so at every place before it.
+//! Invariant: if a concern is satisfied at a place, it is satisfied at every place before it.
 
 use crate::concern::{Concern, Progress};
 use crate::config::MemberId;
@@ -15,7 +15,7 @@ use std::collections::{BTreeSet, HashMap};
 /// A waiter's number.
 pub type WaiterId = u64;
 
-/// All that wait.
+/// All waiters.
 #[derive(Debug, Default)]
 pub struct Waiters {
     next: WaiterId,
@@ -25,12 +25,13 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Without any waiter.
+    /// No waiters yet.
     pub fn new() -> Waiters {
         Waiters::default()
     }
 
-    /// Adds a waiter until `concern` is satisfied for the write at `index`; `None` if it is already.
+    /// Adds a waiter until `concern` is satisfied for the write at `index`; `None` if it is satisfied
+    /// already.
     pub fn wait(
         &mut self,
         index: u64,
@@ -66,8 +67,8 @@ impl Waiters {
         self.kinds.retain(|(_, waiting)| !waiting.is_empty());
     }
 
-    /// Positions, the commit point or the configuration changed: removes and returns the waiters that have
-    /// what they waited for.
+    /// To be called when positions, the commit point or the configuration have changed: removes and returns
+    /// the waiters whose concerns are satisfied now.
     pub fn satisfied(&mut self, progress: Progress<'_>) -> Vec<WaiterId> {
         let mut woken = Vec::new();
         for (concern, waiting) in &mut self.kinds {
@@ -83,8 +84,8 @@ impl Waiters {
         woken
     }
 
-    /// The configuration changed: removes and returns the waiters whose concern can never be satisfied any
-    /// more, each with the answer of its concern ([`Concern::check`]).
+    /// To be called when the configuration has changed: removes and returns the waiters whose concern can
+    /// never be satisfied any more, each with the error of its concern ([`Concern::check`]).
     pub fn hopeless(&mut self, progress: Progress<'_>) -> Vec<(WaiterId, muniment_value::Error)> {
         let mut told = Vec::new();
         self.kinds
@@ -101,7 +102,8 @@ impl Waiters {
         told
     }
 
-    /// The leadership is lost, so that no wait can end well: removes and returns all waiters.
+    /// To be called when the leadership is lost, so that no wait can end well: removes and returns all
+    /// waiters.
     pub fn drain(&mut self) -> Vec<WaiterId> {
         self.places.clear();
         let kinds = std::mem::take(&mut self.kinds);
@@ -115,14 +117,14 @@ impl Waiters {
         kinds.any(|(concern, _)| !concern.can_do_without(members, &those))
     }
 
-    /// Whether a waiter waits for what is durable at others ([`Concern::waits_for_disks`]).
+    /// Whether a waiter waits for records to be durable at other members ([`Concern::waits_for_disks`]).
     pub fn wait_for_disks(&self) -> bool {
         self.kinds
             .iter()
             .any(|(concern, _)| concern.waits_for_disks())
     }
 
-    /// Whether nobody waits.
+    /// Whether there are no waiters.
     pub fn is_empty(&self) -> bool {
         self.kinds.is_empty()
     }

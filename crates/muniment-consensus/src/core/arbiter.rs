@@ -1,45 +1,43 @@
 //! Arbiters: members that vote and store nothing.
 //!
-//! To raft an arbiter is a voter whose log stays empty: the leader sends it heartbeats and no entries,
-//! so that it acknowledges nothing and what is committed is with a majority of all voters, every one of
-//! which has data. It votes as raft has a voter with an empty log vote: for any candidate, once in a term.
-//! A candidate without a committed record cannot win by that: its majority and the one that has the
-//! record have a member in common, which has data, and refuses.
+//! To raft an arbiter is a voter whose log stays empty: the leader sends it heartbeats and no entries, so it
+//! acknowledges nothing, and a committed record is at a majority of all voters, each of which has data. The
+//! arbiter votes as raft lets a voter with an empty log vote: for any candidate, once in a term. A candidate
+//! without a committed record cannot win by that: its majority and the one that has the record share a
+//! member, which has data and refuses its vote.
 //!
 //! An arbiter does not get the log, so the leader tells it the configuration in force
 //! ([`Body::Inform`]) until the arbiter says that it has it ([`Body::Informed`]). The arbiter needs it to
 //! know which set it belongs to and where the others are; its votes do not depend on it.
 //!
-//! **An arbiter without a state**, which is new or has lost its directory, may have forgotten how it
-//! voted. It takes part in nothing before the leader has had a record committed that was made after
-//! the arbiter said that it has nothing. A candidate that got the forgotten vote had asked for it before,
-//! without that record, and a majority that includes a member with the record never elects such a
-//! candidate. Each time the arbiter begins without a state it draws another number, by which the messages
-//! of one such time are told from those of another.
+//! **An arbiter without a state**, which is new or has lost its directory, may have forgotten how it voted.
+//! It takes part in nothing before the leader has had a record committed that was made after the arbiter said
+//! that it has nothing. A candidate that got the forgotten vote had asked for it before, without that record,
+//! and a majority that includes a member with the record never elects such a candidate. Each time the arbiter
+//! begins without a state it draws another number, so that messages of an earlier time are recognized.
 
 use super::{Core, Door, Effect, Fatal};
 use crate::config::{InForce, MemberId};
 use crate::convert::into_raft;
 use crate::message::{Body, Message};
 
-/// What one arbiter has, as the leader knows.
+/// What the leader knows of one arbiter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    /// The version of its configuration and the place up to which that was made; `None`: it has not
-    /// said so.
+    /// The version of its configuration and the place up to which that was made; `None`: it has not told yet.
     has: Option<(u64, u64)>,
-    /// It has nothing: its number, and the end of the log when it said so.
+    /// `Some` if it has nothing: its number, and the end of the log when it said so.
     empty: Option<(u64, u64)>,
-    /// When to tell it again, in ticks.
+    /// When to tell it the configuration again, in ticks.
     next: u64,
 }
 
-/// The order in which configurations in force follow on each other.
+/// The order in which configurations in force follow each other.
 fn age(in_force: &InForce) -> (u64, u64) {
     (in_force.config.version, in_force.index)
 }
 
-/// Whether it may be sent to an arbiter: nothing that speaks of the log.
+/// Whether the message may be sent to an arbiter. Messages about the log may not.
 pub(super) fn is_for_arbiters(message: &Message) -> bool {
     match message.body {
         Body::Append { .. } | Body::Trimmed { .. } | Body::TimeoutNow => false,
@@ -59,7 +57,7 @@ impl Core {
         self.in_force.config.is_arbiter(id) || id == self.id() && self.arbiter
     }
 
-    /// Whether this member is an arbiter that has no state yet: it takes part in nothing.
+    /// Whether this member is an arbiter that has no state yet, and so takes part in nothing.
     pub fn is_empty_arbiter(&self) -> bool {
         self.arbiter && self.in_force.voters.is_empty()
     }
@@ -72,7 +70,7 @@ impl Core {
         begun && progress.is_some_and(|p| p.recent_active)
     }
 
-    /// The leader tells the arbiters what they do not have yet, as often as it sends heartbeats.
+    /// Sends the arbiters what they do not have yet, as often as a leader sends heartbeats.
     pub(super) fn inform_arbiters(&mut self) {
         if self.halted || !self.leads() {
             return;
@@ -87,7 +85,8 @@ impl Core {
                 None => 0,
                 Some((nonce, mark)) if self.committed() > mark => nonce,
                 Some((_, mark)) => {
-                    // A record has to be committed, and no client may be writing.
+                    // A record has to be committed, and perhaps no client is writing, so the leader makes
+                    // one.
                     if self.raft_last() == mark && self.in_log == mark && self.may_configure() {
                         let config = self.in_force.config.clone();
                         self.write_config(None, None, config);
@@ -104,7 +103,7 @@ impl Core {
         }
     }
 
-    /// An arbiter has said what it has.
+    /// Notes what an arbiter has said that it has.
     pub(super) fn informed(&mut self, message: &Message) {
         let Body::Informed {
             nonce,
@@ -145,7 +144,7 @@ impl Core {
         self.effects.push_back(Effect::Send(message));
     }
 
-    /// [`Core::receive`] of an arbiter.
+    /// Takes a message that has come to an arbiter, as [`Core::receive`] does for other members.
     pub(super) fn receive_as_arbiter(&mut self, message: Message) -> Result<(), Fatal> {
         let (from, term) = (message.from, message.term);
         let waits = self.is_empty_arbiter();
@@ -156,11 +155,11 @@ impl Core {
             return Ok(());
         }
         let (message, news) = match message.body {
-            // The log is none of its business, nor is leading.
+            // An arbiter takes no part in the log, nor does it lead.
             Body::Append { .. } | Body::Trimmed { .. } | Body::TimeoutNow => return Ok(()),
             Body::Informed { .. } => return Ok(()),
             Body::Inform { in_force, .. } => {
-                // It is a leader's, as a heartbeat is.
+                // For raft the message counts as a heartbeat, since only a leader sends it.
                 let (commit, token) = (0, None);
                 let body = Body::Heartbeat { commit, token };
                 (Message { body, ..message }, Some(in_force))
@@ -195,7 +194,7 @@ impl Core {
         self.say(leader, term, body);
     }
 
-    /// Takes a configuration that is newer than the own one.
+    /// Takes over a configuration that is newer than this arbiter's.
     fn take_told(&mut self, bytes: &[u8]) {
         let told = InForce::of_bytes(bytes).filter(|told| !told.voters.is_empty());
         let Some(told) = told.filter(|told| age(told) > age(&self.in_force)) else {
@@ -218,7 +217,7 @@ impl Core {
         if let Body::Inform { nonce, in_force } = message.body {
             let told = InForce::of_bytes(&in_force).filter(|told| !told.voters.is_empty());
             if let Some(told) = told.filter(|_| nonce == mine) {
-                // If the arbiter voted in this term, and has forgotten it, it was for the leader of the term.
+                // If the arbiter has forgotten a vote of this term, that vote was for the leader of the term.
                 let raft = &mut self.node.raft;
                 raft.become_follower(term, from);
                 raft.vote = from;

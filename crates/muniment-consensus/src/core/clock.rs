@@ -1,9 +1,10 @@
-//! What passing time does: a leader's heartbeats and its looks at whether a majority is there, and how
-//! long a member has heard of nobody.
+//! The passing of time: a leader's heartbeats and its checks for a majority, and how long a member has heard
+//! of no leader.
 //!
-//! All of it is counted here, in ticks whose length is the driver's, so that the times can change while
-//! the core runs. Raft's own clock stands still: of it only whether the time is over in which a member
-//! that has heard of a leader votes for nobody else ([`EXPIRED`]), and that it begins anew (0).
+//! All of it is counted here, in ticks whose length is up to the driver, so that the times can change while
+//! the core runs. Raft's own clock stands still and has two uses. It shows raft whether the time is over in
+//! which a member that has heard of a leader votes for no other ([`EXPIRED`]), and raft sets it to 0 when the
+//! silence begins anew.
 
 use super::{Core, Door, MessageType, Occasion, RaftMessage, StateRole};
 use crate::config::MemberId;
@@ -11,28 +12,29 @@ use crate::message::Message;
 use raft::INVALID_ID;
 use std::collections::BTreeMap;
 
-/// Raft's election timeout: its clock shows so much when ours is over, and less before.
+/// Raft's election timeout: its clock shows this value when the core's own timeout is over, and less before.
 pub(super) const EXPIRED: usize = 3;
-/// What raft's clock shows before; it shows 0 when raft has set it back.
+/// The value of raft's clock while the timeout runs; it shows 0 when raft has set it back.
 const RUNS: usize = 1;
 
 /// How long the members of a set wait for each other, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Without a leader for so long, elections begin. A leader that hears of no majority ceases to lead
-    /// after one to two times as long.
+    /// The time without a leader after which elections begin. A leader that hears of no majority gives up the
+    /// leadership after one to two times as long.
     pub election: u64,
-    /// Between two heartbeats.
+    /// The time between two heartbeats.
     pub heartbeat: u64,
-    /// A member answers within this time, or it is not there: to be offered the leadership, for instance.
+    /// A member that has not been heard for this time counts as absent, for example when the leadership is
+    /// offered.
     pub answer: u64,
-    /// When the leader is known to be gone ([`Core::gone`]), the first campaign after one to three times
-    /// as long.
+    /// When the leader is known to be gone ([`Core::gone`]), the first campaign begins after one to three
+    /// times this time.
     pub soon: u64,
 }
 
 impl Times {
-    /// Those that follow from the election timeout alone.
+    /// The times that follow from the election timeout alone.
     pub fn of(election: u64) -> Times {
         Times {
             election,
@@ -43,23 +45,23 @@ impl Times {
     }
 }
 
-/// What is counted.
+/// The counters of ticks.
 #[derive(Default)]
 pub(super) struct Clock {
     /// Ticks since this member heard of a leader, voted, or a term began.
     silent: u64,
-    /// Ticks since a leader's last heartbeats.
+    /// Ticks since a leader last sent heartbeats.
     unbeaten: u64,
-    /// Ticks since a leader last looked whether a majority is there.
+    /// Ticks since a leader last checked whether it still has a majority.
     unlooked: u64,
     /// Ticks since another member was asked to lead.
     asked: u64,
-    /// When a member was heard last.
+    /// When each member was last heard.
     heard: BTreeMap<MemberId, u64>,
 }
 
 impl Core {
-    /// So many ticks pass.
+    /// Lets time pass.
     pub fn pass(&mut self, ticks: u64) {
         if self.halted {
             return;
@@ -80,7 +82,7 @@ impl Core {
         self.settle();
     }
 
-    /// Ticks until it does something by itself, as things are now; at least 1.
+    /// The ticks until the core does something by itself, as things are now; at least 1.
     pub fn due_in(&self) -> u64 {
         let due = match self.leads() {
             true => self.times().heartbeat.saturating_sub(self.clock.unbeaten),
@@ -91,7 +93,7 @@ impl Core {
         due.max(1)
     }
 
-    /// How long members wait for each other from here on.
+    /// Sets how long members wait for each other from now on.
     pub fn set_times(&mut self, times: Times) {
         if self.options.times == times {
             return;
@@ -103,9 +105,9 @@ impl Core {
         self.show_raft_the_time();
     }
 
-    /// The leader has ended: this member has seen that it closed its connections, and that nobody listens
-    /// where it was. It votes for others from here on, and campaigns soon: whether it really does is up to
-    /// a majority, each of which has to have seen the same.
+    /// Notes that the leader has ended: this member has seen that the leader closed its connections, and that
+    /// nothing listens at its address. This member votes for others from now on, and campaigns soon. A
+    /// majority has to agree, each member of which must have seen the same.
     pub fn gone(&mut self, leader: MemberId) {
         if self.halted || self.leads() || self.leader() != Some(leader) || self.is_leader_gone() {
             return;
@@ -117,7 +119,7 @@ impl Core {
         self.show_raft_the_time();
     }
 
-    /// Something was heard of a member, or it can be reached: if it was said to be gone, it is not.
+    /// Notes that a member was heard or can be reached, and so has not ended after all.
     pub fn found(&mut self, member: MemberId) {
         if self.gone == Some(member) {
             self.gone = None;
@@ -127,17 +129,17 @@ impl Core {
         }
     }
 
-    /// Whether the last leader is gone, and no other member is known to lead.
+    /// Whether the last leader has ended, and no other member is known to lead.
     pub fn is_leader_gone(&self) -> bool {
         self.gone.is_some()
     }
 
-    /// How long it waits for what.
+    /// How long members wait for each other.
     pub fn times(&self) -> Times {
         self.options.times
     }
 
-    /// A message has come, so its sender is there, too.
+    /// Notes that the sender of a message is alive.
     pub(super) fn note_heard(&mut self, message: &Message) {
         self.clock.heard.insert(message.from, self.now);
         if message.is_of_leader() {
@@ -151,13 +153,13 @@ impl Core {
         heard.is_some_and(|at| self.now.saturating_sub(*at) <= self.times().answer)
     }
 
-    /// This member waits anew before it campaigns.
+    /// Lets this member wait anew before it campaigns.
     pub(super) fn restart_silence(&mut self) {
         self.node.raft.election_elapsed = 0;
         self.clock.silent = 0;
     }
 
-    /// A term or a role begins.
+    /// Notes that a term or a role begins.
     pub(super) fn begin_role(&mut self, now: (u64, StateRole)) {
         let (term, role) = now;
         let new_term = self.drawn_for.0 != term;
@@ -204,7 +206,7 @@ impl Core {
         self.node.raft.election_elapsed = if over { EXPIRED } else { RUNS };
     }
 
-    /// What a leader does with time.
+    /// Does what a leader has to do as time passes.
     fn lead_on(&mut self, ticks: u64) {
         let times = self.times();
         let clock = &mut self.clock;
@@ -215,7 +217,7 @@ impl Core {
             let mut m = RaftMessage::default();
             m.set_msg_type(MessageType::MsgCheckQuorum);
             m.from = raft.id;
-            // It has no answer.
+            // This message has no answer.
             let _ = raft.step(m);
         }
         clock.asked = match raft.lead_transferee {

@@ -1,25 +1,24 @@
-//! What ends a core for good.
+//! The errors that end a core for good.
 
 use std::fmt;
 
-/// Why a core cannot go on: this member's log is not one that the set could have left it with.
-/// Only an initial sync helps.
+/// Why a core cannot continue: this member's log is not one that the set could have left it with. Only an
+/// initial sync helps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fatal {
-    /// Records are gone that were acknowledged: the log ends before what is committed.
+    /// Acknowledged records are gone: the log ends before the commit point.
     Lost {
-        /// Committed up to here.
+        /// The commit point.
         committed: u64,
-        /// The log's end.
+        /// The end of the log.
         last: u64,
     },
-    /// The leader has another record at a place that is committed here.
+    /// The leader has a different record at a place that is committed here.
     Diverged {
-        /// That place.
+        /// The place.
         index: u64,
     },
-    /// The log is not cut as the state says it has to be, or its terms are not those that the state
-    /// knows.
+    /// The log is not cut as the state says it has to be, or its terms do not match those of the state.
     Inconsistent(&'static str),
 }
 

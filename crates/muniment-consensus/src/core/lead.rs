@@ -1,5 +1,5 @@
-//! What a leader does besides leading: it opens and closes the commit door, hands the leadership on, and
-//! brings the set from the voters that it has to those that are wanted.
+//! The duties of a leader apart from the log: it opens and closes the commit door, hands over the leadership,
+//! and leads the set step by step from its present voters to those that are wanted.
 
 use super::{Core, Door, Effect, Refusal, Times};
 use crate::config::{Change, Config, ConfigRecord, MemberId};
@@ -7,52 +7,52 @@ use raft::{INVALID_ID, ProgressState};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Late members let others become voters first for this many times as long as an answer may take.
+/// Members with a delay let others become voters first for this many times the time of an answer.
 const PROMPT_FIRST: u64 = 6;
-/// The time between two offers of the leadership doubles at most so many times. It grows because during an
-/// offer that is not taken nobody can write for as long as an answer may take.
+/// How often the time between two offers of the leadership doubles at most. It grows because no client can
+/// write during an offer that is not taken, which lasts as long as an answer may take.
 const MOST_OFFERS: u32 = 3;
 
-/// A change of the configuration on its way.
+/// A change of the configuration that is under way.
 pub(super) struct Pending {
-    /// The request that asked for it, if one did.
+    /// The request for the change, if there was one.
     token: Option<u64>,
     change: Option<Change>,
-    /// Its place, once it is in the log.
+    /// The place of its record, once that is in the log.
     at: Option<u64>,
 }
 
-/// The leadership on its way to another member.
+/// A handover of the leadership that is under way.
 pub(super) struct Transfer {
     token: Option<u64>,
-    /// The member that is wanted; `None`: the best of those that can take over.
+    /// The member that is to lead; `None`: the best that can take over.
     to: Option<MemberId>,
-    /// A member that has the log up to here has caught up.
+    /// A member has caught up when its log reaches this place.
     mark: u64,
     until: u64,
-    /// When the time is up, step down all the same.
+    /// Whether to step down even without a successor when the time is up.
     force: bool,
-    /// Ticks for which this member will not campaign afterwards.
+    /// For this many ticks this member does not campaign afterwards.
     freeze: u64,
     phase: Phase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nobody has caught up; writes go on.
+    /// No member has caught up yet, and writes continue.
     Waiting,
-    /// The door is closing or closed, and this one is to take over.
+    /// The door is closing or closed, and this member is to take over.
     Closing(MemberId),
-    /// Raft was told to hand over, and asks the member to campaign as soon as it has everything.
+    /// Raft was told to hand over, and asks the successor to campaign as soon as that has everything.
     Asked,
-    /// The door is closing, and nobody takes over.
+    /// The door is closing, and no member takes over.
     Forced,
 }
 
 impl Core {
-    /// Hands the leadership on and does not campaign for `freeze` ticks. Until another member has
-    /// caught up, for `patience` ticks at most, writes go on; after that it is refused, or, with
-    /// `force`, this member steps down without a successor.
+    /// Hands over the leadership, and does not campaign for `freeze` ticks. Writes continue until another
+    /// member has caught up, for `patience` ticks at most. If none has by then, the request is refused or,
+    /// with `force`, this member steps down without a successor.
     ///
     /// The answer is an [`Effect::Outcome`].
     pub fn step_down(&mut self, token: u64, patience: u64, freeze: u64, force: bool) {
@@ -60,15 +60,15 @@ impl Core {
         self.settle();
     }
 
-    /// Hands the leadership on to this member, as [`Core::step_down`].
+    /// Hands over the leadership to this member, as [`Core::step_down`] does.
     pub fn hand_over(&mut self, token: u64, to: MemberId, patience: u64) {
         self.begin_transfer(Some(token), Some(to), patience, 0, false);
         self.settle();
     }
 
-    /// The client that asked for a step down or a handover no longer waits for it. If that has not begun, it
-    /// is dropped. If it has begun it goes on, but this member may campaign afterwards, also if it has ended
-    /// already.
+    /// Notes that the client which asked for a step down or a handover no longer waits for it. The request is
+    /// dropped if the handover has not begun. Otherwise the handover continues, but this member may campaign
+    /// afterwards, even if the handover has already ended.
     pub fn take_back(&mut self, token: u64) {
         if self.frozen_by == Some(token) {
             self.freeze(0);
@@ -85,13 +85,13 @@ impl Core {
         self.settle();
     }
 
-    /// Puts a configuration in place of the one in force. At most one voter may come or go; new
-    /// members become voters when they have caught up. Members' numbers as [`Config::number`]
-    /// gives them.
+    /// Puts a configuration in the place of the one in force. At most one voter may be added or removed; new
+    /// members become voters when they have caught up. The members must have the numbers that
+    /// [`Config::number`] gives.
     ///
     /// The answer is an [`Effect::Outcome`]. It comes when the configuration is committed and the members
-    /// that lose their votes by it have lost them, since the client may then end those members. Members that
-    /// are to get a vote are not waited for.
+    /// that lose their votes by it have lost them, since the client may then end those members. It does not
+    /// wait for members that are to get a vote.
     pub fn reconfigure(&mut self, token: u64, config: Config) {
         let result = self.check_config(&config);
         if let Err(refusal) = result {
@@ -128,7 +128,7 @@ impl Core {
         if !me.is_some_and(|m| m.votes && m.priority > 0) {
             return Err(Refusal::NotElectable);
         }
-        // A removed member still has its vote: see `InForce::next_change`.
+        // A removed member may still have its vote: see `InForce::next_change`.
         if !self
             .in_force
             .voters
@@ -148,11 +148,11 @@ impl Core {
         }
     }
 
-    /// Whether a change of the configuration may begin: none is under way, and this leader has
-    /// committed something of its own, without which two configurations that do not overlap could
-    /// both be taken for the last one. A leader that must not write ([`Core::abstain`]) begins none. Nor does
-    /// a change begin while a member is filled without which nothing can be committed ([`Core::confirm`]):
-    /// it could make that member's vote needed before the member may give it.
+    /// Whether a change of the configuration may begin. None may be under way, and this leader must have
+    /// committed something of its own, since otherwise two configurations that do not overlap could both be
+    /// taken for the last one. A leader that must not write ([`Core::abstain`]) begins no change. Nor does
+    /// one begin while a member is being filled without which nothing can be committed ([`Core::confirm`]):
+    /// the change could make that member's vote necessary before the member may give it.
     pub(super) fn may_configure(&self) -> bool {
         let raft = &self.node.raft;
         let (term, place) = self.anew.filling;
@@ -185,16 +185,16 @@ impl Core {
         self.effects.push_back(Effect::Write(record));
     }
 
-    /// The record of a configuration is in the log.
+    /// Notes that the record of a configuration is in the log.
     pub(super) fn note_config(&mut self, index: u64) -> Option<Change> {
         let pending = self.pending.as_mut()?;
         pending.at = Some(index);
         pending.change
     }
 
-    /// The record of a configuration at this place is committed. Returns the answers to the requests for
-    /// it, unless a vote is still to be taken away: a client that had its answer could end a member without
-    /// which nothing can be committed.
+    /// Notes that the record of a configuration at this place is committed. Returns the answers to the
+    /// requests for it, unless a vote is still to be taken away: a client that had its answer could then end
+    /// a member without which nothing can be committed.
     pub(super) fn config_done(&mut self, index: u64) -> Vec<Effect> {
         let Some(done) = self.pending.take_if(|p| p.at == Some(index)) else {
             return Vec::new();
@@ -226,17 +226,17 @@ impl Core {
         if no_op.is_some() {
             self.members.forget_others();
             self.told.clear();
-            // A better member does not take over before the new leader has had time to lead in fact.
+            // A better member takes over only after the new leader has had some time to lead.
             self.takeover_after = self.now.saturating_add(self.times().election);
             self.offers = 0;
-            // Nor does a leader with a full disk hand over before it has heard which other disks are full:
-            // two such members would hand the leadership to and fro.
+            // A leader with a full disk hands over only after it has heard which other disks are full: two
+            // such members would hand the leadership to and fro.
             self.room_after = self.now + (self.times().answer / 5).max(1);
             self.let_prompt_first();
         }
     }
 
-    /// Does what the leadership, or its loss, asks for next. True if raft was asked for something.
+    /// Takes the next step that the leadership, or its loss, calls for. True if raft was asked for something.
     pub(super) fn arrange(&mut self) -> bool {
         if !self.leads() {
             self.lost_leadership();
@@ -257,8 +257,8 @@ impl Core {
         }
         if self.transfer.is_none() && self.may_configure() {
             if self.in_force.config.is_forced() {
-                // A record in the log brings the forced configuration to all members, and keeps it when the
-                // members that were told of it are gone.
+                // A record in the log brings the forced configuration to all members, and preserves it when
+                // the members that were told of it are gone.
                 let record = ConfigRecord::settling(&self.in_force);
                 self.write_config(None, record.change, record.config);
                 return false;
@@ -280,10 +280,10 @@ impl Core {
         false
     }
 
-    /// A leader with priority 0, or one that is to go or to have no vote, leads only until another member
-    /// can: with the door closed it brings that member up to what it has itself, and hands over. Without
-    /// this a set would stand still when no member that may lead has the newest record, since the others
-    /// elect nobody without it. True if raft was asked for something.
+    /// Leads only until another member can. This holds for a leader with priority 0, or one that is to go or
+    /// to lose its vote. With the door closed it brings another member up to its own log, and hands over.
+    /// Without this, a set would stand still when no member that may lead has the newest record, since the
+    /// others elect no member without it. True if raft was asked for something.
     fn keep_house(&mut self) -> bool {
         self.close_door();
         if self.transfer.is_some() {
@@ -341,7 +341,7 @@ impl Core {
                 self.outcome(token, Err(Refusal::Busy));
                 return;
             }
-            // A takeover, which nobody asked for, gives way to a request.
+            // A takeover, which no client asked for, gives way to a request.
             self.transfer = None;
         }
         self.transfer = Some(Transfer {
@@ -355,7 +355,7 @@ impl Core {
         });
     }
 
-    /// True if raft was asked for something.
+    /// Advances the handover. True if raft was asked for something.
     fn advance_transfer(&mut self) -> bool {
         let Some(mut transfer) = self.transfer.take() else {
             return false;
@@ -383,7 +383,7 @@ impl Core {
                 self.node.raft.become_follower(term, INVALID_ID);
                 (Some(Phase::Forced), true)
             }
-            // Raft gives the handover up when there was no answer: see `Core::lead_on`.
+            // Raft drops the handover when there was no answer: see `Core::lead_on`.
             Phase::Asked if self.node.raft.lead_transferee.is_none() => match late {
                 false => (Some(Phase::Waiting), false),
                 true if transfer.force => (Some(Phase::Forced), true),
@@ -401,8 +401,8 @@ impl Core {
         asked
     }
 
-    /// The best member that could lead and has the log up to `mark`: one with room on its disk before one
-    /// without, then one with a higher priority, then the one that has more of the log.
+    /// The best member that can lead and has the log up to `mark`: first those with room on their disks, then
+    /// by priority, then by how much of the log they have.
     fn successor(&self, to: Option<MemberId>, mark: u64) -> Option<MemberId> {
         let others = self.in_force.voters.iter().filter(|id| **id != self.id());
         let candidates = others.filter(|id| to.is_none_or(|to| to == **id));
@@ -416,8 +416,8 @@ impl Core {
         Some(able.max()?.3)
     }
 
-    /// From now on, for some time, members with a delay become voters only after the others. The time is
-    /// limited because until they vote they get the log without their delay, which must not last.
+    /// Lets members with a delay become voters only after the others, for some time from now on. The time is
+    /// limited because these members get the log without their delay until they vote, which must not last.
     pub(super) fn let_prompt_first(&mut self) {
         self.prompt_first = self.now + PROMPT_FIRST * self.times().answer;
     }
@@ -429,8 +429,8 @@ impl Core {
         synced && self.answers(id) && progress.is_some_and(|p| p.matched >= self.committed())
     }
 
-    /// A member with a higher priority takes over as soon as it has caught up; so does any that has room
-    /// on its disk where this one has none.
+    /// Lets a member with a higher priority take over as soon as it has caught up. If this member's disk is
+    /// full, any member with room on its disk may take over.
     fn yield_to_better(&mut self) {
         let full = self.full.contains(&self.id());
         let waits = match full {
@@ -449,8 +449,8 @@ impl Core {
                 election, answer, ..
             } = self.times();
             // The offer may not be taken: the member may have been told not to campaign without this one
-            // having heard of it yet, or its disk may stand still. While it is offered nobody can write, so
-            // the pause until the next offer grows.
+            // knowing of it yet, or its disk may stand still. During an offer no client can write, so the
+            // pause before the next one grows.
             let pause = 3 * (election << self.offers.min(MOST_OFFERS));
             self.takeover_after = self.now.saturating_add(pause);
             self.room_after = self.now + 3 * (answer << self.offers.min(MOST_OFFERS));
@@ -463,8 +463,8 @@ impl Core {
         }
     }
 
-    /// A member that needed records which this log no longer has was filled meanwhile, up to `durable`: raft
-    /// goes on from there.
+    /// Lets raft continue after `durable` with a member that was filled. The member had needed records which
+    /// this log no longer has.
     pub(super) fn resume(&mut self, member: MemberId, durable: u64) {
         let base = self.node.store().base();
         if !self.leads() || durable < base || durable > self.raft_last() || member == self.id() {

@@ -1,24 +1,23 @@
-//! The core: raft over the shadow of the one log, fed with what happened, and answering with what
-//! is to be done.
+//! The core: raft over the shadow of the one log. It is told of events and answers with effects.
 //!
-//! It does nothing itself: no I/O, no thread, no clock, no randomness but its seed. Its driver calls
-//! its inputs one at a time, and after each one carries out the [`Effect`]s, **in order**: what comes
-//! after an [`Effect::Save`] may happen only when the state is durable, and messages come after the
-//! records they speak of.
+//! It does nothing itself: no I/O, no thread, no clock, no randomness except from its seed. Its driver calls
+//! its inputs one at a time, and after each one carries out the [`Effect`]s, **in order**: the effects after
+//! an [`Effect::Save`] may happen only when the state is durable, and messages come after the records that
+//! they carry.
 //!
-//! **The door.** A leader's records are made by the storage's commit door, which writes them to the
-//! log and tells the core afterwards ([`Core::appended`]); so raft learns of an entry that the log
-//! has already. For that the door is open only while raft leads, with raft's term, and it is closed
-//! before anything of a newer term is handled: messages that would end the leadership wait until
-//! [`Core::door_closed`]. The core is told of all records of the door before that, so that raft takes
-//! them, and the log and raft's view of it never differ.
+//! **The door.** A leader's records are made by the storage's commit door, which writes them to the log and
+//! tells the core afterwards ([`Core::appended`]), so raft learns of an entry that the log already has. For
+//! that, the door is open only while raft leads, with raft's term, and it is closed before anything of a
+//! newer term is handled: messages that would end the leadership wait until [`Core::door_closed`]. The core
+//! is told of all records of the door before that, so that raft takes them, and the log and raft's view of it
+//! never differ.
 //!
-//! **Conflicts.** A follower whose log differs from the leader's is not mended in place: the core
-//! says where to cut ([`Effect::Restart`]) and stops for good; the storage starts again, cuts, and
-//! a new core begins. A log that cannot be mended in this way ([`Fatal`]) needs an initial sync.
+//! **Conflicts.** If a follower's log differs from the leader's, it is not mended in place: the core says
+//! where to cut ([`Effect::Restart`]) and stops for good; then the storage starts again, cuts, and a new core
+//! begins. A log that cannot be mended in this way ([`Fatal`]) needs an initial sync.
 //!
-//! Invariants: a member acknowledges only what is durable here; the log holds no record
-//! whose term the saved state does not know; the commit point never goes back.
+//! Invariants: a member acknowledges only what is durable on its disk; every record of the log has a term
+//! that the saved state knows; the commit point never goes back.
 
 mod anew;
 mod arbiter;
@@ -49,63 +48,63 @@ pub use stand::Occasion;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// When raft campaigns by itself: never. It wants a range, from which it draws.
+/// Raft's own election timeout, a range that is never reached: the core decides when to campaign.
 const NEVER: usize = usize::MAX / 4;
-/// Messages that wait for the door to close, at most; raft asks again for what is lost.
+/// The most messages that wait for the door to close. Further ones are dropped, and raft asks again.
 const MOST_DEFERRED: usize = 1024;
-/// Append messages on their way to one member, at most.
+/// The most append messages that are on their way to one member.
 const WINDOW: usize = 256;
 
-/// How a core runs.
+/// The options of a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long members wait for each other, until [`Core::set_times`].
+    /// How long members wait for each other, until [`Core::set_times`] changes it.
     pub times: Times,
-    /// The seed of everything that is drawn at random.
+    /// The seed of all random draws.
     pub seed: u64,
 }
 
-/// The log as the storage found it, all of it durable.
+/// The log as the storage found it. All of it is durable.
 #[derive(Clone, Copy, Debug)]
 pub struct LogEnds {
-    /// The place of its first record, or of the one that comes next.
+    /// The place of its first record, or of the next record if it has none.
     pub first: u64,
     /// The place of its last record; `first - 1` if it has none.
     pub last: u64,
     /// The last record's term, if there is one.
     pub last_term: Option<u64>,
-    /// A place up to which everything is known to be committed: the persisted cut.
+    /// A place up to which everything is known to be committed: that of the persisted cut.
     pub committed: u64,
 }
 
-/// What a member is.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Role {
-    /// It follows, or waits for a leader.
+    /// It follows a leader, or waits for one.
     #[default]
     Follower,
-    /// It asks whether it would be elected.
+    /// It asks other members whether they would vote for it.
     PreCandidate,
     /// It asks for votes.
     Candidate,
-    /// It leads.
+    /// It is the leader.
     Leader,
 }
 
 /// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// This member does not lead, or ceased to while the request waited.
+    /// This member does not lead, or has lost the leadership while the request waited.
     NotLeader,
-    /// Another configuration is on its way.
+    /// Another change of the configuration is under way.
     Busy,
     /// This member would not be electable in the new configuration.
     NotElectable,
     /// More than one voter would be added or removed.
     ManyVoters,
-    /// A member's number does not follow from the configuration in force.
+    /// The members' numbers do not follow from the configuration in force.
     BadNumbers,
-    /// Nobody who could take over has caught up in time.
+    /// No member that could take over has caught up in time.
     NobodyCaughtUp,
 }
 
@@ -114,9 +113,9 @@ pub enum Refusal {
 pub struct Appended {
     /// Its place.
     pub index: u64,
-    /// The door's term.
+    /// The term of the door when it made the record.
     pub term: u64,
-    /// What it is.
+    /// The kind of the record.
     pub kind: Kind,
 }
 
@@ -128,79 +127,77 @@ impl Appended {
     }
 }
 
-/// What is to be done, in the order given.
+/// What the driver has to do, in the order given.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Make the state durable before going on.
     Save(Box<LocalState>),
-    /// Close the door; then tell the core of everything that it made ([`Core::appended`]), and then
-    /// [`Core::door_closed`]. The core may defer messages that come in between until then, and their
-    /// records have to be kept for as long.
+    /// Close the door, then tell the core of everything that the door made ([`Core::appended`]), and then
+    /// call [`Core::door_closed`]. The core may defer messages that come in between, and the records of those
+    /// messages have to be kept until then.
     CloseDoor,
-    /// Open the door with this term. If a place is given, the first record is an empty one at this
-    /// place: append it before going on, and tell the core of it as of any other.
+    /// Open the door with this term. If a place is given, the first record is an empty one at this place:
+    /// append it before continuing, and tell the core of it as of any other record.
     OpenDoor {
         /// The term of all records from here on.
         term: u64,
         /// The place of the empty record; `None` if the door was open in this term before.
         no_op: Option<u64>,
     },
-    /// Append these records to the log, as they came with the message just received. If that
-    /// fails, this core is of no use any more: start again over what the log has.
+    /// Append these records to the log, as they came with the message that was just received. If that fails,
+    /// this core cannot be used any more: start again over the records that the log has.
     Append {
-        /// The first.
+        /// The first place.
         first: u64,
-        /// The last.
+        /// The last place.
         last: u64,
     },
-    /// Put this record of a configuration through the door, and tell the core of it as of any other.
+    /// Put this record of a configuration through the door, and tell the core of it as of any other record.
     Write(Arc<[u8]>),
-    /// Send a message, with [`Message::records`].
+    /// Send a message, together with its records ([`Message::records`]).
     Send(Message),
-    /// Everything up to here is committed.
+    /// Note that everything up to here is committed.
     Committed(u64),
-    /// What this member is, and whom it follows.
+    /// Note the role of this member, and which leader it follows.
     Role {
         /// Its role.
         role: Role,
-        /// In this term.
+        /// The term.
         term: u64,
-        /// The leader, as far as it is known.
+        /// The leader, if it is known.
         leader: Option<MemberId>,
     },
-    /// This configuration is in force.
+    /// Note that this configuration is in force.
     Config(Arc<InForce>),
-    /// The read with this token sees everything that was acknowledged before it began if it sees
-    /// this place.
+    /// Answer the read with this token: it sees all that was acknowledged before it if it sees this place.
     Readable {
-        /// From [`Core::read`].
+        /// The token that was given to [`Core::read`].
         token: u64,
         /// The place.
         index: u64,
     },
-    /// The result of the request with this token.
+    /// Answer the request with this token.
     Outcome {
-        /// The request's.
+        /// The token of the request.
         token: u64,
-        /// Done, or why not.
+        /// Success, or the reason for the refusal.
         result: Result<(), Refusal>,
     },
-    /// A member needs records that this member's log no longer has.
+    /// Note that a member needs records that this member's log no longer has.
     FarBehind(MemberId),
-    /// This member needs records that the leader's log no longer has, or is new. It may be told
-    /// again and again until this core is replaced by one over a copy of the set's data
-    /// ([`LocalState::synced`]), which must be stopped before the copy takes the log's place.
+    /// Begin an initial sync: this member needs records that the leader's log no longer has, or is new. The
+    /// effect may come again and again until this core is replaced by one over a copy of the set's data
+    /// ([`LocalState::synced`]). This core must be stopped before the copy takes the log's place.
     InitialSync {
-        /// The leader.
+        /// The leader to copy from.
         from: MemberId,
-        /// The copy has to be as of this place or a later one: what this member acknowledged may
-        /// reach so far.
+        /// The copy has to be as of this place or a later one, since this member may have acknowledged
+        /// records up to here.
         at_least: u64,
     },
-    /// This core is done. Start the storage again, cut the log after this place, and begin with a
-    /// new core.
+    /// Start the storage again, cut the log after this place, and begin with a new core. This one is done.
     Restart {
-        /// The last record to keep.
+        /// The place of the last record to keep.
         cut_behind: u64,
     },
 }
@@ -213,51 +210,51 @@ enum Door {
     Closing,
 }
 
-/// The core of one member. See the module's head.
+/// The core of one member. See the documentation of the module.
 pub struct Core {
     node: RawNode<Shadow>,
     options: Options,
     draw: Draw,
-    /// Ticks that were counted.
+    /// The ticks that have passed.
     now: u64,
-    /// What the ticks are counted for.
+    /// The intervals that are counted in ticks.
     clock: Clock,
-    /// Ticks without a leader until this member campaigns, drawn for this term and role.
+    /// The ticks without a leader after which this member campaigns, as drawn for `drawn_for`.
     patience: u64,
     drawn_for: (u64, StateRole),
-    /// Candidacies in a row that came to nothing.
+    /// How many candidacies in a row have failed.
     tries: u32,
-    /// The leader that was followed has ended, as far as this member can see.
+    /// The leader that this member followed, if it seems to have ended.
     gone: Option<MemberId>,
     frozen_until: u64,
-    /// The request by which it is frozen.
+    /// The token of the request by which this member is frozen.
     frozen_by: Option<u64>,
-    /// What made this member ask for votes the last time.
+    /// Why this member last asked for votes.
     occasion: Occasion,
-    /// Members that said they do not campaign; this one may be one of them.
+    /// The members that said they do not campaign; this one may be one of them.
     abstaining: BTreeSet<MemberId>,
-    /// Members whose disks are full; this one may be one of them.
+    /// The members whose disks are full; this one may be one of them.
     full: BTreeSet<MemberId>,
-    /// Until then a leader whose disk is full offers the leadership to nobody.
+    /// Until this tick a leader whose disk is full offers the leadership to no member.
     room_after: u64,
-    /// Members that are to get the log with a delay.
+    /// The members that are to get the log with a delay.
     late: BTreeSet<MemberId>,
     effects: VecDeque<Effect>,
     door: Door,
-    /// The term with which the door is or was open.
+    /// The term with which the door is open, or was last open.
     door_term: u64,
     deferred: VecDeque<RaftMessage>,
-    /// The last record that the log has.
+    /// The place of the last record that the log has.
     in_log: u64,
-    /// The last record that is durable in the log, as the driver says.
+    /// The place up to which the log is durable, according to the driver.
     synced: u64,
-    /// The last record that is durable and that raft knows.
+    /// The place up to which the log is durable and raft knows its records.
     durable: u64,
     /// Messages, each with the place up to which the log has to be durable before it may go.
     held: Vec<(u64, Message)>,
-    /// Raft's batches that are not durable yet: number, last entry.
+    /// Raft's batches that are not durable yet: the number and the last entry of each.
     batches: VecDeque<(u64, Option<u64>)>,
-    /// Term and vote as they were saved.
+    /// The term and the vote that were saved last.
     saved: (u64, MemberId),
     told_commit: u64,
     told_role: (Role, u64, u64),
@@ -265,19 +262,19 @@ pub struct Core {
     members: Members,
     rollback_id: u64,
     pending: Option<Pending>,
-    /// The request for a configuration that is committed, and after which votes still have to change.
+    /// The requests for a configuration that is committed, but after which votes still have to change.
     unanswered: Vec<u64>,
     transfer: Option<Transfer>,
     takeover_after: u64,
-    /// This member is an arbiter, or was one before it was removed.
+    /// Whether this member is an arbiter, or was one before it was removed.
     arbiter: bool,
-    /// What a member that begins anew waits for, and what is held back for such a member.
+    /// The wait of a member that begins anew, and what is held back for such a member.
     anew: Anew,
-    /// The number by which an arbiter without a state is told that it may begin; 0: none.
+    /// The number with which a leader tells an arbiter without a state that it may begin; 0: none.
     nonce: u64,
-    /// What arbiters have, as this member knows since it leads.
+    /// What each arbiter has, as far as it has told this leader.
     told: BTreeMap<MemberId, arbiter::Told>,
-    /// Until then late members do not become voters before others that are to.
+    /// Until this tick a member with a delay does not become a voter before other members.
     prompt_first: u64,
     /// How often the leadership was offered to a better member in this term.
     offers: u32,
@@ -287,10 +284,10 @@ pub struct Core {
 }
 
 impl Core {
-    /// Begins with what was remembered and what the log has.
+    /// Begins with the remembered state and the log's ends.
     ///
     /// # Errors
-    /// If the two do not fit together.
+    /// If the state and the log do not fit together.
     pub fn start(options: Options, state: LocalState, log: LogEnds) -> Result<Core, Fatal> {
         let (last, base) = (log.last, log.first.saturating_sub(1));
         let inconsistent = |what| Err(Fatal::Inconsistent(what));
@@ -301,10 +298,10 @@ impl Core {
         if committed > last {
             return Err(Fatal::Lost { committed, last });
         }
-        // What was committed and is older than the log is in the persisted cut.
+        // Committed records that the log no longer has are in the persisted cut.
         let committed = committed.max(base);
         let mut in_force = state.in_force.clone();
-        // The configuration in force may be ahead of the log: its changes are skipped when they come again.
+        // The configuration in force may be ahead of the log, whose changes are skipped when they come again.
         let (missed, to) = (in_force.index + 1.., committed.max(state.known));
         for (index, record) in state.configs.range(missed).take_while(|c| *c.0 <= to) {
             match ConfigRecord::decode(record) {
@@ -338,7 +335,7 @@ impl Core {
             election_tick: clock::EXPIRED,
             heartbeat_tick: 1,
             applied: committed,
-            // Zero would mean one entry; the shadow limits their number.
+            // Zero would limit a message to one entry. The shadow limits their number instead.
             max_size_per_msg: raft::NO_LIMIT,
             max_committed_size_per_ready: 0,
             max_inflight_msgs: WINDOW,
@@ -410,15 +407,15 @@ impl Core {
         Ok(core)
     }
 
-    /// The next thing to do.
+    /// The next effect that the driver has to carry out.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// A message came.
+    /// Takes a message that has come.
     ///
     /// # Errors
-    /// This member's log cannot go on with the set's; the core does nothing any more.
+    /// If this member's log contradicts the set's. The core does nothing any more then.
     pub fn receive(&mut self, mut message: Message) -> Result<(), Fatal> {
         if self.halted || message.to != self.id() || !message.is_sound() {
             return Ok(());
@@ -446,9 +443,9 @@ impl Core {
             let raft = &self.node.raft;
             let log = &raft.raft_log;
             if index < log.committed || log.match_term(index, log_term) {
-                // All up to there is here, and committed, as the leader would not have trimmed it
-                // otherwise. What follows may have been acknowledged, and must be kept. This member's
-                // own log may begin later still.
+                // Everything up to there is in this member's log, and committed, since the leader would not
+                // have trimmed it otherwise. The records that follow may have been acknowledged, and must be
+                // kept. This member's own log may begin even later.
                 message.body = Body::Append {
                     index,
                     log_term,
@@ -485,7 +482,7 @@ impl Core {
         result
     }
 
-    /// The door put these records into the log, in this order.
+    /// Takes the records that the door has put into the log, in this order.
     pub fn appended(&mut self, records: Vec<Appended>) {
         if self.halted {
             return;
@@ -494,7 +491,7 @@ impl Core {
         for record in records {
             let (index, last) = (record.index, self.raft_last() + run.len() as u64);
             let in_order = index == self.in_log + 1 && record.term == self.door_term;
-            // The empty record with which a term begins is one that raft has made itself.
+            // Raft itself has made the empty record with which a term begins.
             let own = index <= last && self.node.raft.raft_log.match_term(index, record.term);
             if !in_order || self.door == Door::Closed || !(own || index == last + 1) {
                 self.propose(std::mem::take(&mut run));
@@ -521,7 +518,7 @@ impl Core {
         }
         self.propose(run);
         if self.raft_last() < self.in_log {
-            // Raft refused a record that the log has.
+            // Raft has refused a record that the log has.
             self.give_up(self.raft_last());
             return;
         }
@@ -530,7 +527,7 @@ impl Core {
         self.settle();
     }
 
-    /// The log is durable up to this place; also of records that the door made and did not tell yet.
+    /// Notes that the log is durable up to this place, perhaps after records that the core is not told of.
     pub fn persisted(&mut self, index: u64) {
         if self.halted {
             return;
@@ -540,7 +537,7 @@ impl Core {
         self.settle();
     }
 
-    /// Tells raft of what is durable, as far as it has heard of it.
+    /// Tells raft which of its records are durable.
     fn settle_durable(&mut self) {
         let shadow = self.node.store();
         let index = self.synced.min(shadow.last()).min(self.in_log);
@@ -550,17 +547,17 @@ impl Core {
         self.durable = index;
         self.node.raft.on_persist_entries(index, term);
         self.finish_batches();
-        // What is committed by that is in force, and saved, before an acknowledgement leaves this member.
+        // The changes that this commits are put in force and saved before an acknowledgement is sent.
         self.settle_raft();
         if !self.halted {
             self.release_held();
         }
     }
 
-    /// The door is closed, and the core was told of everything that it made.
+    /// Continues after the driver has closed the door and has told the core of everything that the door made.
     ///
     /// # Errors
-    /// As [`Core::receive`].
+    /// Those of [`Core::receive`].
     pub fn door_closed(&mut self) -> Result<(), Fatal> {
         if self.halted || self.door != Door::Closing {
             return Ok(());
@@ -582,14 +579,14 @@ impl Core {
         Ok(())
     }
 
-    /// A member, or this one, tells how far it is.
+    /// Notes how far a member is, this one or another.
     pub fn report(&mut self, member: MemberId, report: Report) {
         if self.halted {
             return;
         }
         let position = report.position;
-        // Records of the same place and term are the same, and so are all before them. A member in this
-        // term no longer gives up anything that it has in common with its leader.
+        // Records of the same place and term are the same, and so are all records before them. A member in
+        // this term no longer gives up a record that it has in common with its leader.
         let same = report.term == self.term()
             && self
                 .node
@@ -605,8 +602,9 @@ impl Core {
         self.settle();
     }
 
-    /// The way to a member, or the one back, is open now: what was sent on it before is lost, and a leader
-    /// sends again what the member has not acknowledged, instead of with the next heartbeats.
+    /// Notes that the connection to a member, or the one back, is open now. Messages that were sent on it
+    /// before are lost, so a leader sends again what the member has not acknowledged. Otherwise that would
+    /// happen only with the next heartbeats.
     pub fn reached(&mut self, member: MemberId) {
         if self.halted || !self.leads() || member == self.id() {
             return;
@@ -627,8 +625,8 @@ impl Core {
         }
     }
 
-    /// A member is being synced anew, so that what it has does not count; or is no longer being synced. What
-    /// it acknowledged before is gone with its data, so a leader forgets that, too.
+    /// Notes that a member is being synced anew, so that its records do not count, or no longer is. What it
+    /// acknowledged before is gone with its data, so a leader forgets that, too.
     pub fn syncing(&mut self, member: MemberId, syncing: bool) {
         match syncing {
             true if self.members.is_syncing(member) => {}
@@ -637,7 +635,7 @@ impl Core {
         }
     }
 
-    /// What a member had acknowledged is gone, and it is about to be synced anew.
+    /// Notes that a member has lost what it had acknowledged, and is about to be synced anew.
     pub fn forget(&mut self, member: MemberId) {
         self.members.syncing(member, true);
         if self.leads()
@@ -648,8 +646,9 @@ impl Core {
         }
     }
 
-    /// A member is to get the log with a delay, and if `now` it does: what is sent to it before it is due is
-    /// lost on the way and asked for again, so that one message on its way is enough.
+    /// Notes whether a member is to get the log with a delay, and with `now` whether it already does. A
+    /// message to it that is not due yet is lost on the way and asked for again, so one message on its way is
+    /// enough.
     pub fn delayed(&mut self, member: MemberId, delayed: bool, now: bool) {
         match delayed {
             true => self.late.insert(member),
@@ -659,16 +658,15 @@ impl Core {
         self.node.raft.adjust_max_inflight_msgs(member, window);
     }
 
-    /// The log begins here now.
+    /// Notes that the log now begins at `first`.
     pub fn trimmed(&mut self, first: u64) {
         if !self.halted {
             self.node.mut_store().trim(first);
         }
     }
 
-    /// Asks for the place that a linearizable read has to see; the answer is an
-    /// [`Effect::Readable`]. False if this member does not lead, or has committed nothing in its
-    /// term yet.
+    /// Asks for the place that a linearizable read has to see, which comes as an [`Effect::Readable`]. False
+    /// if this member does not lead, or has committed nothing in its term yet.
     pub fn read(&mut self, token: u64) -> bool {
         if self.halted || !self.leads() || !self.node.raft.commit_to_current_term() {
             return false;
@@ -678,17 +676,17 @@ impl Core {
         true
     }
 
-    /// Which member this is.
+    /// The number of this member.
     pub fn id(&self) -> MemberId {
         self.node.raft.id
     }
 
-    /// The newest term it knows.
+    /// The newest term that this member knows.
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
 
-    /// What it is.
+    /// The role of this member.
     pub fn role(&self) -> Role {
         match self.node.raft.state {
             StateRole::Follower => Role::Follower,
@@ -698,23 +696,23 @@ impl Core {
         }
     }
 
-    /// Whom it follows.
+    /// The leader that this member knows.
     pub fn leader(&self) -> Option<MemberId> {
         let id = self.node.raft.leader_id;
         (id != 0).then_some(id)
     }
 
-    /// Everything up to here is committed.
+    /// The commit point.
     pub fn committed(&self) -> u64 {
         self.node.raft.raft_log.committed
     }
 
-    /// The configuration changes of all records up to here are in force.
+    /// The place up to which all changes of the configuration are in force.
     pub fn applied(&self) -> u64 {
         self.node.raft.raft_log.applied
     }
 
-    /// The end of the log.
+    /// The place of the last record of the log.
     pub fn last(&self) -> u64 {
         self.raft_last()
     }
@@ -724,13 +722,12 @@ impl Core {
         self.node.store().term_of(index)
     }
 
-    /// The record at a place of the log changes the configuration.
+    /// Whether the record at a place of the log changes the configuration.
     pub fn is_config(&self, index: u64) -> bool {
         self.node.store().configs().contains_key(&index)
     }
 
-    /// Whether the records of this message follow on the log or are in it already, so that nothing of the
-    /// log has to be given up for them.
+    /// Whether the records of this message follow on the log or are in it, so that it gives up none for them.
     pub fn keeps_all(&self, message: &Message) -> bool {
         let Body::Append { entries, .. } = &message.body else {
             return true;
@@ -745,7 +742,7 @@ impl Core {
         &self.in_force
     }
 
-    /// How far the members are, as far as it was told.
+    /// How far the members are, as far as this member knows.
     pub fn members(&self) -> &Members {
         &self.members
     }
@@ -758,7 +755,7 @@ impl Core {
         self.node.raft.raft_log.last_index()
     }
 
-    /// Whether raft, given this message, would cease to lead, or might.
+    /// Whether this message would make raft give up the leadership, or might.
     fn ends_leadership(&self, m: &RaftMessage) -> bool {
         m.term > self.node.raft.term
             && match m.get_msg_type() {
@@ -779,8 +776,8 @@ impl Core {
         let ignored = match message.get_msg_type() {
             MessageType::MsgTimeoutNow => !self.may_campaign(),
             MessageType::MsgRequestVote | MessageType::MsgRequestPreVote => !self.votes(),
-            // A leader never sent a place that its log does not have, nor any place to an arbiter. So what
-            // acknowledges one is ignored.
+            // A leader never sends a place that its log does not have, nor any place to an arbiter. So an
+            // acknowledgement of such a place is ignored.
             MessageType::MsgAppendResponse => {
                 let beyond = message.index.max(message.reject_hint) > self.raft_last();
                 let never_sent = beyond && !message.reject || self.is_arbiter(message.from);
@@ -794,7 +791,7 @@ impl Core {
             if message.get_msg_type() == MessageType::MsgTimeoutNow {
                 self.note_handed(message.from);
             }
-            // A message that raft refuses changes nothing.
+            // If raft refuses the message, nothing changes.
             let _ = self.node.step(message);
         }
         #[cfg(test)]
@@ -802,8 +799,8 @@ impl Core {
         Ok(())
     }
 
-    /// Finds a leader's message that contradicts what is committed here, before raft panics at it. A member
-    /// sees such messages when its data was lost or swapped.
+    /// Detects a leader's message that contradicts what is committed here, at which raft would panic. A
+    /// member gets such messages when its data was lost or swapped.
     fn check(&self, m: &RaftMessage) -> Result<(), Fatal> {
         let (raft, log) = (&self.node.raft, &self.node.raft.raft_log);
         if m.term < raft.term {
@@ -814,8 +811,8 @@ impl Core {
                 committed: m.commit,
                 last: log.last_index(),
             }),
-            // Raft looks for the place where the logs part, and cannot find it if that comes before what is
-            // committed here.
+            // Raft looks for the place where the logs part, and cannot find it before the commit point of
+            // this member.
             MessageType::MsgAppend if m.index >= log.committed => {
                 match log.term(log.committed).is_ok_and(|t| m.log_term < t) {
                     true => Err(Fatal::Diverged { index: m.index }),
@@ -823,7 +820,7 @@ impl Core {
                 }
             }
             MessageType::MsgAppend => {
-                // Raft answers without looking at the entries, so this check only detects a difference.
+                // Raft answers without looking at the entries, so this loop only detects a difference.
                 let here = m.entries.iter().filter(|e| e.index <= log.committed);
                 let base = self.node.store().base();
                 match here
@@ -838,15 +835,15 @@ impl Core {
         }
     }
 
-    /// Gives raft entries that the log has already; one that changes the configuration comes alone.
-    /// What raft refuses is missing from its log, which [`Core::appended`] finds.
+    /// Gives raft entries that the log already has. An entry that changes the configuration comes alone. If
+    /// raft refuses an entry, its log lacks it, which [`Core::appended`] detects.
     fn propose(&mut self, entries: Vec<RaftEntry>) {
         let Some(first) = entries.first() else {
             return;
         };
         if !self.leads() {
-            // This member ceased to lead while the door was closing, and raft's log got nothing since: the
-            // entries are taken as if they had been proposed just before.
+            // This member lost the leadership while the door was closing, and raft's log has got nothing
+            // since. The entries are taken as if they had been proposed just before.
             self.node.raft.raft_log.append(&entries);
             return;
         }
@@ -869,7 +866,7 @@ impl Core {
         };
     }
 
-    /// What to remember, as of now.
+    /// The state to remember, as of now.
     fn local_state(&self, cut: Option<u64>) -> LocalState {
         let (raft, shadow) = (&self.node.raft, self.node.store());
         let vote = raft.vote;
@@ -879,7 +876,7 @@ impl Core {
             id: raft.id,
             term: raft.term,
             vote,
-            // Applied is committed and durable here, and what it changed is in force.
+            // Whatever is applied is committed and durable here, and the changes in it are in force.
             commit: raft.raft_log.applied,
             known: raft.raft_log.committed.max(self.in_force.index),
             terms: shadow.terms().to_vec(),
@@ -897,7 +894,7 @@ impl Core {
         self.effects.push_back(Effect::Save(Box::new(state)));
     }
 
-    /// The log has to be cut after `index`, and this core is done.
+    /// Stops this core for good: the log has to be cut after `index`.
     fn give_up(&mut self, index: u64) {
         self.halted = true;
         self.node.mut_store().cut(index);
@@ -909,7 +906,7 @@ impl Core {
 
     fn set_in_force(&mut self, in_force: InForce) -> Effect {
         self.in_force = Arc::new(in_force);
-        // Others may be better now.
+        // Other members may be better now.
         self.offers = 0;
         self.let_prompt_first();
         let soon = self.now.saturating_add(self.times().election);

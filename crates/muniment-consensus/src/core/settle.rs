@@ -1,9 +1,9 @@
-//! What raft wants done, put in order.
+//! Turns raft's output into effects, in the right order.
 //!
-//! For each of raft's batches the door is closed if the leadership ended; the state is saved if there is
-//! something new to remember; then the role is told and the door opened; then records are appended
-//! (a leader's are there already); then the commit point moves; then messages go, of which those
-//! that claim something durable wait until it is.
+//! For each of raft's batches, the door is closed if the leadership has ended. Then the state is saved if
+//! there is something new to remember; the role is told and the door opened; records are appended (a leader's
+//! log already has them); the commit point moves; and the messages are sent, except that a message which
+//! claims that something is durable waits until it is.
 
 use super::{Core, Door, Effect, arbiter};
 use crate::config::{Change, ConfigRecord};
@@ -13,7 +13,7 @@ use crate::shadow::kind;
 use raft::eraftpb::{ConfChangeSingle, ConfChangeType, ConfChangeV2, Entry as RaftEntry};
 
 impl Core {
-    /// Carries on until raft and what is built on it have nothing more to do.
+    /// Repeats until neither raft nor the code that is built on it has anything more to do.
     pub(super) fn settle(&mut self) {
         loop {
             self.settle_raft();
@@ -32,7 +32,7 @@ impl Core {
         if self.drawn_for != now {
             self.begin_role(now);
         }
-        // An arbiter is never sent what it is missing, nor is a member that has just gone.
+        // An arbiter is never sent the records that it lacks, nor is a member that has just been removed.
         let behind = self.node.store().take_behind();
         for member in behind {
             if self.is_arbiter(member) || self.node.raft.prs().get(member).is_none() {
@@ -112,8 +112,8 @@ impl Core {
         }
     }
 
-    /// Raft has looked at these committed entries; what they change of the configuration is in
-    /// force from here on. Gives what is to be told of it.
+    /// Puts the changes of the configuration in these committed entries in force, and returns the effects
+    /// that announce them.
     fn apply(&mut self, committed: Vec<RaftEntry>) -> Vec<Effect> {
         let mut told = Vec::new();
         let Some(last) = committed.last().map(|e| e.index) else {
@@ -152,7 +152,7 @@ impl Core {
         }
     }
 
-    /// Sends a message as soon as what it says is durable.
+    /// Sends a message as soon as the records that it vouches for are durable.
     fn send(&mut self, message: Message) {
         if self.is_arbiter(message.to) && !arbiter::is_for_arbiters(&message) {
             return;
@@ -163,7 +163,7 @@ impl Core {
                 reject: None,
                 ..
             } => *index,
-            // A candidate that is elected leads with its whole log, and raft counts on that being durable.
+            // A candidate that is elected leads with its whole log, and raft relies on that being durable.
             Body::Vote { .. } => self.raft_last(),
             _ => 0,
         };
@@ -181,7 +181,7 @@ impl Core {
 
     pub(super) fn release_held(&mut self) {
         let (term, durable) = (self.term(), self.durable);
-        // Messages of an older term are dropped: they are of no use to any member.
+        // Messages of an older term are dropped, since no member can use them any more.
         let held = std::mem::take(&mut self.held);
         for (needs, message) in held.into_iter().filter(|(_, m)| m.term >= term) {
             match needs > durable {
@@ -191,7 +191,7 @@ impl Core {
         }
     }
 
-    /// Tells raft of its batches that are durable, in order.
+    /// Tells raft which of its batches are durable, in order.
     pub(super) fn finish_batches(&mut self) {
         while let Some((number, last)) = self.batches.front().copied()
             && last.is_none_or(|last| last <= self.durable)
@@ -202,7 +202,7 @@ impl Core {
     }
 }
 
-/// A change as raft wants it.
+/// A change in raft's form.
 pub(super) fn raft_change(change: Change) -> ConfChangeV2 {
     let (kind, node_id) = match change {
         Change::Voter(id) => (ConfChangeType::AddNode, id),

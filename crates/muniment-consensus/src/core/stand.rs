@@ -1,34 +1,34 @@
-//! Standing for election: when a member does, which members do not, and what made a member do it.
+//! Standing for election: when a member does so, which members do not, and why a member did.
 
 use super::{Core, Door, Times};
 use crate::config::MemberId;
 use crate::timer::{again, patience, spread};
 use raft::{INVALID_ID, StateRole};
 
-/// A member that must not lead for good waits so many election timeouts longer than others.
+/// A member that must not lead for long waits this many election timeouts longer than others.
 const LAST_RESORT: u64 = 3;
 
-/// What made a member ask for votes.
+/// Why a member asked for votes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Occasion {
     /// It heard of no leader for too long.
     #[default]
     Silence,
-    /// It was asked to ([`Core::campaign`]).
+    /// It was asked to campaign ([`Core::campaign`]).
     Asked,
     /// The leader handed over to it.
     Handed,
-    /// The leader handed over to it, whose priority is higher: it does so by itself.
+    /// The leader handed over by itself, because this member's priority is higher.
     Better,
 }
 
 impl Core {
-    /// What made this member ask for votes the last time.
+    /// Why this member last asked for votes.
     pub fn occasion(&self) -> Occasion {
         self.occasion
     }
 
-    /// The leader hands over to this member, and says no more than that.
+    /// Notes that the leader hands over to this member, and why, which the message does not say.
     pub(super) fn note_handed(&mut self, leader: MemberId) {
         let now = &self.in_force;
         self.occasion = match now.rank(self.id()) > now.rank(leader) {
@@ -37,7 +37,7 @@ impl Core {
         };
     }
 
-    /// Asks for the votes now (`replSetStepUp`). False if this member may not, or leads.
+    /// Asks for votes now (`replSetStepUp`). False if this member may not, or leads already.
     pub fn campaign(&mut self) -> bool {
         if self.halted || self.leads() || self.door != Door::Closed || !self.may_campaign() {
             return false;
@@ -47,21 +47,21 @@ impl Core {
         true
     }
 
-    /// Does not campaign for so many ticks from now on; 0 takes that back.
+    /// Keeps this member from campaigning for this many ticks from now on; 0 ends that.
     pub fn freeze(&mut self, ticks: u64) {
         self.frozen_until = self.now.saturating_add(ticks);
         self.frozen_by = None;
     }
 
-    /// For how many ticks it does not campaign yet ([`Core::freeze`]): another core of the same member is not
-    /// to either.
+    /// For how many ticks this member still does not campaign ([`Core::freeze`]), so that another core of the
+    /// same member can be frozen for as long.
     pub fn frozen_for(&self) -> Option<u64> {
         let left = self.frozen_until.saturating_sub(self.now);
         (left > 0).then_some(left)
     }
 
-    /// A member, this one or one that has said so, does not campaign until further notice; or does
-    /// again. It votes all the same.
+    /// Notes that a member does not campaign until further notice, or does so again. The member is this one
+    /// or one that has said so. It still votes.
     pub fn abstain(&mut self, member: MemberId, abstains: bool) {
         match abstains {
             true => self.abstaining.insert(member),
@@ -69,9 +69,10 @@ impl Core {
         };
     }
 
-    /// The disk of a member, this one or one that has said so, is full until further notice, so that the
-    /// member takes no writes; or it has room again. A leader with a full disk hands over to a member that
-    /// has room, and a member without room stands for election after those that have some.
+    /// Notes that the disk of a member is full until further notice, so that the member takes no writes, or
+    /// that it has room again. The member is this one or one that has said so. A leader with a full disk
+    /// hands over to a member that has room, and a member without room stands for election after those that
+    /// have some.
     pub fn full(&mut self, member: MemberId, full: bool) {
         let changed = match full {
             true => self.full.insert(member),
@@ -82,14 +83,14 @@ impl Core {
         }
     }
 
-    /// Whether this member's disk is full, and another member may lead that has room, as far as this one knows.
+    /// Whether this member's disk is full, while another member that may lead seems to have room.
     fn is_to_stand_back(&self) -> bool {
         let mut others = self.in_force.voters.iter().filter(|id| **id != self.id());
         self.full.contains(&self.id())
             && others.any(|id| !self.full.contains(id) && self.in_force.rank(*id) > 0)
     }
 
-    /// Gives up a candidacy: answers that still come to it count for nothing.
+    /// Gives up a candidacy: answers that still come to it are ignored.
     pub fn withdraw(&mut self) {
         let raft = &mut self.node.raft;
         if !self.halted && matches!(raft.state, StateRole::PreCandidate | StateRole::Candidate) {
@@ -98,15 +99,15 @@ impl Core {
         }
     }
 
-    /// This member has been told not to campaign: for a time ([`Core::freeze`]), or until further notice; or
-    /// it waits for what it may have acknowledged before it lost its disk.
-    /// The others are to know, so that none of them hands the leadership to it.
+    /// Whether this member has been told not to campaign, for a time ([`Core::freeze`]) or until further
+    /// notice, or waits for what it may have acknowledged before it lost its disk. The other members have to
+    /// know, so that none of them hands over the leadership to it.
     pub fn abstains(&self) -> bool {
         self.now < self.frozen_until || self.abstaining.contains(&self.id()) || self.waits()
     }
 
-    /// Whether this member may ask for votes when nobody else does: it is a voter that is not told
-    /// to wait, and all its log is durable, which raft takes for granted of a candidate.
+    /// Whether this member may ask for votes when no other does: it is a voter that has not been told to
+    /// wait, and all of its log is durable, which raft assumes of a candidate.
     pub(super) fn may_stand(&self) -> bool {
         let raft = &self.node.raft;
         let stores_nothing = self.arbiter;
@@ -118,7 +119,7 @@ impl Core {
             && raft.raft_log.persisted == raft.raft_log.last_index()
     }
 
-    /// Whether it may do so on request: it is one that may lead for good, too.
+    /// Whether this member may campaign on request, for which it must also be allowed to lead for long.
     pub(super) fn may_campaign(&self) -> bool {
         self.may_stand() && self.in_force.rank(self.id()) > 0
     }
@@ -128,13 +129,13 @@ impl Core {
         self.restart_silence();
         self.tries = self.tries.saturating_add(1);
         self.draw_patience();
-        // An error would be a message of raft's own that it does not know.
+        // The only error would be an unknown message, which raft's own is not.
         let _ = self.node.campaign();
     }
 
-    /// Draws how long this member waits from now on before it campaigns. A candidacy that came to
-    /// nothing, by votes that were split or because others did not agree yet that the leader is gone, is
-    /// tried again sooner than after a whole election timeout, and each time later.
+    /// Draws how long this member waits from now on before it campaigns. A candidacy may fail because votes
+    /// were split or because others did not agree yet that the leader is gone. It is then repeated sooner
+    /// than after a whole election timeout, and later each time.
     pub(super) fn draw_patience(&mut self) {
         let Times { election, soon, .. } = self.times();
         let better = self.better_voters();
@@ -152,12 +153,12 @@ impl Core {
             _ => patience(&mut self.draw, election, better),
         };
         if lasts {
-            // Only when all others had their turn several times: see `Core::keep_house`.
+            // This member comes only after all others have had several turns: see `Core::keep_house`.
             self.patience = self.patience.saturating_add(LAST_RESORT * election);
         }
     }
 
-    /// How many different priorities of voters are above this member's.
+    /// How many different priorities above this member's the voters have.
     fn better_voters(&self) -> usize {
         let mine = self.in_force.rank(self.id());
         let ranks = self

@@ -1,7 +1,7 @@
-//! Known bugs, put in on purpose, to see that the simulator finds them.
+//! Bugs that are put in on purpose, to show that the simulator finds them.
 //!
-//! What is raft's own is bent from outside: its messages before it sees them, its commit point
-//! after.
+//! Raft's own code is not changed. Instead, its messages are falsified before it gets them, or its commit
+//! point afterwards.
 
 use crate::config::{InForce, MemberId};
 use crate::shadow::Shadow;
@@ -12,15 +12,15 @@ use raft::{RawNode, StateRole};
 pub(crate) struct Bugs {
     /// Records are acknowledged before they are durable.
     pub acknowledge_early: bool,
-    /// A record that is there is taken for the leader's, whatever its term.
+    /// A record that a member has is taken for the leader's, whatever its term.
     pub ignore_terms: bool,
-    /// A vote is forgotten as long as nobody leads.
+    /// A vote is forgotten while there is no leader.
     pub forget_votes: bool,
-    /// What a majority has is committed, also where it is of an older term.
+    /// Records that a majority has are committed, even those of an older term.
     pub commit_old_terms: bool,
-    /// What an arbiter answers is taken for an acknowledgement.
+    /// Any answer of an arbiter counts as an acknowledgement.
     pub arbiters_acknowledge: bool,
-    /// An arbiter does not remember whom it voted for.
+    /// An arbiter does not remember which member it voted for.
     pub arbiters_forget_votes: bool,
     /// An arbiter without a state votes.
     pub empty_arbiters_vote: bool,

@@ -1,4 +1,4 @@
-//! Members and what is on its way between them, moved by hand.
+//! Members and the messages between them, which a test moves by hand.
 
 use crate::tests::node::{Event, Node, Packet};
 use crate::*;
@@ -8,17 +8,17 @@ pub struct Cluster {
     pub nodes: BTreeMap<MemberId, Node>,
     pub on_the_way: Vec<(MemberId, MemberId, Packet)>,
     pub cut_off: BTreeSet<(MemberId, MemberId)>,
-    /// Members whose log is synced only when told to.
+    /// The members that sync their logs only when told to.
     pub slow: BTreeSet<MemberId>,
-    /// Members whose door tells the core only when told to.
+    /// The members whose door tells the core of its records only when told to.
     pub late: BTreeSet<MemberId>,
-    /// Show messages when they arrive.
+    /// Whether to show messages when they arrive.
     pub trace: bool,
     pub options: Options,
     pub lines: Vec<String>,
 }
 
-/// A member as tests want it by default: it votes, and all are alike.
+/// A member with the tests' defaults: it votes, and all members have the same priority.
 pub fn member(id: MemberId) -> Member {
     Member {
         host: format!("host{id}:1"),
@@ -54,7 +54,8 @@ impl Cluster {
         }
     }
 
-    /// All members of a configuration, with empty logs; those that are to vote do.
+    /// Sets up all members of a configuration with empty logs. Those that are to vote do so from the
+    /// beginning.
     pub fn set_up(&mut self, config: &Config) {
         let voters = config.wanted_voters();
         let ids = config.members.iter().map(|m| m.id);
@@ -94,8 +95,8 @@ impl Cluster {
         self.after(id);
     }
 
-    /// What the member's door made is told and what its log has is synced, unless that is to wait;
-    /// and what it did is noted.
+    /// Tells the core of the records that the member's door has made and syncs its log, unless the script
+    /// delays that, and notes the member's events.
     fn after(&mut self, id: MemberId) {
         let Some(node) = self.nodes.get_mut(&id) else {
             return;
@@ -120,7 +121,7 @@ impl Cluster {
         }
     }
 
-    /// Delivers what is on its way to this member, or to all, and what comes of it.
+    /// Delivers the messages to this member, or to all, and those that result from them.
     pub fn deliver(&mut self, only: Option<MemberId>) {
         let mut left = 10_000;
         while let Some(at) =
@@ -187,7 +188,7 @@ fn known(in_force: &[u8]) -> String {
     format!("{} of {}", in_force.config.version, in_force.index)
 }
 
-/// Heartbeats say nothing worth reading.
+/// A line about a message. Heartbeats have none, since they are not worth reading.
 fn say_message(message: &Message) -> Option<String> {
     let term = message.term;
     Some(match &message.body {

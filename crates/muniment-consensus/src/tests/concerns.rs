@@ -1,4 +1,4 @@
-//! Write concerns and those who wait for them, against counting by hand.
+//! Write concerns and their waiters, checked against counting by hand.
 
 use crate::tests::cluster::{arbiter, member};
 use crate::timer::Draw;
@@ -49,14 +49,14 @@ fn position(applied: u64, durable: u64) -> Position {
 }
 
 #[test]
-fn who_counts() {
+fn which_members_count() {
     let mut m = members();
     m.report(1, position(10, 10));
     m.report(3, position(10, 4));
     m.report(5, position(10, 10));
     m.report(9, position(10, 10));
     let is = |m: &Members, w, journaled| concern(w, journaled).is_satisfied(10, at(m, 9));
-    // The member without a vote counts; the one whose journal lags behind counts only without j.
+    // The member without a vote counts; the one whose journal lags counts only without j.
     assert!(is(&m, W::Members(3), false) && !is(&m, W::Members(4), false));
     assert!(is(&m, W::Members(2), true) && !is(&m, W::Members(3), true));
     assert!(is(&m, W::Members(0), true));
@@ -75,7 +75,8 @@ fn who_counts() {
     assert!(is(&m, W::Members(1), false) && !is(&m, W::Members(2), false));
 }
 
-/// Whatever an arbiter says, it has nothing; but it is one of those of whom a majority is more than half.
+/// An arbiter has no records, whatever it reports, but it counts among the members of which a majority is
+/// needed.
 #[test]
 fn arbiters_do_not_count() {
     let config = Config {
@@ -104,7 +105,7 @@ fn arbiters_do_not_count() {
 }
 
 #[test]
-fn what_can_never_be_is_refused() {
+fn a_concern_that_can_never_be_satisfied_is_refused() {
     let m = members();
     let code = |w| concern(w, false).check(&m).err().map(|e| e.code().0);
     assert_eq!(code(W::Members(5)), None);
@@ -118,7 +119,7 @@ fn what_can_never_be_is_refused() {
     assert_eq!([1, 2, 3, 4, 5, 7].map(majority), [1, 2, 2, 3, 3, 4]);
 }
 
-/// Over random reports: everybody is woken exactly when its concern is satisfied, and once.
+/// Over random reports, each waiter is woken exactly when its concern is satisfied, and once.
 #[test]
 fn all_are_woken_in_time() {
     for seed in 0..50 {
@@ -170,7 +171,7 @@ fn all_are_woken_in_time() {
 }
 
 #[test]
-fn who_can_never_be_woken_is_told() {
+fn a_waiter_that_can_never_be_woken_is_told() {
     let mut m = members();
     let mut waiters = Waiters::new();
     let five = waiters.wait(3, &concern(W::Members(5), false), at(&m, 0));
@@ -194,7 +195,7 @@ fn who_can_never_be_woken_is_told() {
 }
 
 #[test]
-fn who_is_needed() {
+fn which_members_are_needed() {
     let mut m = members();
     let can = |m: &Members, w, without: &[u64]| {
         let without = without.to_vec();
@@ -211,7 +212,7 @@ fn who_is_needed() {
     // A member that is being filled anew acknowledges nothing.
     m.syncing(2, true);
     assert!(!can(&m, W::Members(2), &[3, 4, 5]));
-    // A member that is to vote and does not yet counts for the majority that is promised.
+    // A member that is to vote but does not yet counts for the majority that a client was promised.
     let mut joining = (**m.in_force()).clone();
     joining.voters = BTreeSet::from([1]);
     joining.learners = BTreeSet::from([2, 3, 4, 5]);
@@ -236,10 +237,10 @@ fn whose_disks_are_waited_for() {
     assert!(!waiters.wait_for_disks());
 }
 
-/// What the first voters of a new set commit alone is not with the majority that a client was promised, also
-/// when the others have their votes.
+/// Records that the first voters of a new set commit alone are not at the majority that a client was
+/// promised, not even after the other members have got their votes.
 #[test]
-fn what_was_committed_by_fewer_than_the_founders_is_waited_for() {
+fn records_committed_by_fewer_than_the_founders_are_waited_for() {
     let mut m = members();
     let majority = concern(W::Majority, false);
     let has = |m: &Members, index| majority.is_satisfied(index, at(m, index));
@@ -251,20 +252,20 @@ fn what_was_committed_by_fewer_than_the_founders_is_waited_for() {
     m.configure(Arc::new(founding), 0);
     m.report(1, position(12, 12));
     assert!(!has(&m, 7));
-    // The log ends at 10 when the last of them gets its vote.
+    // The log ends at 10 when the last founder gets its vote.
     m.configure(Arc::new(founded.clone()), 10);
     assert!(!has(&m, 7) && !has(&m, 10) && has(&m, 11));
     m.report(2, position(7, 7));
     m.report(3, position(7, 7));
     assert!(has(&m, 7) && !has(&m, 8));
-    // No later configuration changes that.
+    // A later configuration does not change that.
     m.configure(Arc::new(founded), 20);
     assert!(!has(&m, 8) && has(&m, 11));
 }
 
 /// Founders count before they vote; a member that was added later counts once it votes.
 #[test]
-fn who_is_counted() {
+fn which_members_are_counted() {
     let founded = Config {
         version: 1,
         ..Config::default().number(Config {
@@ -294,12 +295,13 @@ fn who_is_counted() {
     assert_eq!(counted(&founded, &[1, 2, 3]), [3, 3, 2, 2]);
     assert_eq!(counted(&added, &[1, 2, 3]), [3, 3, 2, 2]);
     assert_eq!(counted(&added, &[1, 2, 3, 4]), [4, 4, 3, 3]);
-    // Members 2 and 3 are wanted as voters and do not vote at present, as after the loss of their
-    // directories: founders count for a write all the same.
+    // Members 2 and 3 should vote but do not at present, as after the loss of their directories. Founders
+    // still count for a write.
     assert_eq!(counted(&added, &[1, 4]), [2, 2, 2, 3]);
 }
 
-/// Where a removed voter is stands in the configuration until its vote is gone, also as bytes, and no longer.
+/// The configuration has the address of a removed voter until its vote is gone, also when encoded, and no
+/// longer.
 #[test]
 fn a_going_member_can_be_found_until_it_has_gone() {
     let founded = Config {
@@ -326,7 +328,7 @@ fn a_going_member_can_be_found_until_it_has_gone() {
     assert_eq!(gone, left);
     gone.is_gone(3);
     assert!(gone.going().is_empty());
-    // The next one knows those that it removes itself.
+    // The next configuration knows the members that it removes itself.
     let mut next = left.clone();
     next.members.pop();
     let next = left.number(next);

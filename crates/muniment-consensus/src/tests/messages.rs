@@ -1,4 +1,4 @@
-//! Messages: their bytes, and what is refused.
+//! Messages: their encoding, and which ones are refused.
 
 use crate::timer::Draw;
 use crate::*;
@@ -96,7 +96,7 @@ fn come_back_as_they_were() {
         for cut in 0..len {
             assert_eq!(Message::decode(&bytes[..cut]), None);
         }
-        // And through raft's own, but for what raft does not know.
+        // Raft's own form, for the messages that raft knows, keeps everything as well.
         let own = matches!(
             message.body,
             Body::Trimmed { .. } | Body::Inform { .. } | Body::Informed { .. }
@@ -136,7 +136,7 @@ fn unsound_ones_are_refused() {
         |m| m.to = 0,
         |m| m.from = m.to,
         |m| m.term = 0,
-        // Entries of a term above the sender's.
+        // The entries have a term above the sender's.
         |m| m.term = 3,
         |m| entry(m, 1).index = 10,
         |m| entry(m, 3).term = 3,
@@ -147,7 +147,7 @@ fn unsound_ones_are_refused() {
         let mut message = append();
         spoil(&mut message);
         assert!(!message.is_sound(), "{message:?}");
-        // Bytes have no places of entries, so they cannot be wrong.
+        // The encoding has no places of entries, so those cannot be wrong in it.
         let read = Message::decode(&message.encode());
         assert!(read.is_none_or(|(read, _)| read == append()));
     }
@@ -182,7 +182,7 @@ fn are_taken_apart() {
     assert_eq!(message(Body::TimeoutNow).split_off(1), None);
 }
 
-/// What was taken apart is put together again, and nothing that does not go on with it.
+/// Parts of a message are joined again, but no message that does not follow directly.
 #[test]
 fn are_put_together() {
     for n in 1..4 {
@@ -217,7 +217,7 @@ fn are_put_together() {
             assert_eq!(first, apart);
         }
     }
-    // One that tells only how far what came before is committed.
+    // A message without entries only says how far the earlier ones are committed.
     let mut told = append();
     let Body::Append { commit, .. } = &mut told.body else {
         panic!("an append");
@@ -232,7 +232,7 @@ fn are_put_together() {
     assert_eq!(told.join(newer.clone(), 4), None);
     assert_eq!(told.records(), Some(8..=11));
     assert!(matches!(told.body, Body::Append { commit, .. } if commit == before + 1));
-    // And never back.
+    // The commit point never goes back.
     if let Body::Append { commit, .. } = &mut newer.body {
         *commit = before;
     }

@@ -1,4 +1,4 @@
-//! Tests of the core: scenarios, the simulator, the state file, messages, write concerns.
+//! Tests of the core: scenarios, the simulator, the state file, messages and write concerns.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bugs;

@@ -1,5 +1,5 @@
-//! One member under test: a core, a model of the log that loses what was not synced, and the state
-//! file's bytes. It carries effects out one at a time, so that it can be stopped between any two.
+//! A member under test: a core, a model of a log that loses what was not synced, and the bytes of the state
+//! file. It carries effects out one at a time, so that a test can stop it between any two.
 
 use crate::tests::Bugs;
 use crate::*;
@@ -34,7 +34,7 @@ impl fmt::Display for Record {
     }
 }
 
-/// What goes from one member to another.
+/// A message from one member to another.
 #[derive(Clone, Debug)]
 pub enum Packet {
     Raft {
@@ -47,7 +47,7 @@ pub enum Packet {
     },
 }
 
-/// Something that others may want to see.
+/// An event that the test may be interested in.
 #[derive(Clone, Debug)]
 pub enum Event {
     Sent(MemberId, Packet),
@@ -60,7 +60,7 @@ pub enum Event {
         first: u64,
         last: u64,
     },
-    /// With the records that are newly committed, as far as the log has them.
+    /// The commit point has moved; with the newly committed records that the log has.
     Committed {
         to: u64,
         records: Vec<Record>,
@@ -80,7 +80,7 @@ pub enum Event {
         from: MemberId,
         at_least: u64,
     },
-    /// The log was cut; these are gone.
+    /// The log was cut, and these records are gone.
     GaveUp(Vec<Record>),
     Fatal(String),
 }
@@ -96,15 +96,15 @@ pub struct Node {
     pub base_term: u64,
     pub log: VecDeque<Record>,
     pub durable: u64,
-    /// As the core told.
+    /// The commit point that the core has announced.
     pub committed: u64,
-    /// The core could be told of the log's sync, or of what the door made, only later.
+    /// Records of the door that the core was not told of yet.
     pub untold: Vec<Appended>,
     pub door: Option<u64>,
     pub events: Vec<Event>,
-    /// Records that came with the message that is being handled.
+    /// The records that came with the current message.
     incoming: BTreeMap<u64, Record>,
-    /// Effects are carried out until this many more are done; then the member crashes.
+    /// After this many more effects the member crashes.
     pub fuse: Option<u32>,
     reported: Option<(MemberId, Report)>,
     pub starts: u64,
@@ -154,7 +154,7 @@ impl Node {
         self.core.as_ref().is_some_and(|c| c.role() == Role::Leader)
     }
 
-    /// Everything that is not synced is gone but for the first `keep` records.
+    /// Crashes: of the records that were not synced, only the first `keep` are left.
     pub fn crash(&mut self, keep: u64) {
         self.core = None;
         self.door = None;
@@ -165,7 +165,7 @@ impl Node {
         self.log.truncate((stay - self.base) as usize);
     }
 
-    /// Starts: cuts the log if it has to be, syncs it, and begins.
+    /// Starts the member: cuts the log if necessary, syncs it, and begins with a new core.
     pub fn start(&mut self) {
         let state = self.state();
         if let Some(behind) = state.cut {
@@ -201,7 +201,7 @@ impl Node {
         }
     }
 
-    /// Gives the core an input and carries out what it wants.
+    /// Gives the core an input and carries out its effects.
     pub fn input(&mut self, input: impl FnOnce(&mut Core) -> Result<(), Fatal>) {
         let Some(core) = &mut self.core else { return };
         if let Err(fatal) = input(core) {
@@ -234,7 +234,7 @@ impl Node {
         }
     }
 
-    /// Through the door; `None` if it is closed.
+    /// Writes through the door. Returns the place, or `None` if the door is closed.
     pub fn write(&mut self, value: &str) -> Option<u64> {
         self.put(Kind::Plain, value)
     }
@@ -252,7 +252,7 @@ impl Node {
         Some(index)
     }
 
-    /// Tells the core what the door made.
+    /// Tells the core of the records that the door has made.
     pub fn tell(&mut self) {
         let untold = std::mem::take(&mut self.untold);
         if !untold.is_empty() {
@@ -263,7 +263,7 @@ impl Node {
         }
     }
 
-    /// Syncs the log up to here, and tells the core.
+    /// Syncs the log up to this place, and tells the core.
     pub fn sync(&mut self, to: u64) {
         let to = to.min(self.last());
         if to > self.durable {
@@ -390,7 +390,7 @@ impl Node {
         self.events.push(Event::Sent(to, packet));
     }
 
-    /// Tells the leader how far this member is; applied is what is in the log.
+    /// Reports to the leader how far this member is. Everything in the log counts as applied.
     fn report(&mut self) {
         let Some(core) = &mut self.core else { return };
         let written = self.base + self.log.len() as u64;

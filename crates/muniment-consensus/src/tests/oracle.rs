@@ -1,4 +1,4 @@
-//! What must hold, whatever happens: asked after every step of the simulator.
+//! The invariants, which are checked after every step of the simulator.
 
 use crate::MemberId;
 use crate::tests::node::{Node, Record};
@@ -8,17 +8,17 @@ type Found = Result<(), String>;
 
 #[derive(Default)]
 pub struct Oracle {
-    /// The member that led in a term.
+    /// The leader of each term.
     leaders: BTreeMap<u64, MemberId>,
-    /// What is committed, from place 1 on.
+    /// The committed records, from place 1 on.
     pub committed: Vec<Record>,
-    /// The one record of a place and a term.
+    /// The only record with a given place and term.
     records: BTreeMap<(u64, u64), Record>,
-    /// Which members ever had a record, and had it durable.
+    /// The members that ever had a record, and those that had it durably.
     had: BTreeMap<(u64, u64), (BTreeSet<MemberId>, BTreeSet<MemberId>)>,
-    /// Up to where a member's log was looked at: place, term; and durable.
+    /// How far each member's log has been checked: place and term, and the durable place.
     seen: BTreeMap<MemberId, ((u64, u64), u64)>,
-    /// What was committed when a read was asked for.
+    /// How much was committed when each read began.
     reads: BTreeMap<u64, u64>,
 }
 
@@ -27,7 +27,8 @@ impl Oracle {
         self.committed.get(index.checked_sub(1)? as usize)
     }
 
-    /// Takes note of what is new in a member's log. Two records of one place and term are the same.
+    /// Checks and notes the new records of a member's log. Two records with the same place and term are
+    /// equal.
     pub fn look(&mut self, node: &Node) -> Found {
         let end = (node.last(), node.log.back().map_or(0, |r| r.term));
         let ((last, term), durable) = self.seen.get(&node.id).copied().unwrap_or_default();
@@ -55,7 +56,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// One leader a term, and it has everything that is committed.
+    /// Checks that a term has one leader, which has everything that is committed.
     pub fn elected(&mut self, node: &Node, term: u64) -> Found {
         let leader = *self.leaders.entry(term).or_insert(node.id);
         if leader != node.id {
@@ -72,7 +73,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Logs are equal up to the commit point.
+    /// Checks that logs are equal up to the commit point.
     pub fn commits(&mut self, id: MemberId, records: Vec<Record>) -> Found {
         for record in records {
             match self.committed(record.index) {
@@ -87,7 +88,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// What is committed is never given up.
+    /// Checks that no committed record is given up.
     pub fn gave_up(&self, id: MemberId, records: &[Record]) -> Found {
         let lost = records.iter().find(|r| self.committed(r.index) == Some(*r));
         match lost {
@@ -96,7 +97,7 @@ impl Oracle {
         }
     }
 
-    /// A write for which two members were waited for was at two members.
+    /// Checks that a write for which a client waited for two members was at two members.
     pub fn acknowledged(&self, index: u64, term: u64, journaled: bool) -> Found {
         if self.committed(index).is_some_and(|r| r.term == term) {
             // A member that was synced anew has the write as part of its copy, which `had` does not note.
@@ -115,12 +116,12 @@ impl Oracle {
         }
     }
 
-    /// A linearizable read begins.
+    /// Notes that a linearizable read begins.
     pub fn asks(&mut self, token: u64) {
         self.reads.insert(token, self.committed.len() as u64);
     }
 
-    /// It sees everything that was committed before it began.
+    /// Checks that a read sees everything that was committed before it began.
     pub fn read(&self, token: u64, index: u64) -> Found {
         match self.reads.get(&token) {
             Some(before) if index < *before => Err(format!(

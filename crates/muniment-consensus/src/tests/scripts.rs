@@ -1,9 +1,9 @@
-//! Scenarios as text: `tests/scripts/*.txt`, one a file. A line that begins with `>` is a command,
-//! one with `#` is prose; all others are what the command before them is expected to do.
-//! `MUNIMENT_UPDATE_SCRIPTS=1` writes them anew, to be read before they are believed.
+//! Scenarios as text: `tests/scripts/*.txt`, one per file. A line that begins with `>` is a command, one that
+//! begins with `#` is a comment, and all others are the expected events of the command before them.
+//! `MUNIMENT_UPDATE_SCRIPTS=1` writes the files anew. Read the changes before you commit them.
 //!
-//! Members sync what they append and tell what their door made at once, unless the script says
-//! otherwise (`slow`, `late`); nothing moves between them but by `deliver` and `run`.
+//! Members sync their records and tell the core of those of their door at once, unless the script says
+//! otherwise (`slow`, `late`). Messages move only by `deliver` and `run`.
 
 use crate::tests::cluster::{Cluster, arbiter, member};
 use crate::*;
@@ -47,7 +47,7 @@ impl Script {
         match *name {
             "set" => c.set_up(&config(args)),
             "join" => c.join(&LocalState::joining(first())),
-            // A member that has nothing, as another one has told it of the configuration.
+            // The member has nothing, and knows the configuration from another one.
             "empty" => {
                 let config = c.nodes[&second()].state().in_force.config;
                 let in_force = InForce {
@@ -66,7 +66,7 @@ impl Script {
                     }
                 }
             }
-            // So many ticks of all, with everything delivered after each.
+            // All members pass this many ticks, and all messages are delivered after each.
             "run" => {
                 for _ in 0..first() {
                     for id in Script::ids(c, None) {
@@ -118,7 +118,7 @@ impl Script {
                     }
                 }
             }
-            // One way only.
+            // Messages are lost in one direction only.
             "mute" => drop(c.cut_off.insert((first(), second()))),
             "heal" => c.cut_off.clear(),
             "crash" => {
@@ -126,12 +126,12 @@ impl Script {
                 c.with(first(), |n| n.crash(keep));
             }
             "start" => c.with(first(), |n| n.start()),
-            // It crashes before the effect after so many.
+            // The member crashes before the effect after this many.
             "fuse" => {
                 let effects = second();
                 c.with(first(), |n| n.fuse = u32::try_from(effects).ok());
             }
-            // It is down, and its log ends here whatever it promised.
+            // The member is down, and its log ends here, whatever it has acknowledged.
             "lose" => {
                 let last = second();
                 c.with(first(), |n| {
@@ -175,7 +175,7 @@ impl Script {
                     });
                 });
             }
-            // ID WHOM [again]
+            // ID WHOM [again]: ID hears that WHOM does not campaign, or does so again.
             "abstain" => {
                 let (whom, abstains) = (second(), args.get(2) != Some(&"again"));
                 c.with(first(), |n| {
@@ -273,9 +273,10 @@ impl Script {
                 });
             }
             "resync" => Script::resync(c, first(), second(), 0),
-            // ID LEADER PLACE: a member that has nothing is filled, and waits for this place.
+            // ID LEADER PLACE: a member that has nothing is filled, and waits until this place is committed.
             "fill" => Script::resync(c, first(), second(), number(args.get(2))),
-            // LEADER ID: whether the leader can commit nothing without ID; it asks the others whether it leads.
+            // LEADER ID: tells whether the leader can commit nothing without ID, and lets the leader ask the
+            // others whether it leads.
             "confirm" => {
                 let (whom, mut needed) = (second(), false);
                 c.with(first(), |n| {
@@ -324,7 +325,7 @@ impl Script {
         }
     }
 
-    /// The member's data becomes a copy of another's as of its commit point.
+    /// Makes the member's data a copy of another's as of that member's commit point.
     fn resync(c: &mut Cluster, id: MemberId, from: MemberId, waits: u64) {
         let source = &c.nodes[&from];
         let core = source.core.as_ref().expect("the source is up");
@@ -370,7 +371,7 @@ impl Script {
     }
 }
 
-/// `1 2 3`, and then words as [`edit`] takes them.
+/// A configuration from words such as `1 2 3`, followed by words as [`edit`] takes them.
 fn config(args: &[&str]) -> Config {
     let ids = args.iter().map_while(|w| w.parse().ok());
     let members: Vec<Member> = ids.map(member).collect();
@@ -384,8 +385,8 @@ fn config(args: &[&str]) -> Config {
     edit(&all, args.get(all.members.len()..).unwrap_or_default())
 }
 
-/// `add KEY`, `arbiter KEY` (made one, or added as one), `silent KEY` (no vote), `vote KEY`, `remove KEY`, `priority KEY=N`, `tag KEY=NAME:VALUE`,
-/// `mode NAME=TAG:N`.
+/// Edits a configuration by pairs of words: `add KEY`, `arbiter KEY` (changes or adds the member), `silent
+/// KEY` (no vote), `vote KEY`, `remove KEY`, `priority KEY=N`, `tag KEY=NAME:VALUE`, `mode NAME=TAG:N`.
 fn edit(now: &Config, args: &[&str]) -> Config {
     let mut new = now.clone();
     new.version += 1;
@@ -415,7 +416,7 @@ fn edit(now: &Config, args: &[&str]) -> Config {
             other => panic!("{other:?}: no such change"),
         }
     }
-    // Numbers of new ones follow from the configuration.
+    // The configuration gives new members their numbers.
     match now.version {
         0 => new,
         _ => now.number(new),

@@ -1,8 +1,8 @@
-//! The simulator: members in one thread and virtual time, a network that delays, loses, doubles and
-//! parts, disks that lose what was not synced, crashes between any two effects; all drawn from one
-//! seed. After every step the invariants are asked ([`crate::tests::oracle`]).
+//! The simulator: members in one thread and virtual time, a network that delays, loses, duplicates and parts,
+//! disks that lose what was not synced, and crashes between any two effects, all drawn from one seed. After
+//! every step it checks the invariants ([`crate::tests::oracle`]).
 //!
-//! At the end everything is healed, and the set has to come to rest with one leader and equal logs.
+//! At the end everything is repaired, and the set has to come to rest with one leader and equal logs.
 
 use crate::tests::Bugs;
 use crate::tests::cluster::{arbiter, member};
@@ -12,14 +12,14 @@ use crate::timer::Draw;
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Milliseconds of a tick.
+/// The milliseconds of a tick.
 const TICK: u64 = 10;
 const ELECTION: u64 = 10;
 
-/// How rough a seed's world is.
+/// The faults of a seed's world, and how frequent they are.
 struct World {
     delay: u64,
-    /// Of a thousand.
+    /// How many of a thousand messages are lost.
     loss: u64,
     twice: u64,
     sync: u64,
@@ -30,7 +30,7 @@ struct World {
     splits: bool,
     storm: bool,
     blinks: bool,
-    /// Members with data lose their disks, of sets that can commit nothing without them.
+    /// Whether members with data lose their disks, in sets that can commit nothing without them.
     losses: bool,
     until: u64,
 }
@@ -50,7 +50,7 @@ enum What {
     Fill(MemberId),
 }
 
-/// What a run came to.
+/// The counts of events in a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Course {
     pub elections: u64,
@@ -60,13 +60,14 @@ pub struct Course {
     pub syncs: u64,
     pub configs: u64,
     pub woken: u64,
-    /// Arbiters that lost their directory.
+    /// Arbiters that lost their directories.
     pub emptied: u64,
     /// Runs in which a leader committed something with the help of an arbiter's vote.
     pub arbitrated: u64,
-    /// Members that took a leader for one whose process has ended.
+    /// How often a member believed that its leader's process had ended.
     pub gone: u64,
-    /// Members with data that lost their disks, and were filled although nothing was committed since.
+    /// Members with data that lost their disks, and those that were filled although nothing was committed
+    /// since.
     pub lost: u64,
     pub filled: u64,
 }
@@ -74,11 +75,11 @@ pub struct Course {
 /// A member with data that has lost its disk.
 struct Hollow {
     id: MemberId,
-    /// The leader that is asked: its number and term, and the token by which it asks the others.
+    /// The leader that was asked to confirm: its number and term, and the token of its question.
     asked: Option<(MemberId, u64, u64)>,
-    /// What the member is to wait for.
+    /// The place that the member is to wait for.
     waits: u64,
-    /// It has a copy, and waits.
+    /// The member has a copy, and waits.
     filled: bool,
 }
 
@@ -96,10 +97,10 @@ pub struct Sim {
     cut_off: BTreeSet<(MemberId, MemberId)>,
     oracle: Oracle,
     calm: bool,
-    /// It has committed nothing yet, and will fall when it does.
+    /// A leader that has committed nothing yet, and will fail as soon as it does.
     new_leader: Option<MemberId>,
     hollow: Option<Hollow>,
-    /// Losses are drawn apart, so that a world without them is what it was.
+    /// Losses are drawn from a source of their own, so that they do not change the worlds without losses.
     losses: Draw,
     token: u64,
     course: Course,
@@ -107,14 +108,14 @@ pub struct Sim {
 
 type Found = Result<(), String>;
 
-/// What each waits for: place, term, concern.
+/// What each waiter waits for: place, term and concern.
 type Waits = BTreeMap<WaiterId, (u64, u64, Concern)>;
 
 impl Sim {
     pub fn new(seed: u64, bugs: Bugs) -> Sim {
         let mut draw = Draw::new(seed ^ 0x5eed);
         let mut losses = Draw::new(seed ^ 0x1055);
-        // Short reigns: leaders fall before they have told everybody anything.
+        // Storms have short terms: leaders fail before they have told all members of anything.
         let storm = draw.below(3) == 0;
         let members = match storm {
             true => 3,
@@ -148,7 +149,7 @@ impl Sim {
         };
         if draw.below(2) == 0 {
             for m in &mut config.members {
-                // The first two can always lead.
+                // The first two members can always lead.
                 m.priority = match (m.id, draw.below(4)) {
                     (1 | 2, _) => 1000,
                     (_, n) => 1000 * n as u32,
@@ -230,7 +231,7 @@ impl Sim {
         let mut node = Node::new(options, state);
         node.bugs = self.bugs;
         node.start();
-        // What was to happen to the one before it is not to happen to this one.
+        // Events that were scheduled for the replaced member must not happen to this one.
         node.starts += self.nodes.get(&state.id).map_or(0, |n| n.starts);
         self.nodes.insert(state.id, node);
     }
@@ -265,7 +266,7 @@ impl Sim {
         match what {
             What::Tick(id) => {
                 self.with(id, Node::tick)?;
-                // Clocks run a little apart.
+                // The members' clocks differ slightly.
                 let next = TICK - 1 + self.draw.below(3);
                 self.at(next, What::Tick(id));
                 if self.world.trims && self.draw.below(200) == 0 {
@@ -337,7 +338,7 @@ impl Sim {
         self.nodes.get(&id).is_some_and(Node::is_up)
     }
 
-    /// Does something to a member, and looks at what came of it.
+    /// Does something to a member, and handles the events that result.
     fn with(&mut self, id: MemberId, f: impl FnOnce(&mut Node)) -> Found {
         let Some(node) = self.nodes.get_mut(&id) else {
             return Ok(());
@@ -392,7 +393,7 @@ impl Sim {
                 return self.oracle.elected(&self.nodes[&id], term);
             }
             Event::Committed { records, .. } => {
-                // The first that a leader commits is where it may be wrong.
+                // A new leader's first commit is a critical moment, so the leader may fail then.
                 if self.new_leader.take_if(|leader| *leader == id).is_some() {
                     self.at(0, What::Fall(id));
                 }
@@ -420,7 +421,7 @@ impl Sim {
     }
 
     fn send(&mut self, from: MemberId, to: MemberId, packet: Packet) {
-        // An arbiter that has just voted is where the set may be wrong.
+        // An arbiter's vote is a critical moment, so the arbiter may restart then.
         if self.world.blinks && is_vote(&packet) && self.is_arbiter(from) {
             self.at(0, What::Blink(from));
         }
@@ -482,7 +483,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Somebody waits for two members to have a write.
+    /// Lets a client wait until two members have a write.
     fn wait_for(&mut self, id: MemberId, index: u64) {
         let journaled = self.draw.below(2) == 0;
         let node = &self.nodes[&id];
@@ -525,13 +526,13 @@ impl Sim {
         Ok(())
     }
 
-    /// Whether a member is an arbiter: one that was an arbiter under a number always is.
+    /// Whether a member is an arbiter. A member with a given number is an arbiter always or never.
     fn is_arbiter(&self, id: MemberId) -> bool {
         let core = self.nodes.get(&id).and_then(|n| n.core.as_ref());
         core.is_some_and(|c| c.is_arbiter(id))
     }
 
-    /// The others with data that are up could not have elected it alone.
+    /// Whether the other members with data that are up could not have elected this one without an arbiter.
     fn arbiter_needed(&self, id: MemberId) -> bool {
         let Some(core) = &self.nodes[&id].core else {
             return false;
@@ -550,7 +551,7 @@ impl Sim {
         arbiters.get(any).copied()
     }
 
-    /// An arbiter loses its directory, and is started again with an empty one.
+    /// Lets an arbiter lose its directory, and starts it again with an empty one.
     fn empty(&mut self, id: MemberId) {
         let Some(core) = &self.nodes[&id].core else {
             return;
@@ -584,12 +585,12 @@ impl Sim {
         }
         match self.draw.below(11) {
             0 | 1 => self.crash(victim)?,
-            // Its process has ended, and some see it at once.
+            // The process has ended, and some members see it at once.
             9 => {
                 self.crash(victim)?;
                 self.see_gone(victim)?;
             }
-            // It has not, but that is what some see.
+            // The process has not ended, but some members believe so.
             10 => self.see_gone(victim)?,
             2 => {
                 let fuse = self.draw.below(12) as u32;
@@ -633,7 +634,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Some take a member, if they follow it, for one whose process has ended.
+    /// Makes some of a leader's followers believe that its process has ended.
     fn see_gone(&mut self, leader: MemberId) -> Found {
         let ids: Vec<_> = self.nodes.keys().copied().collect();
         for id in ids {
@@ -650,7 +651,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Makes a leader fall: it crashes, or is cut off. A member that was cut off before is back.
+    /// Makes a leader fail: it crashes, or is cut off. A member that was cut off before is connected again.
     fn fall(&mut self, id: MemberId) -> Found {
         self.cut_off.clear();
         match self.draw.below(2) {
@@ -712,7 +713,7 @@ impl Sim {
                     Ok(())
                 });
             }),
-            // The members without which nothing is committed are to stay those.
+            // In a world with losses, the members without which nothing is committed stay the same.
             _ if self.world.losses => Ok(()),
             _ => {
                 let mut next = in_force.config.clone();
@@ -753,7 +754,7 @@ impl Sim {
         }
     }
 
-    /// New members of a configuration begin with nothing.
+    /// Lets the new members of a configuration begin with nothing.
     fn admit(&mut self, id: MemberId) {
         let Some(core) = &self.nodes[&id].core else {
             return;
@@ -781,7 +782,7 @@ impl Sim {
         core.trimmed(node.base + 1);
     }
 
-    /// The member's data becomes a copy of what its leader has committed.
+    /// Makes the member's data a copy of what its leader has committed.
     fn resync(&mut self, id: MemberId, from: MemberId, at_least: u64, waits: u64) {
         let source = self.nodes.get(&from).filter(|n| n.leads());
         let Some((source, core)) = source.and_then(|n| Some((n, n.core.as_ref()?))) else {
@@ -816,7 +817,8 @@ impl Sim {
             .is_some_and(|h| h.id == id && !h.filled)
     }
 
-    /// Nobody has forgotten anything that is not settled: of two members that have the set is none any more.
+    /// Whether no member has forgotten anything that still matters. If two members had, the set would be
+    /// lost.
     fn all_remember(&self) -> bool {
         let has_all = |h: &Hollow| {
             let core = self.nodes.get(&h.id).and_then(|n| n.core.as_ref());
@@ -826,8 +828,8 @@ impl Sim {
         self.hollow.as_ref().is_none_or(has_all) && !self.nodes.values().any(begins)
     }
 
-    /// A member with data loses its disk, unless another one has and has not all yet that it had
-    /// acknowledged, or an arbiter has forgotten how it voted.
+    /// Lets a member with data lose its disk. It does nothing while another member that has lost its disk
+    /// lacks something that it had acknowledged, or while an arbiter has forgotten how it voted.
     fn lose(&mut self) -> Found {
         if !self.all_remember() {
             return Ok(());
@@ -835,7 +837,7 @@ impl Sim {
         let ids = self.nodes.keys().copied();
         let with_data: Vec<_> = ids.filter(|id| !self.is_arbiter(*id)).collect();
         let id = with_data[self.losses.below(with_data.len() as u64) as usize];
-        // One that is down may have been an arbiter.
+        // A member that is down may have been an arbiter.
         let Some(core) = &self.nodes[&id].core else {
             return Ok(());
         };
@@ -851,7 +853,7 @@ impl Sim {
             waits: 0,
             filled: false,
         });
-        // The others may have to elect somebody before it is filled.
+        // Sometimes the others have to elect a leader before the member is filled.
         if self.losses.below(2) == 0
             && let Some(leader) = self.nodes.values().find(|n| n.leads()).map(|n| n.id)
         {
@@ -860,7 +862,8 @@ impl Sim {
         Ok(())
     }
 
-    /// A member that has nothing has heard of a leader, which makes a record and asks the others.
+    /// Lets the leader that a member without data has heard of make a record and ask the others whether it
+    /// leads.
     fn ask_for(&mut self, id: MemberId, from: MemberId) -> Found {
         self.token += 1;
         let token = self.token;
@@ -873,7 +876,7 @@ impl Sim {
         let term = core.term();
         let asked = self.hollow.as_ref().and_then(|h| h.asked);
         if asked.is_some_and(|(leader, at, _)| (leader, at) == (from, term)) {
-            // It may have been lost on its way.
+            // The question may have been lost on its way.
             if self.losses.below(20) > 0 {
                 return Ok(());
             }
@@ -897,7 +900,7 @@ impl Sim {
         })
     }
 
-    /// A majority has said that this member leads.
+    /// Notes that a majority has confirmed that this member leads.
     fn confirmed(&mut self, leader: MemberId, token: u64) {
         let Some(h) = &self.hollow else { return };
         let (id, asked) = (h.id, h.asked);
@@ -909,7 +912,7 @@ impl Sim {
         }
     }
 
-    /// The member gets its copy.
+    /// Gives the member its copy.
     fn fill(&mut self, id: MemberId) -> Found {
         let Some(h) = self.hollow.as_ref().filter(|h| h.id == id && !h.filled) else {
             return Ok(());
@@ -926,7 +929,7 @@ impl Sim {
             h.filled = true;
         }
         self.course.filled += 1;
-        // Just then the leader falls.
+        // Sometimes the leader fails at about the same time.
         if !self.calm && self.losses.below(2) == 0 {
             let soon = self.losses.below(40);
             self.at(soon, What::Fall(from));
@@ -934,7 +937,7 @@ impl Sim {
         Ok(())
     }
 
-    /// Nothing breaks from here on.
+    /// Ends all faults.
     fn calm_down(&mut self) {
         self.calm = true;
         self.cut_off.clear();
@@ -948,10 +951,10 @@ impl Sim {
         }
     }
 
-    /// One leads, and all members of its configuration have what it has, committed.
+    /// Whether one member leads, and all members of its configuration have committed its whole log.
     fn at_rest(&self) -> bool {
         let mut leaders = self.nodes.values().filter(|n| n.leads());
-        // One that was removed may still think that it leads nobody.
+        // A removed member may still believe that it leads.
         let leader = leaders
             .by_ref()
             .max_by_key(|n| n.core.as_ref().map(Core::term));
@@ -1010,7 +1013,7 @@ fn is_vote(packet: &Packet) -> bool {
     )
 }
 
-/// The state of a member that has nothing, as another one has told it of the configuration.
+/// The state of a member that has nothing, and knows the configuration from another one.
 fn joining(id: MemberId, config: Config) -> LocalState {
     LocalState {
         in_force: InForce {
@@ -1026,7 +1029,7 @@ fn run(seed: u64, bugs: Bugs) -> Result<Course, String> {
     run.unwrap_or_else(|_| Err("a panic, see above".into()))
 }
 
-/// Runs seeds; the first that fails is told with how to run it again.
+/// Runs the seeds. If one fails, the message says how to run it again.
 fn run_all(seeds: std::ops::Range<u64>) {
     let mut sum = Course::default();
     for seed in seeds.clone() {
@@ -1084,7 +1087,7 @@ fn simulate() {
     run_all(0..number("MUNIMENT_SEEDS").unwrap_or(seeds));
 }
 
-/// The first seed that finds a bug, and nothing without it.
+/// The first seed that finds a bug, and that finds nothing without the bug.
 fn first_to_find(bugs: Bugs) -> Option<(u64, String)> {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

@@ -1,5 +1,5 @@
-//! The state file: after a failure or a power cut at any moment it is the old one or the new one,
-//! and no bytes end its reader.
+//! The state file: after a failure or a power cut at any moment it is the old one or the new one, and no
+//! bytes make its reader panic.
 
 use crate::tests::cluster::member;
 use crate::timer::Draw;
@@ -119,7 +119,7 @@ fn a_failure_of_any_step_is_told_and_leaves_the_old_or_the_new() {
     ] {
         let (disk, file) = disk();
         file.write(&state(5)).unwrap();
-        // Where there is no room, what was kept for it is given up, and it is tried once more.
+        // On a full disk the reserved room is freed, and the write is tried once more.
         let times = if errno == ENOSPC { 2 } else { 1 };
         disk.inject(Fault::new(op, errno).times(times));
         let error = file.write(&state(6)).unwrap_err();
@@ -131,7 +131,7 @@ fn a_failure_of_any_step_is_told_and_leaves_the_old_or_the_new() {
             let now = on(&disk.power_cut(seed));
             assert!(now == Some(state(5)) || now == Some(state(6)), "{op:?}");
         }
-        // The next one goes through, whatever the failed one left.
+        // The next write succeeds, whatever the failed one has left.
         file.write(&state(7)).unwrap();
         assert_eq!(on(&disk.power_cut(9)), Some(state(7)), "{op:?}");
     }
@@ -147,7 +147,7 @@ fn a_failure_of_any_step_is_told_and_leaves_the_old_or_the_new() {
     assert!(file.read().unwrap().is_some());
 }
 
-/// A member votes and resigns on a full disk, more than once.
+/// A member can vote and resign although its disk is full, more than once.
 #[test]
 fn a_full_disk_has_room_for_the_state() {
     let (disk, file) = disk();
@@ -157,7 +157,7 @@ fn a_full_disk_has_room_for_the_state() {
         file.write(&state(term)).unwrap();
         assert_eq!(on(&disk.power_cut(term)), Some(state(term)));
     }
-    // Somebody else has taken that, too.
+    // Here another program has taken the freed room.
     disk.remove(&Path::new(DIR).join("replication.room"))
         .unwrap();
     disk.set_capacity(disk.used());
@@ -186,7 +186,7 @@ fn damage_is_found() {
     assert!(file.read().unwrap().is_some());
 }
 
-/// What decodes is what its encoding decodes to again.
+/// Whatever decodes is the same after it was encoded and decoded again.
 #[test]
 fn any_bytes_can_be_read() {
     let mut draw = Draw::new(3);
@@ -199,7 +199,7 @@ fn any_bytes_can_be_read() {
             bytes[at] = draw.below(256) as u8;
         }
         bytes.truncate(24 + draw.below(2 * bytes.len() as u64) as usize);
-        // With a head that fits, so that mutations get past the checksum.
+        // The head is made to match, so that mutations pass the check of the checksum.
         let body = bytes.split_off(24);
         bytes.truncate(12);
         bytes.extend(crc32c::crc32c(&body).to_le_bytes());
@@ -213,7 +213,7 @@ fn any_bytes_can_be_read() {
     assert!(read > 20, "{read}");
 }
 
-/// There is one arbiter fewer that votes than there are voters with data.
+/// At least one arbiter fewer votes than there are voters with data.
 #[test]
 fn arbiters_beyond_those_with_data_do_not_vote() {
     let voters = |arbiters: &[u64], silent: &[u64]| {
@@ -242,12 +242,12 @@ fn forcing_leaves_out_what_was_on_its_way() {
     state.force(alone.clone());
     assert_eq!(state.in_force.voters, BTreeSet::from([1, 2]));
     assert!(state.in_force.learners.is_empty() && state.configs.is_empty());
-    // A leader has to put it into the log, if there is anybody to tell.
+    // A leader has to put the configuration into the log if there are other members.
     assert!(state.in_force.config.is_forced());
     alone.set_forced(Some(&BTreeSet::from([1, 2])));
     assert_eq!(state.in_force.config, alone);
-    // A new member, which has nothing, does not vote before it has caught up, here and wherever this
-    // configuration is taken over.
+    // A new member, which has nothing, does not vote before it has caught up, neither here nor at any member
+    // that takes over this configuration.
     let mut other = self::state(5);
     other.in_force.config.members.truncate(1);
     let mut replaced = state.in_force.config.clone();
@@ -259,7 +259,8 @@ fn forcing_leaves_out_what_was_on_its_way() {
     assert_eq!(state.in_force.learners, BTreeSet::from([77]));
     other.force(state.in_force.config.clone());
     assert_eq!(other.in_force.voters, BTreeSet::from([1]));
-    // One that is left alone tells those that come back; one that was alone has nobody to tell.
+    // A member that is left alone has to tell the former members when they come back. One that was alone
+    // before has no other member to tell.
     alone.members.truncate(1);
     state.force(alone.clone());
     assert!(state.in_force.config.is_forced());
@@ -268,7 +269,7 @@ fn forcing_leaves_out_what_was_on_its_way() {
     assert!(!state.in_force.config.is_forced());
 }
 
-/// Where a member is may change; another `_id` is another member, also where one was before.
+/// The address of a member may change. A different `_id` means a different member, even at the same address.
 #[test]
 fn a_member_that_moves_keeps_its_number() {
     let now = config(2);
@@ -290,7 +291,7 @@ fn a_member_that_moves_keeps_its_number() {
 }
 
 #[test]
-fn what_a_later_version_adds_to_a_configuration_is_kept() {
+fn additions_of_a_later_version_to_a_configuration_are_kept() {
     let mut config = config(2);
     assert!(!config.is_forced());
     config.set_forced(Some(&BTreeSet::from([1])));
@@ -313,7 +314,7 @@ fn what_a_later_version_adds_to_a_configuration_is_kept() {
     assert_eq!(ConfigRecord::decode(&record.encode()), Some(record));
 }
 
-/// A directory becomes that of another member: nothing that was promised binds that one.
+/// A directory becomes that of another member, which is not bound by the promises in it.
 #[test]
 fn a_directory_becomes_that_of_another_member() {
     let before = state(9);
@@ -330,10 +331,10 @@ fn a_directory_becomes_that_of_another_member() {
     assert_eq!(on(&disk), Some(without));
 }
 
-/// What a member waits for that had nothing is remembered until its log has it. A file that has it is one of
-/// its own version; any other one is as it ever was.
+/// The wait of a member that had nothing is remembered until its log has everything. The file has a version
+/// of its own while there is a wait, and the usual one otherwise.
 #[test]
-fn what_a_filled_member_waits_for_is_remembered() {
+fn the_wait_of_a_filled_member_is_remembered() {
     let version = |state: &LocalState| state.encode()[8];
     let mut plain = state(9);
     plain.in_force.index = 5;
@@ -348,12 +349,13 @@ fn what_a_filled_member_waits_for_is_remembered() {
     };
     assert_eq!((waits.waits, version(&waits)), (Some(wait), 2));
     assert_eq!(LocalState::decode(&waits.encode()), Ok(waits.clone()));
-    // A later copy keeps the promise, as long as it has not all.
+    // A later copy keeps the wait until it has everything.
     let again = |last| waits.synced(last, 4, waits.in_force.clone(), (1, 9), 0);
     assert_eq!([again(11).waits, again(12).waits], [Some(wait), None]);
     let later = waits.synced(11, 10, waits.in_force.clone(), (1, 10), 0);
     assert_eq!(later.waits, None, "a record of a later term");
-    // A configuration that was forced elsewhere gives it its vote back, and no more, while another one has data.
+    // While another voter has data, a configuration that was forced elsewhere gives the member its vote back,
+    // but no more.
     let mut elsewhere = copy(0);
     elsewhere.id = 1;
     elsewhere.force(config(9));
@@ -367,11 +369,11 @@ fn what_a_filled_member_waits_for_is_remembered() {
     assert_eq!(LocalState::decode(&waits.encode()), Ok(waits.clone()));
     let again = waits.synced(11, 4, waits.in_force.clone(), (1, 9), 12);
     assert_eq!(again.waits, Some(votes), "a later copy keeps that, too");
-    // A member on which a configuration is forced has nobody to wait for.
+    // A member on which a configuration is forced does not wait.
     let mut here = copy(12);
     here.force(config(9));
     assert_eq!(here.waits, None);
-    // Nor has one that is left alone.
+    // Nor does a member that is left alone.
     let mut alone = copy(12);
     let mut left = config(9);
     left.members.retain(|m| m.id == alone.id);
@@ -380,8 +382,8 @@ fn what_a_filled_member_waits_for_is_remembered() {
     assert_eq!(alone.waits, None);
 }
 
-/// A directory is gone with the vote that was in it: in the term of the one that led when the copy was made,
-/// that was for it, or it may be given twice.
+/// A member that has lost its directory has lost its vote in it. In the term of the leader that the copy is
+/// made from, that vote was for this leader; otherwise it could be given twice.
 #[test]
 fn a_copy_in_a_term_without_a_vote_takes_the_leader_s() {
     let mut state = state(5);
@@ -397,9 +399,9 @@ fn a_copy_in_a_term_without_a_vote_takes_the_leader_s() {
     assert_eq!(vote(&state, (1, 6)), (6, 1));
 }
 
-/// A member that does not stand for election has nothing to do when nobody leads for long.
+/// A member that does not stand for election has nothing to do while there is no leader for long.
 #[test]
-fn who_may_not_stand_is_not_busy_with_it() {
+fn a_member_that_may_not_stand_is_not_busy_with_it() {
     let config = Config::default().number(Config {
         version: 1,
         members: vec![
@@ -429,9 +431,9 @@ fn who_may_not_stand_is_not_busy_with_it() {
     assert_eq!(core.due_in(), 1);
 }
 
-/// The record of a configuration that was forced says who votes from it on, wherever it comes: to those
-/// that have heard of it before, and to those that have it from the log alone. Older records change nothing
-/// where it is known.
+/// The record of a forced configuration names the voters from it on, both for members that have heard of the
+/// configuration and for those that know it from the log alone. Older records change nothing where it is
+/// known.
 #[test]
 fn the_record_of_a_forced_configuration_says_who_votes() {
     let mut forced = state(5);
@@ -472,7 +474,7 @@ fn the_record_of_a_forced_configuration_says_who_votes() {
         assert_eq!(old.voters, BTreeSet::from([1, 2]));
         assert!(old.learners.is_empty());
         assert_eq!(old.config.more.len(), 1, "what a later version added");
-        // What comes after it says so of one member only.
+        // The record after it changes one member only.
         let config = old.config.clone();
         let change = Some(Change::Remove(2));
         old.apply(at + 1, ConfigRecord { change, config });
