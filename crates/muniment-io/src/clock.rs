@@ -7,19 +7,19 @@ pub trait Clock: Send + Sync {
     /// Milliseconds since 1970.
     fn now_ms(&self) -> i64;
 
-    /// A clock that nobody sets.
+    /// A clock that is never set.
     fn instant(&self) -> Instant {
         Instant::now()
     }
 
-    /// Fills `bytes` with random ones, good enough for identifiers that must never meet.
+    /// Fills `bytes` with random ones that are good enough for unique identifiers.
     ///
     /// # Errors
-    /// The machine's.
+    /// Those of the machine.
     fn random(&self, bytes: &mut [u8]) -> std::io::Result<()>;
 }
 
-/// The calling thread's time on a processor, where the system tells it. It costs a system call.
+/// The processor time of the calling thread, if the system reports it. It costs a system call.
 pub fn thread_time() -> Option<Duration> {
     #[cfg(target_os = "linux")]
     {
@@ -39,7 +39,7 @@ pub fn thread_time() -> Option<Duration> {
     None
 }
 
-/// The machine's own.
+/// The machine's own clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

@@ -1,9 +1,9 @@
-//! Files that are read for as long as the process runs, of which there may be more than a process may
-//! have open.
+//! Files that are read for as long as the process runs, of which there may be more than a process can have
+//! open.
 //!
-//! Invariants: no more than [`set_most_open`] says are open at once, but for those that are being read
-//! just now; a file that was closed is opened again by its name, so code that removes or renames one has
-//! to know that no reader has it any more.
+//! Invariants: at most [`set_most_open`] of them are open at once, apart from those that are being read at
+//! the moment. A file that was closed is opened again by its name, so code that removes or renames a file has
+//! to make sure that no reader has it any more.
 
 use crate::disk::File;
 use parking_lot::Mutex;
@@ -14,31 +14,31 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// How many files are kept open unless [`set_most_open`] was called.
+/// How many files are kept open until [`set_most_open`] is called.
 const MOST: usize = 4096;
 
-/// The files that are open: a limit of the process's, and so is this.
+/// The files that are open. The limit belongs to the process, and so does this list.
 static OPEN: Pool = Pool {
     most: AtomicUsize::new(MOST),
     open: Mutex::new(VecDeque::new()),
 };
 
-/// Sets how many files that are only read the process keeps open.
+/// Sets how many files the process keeps open for reading.
 pub fn set_most_open(most: usize) {
     OPEN.most.store(most.max(1), Relaxed);
 }
 
 struct Pool {
     most: AtomicUsize,
-    /// In the order in which they were opened, or were found to be used.
+    /// The open files, in the order in which they were opened or last found to be in use.
     open: Mutex<VecDeque<Weak<Kept>>>,
 }
 
 impl Pool {
-    /// Closes files until there are no more than `most`: first those that were not used lately.
+    /// Closes files until at most `most` are open, beginning with those that were not used lately.
     fn shrink(&self, most: usize) {
         let mut open = self.open.lock();
-        // Each gets one more chance.
+        // Each file that was used lately gets one more chance.
         let mut chances = open.len();
         while open.len() > most {
             let Some(first) = open.pop_front() else { break };
@@ -68,10 +68,10 @@ struct Kept {
     me: Weak<Kept>,
 }
 
-/// Opens a file that stays where it is for as long as anybody has it.
+/// Opens a file that keeps its name while any reader has it.
 ///
 /// # Errors
-/// The machine's.
+/// Those of the machine.
 pub(crate) fn open(path: &Path) -> io::Result<Arc<dyn File>> {
     let file = open_now(path)?;
     let kept = Arc::new_cyclic(|me: &Weak<Kept>| Kept {
@@ -84,7 +84,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Arc<dyn File>> {
     Ok(kept)
 }
 
-/// Where the process has no number for one more file, others are closed for it.
+/// Opens a file. If the process has too many open files, others are closed first.
 fn open_now(path: &Path) -> io::Result<fs::File> {
     let mut most = OPEN.open.lock().len();
     loop {
@@ -98,7 +98,7 @@ fn open_now(path: &Path) -> io::Result<fs::File> {
     }
 }
 
-/// True if an error of [`File::free_front`] says that the file system never can.
+/// True if an error of [`File::free_front`] says that the file system never supports it.
 pub fn cannot(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::Unsupported
         || matches!(
@@ -115,7 +115,8 @@ impl Kept {
         if let Some(file) = &*self.open.lock() {
             return Ok(Arc::clone(file));
         }
-        // Not under the lock: others are closed meanwhile, and that may be this one.
+        // This is done without the lock, because other files are closed meanwhile, and this one may be among
+        // them.
         let file = Arc::new(open_now(&self.path)?);
         let first = self.open.lock().replace(Arc::clone(&file)).is_none();
         if first {
@@ -157,7 +158,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// How many of these files the process has open.
+    /// How many files in this directory the process has open.
     fn open_in(dir: &Path) -> usize {
         let all = fs::read_dir("/proc/self/fd").unwrap();
         let targets = all.filter_map(|e| fs::read_link(e.ok()?.path()).ok());
@@ -182,7 +183,7 @@ mod tests {
                         let mut byte = [0];
                         files[i].read_exact_at(&mut byte, 9).unwrap();
                         assert_eq!(usize::from(byte[0]), i);
-                        // Each thread may be reading one beside, or opening it.
+                        // Each thread may be reading one more file, or opening it.
                         assert!(open_in(dir) <= 8 + 2 * 4);
                     }
                 });

@@ -1,11 +1,11 @@
-//! What the core asks of the machine, behind small traits: files, the clock, randomness; and
-//! [`Timestamp`], the one version number.
+//! The core's access to the machine, through small traits: files, the clock, randomness; and [`Timestamp`],
+//! the one version number.
 //!
-//! The log and the trees reach the machine only through here, so that a test can give them a disk
-//! that loses what was not synced, tears a sector, runs full or fails a sync, and so that a
-//! simulator can run many nodes in one thread of virtual time.
+//! The log and the trees reach the machine only through these, so that a test can give them a disk that loses
+//! what was not synced, tears a sector, runs full or fails a sync, and a simulator can run many nodes in one
+//! thread and virtual time.
 //!
-//! Must not know what is in the files.
+//! Must not know the content of the files.
 
 #![warn(unreachable_pub)]
 

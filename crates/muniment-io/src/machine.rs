@@ -1,18 +1,18 @@
-//! The machine that a server runs on, as far as it goes through the seams.
+//! The parts of the machine that a server uses through traits.
 
 use crate::{Clock, Disk, OsDisk, SystemClock};
 use std::fmt;
 use std::sync::Arc;
 
-/// Disk, clock, and whether there are threads.
+/// The disk, the clock, and whether there are threads.
 #[derive(Clone)]
 pub struct Machine {
-    /// Where files are.
+    /// The disk.
     pub disk: Arc<dyn Disk>,
-    /// What tells the time, and draws.
+    /// The clock and the source of randomness.
     pub clock: Arc<dyn Clock>,
-    /// False: nothing runs by itself. The caller that has opened something calls its steps, as a
-    /// simulator with one thread does.
+    /// If false, nothing runs by itself. The caller that has opened something calls its steps, as a simulator
+    /// with one thread does.
     pub threads: bool,
 }
 

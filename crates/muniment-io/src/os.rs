@@ -12,7 +12,8 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OsDisk;
 
-/// Space on the file system that holds `dir`; `None` if it does not say (some network ones).
+/// Space on the file system that holds `dir`; `None` if the file system does not report it (some network
+/// ones).
 fn space(dir: &Path) -> Option<Space> {
     let mut path = dir.as_os_str().as_bytes().to_vec();
     path.push(0);
@@ -31,7 +32,7 @@ fn space(dir: &Path) -> Option<Space> {
     })
 }
 
-/// What file systems can give back of a file's middle, in bytes: a page.
+/// The unit in which file systems can free bytes of a file, in bytes: a page.
 #[cfg(target_os = "linux")]
 const PAGE: u64 = 4096;
 
@@ -59,7 +60,7 @@ pub(crate) fn punch(file: &fs::File, end: u64) -> io::Result<()> {
     }
 }
 
-/// Other systems have no such call that all their file systems know.
+/// Other systems have no such call that all their file systems support.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn punch(_: &fs::File, _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
@@ -210,10 +211,10 @@ mod tests {
         let blocks = || fs::metadata(&path).unwrap().blocks();
         fs::File::open(&path).unwrap().sync_all().unwrap();
         let before = blocks();
-        // As tables are opened, for reading alone.
+        // The file is opened for reading only, as tables are.
         let kept = OsDisk.open_kept(&path).unwrap();
         match kept.free_front(700_001) {
-            // Where the file system cannot do that it says so.
+            // A file system that cannot do that reports it.
             Err(e) => assert!(crate::files::cannot(&e), "{e}"),
             Ok(()) => assert!(blocks() <= before - 1300, "{before} {}", blocks()),
         }

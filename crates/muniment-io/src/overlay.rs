@@ -1,4 +1,4 @@
-//! A disk over another one, which it only reads: what is changed is kept in memory.
+//! A disk over another one, which it only reads. Changes are kept in memory.
 
 use crate::{Disk, File, Open, SimDisk, Space};
 use std::collections::BTreeSet;
@@ -6,17 +6,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Shows the files of another disk, and what was changed of them here, which that one never sees: for
-/// looking at a directory with functions that put it in order first.
+/// Shows the files of another disk together with changes that the other disk never sees. With it, a directory
+/// can be inspected by functions that first put it in order.
 pub struct Overlay {
     below: Arc<dyn Disk>,
     above: SimDisk,
-    /// Names below that are not there any more, or are another file's.
+    /// Names below that are removed, or belong to a file of this disk.
     gone: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl Overlay {
-    /// Nothing changed yet.
+    /// An overlay without changes.
     pub fn over(below: Arc<dyn Disk>) -> Overlay {
         Overlay {
             below,
@@ -29,12 +29,12 @@ impl Overlay {
         self.gone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the file below shows.
+    /// Whether the file below is visible.
     fn shows(&self, path: &Path) -> bool {
         !self.gone().contains(path)
     }
 
-    /// A new file here.
+    /// Creates a file of this disk.
     fn make(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         if let Some(dir) = path.parent() {
             self.above.create_dir(dir)?;
@@ -44,7 +44,7 @@ impl Overlay {
         Ok(file)
     }
 
-    /// Makes the file one of this disk, with what it holds.
+    /// Copies the file to this disk.
     fn lift(&self, path: &Path) -> io::Result<()> {
         if !self.shows(path) {
             return Ok(());
@@ -56,7 +56,7 @@ impl Overlay {
     }
 }
 
-/// A file of the disk below, of which nothing may be changed.
+/// A file of the disk below, which cannot be changed.
 struct OnlyRead(Arc<dyn File>);
 
 impl File for OnlyRead {
@@ -110,7 +110,7 @@ impl Disk for Overlay {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         if self.shows(path) {
-            // It says whether there is one.
+            // This fails if there is no such file.
             self.below.open(path, Open::Read)?;
             self.gone().insert(path.to_path_buf());
             return Ok(());
@@ -150,7 +150,7 @@ mod tests {
     use crate::{replace, whole};
 
     #[test]
-    fn what_is_changed_shows_and_the_disk_below_stays_as_it_is() {
+    fn changes_are_visible_and_the_disk_below_stays_as_it_is() {
         let below = SimDisk::memory();
         let dir = Path::new("/d");
         below.create_dir(dir).unwrap();

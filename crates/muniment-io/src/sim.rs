@@ -1,20 +1,20 @@
-//! A disk in memory: for tests, for the simulator, and for an engine that keeps nothing.
+//! A disk in memory, for tests, for the simulator, and for an engine without durability.
 //!
-//! It tells apart what a reader sees and what a power cut leaves. A write is seen at once; it is
-//! safe once [`File::sync`] returned, and a name once [`Disk::sync_dir`] did. [`SimDisk::power_cut`]
-//! gives the disk as it may look after the power failed: each write that was not synced is there
-//! wholly, not at all, or in some of its 512-byte sectors, independently of the others and drawn
-//! from a seed; each change of a name that was not synced happened or did not (with half of the
-//! seeds in order, as on a journaling file system; else independently).
+//! It distinguishes what a reader sees from what a power cut leaves. A write is visible at once. It is
+//! durable once [`File::sync`] has returned, and a name once [`Disk::sync_dir`] has. [`SimDisk::power_cut`]
+//! returns the disk as it may look after a power failure: each write that was not synced is there as a whole,
+//! not at all, or in some of its 512-byte sectors, independently of the others and drawn from a seed; each
+//! change of a name that was not synced has happened or not (with half of the seeds in order, as on a
+//! journaling file system, otherwise independently).
 //!
-//! A sector is written whole: it holds all or nothing of what was in it at one moment. A sync makes
-//! safe what was written before it *began*. A sync that fails does what Linux does: the pages are
-//! taken for clean, so that no later sync makes them safe, though they may have reached the disk.
+//! A sector is written as a whole: its content is always that of one moment. A sync makes durable what was
+//! written before the sync *began*. A failed sync does what Linux does: the pages count as clean, so that no
+//! later sync makes them durable, though they may have reached the disk.
 //!
-//! A directory's sync that fails changes nothing, as on a file system with a journal: a later one
-//! makes the names safe. Directories are safe as soon as they are made.
+//! A failed sync of a directory changes nothing, as on a file system with a journal: a later one makes the
+//! names durable. Directories are durable as soon as they are made.
 //!
-//! Must not panic on what a test does with it, since engines run on it too.
+//! Must not panic whatever a test does with it, since engines run on it too.
 
 mod faults;
 mod node;
@@ -40,23 +40,24 @@ pub const EIO: i32 = 5;
 const EFBIG: i32 = 27;
 /// The longest file, in bytes.
 const LONGEST: u64 = 1 << 34;
-/// What can be given back of a file, in bytes: less than real disks can, since tests have small files.
+/// The unit in which a file's front is given back, in bytes. It is smaller than on real disks, since tests
+/// have small files.
 const BLOCK: u64 = 64;
 
-/// The disk. A clone is the same disk.
+/// The simulated disk. A clone is the same disk.
 #[derive(Clone)]
 pub struct SimDisk(Arc<Inner>);
 
 struct Inner {
     names: Mutex<Names>,
-    /// Numbers each write and length change, over all files.
+    /// The number of writes and changes of length so far, over all files.
     writes: AtomicU64,
-    /// Bytes that files may take together; `u64::MAX` for no limit.
+    /// The bytes that all files together may take; `u64::MAX` for no limit.
     capacity: AtomicU64,
-    /// What the disk says that its size is; `u64::MAX`: it does not say.
+    /// The size that the disk reports; `u64::MAX` if it reports none.
     size: AtomicU64,
     faults: Faults,
-    /// False: only what readers see is kept, and a power cut leaves it as it is.
+    /// If false, only what readers see is kept, and a power cut leaves it as it is.
     safe: bool,
 }
 
@@ -64,7 +65,7 @@ struct Inner {
 struct Names {
     now: BTreeMap<PathBuf, Arc<Node>>,
     safe: BTreeMap<PathBuf, Arc<Node>>,
-    /// What happened to names and is not safe, in order.
+    /// The changes of names that are not durable yet, in order.
     pending: Vec<Change>,
     dirs: BTreeSet<PathBuf>,
 }
@@ -114,8 +115,8 @@ impl SimDisk {
         SimDisk::with(Names::default(), true)
     }
 
-    /// An empty disk that keeps no second copy of what is safe: for an engine in memory. A power
-    /// cut leaves everything.
+    /// An empty disk that keeps no second copy of the durable content, for an engine in memory. A power cut
+    /// leaves everything.
     pub fn memory() -> SimDisk {
         SimDisk::with(Names::default(), false)
     }
@@ -131,8 +132,8 @@ impl SimDisk {
         }))
     }
 
-    /// A disk as this one may look after a power cut at this moment, drawn from `seed`. This one
-    /// goes on as if nothing had happened; faults and the capacity are not taken over.
+    /// A disk as this one may look after a power cut at this moment, drawn from `seed`. This one continues as
+    /// if nothing had happened. Faults and the capacity are not copied.
     pub fn power_cut(&self, seed: u64) -> SimDisk {
         if !self.0.safe {
             return self.fork();
@@ -153,7 +154,7 @@ impl SimDisk {
                 change.apply(&mut after);
             }
         }
-        // All files at one moment: no write or sync of any file may come between.
+        // All files are copied at one moment: no write or sync of any file may come in between.
         let nodes: Vec<(&PathBuf, &Arc<Node>)> = after.iter().collect();
         let mut once: BTreeMap<*const Node, Arc<Node>> = BTreeMap::new();
         let mut unique: Vec<&Arc<Node>> = nodes.iter().map(|(_, n)| *n).collect();
@@ -179,7 +180,7 @@ impl SimDisk {
         SimDisk::with(cut, true)
     }
 
-    /// A copy of what readers see, all of it safe. Faults and the capacity are not taken over.
+    /// A copy of what readers see, all of it durable. Faults and the capacity are not copied.
     pub fn fork(&self) -> SimDisk {
         let names = self.0.names.lock();
         let mut copy = Names {
@@ -194,25 +195,25 @@ impl SimDisk {
         SimDisk::with(copy, self.0.safe)
     }
 
-    /// Adds a fault. The first that applies to an operation counts.
+    /// Adds a fault. The first fault that applies to an operation is used.
     pub fn inject(&self, fault: Fault) {
         self.0.faults.add(fault);
     }
 
-    /// Takes all faults and the limit of the capacity back.
+    /// Removes all faults and the limit of the capacity.
     pub fn heal(&self) {
         self.0.faults.clear();
         self.0.capacity.store(u64::MAX, SeqCst);
     }
 
-    /// Lets files take `bytes` together from now on. A write that needs more writes a part and
-    /// fails with ENOSPC.
+    /// Limits the bytes that all files together may take from now on. A write that needs more writes a part
+    /// and fails with ENOSPC.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.capacity.store(bytes, SeqCst);
     }
 
-    /// Makes it a disk of so many bytes that says so: [`Disk::space`] tells size and room. With
-    /// [`SimDisk::set_capacity`] alone it does not say, and is full all of a sudden.
+    /// Limits the disk to this many bytes and makes it report that: [`Disk::space`] returns the size and the
+    /// free room. With [`SimDisk::set_capacity`] alone the disk reports nothing, and is full all of a sudden.
     pub fn set_size(&self, bytes: u64) {
         self.0.size.store(bytes, SeqCst);
         self.set_capacity(bytes);
@@ -223,7 +224,7 @@ impl SimDisk {
         self.0.faults.set_hook(Some(Arc::new(hook)));
     }
 
-    /// Takes the hook back.
+    /// Removes the hook.
     pub fn clear_hook(&self) {
         self.0.faults.set_hook(None);
     }
@@ -239,7 +240,7 @@ impl SimDisk {
         names.now.values().map(|n| n.taken()).sum()
     }
 
-    /// Bytes that may still be written; `u64::MAX` without a limit.
+    /// The bytes that may still be written; `u64::MAX` without a limit.
     pub fn free(&self) -> u64 {
         self.room()
     }
@@ -249,7 +250,7 @@ impl SimDisk {
         self.0.names.lock().now.keys().cloned().collect()
     }
 
-    /// What readers see of a file; `None` if it is not there.
+    /// The content of a file that readers see; `None` if there is no such file.
     pub fn bytes(&self, path: &Path) -> Option<Vec<u8>> {
         let names = self.0.names.lock();
         let node = names.now.get(path)?;
@@ -257,8 +258,8 @@ impl SimDisk {
         Some(data.now.clone())
     }
 
-    /// Turns over one bit of a file, as a bad disk does: for readers and for good. False if the
-    /// file does not reach so far.
+    /// Flips one bit of a file, as a bad disk does, both for readers and durably. False if the file is too
+    /// short.
     pub fn flip_bit(&self, path: &Path, byte: u64, bit: u8) -> bool {
         let Some(old) = self
             .bytes(path)
@@ -269,8 +270,8 @@ impl SimDisk {
         self.corrupt(path, byte, &[old ^ (1 << (bit & 7))])
     }
 
-    /// Puts `bytes` into a file, as a bad disk does: for readers and for good. False if the file
-    /// does not reach so far.
+    /// Puts `bytes` into a file, as a bad disk does, both for readers and durably. False if the file is too
+    /// short.
     pub fn corrupt(&self, path: &Path, offset: u64, bytes: &[u8]) -> bool {
         let names = self.0.names.lock();
         let Some(node) = names.now.get(path) else {
@@ -290,7 +291,7 @@ impl SimDisk {
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Bytes that may still be written after the ends of files.
+    /// The bytes by which files may still grow.
     fn room(&self) -> u64 {
         match self.0.capacity.load(SeqCst) {
             u64::MAX => u64::MAX,
@@ -468,7 +469,7 @@ impl File for SimFile {
             return Err(io::Error::from_raw_os_error(EFBIG));
         }
         if let Err(e) = self.check(Op::Write) {
-            // Any part of a failed write may be there.
+            // After a failed write any part of it may be in the file.
             let n = self.disk.0.writes.load(SeqCst);
             let part = draw(n, offset, 3) % (buf.len() as u64 + 1);
             self.write(buf.get(..part as usize).unwrap_or_default(), offset);
@@ -487,7 +488,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What is written while the sync runs is not promised.
+        // A write that happens while the sync runs is not covered.
         let before = self.disk.0.writes.load(SeqCst);
         let result = self.check(Op::Sync);
         let mut data = self.node.data.lock();
@@ -523,14 +524,14 @@ impl File for SimFile {
         let end = end.min(self.node.len.load(SeqCst)) / BLOCK * BLOCK;
         let from = self.node.freed.fetch_max(end, SeqCst);
         if from < end {
-            // Until it is synced it has happened or not, as a write.
+            // Until a sync, this has happened or not, as with a write.
             self.write(&vec![0; (end - from) as usize], from);
         }
         Ok(())
     }
 }
 
-/// A number drawn from a seed for one thing and one part of it (SplitMix64's mixing).
+/// A number drawn from a seed for one subject and one part of it (SplitMix64's mixing).
 fn draw(seed: u64, thing: u64, part: u64) -> u64 {
     let mut x = seed;
     for add in [thing, part] {

@@ -1,8 +1,8 @@
-//! What all threads use all the time, spread over several cache lines.
+//! Data that all threads use all the time, spread over several cache lines.
 //!
-//! A counter or a lock that every command touches travels between the cores: each time it was
-//! changed on another one, some 100 ns are lost, which is as much as a look into a tree. Here each
-//! thread has a place of its own, which it shares with few others.
+//! A counter or a lock that every command touches travels between the cores: each time another core has
+//! changed it, some 100 ns are lost, as much as a look-up in a tree takes. Here each thread has a place of
+//! its own, which it shares with few others.
 
 use parking_lot::RawRwLock;
 use parking_lot::lock_api::{self, GuardNoSend};
@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Has its cache lines to itself.
+/// A value that has its cache lines to itself.
 #[derive(Default)]
 #[repr(align(64))]
 pub struct CachePadded<T>(pub T);
@@ -23,7 +23,7 @@ impl<T> Deref for CachePadded<T> {
     }
 }
 
-/// The calling thread's place among `places`, always the same.
+/// The calling thread's place among `places`, which is always the same.
 #[inline]
 pub fn place(places: usize) -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ pub fn place(places: usize) -> usize {
     own % places
 }
 
-/// One `T` for each of some places. (What is behind an `Arc` in it needs to be [`CachePadded`], too.)
+/// One `T` for each of several places. (If a `T` has an `Arc`, its content needs to be [`CachePadded`], too.)
 pub struct Spread<T, const PLACES: usize = 16>([CachePadded<T>; PLACES]);
 
 impl<T: Default, const PLACES: usize> Default for Spread<T, PLACES> {
@@ -52,24 +52,24 @@ impl<T: std::fmt::Debug, const PLACES: usize> std::fmt::Debug for Spread<T, PLAC
 }
 
 impl<T, const PLACES: usize> Spread<T, PLACES> {
-    /// What `make` makes for each place.
+    /// Makes the value of each place with `make`.
     pub fn of(make: impl FnMut(usize) -> T) -> Self {
         Spread(std::array::from_fn(make).map(CachePadded))
     }
 
-    /// The calling thread's.
+    /// The value of the calling thread's place.
     #[inline]
     pub fn own(&self) -> &T {
         &self.0[place(PLACES)].0
     }
 
-    /// That of a place.
+    /// The value of a place.
     #[inline]
     pub fn at(&self, place: usize) -> &T {
         &self.0[place % PLACES].0
     }
 
-    /// All of them.
+    /// The values of all places.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|padded| &padded.0)
     }
@@ -78,12 +78,11 @@ impl<T, const PLACES: usize> Spread<T, PLACES> {
 /// A readers-writer lock that costs readers next to nothing, and writers as much as `PLACES` locks.
 pub type SpreadLock<T, const PLACES: usize = 16> = lock_api::RwLock<SpreadRaw<PLACES>, T>;
 
-/// The lock below a [`SpreadLock`]: readers take that of their place, writers all.
+/// The lock of a [`SpreadLock`]: a reader takes the lock of its place, a writer takes all.
 pub struct SpreadRaw<const PLACES: usize>([CachePadded<RawRwLock>; PLACES]);
 
-// SAFETY: a writer holds every place's lock for writing, so nobody holds any of them
-// for reading. A guard stays with its thread (`GuardNoSend`), whose place never changes, so that
-// what is unlocked is what was locked.
+// SAFETY: a writer holds every place's lock for writing, so no thread holds any of them for reading. A guard
+// stays with its thread (`GuardNoSend`), whose place never changes, so a thread unlocks what it has locked.
 unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
     #[allow(clippy::declare_interior_mutable_const)]
     const INIT: Self = SpreadRaw([const { CachePadded(RawRwLock::INIT) }; PLACES]);
@@ -101,19 +100,19 @@ unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
 
     #[inline]
     unsafe fn unlock_shared(&self) {
-        // SAFETY: the caller's: this thread has locked it.
+        // SAFETY: the caller guarantees that this thread has locked it.
         unsafe { self.0[place(PLACES)].0.unlock_shared() }
     }
 
     fn lock_exclusive(&self) {
-        // All in the same order, so that two writers do not wait for each other.
+        // All writers lock in the same order, so that two of them do not wait for each other.
         self.0.iter().for_each(|padded| padded.0.lock_exclusive());
     }
 
     fn try_lock_exclusive(&self) -> bool {
         for (n, padded) in self.0.iter().enumerate() {
             if !padded.0.try_lock_exclusive() {
-                // SAFETY: those before it were locked just now.
+                // SAFETY: the locks before this one were taken just now.
                 let undo = |padded: &CachePadded<RawRwLock>| unsafe { padded.0.unlock_exclusive() };
                 self.0.iter().take(n).for_each(undo);
                 return false;
@@ -124,7 +123,7 @@ unsafe impl<const PLACES: usize> lock_api::RawRwLock for SpreadRaw<PLACES> {
 
     unsafe fn unlock_exclusive(&self) {
         for padded in &self.0 {
-            // SAFETY: the caller's: all of them are locked.
+            // SAFETY: the caller guarantees that all of them are locked.
             unsafe { padded.0.unlock_exclusive() }
         }
     }
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_writes_is_alone() {
+    fn a_writer_is_alone() {
         let lock = SpreadLock::<(u64, u64), 4>::new((0, 0));
         std::thread::scope(|s| {
             for writer in [true, false, true, false, false, false] {
@@ -159,7 +158,7 @@ mod tests {
         let reader = lock.read();
         assert!(lock.try_write().is_none());
         drop(reader);
-        // What was taken on the way to a refusal was given back.
+        // The locks that were taken before the refusal were given back.
         assert!(lock.try_read().is_some());
         assert!(lock.try_write().is_some());
     }

@@ -1,48 +1,48 @@
-//! The version number of everything: MongoDB's timestamp.
+//! The version number of all data: MongoDB's timestamp.
 
 use std::fmt;
 
-/// Seconds since 1970 in the upper half, an increment in the lower: MongoDB's timestamp, strictly
-/// rising from commit to commit, and the version number of everything that is stored.
+/// MongoDB's timestamp: seconds since 1970 in the upper half, an increment in the lower one. It rises
+/// strictly from commit to commit, and is the version number of everything that is stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    /// Before every commit.
+    /// The timestamp before every commit.
     pub const ZERO: Timestamp = Timestamp(0);
-    /// After every commit: reads at it see the newest version.
+    /// The timestamp after every commit. Reads at it see the newest version.
     pub const MAX: Timestamp = Timestamp(u64::MAX);
 
-    /// From its two halves.
+    /// A timestamp from its two halves.
     pub fn new(seconds: u32, increment: u32) -> Timestamp {
         Timestamp(u64::from(seconds) << 32 | u64::from(increment))
     }
 
-    /// Seconds since 1970.
+    /// The seconds since 1970.
     pub fn seconds(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
-    /// Which commit of that second, from 1.
+    /// The number of the commit within its second, from 1.
     pub fn increment(self) -> u32 {
         self.0 as u32
     }
 
-    /// The next commit's timestamp after this one, when the clock shows `now_ms` (milliseconds
-    /// since 1970): a clock that stands or goes back only counts up.
+    /// The timestamp of the next commit after this one, when the clock shows `now_ms` (milliseconds since
+    /// 1970). If the clock stands still or goes back, only the increment rises.
     #[must_use]
     pub fn next(self, now_ms: i64) -> Timestamp {
         let seconds = u32::try_from(now_ms / 1000).unwrap_or(0);
         Timestamp(self.0 + 1).max(Timestamp::new(seconds, 1))
     }
 
-    /// So many after this one.
+    /// The timestamp `n` commits later.
     #[must_use]
     pub fn plus(self, n: u32) -> Timestamp {
         Timestamp(self.0 + u64::from(n))
     }
 
-    /// So many before this one.
+    /// The timestamp `n` commits earlier.
     #[must_use]
     pub fn minus(self, n: u32) -> Timestamp {
         Timestamp(self.0.saturating_sub(u64::from(n)))

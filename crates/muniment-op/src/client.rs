@@ -3,8 +3,8 @@
 use crate::sleepers::Sleepers;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// The client of one connection, as its operations see it. A connection runs one operation at a time,
-/// with its parts; whatever of them waits is woken when the client goes.
+/// The client of one connection, as its operations see it. A connection runs one operation at a time, with
+/// its parts; all their waiting threads are woken when the client closes the connection.
 #[derive(Debug, Default)]
 pub struct Client {
     gone: AtomicBool,
@@ -12,18 +12,18 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that is there.
+    /// A client that is connected.
     pub fn new() -> Client {
         Client::default()
     }
 
-    /// The client has closed its end, for good: said by the thread that watches the sockets.
+    /// Notes that the client has closed its end for good. The thread that watches the sockets calls this.
     pub fn leave(&self) {
         self.gone.store(true, SeqCst);
         self.sleepers.wake_all();
     }
 
-    /// True once it has gone.
+    /// True if the client has closed its end.
     #[inline]
     pub fn is_gone(&self) -> bool {
         self.gone.load(SeqCst)

@@ -1,24 +1,25 @@
-//! Something that threads wait for: how they stand in line, and how they are called.
+//! An event that threads wait for: how they line up, and how they are notified.
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst, fence};
 use std::thread::Thread;
 
-/// What threads wait for, and those that do, each with a key that says for what exactly.
+/// An event that threads wait for, with the waiting threads, each of which has a key that says what it waits
+/// for.
 ///
-/// A thread that changes what is waited for notifies the event afterwards, which is one load while
-/// nobody waits. No wake-up is lost if what is waited for is guarded by a lock that both sides take, or made
-/// of atomics that both sides use with `SeqCst`; with weaker ones the notifier puts a `SeqCst` fence
-/// between.
+/// A thread that changes the condition of a wait notifies the event afterwards, which costs one load while no
+/// thread waits. No notification is lost if the condition is guarded by a lock that both sides take, or
+/// consists of atomics that both sides use with `SeqCst`; with weaker orderings the notifier needs a `SeqCst`
+/// fence in between.
 #[derive(Debug)]
 pub struct Event<K = ()> {
-    /// How many wait.
+    /// The number of waiting threads.
     waiting: AtomicUsize,
     line: Mutex<Line<K>>,
 }
 
-/// Those that wait, in the order in which they came, so that their numbers ascend.
+/// The waiting threads, in the order of their arrival, so that their numbers ascend.
 #[derive(Debug)]
 struct Line<K> {
     last: u64,
@@ -36,7 +37,7 @@ struct Waiter<K> {
     number: u64,
     key: K,
     thread: Thread,
-    /// It was called and has not looked since.
+    /// The thread was called and has not checked its condition since.
     called: bool,
 }
 
@@ -55,7 +56,7 @@ impl<K> Default for Event<K> {
 }
 
 impl<K> Event<K> {
-    /// Nobody waits.
+    /// An event without waiting threads.
     pub const fn new() -> Event<K> {
         Event {
             waiting: AtomicUsize::new(0),
@@ -66,18 +67,18 @@ impl<K> Event<K> {
         }
     }
 
-    /// How many wait: a snapshot.
+    /// The number of waiting threads, as of one moment.
     pub fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// All that wait look again.
+    /// Makes all waiting threads check their conditions again.
     #[inline]
     pub fn notify_all(&self) {
         self.notify_those(|_| true);
     }
 
-    /// All that wait with such a key look again.
+    /// Makes all waiting threads with such a key check their conditions again.
     #[inline]
     pub fn notify_those(&self, are: impl FnMut(&K) -> bool) {
         if self.waiting() > 0 {
@@ -85,8 +86,8 @@ impl<K> Event<K> {
         }
     }
 
-    /// The one that came first of those with such a key looks again, unless it has been called already;
-    /// then the next one does. A thread that is called and does not wait any longer passes the call on.
+    /// Makes the first waiting thread with such a key check its condition again. If it was called already,
+    /// the next one is called. A thread that is called but no longer waits passes the call on.
     #[inline]
     pub fn notify_one(&self, is: impl FnMut(&K) -> bool) {
         if self.waiting() > 0 {
@@ -94,7 +95,7 @@ impl<K> Event<K> {
         }
     }
 
-    /// The threads are woken when the line is free again, since each of them takes it first.
+    /// Calls the threads only after the line is free again, since each of them takes it first.
     #[cold]
     fn call_those(&self, mut are: impl FnMut(&K) -> bool) {
         let mut called = Vec::new();
@@ -129,12 +130,12 @@ impl<K> Event<K> {
             called: false,
         });
         self.waiting.store(line.all.len(), SeqCst);
-        // Before anything that is waited for is looked at.
+        // The thread is in the line before it checks its condition.
         fence(SeqCst);
         number
     }
 
-    /// The waiter looks at what it waits for after this: what it was called for until now is settled.
+    /// Notes that the waiter is about to check its condition, which answers all calls until now.
     pub(crate) fn hear(&self, number: u64) {
         let mut line = self.line.lock();
         let at = line.at(number);
@@ -145,8 +146,8 @@ impl<K> Event<K> {
 }
 
 impl<K: PartialEq> Event<K> {
-    /// The waiter goes. If it was called since it last looked, the call may have been meant for one alone:
-    /// the next one of its key gets it.
+    /// Removes a waiter. If it was called since it last checked, the call may have been meant for one thread
+    /// alone, so the next waiter with the same key gets it.
     pub(crate) fn leave(&self, number: u64) {
         let mut line = self.line.lock();
         let at = line.at(number);

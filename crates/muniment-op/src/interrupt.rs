@@ -1,4 +1,4 @@
-//! The question whether an operation may go on.
+//! The question whether an operation may continue.
 
 use crate::ledger::Ledger;
 use crate::sleepers::Sleepers;
@@ -6,17 +6,17 @@ use muniment_value::{Code, Result};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Whether an operation may go on: asked by everything that can run long, and found by any thread
-/// that wakes those which wait for it.
+/// Says whether an operation may continue. Everything that can run long asks it, and a thread that stops the
+/// operation finds the waiting threads through it.
 pub trait Interrupt: Send + Sync {
-    /// An error when the operation must stop: 50 MaxTimeMSExpired, 11601 Interrupted,
-    /// 279 ClientDisconnect, 11600 InterruptedAtShutdown.
+    /// Fails if the operation must stop, for example with 50 MaxTimeMSExpired, 11601 Interrupted, 279
+    /// ClientDisconnect or 11600 InterruptedAtShutdown.
     ///
     /// # Errors
     /// The reason to stop.
     fn check(&self) -> Result<()>;
 
-    /// As [`Interrupt::check`], but this reason to stop is none, and hides no other.
+    /// Does the same as [`Interrupt::check`], but ignores this reason to stop, which does not hide any other.
     ///
     /// # Errors
     /// The reason to stop.
@@ -27,27 +27,27 @@ pub trait Interrupt: Send + Sync {
         }
     }
 
-    /// Shows every list in which a thread that waits has to stand, so that whatever makes
-    /// [`Interrupt::check`] fail also wakes it. What only passing time makes fail needs no list, but
+    /// Shows every list that a waiting thread has to be in, so that whatever makes [`Interrupt::check`] fail
+    /// also wakes it. A failure that only the passing of time causes needs no list, but
     /// [`Interrupt::wakes_at`]. It has to show the same lists every time.
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers));
 
-    /// When [`Interrupt::check`] is to be asked again although nobody has woken the waiting thread: a
-    /// deadline. It is asked before each sleep.
+    /// When a waiting thread has to ask [`Interrupt::check`] again although no thread has woken it: a
+    /// deadline. This is called before each sleep.
     fn wakes_at(&self) -> Option<Instant> {
         None
     }
 
-    /// The operation begins or ends to wait for a lock: for people who look at what runs.
+    /// Notes that the operation begins or ends a wait for a lock, which people see in the list of operations.
     fn waits_for_lock(&self, _: bool) {}
 
-    /// Where it books memory; `None` if nobody counts it.
+    /// The ledger for the operation's memory; `None` if its memory is not counted.
     fn ledger(&self) -> Option<Arc<Ledger>> {
         None
     }
 }
 
-/// For tests and internal work without a client.
+/// An operation that never has to stop, for tests and for internal work without a client.
 pub struct NeverInterrupted;
 
 impl Interrupt for NeverInterrupted {
@@ -58,7 +58,7 @@ impl Interrupt for NeverInterrupted {
     fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 }
 
-/// What ends as soon as one of two has to.
+/// An operation that has to stop as soon as one of two others has to.
 pub struct Both<'b>(pub &'b dyn Interrupt, pub &'b dyn Interrupt);
 
 impl Interrupt for Both<'_> {
@@ -88,8 +88,8 @@ impl Interrupt for Both<'_> {
     }
 }
 
-/// For tests: what a function says. Nobody tells of it when it says something else, so that waits under
-/// it look every millisecond, which none in a server does.
+/// An interrupt that calls a function, for tests. No thread is woken when the function's answer changes, so
+/// waits under it poll every millisecond, which no wait of a server does.
 pub struct Asked<F>(pub F);
 
 impl<F: Fn() -> Result<()> + Send + Sync> Interrupt for Asked<F> {

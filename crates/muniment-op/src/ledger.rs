@@ -1,24 +1,24 @@
-//! The ledger: one book of memory for a server.
+//! The ledger: one account book of memory for a server.
 //!
-//! Whatever grows with what clients ask for is booked here, in an account for its kind. Each account
-//! has a limit, and all together have one; what a limit means to an owner is said by the [`Share`]
-//! in which it books. An owner that can let go of memory (a sort can spill) asks
-//! [`Share::holds`], which tells it to do so; one that cannot asks [`Share::try_hold`] before it
-//! takes the memory, and is refused.
+//! All memory that grows with the requests of clients is booked here, in an account for its kind. Each
+//! account has a limit, and all together have one. An owner of memory books through a [`Share`], which says
+//! what a limit means for it: an owner that can let go of memory (a sort can spill) calls [`Share::holds`],
+//! which tells it to do so; one that cannot calls [`Share::try_hold`] before it takes the memory, and may be
+//! refused.
 //!
-//! Beyond a limit it is the large ones that are pressed and refused: an owner that holds no more than
-//! its even part of the limit passes, until a ceiling an eighth above the limit. As long as there is
-//! more than the limit, at least one owner holds more than its part, so the sum stays below the
-//! ceiling, however many owners there are.
+//! Beyond a limit the large owners are pressed and refused. An owner that holds at most its even part of the
+//! limit still gets memory, up to a ceiling that is an eighth above the limit. While the sum is above the
+//! limit, at least one owner holds more than its part, so the sum stays below the ceiling, however many
+//! owners there are.
 //!
-//! The caches and memtables of the storage have a limit of their own (`--cacheSizeGB`) and never
-//! ask; they are not booked here.
+//! The caches and memtables of the storage have a limit of their own (`--cacheSizeGB`) and are not booked
+//! here.
 //!
-//! An owner that was refused can wait for room ([`Ledger::wait_for_room`]); an owner that gives memory
-//! back wakes those that would get what they asked for now, and nobody else.
+//! An owner that was refused can wait for room ([`Ledger::wait_for_room`]). An owner that gives memory back
+//! wakes exactly those waiters that would get what they asked for now.
 //!
-//! Invariants: what is booked is given back when its [`Share`] is dropped; a refused booking
-//! changes nothing. Must not know who books.
+//! Invariants: dropping a [`Share`] gives back what it has booked; a refused booking changes nothing. The
+//! ledger must not know its owners.
 
 use crate::event::Event;
 use muniment_value::{Code, Error};
@@ -28,34 +28,35 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that a stage may hold between the limit and the ceiling, so that it gets on in useful steps
-/// and does not spill a few rows at a time.
+/// The bytes that a stage may hold between the limit and the ceiling, so that it works in useful steps and
+/// does not spill a few rows at a time.
 pub const FLOOR: usize = 1 << 20;
-/// Bytes that a stage may hold even beyond the ceiling.
+/// The bytes that a stage may hold even beyond the ceiling.
 const LEAST: usize = 64 << 10;
-/// Large bookings are rounded up to this: an atomic operation every so many bytes.
+/// Large bookings are rounded up to a multiple of this many bytes, so that growing memory costs few atomic
+/// operations.
 const STEP: usize = 64 << 10;
-/// What holds no more than this is not booked: most operations touch no counter.
+/// A smaller amount is not booked, so that most operations touch no counter.
 const FREE: usize = 4 << 10;
 
 macro_rules! accounts {
     ($($variant:ident $name:literal $parameter:literal $doc:literal,)*) => {
-        /// What memory is held for.
+        /// The purposes of booked memory.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Account {
             $(#[doc = $doc] $variant,)*
         }
 
         impl Account {
-            /// All of them.
+            /// All accounts.
             pub const ALL: &[Account] = &[$(Account::$variant,)*];
 
-            /// Its name, in `serverStatus` and in messages.
+            /// The account's name, in `serverStatus` and in messages.
             pub fn name(self) -> &'static str {
                 match self { $(Account::$variant => $name,)* }
             }
 
-            /// The parameter that sets its limit.
+            /// The parameter that sets the account's limit.
             pub fn parameter(self) -> &'static str {
                 match self { $(Account::$variant => $parameter,)* }
             }
@@ -65,17 +66,17 @@ macro_rules! accounts {
 
 accounts! {
     Commands "commands" "munimentQueryMemoryBudgetBytes"
-        "What large commands are parsed to, with the bounds of their plans, and cursors keep.",
+        "Parsed forms of large commands and the bounds of their plans, also while a cursor keeps them.",
     Stages "stages" "munimentQueryMemoryBudgetBytes"
-        "What sorts, groups, joins and other stages remember, also between the batches of a cursor.",
+        "State of sorts, groups, joins and other stages, also between the batches of a cursor.",
     Cursors "cursors" "munimentQueryMemoryBudgetBytes"
-        "Documents that cursors have made and not yet given.",
+        "Documents that cursors have produced but not yet returned.",
     Transactions "transactions" "munimentTransactionMemoryBytes"
-        "What open transactions have written.",
+        "Writes of open transactions.",
     Writes "writes" "munimentWriteMemoryBytes"
         "Documents and index keys of writes that are about to be committed.",
     Streams "streams" "munimentStreamMemoryBytes"
-        "What readers of the log and change streams have read ahead.",
+        "Data that readers of the log and change streams have read ahead.",
     Scripts "scripts" "munimentScriptMemoryBytes"
         "Heaps of JavaScript functions.",
     Messages "messages" "munimentMessageMemoryBytes"
@@ -83,27 +84,27 @@ accounts! {
     Replies "replies" "munimentMessageMemoryBytes"
         "Replies that clients have not taken yet.",
     Sessions "sessions" "maxSessions"
-        "What is known of logical sessions.",
+        "Records of logical sessions.",
 }
 
-/// What is booked under one limit. On cache lines of its own.
+/// The counters of one limit. They have cache lines of their own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Book {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// Shares that hold anything.
+    /// The number of shares that hold anything.
     owners: AtomicUsize,
     peak: AtomicUsize,
     pressed: AtomicU64,
     refused: AtomicU64,
 }
 
-/// Where a booking stands to a limit.
+/// How a booking compares with a limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
     Below,
-    /// Above the limit, below the ceiling.
+    /// Above the limit, but below the ceiling.
     Above,
     Beyond,
 }
@@ -120,7 +121,7 @@ impl Book {
         }
     }
 
-    /// How it would be with `more` bytes, and an owner's even part.
+    /// How the sum would compare with the limit with `more` bytes, and an owner's even part of the limit.
     fn with(&self, more: usize) -> (Standing, usize) {
         let (limit, used) = (self.limit.load(Relaxed), self.used.load(Relaxed));
         let used = used.saturating_add(more);
@@ -134,7 +135,8 @@ impl Book {
         }
     }
 
-    /// The limit that an owner would run against that holds `asked` bytes with `more`, if it would.
+    /// The limit that would refuse `more` bytes to an owner that would hold `asked` bytes with them; `None`
+    /// if it would not.
     fn refuses(&self, asked: usize, more: usize) -> Option<usize> {
         let (standing, part) = self.with(more);
         let refused = match standing {
@@ -159,19 +161,19 @@ impl Book {
         if last {
             self.owners.fetch_sub(1, SeqCst);
         }
-        // Before the look at those that wait for room: see `Ledger::tell`.
+        // This happens before the check for waiting threads: see `Ledger::tell`.
         self.used.fetch_sub(bytes, SeqCst);
     }
 }
 
-/// The figures of an account, or of all together.
+/// The figures of an account, or of all accounts together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes that it may hold.
+    /// The bytes that may be held.
     pub limit: usize,
-    /// Bytes that it holds.
+    /// The bytes that are held.
     pub used: usize,
-    /// The most that it ever held.
+    /// The most bytes that were ever held.
     pub peak: usize,
     /// How often an owner was told to let go of memory.
     pub pressed: u64,
@@ -184,15 +186,15 @@ pub struct Figures {
 pub struct Ledger {
     total: Book,
     accounts: [Book; Account::ALL.len()],
-    /// Held while a booking of a [`STEP`] or more is judged and made, so that two owners that ask at the
+    /// Held while a booking of at least a [`STEP`] is checked and made, so that two owners that ask at the
     /// same moment do not both get the last room.
     asking: Mutex<()>,
-    /// Those that wait for room, by what they were refused.
+    /// The threads that wait for room, with the refusal that each has got.
     pub(crate) freed: Event<Refused>,
 }
 
 impl Default for Ledger {
-    /// Without a limit.
+    /// A ledger without limits.
     fn default() -> Ledger {
         Ledger {
             asking: Mutex::new(()),
@@ -207,13 +209,13 @@ impl Ledger {
     /// The parameter that sets the limit of all accounts together.
     pub const PARAMETER: &str = "munimentMemoryLimitBytes";
 
-    /// Sets the bytes that all accounts together may hold.
+    /// Sets how many bytes all accounts together may hold.
     pub fn set_total(&self, bytes: usize) {
         self.total.limit.store(bytes, SeqCst);
         self.tell();
     }
 
-    /// Sets the bytes that an account may hold.
+    /// Sets how many bytes an account may hold.
     pub fn set_limit(&self, account: Account, bytes: usize) {
         self.book(account).limit.store(bytes, SeqCst);
         self.tell();
@@ -239,18 +241,18 @@ impl Ledger {
         }
     }
 
-    /// Waits for its turn to ask.
+    /// Waits for its turn to check a large booking.
     fn ask(&self) -> MutexGuard<'_, ()> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// There is more room: those that would get it now try again.
+    /// To be called when there is more room: the waiters that would get it now try again.
     #[inline]
     fn tell(&self) {
         self.freed.notify_those(|refused| self.has_room(refused));
     }
 
-    /// Whether an owner would not be refused any more, as far as can be told without asking.
+    /// Whether a refused owner would probably not be refused any more, checked without taking a turn.
     fn has_room(&self, refused: &Refused) -> bool {
         let Refused {
             account,
@@ -265,7 +267,7 @@ impl Ledger {
     }
 
     fn book(&self, account: Account) -> &Book {
-        // One for each variant.
+        // There is a book for each variant.
         self.accounts.get(account as usize).unwrap_or(&self.total)
     }
 }
@@ -273,22 +275,22 @@ impl Ledger {
 /// Why a booking was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The account that it asked.
+    /// The account of the booking.
     pub account: Account,
-    /// Whether it was the limit of all accounts together.
+    /// Whether the limit was that of all accounts together.
     pub total: bool,
-    /// What the owner holds.
+    /// The bytes that the owner holds.
     pub held: usize,
-    /// What it would have held.
+    /// The bytes that the owner would have held.
     pub asked: usize,
     /// The limit.
     pub limit: usize,
-    /// What all that stand under the limit hold.
+    /// The bytes that all owners under the limit hold.
     pub used: usize,
 }
 
 impl Refused {
-    /// What the client is told.
+    /// The message for the client.
     pub fn message(&self) -> String {
         let Refused {
             account,
@@ -326,7 +328,7 @@ impl From<Refused> for Error {
     }
 }
 
-/// What one owner has booked.
+/// The bookings of one owner.
 #[derive(Debug)]
 pub struct Share {
     ledger: Arc<Ledger>,
@@ -334,7 +336,7 @@ pub struct Share {
     booked: usize,
 }
 
-/// What is booked for so many bytes.
+/// The rounded amount that is booked for this many bytes.
 fn rounded(bytes: usize) -> usize {
     if bytes <= FREE {
         0
@@ -346,7 +348,7 @@ fn rounded(bytes: usize) -> usize {
 }
 
 impl Share {
-    /// Nothing booked yet.
+    /// A share that has booked nothing yet.
     pub fn new(ledger: &Arc<Ledger>, account: Account) -> Share {
         Share {
             ledger: ledger.clone(),
@@ -355,23 +357,23 @@ impl Share {
         }
     }
 
-    /// Another owner of the same account, with nothing booked.
+    /// A share for another owner in the same account, which has booked nothing yet.
     pub fn another(&self) -> Share {
         Share::new(&self.ledger, self.account)
     }
 
-    /// The ledger that it books in.
+    /// The ledger of this share.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// What is booked, rounded as it was.
+    /// The bytes that are booked, after rounding.
     pub fn booked(&self) -> usize {
         self.booked
     }
 
-    /// Books that the owner holds so many bytes now, whatever the limits. True when it should let go
-    /// of them, because it came to hold more while there is more than a limit allows.
+    /// Books that the owner now holds this many bytes, whatever the limits. True if the owner should let go
+    /// of them, because it has grown while the sum is above a limit.
     #[inline]
     pub fn holds(&mut self, bytes: usize) -> bool {
         let rounded = rounded(bytes);
@@ -388,12 +390,12 @@ impl Share {
         pressed
     }
 
-    /// Books that the owner is about to hold so many bytes altogether. For less than it holds, it is
+    /// Books that the owner is about to hold this many bytes altogether. A smaller amount than before is
     /// never refused.
     ///
     /// # Errors
-    /// When there is more than a limit allows and the owner would hold more than its part; nothing
-    /// has changed then.
+    /// If the sum would be above a limit and the owner would hold more than its part. Nothing has changed
+    /// then.
     #[inline]
     pub fn try_hold(&mut self, bytes: usize) -> Result<(), Refused> {
         let rounded = rounded(bytes);
@@ -411,10 +413,10 @@ impl Share {
         Ok(())
     }
 
-    /// As [`Share::try_hold`], but the account's only owner is never refused.
+    /// Does the same as [`Share::try_hold`], but never refuses the account's only owner.
     ///
     /// # Errors
-    /// As [`Share::try_hold`], while another owner has something in the account.
+    /// Those of [`Share::try_hold`], while another owner has something in the account.
     pub fn try_hold_alone(&mut self, bytes: usize) -> Result<(), Refused> {
         let ledger = self.ledger.clone();
         let _asking = ledger.ask();
@@ -428,8 +430,7 @@ impl Share {
         Ok(())
     }
 
-    /// True when it holds so much that it should let go of it, because there is more than a limit
-    /// allows.
+    /// True if the owner holds so much that it should let go of it, because the sum is above a limit.
     pub fn is_pressed(&self) -> bool {
         let presses = |book: &Book| {
             let (standing, part) = book.with(0);
@@ -505,12 +506,12 @@ mod tests {
         let mut b = Share::new(&ledger, Account::Stages);
         assert!(!a.holds(3 * FLOOR));
         assert!(!b.holds(FLOOR));
-        // Above the limit: who holds less than its part is not pressed, who holds more is.
+        // Above the limit, an owner that holds less than its part is not pressed; one that holds more is.
         assert!(!b.holds(FLOOR + FLOOR / 4));
         assert!(a.is_pressed() && a.holds(3 * FLOOR + STEP));
-        // Not again before it grows on.
+        // An owner is pressed again only when it has grown further.
         assert!(!a.holds(3 * FLOOR + STEP));
-        // Other accounts have limits of their own.
+        // Other accounts have their own limits.
         let mut c = Share::new(&ledger, Account::Scripts);
         assert!(!c.holds(9 * FLOOR));
         assert_eq!(ledger.figures(Account::Stages).pressed, 1);
@@ -523,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_most_is_refused_first() {
+    fn the_largest_owner_is_refused_first() {
         let ledger = ledger(Account::Transactions, 64 * FLOOR);
         let share = || Share::new(&ledger, Account::Transactions);
         let mut large = share();
@@ -532,14 +533,14 @@ mod tests {
         for s in &mut small {
             s.try_hold(FLOOR).unwrap();
         }
-        // 68 of 64: the large one gets no more, the small ones do.
+        // 68 of 64 are held: the large owner gets no more, the small ones do.
         let e = large.try_hold(61 * FLOOR).unwrap_err();
         assert_eq!((e.held, e.asked), (60 * FLOOR, 61 * FLOOR));
         assert!(!e.total && e.message().contains("munimentTransactionMemoryBytes"));
         assert_eq!(large.booked(), 60 * FLOOR);
         small[0].try_hold(2 * FLOOR).unwrap();
         assert!(large.is_pressed() && !small[0].is_pressed());
-        // To give back is always possible.
+        // An owner can always give memory back.
         large.try_hold(59 * FLOOR).unwrap();
         assert_eq!(ledger.figures(Account::Transactions).refused, 1);
     }
@@ -558,7 +559,7 @@ mod tests {
         }
         assert!(open.len() >= 100 && refused > 0);
         assert!(ledger.total().peak <= (100 << 20) + (100 << 20) / 8);
-        // A small one passes meanwhile.
+        // A small owner still gets memory.
         Share::new(&ledger, Account::Transactions)
             .try_hold(100_000)
             .unwrap();
@@ -578,7 +579,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_touches_nothing() {
+    fn a_small_amount_touches_no_counter() {
         let ledger = Arc::new(Ledger::default());
         let mut s = Share::new(&ledger, Account::Stages);
         assert!(!s.holds(FREE));
@@ -598,7 +599,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..2000 {
                         let mut s = Share::new(ledger, Account::Scripts);
-                        // More than there is, for the only owner.
+                        // The only owner may book more than the limit.
                         let _ = match t {
                             0 | 1 => s.try_hold(16 * FLOOR),
                             _ => s.try_hold_alone(24 * FLOOR),
@@ -633,7 +634,7 @@ mod tests {
             while ledger.freed.waiting() == 0 {
                 std::thread::yield_now();
             }
-            // Not enough yet, which calls nobody.
+            // This is not enough yet, so no waiter is called.
             held.holds(7 * FLOOR);
             let one = Share::new(&ledger, Account::Writes);
             let refused = one.may_have(6 * FLOOR, 6 * FLOOR).unwrap_err();
@@ -641,7 +642,7 @@ mod tests {
             drop(held);
             got.join().unwrap().unwrap();
         });
-        // A higher limit is room as well.
+        // A higher limit makes room as well.
         let mut held = Share::new(&ledger, Account::Writes);
         held.try_hold(8 * FLOOR).unwrap();
         std::thread::scope(|s| {

@@ -1,29 +1,28 @@
-//! The running operation: why it must end, how it waits, and the memory that it books.
+//! The running operation: the reasons for it to end, how it waits, and the memory that it books.
 //!
-//! Everything that may take long is given an [`Interrupt`]. A long computation asks its
-//! [`check`](Interrupt::check) every so often. A thread that waits never asks by the clock: it sleeps
-//! in an [`Event`] or a [`Sleep`], and whoever could end the wait wakes it:
+//! Everything that may take long is given an [`Interrupt`]. A long computation calls its
+//! [`check`](Interrupt::check) every so often. A waiting thread never polls: it sleeps in an [`Event`] or a
+//! [`Sleep`], and any thread that could end the wait wakes it:
 //!
-//! - a thread that changes what is waited for calls [`Event::notify_one`] or [`Event::notify_all`];
-//! - a thread that stops the operation sets its flag, and then wakes the threads that stand in the list
-//!   of that flag ([`Sleepers`]): killOp and the end of the server those of the operation, the watcher of
-//!   sockets those of the [`Client`], the end of the store those of the store;
-//! - a deadline is the time at which the thread wakes by itself ([`Interrupt::wakes_at`]).
+//! - a thread that changes the condition of the wait calls [`Event::notify_one`] or [`Event::notify_all`];
+//! - a thread that stops the operation sets its flag, and then wakes the threads in the list of that flag
+//! ([`Sleepers`]): killOp and the end of the server those of the operation, the watcher of sockets those of
+//! the [`Client`], the end of the store those of the store;
+//! - a deadline is a time at which the thread wakes by itself ([`Interrupt::wakes_at`]).
 //!
-//! A waiting thread is entered in all of these lists before it looks at any of their flags, and the
-//! thread that sets a flag looks at its list afterwards, so no call is lost. A call that was meant for
-//! one thread alone and reaches one that is just giving up is passed on to the next in line.
+//! A waiting thread enters all of these lists before it looks at any of their flags, and a thread that sets a
+//! flag looks at its list afterwards, so no call is lost. If a call was meant for one thread alone and
+//! reaches one that is just giving up, it is passed on to the next in line.
 //!
-//! The parking of threads by the standard library carries all of this. A thread is what is woken, not
-//! an object of the operation's, so that an operation which never waits pays for nothing, and one that
-//! waits allocates nothing for it.
+//! All of this uses the standard library's parking of threads. What is woken is a thread, not an object of
+//! the operation, so an operation that never waits pays nothing, and one that waits allocates nothing for it.
 //!
-//! Where an operation waits for others it blocks in [`Sleep::park`], so that a pool of workers can be told there
-//! when one of them is of no use for a while. Blocking that is not seen there: the thread that gathers and
-//! syncs the log for others, the wait for earlier commits to become visible, an awaitable `hello`, the
+//! An operation that waits for others blocks in [`Sleep::park`], so that a pool of workers can learn there
+//! when one of them is of no use for a while. Other blocking is not visible there: the thread that gathers
+//! and syncs the log for others, the wait for earlier commits to become visible, an awaitable `hello`, the
 //! connection that passes a command on to the primary, and reads and writes of files.
 //!
-//! This crate must not know what is waited for, or what books memory.
+//! This crate must not know what threads wait for, or which code books memory.
 
 mod client;
 mod event;

@@ -1,4 +1,4 @@
-//! A lock whose waits end with their operation.
+//! A lock for which an operation waits until it has to stop.
 
 use crate::event::Event;
 use crate::interrupt::{Interrupt, NeverInterrupted};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Instant;
 
-/// A mutex that operations wait for. Where it is free, it costs what a mutex does.
+/// A mutex that operations wait for. As long as it is free, it costs what a mutex costs.
 #[derive(Debug, Default)]
 pub struct Lock<T> {
     held: AtomicBool,
@@ -18,11 +18,11 @@ pub struct Lock<T> {
     data: UnsafeCell<T>,
 }
 
-// SAFETY: as with a mutex, one thread at a time gets at what is inside, through a guard.
+// SAFETY: as with a mutex, only one thread at a time reaches the data, through a guard.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A lock that is free.
+    /// A free lock.
     pub const fn new(data: T) -> Lock<T> {
         Lock {
             held: AtomicBool::new(false),
@@ -31,26 +31,26 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Locks it if it is free.
+    /// Takes the lock if it is free.
     #[inline]
     pub fn try_lock(&self) -> Option<Locked<&Lock<T>, T>> {
         Locked::take(self)
     }
 
-    /// Locks it, however long that takes.
+    /// Takes the lock, however long that takes.
     pub fn lock(&self) -> Locked<&Lock<T>, T> {
         loop {
-            // It is never interrupted.
+            // This wait is never interrupted.
             if let Ok(locked) = self.lock_for(&NeverInterrupted) {
                 return locked;
             }
         }
     }
 
-    /// Locks it.
+    /// Takes the lock.
     ///
     /// # Errors
-    /// What `on` says while it waits.
+    /// The error of `on` during the wait.
     #[inline]
     pub fn lock_for(&self, on: &dyn Interrupt) -> Result<Locked<&Lock<T>, T>> {
         match self.try_lock() {
@@ -59,10 +59,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Locks it if that can be done by `until`.
+    /// Takes the lock if that is possible by `until`.
     ///
     /// # Errors
-    /// What `on` says while it waits.
+    /// The error of `on` during the wait.
     pub fn lock_until(
         &self,
         on: &dyn Interrupt,
@@ -74,16 +74,16 @@ impl<T> Lock<T> {
         }
     }
 
-    /// As [`Lock::try_lock`], with a guard that keeps the lock alive.
+    /// Does the same as [`Lock::try_lock`], with a guard that keeps the lock alive.
     #[inline]
     pub fn try_lock_arc(self: &Arc<Self>) -> Option<Locked<Arc<Lock<T>>, T>> {
         Locked::take(Arc::clone(self))
     }
 
-    /// As [`Lock::lock_for`], with a guard that keeps the lock alive.
+    /// Does the same as [`Lock::lock_for`], with a guard that keeps the lock alive.
     ///
     /// # Errors
-    /// What `on` says while it waits.
+    /// The error of `on` during the wait.
     pub fn lock_arc_for(self: &Arc<Self>, on: &dyn Interrupt) -> Result<Locked<Arc<Lock<T>>, T>> {
         match self.try_lock_arc() {
             Some(locked) => Ok(locked),
@@ -91,17 +91,18 @@ impl<T> Lock<T> {
         }
     }
 
-    /// How many wait for it: a snapshot.
+    /// How many threads wait for the lock, as of one moment.
     pub fn waiting(&self) -> usize {
         self.freed.waiting()
     }
 }
 
-/// A lock that is held; dropping it gives it to the next that waits.
+/// A guard of a lock. Dropping it lets the next waiting thread have the lock.
 #[must_use]
 pub struct Locked<L: Deref<Target = Lock<T>>, T> {
     lock: L,
-    /// What is inside is reached through this, so that the guard is as shareable as that, not as the lock.
+    /// Makes the guard exactly as shareable between threads as the data, which it gives access to, not as the
+    /// lock.
     inside: PhantomData<T>,
 }
 
@@ -120,21 +121,22 @@ impl<L: Deref<Target = Lock<T>>, T> Deref for Locked<L, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: only one guard is there at a time, and this borrows it.
+        // SAFETY: only one guard exists at a time, and this borrows it.
         unsafe { &*self.lock.data.get() }
     }
 }
 
 impl<L: Deref<Target = Lock<T>>, T> DerefMut for Locked<L, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above.
+        // SAFETY: the same as in `deref`.
         unsafe { &mut *self.lock.data.get() }
     }
 }
 
 impl<L: Deref<Target = Lock<T>>, T> Drop for Locked<L, T> {
     fn drop(&mut self) {
-        // Before the look at those that wait.
+        // The lock is freed before the check for waiting threads: otherwise a thread that begins to wait just
+        // then could be missed.
         self.lock.held.store(false, SeqCst);
         self.lock.freed.notify_one(|()| true);
     }

@@ -1,4 +1,4 @@
-//! What ends an operation: its deadline, a kill, the going of its client.
+//! The reasons to end an operation: its deadline, a kill, the loss of its client.
 
 use crate::client::Client;
 use crate::interrupt::Interrupt;
@@ -11,14 +11,15 @@ use std::sync::atomic::{
 };
 use std::time::{Duration, Instant};
 
-/// An operation goes on for so long after its beginning although its client has gone: a client may send
-/// a write that is not to be answered and close the connection at once.
+/// An operation continues for this long after its beginning although its client has gone: a client may send a
+/// write that needs no answer and close the connection at once.
 pub const GRACE: Duration = Duration::from_millis(10);
 
-/// An operation that waits until other members have what it wrote does so while this member leads.
+/// The only reason to stop that an operation may pass over. It does so while it waits until other members
+/// have its writes, as long as this member leads.
 const PASSED_OVER: Code = Code::InterruptedDueToReplStateChange;
 
-/// The limits of one running operation.
+/// One running operation: the reasons for which it has to end.
 pub struct Operation {
     started: Instant,
     /// Microseconds after `started` when `maxTimeMS` runs out; `u64::MAX`: never.
@@ -31,7 +32,7 @@ pub struct Operation {
 }
 
 impl Operation {
-    /// An operation that began at `started`, which may take so long.
+    /// An operation that began at `started`, with an optional limit on its duration.
     pub fn new(started: Instant, limit: Option<Duration>) -> Operation {
         Operation {
             started,
@@ -43,19 +44,19 @@ impl Operation {
         }
     }
 
-    /// It is of no use once this client has gone.
+    /// Makes the operation end when this client has gone.
     #[must_use]
     pub fn of_client(self, client: Option<Arc<Client>>) -> Operation {
         Operation { client, ..self }
     }
 
-    /// It ends when `whole` has to.
+    /// Makes the operation end when `whole` has to.
     #[must_use]
     pub fn part_of(self, whole: Option<Arc<dyn Interrupt>>) -> Operation {
         Operation { whole, ..self }
     }
 
-    /// When it began.
+    /// When the operation began.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -68,17 +69,16 @@ impl Operation {
         }
     }
 
-    /// Sets the limit anew: so much from now on. A thread that waits for the operation already
-    /// goes by the former one.
+    /// Sets a new limit, from now on. A thread that already waits for the operation still uses the former
+    /// one.
     pub fn limit(&self, left: Duration) {
         let until = self.started.elapsed().saturating_add(left);
         self.deadline.store(micros(until), Relaxed);
     }
 
-    /// Asks it to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
-    /// killOp, 237 CursorKilled for killCursors on a pinned cursor, …), and what waits for it ends. The
-    /// first reason stays, but for 11602, which the operation may pass over. False if there was a reason
-    /// already.
+    /// Asks the operation to stop: the next [`Interrupt::check`] fails with `code` (11601 Interrupted for
+    /// killOp, 237 CursorKilled for killCursors on a pinned cursor, …), and its waits end. A later reason
+    /// replaces only 11602, which the operation may pass over. Returns false if the code was not set.
     pub fn kill(&self, code: Code) -> bool {
         let replaces = |now| now == 0 || now == PASSED_OVER.0 && code != PASSED_OVER;
         let set = |now| replaces(now).then_some(code.0);
@@ -87,23 +87,23 @@ impl Operation {
         is_first
     }
 
-    /// Takes back what [`Operation::kill`] asked for with this code.
+    /// Takes back a kill with this code.
     pub fn spare(&self, code: Code) {
         let _ = self.killed.compare_exchange(code.0, 0, SeqCst, Relaxed);
     }
 
-    /// True if it was asked to stop.
+    /// True if the operation was asked to stop.
     pub fn is_killed(&self) -> bool {
         self.killed.load(Relaxed) != 0
     }
 
-    /// True if a thread of its waits for something at this moment.
+    /// True if a thread of the operation waits for something at this moment.
     pub fn is_waiting(&self) -> bool {
         self.list().count() > 0
     }
 
-    /// The one list in which threads that wait on its behalf stand, so that a kill and the client's end
-    /// both find them: the client's list, if there is a client.
+    /// The only list that has the threads which wait on its behalf, so that a kill and the loss of the client
+    /// both find them: the client's list if there is a client, otherwise the operation's own.
     fn list(&self) -> &Sleepers {
         match &self.client {
             Some(client) => &client.sleepers,
@@ -122,7 +122,7 @@ impl Operation {
         Error::new(Code(code), message)
     }
 
-    /// Whether its time is over, its client has gone, or the whole must stop for another reason than
+    /// Fails if the deadline has passed, the client has gone, or the whole must stop for a reason other than
     /// `but_for`.
     #[inline]
     fn check_limits(&self, but_for: Option<Code>) -> Result<()> {

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// A question: the one end is for the thread that answers it, once, the other for the one that waits.
+/// Makes a question. The first end is for the thread that answers it, once, and the second for the one that
+/// waits.
 pub fn question<T>() -> (Teller<T>, Answer<T>) {
     let slot = Arc::new(Slot {
         told: Mutex::new(None),
@@ -19,7 +20,7 @@ pub fn question<T>() -> (Teller<T>, Answer<T>) {
 
 struct Slot<T> {
     told: Mutex<Option<T>>,
-    /// The answer was given, or the thread that could give it has gone.
+    /// Set when the answer was given, or the thread that could give it has gone.
     over: AtomicBool,
     event: Event,
 }
@@ -31,11 +32,11 @@ impl<T> Slot<T> {
     }
 }
 
-/// The end of the thread that answers. One that is dropped has no answer to give.
+/// The end of the thread that answers. If it is dropped without an answer, there will be none.
 pub struct Teller<T>(Arc<Slot<T>>);
 
 impl<T> Teller<T> {
-    /// The answer: the first one counts.
+    /// Gives the answer. Only the first one counts.
     pub fn tell(&self, answer: T) {
         self.0.told.lock().get_or_insert(answer);
         self.0.end();
@@ -52,11 +53,11 @@ impl<T> Drop for Teller<T> {
 pub struct Answer<T>(Arc<Slot<T>>);
 
 impl<T> Answer<T> {
-    /// The answer; `None` if there will be none. What was answered before the operation had to stop
-    /// counts.
+    /// Waits for the answer; `None` if there will be none. An answer that was given before the operation had
+    /// to stop is returned.
     ///
     /// # Errors
-    /// What `on` says.
+    /// The error of `on`.
     pub fn wait(self, on: &dyn Interrupt) -> Result<Option<T>> {
         let waited = self.0.event.wait(on, || self.0.over.load(SeqCst));
         match self.0.told.lock().take() {
@@ -73,7 +74,7 @@ mod tests {
     use crate::sleepers::Sleepers;
     use muniment_value::{Code, Error};
 
-    /// Answers in the moment in which the operation is asked whether it must stop, and has to.
+    /// Gives the answer at the very moment in which the operation is asked whether it must stop, and it must.
     struct Tells(Mutex<Option<Teller<i32>>>);
 
     impl Interrupt for Tells {

@@ -6,10 +6,10 @@ use muniment_value::Result;
 use std::time::Instant;
 
 impl Ledger {
-    /// Waits until `hold` is not refused any more, which is asked at once and whenever there may be room.
+    /// Waits until `hold` is not refused any more. It is called at once and whenever there may be room.
     ///
     /// # Errors
-    /// 146 ExceededMemoryLimit when there has been no room by `until`; what `on` says.
+    /// 146 ExceededMemoryLimit if there was no room by `until`; the error of `on`.
     pub fn wait_for_room(
         &self,
         on: &dyn Interrupt,

@@ -1,12 +1,12 @@
-//! How a thread sleeps so that whoever stops its operation can wake it.
+//! How a thread sleeps so that any thread that stops its operation can wake it.
 
 use crate::interrupt::Interrupt;
 use muniment_value::Result;
 use std::thread::{Thread, current, park, park_timeout};
 use std::time::Instant;
 
-/// The calling thread waits for something on behalf of an operation, and whoever stops the operation
-/// wakes it. What it waits for has to know the thread as well: [`Event`](crate::Event) does.
+/// The calling thread waits for something on behalf of an operation, and a thread that stops the operation
+/// wakes it. Whatever it waits for has to know the thread as well, as an [`Event`](crate::Event) does.
 #[must_use]
 pub struct Sleep<'i> {
     on: &'i dyn Interrupt,
@@ -14,26 +14,27 @@ pub struct Sleep<'i> {
 }
 
 impl<'i> Sleep<'i> {
-    /// The calling thread stands in the operation's lists from here on until this is dropped.
+    /// Enters the calling thread in the operation's lists, until this is dropped.
     pub fn begin(on: &'i dyn Interrupt) -> Sleep<'i> {
         let thread = current();
         on.sleepers(&mut |list| list.enter(&thread));
         Sleep { on, thread }
     }
 
-    /// The calling thread, for the one that wakes it.
+    /// The calling thread, so that another thread can wake it.
     pub fn thread(&self) -> &Thread {
         &self.thread
     }
 
-    /// Sleeps until the thread is woken, until `until`, or until the operation's deadline. It may return
-    /// for no reason at all: the caller asks again for what it waits for, and the operation.
+    /// Sleeps until the thread is woken, until `until`, or until the operation's deadline. It may return for
+    /// no reason at all, so the caller has to check again both its condition and the operation.
     pub fn park(&self, until: Option<Instant>) {
         let until = match (until, self.on.wakes_at()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // The one place where an operation's thread blocks: a pool of workers hears of it here.
+        // This is the only place where an operation's thread blocks. A pool of workers can be told of it
+        // here.
         match until {
             None => park(),
             Some(until) => {
@@ -53,10 +54,10 @@ impl Drop for Sleep<'_> {
     }
 }
 
-/// Sleeps until `until`, or until the operation must stop.
+/// Sleeps until `until`.
 ///
 /// # Errors
-/// What `on` says.
+/// The error of `on` if the operation must stop before.
 pub fn sleep_until(until: Instant, on: &dyn Interrupt) -> Result<()> {
     let sleep = Sleep::begin(on);
     loop {

@@ -1,18 +1,19 @@
-//! The threads that one thing wakes.
+//! The list of threads that one event wakes.
 
 use parking_lot::Mutex;
 use std::thread::Thread;
 
-/// The threads that wait and are to be woken when one thing happens that ends all of their waits: an
-/// operation is killed, a client goes, a store closes.
+/// The waiting threads that have to be woken by one event which ends all of their waits: an operation is
+/// killed, a client goes, a store closes.
 ///
-/// Invariant: a thread that wakes them has set beforehand what [`Interrupt::check`](crate::Interrupt::check) reads.
+/// Invariant: a thread that wakes them has set before what [`Interrupt::check`](crate::Interrupt::check)
+/// reads.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     threads: Mutex<Threads>,
 }
 
-/// An operation mostly waits in one thread: this one needs no allocation.
+/// The list. An operation usually waits in one thread, for which the list needs no allocation.
 #[derive(Debug, Default)]
 struct Threads {
     first: Option<Thread>,
@@ -30,14 +31,14 @@ impl Sleepers {
         }
     }
 
-    /// Wakes all that are there; they stay in the list until they leave it.
+    /// Wakes all threads of the list. They stay in it until they leave it.
     pub fn wake_all(&self) {
         let threads = self.threads.lock();
         let all = threads.first.iter().chain(&threads.more);
         all.for_each(Thread::unpark);
     }
 
-    /// How many threads wait: a snapshot.
+    /// How many threads wait, as of one moment.
     pub fn count(&self) -> usize {
         let threads = self.threads.lock();
         threads.first.iter().count() + threads.more.len()
@@ -51,7 +52,7 @@ impl Sleepers {
         }
     }
 
-    /// Takes the thread out once: one that sleeps for two interrupts at once may be there twice.
+    /// Removes the thread once. A thread that sleeps for two interrupts at once may be in the list twice.
     pub(crate) fn leave(&self, thread: &Thread) {
         let is_it = |t: &Thread| t.id() == thread.id();
         let mut threads = self.threads.lock();

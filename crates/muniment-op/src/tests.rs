@@ -1,4 +1,4 @@
-//! Waits that end, by each of what may end them, and calls that nobody misses.
+//! Waits that end for each possible reason, and notifications that are not lost.
 
 use crate::*;
 use muniment_value::{Code, Error, Result};
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// A wait that was to end and does not would last for so long: the tests fail then.
+/// The length of a wait that should end early. If it does not, the tests fail after this time.
 const NEVER: Duration = Duration::from_secs(600);
 
-/// A wait ends within so long after its cause, whatever else runs on the machine.
+/// A wait ends within this time after its cause, however busy the machine is.
 const SOON: Duration = Duration::from_secs(20);
 
 fn operation(limit: Option<Duration>) -> Operation {
     Operation::new(Instant::now(), limit)
 }
 
-/// Waits for what never comes, in a thread of its own, and gives the error and how long after `end` the
-/// wait ended.
+/// Waits in another thread for an event that never comes, and returns the error and the time from the end of
+/// `end` to the end of the wait.
 fn ended_by(on: &dyn Interrupt, end: impl FnOnce()) -> (Code, Duration) {
     let event = Event::new();
     std::thread::scope(|s| {
@@ -30,7 +30,7 @@ fn ended_by(on: &dyn Interrupt, end: impl FnOnce()) -> (Code, Duration) {
         while event.waiting() == 0 {
             std::thread::yield_now();
         }
-        // Mostly it sleeps by now; where it does not, the end comes at a rarer moment.
+        // By now the thread usually sleeps. If not, `end` runs at a rarer moment, which is tested as well.
         std::thread::sleep(Duration::from_millis(5));
         end();
         let ended = Instant::now();
@@ -55,7 +55,7 @@ fn a_kill_a_leaving_client_and_a_deadline_end_a_wait() {
     assert_eq!(code, Code::ClientDisconnect);
     assert!(late < SOON, "{late:?}");
     println!("client: {late:?}");
-    // A kill finds the threads of an operation that has a client, too.
+    // A kill also reaches the threads of an operation that has a client.
     let client = Arc::new(Client::new());
     let op = operation(None).of_client(Some(client));
     let (code, _) = ended_by(&op, || assert!(op.kill(Code::Interrupted)));
@@ -82,11 +82,11 @@ fn a_part_ends_with_the_whole() {
 }
 
 #[test]
-fn what_is_short_is_done_for_a_client_that_has_gone() {
+fn a_short_operation_is_finished_for_a_client_that_has_gone() {
     let client = Arc::new(Client::new());
     client.leave();
     let op = operation(None).of_client(Some(client));
-    // A slow machine may have taken that long already.
+    // On a slow machine the grace time may be over already.
     let goes_on = op.check();
     assert!(goes_on.is_ok() || op.started().elapsed() >= GRACE);
     let (code, _) = ended_by(&op, || {});
@@ -95,7 +95,7 @@ fn what_is_short_is_done_for_a_client_that_has_gone() {
 }
 
 #[test]
-fn what_an_operation_passes_over_hides_no_other_reason() {
+fn a_reason_that_is_passed_over_hides_no_other() {
     let passed = Code::InterruptedDueToReplStateChange;
     let code = |r: Result<()>| r.err().map(|e| e.code());
     let op = operation(None);
@@ -121,7 +121,7 @@ fn what_an_operation_passes_over_hides_no_other_reason() {
 
 #[test]
 fn no_call_is_lost() {
-    // One thread hands numbers to another one, which sleeps without a limit between them.
+    // One thread hands numbers to another one; both sleep without a limit in between.
     const ROUNDS: usize = 20_000;
     let (there, back) = (Event::new(), Event::new());
     let (sent, seen) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -145,8 +145,8 @@ fn no_call_is_lost() {
 
 #[test]
 fn of_many_that_wait_each_gets_its_turn_and_a_kill_loses_no_call() {
-    // Few places and many that want one, some of which are killed while they wait: a thread that
-    // gives a place back calls one waiter alone, and nobody sleeps for ever.
+    // Many threads want one of a few places, and some of them are killed while they wait. A thread that gives
+    // a place back calls only one waiter, and yet no thread may sleep for ever.
     let places = Mutex::new(2_u32);
     let freed = Event::new();
     let (inside, done, killed) = (

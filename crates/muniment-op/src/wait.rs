@@ -1,4 +1,4 @@
-//! Waiting until something is so.
+//! Waiting until a condition holds.
 
 use crate::event::Event;
 use crate::interrupt::Interrupt;
@@ -7,11 +7,11 @@ use muniment_value::Result;
 use std::time::Instant;
 
 impl<K: PartialEq> Event<K> {
-    /// Waits until `ready` gives something, which is asked at once and after each call. Neither `ready` nor
-    /// what `on` asks may park the thread: that would take away the call of this wait.
+    /// Waits until `ready` returns `Some`. `ready` is called at once and after each notification. Neither
+    /// `ready` nor the checks of `on` may park the thread: that could consume the notification of this wait.
     ///
     /// # Errors
-    /// What `on` says.
+    /// The error of `on`.
     pub fn wait_for<T>(
         &self,
         key: K,
@@ -28,10 +28,10 @@ impl<K: PartialEq> Event<K> {
         }
     }
 
-    /// As [`Event::wait_for`]; `None` if `ready` has given nothing by `until`.
+    /// Does the same as [`Event::wait_for`], but returns `None` if `ready` has returned `None` until `until`.
     ///
     /// # Errors
-    /// What `on` says.
+    /// The error of `on`.
     pub fn wait_for_until<T>(
         &self,
         key: K,
@@ -54,18 +54,18 @@ impl<K: PartialEq> Event<K> {
 }
 
 impl Event {
-    /// Waits until `ready`.
+    /// Waits until `ready` is true.
     ///
     /// # Errors
-    /// What `on` says.
+    /// The error of `on`.
     pub fn wait(&self, on: &dyn Interrupt, mut ready: impl FnMut() -> bool) -> Result<()> {
         self.wait_for((), on, || ready().then_some(()))
     }
 
-    /// Waits until `ready`; false if it is not by `until`.
+    /// Waits until `ready` is true. Returns false if it is not by `until`.
     ///
     /// # Errors
-    /// What `on` says.
+    /// The error of `on`.
     pub fn wait_until(
         &self,
         on: &dyn Interrupt,
@@ -77,9 +77,9 @@ impl Event {
     }
 }
 
-/// The calling thread waits, and stands in the lists of all that may wake it.
+/// The wait of the calling thread, which is in the lists of everything that may wake it.
 struct Waits<'w, K: PartialEq> {
-    // Left first: a call that comes to it then is passed on.
+    // The place is dropped first, so that a notification that comes just then is passed on.
     place: Place<'w, K>,
     sleep: Sleep<'w>,
 }
@@ -100,7 +100,7 @@ impl<'w, K: PartialEq> Waits<'w, K> {
     }
 }
 
-/// A thread's place in the line.
+/// A thread's place in the line of an event.
 struct Place<'e, K: PartialEq> {
     event: &'e Event<K>,
     number: u64,

@@ -1,4 +1,4 @@
-//! Which operations of the simulated disk fail, and how many there were.
+//! Which operations of the simulated disk fail, and how many operations there were.
 
 use parking_lot::Mutex;
 use std::io;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 pub enum Op {
     /// Opening a file in any way.
     Open,
-    /// Opening one that is made or emptied.
+    /// Opening a file that is created or emptied.
     Create,
-    /// Reading.
+    /// Reading from a file.
     Read,
-    /// Writing.
+    /// Writing to a file.
     Write,
     /// Making a file's bytes durable.
     Sync,
@@ -23,9 +23,9 @@ pub enum Op {
     SetLen,
     /// Giving back the front of a file.
     Free,
-    /// Renaming.
+    /// Renaming a file.
     Rename,
-    /// Removing.
+    /// Removing a file.
     Remove,
     /// Listing a directory.
     List,
@@ -33,7 +33,7 @@ pub enum Op {
     CreateDir,
     /// Making a directory's names durable.
     SyncDir,
-    /// Any of them.
+    /// Any operation.
     Any,
 }
 
@@ -50,7 +50,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Every operation of this kind fails with this error number from now on.
+    /// Makes every operation of this kind fail with this error number from now on.
     pub fn new(op: Op, errno: i32) -> Fault {
         Fault {
             op,
@@ -61,21 +61,21 @@ impl Fault {
         }
     }
 
-    /// Only on paths that contain this text.
+    /// Restricts the fault to paths that contain this text.
     #[must_use]
     pub fn on(mut self, path: &str) -> Fault {
         self.path = path.to_owned();
         self
     }
 
-    /// Only after `n` operations that the rule applies to were let through.
+    /// Lets the first `n` matching operations pass.
     #[must_use]
     pub fn after(mut self, n: u64) -> Fault {
         self.skip = n;
         self
     }
 
-    /// Only `n` times.
+    /// Limits the fault to `n` operations.
     #[must_use]
     pub fn times(mut self, n: u64) -> Fault {
         self.times = n;
@@ -120,7 +120,7 @@ impl Faults {
     }
 
     fn counted(&self, op: Op) {
-        // Opening to create is one operation, and counted as such and as opening.
+        // Opening to create counts as such and as opening, but as one operation.
         let any = (op != Op::Create).then_some(Op::Any);
         for op in [Some(op), any].into_iter().flatten() {
             if let Some(c) = self.counts.get(op as usize) {
@@ -129,7 +129,7 @@ impl Faults {
         }
     }
 
-    /// Counts an operation, and says if nothing more is to be done for it.
+    /// Counts an operation. True if there is nothing more to check for it.
     pub(crate) fn idle(&self, op: Op) -> bool {
         let idle = !self.armed.load(SeqCst);
         if idle {
@@ -138,7 +138,7 @@ impl Faults {
         idle
     }
 
-    /// Counts an operation; its error if it is to fail.
+    /// Counts an operation, and returns its error if it is to fail.
     pub(crate) fn check(&self, op: Op, path: &Path) -> io::Result<()> {
         self.counted(op);
         if !self.armed.load(SeqCst) {

@@ -1,4 +1,4 @@
-//! A file of the simulated disk: what readers see, what is safe, and what lies between.
+//! A file of the simulated disk: what readers see, what is durable, and the writes in between.
 
 use super::draw;
 use parking_lot::Mutex;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// A disk writes this many bytes at once, or none of them.
 const SECTOR: usize = 512;
 
-/// A file, whatever its name is.
+/// A file, independent of its name.
 pub(super) struct Node {
     pub path: Mutex<PathBuf>,
     pub len: AtomicU64,
-    /// Bytes at the front that were given back. (Writing there again is not charged for.)
+    /// Bytes at the front that were given back. (Writing there again is not charged.)
     pub freed: AtomicU64,
     pub data: Mutex<Data>,
 }
@@ -31,18 +31,18 @@ impl Node {
 }
 
 impl Node {
-    /// Bytes that it takes on the disk.
+    /// The bytes that the file takes on the disk.
     pub(crate) fn taken(&self) -> u64 {
         let freed = self.freed.load(SeqCst);
         self.len.load(SeqCst).saturating_sub(freed)
     }
 }
 
-/// The bytes.
+/// The content of a file.
 pub(super) struct Data {
-    /// What readers see.
+    /// The bytes that readers see.
     pub now: Vec<u8>,
-    /// What is safe; `None` if nobody asks.
+    /// The durable content; `None` if it is not needed.
     safe: Option<Safe>,
 }
 
@@ -50,20 +50,20 @@ pub(super) struct Data {
 struct Safe {
     bytes: Vec<u8>,
     len: usize,
-    /// For each sector that was written since: how it looked after each write, oldest first.
+    /// For each sector that was written since the last sync: its content after each write, oldest first.
     sectors: BTreeMap<usize, Vec<Version<Box<[u8; SECTOR]>>>>,
-    /// The lengths that the file got since.
+    /// The lengths that the file has got since the last sync.
     lens: Vec<Version<usize>>,
 }
 
 struct Version<T> {
     write: u64,
-    /// A sync failed since: no later one makes it safe.
+    /// A sync has failed since the write, so no later sync makes it durable.
     failed: bool,
     what: T,
 }
 
-/// Takes what a sync makes safe out of `versions`: the newest that it covers.
+/// Takes from `versions` the one that a sync makes durable: the newest that the sync covers.
 fn settle<T>(versions: &mut Vec<Version<T>>, before: u64) -> Option<T> {
     let n = versions
         .iter()
@@ -78,7 +78,7 @@ fn mark_failed<T>(versions: &mut [Version<T>], before: u64) {
 }
 
 impl Data {
-    /// A file of which everything is safe.
+    /// A file whose whole content is durable.
     pub(crate) fn all_safe(now: Vec<u8>, keep_safe: bool) -> Data {
         let safe = keep_safe.then(|| Safe {
             bytes: now.clone(),
@@ -112,7 +112,7 @@ impl Data {
         let old = self.now.len();
         self.now.resize(len, 0);
         self.len_changed(write);
-        // What was cut off reads as zeros if the file grows again.
+        // The bytes that are cut off read as zeros if the file grows again.
         self.changed(len.min(old), old, write);
     }
 
@@ -127,7 +127,7 @@ impl Data {
         }
     }
 
-    /// Notes how the sectors from byte `from` to `end` look now.
+    /// Notes the present content of the sectors from byte `from` to `end`.
     fn changed(&mut self, from: usize, end: usize, write: u64) {
         let Some(safe) = &mut self.safe else {
             return;
@@ -148,7 +148,7 @@ impl Data {
         }
     }
 
-    /// A sync that began before write number `before` succeeded.
+    /// Notes that a sync which began before write number `before` has succeeded.
     pub(crate) fn synced(&mut self, before: u64) {
         let Some(safe) = &mut self.safe else {
             return;
@@ -165,7 +165,7 @@ impl Data {
         }
     }
 
-    /// A sync that began before write number `before` failed.
+    /// Notes that a sync which began before write number `before` has failed.
     pub(crate) fn sync_failed(&mut self, before: u64) {
         if let Some(safe) = &mut self.safe {
             for versions in safe.sectors.values_mut() {
@@ -198,7 +198,7 @@ impl Data {
         Data::all_safe(bytes, true)
     }
 
-    /// Changes bytes for readers and for good.
+    /// Changes bytes both for readers and durably.
     pub(crate) fn corrupt(&mut self, offset: u64, new: &[u8]) -> bool {
         let Ok(from) = usize::try_from(offset) else {
             return false;
@@ -231,8 +231,8 @@ fn put(bytes: &mut Vec<u8>, at: usize, new: &[u8]) {
     }
 }
 
-/// True if this part of this write is there after the power cut of this seed: a third of the
-/// writes are wholly, a third not at all, the others in about half of their sectors.
+/// True if this part of this write survives the power cut of this seed. A third of the writes survive as a
+/// whole, a third not at all, and the others in about half of their sectors.
 fn survives(seed: u64, write: u64, part: u64) -> bool {
     match draw(seed, write, 0) % 3 {
         0 => true,

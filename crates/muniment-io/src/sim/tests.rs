@@ -13,13 +13,13 @@ fn file(disk: &SimDisk, path: &Path) -> Arc<dyn File> {
     f
 }
 
-/// What a file may hold after a power cut, over many seeds.
+/// The possible contents of a file after a power cut, over many seeds.
 fn outcomes(disk: &SimDisk, path: &Path) -> BTreeSet<Option<Vec<u8>>> {
     (0..400).map(|s| disk.power_cut(s).bytes(path)).collect()
 }
 
 #[test]
-fn what_was_synced_is_there_and_the_rest_may_be() {
+fn synced_writes_survive_and_the_rest_may() {
     let (disk, a) = disk();
     let f = file(&disk, &a);
     f.write_at(&[1; 1024], 0).unwrap();
@@ -101,7 +101,7 @@ fn a_failed_sync_is_final() {
         outcomes(&disk, &a).contains(&old),
         "a later sync made it safe"
     );
-    // Written again, it is dirty again.
+    // A new write makes the sector dirty again.
     f.write_at(&[1; 512], 0).unwrap();
     f.sync().unwrap();
     let new = Some([[1; 512], [0; 512]].concat());
@@ -231,7 +231,7 @@ fn a_disk_with_a_size_gets_back_the_fronts_of_files() {
     };
     assert_eq!(disk.space(dir).unwrap(), space(0));
     assert!(file.write_at(&[7], 10_000).is_err());
-    // Whole blocks are given back, and a file that is open for reading can do it.
+    // Whole blocks are given back, even through a file that is open only for reading.
     let reader = disk.open(&path, Open::Read).unwrap();
     reader.free_front(6000).unwrap();
     reader.free_front(100).unwrap();
@@ -241,7 +241,7 @@ fn a_disk_with_a_size_gets_back_the_fronts_of_files() {
     let bytes = disk.bytes(&path).unwrap();
     assert!(bytes[..free as usize].iter().all(|b| *b == 0));
     assert!(bytes[6000..].iter().all(|b| *b == 7));
-    // After a power cut the front is freed or not, and the rest of the file is there.
+    // After a power cut the front is freed or not, and the rest of the file is intact.
     disk.sync_dir(dir).unwrap();
     let mut fronts = Vec::new();
     for seed in 0..20 {
