@@ -1,7 +1,7 @@
 //! The engine: a thread that owns a runtime and calls functions for one operation.
 //!
-//! A thread of its own, because QuickJS recurses on the native stack: here it is large enough for
-//! the limit the runtime is given, however deep the caller stands. Calls wait for their answer.
+//! The engine has its own thread because QuickJS recurses on the native stack: this stack is large enough for
+//! the runtime's limit, however deep the caller's stack is. Calls wait for their answers.
 
 use crate::from_js::FromJs;
 use crate::to_js::{self, Helpers};
@@ -17,23 +17,24 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Codes by which the server tells its own parts what to do (a collection has gone, a plan was killed,
-/// another has the key, a conflict): a script's error that says one of them is a script's error.
+/// Codes with which parts of the server tell each other what to do (a collection has gone, a plan was killed,
+/// a duplicate key, a conflict). A script's error with one of these codes must not be taken for that, so it
+/// loses its code.
 const OURS: [i32; 5] = [26, 48, 112, 175, 11000];
 
-/// Asked again and again while a script runs; an error stops it.
+/// The interrupt that is asked again and again while a script runs. Its error stops the script.
 pub type Stop = Arc<dyn Interrupt>;
 
-/// The heap of an engine at most, in bytes.
+/// The largest heap of an engine, in bytes.
 pub const MOST_HEAP: usize = 128 << 20;
 
 /// The stack that a script may use, in bytes.
 const STACK: usize = 1 << 20;
 
-/// The stack of an engine's thread: what conversions need comes on top.
+/// The stack of an engine's thread, which leaves room for conversions beyond the script's stack.
 const THREAD_STACK: usize = 4 << 20;
 
-/// How many engines may run at a time; more wait.
+/// How many engines may run at a time. Further ones wait.
 const MAX_ENGINES: usize = 16;
 
 /// How many compiled functions an engine keeps.
@@ -42,7 +43,7 @@ const MAX_FUNCTIONS: usize = 256;
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 static ENDED: Event = Event::new();
 
-/// A place among the engines that may run.
+/// The right of an engine to run.
 struct Place;
 
 impl Place {
@@ -61,18 +62,18 @@ impl Drop for Place {
     }
 }
 
-/// What an engine is asked to do.
+/// A request to an engine.
 enum Job {
-    /// Call a function.
+    /// Calls a function.
     Call {
         code: Arc<str>,
         this: Option<DocBuf>,
         args: DocBuf,
         where_: bool,
     },
-    /// Hand over what `emit` gathered.
+    /// Returns the pairs that `emit` has collected.
     Emitted,
-    /// Set a global variable.
+    /// Sets a global variable.
     Global(String, ValueBuf),
 }
 
@@ -90,10 +91,10 @@ fn gone() -> Error {
 }
 
 impl Engine {
-    /// Starts an engine for one operation, which `stop` ends, with a heap of so many bytes at most.
+    /// Starts an engine with a heap of at most this many bytes for one operation, which `stop` ends.
     ///
     /// # Errors
-    /// What `stop` says while waiting for a place; 139 when no thread can be had.
+    /// The error of `stop` while waiting for a place; 139 if no thread can be started.
     pub fn start(stop: Stop, heap: usize) -> Result<Engine> {
         let place = Place::wait(&stop)?;
         let (jobs, todo) = channel();
@@ -119,10 +120,11 @@ impl Engine {
         self.answers.recv().map_err(|_| gone())?
     }
 
-    /// Calls the function that `code` is (or is the body of) with the elements of `args`.
+    /// Calls the function in `code` (or the one whose body it is) with the elements of `args`.
     ///
     /// # Errors
-    /// 139 JSInterpreterFailure with the exception's name, message and stack; why it was stopped.
+    /// 139 JSInterpreterFailure with the exception's name, message and stack; the reason for which it was
+    /// stopped.
     pub fn call(
         &mut self,
         code: &Arc<str>,
@@ -140,7 +142,7 @@ impl Engine {
     /// Calls the function of a `$where`: `this` and the global `obj` are the document.
     ///
     /// # Errors
-    /// As [`Engine::call`].
+    /// Those of [`Engine::call`].
     pub fn call_where(&mut self, code: &Arc<str>, doc: Doc<'_>) -> Result<bool> {
         let v = self.ask(Job::Call {
             code: Arc::clone(code),
@@ -151,7 +153,7 @@ impl Engine {
         Ok(v.as_value().truthy())
     }
 
-    /// What was emitted since the last time: an array of arrays of key and value.
+    /// The pairs that were emitted since the last call, as an array of arrays of key and value.
     ///
     /// # Errors
     /// 139 JSInterpreterFailure.
@@ -169,7 +171,7 @@ impl Engine {
     }
 }
 
-/// Why scripts were stopped.
+/// The reason for which scripts were stopped.
 type Reason = Arc<Mutex<Option<Error>>>;
 
 fn taken(reason: &Reason) -> Option<Error> {
@@ -190,9 +192,9 @@ fn work(stop: &Stop, heap: usize, jobs: &Receiver<Job>, answers: &Sender<Result<
     }
 }
 
-/// The runtime with its context; lives on the engine's thread.
+/// The runtime with its context, which live on the engine's thread.
 struct Machine {
-    // Values are dropped before the context, the context before the runtime.
+    // Fields are dropped in this order: values before the context, the context before the runtime.
     functions: HashMap<Arc<str>, Persistent<Function<'static>>>,
     prelude: Persistent<Object<'static>>,
     context: Context,
@@ -211,15 +213,15 @@ fn loose() -> EvalOptions {
     options
 }
 
-/// Longer than any script sleeps.
+/// A time longer than any script sleeps.
 const FOR_EVER: Duration = Duration::from_secs(1 << 32);
 
-/// `sleep(ms)`, which scripts of the server have in MongoDB, too. It ends early when the operation
-/// must.
+/// `sleep(ms)`, which scripts of the server have in MongoDB as well. It ends early when the operation must
+/// stop.
 fn sleep(ms: f64, stop: &Stop, why: &Reason) -> rquickjs::Result<()> {
     let time = Duration::try_from_secs_f64(ms / 1e3).unwrap_or_default();
-    // Also for no time at all: a script that catches the exception and sleeps again must come to where it
-    // cannot.
+    // Even a sleep of no time checks the operation: a script that catches the exception and sleeps again must
+    // not continue.
     let until = Instant::now().checked_add(time);
     let until = until.unwrap_or_else(|| Instant::now() + FOR_EVER);
     sleep_until(until, &**stop).map_err(|e| {
@@ -260,7 +262,7 @@ impl Machine {
             }
             let prelude: Object<'_> = ctx
                 .eval(include_str!("prelude.js"))
-                // It may be stopped here already.
+                // The operation may have to stop already here.
                 .map_err(|e| taken(reason).unwrap_or_else(|| failed(e)))?;
             Ok::<_, Error>(Persistent::save(&ctx, prelude))
         })?;
@@ -304,7 +306,7 @@ impl Machine {
             .catch(&ctx)
             .map_err(|e| self.error(e))?;
             FromJs::new(&helpers).value(&value, 0).map_err(|e| {
-                // The conversion calls into the engine, too.
+                // The conversion calls into the engine, which may be stopped there.
                 self.stopped().unwrap_or(e)
             })
         })
@@ -330,14 +332,14 @@ impl Machine {
         call.call((f, this, args, where_))
     }
 
-    /// The compiled function.
+    /// Compiles the function, or finds it among those that were compiled.
     fn function<'js>(&mut self, ctx: &Ctx<'js>, code: &Arc<str>) -> Result<Function<'js>> {
         let invalid = |e: rquickjs::Error| failed(e.to_string());
         if let Some(f) = self.functions.get(code) {
             return f.clone().restore(ctx).map_err(invalid);
         }
         let parses = |expression: &str| {
-            // Nothing of it runs.
+            // The code is parsed, and none of it runs.
             let source = format!("(function(){{ return {expression} }})");
             ctx.eval_with_options::<Js<'js>, _>(source, loose())
                 .catch(ctx)
@@ -364,12 +366,12 @@ impl Machine {
         taken(&self.reason)
     }
 
-    /// An exception as MongoDB words it, or why the script was stopped.
+    /// The error for an exception in MongoDB's words, or the reason for which the script was stopped.
     fn error(&self, e: CaughtError<'_>) -> Error {
         if let Some(reason) = self.stopped() {
             return reason;
         }
-        // As MongoDB's, errors that have a code keep it.
+        // As in MongoDB, errors that have a code keep it.
         if let CaughtError::Exception(e) = &e
             && let Ok(Some(code)) = e.as_object().get::<_, Option<i32>>("code")
             && code > 0
@@ -386,7 +388,7 @@ impl Machine {
             }
             CaughtError::Value(v) => match v.as_string().and_then(|s| s.to_string().ok()) {
                 Some(s) => format!("uncaught exception: {s}"),
-                // The engine has no memory left for an error then.
+                // The engine has no memory left for an error object then.
                 None if v.is_null() => format!(
                     "uncaught exception: null, or the script needs more than {} bytes \
                      (munimentScriptMemoryBytes)",
@@ -399,18 +401,18 @@ impl Machine {
     }
 }
 
-/// Places at which the last statement of a script is looked for.
+/// The number of places at which the last statement of a script is looked for.
 const MAX_STATEMENTS: usize = 200;
 
-/// The source of a function. Code that is none is the body of one, which returns its last statement if
-/// that is an expression: MongoDB's rule. `parses` says whether an expression is well-formed.
+/// The source of a function. Code that is not a function is the body of one, which returns its last statement
+/// if that is an expression, by MongoDB's rule. `parses` tells whether an expression is well-formed.
 fn as_function(code: &str, parses: impl Fn(&str) -> bool) -> String {
     let code = code.trim_start();
     if is_function(code) {
         return code.to_owned();
     }
     let script = code.trim_end_matches(|c: char| c == ';' || c.is_whitespace());
-    // The last statement is the longest end of it that is an expression.
+    // The last statement is the longest end of the script that is an expression.
     let behind = |(at, _): (usize, &str)| at + 1;
     let places = script.match_indices([';', '}', '\n']).map(behind);
     for at in std::iter::once(0).chain(places).take(MAX_STATEMENTS) {
@@ -419,7 +421,7 @@ fn as_function(code: &str, parses: impl Fn(&str) -> bool) -> String {
         if statement.is_empty() || statement.starts_with('{') || is_function(statement) {
             continue;
         }
-        // A comment may end it.
+        // The newline ends a comment in the last line.
         let function = format!("function(){{ {before}\nreturn (\n{last}\n)\n}}");
         if parses(&format!("(\n{last}\n)")) && parses(&format!("({function})")) {
             return function;
@@ -625,7 +627,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(error.code(), Code::MaxTimeMSExpired);
         assert!(started.elapsed() < Duration::from_secs(30));
-        // Nothing but the kill ends this one.
+        // Only the kill ends this sleep.
         let op = Arc::new(Operation::new(Instant::now(), None));
         let mut e = Engine::start(op.clone(), MOST_HEAP).unwrap();
         let error = std::thread::scope(|s| {
@@ -640,7 +642,7 @@ mod tests {
 
     #[test]
     fn a_place_among_the_engines_is_waited_for() {
-        // Other tests have engines, too: with so many of its own one waits in any case.
+        // Other tests have engines, too. With as many engines as may run, one more has to wait in any case.
         let all = |n: usize| -> Vec<Engine> {
             (0..n)
                 .map_while(|_| Engine::start(limited(100), MOST_HEAP).ok())

@@ -1,6 +1,6 @@
-//! JavaScript to BSON.
+//! Conversion of JavaScript to BSON.
 //!
-//! Numbers become doubles, as in MongoDB, but for fields that came as int32 and are still whole.
+//! Numbers become doubles, as in MongoDB, except for fields that were int32 before and are still whole.
 
 use crate::to_js::Helpers;
 use base64::Engine as _;
@@ -11,7 +11,7 @@ use rquickjs::object::Filter;
 use rquickjs::{Array, Object, Type, Value as Js};
 use std::collections::HashMap;
 
-/// How deep a value may nest: deeper ones are taken for a cycle.
+/// The deepest nesting of a value. A deeper one is taken for a cycle.
 const MAX_DEPTH: usize = 150;
 
 /// The largest value, in bytes.
@@ -31,7 +31,7 @@ fn text(v: &Js<'_>) -> Result<String, Error> {
         .ok_or_else(|| failed("a string is not valid UTF-8"))
 }
 
-/// Converts values; counts what they take.
+/// Converts values, and counts their bytes.
 pub(crate) struct FromJs<'h, 'js> {
     helpers: &'h Helpers<'js>,
     bytes: usize,
@@ -53,7 +53,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
         Ok(())
     }
 
-    /// A value; `depth` levels are around it.
+    /// Converts a value, which is nested in `depth` others.
     ///
     /// # Errors
     /// 139 JSInterpreterFailure, 17279 for a value that nests too deeply.
@@ -101,7 +101,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
         })
     }
 
-    /// The tag and the parts of what is no plain object, or the order of its fields.
+    /// The tag and the parts of an object that is not plain, or the order of the fields of a plain one.
     fn kind(&self, o: &Object<'js>) -> Result<Option<Vec<String>>, Error> {
         self.helpers.kind.call((o.clone(),)).map_err(engine)
     }
@@ -126,7 +126,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
             fields.push(entry.map_err(engine)?);
         }
         if !first.is_empty() {
-            // In the order in which they came; new ones after them.
+            // Fields keep the order in which they came; new ones come after them.
             let names = first.iter().skip(1).enumerate();
             let places: HashMap<&str, usize> = names.map(|(i, n)| (n.as_str(), i)).collect();
             let place = |name: &str| places.get(name).copied().unwrap_or(usize::MAX);
@@ -158,7 +158,7 @@ impl<'h, 'js> FromJs<'h, 'js> {
     }
 }
 
-/// A value of a type that JavaScript has not, from its tag and parts.
+/// A value of a type that JavaScript does not have, from its tag and parts.
 fn special(kind: &[String]) -> Result<ValueBuf, Error> {
     let part = |i: usize| kind.get(i).map_or("", String::as_str);
     let id = || -> Option<[u8; 12]> {

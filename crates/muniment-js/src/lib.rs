@@ -1,9 +1,9 @@
 //! JavaScript functions of queries (`$where`, `$function`, `$accumulator`, mapReduce), run by
 //! QuickJS.
 //!
-//! An [`Engine`] is a thread with a runtime of its own: nothing of the server can be reached from
-//! it, its heap and its stack are limited, and the owner's stop function is asked again and again
-//! while a script runs. How many engines run at a time is limited too.
+//! An [`Engine`] is a thread with a runtime of its own. A script cannot reach anything of the server, its
+//! heap and stack are limited, and the owner's interrupt is asked again and again while it runs. The number
+//! of engines that run at a time is limited, too.
 //!
 //! Must not: keep anything from one operation to the next.
 

@@ -1,4 +1,4 @@
-//! BSON to JavaScript.
+//! Conversion of BSON to JavaScript.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,7 +30,7 @@ impl<'js> Helpers<'js> {
     }
 }
 
-/// A document as an object.
+/// Converts a document to an object.
 pub(crate) fn document<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, d: Doc<'_>) -> Result<Object<'js>> {
     let o = Object::new(ctx.clone())?;
     let mut ints = Vec::new();
@@ -40,7 +40,7 @@ pub(crate) fn document<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, d: Doc<'_>) -> Res
         }
         let v = value(ctx, h, e.value())?;
         match e.name() {
-            // To set it would be to set the object's prototype.
+            // Setting this property would set the object's prototype, so it is defined instead.
             "__proto__" => o.prop(
                 "__proto__",
                 Property::from(v).writable().enumerable().configurable(),
@@ -67,7 +67,7 @@ pub(crate) fn document<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, d: Doc<'_>) -> Res
     Ok(o)
 }
 
-/// An array.
+/// Converts an array.
 pub(crate) fn array<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, d: Doc<'_>) -> Result<Array<'js>> {
     let a = Array::new(ctx.clone())?;
     for (i, v) in d.values().enumerate() {
@@ -80,7 +80,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// A value.
+/// Converts a value.
 pub(crate) fn value<'js>(ctx: &Ctx<'js>, h: &Helpers<'js>, v: Value<'_>) -> Result<Js<'js>> {
     let ctx = ctx.clone();
     let make = |tag: &str, a: &str, b: &str| h.make.call::<_, Js<'js>>((tag, a, b));

@@ -1,6 +1,6 @@
-//! Nanoseconds of the hot operations: `cargo run --release -p muniment-value --example micro`.
+//! Nanoseconds of frequent operations: `cargo run --release -p muniment-value --example micro`.
 //!
-//! Each figure is the best of several rounds, so that other load on the machine shows least.
+//! Each figure is the best of several rounds, so that other load on the machine affects it least.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use muniment_value::keyenc::{self, TypeBits};
@@ -47,7 +47,7 @@ fn small() -> DocBuf {
     d
 }
 
-/// Ten strings of 190 bytes beside an id and a number: about 2 KB.
+/// Ten strings of 190 bytes with an id and a number: about 2 KB.
 fn strings() -> DocBuf {
     let mut d = doc! { "_id": 17 };
     for i in 0..10 {

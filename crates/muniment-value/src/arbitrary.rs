@@ -1,4 +1,4 @@
-//! Strategies for property tests: BSON values of every type that like to collide.
+//! Strategies for property tests: BSON values of every type that are often equal or nearly so.
 
 use crate::decimal::Decimal;
 use crate::{ArrayBuf, DocBuf, Value, ValueBuf};
@@ -40,7 +40,8 @@ pub fn number() -> BoxedStrategy<ValueBuf> {
         (any::<bool>(), 0..100_000_u128, -45..=45_i32)
             .prop_map(|(s, c, e)| bid(Decimal::from_parts(s, c, e))),
         whole.clone().prop_map(|n| Decimal::from_i64(n).to_bid()),
-        // A double's own digits, more than it has: exact or within a hair of it.
+        // The decimal has the digits of a double, and often more than the double is exact to, so it is equal
+        // to it or very close.
         (float.clone(), 1..34_usize)
             .prop_map(|(n, digits)| bid(Decimal::parse(&format!("{n:.digits$e}")))),
     ];
@@ -57,7 +58,7 @@ fn bid(d: Option<Decimal>) -> [u8; 16] {
     d.unwrap_or(Decimal::ZERO).to_bid()
 }
 
-/// Short text over few characters, NUL among them.
+/// A short text from few characters, among them NUL.
 pub fn text() -> BoxedStrategy<String> {
     prop_oneof![
         prop::collection::vec(
@@ -70,14 +71,14 @@ pub fn text() -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// A field name: few, so that paths meet documents.
+/// One of a few field names, so that paths often match documents.
 pub fn name() -> BoxedStrategy<String> {
     prop::sample::select(vec!["a", "b", "c", "_id", "0", "1", "", "longer_name", "ü"])
         .prop_map(str::to_string)
         .boxed()
 }
 
-/// A value that is neither document nor array.
+/// A value that is neither a document nor an array.
 pub fn scalar() -> BoxedStrategy<ValueBuf> {
     let cstr = || "[a-c]{0,2}";
     prop_oneof![

@@ -4,9 +4,9 @@
 use crate::raw::{Doc, Elem, Type, Value, decode};
 use std::fmt;
 
-/// Something that can stand as a value in a document.
+/// A type that can be a value in a document.
 pub trait Put {
-    /// The type it has there.
+    /// The BSON type of the value.
     fn put_type(&self) -> Type;
     /// Appends the value's bytes (without type and name).
     fn put(&self, out: &mut Vec<u8>);
@@ -15,8 +15,8 @@ pub trait Put {
 /// An owned BSON document, always complete and well formed.
 #[derive(Clone)]
 pub struct DocBuf(
-    /// Nothing at all stands for the empty document, which so costs no allocation: most options of
-    /// most commands are one.
+    /// An empty vector means the empty document, which therefore costs no allocation. Most options of most
+    /// commands are empty documents.
     Vec<u8>,
 );
 
@@ -58,12 +58,12 @@ impl DocBuf {
         DocBuf(bytes)
     }
 
-    /// The view.
+    /// A view of the document.
     pub fn as_doc(&self) -> Doc<'_> {
         Doc::new(self.as_bytes())
     }
 
-    /// The bytes.
+    /// The bytes of the document.
     pub fn as_bytes(&self) -> &[u8] {
         match self.0.is_empty() {
             true => Doc::EMPTY.as_bytes(),
@@ -71,7 +71,7 @@ impl DocBuf {
         }
     }
 
-    /// The bytes, without a copy.
+    /// The bytes of the document, without a copy.
     pub fn into_bytes(self) -> Vec<u8> {
         match self.0.is_empty() {
             true => Doc::EMPTY.as_bytes().to_vec(),
@@ -94,12 +94,12 @@ impl DocBuf {
         }
     }
 
-    /// Appends `name: value`. A NUL in `name` cannot stand in BSON and cuts the name there.
+    /// Appends `name: value`. BSON names cannot have a NUL, so the name is cut at one.
     pub fn append(&mut self, name: &str, value: impl Put) -> &mut DocBuf {
         self.append_ref(name, &value)
     }
 
-    /// As [`DocBuf::append`], by reference.
+    /// Does the same as [`DocBuf::append`], by reference.
     pub fn append_ref(&mut self, name: &str, value: &(impl Put + ?Sized)) -> &mut DocBuf {
         self.reopen();
         self.0.push(value.put_type() as u8);
@@ -190,17 +190,17 @@ impl ArrayBuf {
         self
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.next as usize
     }
 
-    /// True if there is no value.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.next == 0
     }
 
-    /// The elements' view.
+    /// A view of the elements.
     pub fn as_doc(&self) -> Doc<'_> {
         self.doc.as_doc()
     }
@@ -260,7 +260,7 @@ impl ValueBuf {
         ValueBuf { ty, raw }
     }
 
-    /// The view.
+    /// A view of the value.
     pub fn as_value(&self) -> Value<'_> {
         decode(self.ty, &self.raw)
     }
@@ -288,7 +288,7 @@ fn put_string(s: &str, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-/// A NUL cannot stand in such text and cuts it.
+/// Appends a text that cannot have a NUL, and is cut at one.
 fn put_cstring(s: &str, out: &mut Vec<u8>) {
     let s = s.as_bytes();
     let end = crate::raw::nul_at(s).unwrap_or(s.len());
@@ -419,7 +419,7 @@ impl Put for Value<'_> {
     }
 }
 
-/// A document of these fields, written where it is to stand.
+/// A document with these fields, which is written directly to its place.
 impl<const N: usize> Put for [(&str, Value<'_>); N] {
     fn put_type(&self) -> Type {
         Type::Document

@@ -1,8 +1,8 @@
 //! Decimal128: BSON's BID bytes, MongoDB's text form, and arithmetic.
 //!
-//! BSON stores IEEE 754-2008 decimal128 in the binary integer (BID) encoding; the `dec` crate
-//! computes in the densely packed (DPD) one. A [`Decimal`] is the decoded middle: sign,
-//! coefficient below 10^34, exponent. Comparison is exact and needs no library.
+//! BSON stores IEEE 754-2008 decimal128 in the binary integer (BID) encoding; the `dec` crate computes in the
+//! densely packed (DPD) one. A [`Decimal`] is the decoded form of both: sign, coefficient below 10^34,
+//! exponent. Comparison is exact and needs no library.
 //!
 //! Sources: IEEE 754-2008 §3.5.2; the BSON Decimal128 specification (text form).
 
@@ -11,7 +11,7 @@ use std::fmt;
 
 /// The largest coefficient plus one: 34 digits.
 const COEFF_END: u128 = 10_u128.pow(34);
-/// What is subtracted from a biased exponent.
+/// This is subtracted from a biased exponent.
 const BIAS: i32 = 6176;
 
 /// A decoded decimal128.
@@ -114,7 +114,7 @@ impl Decimal {
         matches!(self.kind, Kind::Finite(0, _))
     }
 
-    /// True if the sign bit is set, also of −0; false for NaN.
+    /// True if the sign bit is set, even for −0; false for NaN.
     pub fn is_negative(self) -> bool {
         self.neg && !self.is_nan()
     }
@@ -158,7 +158,7 @@ impl Decimal {
         if self.neg { -m } else { m }
     }
 
-    /// The whole number that this is, if it is one and fits.
+    /// The whole number that equals this, if there is one and it fits.
     pub fn to_i64_exact(self) -> Option<i64> {
         let (n, exact) = self.to_i128_trunc()?;
         if exact { i64::try_from(n).ok() } else { None }
@@ -186,8 +186,8 @@ impl Decimal {
     }
 
     /// Parses a number as MongoDB does: digits with an optional point and exponent, `Infinity`,
-    /// `inf`, `NaN` in any case. Digits beyond 34 are rounded half to even; a magnitude beyond
-    /// the range becomes an infinity. `None` if it is no number.
+    /// `inf`, `NaN` in any case. Digits beyond 34 are rounded half to even; a magnitude beyond the range
+    /// becomes an infinity. `None` if the text is not a number.
     pub fn parse(text: &str) -> Option<Decimal> {
         let (neg, body) = match text.as_bytes().first()? {
             b'-' => (true, text.get(1..)?),
@@ -203,7 +203,7 @@ impl Decimal {
         if body.eq_ignore_ascii_case("nan") {
             return Some(Decimal::NAN);
         }
-        // The library also reads "NaN12" and "sNaN": not ours.
+        // The library would also read "NaN12" and "sNaN", which MongoDB does not accept.
         if !body
             .bytes()
             .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'))
@@ -251,7 +251,7 @@ impl Decimal {
             dec::Decimal128,
         ) -> dec::Decimal128,
     ) -> Decimal {
-        // A NaN stays as it is, with its sign; of two the first.
+        // A NaN stays as it is, with its sign; of two NaNs the first one is returned.
         if self.is_nan() {
             return self;
         }
@@ -262,7 +262,7 @@ impl Decimal {
         Decimal::from_dec(op(&mut cx, self.to_dec(), other.to_dec()))
     }
 
-    /// a + b, rounded half to even to 34 digits; so are the other operations.
+    /// a + b, rounded half to even to 34 digits, as for the other operations.
     #[allow(clippy::should_implement_trait)] // operations that round are called by name
     pub fn add(self, other: Decimal) -> Decimal {
         self.with(other, |cx, a, b| cx.add(a, b))
@@ -286,8 +286,7 @@ impl Decimal {
         self.with(other, |cx, a, b| cx.div(a, b))
     }
 
-    /// The remainder of a ÷ b with a's sign, exact. NaN for a zero divisor and for an infinite
-    /// dividend.
+    /// The exact remainder of a ÷ b, with a's sign. NaN for a zero divisor and for an infinite dividend.
     #[allow(clippy::should_implement_trait)]
     pub fn rem(self, other: Decimal) -> Decimal {
         let (Kind::Finite(c, e), Kind::Finite(d, f)) = (self.kind, other.kind) else {
@@ -299,8 +298,8 @@ impl Decimal {
         if d == 0 {
             return Decimal::NAN;
         }
-        // Both as multiples of 10^min(e, f). Coefficients have at most 34 digits, so that ten
-        // times a remainder still fits.
+        // Both numbers are multiples of 10^min(e, f). Coefficients have at most 34 digits, so ten times a
+        // remainder still fits.
         let rest = if e >= f {
             (0..e - f).fold(c % d, |r, _| r * 10 % d)
         } else {
@@ -315,13 +314,13 @@ impl Decimal {
         }
     }
 
-    /// A function of arbitrary precision, rounded to 34 digits.
+    /// Computes a function with arbitrary precision, rounded to 34 digits.
     fn wide(
         self,
         f: impl FnOnce(&mut dec::Context<dec::Decimal<12>>, &mut dec::Decimal<12>),
     ) -> Decimal {
         let mut cx = dec::Context::<dec::Decimal<12>>::default();
-        // decNumber's functions want these limits.
+        // decNumber's functions require these limits.
         let limits = cx
             .set_precision(34)
             .is_ok_and(|()| cx.set_max_exponent(999_999).is_ok())
@@ -348,7 +347,7 @@ impl Decimal {
         self.wide(|cx, n| cx.log10(n)).whole_plain()
     }
 
-    /// A whole number without zeros after the point; other numbers as they are.
+    /// A whole number without zeros after the point; other numbers are returned as they are.
     fn whole_plain(self) -> Decimal {
         match self.kind {
             Kind::Finite(c, e) if e < 0 => match 10_u128.checked_pow(e.unsigned_abs()) {
@@ -362,8 +361,8 @@ impl Decimal {
         }
     }
 
-    /// With as many zeros after the last digit as up to `most` digits after the point and 34
-    /// in all allow.
+    /// The number with as many zeros after its last digit as `most` digits after the point and 34 digits
+    /// altogether allow.
     #[must_use]
     pub fn padded(self, most: i32) -> Decimal {
         let Kind::Finite(mut c, mut e) = self.kind else {
@@ -384,8 +383,7 @@ impl Decimal {
         self.wide(|cx, n| cx.sqrt(n))
     }
 
-    /// a to the power of b: 34 digits, and the smallest zero for what is none, as MongoDB's
-    /// library has it.
+    /// a to the power of b, with 34 digits. A result of zero is the smallest zero, as in MongoDB's library.
     pub fn pow(self, b: Decimal) -> Decimal {
         let power = self.wide(|cx, n| match cx.parse(b.to_dec().to_string()) {
             Ok(b) => cx.pow(n, &b),
@@ -401,8 +399,8 @@ impl Decimal {
         }
     }
 
-    /// A double's exact value to 34 digits: 0.29 is a little less than it is written. One that
-    /// needs fewer digits has no zeros after the point.
+    /// The exact value of a double, to 34 digits: 0.29 is a little less than its text. If fewer digits
+    /// suffice, there are no zeros after the point.
     pub fn from_f64_exact(n: f64) -> Decimal {
         if !n.is_finite() {
             return Decimal::from_f64(n);
@@ -435,7 +433,7 @@ impl Decimal {
         Decimal { neg: false, ..self }
     }
 
-    /// Rounded to `places` digits after the point (before it, if negative) the way `mode` says.
+    /// Rounded to `places` digits after the point (before it, if negative) by `mode`.
     #[must_use]
     pub fn round_to(self, places: i32, mode: Round) -> Decimal {
         let Kind::Finite(c, e) = self.kind else {
@@ -526,8 +524,8 @@ pub enum Round {
     HalfEven,
 }
 
-/// MongoDB's text form: plain while the exponent is not positive and the number is not below
-/// 10^-6, else scientific.
+/// MongoDB's text form: plain if the exponent is not positive and the number is not below 10^-6, otherwise
+/// scientific.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.neg && !self.is_nan() {
@@ -574,7 +572,7 @@ fn nearest_f64(c: u128, e: i32) -> f64 {
         1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
         1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
     ];
-    // Both operands are exact doubles, so the one operation rounds correctly.
+    // Both operands are exact doubles, so this single operation rounds correctly.
     if c < 1 << 53
         && let Some(p) = POW.get(e.unsigned_abs() as usize)
     {
@@ -583,7 +581,7 @@ fn nearest_f64(c: u128, e: i32) -> f64 {
     format!("{c}e{e}").parse().unwrap_or(f64::NAN)
 }
 
-/// The greatest double that is not above c·10^e, and whether it is less. At most `f64::MAX`.
+/// The greatest double that is not above c·10^e, and whether it is less. The double is at most `f64::MAX`.
 pub(crate) fn floor_f64(c: u128, e: i32) -> (f64, bool) {
     let near = nearest_f64(c, e);
     if near.is_infinite() {
@@ -601,7 +599,7 @@ pub(crate) fn cmp_magnitude(c: u128, e: i32, n: f64) -> Ordering {
     if c == 0 || n == 0.0 {
         return c.cmp(&u128::from(n != 0.0));
     }
-    // Doubles lie within 4.9e-324 … 1.8e308; this bounds the arithmetic below.
+    // The magnitudes of doubles lie within 4.9e-324 … 1.8e308, which bounds the arithmetic below.
     let adjusted = e + c.ilog10() as i32;
     if adjusted > 309 {
         return Ordering::Greater;
@@ -656,7 +654,7 @@ fn cmp_shifted(l: u128, r: u128, s: i32) -> Ordering {
     })
 }
 
-/// Just enough of a big whole number for [`cmp_magnitude`]: below 2^2300.
+/// A large whole number below 2^2300, with just the operations that [`cmp_magnitude`] needs.
 struct Big(Vec<u32>);
 
 impl Big {

@@ -1,4 +1,4 @@
-//! The one error type: what a client sees.
+//! The one error type, which clients see.
 
 use crate::{Code, DocBuf, doc};
 use std::fmt;
@@ -19,7 +19,7 @@ struct Inner {
     phase: Phase,
 }
 
-/// When an error came up. MongoDB tells of it before the message, in words of each command.
+/// When an error occurred. MongoDB's commands put different words before the message for each phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     /// While the command was read and planned.
@@ -58,12 +58,12 @@ impl Error {
         Error::new(Code::TypeMismatch, message)
     }
 
-    /// An error with a numeric location code ("Location40415") for which there is no name.
+    /// An error with a numeric location code ("Location40415"), which has no name.
     pub fn location(code: i32, message: impl Into<String>) -> Error {
         Error::new(Code(code), message)
     }
 
-    /// 1 InternalError: a bug of ours, or a failure of the machine's.
+    /// 1 InternalError: a bug of Muniment, or a failure of the machine.
     pub fn internal(message: impl Into<String>) -> Error {
         Error::new(Code::InternalError, message)
     }
@@ -73,8 +73,8 @@ impl Error {
         self.0.code
     }
 
-    /// True for what ends an operation from outside: killOp, a time limit, a client that left, the
-    /// server's end. (MongoDB's category Interruption, as far as it can be met.)
+    /// True for an error that ends an operation from outside: killOp, a time limit, a client that left, the
+    /// end of the server. (These are the codes of MongoDB's category Interruption that can occur here.)
     pub fn is_interruption(&self) -> bool {
         matches!(
             self.0.code,
@@ -89,9 +89,9 @@ impl Error {
         )
     }
 
-    /// True for what fails a command of several statements as a whole, and not one of them: an
-    /// interruption, or a member of a set that is not the primary any more. Drivers send the command
-    /// to the new primary then, where they would take a statement's error for the application's.
+    /// True for an error that fails a command of several statements as a whole, not a single statement: an
+    /// interruption, or the loss of the primary's role. Drivers then send the command to the new primary,
+    /// while they would report a statement's error to the application.
     pub fn fails_command(&self) -> bool {
         self.is_interruption()
             || matches!(
@@ -108,7 +108,7 @@ impl Error {
         &self.0.message
     }
 
-    /// Fields beside code and message, such as keyPattern and keyValue.
+    /// Further fields of the reply, such as keyPattern and keyValue.
     pub fn extra(&self) -> &DocBuf {
         &self.0.extra
     }
@@ -134,8 +134,8 @@ impl Error {
         self
     }
 
-    /// As [`Error::context`], for an error of parsing: what a constant raised says nothing of where
-    /// it stands.
+    /// Does the same as [`Error::context`] for an error of parsing. An error of evaluating a constant gets no
+    /// prefix.
     #[must_use]
     pub fn parsing_context(self, prefix: &str) -> Error {
         match self.is_optimizing() {
@@ -144,7 +144,7 @@ impl Error {
         }
     }
 
-    /// As [`Error::context`], for an error that came up while documents were looked at.
+    /// Does the same as [`Error::context`] if the error occurred while documents were processed.
     #[must_use]
     pub fn executing_context(self, prefix: &str) -> Error {
         match self.0.phase {
@@ -153,21 +153,21 @@ impl Error {
         }
     }
 
-    /// This error, which evaluating a constant raised.
+    /// Marks this as an error of evaluating a constant.
     #[must_use]
     pub fn while_optimizing(mut self) -> Error {
         self.0.phase = Phase::Optimizing;
         self
     }
 
-    /// This error, which came up while documents were looked at.
+    /// Marks this as an error that occurred while documents were processed.
     #[must_use]
     pub fn while_executing(mut self) -> Error {
         self.0.phase = Phase::Executing;
         self
     }
 
-    /// True when evaluating a constant raised it.
+    /// True if the error occurred while a constant was evaluated.
     pub fn is_optimizing(&self) -> bool {
         self.0.phase == Phase::Optimizing
     }
@@ -220,7 +220,7 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// One that was wrapped in an I/O error is what it was.
+/// An [`Error`] that was wrapped in an I/O error is unwrapped.
 impl From<std::io::Error> for Error {
     fn from(e: std::io::Error) -> Error {
         let e = match e.downcast::<Error>() {

@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets `bson_column`, `bson_validate` and `key_encoding`, shared with the test that
-//! replays their corpora. They panic if an invariant of the crate does not hold: never call them
-//! from production code.
+//! The bodies of the fuzz targets `bson_column`, `bson_validate` and `key_encoding`, which are shared with
+//! the test that replays their corpora. They panic if an invariant of the crate does not hold, so production
+//! code must never call them.
 
 use crate::column::{Cell, ColumnReader};
 use crate::{
@@ -9,8 +9,8 @@ use crate::{
 };
 use std::cmp::Ordering;
 
-/// Reads `data` as a column: every value must be well-formed BSON, and no larger than what it was
-/// made of.
+/// Reads `data` as a column. Every value must be well-formed BSON, and no larger than the bytes it was made
+/// of.
 pub fn bson_column(data: &[u8]) {
     let mut reader = ColumnReader::new(data);
     for _ in 0..5000 {
@@ -32,8 +32,8 @@ pub fn bson_column(data: &[u8]) {
     }
 }
 
-/// Reads `data` as a document, valid or not: nothing may panic; what validates must be read,
-/// rebuilt, compared, printed and encoded consistently.
+/// Reads `data` as a document, valid or not. Nothing may panic. If the document is valid, reading,
+/// rebuilding, comparing, printing and encoding it must be consistent.
 pub fn bson_validate(data: &[u8]) {
     let raw = Doc::new(data);
     walk(raw, 300);
@@ -64,8 +64,8 @@ pub fn bson_validate(data: &[u8]) {
         copy.append(e.name(), e.value());
         assert_eq!(e.name().as_bytes(), e.name_bytes());
     }
-    // Every byte is accounted for, and decoding loses nothing (but the inner length of code with
-    // scope and such, which validation has checked).
+    // Every byte is accounted for, and decoding loses nothing (except redundant parts such as the inner
+    // length of code with scope, which validation has checked).
     assert_eq!(bytes, data.len());
     assert_eq!(copy.as_bytes(), data);
     assert_eq!(keyenc::skip(&key, false).ok(), Some(key.len()));
@@ -87,8 +87,8 @@ fn walk(doc: Doc<'_>, depth: usize) {
     }
 }
 
-/// Decodes `data` as a key, which may not panic; then builds two values from it, whose keys must
-/// order as the values do, come back from their keys, and not be prefixes of each other.
+/// Decodes `data` as a key, which must not panic. Then builds two values from it, whose keys must have the
+/// order of the values, decode to the values, and not be prefixes of each other.
 pub fn key_encoding(data: &[u8]) {
     for descending in [false, true] {
         for split in [data.len(), data.len() / 2] {
@@ -126,8 +126,8 @@ fn nested_too_deep(doc: Doc<'_>, depth: usize) -> bool {
         })
 }
 
-/// Encodes and decodes; what comes back must be the value (arrays with their own element names
-/// come back with the usual ones, so canonical equality and an equal key stand for that).
+/// Encodes and decodes a value, which must come back. (An array with unusual element names comes back with
+/// the usual ones, so the check is for canonical equality and an equal key.)
 pub(crate) fn round_trip(v: &ValueBuf) {
     for descending in [false, true] {
         let (mut key, mut bits) = (Vec::new(), keyenc::TypeBits::new());
@@ -145,7 +145,7 @@ pub(crate) fn round_trip(v: &ValueBuf) {
     }
 }
 
-/// Makes values of a fuzzer's bytes; at their end, zeros.
+/// Makes values from a fuzzer's bytes, and from zeros after their end.
 struct Source<'a>(&'a [u8]);
 
 impl Source<'_> {
@@ -192,7 +192,7 @@ impl Source<'_> {
             8 => ValueBuf::new(f64::from(self.byte() as i8) / 8.0),
             9 | 10 => ValueBuf::new(Value::Decimal128(self.array())),
             11 => {
-                // A decimal with a usual exponent.
+                // The decimal has a usual exponent.
                 let c = u128::from(u64::from_le_bytes(self.array()));
                 let e = i32::from(self.byte() as i8);
                 let d = crate::decimal::Decimal::from_parts(e & 1 == 1, c, e / 4);
@@ -201,7 +201,7 @@ impl Source<'_> {
                 ))
             }
             12 => {
-                // The double nearest to a short decimal, and the decimal itself.
+                // The value is the double nearest to a short decimal, or the decimal itself.
                 let c = u128::from(u16::from_le_bytes(self.array()));
                 let e = -i32::from(self.byte() % 8);
                 let d = crate::decimal::Decimal::from_parts(false, c, e)

@@ -1,4 +1,4 @@
-//! MongoDB's 64-bit hash of a value: what hashed indexes store and `$toHashedIndexKey` shows.
+//! MongoDB's 64-bit hash of a value, which hashed indexes store and `$toHashedIndexKey` returns.
 //!
 //! Source of the algorithm: MongoDB's public `BSONElementHasher`, version 0 (facts only): MD5 over
 //! a seed of 0 and, for each value, its canonical type as an int32 and its bytes; numbers count as
@@ -65,7 +65,7 @@ mod tests {
     fn goldens() {
         // From the manual's page of $toHashedIndexKey.
         assert_eq!(hash64(Value::String("string to hash")), 763543691661428748);
-        // Numbers of all types with one whole part are one.
+        // Numbers of all types with the same whole part have the same hash.
         let one = hash64(Value::Int32(1));
         assert_eq!(one, hash64(Value::Int64(1)));
         assert_eq!(one, hash64(Value::Double(1.9)));

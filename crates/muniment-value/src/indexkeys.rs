@@ -1,41 +1,42 @@
-//! The keys a document has in an index: MongoDB's rules for paths through arrays.
+//! The keys of a document in an index, by MongoDB's rules for paths through arrays.
 //!
-//! - A path without an array on it gives its value, or null where it does not exist.
-//! - An array on the path gives one key for each element; below the array the rest of the path
-//!   is looked up in each element (null in one that is no document). An array at the end gives
-//!   its elements; an array inside it is a value. An empty array is undefined at the end of a
-//!   path, null on the way.
-//! - Fields of a compound index below the same array are paired element by element; two
-//!   different arrays are refused.
-//! - A numeric part directly after an array selects that element, unless elements are documents
-//!   with such a field, which is refused as ambiguous.
+//! - A path without an array gives its value, or null if the path does not exist.
+//! - An array on the path gives one key for each element. The rest of the path is looked up in each element
+//!   (null for
+//! one that is not a document). An array at the end of the path gives its elements; an array among these is a
+//! value. An empty array is undefined at the end of a path, and null on the way.
+//! - Fields of a compound index below the same array are paired element by element; two different arrays are
+//!   refused.
+//! - A numeric part directly after an array selects that element. If elements are documents with such a
+//!   field, the
+//! path is refused as ambiguous.
 //! - A sparse index has no key in which every field is missing.
 //!
-//! Invariants: the common case, no array, is one pass over each path and allocates nothing once
-//! the buffers are warm. Recursion is bounded by the number of path parts.
+//! Invariants: in the common case, without arrays, each path is followed once, and nothing is allocated once
+//! the buffers have grown. The number of path parts bounds the recursion.
 
 use crate::collation::Collation;
 use crate::keyenc::{TypeBits, encode_with_bits};
 use crate::path::{Path, array_index};
 use crate::{Code, Doc, Error, Result, Value};
 
-/// Buffers of this size are not kept from one document to the next.
+/// Larger buffers are not kept from one document to the next.
 const KEPT: usize = 1 << 20;
-/// What a key takes beside its bytes: here, and where it is staged.
+/// The memory of a key in addition to its bytes, here and where it is staged.
 const PER_KEY: usize = 192;
 
-/// How much the keys of one document in one index may be. They are counted while they are made, so
-/// that no more than this is ever held.
+/// Limits on the keys of one document in one index. The keys are counted while they are made, so that no more
+/// than this is ever in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyLimits {
-    /// Keys: MongoDB's `indexMaxNumGeneratedKeysPerDocument`.
+    /// The number of keys: MongoDB's `indexMaxNumGeneratedKeysPerDocument`.
     pub keys: usize,
-    /// Bytes of all of them.
+    /// The bytes of all keys.
     pub bytes: usize,
 }
 
 impl KeyLimits {
-    /// Whatever comes: for a document that was taken once.
+    /// No limits, for a document that was accepted before.
     pub const NONE: KeyLimits = KeyLimits {
         keys: usize::MAX,
         bytes: usize::MAX,
@@ -51,20 +52,20 @@ impl Default for KeyLimits {
     }
 }
 
-/// The keys of one document in one index. Reuse it: the buffers keep their memory. Without
-/// [`IndexKeys::limit`] there may be any number of them.
+/// The keys of one document in one index. Reuse it, since the buffers keep their memory. Without a call of
+/// [`IndexKeys::limit`] there may be any number of keys.
 pub struct IndexKeys {
-    /// Keys, each followed by its type bits.
+    /// The keys, each followed by its type bits.
     data: Vec<u8>,
     entries: Vec<Entry>,
     multikey: Vec<u64>,
     arrays: Vec<String>,
-    /// Bytes of `arrays`.
+    /// The bytes of `arrays`.
     array_bytes: usize,
     bits: TypeBits,
     collation: Collation,
     limits: KeyLimits,
-    /// There were more bytes than may be: nothing is added any more.
+    /// Set once the limit on bytes is exceeded; nothing is added any more then.
     cut: bool,
 }
 
@@ -92,7 +93,7 @@ struct Entry {
 }
 
 impl IndexKeys {
-    /// No keys yet.
+    /// An empty set of keys.
     pub fn new() -> IndexKeys {
         IndexKeys::default()
     }
@@ -107,19 +108,18 @@ impl IndexKeys {
         })
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// True if the document has no key: in a sparse index.
+    /// True if the document has no key, which can be so in a sparse index.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// For each field the path parts at which an array was entered: bit i for part i (bit 63 for
-    /// all from 63). All zero if there was none; parts that selected an element by number do not
-    /// count.
+    /// For each field the path parts at which an array was entered: bit i for part i (bit 63 for all parts
+    /// from 63 on). A part that selected an element by number does not count.
     pub fn multikey(&self) -> &[u64] {
         &self.multikey
     }
@@ -129,13 +129,12 @@ impl IndexKeys {
         self.multikey.iter().any(|&m| m != 0)
     }
 
-    /// The paths that an index whose fields are open found arrays at: see
-    /// [`IndexKeys::mark_array`].
+    /// The paths at which an index with open fields has found arrays: see [`IndexKeys::mark_array`].
     pub fn arrays(&self) -> &[String] {
         &self.arrays
     }
 
-    /// Sets how much the keys of the documents to come may be.
+    /// Limits the keys of the following documents.
     pub fn limit(&mut self, limits: KeyLimits) {
         self.limits = limits;
     }
@@ -145,21 +144,21 @@ impl IndexKeys {
         self.cut
     }
 
-    /// Bytes that the keys take, with what they come to when they are staged.
+    /// The memory that the keys take, including that for staging them.
     pub fn memory(&self) -> usize {
         self.data.capacity() + self.array_bytes + self.entries.len() * PER_KEY
     }
 
-    /// Sets by which collation's keys the texts of values stand in the keys to come.
+    /// Sets the collation whose keys replace the texts in the following keys.
     pub fn collate(&mut self, collation: &Collation) {
         if self.collation != *collation {
             self.collation = collation.clone();
         }
     }
 
-    /// Empties it for the keys of another document in an index of `fields` fields. An index kind
-    /// that makes its own keys goes on with [`IndexKeys::push`], [`IndexKeys::end_key`] and, at
-    /// last, [`IndexKeys::finish`].
+    /// Empties the keys for another document, in an index with `fields` fields. An index kind that makes its
+    /// own keys then calls [`IndexKeys::push`], [`IndexKeys::end_key`] and, at the end,
+    /// [`IndexKeys::finish`].
     pub fn begin(&mut self, fields: usize) {
         if self.data.capacity() > KEPT {
             self.data = Vec::new();
@@ -184,7 +183,7 @@ impl IndexKeys {
         }
     }
 
-    /// As [`IndexKeys::push`] for what no collation says anything about: names, hashes.
+    /// Does the same as [`IndexKeys::push`] for values that no collation applies to: names, hashes.
     pub fn push_plain(&mut self, v: Value<'_>, descending: bool) {
         if !self.cut {
             encode_with_bits(v, descending, &mut self.data, &mut self.bits);
@@ -200,10 +199,10 @@ impl IndexKeys {
         self.end_key_with(&[])
     }
 
-    /// As [`IndexKeys::end_key`], with something that an index kind keeps after the type bits.
+    /// Does the same as [`IndexKeys::end_key`], and adds bytes that the index kind keeps after the type bits.
     ///
     /// # Errors
-    /// As [`IndexKeys::end_key`].
+    /// Those of [`IndexKeys::end_key`].
     pub fn end_key_with(&mut self, more: &[u8]) -> Result<()> {
         if self.cut || self.entries.len() >= self.limits.keys {
             return Err(self.refused());
@@ -222,7 +221,7 @@ impl IndexKeys {
         Ok(())
     }
 
-    /// 201.
+    /// 201 CannotBuildIndexKeys.
     #[cold]
     fn refused(&self) -> Error {
         let KeyLimits { keys, bytes } = self.limits;
@@ -243,7 +242,7 @@ impl IndexKeys {
         }
     }
 
-    /// Notes an array at `path`, for an index without a field of that path: a wildcard index.
+    /// Notes an array at `path`, for an index without a field for that path, that is, a wildcard index.
     pub fn mark_array(&mut self, path: &str) {
         if !self.cut && self.arrays.last().is_none_or(|last| last != path) {
             self.arrays.push(path.to_string());
@@ -252,7 +251,7 @@ impl IndexKeys {
         }
     }
 
-    /// Brings the keys into order and drops duplicates: after the last key.
+    /// Sorts the keys and drops duplicates. To be called after the last key.
     pub fn finish(&mut self) {
         self.arrays.sort_unstable();
         self.arrays.dedup();
@@ -263,8 +262,8 @@ impl IndexKeys {
     }
 }
 
-/// Computes the keys of `doc` in an index on `fields` (path and whether it is descending).
-/// Replaces what `out` held.
+/// Computes the keys of `doc` in an index on `fields` (each a path and whether it is descending), which
+/// replace those in `out`.
 ///
 /// # Errors
 /// 171 CannotIndexParallelArrays; 16746 for an ambiguous numeric part; 201 beyond the limits.
@@ -294,17 +293,17 @@ pub fn index_keys(
     out.end_key()
 }
 
-/// What a path leads to before it meets an array.
+/// The result of following a path up to an array.
 #[derive(Clone, Copy)]
 enum Found<'a> {
     Missing,
-    /// The value at the end of the path; also an array that stands as a value.
+    /// The value at the end of the path; an array that counts as a value is one, too.
     Value(Value<'a>),
     /// An array on the way or at the end.
     Array(Doc<'a>),
 }
 
-/// Follows `parts` to the end or the first array; returns how many parts that took.
+/// Follows `parts` to the end or to the first array. Returns how many parts that took.
 #[inline]
 fn follow<'a>(doc: Doc<'a>, parts: &[String]) -> (usize, Found<'a>) {
     let mut at = doc;
@@ -325,16 +324,16 @@ struct Field<'a, 'p> {
     descending: bool,
     /// The whole path.
     parts: &'p [String],
-    /// The parts that are left.
+    /// The remaining parts.
     rest: &'p [String],
     state: State<'a>,
 }
 
 #[derive(Clone, Copy)]
 enum State<'a> {
-    /// To be looked up in the current document.
+    /// The path is to be looked up in the current document.
     Open,
-    /// To be looked up in this array, of which the next part selects an element.
+    /// The path is to be looked up in this array, of which the next part selects an element.
     Selecting(Doc<'a>),
     Done(Value<'a>),
     Missing,
@@ -361,14 +360,14 @@ fn with_arrays(
     Ok(())
 }
 
-/// Writes the keys of `fields`, of which the open ones are looked up in `doc`.
+/// Writes the keys of `fields`. Those that are open are looked up in `doc`.
 fn expand<'a, 'p>(
     doc: Doc<'a>,
     mut fields: Vec<Field<'a, 'p>>,
     sparse: bool,
     out: &mut IndexKeys,
 ) -> Result<()> {
-    // The one array that is entered here, its name, and the fields that enter it.
+    // The only array that is entered here, its name, and the fields that enter it.
     let mut array: Option<(Doc<'a>, &'p str)> = None;
     let mut entering: Vec<usize> = Vec::new();
     let mut whole = false;
@@ -420,7 +419,7 @@ fn expand<'a, 'p>(
         return emit(&fields, sparse, out);
     };
 
-    // By iteration: even a damaged array gives one key.
+    // The array is iterated, so that even a damaged array gives a key.
     let empty = array.first().is_none();
     let mut by_element = false;
     let mut open = false;
@@ -435,7 +434,7 @@ fn expand<'a, 'p>(
         }
         by_element = true;
         if f.rest.is_empty() && whole && !empty {
-            continue; // the array stands as a value
+            continue; // the array is a value itself
         }
         let part = (f.parts.len() - f.rest.len()).saturating_sub(1);
         out.mark_multikey(i, part);
@@ -467,8 +466,8 @@ fn expand<'a, 'p>(
         return each(Value::Undefined, out);
     }
     if !by_element {
-        // Every field selects its element by number, so that all elements give the same keys:
-        // once is enough, and bounds the work that a hostile path can cause.
+        // Every field selects its element by number, so all elements give the same keys. Once is enough, and
+        // bounds the work that a hostile path can cause.
         return each(Value::Null, out);
     }
     for value in array.values() {
@@ -477,8 +476,8 @@ fn expand<'a, 'p>(
     Ok(())
 }
 
-/// Refuses a path whose next part selects an element of `array` but also names a field of one of
-/// its documents.
+/// Refuses a path whose next part both selects an element of `array` and names a field of one of its
+/// documents.
 fn refuse_ambiguous(array: Doc<'_>, rest: &[String]) -> Result<()> {
     let Some(part) = rest.first() else {
         return Ok(());
@@ -525,7 +524,7 @@ mod tests {
             .map(|p| (Path::new(p.trim_start_matches('-')), p.starts_with('-')))
             .collect();
         let mut out = IndexKeys::new();
-        // Twice into the same buffers: nothing may be left over.
+        // The same buffers are used twice, and nothing may be left over.
         index_keys(
             DocBuf::from_json(r#"{"a":[9,8]}"#)?.as_doc(),
             &fields,
@@ -595,7 +594,7 @@ mod tests {
                 &["1|null", "{ b: 2 }|2"],
                 &[1, 1],
             ),
-            // By number.
+            // Elements are selected by number.
             (r#"{"a": [5, {"b": 4}, 3]}"#, &["a.1.b"], &["4"], &[0]),
             (r#"{"a": [5, [2, 4]]}"#, &["a.1"], &["[ 2, 4 ]"], &[0]),
             (r#"{"a": [5, 6]}"#, &["a.1"], &["6"], &[0]),
@@ -637,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_indexed_is_refused() {
+    fn documents_that_cannot_be_indexed_are_refused() {
         let e = keys(r#"{"a": [1], "b": [2]}"#, &["a", "b"], false).unwrap_err();
         assert_eq!(e.code(), Code::CannotIndexParallelArrays);
         assert_eq!(e.message(), "cannot index parallel arrays [b] [a]");
@@ -651,8 +650,8 @@ mod tests {
 
     #[test]
     fn numbered_parts_do_not_multiply_the_work() {
-        // 30 levels of three-element arrays, followed by number: 3^30 steps if each level
-        // walked all elements.
+        // There are 30 levels of arrays with three elements, and a path of numbers. If each level walked all
+        // elements, this would take 3^30 steps.
         let mut v = crate::ValueBuf::new(1);
         for _ in 0..30 {
             v = crate::ValueBuf::new(crate::array![v.as_value(), 0, 0]);

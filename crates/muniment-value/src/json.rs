@@ -1,23 +1,23 @@
-//! MongoDB Extended JSON v2 in and out (through the `bson` crate), and the shell-like form that
-//! error messages use.
+//! MongoDB Extended JSON v2 in both directions (through the `bson` crate), and the shell-like form that error
+//! messages use.
 //!
-//! Extended JSON goes through a document tree: it is for tests, logs and tools, not for hot
-//! paths. A duplicate field name keeps only its last value there; the display form shows all.
+//! Extended JSON goes through a document tree, so it is for tests, logs and tools, not for hot paths. Of
+//! duplicate field names only the last value is kept there; the display form shows all.
 
 use crate::decimal::Decimal;
 use crate::{Doc, DocBuf, Error, Result, Value};
 use std::fmt::Write;
 
-/// Which Extended JSON.
+/// The variants of Extended JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonMode {
-    /// Type information kept exactly.
+    /// Type information is kept exactly.
     Canonical,
-    /// Numbers and dates as JSON readers expect them.
+    /// Numbers and dates have the form that readers of JSON expect.
     Relaxed,
 }
 
-/// Where the display form stops descending: deeper than anything that passes validation.
+/// The depth at which the display form stops descending. It is deeper than any valid document.
 const DISPLAY_DEPTH: usize = 250;
 
 impl DocBuf {
@@ -36,8 +36,8 @@ impl DocBuf {
 }
 
 impl Doc<'_> {
-    /// As Extended JSON on one line. A document that never passed validation and is damaged
-    /// comes out in the display form.
+    /// The document as Extended JSON on one line. A damaged document that was never validated is shown in the
+    /// display form.
     pub fn to_json(&self, mode: JsonMode) -> String {
         let Ok(tree) = bson::Document::from_reader(self.as_bytes()) else {
             return Value::Document(*self).to_display();
@@ -49,13 +49,14 @@ impl Doc<'_> {
         json.to_string()
     }
 
-    /// As [`Value::to_display`].
+    /// See [`Value::to_display`].
     pub fn to_display(&self) -> String {
         Value::Document(*self).to_display()
     }
 
-    /// A command as logs, currentOp and the profiler show it: itself if it has at most `longest` bytes
-    /// and nests no deeper than a record of it may, else `{$truncated: "its beginning as text", comment}`.
+    /// A command in the form for logs, currentOp and the profiler. It is the command itself if that has at
+    /// most `longest` bytes and nests no deeper than a record of it may, and `{$truncated: "its beginning as
+    /// text", comment}` otherwise.
     pub fn abridged(&self, longest: usize) -> DocBuf {
         if self.byte_len() <= longest && !crate::nests_deeper(*self, crate::MAX_DEPTH - 1) {
             return self.to_buf();
@@ -76,7 +77,7 @@ impl Doc<'_> {
 }
 
 impl Value<'_> {
-    /// As MongoDB's error messages print a value: `{ x: 1, s: "a", id: ObjectId('…') }`.
+    /// The form in which MongoDB's error messages print a value: `{ x: 1, s: "a", id: ObjectId('…') }`.
     pub fn to_display(&self) -> String {
         let mut out = String::new();
         let within = Within {
@@ -88,23 +89,23 @@ impl Value<'_> {
     }
 }
 
-/// How much is shown.
+/// Limits on what is shown.
 #[derive(Clone, Copy)]
 struct Within {
-    /// Levels of documents and arrays.
+    /// The levels of documents and arrays.
     depth: usize,
-    /// The caller cuts the whole text off after so many bytes: what follows need not be written.
+    /// The caller cuts off the text after this many bytes, so nothing more needs to be written.
     bytes: usize,
 }
 
 impl Within {
-    /// How many bytes more are of use.
+    /// How many more bytes are useful.
     fn left(&self, out: &str) -> usize {
         self.bytes.saturating_sub(out.len())
     }
 }
 
-/// As much of a text as fits into so many bytes.
+/// The longest beginning of a text that fits into this many bytes.
 pub fn beginning(s: &str, bytes: usize) -> &str {
     let fits = (0..=bytes.min(s.len())).rev().find_map(|end| s.get(..end));
     fits.unwrap_or_default()
@@ -303,7 +304,7 @@ mod tests {
         assert!((998..=1000).contains(&cut.get_str("$truncated").unwrap().len()));
         assert_eq!(cut.get_str("comment"), Some("me"));
         assert_eq!(cut.iter().count(), 2);
-        // What is not shown is not written: a binary of many bytes takes no time.
+        // Nothing is written beyond the limit: a large binary takes no time.
         let bytes = vec![7; 8 << 20];
         let binary = doc! { "b": Value::Binary { subtype: 0, bytes: &bytes } };
         let shown = binary.as_doc().abridged(100);

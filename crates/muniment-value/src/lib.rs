@@ -1,4 +1,4 @@
-//! BSON as Muniment sees it: views over raw bytes, MongoDB's canonical order, dotted paths,
+//! Muniment's BSON: views over raw bytes, MongoDB's canonical order, dotted paths,
 //! the order-preserving key encoding, and the one [`Error`].
 //!
 //! Invariants: nothing here does I/O; nothing here panics on any input; a [`Doc`] is a cheap,

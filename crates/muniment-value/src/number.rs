@@ -1,8 +1,8 @@
 //! Numbers across BSON's four numeric types: exact comparison, coercion, arithmetic with
 //! MongoDB's promotion rules.
 //!
-//! Result types: any decimal makes a decimal, else any double a double, else any int64 an
-//! int64, else int32; an int32 result that does not fit becomes an int64.
+//! The result of an operation is a decimal if an operand is one, otherwise a double, an int64 or an int32 by
+//! the same rule. An int32 result that does not fit becomes an int64.
 
 use crate::decimal::{Decimal, Round};
 use crate::{Error, Result, Value};
@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 const I64_END: f64 = 9_223_372_036_854_775_808.0;
 
 /// Compares two numbers by exact value; NaN is less than every number and equal to NaN.
-/// Values that are no numbers are equal to each other and less than all numbers.
+/// Other values are equal to each other and less than all numbers.
 #[inline]
 pub fn cmp(a: Value<'_>, b: Value<'_>) -> Ordering {
     match (a, b) {
@@ -100,7 +100,7 @@ pub fn is_negative(v: Value<'_>) -> bool {
     }
 }
 
-/// The whole number that `v` is, if it is one and fits: no rounding.
+/// The whole number that equals `v`, if there is one and it fits. Nothing is rounded.
 pub fn to_i64_exact(v: Value<'_>) -> Option<i64> {
     match v {
         Value::Int32(n) => Some(i64::from(n)),
@@ -113,8 +113,8 @@ pub fn to_i64_exact(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// `v` as MongoDB's `safeNumberLong` coerces it: a double truncated, a decimal rounded half to
-/// even, clamped to the range, NaN → 0. `None` if `v` is no number.
+/// Coerces `v` as MongoDB's `safeNumberLong` does: a double is truncated, a decimal rounded half to even, the
+/// result clamped to the range, and NaN becomes 0. `None` if `v` is not a number.
 pub fn to_i64_clamped(v: Value<'_>) -> Option<i64> {
     Some(match v {
         Value::Int32(n) => i64::from(n),
@@ -133,7 +133,7 @@ pub fn to_i64_clamped(v: Value<'_>) -> Option<i64> {
     })
 }
 
-/// `v` as a double, rounded to nearest. `None` if `v` is no number.
+/// `v` as a double, rounded to nearest. `None` if `v` is not a number.
 pub fn to_f64(v: Value<'_>) -> Option<f64> {
     Some(match v {
         Value::Int32(n) => f64::from(n),
@@ -144,8 +144,7 @@ pub fn to_f64(v: Value<'_>) -> Option<f64> {
     })
 }
 
-/// `v` as a decimal; a double is rounded to 15 digits, as MongoDB does. `None` if `v` is no
-/// number.
+/// `v` as a decimal. A double is rounded to 15 digits, as MongoDB does. `None` if `v` is not a number.
 pub fn to_decimal(v: Value<'_>) -> Option<Decimal> {
     Some(match v {
         Value::Int32(n) => Decimal::from_i64(n.into()),
@@ -170,7 +169,7 @@ struct Op {
 }
 
 fn apply(op: &Op, a: Value<'_>, b: Value<'_>, to_double: bool) -> Result<Value<'static>> {
-    // Exact for int32 operands: neither sum nor product leaves int64.
+    // This is exact for int32 operands: neither their sum nor their product leaves the range of int64.
     if let (Value::Int32(x), Value::Int32(y)) = (a, b) {
         return Ok((op.i64)(x.into(), y.into()).map_or(Value::Int64(0), narrow));
     }
@@ -207,8 +206,8 @@ fn apply(op: &Op, a: Value<'_>, b: Value<'_>, to_double: bool) -> Result<Value<'
     }
 }
 
-/// a + b as `$inc` and `$add` do it: int32 grows to int64 when it must; int64 overflow becomes
-/// a double for expressions (`overflow_to_double`), else is an error.
+/// a + b by the rules of `$inc` and `$add`: an int32 becomes an int64 if necessary; an overflow of int64
+/// becomes a double in expressions (`overflow_to_double`), and is an error otherwise.
 ///
 /// # Errors
 /// 2 BadValue on int64 overflow when `overflow_to_double` is false; 14 TypeMismatch if either
@@ -237,7 +236,7 @@ pub fn sub(a: Value<'_>, b: Value<'_>) -> Result<Value<'static>> {
     apply(&OP, a, b, true)
 }
 
-/// a · b as `$mul` and `$multiply` do it; see [`add`].
+/// a · b by the rules of `$mul` and `$multiply`; see [`add`].
 ///
 /// # Errors
 /// 2 BadValue on int64 overflow when `overflow_to_double` is false; 14 TypeMismatch if either

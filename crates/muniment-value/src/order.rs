@@ -8,8 +8,8 @@ use crate::number;
 use crate::raw::{Doc, Value};
 use std::cmp::Ordering;
 
-/// Where comparison and key encoding stop descending: deeper than anything that passes
-/// validation, so that no input can exhaust the stack. What lies deeper counts as equal.
+/// The depth at which comparison and key encoding stop descending. It is deeper than any valid document, and
+/// no input can exhaust the stack. Deeper values count as equal.
 pub(crate) const MAX_NESTING: usize = 250;
 
 /// How texts compare.

@@ -5,7 +5,7 @@ use crate::{Doc, Type, Value};
 /// A dotted path, split once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Path {
-    /// Empty where there is one part: that is the text.
+    /// Empty if there is only one part, which is the text then.
     text: String,
     parts: Vec<String>,
 }
@@ -34,13 +34,13 @@ impl Path {
         }
     }
 
-    /// Its parts.
+    /// The parts.
     pub fn parts(&self) -> &[String] {
         &self.parts
     }
 
-    /// Follows the path through documents and by numeric index through arrays, without implicit
-    /// traversal: what a single-valued lookup means.
+    /// Follows the path through documents and by numeric index through arrays, without implicit traversal.
+    /// That is the meaning of a single-valued look-up.
     pub fn get_exact<'a>(&self, doc: Doc<'a>) -> Option<Value<'a>> {
         let mut parts = self.parts.iter();
         let mut at = doc.get(parts.next()?)?;
@@ -54,7 +54,7 @@ impl Path {
     }
 }
 
-/// The array index that a path part means: canonical decimal digits ("0", "12"; not "01").
+/// The array index that a path part stands for: canonical decimal digits ("0", "12"; not "01").
 pub fn array_index(part: &str) -> Option<usize> {
     let digits = part.as_bytes();
     let canonical = match digits {
@@ -65,25 +65,25 @@ pub fn array_index(part: &str) -> Option<usize> {
     if canonical { part.parse().ok() } else { None }
 }
 
-/// What a visitor is called with: the value, the array index for the positional operator, and
-/// whether an array is to be looked into as well. It returns true to stop.
+/// A visitor. It gets the value, the array index for the positional operator, and whether an array is to be
+/// looked into as well. It returns true to stop.
 type Visitor<'v, 'a> = dyn FnMut(Option<Value<'a>>, Option<usize>, bool) -> bool + 'v;
 
-/// Visits every value that `parts` can mean in `doc` under a *query*'s rules. Returns true if
-/// the visitor did, which stops the walk.
+/// Visits every value that `parts` can stand for in `doc` under the rules of a *query*. Returns true if the
+/// visitor did, which stops the walk.
 ///
-/// An array on the way is traversed implicitly: each of its documents is searched for the rest
-/// of the path; and by index: if the next part is "2", the third element is followed too, be it
-/// a document, an array or the end of the path. Arrays directly inside arrays are entered only
-/// by index. The value at the end of the path is visited as it is: of an array there the caller
-/// decides whether its elements count (see [`visit_leaves`]).
+/// An array on the way is traversed implicitly, which means that each of its documents is searched for the
+/// rest of the path. It is also traversed by index: if the next part is "2", the third element is followed as
+/// well, whether it is a document, an array or the end of the path. Arrays directly inside arrays are entered
+/// only by index. The value at the end of the path is visited as it is; if it is an array, the caller decides
+/// whether its elements count (see [`visit_leaves`]).
 ///
-/// `None` is visited once for each document on the way in which the path does not exist. An
-/// array that has neither documents nor the index contributes no visit at all: `{a: [1, 2]}`
-/// and the path `a.b` make no call.
+/// `None` is visited once for each document on the way in which the path does not exist. An array that has
+/// neither documents nor the index contributes no visit at all: `{a: [1, 2]}` and the path `a.b` make no
+/// call.
 ///
-/// The second argument is the index within the outermost array that was entered, for the
-/// positional operator `$`; an array that was entered by index in the middle of the path does
+/// The second argument of the visitor is the index within the outermost array that was entered, for the
+/// positional operator `$`. An array that was entered by index in the middle of the path does not count.
 /// not count.
 pub fn visit<'a>(
     doc: Doc<'a>,
@@ -93,9 +93,9 @@ pub fn visit<'a>(
     walk(doc, parts, None, &mut |v, i, _| visitor(v, i))
 }
 
-/// As [`visit`], and of an array at the end of the path visits first the elements, each with its
-/// index, then the array itself: what a comparison such as `{a: 5}` tests. An array that a
-/// trailing index selected (`a.0`) is visited only as a whole, as MongoDB does.
+/// Does the same as [`visit`], except that for an array at the end of the path it first visits the elements,
+/// each with its index, and then the array itself. That is what a comparison such as `{a: 5}` tests. An array
+/// that a trailing index selected (`a.0`) is visited only as a whole, as MongoDB does.
 pub fn visit_leaves<'a>(
     doc: Doc<'a>,
     parts: &[String],
@@ -136,8 +136,8 @@ fn walk<'a>(
     visitor(None, index, true)
 }
 
-/// Follows `parts`, which are not empty, through the elements of an array. Recursion is bounded
-/// by the number of parts: each level consumes one.
+/// Follows `parts`, which must not be empty, through the elements of an array. The number of parts bounds the
+/// recursion, since each level consumes one.
 fn walk_array<'a>(
     array: Doc<'a>,
     parts: &[String],
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
     use crate::DocBuf;
 
-    /// The visits as text: value or "-" and the index.
+    /// The visits as text: the value or "-", and the index.
     fn visits(json: &str, path: &str, leaves: bool) -> Vec<String> {
         let doc = DocBuf::from_json(json).unwrap();
         let mut seen = Vec::new();

@@ -14,7 +14,7 @@ pub enum Value<'a> {
     Double(f64),
     String(&'a str),
     Document(Doc<'a>),
-    /// The elements stand in a document whose names are "0", "1", …
+    /// The elements are in a document whose names are "0", "1", …
     Array(Doc<'a>),
     Binary {
         subtype: u8,
@@ -151,9 +151,9 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A view of one BSON document (or of the elements of an array): the bytes from its length
-/// prefix to its closing zero. Creating one checks nothing; reading is always bounds-checked.
-/// Bytes may stand after the document: they are no part of it, see [`Doc::behind`].
+/// A view of one BSON document (or of the elements of an array), from its length prefix to its closing zero.
+/// Creating a view checks nothing; reading is always bounds-checked. The bytes may be longer than the
+/// document: the rest is not part of it, see [`Doc::behind`].
 #[derive(Clone, Copy)]
 pub struct Doc<'a>(&'a [u8]);
 
@@ -161,7 +161,7 @@ impl<'a> Doc<'a> {
     /// The empty document.
     pub const EMPTY: Doc<'static> = Doc(&[5, 0, 0, 0, 0]);
 
-    /// A view of `bytes`, which begin with a document that [`crate::validate()`] has seen.
+    /// A view of `bytes`, which must begin with a document that [`crate::validate()`] has accepted.
     pub fn new(bytes: &'a [u8]) -> Doc<'a> {
         Doc(bytes)
     }
@@ -175,7 +175,7 @@ impl<'a> Doc<'a> {
     /// Size in bytes.
     #[inline]
     pub fn byte_len(&self) -> usize {
-        // A length that cannot be right is damage: then all there is counts.
+        // An impossible length means damage. Then all bytes count as the document.
         let len = self.0.first_chunk().map_or(0, |n| u32::from_le_bytes(*n)) as usize;
         if (5..=self.0.len()).contains(&len) {
             len
@@ -184,8 +184,8 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// What stands after the document in the bytes that it was made of: a pipeline's documents
-    /// carry their metadata there.
+    /// The bytes after the document among those that the view was made of. The documents of a pipeline have
+    /// their metadata there.
     #[inline]
     pub fn behind(&self) -> &'a [u8] {
         self.0.get(self.byte_len()..).unwrap_or_default()
@@ -196,16 +196,16 @@ impl<'a> Doc<'a> {
         self.byte_len() <= 5
     }
 
-    /// The elements in order.
+    /// Iterates over the elements in order.
     pub fn iter(&self) -> DocIter<'a> {
-        // Ends at the closing zero, whatever stands after it.
+        // The iteration ends at the closing zero, so later bytes do not matter.
         DocIter {
             bytes: self.0,
             pos: 4,
         }
     }
 
-    /// The elements from the one at `offset` on: an offset that [`DocIter::offset`] gave for
+    /// Iterates over the elements from the one at `offset` on, which must come from [`DocIter::offset`] for
     /// these bytes.
     pub fn iter_from(&self, offset: usize) -> DocIter<'a> {
         DocIter {
@@ -214,12 +214,12 @@ impl<'a> Doc<'a> {
         }
     }
 
-    /// The values in order; for arrays.
+    /// Iterates over the values in order; for arrays.
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> + Clone + use<'a> {
         self.iter().map(|e| e.value())
     }
 
-    /// How many elements there are (a walk over the bytes).
+    /// The number of elements, counted by walking over the bytes.
     pub fn count(&self) -> usize {
         self.iter().count()
     }
@@ -234,17 +234,17 @@ impl<'a> Doc<'a> {
         self.get_elem(name).map(|e| e.value())
     }
 
-    /// The string with this name, if it is there and a string.
+    /// The string with this name, if there is one.
     pub fn get_str(&self, name: &str) -> Option<&'a str> {
         self.get(name).and_then(|v| v.as_str())
     }
 
-    /// The sub-document with this name, if it is there and a document.
+    /// The sub-document with this name, if there is one.
     pub fn get_doc(&self, name: &str) -> Option<Doc<'a>> {
         self.get(name).and_then(|v| v.as_doc())
     }
 
-    /// The array with this name, if it is there and an array.
+    /// The array with this name, if there is one.
     pub fn get_array(&self, name: &str) -> Option<Doc<'a>> {
         self.get(name).and_then(|v| v.as_array())
     }
@@ -260,7 +260,7 @@ impl<'a> Doc<'a> {
     }
 }
 
-/// The display form, which stops descending where validation would.
+/// Prints the display form, which limits the depth.
 impl fmt::Debug for Doc<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.to_display())
@@ -270,10 +270,9 @@ impl fmt::Debug for Doc<'_> {
 /// One element of a document: its type, name and undecoded value.
 #[derive(Clone, Copy)]
 pub struct Elem<'a> {
-    /// Type byte, name, zero, value. [`DocIter`] has checked that there is a type byte and that
-    /// it is known.
+    /// Type byte, name, zero, value. [`DocIter`] has checked that the type byte exists and is known.
     whole: &'a [u8],
-    /// Where the value starts; the zero stands before it.
+    /// The offset of the value; the zero is right before it.
     value_at: usize,
 }
 
@@ -293,17 +292,18 @@ impl<'a> Elem<'a> {
         text(self.name_bytes())
     }
 
-    /// The name's bytes: cheaper to compare than [`Elem::name`].
+    /// The bytes of the name, which are cheaper to compare than [`Elem::name`].
     #[inline]
     pub fn name_bytes(&self) -> &'a [u8] {
         self.whole.get(1..self.value_at - 1).unwrap_or_default()
     }
 
-    /// True if it has this name.
+    /// True if the element has this name.
     #[inline]
     pub fn is_named(&self, name: &str) -> bool {
         let (own, name) = (self.name_bytes(), name.as_bytes());
-        // Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
+        // Names of the same length mostly differ in their first byte, which is cheaper to compare than a call
+        // of memcmp.
         own.len() == name.len() && own.first() == name.first() && own == name
     }
 
@@ -428,7 +428,8 @@ pub(crate) fn cstr_len(b: &[u8]) -> Option<(usize, bool)> {
     Some((at + n, ascii))
 }
 
-/// How long a value of each type byte is: up to [`FIXED_MAX`] itself, else one of these.
+/// The shape of a value by its type byte: up to [`FIXED_MAX`] its length, otherwise one of the constants
+/// below.
 static SHAPES: [u8; 256] = shapes();
 const FIXED_MAX: u8 = 16;
 const INVALID: u8 = 0xFF;
@@ -464,8 +465,8 @@ const fn shapes() -> [u8; 256] {
     t
 }
 
-/// The length in bytes of a value of that shape that starts at `b`; `None` if `b` is too short
-/// to tell or the length is impossible.
+/// The length in bytes of a value with that shape at the front of `b`; `None` if `b` is too short to tell, or
+/// the length is impossible.
 #[inline]
 fn shaped_len(shape: u8, b: &[u8]) -> Option<usize> {
     if shape == REGEX {
@@ -485,8 +486,8 @@ fn shaped_len(shape: u8, b: &[u8]) -> Option<usize> {
     (n as usize).checked_add(extra)
 }
 
-/// Text that was valid when it came in; a replacement stands for what is not text, so that a
-/// view over unchecked bytes cannot be undefined behaviour.
+/// Text that was valid when it was checked. Invalid text is replaced by a replacement character, so that a
+/// view of unchecked bytes cannot cause undefined behaviour.
 fn text(b: &[u8]) -> &str {
     std::str::from_utf8(b).unwrap_or("\u{FFFD}")
 }

@@ -1,20 +1,19 @@
 //! Trigonometric and hyperbolic functions of decimals.
 //!
-//! Computed with 75 digits, large angles with 140 (series after a reduction of the argument), and
-//! rounded once to 34.
-//! An angle of 1E100 or more has no digit left after the reduction: its functions are NaN.
+//! The functions are computed with 75 digits, and with 140 for large angles (by series after a reduction of
+//! the argument), and rounded once to 34. An angle of 1E100 or more has no exact digit left after the
+//! reduction, so its functions are NaN.
 
 use crate::decimal::Decimal;
 use std::cmp::Ordering;
 
-/// Digits the functions are computed with: 34, as many again for what a difference cancels, and
-/// some.
+/// The digits of the computation: 34, as many again for the digits that a difference cancels, and some more.
 const PRECISION: usize = 75;
 
-/// Digits for the reduction of a large angle.
+/// The digits for the reduction of a large angle.
 const ANGLE_PRECISION: usize = 140;
 
-/// The exponent from which an angle is large.
+/// The exponent from which on an angle is large.
 const LARGE_ANGLE: i32 = 20;
 
 /// π to 150 digits (Machin's formula).
@@ -31,7 +30,7 @@ struct Wide(dec::Context<Dec>);
 impl Wide {
     fn new() -> Wide {
         let mut cx = dec::Context::<Dec>::default();
-        // decNumber's functions want these limits; all three are within them.
+        // decNumber's functions require these limits, which all three calls accept.
         let _ = cx.set_precision(PRECISION);
         let _ = cx.set_max_exponent(999_999);
         let _ = cx.set_min_exponent(-999_999);
@@ -111,7 +110,7 @@ impl Wide {
     }
 
     /// x − s·x³/(2·3) + s²·x⁵/(2·3·4·5) …: the sine for s = −1, the hyperbolic sine for s = 1.
-    /// From the term 1 instead of x: the cosines.
+    /// If the series begins with the term 1 instead of x, it is that of the cosines.
     fn series(&mut self, x: Dec, odd: bool, sign: i32) -> Dec {
         let square = self.mul(x, x);
         let mut term = if odd { x } else { self.int(1) };
@@ -130,7 +129,7 @@ impl Wide {
         sum
     }
 
-    /// An angle as a number of quarter turns and a rest of at most an eighth.
+    /// An angle as a number of quarter turns and a rest of at most an eighth of a turn.
     fn reduce(&mut self, x: Dec) -> Option<(u8, Dec)> {
         if !self.below(x, MAX_ANGLE) {
             return None;
@@ -151,14 +150,14 @@ impl Wide {
         Some((n.rem_euclid(4) as u8, rest))
     }
 
-    /// The sine of an angle of so many quarter turns and a rest.
+    /// The sine of an angle with this many quarter turns and this rest.
     fn sin_of(&mut self, turns: u8, rest: Dec) -> Dec {
         let v = self.series(rest, turns.is_multiple_of(2), -1);
         if turns % 4 >= 2 { self.neg(v) } else { v }
     }
 
     fn atan(&mut self, x: Dec) -> Dec {
-        // Three times atan x = 2·atan(x / (1 + √(1 + x²))): below 0.2.
+        // Three steps of atan x = 2·atan(x / (1 + √(1 + x²))) bring the argument below 0.2.
         let mut x = x;
         let one = self.int(1);
         for _ in 0..3 {
@@ -190,7 +189,7 @@ impl Wide {
     }
 }
 
-/// What the functions do with values that are not finite, and odd ones with zero.
+/// The results for values that are not finite, and the zero of odd functions.
 enum Special {
     /// The argument needs computing.
     No,
@@ -398,7 +397,7 @@ impl Decimal {
     /// The inverse hyperbolic sine.
     pub fn asinh(self) -> Decimal {
         self.with_wide(self.odd(|| self), |w, x| {
-            // Below, x³/6 is not seen in 34 digits of x.
+            // Below this bound, x³/6 does not affect the 34 digits of x.
             if w.below(x, -30) {
                 return w.series(x, true, -1);
             }
@@ -435,7 +434,7 @@ impl Decimal {
     /// The inverse hyperbolic tangent: infinite at −1 and 1, NaN beyond.
     pub fn atanh(self) -> Decimal {
         self.with_wide(self.odd(|| Decimal::NAN), |w, x| {
-            // Below, x³/3 is not seen in 34 digits of x.
+            // Below this bound, x³/3 does not affect the 34 digits of x.
             if w.below(x, -30) {
                 return w.series(x, true, 1);
             }
@@ -461,7 +460,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// Values of Python's mpmath, rounded to 34 digits.
+    /// The values are those of Python's mpmath, rounded to 34 digits.
     #[test]
     fn table() {
         type F = fn(Decimal) -> Decimal;

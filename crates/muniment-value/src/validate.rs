@@ -1,29 +1,29 @@
 //! The check that every document from outside passes once.
 //!
-//! Invariant: what passes here is read by [`crate::Doc`] to its last element without loss. The
-//! walk recurses at most to the depth limit, allocates only for an error, and checks names and
-//! strings eight bytes and more at a time.
+//! Invariant: [`crate::Doc`] reads a document that passes this check to its last element without loss. The
+//! walk recurses at most to the depth limit, allocates only for an error, and checks names and strings at
+//! least eight bytes at a time.
 //!
 //! Duplicate field names, any binary subtype and any decimal128 are well formed, as in MongoDB.
 
 use crate::raw::{cstr_len, le_i32};
 use crate::{Code, Doc, Error, Result, Type, Value};
 
-/// Deepest nesting of what clients have stored: documents, and definitions of collections, indexes
-/// and views alike. Documented: 100; MongoDB's storage limit: 180.
+/// The deepest nesting of anything that clients store: documents, and definitions of collections, indexes and
+/// views. MongoDB documents 100; its storage limit is 180.
 pub const MAX_DEPTH: usize = 180;
 
-/// Deepest nesting of a message's documents: a command wraps documents that are to be stored, and
-/// so does whatever shows them again (catalog entries, entries of the oplog, events of change
-/// streams, replies), none of which adds more levels than lie between the two limits.
+/// The deepest nesting of a message's documents. A command wraps documents that are to be stored, and so does
+/// everything that shows them again (catalog entries, entries of the oplog, events of change streams,
+/// replies). None of these adds more levels than the difference of the two limits.
 /// Source: MongoDB's default of the `maxBSONDepth` parameter.
 pub const MAX_MESSAGE_DEPTH: usize = 201;
 
-/// A document in a document takes so many bytes at least: type, name, length and end.
+/// The least bytes of a document in a document: type, name, length and end.
 const LEVEL: usize = 7;
 
-/// True if a well-formed document nests deeper than so many levels; without sub-documents it has
-/// one. What is too short to do so is not looked into, which is nearly everything.
+/// True if a well-formed document nests deeper than this many levels; without sub-documents it has one level.
+/// Nearly all documents are too short for that, and are not looked into.
 pub fn nests_deeper(doc: Doc<'_>, levels: usize) -> bool {
     if doc.byte_len() < 5 + LEVEL * levels {
         return false;
@@ -50,11 +50,11 @@ pub fn validate(bytes: &[u8]) -> Result<Doc<'_>> {
     validate_depth(bytes, MAX_DEPTH)
 }
 
-/// As [`validate`] with another nesting limit, at most [`MAX_MESSAGE_DEPTH`]. A document
+/// Does the same as [`validate`] with another nesting limit, at most [`MAX_MESSAGE_DEPTH`]. A document
 /// without sub-documents has depth 1.
 ///
 /// # Errors
-/// As [`validate`].
+/// Those of [`validate`].
 pub fn validate_depth(bytes: &[u8], max_depth: usize) -> Result<Doc<'_>> {
     match document(bytes, max_depth.min(MAX_MESSAGE_DEPTH)) {
         Ok(()) => Ok(Doc::new(bytes)),
@@ -62,10 +62,10 @@ pub fn validate_depth(bytes: &[u8], max_depth: usize) -> Result<Doc<'_>> {
     }
 }
 
-/// Checks the one document at the front of `bytes`; returns it and what follows.
+/// Checks the first document at the front of `bytes`, and returns it and the rest.
 ///
 /// # Errors
-/// As [`validate`].
+/// Those of [`validate`].
 pub fn validate_first(bytes: &[u8], max_depth: usize) -> Result<(Doc<'_>, &[u8])> {
     match le_i32(bytes, 0)
         .and_then(|n| usize::try_from(n).ok())
@@ -76,7 +76,7 @@ pub fn validate_first(bytes: &[u8], max_depth: usize) -> Result<(Doc<'_>, &[u8])
     }
 }
 
-/// What is wrong, and how many bytes of the whole stand after the place.
+/// What is wrong, and how many bytes of the whole come after the place.
 struct Fault {
     what: &'static str,
     left: usize,
@@ -158,13 +158,13 @@ fn elements(mut rest: &[u8], depth: usize) -> Result<(), Fault> {
     Ok(())
 }
 
-/// How long the value of type `ty` at the front of `v` is; `None` if it is not well formed.
+/// The length of the value of type `ty` at the front of `v`; `None` if it is not well formed.
 pub(crate) fn value_len(ty: u8, v: &[u8], depth: usize) -> Option<usize> {
     let rest = element(ty, v, depth).ok()?;
     Some(v.len() - rest.len())
 }
 
-/// Checks one value of type `ty` at the front of `v`; returns what follows it.
+/// Checks one value of type `ty` at the front of `v`, and returns the rest.
 #[inline]
 fn element(ty: u8, v: &[u8], depth: usize) -> Result<&[u8], Fault> {
     let fixed = match ty {
@@ -301,7 +301,7 @@ mod tests {
             "": "", "übung": 1, "i": 2,
         };
         validate(d.as_bytes()).unwrap();
-        // Cut anywhere it is refused, and no byte can be damaged into a panic.
+        // If it is cut anywhere it is refused, and no damaged byte causes a panic.
         for n in 0..d.len() {
             validate(&d.as_bytes()[..n]).unwrap_err();
             for bit in 0..8 {

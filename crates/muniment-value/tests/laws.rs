@@ -11,11 +11,11 @@ use muniment_value::{
 use proptest::prelude::*;
 use std::cmp::Ordering;
 
-/// Sign, decimal exponent and digits: what a finite number is, from its exact decimal text.
+/// The sign, decimal exponent and digits of a finite number, from its exact decimal text.
 type Exact = (i8, i64, String);
 
-/// The number as text that compares as it does, by a way that shares nothing with the crate's:
-/// the standard library prints every digit a double has. NaN is least, infinities are farthest.
+/// A form of the number that compares in the same order. It is made in a way that shares no code with the
+/// crate: the standard library prints every digit of a double. NaN is least, infinities are at the ends.
 fn exact(v: Value<'_>) -> (i8, Option<Exact>) {
     let text = match v {
         Value::Int32(n) => format!("{n}e0"),
@@ -83,7 +83,7 @@ proptest! {
         let (x, y) = (a.as_value(), b.as_value());
         prop_assert_eq!(num::cmp(x, y), cmp_exact(x, y));
         orders_agree(&a, &b);
-        // The same number as another type, rounded or not.
+        // These are the same number in other types, rounded or not.
         let others = [
             num::to_f64(x).map(ValueBuf::new),
             num::to_i64_clamped(x).map(ValueBuf::new),
@@ -115,7 +115,7 @@ proptest! {
             exact(num::add(x, y, false), wide(x) + wide(y));
             exact(num::mul(x, y, false), wide(x) * wide(y));
         }
-        // What converts exactly compares equal.
+        // A number that converts exactly compares equal.
         if let Some(n) = num::to_i64_exact(x) {
             prop_assert_eq!(num::cmp(x, Value::Int64(n)), Ordering::Equal);
         }
@@ -129,7 +129,7 @@ proptest! {
             prop_assert_eq!(Decimal::from_bid(canonical).to_bid(), canonical);
             let text = d.to_string();
             let read = Decimal::parse(&text).unwrap();
-            // A NaN may have a sign, its text has none.
+            // A NaN may have a sign, but its text has none.
             prop_assert_eq!(read.is_nan(), d.is_nan());
             if !d.is_nan() {
                 prop_assert_eq!(read.to_bid(), canonical, "{}", text);
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_built_validates(d in doc()) {
+    fn built_documents_are_valid(d in doc()) {
         prop_assert!(validate(d.as_bytes()).is_ok());
         let _ = d.as_doc().to_display();
         let _ = d.as_doc().to_json(JsonMode::Relaxed);
@@ -191,8 +191,8 @@ proptest! {
         p in prop::collection::vec(prop::sample::select(vec!["a", "b", "c", "_id", ""]), 1..4),
         descending: bool,
     ) {
-        // For paths without numbers the keys are exactly what a query compares with, apart from
-        // whole arrays, and null or undefined for what is missing.
+        // For paths without numbers the keys are exactly the values that a query compares with, except for
+        // whole arrays, and null or undefined for missing values.
         let path = Path::new(&p.join("."));
         let mut keys = IndexKeys::new();
         index_keys(d.as_doc(), &[(path.clone(), descending)], false, &mut keys).unwrap();

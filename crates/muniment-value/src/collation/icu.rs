@@ -1,11 +1,11 @@
-//! The Unicode Collation Algorithm as the library `icu_collator` has it: nothing else names it.
+//! The Unicode Collation Algorithm of the library `icu_collator`. No other module names that library.
 //!
-//! Its data is CLDR's of today, MongoDB's (ICU 57.1) of 2016: the order of rare characters may
-//! differ. Normalization is always on, which is what `normalization: true` asks for; without it
-//! ICU differs for combining marks in an unusual order only.
+//! Its data is a recent CLDR, while MongoDB's (ICU 57.1) is of 2016, so the order of rare characters may
+//! differ. Normalization is always on, as `normalization: true` demands; without it, ICU differs only for
+//! combining marks in an unusual order.
 //!
-//! The library takes from a locale alone whether accents compare from the end (`backwards`): our
-//! provider changes that in the locale's metadata.
+//! For the library, only the locale decides whether accents compare from the end (`backwards`). The provider
+//! in this module changes that in the locale's metadata.
 
 use crate::{Doc, Error, Result};
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
@@ -24,7 +24,7 @@ use std::cmp::Ordering;
 #[derive(Debug)]
 pub(super) struct Texts(Collator);
 
-/// What a locale says of the options that a collation leaves out.
+/// The locale's defaults for the options that a collation leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Defaults {
     pub(super) case_first: &'static str,
@@ -32,12 +32,12 @@ pub(super) struct Defaults {
     pub(super) backwards: bool,
 }
 
-/// The bit of [`CollationMetadata`] for accents from the end.
+/// The bit of [`CollationMetadata`] for accents that compare from the end.
 const BACKWARDS: u32 = 1 << 7;
 
-/// The library's data, but for the direction of accents.
+/// The library's data, except for the direction of accents.
 struct Provider {
-    /// `None` leaves the locale's.
+    /// `None` leaves the locale's direction.
     backwards: Option<bool>,
 }
 
@@ -81,7 +81,7 @@ as_it_is! {
     NormalizerNfdTablesV1: Normalizer,
 }
 
-/// A locale as MongoDB writes it (`de_AT@collation=phonebook`) as the library reads it.
+/// Translates a locale in MongoDB's form (`de_AT@collation=phonebook`) into that of the library.
 fn preferences(locale: &str) -> Result<CollatorPreferences> {
     let (base, variant) = match locale.split_once("@collation=") {
         Some((base, variant)) => (base, Some(variant)),
@@ -112,7 +112,7 @@ fn failed(e: &DataError) -> Error {
 /// The defaults of a locale.
 ///
 /// # Errors
-/// 2 BadValue for a locale that is no language tag.
+/// 2 BadValue for a locale that is not a language tag.
 pub(super) fn defaults(locale: &str) -> Result<Defaults> {
     let provider = Provider { backwards: None };
     let c = Collator::try_new_unstable(&provider, preferences(locale)?, CollatorOptions::default())
@@ -128,16 +128,16 @@ pub(super) fn defaults(locale: &str) -> Result<Defaults> {
             AlternateHandling::Shifted => "shifted",
             _ => "non-ignorable",
         },
-        // In CLDR this is the one locale.
+        // In CLDR, this is the only locale with it.
         backwards: locale.split('@').next() == Some("fr_CA"),
     })
 }
 
 impl Texts {
-    /// The comparison that a complete collation document asks for.
+    /// The comparison that a complete collation document describes.
     ///
     /// # Errors
-    /// 2 BadValue for a locale that is no language tag.
+    /// 2 BadValue for a locale that is not a language tag.
     pub(super) fn new(spec: Doc<'_>) -> Result<Texts> {
         let text = |name| spec.get_str(name).unwrap_or_default();
         let flag = |name| spec.get(name).is_some_and(|v| v.truthy());

@@ -1,11 +1,11 @@
-//! Collations: how texts compare where they do not compare byte by byte.
+//! Collations: the comparison of texts other than byte by byte.
 //!
-//! A [`Collation`] is a cheap handle. The simple one, which most operations have, compares bytes
-//! and costs one look at an empty pointer.
+//! A [`Collation`] is a cheap handle. The simple collation, which most operations have, compares bytes and
+//! costs one check of an empty pointer.
 //!
-//! In keys a collated text stands as its *collation key*: the bytes of its sort key, each as the
-//! character of that number, so that a key stays an encoding like every other and a string read
-//! back from it is a string (though not the one that was stored). Names of fields never collate.
+//! In keys, a text is replaced by its *collation key*: the bytes of its sort key, each as the character with
+//! that number. So a key is an encoding like every other, and a string that is decoded from it is a string,
+//! though not the stored one. Names of fields never collate.
 //!
 //! Sources: the MongoDB manual, "Collation"; Unicode Technical Standard 10.
 
@@ -21,7 +21,7 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// How texts compare; cloning is cheap. The default compares bytes (`{locale: "simple"}`).
+/// The comparison of texts; cloning is cheap. The default compares bytes (`{locale: "simple"}`).
 #[derive(Clone, Debug, Default)]
 pub struct Collation(Option<Arc<Collator>>);
 
@@ -44,7 +44,7 @@ impl Collator {
         self.texts.sort_key(s, out);
         let high = |out: &[u8]| out.iter().skip(start).filter(|b| **b >= 0x80).count();
         let mut more = high(out);
-        // From the end, so that it happens in place.
+        // The conversion goes from the end to the start, so that it happens in place.
         let mut from = out.len();
         out.resize(from + more, 0);
         while more > 0 && from > start {
@@ -65,12 +65,12 @@ impl Collator {
     }
 }
 
-/// So many documents are kept with what they mean.
+/// The number of documents whose collators are kept.
 const KEPT: usize = 128;
 
 type Kept = HashMap<Vec<u8>, Arc<Collator>>;
 
-/// Collators by their documents, as written and complete: made once.
+/// The collators that were made, by their documents as written and as completed.
 fn kept() -> MutexGuard<'static, Kept> {
     static KEPT: OnceLock<Mutex<Kept>> = OnceLock::new();
     let kept = KEPT.get_or_init(Mutex::default);
@@ -81,7 +81,7 @@ impl Collation {
     /// The comparison of bytes.
     pub const SIMPLE: Collation = Collation(None);
 
-    /// Checks a collation document and makes it ready.
+    /// Checks a collation document and makes its collation.
     ///
     /// # Errors
     /// 14 TypeMismatch, 2 BadValue, 40414 without a locale, 40415 for an unknown field, 161
@@ -107,12 +107,12 @@ impl Collation {
             kept.clear();
         }
         kept.insert(full, c.clone());
-        // As it was written it comes again.
+        // The document will come again in the form in which it was written.
         kept.insert(d.as_bytes().to_vec(), c.clone());
         Ok(Collation(Some(c)))
     }
 
-    /// As [`Collation::parse`] for a document that may not be there.
+    /// Does the same as [`Collation::parse`] for an optional document.
     ///
     /// # Errors
     /// See [`Collation::parse`].
@@ -120,7 +120,7 @@ impl Collation {
         d.map_or(Ok(Collation::SIMPLE), Collation::parse)
     }
 
-    /// Whether it compares bytes.
+    /// Whether this compares bytes.
     #[inline]
     pub fn is_simple(&self) -> bool {
         self.0.is_none()
@@ -131,7 +131,7 @@ impl Collation {
         self.0.as_ref().map(|c| &c.spec)
     }
 
-    /// The document that names it, `{locale: "simple"}` included.
+    /// The document of the collation, which for the simple one is `{locale: "simple"}`.
     pub fn to_doc(&self) -> DocBuf {
         match &self.0 {
             Some(c) => c.spec.clone(),
@@ -169,7 +169,7 @@ impl Collation {
         }
     }
 
-    /// As [`Collation::encode`], and records what the encoding drops; see
+    /// Does the same as [`Collation::encode`], and records what the encoding drops; see
     /// [`keyenc::encode_with_bits`].
     #[inline]
     pub fn encode_with_bits(
@@ -181,8 +181,8 @@ impl Collation {
     ) {
         match &self.0 {
             None => keyenc::encode_with_bits(v, descending, out, bits),
-            // What a key with collation keys drops is of no use to anybody but for numbers, and
-            // those stand in step only if texts count as well.
+            // With collation keys, the dropped information is needed only for numbers, but they stay in step
+            // only if texts are counted as well.
             Some(c) => keyenc::encode_collated_with_bits(v, descending, out, bits, c),
         }
     }
@@ -194,8 +194,7 @@ impl Collation {
         out
     }
 
-    /// The value with collation keys in place of its texts: what an index of this collation
-    /// holds of it.
+    /// The value with collation keys in the place of its texts, as an index with this collation has it.
     pub fn key_value(&self, v: Value<'_>) -> ValueBuf {
         match &self.0 {
             None => ValueBuf::new(v),
@@ -240,7 +239,7 @@ pub fn key_hex(key: &str) -> String {
     out
 }
 
-/// Whether a value has text in it, so that its place depends on the collation.
+/// Whether a value has text in it, so that its order depends on the collation.
 pub fn has_text(v: Value<'_>) -> bool {
     match v {
         Value::String(_) | Value::Symbol(_) => true,

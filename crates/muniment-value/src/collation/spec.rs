@@ -1,6 +1,6 @@
 //! The `collation` document of commands, collections, indexes and views.
 //!
-//! Checks it and fills in what it leaves out, by the locale, so that equal collations are equal
+//! Checks the document and fills in missing options from the locale, so that equal collations are equal
 //! documents.
 //!
 //! Source: the MongoDB manual, "Collation" and "Collation Locales and Default Parameters".
@@ -8,8 +8,7 @@
 use super::icu;
 use crate::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
-/// Languages (with a script or region where the manual names only that) that have a collation,
-/// sorted.
+/// The languages that have a collation (with a script or region where the manual names only that), sorted.
 const LOCALES: &[&str] = &[
     "af", "am", "ar", "as", "az", "be", "bg", "bn", "bs", "bs_Cyrl", "ca", "chr", "cs", "cy", "da",
     "de", "dsb", "dz", "ee", "el", "en", "eo", "es", "et", "fa", "fi", "fil", "fo", "fr", "ga",
@@ -20,11 +19,10 @@ const LOCALES: &[&str] = &[
     "tr", "ug", "uk", "ur", "vi", "wae", "yi", "yo", "zh", "zu",
 ];
 
-/// The version of the rules, as MongoDB names it.
+/// The version of the rules, by MongoDB's numbering.
 pub const VERSION: &str = "57.1";
 
-/// Checks a collation and completes it. `None` is the comparison of bytes (`{locale:
-/// "simple"}`).
+/// Checks a collation and completes it. `None` means the comparison of bytes (`{locale: "simple"}`).
 ///
 /// # Errors
 /// 14 TypeMismatch, 2 BadValue, 40414 without a locale, 40415 for an unknown field, 161
@@ -69,7 +67,7 @@ pub(super) fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
     let flag = |name: &str| match d.get(name) {
         None => Ok(None),
         Some(Value::Bool(b)) => Ok(Some(b)),
-        // MongoDB takes null for every flag but this one.
+        // MongoDB accepts null for every flag except this one.
         Some(Value::Null | Value::Undefined) if name != "backwards" => Ok(None),
         Some(v) => Err(mismatch(name, v, "bool")),
     };
@@ -109,7 +107,7 @@ pub(super) fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
         }
         Some(v) => return Err(mismatch("version", v, "string")),
     }
-    // The other options mean nothing then.
+    // The other options have no meaning then.
     if locale == "simple" {
         return Ok(None);
     }
@@ -203,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_filled_in() {
+    fn missing_options_are_filled_in() {
         let full = parse(json("{'locale': 'en', 'strength': 2.9}").as_doc())
             .unwrap()
             .unwrap();
@@ -218,7 +216,7 @@ mod tests {
                 .unwrap()
                 .is_none()
         );
-        // A locale's own.
+        // These defaults are those of the locale.
         for (l, name, value) in [
             ("fr_CA", "backwards", Value::Bool(true)),
             ("fr", "backwards", Value::Bool(false)),
@@ -244,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be() {
+    fn invalid_collations_are_refused() {
         assert!(LOCALES.is_sorted());
         for (text, code) in [
             ("{}", 40414),

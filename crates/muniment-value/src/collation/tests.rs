@@ -10,8 +10,8 @@ fn collation(json: &str) -> Collation {
     Collation::parse(d.as_doc()).unwrap()
 }
 
-/// The texts, grouped where they are equal, in ascending order; checked through the comparison
-/// and through the keys.
+/// The texts in ascending order, with equal texts in groups. The order is checked through the comparison and
+/// through the keys.
 fn order(c: &Collation, texts: &[&str]) -> String {
     let mut sorted = texts.to_vec();
     sorted.sort_by(|a, b| c.cmp(Value::String(a), Value::String(b)));
@@ -106,7 +106,7 @@ fn table_of_options() {
             &["cote", "côte", "coté", "côté"],
             "cote < coté < côte < côté",
         ),
-        // A locale with rules of its own, backwards.
+        // This locale has rules of its own, and `backwards` is set.
         (
             "{'locale':'es','backwards':true}",
             &["cote", "côte", "coté", "nz", "ñ", "o"],
@@ -169,7 +169,7 @@ fn made_once_and_equal_by_meaning() {
     assert!(Arc::ptr_eq(a.0.as_ref().unwrap(), b.0.as_ref().unwrap()));
     assert_ne!(a, collation("{'locale':'en'}"));
     assert_ne!(a, Collation::SIMPLE);
-    // Its own document means the same.
+    // The collation's own document means the same.
     assert_eq!(Collation::parse(a.to_doc().as_doc()).unwrap(), a);
     assert!(
         Collation::parse(Collation::SIMPLE.to_doc().as_doc())
@@ -181,7 +181,7 @@ fn made_once_and_equal_by_meaning() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Keys order values as the comparison does, and key values are what keys encode.
+    /// Keys have the order of the comparison, and keys encode exactly the key values.
     #[test]
     fn keys_and_comparison_agree(
         a in arbitrary::value(),

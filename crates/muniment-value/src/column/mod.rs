@@ -1,19 +1,21 @@
 //! Columns: binary data of subtype 7, in which MongoDB keeps the values of one field of a
 //! time-series bucket. Reading only.
 //!
-//! Format (MongoDB's *BSON column*): a sequence that a zero byte ends. Each part begins with a
+//! Format (MongoDB's *BSON column*): a sequence of parts that ends with a zero byte. Each part begins with a
 //! control byte:
 //!
 //! - a BSON type (0x01…0x1F, 0x7F, 0xFF): a literal, which is an element with an empty name;
-//! - 0x80…0xDF: differences from the value before; the high half is the scale of doubles, the low
-//!   half says how many Simple-8b words follow, less one ([`simple8b`], [`state`]);
-//! - 0xF0, 0xF1, 0xF2: documents (0xF2: arrays) taken apart. A reference document follows, then
-//!   the parts of the streams of its scalars, each where its stream runs out of values, and a
-//!   zero byte. With 0xF0 arrays are scalars.
+//! - 0x80…0xDF: differences from the previous value; the high half is the scale of doubles, the low half is
+//!   the
+//! number of Simple-8b words that follow, minus one ([`simple8b`], [`state`]);
+//! - 0xF0, 0xF1, 0xF2: interleaved documents (0xF2: arrays). A reference document follows, then the parts of
+//!   the
+//! streams of its scalars, each at the point where its stream runs out of values, and a zero byte. With 0xF0
+//! arrays are scalars.
 //!
-//! Invariants: nothing that is read can panic, allocate more than the column's size for one
-//! value, or give anything that is not well-formed BSON. How many values there are is not known
-//! before they are read, and may be far more than there are bytes: the reader sets the limit.
+//! Invariants: no input can make the reader panic, allocate more than the column's size for one value, or
+//! return anything that is not well-formed BSON. The number of values is not known before they are read, and
+//! may be far more than the number of bytes, so the caller has to limit it.
 
 mod simple8b;
 mod state;
@@ -24,20 +26,20 @@ use crate::validate::{MAX_DEPTH, value_len};
 use crate::{Code, Doc, Error, Result, Type};
 use state::State;
 
-/// The subtype of binary data that is a column.
+/// The subtype of binary data that has a column.
 pub const COLUMN_SUBTYPE: u8 = 7;
 
-/// Deepest nesting of a value: it stands in a measurement, which may be stored.
+/// The deepest nesting of a value. A value is part of a measurement, which may be stored.
 const DEPTH: usize = MAX_DEPTH - 1;
 
-/// What stands in a row of a column.
+/// The content of one row of a column.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell<'a> {
     /// There are no more rows.
     End,
-    /// The field is not there.
+    /// The field is missing.
     Missing,
-    /// Its type, and its bytes without type and name.
+    /// The type of the value, and its bytes without type and name.
     Value(Type, &'a [u8]),
 }
 
@@ -46,29 +48,29 @@ pub struct ColumnReader<'a> {
     bytes: &'a [u8],
     at: usize,
     state: State<'a>,
-    /// Documents that are put together, while there are some.
+    /// The interleaved documents that are being read, if any.
     parts: Option<Parts<'a>>,
     ended: bool,
 }
 
-/// Documents taken apart into streams.
+/// Interleaved documents as streams of their scalars.
 struct Parts<'a> {
     root: Type,
     steps: Vec<Part<'a>>,
     states: Vec<State<'a>>,
-    /// The last document; empty: it was missing.
+    /// The last document; empty if it was missing.
     row: Vec<u8>,
-    /// Where the documents that are open begin in it: their elements and their lengths.
+    /// Where the elements and the lengths of the open documents begin in `row`.
     open: Vec<(usize, usize)>,
 }
 
-/// A step in putting a document together.
+/// A step in the reconstruction of a document.
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Enter(Type, &'a [u8]),
-    /// The scalar of this number.
+    /// The scalar with this number.
     Scalar(usize, &'a [u8]),
-    /// `true`: the reference has nothing in it either.
+    /// `true`: the reference document is empty, too.
     Leave(bool),
 }
 
@@ -79,18 +81,18 @@ fn invalid(what: &str) -> Error {
     )
 }
 
-/// Checks the value of type `ty` at the front of `bytes`; returns its bytes.
+/// Checks the value of type `ty` at the front of `bytes`, and returns its bytes.
 fn value_at(ty: Type, bytes: &[u8], depth: usize) -> Result<&[u8]> {
     let len = value_len(ty as u8, bytes, depth);
     len.and_then(|n| bytes.get(..n))
         .ok_or_else(|| invalid("a value is not well-formed BSON"))
 }
 
-/// Streams of an interleaved column: each takes some hundred bytes while it is read, and a reference may
-/// have one in every two bytes.
+/// The most streams of an interleaved column. Each takes some hundred bytes while it is read, and a reference
+/// document may have one in every two bytes.
 const MOST_STREAMS: usize = 1 << 16;
 
-/// Elements of a document, those of documents in it included.
+/// The number of elements of a document and of all documents in it.
 fn scalars(d: Doc<'_>) -> usize {
     d.iter()
         .map(|e| match e.value() {
@@ -116,7 +118,7 @@ impl<'a> ColumnReader<'a> {
     ///
     /// # Errors
     /// 22 InvalidBSON.
-    #[allow(clippy::should_implement_trait)] // what it gives borrows from the reader
+    #[allow(clippy::should_implement_trait)] // the result borrows from the reader
     pub fn next(&mut self) -> Result<Cell<'_>> {
         if self.ended {
             return Ok(Cell::End);
@@ -187,8 +189,8 @@ impl<'a> ColumnReader<'a> {
         Ok(())
     }
 
-    /// Puts the next document together. False: there is none (any more), and the column goes on with
-    /// what follows.
+    /// Reconstructs the next document. Returns false if there is none any more, and the column continues with
+    /// other parts.
     fn next_document(&mut self) -> Result<bool> {
         let Some(parts) = &mut self.parts else {
             return Ok(false);
@@ -234,7 +236,7 @@ impl<'a> ColumnReader<'a> {
         Ok(true)
     }
 
-    /// At the zero byte after documents, where the stream `n` ran out of values.
+    /// Handles the zero byte after documents, at which the stream `n` has run out of values.
     fn close_documents(&mut self, n: usize, last: Vec<u8>) -> Result<bool> {
         let Some(mut parts) = self.parts.take() else {
             return Ok(false);
@@ -254,8 +256,8 @@ impl<'a> ColumnReader<'a> {
     }
 }
 
-/// Reads the part at `at`, which is a literal (true: it is the next value), nested at most `depth`
-/// deep, or words.
+/// Reads the part at `at`, which is a literal nested at most `depth` deep (true: it is the next value) or
+/// words.
 fn load<'a>(bytes: &'a [u8], at: &mut usize, state: &mut State<'a>, depth: usize) -> Result<bool> {
     let rest = bytes.get(*at..).unwrap_or_default();
     let Some((&control, behind)) = rest.split_first() else {
@@ -302,8 +304,7 @@ impl<'a> Parts<'a> {
         self.steps.push(Part::Leave(reference.is_empty()));
     }
 
-    /// Ends a document; one that has nothing in it is not there, unless the reference's has
-    /// nothing either.
+    /// Ends a document. An empty document is left out, unless that of the reference is empty, too.
     fn leave(&mut self, empty: bool) {
         let Some((element, at)) = self.open.pop() else {
             return;

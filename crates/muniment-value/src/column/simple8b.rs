@@ -1,4 +1,4 @@
-//! Simple-8b words as a BSON column has them: small numbers packed into 64 bits.
+//! The Simple-8b words of a BSON column: small numbers packed into 64 bits.
 //!
 //! The lowest four bits of a word are its selector:
 //!
@@ -11,43 +11,43 @@
 //! | 8 | 8…13 | 4 6 9 13 23 51 bits, above 5 bits that count fours of zeros | ditto |
 //! | 15 | n | the value before the word, (n + 1) · 120 times | |
 //!
-//! Zeros that are counted stand after (below) the value. A slot of ones only is a missing value.
+//! The counted zeros are appended to the value (at its low end). A slot with all bits set is a missing value.
 
 use super::invalid;
 use crate::Result;
 
-/// How often a repeating word repeats for each step of its count.
+/// How often the value is repeated for each step of the count in a repeating word.
 const REPEAT: u32 = 120;
 
-/// A run of words and where in it the reading stands.
+/// A run of words and the position of the reading in it.
 #[derive(Clone, Default)]
 pub(super) struct Words<'a> {
     rest: &'a [u8],
-    /// The slots that are left, the next one lowest.
+    /// The remaining slots, the next one lowest.
     slots: u64,
     left: u32,
-    /// Bits of a slot.
+    /// The bits of a slot.
     width: u32,
-    /// Those of them that count zeros, and how many zeros each stands for.
+    /// How many of them count zeros, and how many zeros each step of the count means.
     counting: u32,
     zeros: u32,
     repeats: bool,
     last: Last,
 }
 
-/// The value that was read last; `None` is a missing one.
+/// The value that was read last; `None` if it was missing.
 #[derive(Clone, Copy)]
 struct Last(Option<u128>);
 
 impl Default for Last {
-    /// What repeats before anything was read is zero.
+    /// Before anything was read, a repeating word repeats zero.
     fn default() -> Last {
         Last(Some(0))
     }
 }
 
 impl<'a> Words<'a> {
-    /// Goes on with other words; what was read last stays known.
+    /// Continues with other words. The last value is remembered.
     pub(crate) fn load(&mut self, words: &'a [u8]) {
         self.rest = words;
         self.left = 0;
@@ -56,7 +56,7 @@ impl<'a> Words<'a> {
     /// The next value, missing or not; `None` at the end of the words.
     ///
     /// # Errors
-    /// A selector that there is not.
+    /// If the selector does not exist.
     pub(crate) fn next(&mut self) -> Result<Option<Option<u128>>> {
         while self.left == 0 {
             let Some((word, rest)) = self.rest.split_first_chunk() else {
@@ -143,7 +143,7 @@ mod tests {
             let selector = i as u64 + 1;
             let shift = if matches!(selector, 7 | 8) { 8 } else { 4 };
             let n = ((64 - shift) / width) as usize;
-            // The largest value that is not the missing one, nothing, and the missing one.
+            // The largest value that does not mean missing, zero, and the missing value.
             let top = (1_u64 << width) - 2;
             let slots: Vec<u64> = (0..n).map(|i| [top, 0, top + 1][i % 3]).collect();
             let expected: Vec<Option<u128>> = (0..n)
@@ -180,7 +180,7 @@ mod tests {
             let n = (56 / width) as usize;
             let slots: Vec<u64> = (0..n)
                 .map(|i| match i % 2 {
-                    // 1 with five counts of zeros after it.
+                    // The value 1 with a count of five.
                     0 => (1 << counting) | 5,
                     _ => (1 << width) - 1,
                 })
@@ -191,20 +191,20 @@ mod tests {
             let got = read(&[word(selector | (extension << 4), 8, width, &slots)]);
             assert_eq!(got, expected, "selector {selector}, extension {extension}");
         }
-        // As many zeros as can be: a value of 128 bits.
+        // The most zeros that can be counted make a value of 128 bits.
         let top = read(&[word(8 | (13 << 4), 8, 56, &[(1 << 5) | 30])]);
         assert_eq!(top, [Some(1_u128 << 120)]);
     }
 
     #[test]
     fn repetitions() {
-        // Before anything was read it is zero that repeats.
+        // Before anything was read, zero repeats.
         assert_eq!(read(&[15]), vec![Some(0); 120]);
         let got = read(&[word(14, 4, 60, &[77]), 15 | (2 << 4)]);
         assert_eq!(got, vec![Some(77); 361]);
         let missing = word(14, 4, 60, &[(1 << 60) - 1]);
         assert_eq!(read(&[missing, 15]), vec![None; 121]);
-        // What repeats is known beyond the end of the words.
+        // The last value is remembered beyond the end of the words.
         let (first, then) = (word(14, 4, 60, &[5]).to_le_bytes(), 15_u64.to_le_bytes());
         let mut w = Words::default();
         w.load(&first);

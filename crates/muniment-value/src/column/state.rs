@@ -1,37 +1,37 @@
-//! The values of one column, or of one scalar of an interleaved one: a literal, then differences.
+//! The values of one column, or of one scalar of an interleaved column: a literal, then differences.
 //!
-//! A difference is of the value as a number: of 64 bits for most types, of 128 for strings, code,
-//! binary data and decimals; for dates, timestamps and ObjectIds it is the difference of two
-//! differences. It is written with its sign in the lowest bit.
+//! A difference is that of the values as numbers, which have 64 bits for most types, and 128 for strings,
+//! code, binary data and decimals. For dates, timestamps and ObjectIds it is the difference of two
+//! differences. Its sign is in the lowest bit.
 
 use super::simple8b::Words;
 use super::{Cell, invalid, value_at};
 use crate::{Result, Type};
 
-/// What doubles are multiplied by to be whole numbers, by the scale of their control byte; the
-/// sixth scale takes the bits of the double as the number.
+/// The factors that turn doubles into whole numbers, by the scale of the control byte. The sixth scale takes
+/// the bits of the double as the number.
 const SCALES: [f64; 5] = [1.0, 10.0, 100.0, 10_000.0, 100_000_000.0];
 const BITS: usize = 5;
 
-/// Whole numbers up to this are doubles without loss.
+/// Whole numbers up to this one are exact as doubles.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// The longest text or data that differences are taken of.
+/// The longest text or data for which there are differences.
 const WIDE: usize = 16;
 
-/// Where a column stands.
+/// The position in a column.
 #[derive(Default)]
 pub(super) struct State<'a> {
-    /// The last value that was not missing; no type: there was none.
+    /// The last value that was not missing; `None` if there was none.
     ty: Option<Type>,
     raw: Vec<u8>,
     words: Words<'a>,
     scale: usize,
-    /// The last value as a number, or the last difference where differences of those are taken.
+    /// The last value as a number, or the last difference for types with differences of differences.
     last: i128,
-    /// The last value as a number, where differences of differences are taken.
+    /// The last value as a number, for types with differences of differences.
     base: i64,
-    /// The value is no number that another could differ from.
+    /// The value is not a number, so it can only repeat.
     opaque: bool,
 }
 
@@ -50,7 +50,7 @@ fn number<const N: usize>(raw: &[u8]) -> [u8; N] {
     raw.first_chunk().copied().unwrap_or([0; N])
 }
 
-/// Up to sixteen bytes as a number, the first lowest.
+/// Up to sixteen bytes as a number, the first byte lowest.
 fn packed(bytes: impl Iterator<Item = u8>) -> i128 {
     let mut all = [0; WIDE];
     for (to, b) in all.iter_mut().zip(bytes) {
@@ -59,11 +59,11 @@ fn packed(bytes: impl Iterator<Item = u8>) -> i128 {
     i128::from_le_bytes(all)
 }
 
-/// The bytes of an ObjectId that change, those that change most lowest: seconds and counter.
+/// The bytes of an ObjectId that change (seconds and counter), beginning with those that change most.
 const MOVING: [usize; 7] = [11, 3, 10, 2, 9, 1, 0];
 
 impl<'a> State<'a> {
-    /// After a value: nothing but itself can follow.
+    /// The state after a value that can only repeat.
     pub(crate) fn behind(ty: Option<Type>, raw: Vec<u8>) -> State<'a> {
         State {
             ty,
@@ -73,7 +73,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// What [`Cell`] says of the last value.
+    /// The last value as a [`Cell`].
     pub(crate) fn cell(&self) -> Cell<'_> {
         match self.ty {
             Some(ty) => Cell::Value(ty, &self.raw),
@@ -81,7 +81,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Begins anew with a value.
+    /// Begins anew with a literal.
     pub(crate) fn literal(&mut self, ty: Type, raw: &[u8]) {
         self.ty = Some(ty);
         self.raw.clear();
@@ -92,7 +92,7 @@ impl<'a> State<'a> {
         match ty {
             Type::String | Type::Code => {
                 let text = raw.get(4..raw.len().saturating_sub(1)).unwrap_or_default();
-                // A longer one, and one that begins with a zero, counts as empty.
+                // A longer text, or one that begins with a zero byte, counts as empty.
                 if text.len() <= WIDE && text.first() != Some(&0) {
                     last = packed(text.iter().rev().copied());
                 }
@@ -112,7 +112,7 @@ impl<'a> State<'a> {
             }
             Type::Int32 => last = i32::from_le_bytes(number(raw)).into(),
             Type::Bool => last = raw.first().copied().unwrap_or(0).into(),
-            // With each control byte, by its scale.
+            // Each control byte converts it, by its scale.
             Type::Double => {}
             _ => self.opaque = true,
         }
@@ -122,10 +122,10 @@ impl<'a> State<'a> {
         };
     }
 
-    /// Goes on with the words after a control byte.
+    /// Continues with the words after a control byte.
     ///
     /// # Errors
-    /// A scale that there is not, or that the last value has not.
+    /// If the scale does not exist, or the last value cannot have it.
     pub(crate) fn deltas(&mut self, control: u8, words: &'a [u8]) -> Result<()> {
         self.scale = match control >> 4 {
             8 => BITS,
@@ -152,10 +152,10 @@ impl<'a> State<'a> {
         Ok(())
     }
 
-    /// Makes the next value the last one; `None` at the end of the words. False: it is missing.
+    /// Makes the next value the last one; `None` at the end of the words, false if the value is missing.
     ///
     /// # Errors
-    /// A difference that the type cannot have, or whose value cannot be.
+    /// If the type cannot have such a difference, or the result is not a valid value.
     pub(crate) fn next(&mut self) -> Result<Option<bool>> {
         let delta = match self.words.next()? {
             None => return Ok(None),
@@ -236,7 +236,7 @@ impl<'a> State<'a> {
                 self.raw.extend_from_slice(&len);
                 self.raw.extend(text.iter().rev());
                 self.raw.push(0);
-                // It must be valid UTF-8.
+                // Fails if the text is not valid UTF-8.
                 value_at(ty, &self.raw, 1)?;
             }
             _ => self.put(&bytes),

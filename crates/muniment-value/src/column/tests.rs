@@ -4,7 +4,7 @@
 use super::*;
 use crate::{DocBuf, Put, Value, ValueBuf, array, doc};
 
-/// The values of a column, `None` for what is missing.
+/// The values of a column; `None` for a missing value.
 fn read(column: &[u8]) -> Result<Vec<Option<ValueBuf>>> {
     let mut reader = ColumnReader::new(column);
     let mut all = Vec::new();
@@ -36,21 +36,21 @@ fn literal(v: impl Put) -> Vec<u8> {
     out
 }
 
-/// A control byte of a scale (0x80: none) and its words.
+/// A control byte with a scale (0x80: none), followed by its words.
 fn words(scale: u8, words: &[u64]) -> Vec<u8> {
     let mut out = vec![scale | (words.len() as u8 - 1)];
     out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
     out
 }
 
-/// A word of one value of 60 bits.
+/// A word with one value of 60 bits.
 fn one(n: i64) -> u64 {
     14 | ((((n << 1) ^ (n >> 63)) as u64) << 4)
 }
 
 const MISSING: u64 = u64::MAX - 1;
 
-/// A word of six values of ten bits.
+/// A word with six values of ten bits.
 fn six(values: [i64; 6]) -> u64 {
     let zigzag = |n: i64| ((n << 1) ^ (n >> 63)) as u64;
     let slots = values.iter().enumerate();
@@ -68,7 +68,7 @@ fn numbers_by_their_differences() {
     let c = column(&[literal(7), words(0x80, &[six([1, -1, 0, 5, -100, 3])])]);
     let expected: Vec<_> = [7, 8, 7, 7, 12, -88, -85].map(some).into();
     assert_eq!(read(&c).unwrap(), expected);
-    // The same, byte for byte: 7 as int32, one word, slots 2 1 0 10 199 6.
+    // The same column byte by byte: 7 as int32, one word, slots 2 1 0 10 199 6.
     let bytes = [
         &[0x10, 0, 7, 0, 0, 0, 0x80][..],
         &(9_u64 | 2 << 4 | 1 << 14 | 10 << 34 | 199 << 44 | 6 << 54).to_le_bytes(),
@@ -104,7 +104,7 @@ fn times_by_differences_of_differences() {
         at(1030),
     ];
     assert_eq!(read(&c).unwrap(), expected);
-    // A run: a hundred and twenty more steps of the same length.
+    // A run of one hundred and twenty more steps of the same length.
     let c = column(&[
         literal(Value::DateTime(0)),
         words(0x80, &[one(60), one(0), 15]),
@@ -123,7 +123,7 @@ fn times_by_differences_of_differences() {
 #[test]
 fn object_ids_by_their_moving_bytes() {
     let first = [0x65, 1, 2, 3, 0xAA, 0xBB, 0xCC, 0xDD, 0xEE, 0, 0, 0xFE];
-    // The counter's lowest byte is the lowest, the seconds' the next one.
+    // The lowest byte of the counter is the lowest of the number, that of the seconds the next one.
     let c = column(&[
         literal(Value::ObjectId(first)),
         words(
@@ -142,7 +142,7 @@ fn object_ids_by_their_moving_bytes() {
         got[..2],
         [some(Value::ObjectId(first)), some(Value::ObjectId(second))]
     );
-    // Differences of differences, of the moving bytes as one number.
+    // The column has differences of differences of the moving bytes, which count as one number.
     let packed = |v: &Option<ValueBuf>| {
         let v = v.as_ref().unwrap().raw();
         i64::from_le_bytes([v[11], v[3], v[10], v[2], v[9], v[1], v[0], 0])
@@ -164,7 +164,7 @@ fn doubles_by_scale() {
     assert_eq!(read(&c).unwrap(), doubles(&[1.0, 3.0, -2.0]));
     let c = column(&[literal(20.1), words(0xA0, &[one(1), one(-3), one(0)])]);
     assert_eq!(read(&c).unwrap(), doubles(&[20.1, 20.2, 19.9, 19.9]));
-    // One control byte after another, each with a scale of its own.
+    // Several control bytes follow each other, each with its own scale.
     let c = column(&[
         literal(0.5),
         words(0xB0, &[one(25)]),
@@ -175,7 +175,7 @@ fn doubles_by_scale() {
     let c = column(&[literal(0.1), words(0x80, &[one(1), one(-1)])]);
     let next = f64::from_bits(0.1_f64.to_bits() + 1);
     assert_eq!(read(&c).unwrap(), doubles(&[0.1, next, 0.1]));
-    // A scale that loses what the double has after the point.
+    // This scale would lose the digits of the double after the point.
     for bad in [0.25_f64, f64::NAN, 1e300] {
         assert!(read(&column(&[literal(bad), words(0xA0, &[one(1)])])).is_err());
     }
@@ -192,7 +192,7 @@ fn texts_and_data_of_128_bits() {
         .map(some)
         .into();
     assert_eq!(read(&c).unwrap(), expected);
-    // From the empty text to one of two characters, and back.
+    // The text goes from empty to two characters, and back.
     let ab = i64::from(b'a') << 8 | i64::from(b'b');
     let c = column(&[literal(""), words(0x80, &[one(ab), one(-ab)])]);
     assert_eq!(read(&c).unwrap(), [some(""), some("ab"), some("")]);
@@ -216,7 +216,7 @@ fn texts_and_data_of_128_bits() {
     let mut next = decimal;
     next[0] = 4;
     next[15] = 0x31;
-    // Twice 2¹²⁰, 30 times four zeros after 2, with a word of the large extension of selector 8.
+    // The word has 2¹²⁰ doubled: 30 times four zeros after 2, in the large extension of selector 8.
     let high = 8 | (13 << 4) | ((2 << 5 | 30) << 8);
     let c = column(&[
         literal(Value::Decimal128(decimal)),
@@ -227,19 +227,19 @@ fn texts_and_data_of_128_bits() {
         some(Value::Decimal128(next)),
         "the sign is the lowest bit"
     );
-    // Long ones only repeat.
+    // Longer values can only repeat.
     let long = "a text of more than sixteen bytes";
     let c = column(&[literal(long), words(0x80, &[one(0), one(0)])]);
     assert_eq!(read(&c).unwrap(), vec![some(long); 3]);
     let c = column(&[literal(data(&[0; 17])), words(0x80, &[one(1)])]);
     assert!(read(&c).is_err());
-    // What would be no UTF-8.
+    // The result would not be valid UTF-8.
     let c = column(&[literal("a"), words(0x80, &[one(0x80)])]);
     assert!(read(&c).is_err());
 }
 
 #[test]
-fn what_is_no_number_repeats() {
+fn values_that_are_not_numbers_repeat() {
     for v in [
         ValueBuf::new(Value::Null),
         ValueBuf::new(Value::MinKey),
@@ -261,7 +261,7 @@ fn what_is_no_number_repeats() {
         let c = column(&[literal(&v), words(0x80, &[one(1)])]);
         assert!(read(&c).is_err(), "{v:?}");
     }
-    // Missing ones first.
+    // The first values may be missing.
     let c = column(&[
         words(0x80, &[MISSING, MISSING]),
         literal(1),
@@ -273,24 +273,24 @@ fn what_is_no_number_repeats() {
 #[test]
 fn documents_are_put_together() {
     let reference = doc! { "x": 1, "y": doc! { "z": 10.5, "e": doc! {} }, "l": array![5, 6] };
-    // The streams of x, y.z, l.0 and l.1: each part stands where its stream runs out.
+    // The streams are those of x, y.z, l.0 and l.1. Each part comes where its stream runs out of values.
     let mut c = vec![0xF1];
     c.extend_from_slice(reference.as_bytes());
     c.extend(words(0x80, &[six([0, 1, 1, 1, 1, 1])]));
     c.extend(words(0xA0, &[one(0), MISSING]));
     c.extend(words(0x80, &[six([0, 0, 0, 0, 0, 1])]));
     c.extend(words(0x80, &[six([0, 2, 2, 2, 2, 2])]));
-    // y.z again, at the third row, with a value of another type.
+    // The third row has another value for y.z, of a different type.
     c.extend(literal("text"));
     c.extend(words(0x80, &[six([0, 0, 0, 0, 0, 0])]));
     c.push(0);
-    // Six values of the second stream are left over: three rows too many.
+    // Six values of the second stream are left over, three rows too many.
     assert!(read(&[c.as_slice(), &[0]].concat()).is_err());
     let at = c.len() - 10;
     c.truncate(at);
     c.extend(words(0x80, &[one(0), one(0), MISSING]));
     c.push(0);
-    // After it the last one repeats, then another literal.
+    // After the documents the last one repeats, then comes another literal.
     c.extend(words(0x80, &[one(0)]));
     c.extend(literal("end"));
     c.push(0);
@@ -323,7 +323,7 @@ fn arrays_and_documents_that_are_missing() {
     c.extend([0, 0]);
     let both = array![1, doc! { "a": 2 }];
     assert_eq!(read(&c).unwrap(), [some(both), None, some(array![1])]);
-    // With 0xF0 an array is a scalar, which only repeats.
+    // With 0xF0 an array is a scalar, which can only repeat.
     let mut c = vec![0xF0];
     c.extend_from_slice(doc! { "a": array![1] }.as_bytes());
     c.extend(words(0x80, &[one(0), one(0)]));
@@ -333,7 +333,7 @@ fn arrays_and_documents_that_are_missing() {
 }
 
 #[test]
-fn what_cannot_be() {
+fn impossible_columns_are_refused() {
     let reference = doc! { "a": 1, "b": 2 };
     let with = |behind: &[u8]| [&[0xF1][..], reference.as_bytes(), behind].concat();
     let short = words(0x80, &[one(0)]);
@@ -363,7 +363,7 @@ fn what_cannot_be() {
     assert!(read(&with(&[&short[..], &short, &[0, 0]].concat())).is_ok());
 }
 
-/// Random bytes, and good columns with bytes changed: an error or values, nothing else.
+/// Reads random bytes, and valid columns with changed bytes. The result is an error or values, nothing else.
 #[test]
 fn nothing_that_is_read_can_do_harm() {
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;

@@ -4,11 +4,11 @@ use super::{first, item, number};
 use crate::order::MAX_NESTING;
 use crate::{Code, Error, Result, Type, ValueBuf};
 
-/// Reads one value from the front of `key`; returns it and the rest. `bits` is consumed in step.
-/// With empty bits the value is equal in order to the one encoded, of the default type.
+/// Decodes one value from the front of `key`, and returns it and the rest. `bits` is consumed in step. With
+/// empty bits, the value is equal in order to the encoded one, but has the default type.
 ///
 /// # Errors
-/// 22 InvalidBSON if `key` is no encoding: the file is damaged.
+/// 22 InvalidBSON if `key` is not an encoding, which means that the file is damaged.
 pub fn decode<'k>(
     key: &'k [u8],
     descending: bool,
@@ -41,7 +41,7 @@ fn damaged() -> Error {
 /// The length of the first encoded value in `key`, without decoding it.
 ///
 /// # Errors
-/// 22 InvalidBSON if `key` is no encoding.
+/// 22 InvalidBSON if `key` is not an encoding.
 #[inline]
 pub fn skip(key: &[u8], descending: bool) -> Result<usize> {
     let mut r = Reader {
@@ -84,7 +84,7 @@ impl<'k> Reader<'k> {
         Some(a)
     }
 
-    /// Skips to after the next terminator; returns what stands before it, still inverted.
+    /// Skips to the end of the next terminator. Returns the bytes before it, still inverted.
     #[inline]
     fn until_end(&mut self) -> Option<&'k [u8]> {
         let n = self.key.iter().position(|&b| b == self.invert)?;
@@ -265,7 +265,7 @@ fn read_elements(
     close(start, out)
 }
 
-/// Writes the length of what stands from `start` to the end in front of it.
+/// Writes the length of the bytes from `start` to the end in front of them.
 fn close(start: usize, out: &mut [u8]) -> Option<()> {
     let n = i32::try_from(out.len() - start).ok()?;
     out.get_mut(start..start + 4)?

@@ -1,12 +1,12 @@
 //! The order-preserving key encoding: `memcmp` of two encodings equals the canonical comparison
 //! of the values.
 //!
-//! One value is a first byte that gives its type bracket (numbers: also sign and size, see
-//! `number.rs`; booleans: the value) and a payload. No encoding is a prefix of another, so
-//! encodings can be concatenated, and the range of keys that start with one encoding is exactly
-//! that value. Descending fields have every byte inverted. Values that compare equal (int32 1
-//! and double 1.0) have equal encodings; what was lost stands in [`TypeBits`], which an index
-//! entry keeps beside the key so that a covered query returns the value as it was stored.
+//! A value is encoded as a first byte that gives its type bracket (for numbers also sign and size, see
+//! `number.rs`; for booleans the value) and a payload. No encoding is a prefix of another, so encodings can
+//! be concatenated, and the range of keys that start with one encoding has exactly that value. For descending
+//! fields every byte is inverted. Values that compare equal (int32 1 and double 1.0) have equal encodings;
+//! the lost information is in [`TypeBits`], which an index entry keeps next to the key, so that a covered
+//! query returns the value as it was stored.
 //!
 //! | value | after the first byte |
 //! |---|---|
@@ -16,11 +16,11 @@
 //! | binary | length (one byte, or 0xFF and four), subtype, bytes |
 //! | ObjectId, date, timestamp | 12 or 8 bytes, big-endian, the date's sign bit flipped |
 //!
-//! Invariants: first bytes lie within 0x0A…0xF0, so 0x00 ends a document or array below every
-//! value and a suffix after a key cannot be taken for part of it. This is a storage format:
+//! Invariants: first bytes lie within 0x0A…0xF0, so the 0x00 at the end of a document or array sorts before
+//! every value, and a suffix after a key cannot be mistaken for part of it. This is a storage format:
 //! changing it makes databases unreadable.
 //!
-//! Not restored by decoding: element names of an array that are not 0, 1, 2 …
+//! Decoding does not restore element names of an array that are not 0, 1, 2 …
 
 mod decode;
 mod number;
@@ -31,10 +31,10 @@ use crate::collation::Collator;
 use crate::order::MAX_NESTING;
 use crate::{Doc, Type, Value};
 
-/// What the encoding drops: the numeric types, −0, string or symbol, decimal exponents.
+/// What the encoding drops: the numeric type, −0, string or symbol, exponents of decimals.
 ///
-/// A sequence of items in step with the numbers and texts of the key; trailing defaults are not
-/// written. One value's or a compound key's bits go into the same sequence.
+/// This is a sequence of items in step with the numbers and texts of the key; trailing default items are not
+/// written. The items of all fields of a compound key are in one sequence.
 #[derive(Clone, Debug, Default)]
 pub struct TypeBits {
     bytes: Vec<u8>,
@@ -47,13 +47,13 @@ impl TypeBits {
         TypeBits::default()
     }
 
-    /// The bytes to store; empty when every value decodes to itself by default (int32 or int64
-    /// where the number is whole and fits, else double; string).
+    /// The bytes to store. They are empty if every value decodes to itself by default (a string; an int32 or
+    /// int64 if the number is whole and fits, otherwise a double).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Forgets all bits, keeps the memory.
+    /// Removes all bits but keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.defaults = 0;
@@ -68,7 +68,7 @@ impl PartialEq for TypeBits {
 
 impl Eq for TypeBits {}
 
-/// Where [`put`] records what it drops.
+/// Records what [`put`] drops.
 trait Bits {
     fn item(&mut self, item: u8, payload: &[u8]);
 }
@@ -94,7 +94,7 @@ impl Bits for TypeBits {
     }
 }
 
-/// What [`put`] writes for a text.
+/// Writes texts for [`put`].
 trait Texts {
     fn put(&self, s: &str, out: &mut Vec<u8>);
 }
@@ -121,11 +121,11 @@ mod item {
     pub(crate) const DEFAULT: u8 = 0;
     pub(crate) const INT64: u8 = 2;
     pub(crate) const DOUBLE: u8 = 3;
-    /// Followed by the 16 bytes.
+    /// The 16 bytes of the decimal follow.
     pub(crate) const DECIMAL: u8 = 4;
     pub(crate) const SYMBOL: u8 = 5;
     pub(crate) const NEGATIVE_ZERO: u8 = 6;
-    /// A NaN that is not the usual one, followed by its 8 bytes.
+    /// An unusual NaN, whose 8 bytes follow.
     pub(crate) const NAN: u8 = 7;
 }
 
@@ -160,12 +160,12 @@ pub fn encode(v: Value<'_>, descending: bool, out: &mut Vec<u8>) {
     encode_any(v, descending, out, &mut NoBits, &Bytes);
 }
 
-/// As [`encode`], with collation keys for texts.
+/// Does the same as [`encode`], with collation keys for texts.
 pub(crate) fn encode_collated(v: Value<'_>, descending: bool, out: &mut Vec<u8>, texts: &Collator) {
     encode_any(v, descending, out, &mut NoBits, texts);
 }
 
-/// As [`encode_with_bits`], with collation keys for texts.
+/// Does the same as [`encode_with_bits`], with collation keys for texts.
 pub(crate) fn encode_collated_with_bits(
     v: Value<'_>,
     descending: bool,
@@ -176,7 +176,7 @@ pub(crate) fn encode_collated_with_bits(
     encode_any(v, descending, out, bits, texts);
 }
 
-/// As [`encode`], and records what the encoding drops.
+/// Does the same as [`encode`], and records what the encoding drops.
 #[inline]
 pub fn encode_with_bits(v: Value<'_>, descending: bool, out: &mut Vec<u8>, bits: &mut TypeBits) {
     encode_any(v, descending, out, bits, &Bytes);
@@ -269,7 +269,7 @@ fn put(v: Value<'_>, out: &mut Vec<u8>, bits: &mut impl Bits, texts: &impl Texts
         Value::Code(s) => put_text(first::CODE, s, out),
         Value::CodeWithScope { code, scope } => {
             put_text(first::CODE_WITH_SCOPE, code, out);
-            // Code is no text, nor is what it closes over.
+            // Neither code nor its scope counts as text for a collation.
             put_elements(scope, true, out, bits, &Bytes, depth);
         }
     }
@@ -315,7 +315,7 @@ fn put_elements(
     texts: &impl Texts,
     depth: usize,
 ) {
-    // Never reached by documents that passed validation; the comparison stops here as well.
+    // A valid document never reaches this depth. The comparison stops there as well.
     if depth > 0 {
         for e in d {
             if names {
@@ -373,9 +373,9 @@ pub fn rank_bytes(ty: Type) -> (u8, u8) {
     (one, one)
 }
 
-/// The half-open range of keys whose first field is in `ty`'s bracket: from the first, inclusive,
-/// to the second, exclusive. For bounds such as "all strings". A range of numbers that is to
-/// leave out NaN, as `{$lt: 5}` is, starts at the encoding of −∞ instead.
+/// The half-open range of keys whose first field is in `ty`'s bracket, from the first (inclusive) to the
+/// second (exclusive), for bounds such as "all strings". A range of numbers without NaN, such as that of
+/// `{$lt: 5}`, starts at the encoding of −∞ instead.
 pub fn bracket(ty: Type, descending: bool) -> ([u8; 1], [u8; 1]) {
     let (low, high) = rank_bytes(ty);
     // First bytes lie within 0x0A…0xF0 (inverted 0x0F…0xF5): adding one cannot overflow.

@@ -1,33 +1,34 @@
 //! The encoding of numbers: one order for int32, int64, double and decimal128.
 //!
-//! The first byte says sign and size; what follows it is the magnitude, inverted for negative
+//! The first byte gives the sign and the size. After it comes the magnitude, which is inverted for negative
 //! numbers:
 //! - NaN and zero: nothing.
 //! - magnitude below 1: the fraction.
-//! - magnitude below 2^63: (whole part · 2 + whether there is a fraction) in the fewest
-//!   big-endian bytes, whose number is in the first byte; then the fraction, if any.
-//! - else: as a fraction, of the whole magnitude.
+//! - magnitude below 2^63: (whole part · 2 + whether there is a fraction) in the fewest big-endian bytes,
+//!   whose
+//! number is in the first byte; then the fraction, if any.
+//! - larger magnitude: the whole magnitude as a fraction.
 //!
-//! A fraction is 8 bytes: (the bits of the greatest double that is not above it) · 2 + whether
-//! it is above that double; if it is, 17 bytes follow that order decimals: the exponent of the
-//! first digit and the coefficient widened to 34 digits. A double needs no such tail, so it
-//! sorts right before the decimals between it and the next double.
+//! A fraction has 8 bytes: (the bits of the greatest double that is not above it) · 2 + whether it is above
+//! that double. If it is, 17 more bytes order the decimals: the exponent of the first digit, and the
+//! coefficient widened to 34 digits. A double needs no such tail, so it sorts right before the decimals
+//! between it and the next double.
 
 use super::decode::{Reader, take_item};
 use super::{Bits, first, item};
 use crate::Type;
 use crate::decimal::{Decimal, floor_f64, normal};
 
-/// Distance of the first byte from [`first::ZERO`]: a fraction only, 1…8 bytes, too big.
+/// The distance of the first byte from [`first::ZERO`]: only a fraction, 1…8 bytes, or too large.
 const SMALL: u8 = 1;
 const LARGE: u8 = 10;
 
 const I64_END: f64 = 9_223_372_036_854_775_808.0;
 const TAIL: usize = 17;
-/// What makes the exponent of the first digit positive.
+/// Added to the exponent of the first digit to make it positive.
 const TAIL_BIAS: i32 = 0x4000;
 
-/// A number on its way into a key.
+/// A number that is being encoded.
 struct Number {
     negative: bool,
     /// Below 2^63; 0 if `size` is SMALL or LARGE.
@@ -37,9 +38,9 @@ struct Number {
 }
 
 struct Fraction {
-    /// The double that is not above it.
+    /// The greatest double that is not above the fraction.
     floor: f64,
-    /// Present if it is above `floor`.
+    /// Present if the fraction is above `floor`.
     tail: Option<[u8; TAIL]>,
 }
 
@@ -54,7 +55,7 @@ impl Number {
         } else {
             let w = self.whole << 1 | u64::from(self.fraction.is_some());
             let n = 8 - w.leading_zeros() as usize / 8;
-            // Left-aligned, so that a fixed eight bytes can be written.
+            // The value is aligned to the left, so that always eight bytes can be written.
             let aligned = (w << (64 - 8 * n)) ^ flip64;
             buf[1..9].copy_from_slice(&aligned.to_be_bytes());
             at += n;
@@ -82,7 +83,7 @@ impl Number {
     }
 }
 
-/// The type that a whole number of this size has when no bits say otherwise.
+/// Whether a whole number is an int32, not an int64, unless bits say otherwise.
 fn default_is_int32(n: i64) -> bool {
     i32::try_from(n).is_ok()
 }
@@ -104,7 +105,8 @@ pub(super) fn put_int(n: i64, is_int32: bool, out: &mut Vec<u8>, bits: &mut impl
     if n == i64::MIN {
         return put_floor(-I64_END, out);
     }
-    // As `Number::put` without a fraction, kept short because most keys are small integers.
+    // This does the same as `Number::put` without a fraction. It is short because most keys are small
+    // integers.
     let w = n.unsigned_abs() << 1;
     let len = 8 - w.leading_zeros() as usize / 8;
     let size = SMALL + len as u8;
@@ -178,7 +180,7 @@ pub(super) fn put_decimal(bytes: [u8; 16], out: &mut Vec<u8>, bits: &mut impl Bi
     if c == 0 {
         return out.push(first::ZERO);
     }
-    // The part of the coefficient after the point, and the whole part if it is below 2^63.
+    // `behind` is the part of the coefficient after the point. `whole` is the whole part if it is below 2^63.
     let (whole, behind) = match 10_u128.checked_pow(e.unsigned_abs()) {
         Some(p) if e < 0 => (Some(c / p), c % p),
         Some(p) => (c.checked_mul(p), 0),
@@ -206,7 +208,7 @@ pub(super) fn put_decimal(bytes: [u8; 16], out: &mut Vec<u8>, bits: &mut impl Bi
     .put(out);
 }
 
-/// What orders the decimals that lie between the same two doubles.
+/// The bytes that order the decimals between the same two doubles.
 fn tail(d: Decimal) -> [u8; TAIL] {
     let (_, c, e) = d.parts().unwrap_or_default();
     let (exponent, coefficient) = normal(c, e);
@@ -216,7 +218,7 @@ fn tail(d: Decimal) -> [u8; TAIL] {
     t
 }
 
-/// Skips what follows the first byte `b` of a number.
+/// Skips the bytes after the first byte `b` of a number.
 #[inline]
 pub(super) fn skip(r: &mut Reader<'_>, b: u8) -> Option<()> {
     let size = b.abs_diff(first::ZERO);
@@ -239,7 +241,7 @@ pub(super) fn skip(r: &mut Reader<'_>, b: u8) -> Option<()> {
     Some(())
 }
 
-/// Reads what follows the first byte `b` of a number; appends its BSON bytes.
+/// Reads the bytes after the first byte `b` of a number, and appends its BSON bytes.
 pub(super) fn read(r: &mut Reader<'_>, b: u8, bits: &mut &[u8], out: &mut Vec<u8>) -> Option<Type> {
     let item = take_item(bits);
     let number = if b == first::NAN {
@@ -267,7 +269,7 @@ pub(super) fn read(r: &mut Reader<'_>, b: u8, bits: &mut &[u8], out: &mut Vec<u8
         return Some(Type::Double);
     };
     if let Some(t) = n.fraction.as_ref().and_then(|f| f.tail) {
-        // Only a decimal has a tail; without its bits it comes back without trailing zeros.
+        // Only a decimal has a tail. Without its type bits it is decoded without trailing zeros.
         out.extend_from_slice(&from_tail(n.negative, t)?.to_bid());
         return (item == item::DEFAULT).then_some(Type::Decimal128);
     }
@@ -287,8 +289,8 @@ pub(super) fn read(r: &mut Reader<'_>, b: u8, bits: &mut &[u8], out: &mut Vec<u8
             Some(Type::Int64)
         }
         (item::DEFAULT, None) if !n.is_double() => {
-            // Whole part and fraction need more than 53 bits: a decimal's, of which at most 34
-            // digits stand after the point.
+            // Whole part and fraction together need more than 53 bits, so it is a decimal, with at most 34
+            // digits after the point.
             let fraction = format!("{:.34}", n.fraction?.floor);
             let digits = fraction.get(1..)?;
             let sign = if n.negative { "-" } else { "" };
@@ -309,7 +311,7 @@ pub(super) fn read(r: &mut Reader<'_>, b: u8, bits: &mut &[u8], out: &mut Vec<u8
 }
 
 impl Number {
-    /// The whole number, if this is one and its magnitude is below 2^63.
+    /// The whole number, if the number is whole and its magnitude is below 2^63.
     fn as_i64(&self) -> Option<i64> {
         if self.fraction.is_some() {
             return None;
@@ -386,7 +388,7 @@ fn from_tail(negative: bool, t: [u8; TAIL]) -> Option<Decimal> {
         c /= 10;
         e += 1;
     }
-    // Back into the range of exponents: digits that were cut are added again.
+    // This brings the exponent back into its range by restoring the zeros that were cut.
     while e > Decimal::MAX_EXPONENT && c < 10_u128.pow(33) {
         c *= 10;
         e -= 1;

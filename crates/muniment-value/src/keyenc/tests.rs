@@ -8,7 +8,7 @@ fn decimal(s: &str) -> ValueBuf {
     ValueBuf::new(Value::Decimal128(d.to_bid()))
 }
 
-/// Values of every type, each group of equal ones after a smaller group.
+/// Values of every type in groups of equal values, in ascending order.
 fn ascending() -> Vec<Vec<ValueBuf>> {
     let v = |x: Value<'_>| ValueBuf::new(x);
     let b = |subtype, bytes| ValueBuf::new(Value::Binary { subtype, bytes });
@@ -216,7 +216,7 @@ fn keys_order_as_values_do_and_come_back() {
                 (&back, rest, rest_bits),
                 (*a, &b"\xFF\x00rest"[..], &[][..])
             );
-            // Without bits: equal in order.
+            // Without its type bits, the decoded value is equal in order.
             let (back, _) = decode(&k, descending, &mut &[][..]).unwrap();
             assert_eq!(
                 cmp_values(back.as_value(), a.as_value()),
