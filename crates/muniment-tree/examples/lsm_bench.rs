@@ -1,9 +1,8 @@
 //! Measures the durable engine: `cargo run --release --example lsm_bench -- [DIR] [SCALE]`.
 //!
-//! Everything goes through the trait as the commit door would: batches with rising timestamps, a
-//! seal when the memtable is full, a pause of the writer while two wait for their flush. Figures
-//! are of this machine and this moment; "CPU" is the calling thread's, which a busy machine does
-//! not change.
+//! Everything goes through the trait, as with the commit door: batches with rising timestamps, a seal when
+//! the memtable is full, a pause of the writer while two memtables wait for their flush. The figures are
+//! those of this machine at this moment; "CPU" is the calling thread's, on which other load has no effect.
 
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -17,7 +16,7 @@ const DOCUMENTS: TreeId = TreeId(1);
 const RANDOM: TreeId = TreeId(2);
 const QUEUE: TreeId = TreeId(3);
 
-/// A number after which nothing looks like an order.
+/// Scatters numbers, so that they have no visible order.
 fn mix(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x7fb5_d329_728e_a185);
     let n = (n ^ (n >> 27)).wrapping_mul(0x81da_def4_bc2d_d44d);
@@ -101,7 +100,7 @@ impl Bench {
     }
 }
 
-/// The clock on the wall, and that of the thread's CPU time.
+/// The wall clock and the CPU time of the thread at the start.
 struct Clock(Instant, u64);
 
 impl Clock {
@@ -113,14 +112,14 @@ impl Clock {
         self.0.elapsed()
     }
 
-    /// Microseconds for each of `n`.
+    /// Microseconds for each of `n` operations.
     fn each(&self, n: u64) -> String {
         let wall = self.elapsed().as_secs_f64() * 1e6 / n as f64;
         let busy = (cpu() - self.1) as f64 / 1e3 / n as f64;
         format!("{wall:.2} µs (CPU {busy:.2})")
     }
 
-    /// Millions of `n` a second.
+    /// Millions of operations per second.
     fn rate(&self, n: u64) -> String {
         let wall = n as f64 / self.elapsed().as_secs_f64() / 1e6;
         let busy = n as f64 * 1e3 / (cpu() - self.1).max(1) as f64;
@@ -128,7 +127,7 @@ impl Clock {
     }
 }
 
-/// Nanoseconds of CPU that this thread has used (Linux; zero elsewhere).
+/// Nanoseconds of CPU time that this thread has used (on Linux; zero elsewhere).
 fn cpu() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = text.split_whitespace().next();
@@ -246,7 +245,8 @@ fn main() -> Result<(), muniment_value::Error> {
     }
     drop(view);
 
-    // A queue: new ones at the end, the oldest taken from the begin, 20,000 between them.
+    // A queue: new entries are added at the end and the oldest taken from the beginning, with 20,000 in
+    // between.
     let n = scale * 250_000;
     let begin = Clock::start();
     let mut found = Duration::ZERO;
@@ -274,7 +274,7 @@ fn main() -> Result<(), muniment_value::Error> {
         }
         batch.sort_by(|a, b| a.key.cmp(&b.key));
         bench.commit(batch);
-        // As the checkpoint every so often does.
+        // The periodic checkpoint does the same.
         if i % 250_000 == 249_999 {
             bench.trees.seal(Timestamp(bench.now))?;
         }
@@ -286,7 +286,7 @@ fn main() -> Result<(), muniment_value::Error> {
         bench.told()
     );
 
-    // All of a collection deleted, then scanned.
+    // All documents of a collection are deleted, then it is scanned.
     let batches = (0..50u64).map(|b| b * 1000..(b + 1) * 1000);
     for keys in batches.clone() {
         bench.commit(

@@ -1,12 +1,12 @@
-//! The memtable beside a skip list, an adaptive radix tree and the standard library's B-tree:
+//! Compares the memtable with a skip list, an adaptive radix tree and the standard library's B-tree:
 //! ascending, random and hot keys, one thread and four.
 //!
 //! `cargo run --release -p muniment-tree --example memtable_bench [keys] [rounds] [which]`
 //!
-//! Figures are microseconds of processor time for one operation, the median of the rounds, which are
-//! interleaved. Versions lie as an LSM tree's memtable has them: in the skip
-//! list and the B-tree under (key, timestamp descending); the radix tree holds the newest alone
-//! (it has no room for more), behind one lock as the B-tree.
+//! The figures are microseconds of processor time per operation, the median of the rounds, which are
+//! interleaved. Versions are stored as in the memtable of an LSM tree: in the skip list and the B-tree under
+//! (key, timestamp descending). The radix tree has only the newest version (it has no room for more). It is
+//! guarded by one lock, like the B-tree.
 
 use bytes::Bytes;
 use crossbeam_skiplist::SkipMap;
@@ -23,16 +23,16 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 const TREE: TreeId = TreeId(1);
 const KEY: usize = 16;
 const VALUE: usize = 120;
-/// Documents that share one buffer, as those of one command do.
+/// How many documents share one buffer, as those of one command do.
 const UNIT: usize = 1000;
 
 type Row = (Bytes, Bytes);
 
-/// One of the structures.
+/// One of the compared structures.
 trait Table: Sync {
     fn put(&self, rows: &[Row], at: u64);
     fn get(&self, key: &Bytes) -> bool;
-    /// Rows that a scan over everything gives.
+    /// The number of rows in a scan of everything.
     fn scan(&self) -> usize;
 }
 
@@ -155,14 +155,14 @@ impl Table for Standard {
     }
 }
 
-/// Rows whose keys are `key(i)`, in buffers of `UNIT` rows.
+/// Rows with the keys `key(i)`, in buffers of `UNIT` rows.
 fn rows(n: usize, key: impl Fn(u64) -> u64) -> Vec<Row> {
     let mut all = Vec::with_capacity(n);
     for first in (0..n).step_by(UNIT) {
         let mut unit = Vec::with_capacity(UNIT * (KEY + VALUE));
         let end = (first + UNIT).min(n);
         for i in first..end {
-            // As an ObjectId's: the same front, then what counts.
+            // The key is like that of an ObjectId: a common prefix, then the distinct part.
             unit.extend_from_slice(b"\x07\x66\xa0\x00\x01abc");
             unit.extend_from_slice(&key(i as u64).to_be_bytes());
             unit.extend_from_slice(&[b'v'; VALUE]);
@@ -177,14 +177,14 @@ fn rows(n: usize, key: impl Fn(u64) -> u64) -> Vec<Row> {
     all
 }
 
-/// Nanoseconds that this thread has run on a processor (Linux).
+/// Nanoseconds that this thread has run on a processor (on Linux).
 fn cpu() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = stat.split(' ').next();
     first.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Microseconds of processor time for one of `n` operations, when `threads` share them.
+/// Microseconds of processor time per operation, when `threads` threads share `n` operations.
 fn timed(n: usize, threads: usize, work: impl Fn(usize) + Sync) -> f64 {
     let spent = AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -200,7 +200,7 @@ fn timed(n: usize, threads: usize, work: impl Fn(usize) + Sync) -> f64 {
     spent.load(SeqCst) as f64 / 1e3 / n as f64
 }
 
-/// Writes the rows, `unit` in a commit, each thread units of its own.
+/// Writes the rows, `unit` per commit. Each thread has units of its own.
 fn put(table: &dyn Table, rows: &[Row], unit: usize, threads: usize) -> f64 {
     let clock = AtomicU64::new(1);
     timed(rows.len(), threads, |thread| {
@@ -230,7 +230,7 @@ fn main() {
     let mix = |i: u64| i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let ascending = rows(n, |i| i);
     let random = rows(n, mix);
-    // The same keys in another order.
+    // These are the same keys in another order.
     let looked = rows(n, |i| mix(mix(i) % n as u64));
     let hot = rows(n, |_| 1);
     type Make = fn() -> Box<dyn Table>;

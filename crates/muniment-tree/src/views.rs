@@ -1,21 +1,21 @@
-//! Views: which timestamps are being read at.
+//! Views: the timestamps at which there are readers.
 //!
-//! A view is opened at the visible timestamp: everything up to it is applied, nothing after it
-//! is seen. Writers and compactions ask which versions somebody may still read.
+//! A view is opened at the visible timestamp: everything up to it is applied, and nothing after it is seen.
+//! Writers and compactions ask which versions a view may still read.
 //!
-//! A store that must be able to open views at times that are past, as at the commit point of a replica
-//! set, says so with [`Views::keep_from`]: nobody gives up what a view at or above that *floor* could
-//! read. What views that come can read begins at the *horizon*: the floor, or the visible timestamp
-//! where there is none.
+//! A store that must be able to open views of the past, as at the commit point of a replica set, calls
+//! [`Views::keep_from`]: from then on no version is dropped that a view at or above that *floor* could read.
+//! Future views can read from the *horizon* on, which is the floor, or the visible timestamp if there is no
+//! floor.
 //!
-//! Views are in lists by the thread that opened them, so that threads on different cores do not
-//! wait for each other to open one.
+//! Views are in lists by the thread that opened them, so that threads on different cores do not wait for each
+//! other when they open one.
 //!
-//! Invariant: a thread that reads the horizon *first* and then a list knows of every view of it below
-//! that timestamp, and views opened later are at or above it. For a view of now reads its timestamp
-//! while its list is locked, and when the list's bound, which is read without the lock, is at or below
-//! the visible timestamp already; and one of the past is in its list before it looks whether the
-//! horizon still lets it.
+//! Invariant: a thread that reads the horizon *first* and then a list knows of every view in the list below
+//! that timestamp, and views that are opened later are at or above it. The reason is that a view of the
+//! present reads its timestamp while its list is locked, when the list's bound, which is read without the
+//! lock, is already at or below the visible timestamp; and a view of the past is in its list before it checks
+//! whether the horizon still admits it.
 
 use muniment_io::{Spread, Timestamp, spread};
 use parking_lot::Mutex;
@@ -23,24 +23,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// All views that are alive, and the visible timestamp.
+/// All live views, and the visible timestamp.
 #[derive(Default)]
 pub struct Views {
     visible: spread::CachePadded<AtomicU64>,
     floor: spread::CachePadded<Floor>,
     live: Spread<List>,
-    /// From when on transactions look back, each with how many do.
+    /// The timestamps from which transactions look back, each with the number of those transactions.
     writers: Mutex<BTreeMap<Timestamp, usize>>,
 }
 
-/// Where views of the past may be opened. Read before versions are given up, and by
-/// threads that open such a view.
+/// The range in which views of the past may be opened. It is read before versions are dropped, and by threads
+/// that open such a view.
 struct Floor {
-    /// What views at or above it could read is kept; [`NOBODY`]: there is no floor.
+    /// The versions that views at or above this timestamp could read are kept; [`NOBODY`] if there is no
+    /// floor.
     keep: AtomicU64,
-    /// It was visible when that began: what older views could read may have been given up before.
+    /// The visible timestamp when the floor was set. Versions for older views may have been dropped before.
     since: AtomicU64,
-    /// Held while one of them is changed.
+    /// Held while one of the two is changed.
     change: Mutex<()>,
 }
 
@@ -54,15 +55,15 @@ impl Default for Floor {
     }
 }
 
-/// Views of one place.
+/// The views of one place.
 struct List {
-    /// None of them is below; [`NOBODY`] if there is none.
+    /// No view of the list is below this timestamp; [`NOBODY`] if the list is empty.
     bound: AtomicU64,
-    /// Each with how many there are of it, ascending.
+    /// The timestamps of the views, ascending, each with the number of views.
     all: Mutex<Vec<(Timestamp, usize)>>,
 }
 
-/// After every timestamp.
+/// Stands for a timestamp after all others.
 const NOBODY: u64 = u64::MAX;
 
 impl Default for List {
@@ -74,48 +75,48 @@ impl Default for List {
     }
 }
 
-/// One view: reads at [`View::timestamp`] find what was there, until it is dropped.
+/// A view. Until it is dropped, reads at [`View::timestamp`] find the data as of that time.
 pub struct View {
     views: Arc<Views>,
     at: Timestamp,
-    /// Whose list it is in.
+    /// The place whose list has the view.
     place: usize,
 }
 
-/// A view for a moment, which costs less.
+/// A view for a short time, which costs less.
 pub struct Glance<'v> {
     views: &'v Views,
     at: Timestamp,
     place: usize,
 }
 
-/// A writer that reads by a view and writes later, if nothing else was written to the keys since. Until
-/// this is dropped, a key that was born and deleted again since does not vanish: see
+/// A writer that reads by a view and writes later, unless another one has written to the keys meanwhile.
+/// Until this is dropped, a key that was put and deleted again in the meantime does not vanish: see
 /// [`Trees::changed`](crate::Trees::changed).
 pub struct Writing {
     views: Arc<Views>,
     from: Timestamp,
 }
 
-/// Which versions are still needed, as of one moment: see [`Views::needed`].
+/// Tells which versions are still needed, as of one moment: see [`Views::needed`].
 #[derive(Clone, Debug)]
 pub struct Needed {
     /// The live views, ascending.
     live: Vec<Timestamp>,
-    /// Views opened from now on are at or above it.
+    /// Views that are opened from now on are at or above this timestamp.
     horizon: Timestamp,
-    /// A [`Writing`] needs the deletions from here on; [`Timestamp::MAX`]: none does.
+    /// A [`Writing`] needs the deletions from this timestamp on; [`Timestamp::MAX`] if none does.
     writers: Timestamp,
 }
 
 impl List {
-    /// A view of now; when.
+    /// Enters a view of the present, and returns its timestamp.
     fn enter(&self, visible: &AtomicU64) -> Timestamp {
         let mut all = self.all.lock();
         if all.is_empty() {
             self.bound.store(visible.load(SeqCst), SeqCst);
             if cfg!(test) {
-                // Others are to come between.
+                // In tests, other threads should run here.
                 std::thread::yield_now();
             }
         }
@@ -124,7 +125,7 @@ impl List {
         at
     }
 
-    /// A view of the past. It is not one yet: see [`Views::open_at`].
+    /// Enters a view of the past. It does not count as one yet: see [`Views::open_at`].
     fn enter_at(&self, at: Timestamp) {
         let mut all = self.all.lock();
         add(&mut all, at);
@@ -132,7 +133,7 @@ impl List {
         self.bound.fetch_min(first, SeqCst);
     }
 
-    /// One more of a view that is there, if it is.
+    /// Enters one more view at the timestamp of a live view, if there is one.
     fn join(&self, at: Timestamp) -> bool {
         let mut all = self.all.lock();
         let found = all.binary_search_by_key(&at, |(at, _)| *at).is_ok();
@@ -142,7 +143,7 @@ impl List {
         found
     }
 
-    /// One more of a view that is there.
+    /// Enters one more view at the timestamp of a live view.
     fn again(&self, at: Timestamp) {
         add(&mut self.all.lock(), at);
     }
@@ -168,7 +169,7 @@ fn add(all: &mut Vec<(Timestamp, usize)>, at: Timestamp) {
 }
 
 impl Views {
-    /// No view is open; `visible` is where the next one opens.
+    /// No open views. The next view opens at `visible`.
     pub fn new(visible: Timestamp) -> Arc<Views> {
         Arc::new(Views {
             visible: spread::CachePadded(AtomicU64::new(visible.0)),
@@ -178,18 +179,19 @@ impl Views {
         })
     }
 
-    /// Where a view would open now.
+    /// The timestamp at which a view would open now.
     pub fn visible(&self) -> Timestamp {
         Timestamp(self.visible.0.load(SeqCst))
     }
 
-    /// Everything up to `at` is applied: new views see it. Never goes back.
+    /// Makes everything up to `at`, which must be applied, visible to new views. The visible timestamp never
+    /// goes back.
     pub fn advance(&self, at: Timestamp) {
         self.visible.0.fetch_max(at.0, SeqCst);
     }
 
-    /// What views at or above `at` can read is kept from now on. The floor only rises;
-    /// [`Timestamp::MAX`] takes it away, and what is kept then is what views that are alive read.
+    /// Keeps the versions that views at or above `at` can read from now on. The floor only rises.
+    /// [`Timestamp::MAX`] removes it; then only the versions that live views read are kept.
     pub fn keep_from(&self, at: Timestamp) {
         let floor = &self.floor.0;
         let _alone = floor.change.lock();
@@ -199,30 +201,30 @@ impl Views {
             floor.keep.store(NOBODY, SeqCst);
         } else if kept == NOBODY {
             floor.keep.store(at.0, SeqCst);
-            // A thread that read the horizon before, and gives up versions by it, has read the
-            // visible timestamp before the floor: that is not above this one.
+            // A thread that has read the horizon before, and drops versions by it, has read the visible
+            // timestamp before the floor, so its horizon is not above this one.
             floor.since.store(self.visible().0, SeqCst);
         } else {
             floor.keep.store(kept.max(at.0), SeqCst);
         }
     }
 
-    /// Views that are opened from now on are at or above it.
+    /// Views that are opened from now on are at or above this timestamp.
     pub fn horizon(&self) -> Timestamp {
-        // In this order: see `keep_from`.
+        // The order of the two reads matters: see `keep_from`.
         let visible = self.visible();
         visible.min(Timestamp(self.floor.0.keep.load(SeqCst)))
     }
 
-    /// A view at a timestamp from the floor up to the visible one, or at that of a view that is
-    /// alive. `None`: what it would have read may be given up, or is not there yet.
+    /// Opens a view at a timestamp from the floor up to the visible one, or at that of a live view. `None` if
+    /// its versions may have been dropped, or it is not visible yet.
     pub fn open_at(self: &Arc<Self>, at: Timestamp) -> Option<View> {
         if at > self.visible() {
             return None;
         }
         let place = spread::place(usize::MAX);
         self.live.at(place).enter_at(at);
-        // A thread that gives versions up from here on knows of this view.
+        // A thread that drops versions from now on knows of this view.
         let view = View {
             views: self.clone(),
             at,
@@ -243,7 +245,8 @@ impl Views {
         })
     }
 
-    /// Puts a view of now into the calling thread's list: what it sees, and whose list that is.
+    /// Puts a view of the present into the calling thread's list. Returns its timestamp and the place of the
+    /// list.
     fn enter(&self) -> (Timestamp, usize) {
         let place = spread::place(usize::MAX);
         (self.live.at(place).enter(&self.visible.0), place)
@@ -253,7 +256,7 @@ impl Views {
         self.live.at(place).leave(at);
     }
 
-    /// A view of now.
+    /// Opens a view of the present.
     pub fn open(self: &Arc<Self>) -> View {
         let (at, place) = self.enter();
         View {
@@ -263,7 +266,7 @@ impl Views {
         }
     }
 
-    /// A view of now, for a moment.
+    /// Opens a view of the present for a short time.
     pub fn glance(&self) -> Glance<'_> {
         let (at, place) = self.enter();
         Glance {
@@ -273,21 +276,21 @@ impl Views {
         }
     }
 
-    /// The timestamp below which no view reads: the oldest view that is alive, or about that; the
-    /// horizon if there is none.
+    /// A timestamp below which no view reads: approximately that of the oldest live view, or the horizon if
+    /// there is none.
     pub fn oldest(&self) -> Timestamp {
         let horizon = self.horizon();
         let bounds = self.live.iter().map(|list| list.bound.load(SeqCst));
         bounds.map(Timestamp).fold(horizon, Timestamp::min)
     }
 
-    /// How many are open.
+    /// The number of open views.
     pub fn count(&self) -> usize {
         let count = |list: &List| list.all.lock().iter().map(|(_, n)| n).sum::<usize>();
         self.live.iter().map(count).sum()
     }
 
-    /// Which versions are needed now. What is not needed now never will be.
+    /// Tells which versions are needed now. A version that is not needed now will never be needed.
     pub fn needed(&self) -> Needed {
         let horizon = self.horizon();
         let mut live = Vec::new();
@@ -298,7 +301,8 @@ impl Views {
         }
         live.sort_unstable();
         live.dedup();
-        // Read after the horizon: a writer that comes later looks back to no earlier than that.
+        // This is read after the horizon: a writer that comes later looks back to no earlier than the
+        // horizon.
         let writers = self.writers.lock().keys().next().copied();
         Needed {
             live,
@@ -307,7 +311,7 @@ impl Views {
         }
     }
 
-    /// Begins to look back, for a view that is opened after this, or an older one of `at`.
+    /// Begins to look back, for a view that is opened after this call, or for an older one at `at`.
     pub fn writing(self: &Arc<Self>, at: Option<Timestamp>) -> Writing {
         let mut writers = self.writers.lock();
         let visible = self.visible();
@@ -321,7 +325,7 @@ impl Views {
 }
 
 impl Glance<'_> {
-    /// What it sees: everything up to here.
+    /// The view sees everything up to this timestamp.
     pub fn timestamp(&self) -> Timestamp {
         self.at
     }
@@ -334,7 +338,7 @@ impl Drop for Glance<'_> {
 }
 
 impl View {
-    /// What it sees: everything up to here.
+    /// The view sees everything up to this timestamp.
     pub fn timestamp(&self) -> Timestamp {
         self.at
     }
@@ -374,7 +378,7 @@ impl Needed {
         at <= self.writers
     }
 
-    /// Views opened from now on are at or above it.
+    /// Views that are opened from now on are at or above this timestamp.
     pub fn horizon(&self) -> Timestamp {
         self.horizon
     }
@@ -392,8 +396,8 @@ impl Needed {
         self.live.get(next).is_some_and(|v| *v < successor)
     }
 
-    /// True if no view sees anything older than `at`. A deletion at or below `at`, with nothing older
-    /// beneath, then changes no view's result.
+    /// True if no view sees anything older than `at`. A deletion at or below `at` with nothing older beneath
+    /// then changes no view's result.
     pub fn nobody_before(&self, at: Timestamp) -> bool {
         at <= self.horizon && self.live.first().is_none_or(|v| *v >= at)
     }
@@ -404,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_is_needed_by_who_can_read_it() {
+    fn a_version_is_needed_by_views_that_can_read_it() {
         let views = Views::new(Timestamp(10));
         let old = views.open();
         views.advance(Timestamp(20));
@@ -428,7 +432,7 @@ mod tests {
     fn views_of_the_past_open_from_the_floor_on() {
         let views = Views::new(Timestamp(10));
         let at = |n| views.open_at(Timestamp(n)).map(|v| v.timestamp().0);
-        // Without a floor: now, and where somebody reads.
+        // Without a floor, views open at the present and at the timestamps of live views.
         assert_eq!((at(9), at(10), at(11)), (None, Some(10), None));
         let old = views.open();
         views.advance(Timestamp(20));
@@ -437,7 +441,7 @@ mod tests {
             (None, Some(10), None, Some(20))
         );
         views.keep_from(Timestamp(12));
-        // What was given up before is not there for it.
+        // Versions that were dropped before are not available for it.
         assert_eq!((at(15), at(20), at(10)), (None, Some(20), Some(10)));
         drop(old);
         assert_eq!(
@@ -468,7 +472,7 @@ mod tests {
         );
     }
 
-    /// A thread that gives up what nobody reads below the oldest view must never have overlooked one.
+    /// A thread that drops versions below the oldest view must never overlook a view.
     #[test]
     fn no_view_is_overlooked_while_it_opens() {
         use std::sync::atomic::AtomicBool;

@@ -1,10 +1,10 @@
-//! Everything at once: writers behind a small commit door, a sealer, a flusher, a compactor, and
-//! readers that know what must hold at any view.
+//! Everything at once: writers with a small commit door, a sealer, a flusher, a compactor, and readers that
+//! check the invariants at every view.
 //!
-//! A group is a document with copies: the same number under one key in each of several trees, and
-//! one entry in an index under the number itself. Each commit gives a group its next number, or
-//! deletes it, or brings it back. So at any view a group has the same number everywhere and
-//! exactly one index entry, or it is nowhere; and its number never goes back.
+//! A group is a document with copies: the same number under one key in each of several trees, and one entry
+//! in an index under the number itself. Each commit gives a group its next number, or deletes it, or restores
+//! it. So at any view, a group has the same number everywhere and exactly one index entry, or does not exist
+//! at all. Its number never goes back.
 
 use super::*;
 use muniment_op::NeverInterrupted as Never;
@@ -30,17 +30,17 @@ struct Clock {
     running: BTreeSet<u64>,
 }
 
-/// The mini commit door.
+/// A small commit door.
 struct Door {
     trees: Arc<dyn Trees>,
     clock: Mutex<Clock>,
-    /// Held for reading while a commit is applied, for writing by the sealer.
+    /// Held for reading while a commit is applied, and for writing by the sealer.
     applying: RwLock<()>,
     log: Mutex<BTreeMap<u64, Batch>>,
     stop: AtomicBool,
     commits: AtomicU64,
     checks: AtomicU64,
-    /// The commit point, which is the floor, too.
+    /// The commit point, which is also the floor.
     committed: AtomicU64,
     past: AtomicU64,
 }
@@ -57,7 +57,7 @@ impl Door {
             now
         };
         self.trees.apply(batch, Timestamp(at));
-        // Visible in order: up to the first that is still being applied.
+        // Commits become visible in order, up to the first one that is still being applied.
         let mut clock = self.clock.lock();
         clock.running.remove(&at);
         let visible = clock.running.first().map_or(clock.now, |first| first - 1);
@@ -73,7 +73,7 @@ impl Door {
         self.trees.seal(Timestamp(now)).expect("seal");
     }
 
-    /// Does `work` until the time is over or another thread has failed.
+    /// Repeats `work` until the time is over or another thread has failed.
     fn until_stopped(&self, pause: Duration, mut work: impl FnMut()) {
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
@@ -97,7 +97,7 @@ fn group_key(group: u32) -> Vec<u8> {
     [b"group ".as_slice(), &group.to_be_bytes()].concat()
 }
 
-/// Numbers lie scattered over the index, so that entries move far.
+/// Numbers are scattered over the index, so that entries move far.
 fn index_key(group: u32, number: u64) -> Vec<u8> {
     let scattered = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let parts: [&[u8]; 3] = [
@@ -108,7 +108,7 @@ fn index_key(group: u32, number: u64) -> Vec<u8> {
     parts.concat()
 }
 
-/// Writes groups of its own.
+/// Writes the groups of this writer.
 fn writer(door: &Door, writer: u32) {
     let mut random = Random(u64::from(writer) + 77);
     let mut numbers: BTreeMap<u32, u64> = BTreeMap::new();
@@ -146,7 +146,7 @@ fn writer(door: &Door, writer: u32) {
             None => drop(numbers.remove(&group)),
         }
         door.commit(batch);
-        // A queue beside it: short lives at the end of a tree.
+        // Each writer also has a queue, whose entries live briefly at the end of a tree.
         let job = [&writer.to_be_bytes()[..], &next.to_be_bytes()].concat();
         door.commit(vec![op(JOBS, &job, Some(&next.to_be_bytes()), true)]);
         jobs.push(job);
@@ -155,7 +155,7 @@ fn writer(door: &Door, writer: u32) {
             door.commit(vec![op(JOBS, &job, None, false)]);
         }
     });
-    // A writer may end anywhere; the invariants hold at each commit.
+    // A writer may end anywhere, since the invariants hold at each commit.
 }
 
 type State = BTreeMap<u32, u64>;
@@ -167,7 +167,7 @@ fn direction(random: &mut Random) -> Direction {
     }
 }
 
-/// Checks what must hold at a view; the groups and their numbers.
+/// Checks the invariants at a view, and returns the groups with their numbers.
 fn check(trees: &dyn Trees, at: Timestamp, random: &mut Random) -> State {
     let number = |bytes: &[u8]| u64::from_be_bytes(*bytes.first_chunk().expect("8 bytes"));
     let group = |bytes: &[u8]| u32::from_be_bytes(*bytes.first_chunk().expect("4 bytes"));
@@ -215,7 +215,7 @@ fn check(trees: &dyn Trees, at: Timestamp, random: &mut Random) -> State {
     state
 }
 
-/// Numbers of a group only rise from view to view.
+/// Checks that the numbers of groups only rise from view to view.
 fn reader(door: &Door, seed: u64) {
     let mut random = Random(seed);
     let mut last = State::new();
@@ -233,7 +233,7 @@ fn reader(door: &Door, seed: u64) {
     });
 }
 
-/// Moves the commit point on, never beyond what is visible, and keeps what views at it read.
+/// Advances the commit point, never beyond what is visible, and keeps the versions that views at it read.
 fn majority(door: &Door, random: &mut Random) {
     let committed = door.committed.load(SeqCst);
     let visible = door.trees.views().visible().0;
@@ -252,7 +252,7 @@ fn reader_of_the_past(door: &Door) {
         let ahead = door.trees.views().visible().0.saturating_sub(committed);
         let at = committed + random.below(ahead as usize + 1) as u64;
         for at in [committed, at] {
-            // It may have moved on meanwhile.
+            // The commit point may have advanced meanwhile.
             let Some(view) = door.trees.views().open_at(Timestamp(at)) else {
                 assert!(door.trees.views().horizon().0 > at);
                 continue;
@@ -269,7 +269,7 @@ fn reader_of_the_past(door: &Door) {
     });
 }
 
-/// Holds a view for long and finds the same each time.
+/// Holds a view for long, and checks that it always sees the same.
 fn patient(door: &Door) {
     let mut random = Random(4711);
     door.until_stopped(Duration::ZERO, || {
@@ -359,7 +359,7 @@ fn everything_at_once(make: Make<'_>, time: Duration) {
     assert_eq!(trees.views().count(), 0);
     let before = check(&*trees, Timestamp::MAX, &mut Random(5));
     drop(trees);
-    // A crash now: what was persisted and what the log holds are the same state again.
+    // After a crash at this point, the persisted state and the log together must give the same state again.
     if harness.reopen() {
         let trees = harness.trees();
         let persisted = trees.persisted();

@@ -1,4 +1,4 @@
-//! The contract of each function, at each stage that data goes through.
+//! Checks the contract of each function, at each stage that data goes through.
 
 use super::*;
 
@@ -18,7 +18,7 @@ pub(super) fn run(make: Make<'_>) {
 
 const BOTH: [Direction; 2] = [Direction::Forward, Direction::Backward];
 
-/// Nothing is there, and that is no error.
+/// An empty engine has no data, which is not an error.
 fn empty(world: &mut World) {
     assert_eq!(world.trees.persisted(), Timestamp::ZERO);
     assert!(!world.trees.name().is_empty());
@@ -38,7 +38,7 @@ fn empty(world: &mut World) {
     world.compact(Some(&[TreeId(9)]));
 }
 
-/// Empty keys and values, keys that begin others, zeros, keys of a megabyte.
+/// Empty keys and values, keys that are prefixes of others, zeros, keys of a megabyte.
 fn keys_of_every_kind(world: &mut World) {
     let mut keys: Vec<Vec<u8>> = vec![
         vec![],
@@ -52,7 +52,7 @@ fn keys_of_every_kind(world: &mut World) {
         vec![255],
         vec![255, 255],
     ];
-    // A megabyte, different only at the end.
+    // These keys have a megabyte and differ only at the end.
     for end in [0u8, 1, 255] {
         let mut key = vec![b'm'; 1 << 20];
         key.push(end);
@@ -65,7 +65,7 @@ fn keys_of_every_kind(world: &mut World) {
     keys.sort();
     let value = |key: &[u8]| Bytes::from(key.len().to_string().repeat(key.len() % 3));
     for (i, key) in keys.iter().enumerate() {
-        // In any order.
+        // The keys are written in no particular order.
         let key = match i % 2 {
             0 => key,
             _ => &keys[keys.len() - 1 - (i | 1).min(keys.len() - 1)],
@@ -96,7 +96,7 @@ fn keys_of_every_kind(world: &mut World) {
     });
 }
 
-/// A key at each of its times, as long as a view holds it.
+/// A key has its value of each time, as long as a view needs it.
 fn versions(world: &mut World) {
     let mut views = Vec::new();
     for i in 0..100u32 {
@@ -134,7 +134,7 @@ fn versions(world: &mut World) {
         world.flush();
         world.compact(None);
     }
-    // Without the views the newest is left.
+    // Without the views only the newest version is left.
     views.clear();
     world.stages(&|world, stage| {
         let newest = Some(Bytes::copy_from_slice(&99u32.to_be_bytes()));
@@ -147,7 +147,7 @@ fn versions(world: &mut World) {
 fn ranges_and_seeks(world: &mut World) {
     let key = |i: usize| format!("{i:06}").into_bytes();
     let n = 2000;
-    // Even numbers are there; every tenth of them was deleted again.
+    // The even numbers exist, except that every tenth of them was deleted again.
     for chunk in (0..n).collect::<Vec<_>>().chunks(50) {
         let batch = chunk.iter().map(|i| op(3, &key(2 * i), Some(b"v"), true));
         world.commit(batch.collect());
@@ -177,7 +177,7 @@ fn ranges_and_seeks(world: &mut World) {
                 assert_eq!(found, expected, "{stage} {low} {high} {dir:?}");
             }
         }
-        // To the end, and from before the first key.
+        // The ranges go to the end of the tree, or begin before its first key.
         assert_eq!(world.scan(3, range(&key(3990), None), at, BOTH[1]).len(), 5);
         assert_eq!(
             world
@@ -199,7 +199,7 @@ fn ranges_and_seeks(world: &mut World) {
                 let mut last = 0;
                 while target < 4100 {
                     cursor.seek(&key(place(target.min(4000))));
-                    // Backwards: does nothing.
+                    // A seek backwards does nothing.
                     cursor.seek(&key(place(target.saturating_sub(step + 1).min(4000))));
                     let inside = |i: &usize| (100..3900).contains(&place(*i));
                     let expected =
@@ -217,7 +217,7 @@ fn ranges_and_seeks(world: &mut World) {
     });
 }
 
-/// `MAX` reads what is applied and not visible.
+/// `MAX` reads what is applied but not visible.
 fn newest(world: &mut World) {
     world.put(1, b"k", b"old");
     world.seal();
@@ -268,7 +268,7 @@ fn newest(world: &mut World) {
     assert_eq!(world.written(1, b"k"), None);
 }
 
-/// A transaction that writes by a view learns of every change since, also of one that left nothing.
+/// A transaction that writes by a view learns of every change since, even of a deletion that left no trace.
 fn looked_back(world: &mut World) {
     let unchanged = world.put(1, b"old", b"1");
     let (trees, key) = (world.trees.clone(), b"k");
@@ -276,7 +276,7 @@ fn looked_back(world: &mut World) {
     let view = trees.views().open();
     world.commit(vec![op(1, key, Some(b"1"), true)]);
     let gone = world.delete(1, key);
-    // What nobody misses is looked for meanwhile.
+    // Other writes meanwhile make the engine look for versions that it can drop.
     let churn = |world: &mut World| {
         for i in 0..2000u32 {
             world.commit(vec![op(1, &i.to_be_bytes(), Some(b"x"), true)]);
@@ -307,7 +307,7 @@ fn looked_back(world: &mut World) {
     assert_eq!(world.trees.changed(TreeId(1), key).unwrap(), None);
 }
 
-/// Other trees stay, and so does what a recovery needs.
+/// A drop leaves other trees alone, and everything that a recovery needs.
 fn dropped(world: &mut World) {
     for i in 0..3000u32 {
         let key = i.to_be_bytes();
@@ -328,7 +328,7 @@ fn dropped(world: &mut World) {
         "{before} {after}"
     );
     world.put(2, b"more", b"");
-    // A crash before the cut has come to the drop.
+    // The engine crashes before the persisted cut has reached the drop.
     let check = |world: &World, stage: &str| {
         let rows = world.scan(2, Range::default(), Timestamp::MAX, Direction::Forward);
         assert_eq!(rows.len(), 3001, "{stage}");
@@ -342,7 +342,7 @@ fn dropped(world: &mut World) {
     check(world, "closed");
 }
 
-/// What is put and deleted again is gone, on every way that it can take.
+/// A value that is put and deleted again is gone, whichever way the two take.
 fn short_lives(world: &mut World) {
     world.put(1, b"stays", b"");
     for i in 0..6000u32 {
@@ -352,7 +352,7 @@ fn short_lives(world: &mut World) {
             world.seal();
         }
         world.delete(1, &key);
-        // Again, so that nothing that was beneath comes back.
+        // Some keys are written and deleted again, so that an older version beneath would be noticed.
         if i % 3 == 0 {
             world.commit(vec![op(1, &key, Some(b"again"), true)]);
             world.delete(1, &key);
@@ -370,7 +370,7 @@ fn short_lives(world: &mut World) {
     });
 }
 
-/// The persisted cut: it rises when a flush ends, also over nothing, and never by itself.
+/// The persisted cut rises when a flush ends, even of nothing, and never by itself.
 fn cuts(world: &mut World) {
     world.put(1, b"a", b"1");
     let first = world.now;
@@ -397,7 +397,7 @@ fn cuts(world: &mut World) {
     assert_eq!(world.get(1, b"a", Timestamp::MAX), Some("2".into()));
 }
 
-/// What is not committed is never persisted, however it is sealed and flushed.
+/// Data that is not committed is never persisted, however it is sealed and flushed.
 fn commit_point(world: &mut World) {
     let first = world.put(1, b"a", b"1");
     world.set_committed(first);
@@ -416,7 +416,8 @@ fn commit_point(world: &mut World) {
     let sizes = world.trees.sizes();
     assert!(sizes.uncommitted == sizes.sealed && sizes.sealed_count <= 3);
     assert!(sizes.uncommitted > 3000 || !world.trees.is_durable());
-    // Below a cut nothing of it is committed; it does not sink.
+    // The commit point is below the first cut, so nothing more is persisted; and the persisted cut never
+    // sinks.
     world.set_committed(Timestamp(cuts[0].0 - 1));
     world.flush();
     assert_eq!(world.trees.persisted(), first);
@@ -444,7 +445,7 @@ fn commit_point(world: &mut World) {
     assert_eq!(world.trees.sizes().uncommitted, 0);
 }
 
-/// A view of the past finds what was there, through all that data goes through.
+/// A view of the past finds the data of its time, through all stages.
 fn floor(world: &mut World) {
     world.put(1, b"gone", b"");
     world.keep_from(world.now);
@@ -454,7 +455,7 @@ fn floor(world: &mut World) {
             2 => world.delete(1, b"k"),
             _ => world.put(1, b"k", &i.to_be_bytes()),
         };
-        // Born and deleted at once.
+        // This key is put and deleted at once.
         world.commit(vec![op(1, &i.to_be_bytes(), Some(b"job"), true)]);
         world.delete(1, &i.to_be_bytes());
         if i % 10 == 9 {
@@ -497,7 +498,7 @@ fn floor(world: &mut World) {
     );
     world.compact(None);
     check(world, 30);
-    // What nobody can ask for any more is given up.
+    // Versions that no view can ask for any more are dropped.
     world.keep_from(world.now);
     world.stages(&|world, stage| {
         let view = world.trees.views().open_at(world.now).expect("now");

@@ -1,9 +1,9 @@
-//! What every engine must pass: the contract of each function, a model test against a plain map,
+//! The tests that every engine must pass: the contract of each function, a model test against a plain map,
 //! and a test in which everything happens at once.
 //!
-//! An engine's tests call [`run`] with a [`Harness`] of theirs, once for each setting worth
-//! testing: tiny memtables and blocks find most. `MUNIMENT_LONG=1` makes it long;
-//! `MUNIMENT_SEED=n` repeats one run of the model test, which names its seed when it fails.
+//! An engine's tests call [`run`] with a [`Harness`] of their own, once for each setting worth testing: tiny
+//! memtables and blocks find most bugs. `MUNIMENT_LONG=1` makes the tests long; `MUNIMENT_SEED=n` repeats one
+//! run of the model test, which prints its seed when it fails.
 //!
 //! This is test code: it panics to say what is wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -23,16 +23,15 @@ pub trait Harness {
     /// The engine as it is now.
     fn trees(&self) -> Arc<dyn Trees>;
 
-    /// Ends the engine as a crash does (what is not persisted is lost) and opens it again over
-    /// the same files. False, and nothing done, for an engine that is not durable. No view or
-    /// cursor is alive.
+    /// Ends the engine as a crash does (data that is not persisted is lost) and opens it again over the same
+    /// files. An engine that is not durable does nothing and returns false. No view or cursor may be alive.
     fn reopen(&mut self) -> bool;
 }
 
 /// Makes an empty engine.
 pub type Make<'a> = &'a dyn Fn() -> Box<dyn Harness>;
 
-/// All of it.
+/// Runs all tests of an engine.
 pub fn run(make: Make<'_>) {
     contract::run(make);
     model::run(make);
@@ -44,7 +43,7 @@ fn long() -> bool {
     std::env::var_os("MUNIMENT_LONG").is_some_and(|v| v == "1")
 }
 
-/// One key and value.
+/// A key and its value.
 type Row = (Bytes, Bytes);
 
 /// Random numbers from a seed: SplitMix64 (Steele, Lea, Flood 2014).
@@ -59,7 +58,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// A number below `n`.
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
@@ -69,14 +68,14 @@ impl Random {
     }
 }
 
-/// An engine and the log that a server would have beside it.
+/// An engine and the log that a server would have for it.
 struct World {
     harness: Box<dyn Harness>,
     trees: Arc<dyn Trees>,
     now: Timestamp,
     log: Vec<(Timestamp, Batch)>,
     dropped: Vec<(TreeId, Timestamp)>,
-    /// The commit point, and the floor of views, once there is one.
+    /// The commit point and the floor of views, once they exist.
     committed: Option<Timestamp>,
     floor: Option<Timestamp>,
 }
@@ -106,7 +105,7 @@ impl World {
         self.trees.views().keep_from(at);
     }
 
-    /// Applies a commit; it is not visible yet.
+    /// Applies a commit, which is not visible yet.
     fn apply(&mut self, batch: Batch) -> Timestamp {
         self.now = Timestamp(self.now.0 + 1);
         self.log.push((self.now, batch.clone()));
@@ -114,7 +113,7 @@ impl World {
         self.now
     }
 
-    /// Everything applied is visible.
+    /// Makes everything that is applied visible.
     fn show(&self) {
         self.trees.views().advance(self.now);
     }
@@ -150,7 +149,7 @@ impl World {
             .expect("compact");
     }
 
-    /// A tree is dropped by a commit; no view may be alive.
+    /// Drops a tree with a commit. No view may be alive.
     fn drop_tree(&mut self, tree: u32) {
         let at = self.commit(Vec::new());
         if self.floor.is_some() {
@@ -160,7 +159,7 @@ impl World {
         self.dropped.push((TreeId(tree), at));
     }
 
-    /// A crash, and recovery from the log. False for an engine that is not durable.
+    /// Crashes, and recovers from the log. False for an engine that is not durable.
     fn reopen(&mut self) -> bool {
         assert_eq!(self.trees.views().count(), 0, "the test holds a view");
         let before = self.trees.persisted();
@@ -193,7 +192,7 @@ impl World {
         true
     }
 
-    /// Does `check` with everything in memory, sealed, on the disk, compacted, recovered.
+    /// Calls `check` while everything is in memory, sealed, on the disk, compacted, and recovered.
     fn stages(&mut self, check: &dyn Fn(&World, &str)) {
         check(self, "in memory");
         self.seal();
@@ -226,7 +225,7 @@ impl World {
     }
 }
 
-/// A change.
+/// Makes a change of one key.
 fn op(tree: u32, key: &[u8], value: Option<&[u8]>, fresh: bool) -> Op {
     Op {
         tree: TreeId(tree),
@@ -243,7 +242,7 @@ fn range(low: &[u8], high: Option<&[u8]>) -> Range {
     }
 }
 
-/// All rows of a range; at its end the cursor must stay.
+/// All rows of a range. The cursor must stay at its end.
 fn scan(trees: &dyn Trees, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Vec<Row> {
     let mut cursor = trees.cursor(tree, range, at, dir);
     let mut rows = Vec::new();

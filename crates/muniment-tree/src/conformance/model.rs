@@ -28,7 +28,7 @@ pub(super) fn run(make: Make<'_>) {
 /// A key's versions, oldest first.
 type Versions = Vec<(Timestamp, Option<Bytes>)>;
 
-/// Every version of every key.
+/// A plain map with every version of every key.
 #[derive(Default)]
 struct Oracle(BTreeMap<(u32, Bytes), Versions>);
 
@@ -75,7 +75,7 @@ struct Model {
     trees: Vec<u32>,
     keys: Vec<Vec<u8>>,
     visible: Timestamp,
-    /// What was visible when the floor came.
+    /// The visible timestamp when the floor was set.
     since: Timestamp,
 }
 
@@ -190,7 +190,7 @@ impl Model {
         }
     }
 
-    /// The floor begins, or rises.
+    /// Sets the floor, or raises it.
     fn floor(&mut self) {
         let span = self.visible.0 as usize + 1;
         let at = Timestamp(self.visible.0 - self.random.below(span.min(300)) as u64);
@@ -200,18 +200,18 @@ impl Model {
         self.world.keep_from(at);
     }
 
-    /// The commit point begins, or rises, maybe beyond what is visible.
+    /// Sets the commit point, or raises it, perhaps beyond what is visible.
     fn committed(&mut self) {
         let span = match self.world.committed {
             Some(_) => self.world.now.0 as usize + 1,
-            // Until there is one anything may have been flushed.
+            // Before there is a commit point, anything may have been flushed.
             None => 1,
         };
         let at = Timestamp(self.world.now.0 - self.random.below(span.min(400)) as u64);
         self.world.set_committed(at);
     }
 
-    /// A view of the past, if there may be one.
+    /// Opens a view of the past, if that is possible.
     fn open_at(&mut self) {
         let span = self.world.now.0 as usize + 1;
         let back = self.random.below(span.min(500)) as u64;
@@ -271,7 +271,7 @@ impl Model {
         }
     }
 
-    /// One key again and again, and keys that live for two commits.
+    /// Writes one key again and again, and keys that live for two commits.
     fn trickle(&mut self) {
         let (tree, hot) = (self.tree(), self.key());
         for i in 0..100u32 {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// Where somebody may read now.
+    /// A timestamp at which a reader may read now.
     fn at(&mut self) -> Timestamp {
         if self.views.is_empty() || self.random.percent(15) {
             return Timestamp::MAX;
@@ -344,7 +344,7 @@ impl Model {
         });
     }
 
-    /// Some steps of one of the cursors.
+    /// Takes some steps of one of the cursors.
     fn follow(&mut self) {
         if self.kept.is_empty() {
             return;
@@ -388,7 +388,7 @@ impl Model {
         }
     }
 
-    /// Every row at every view.
+    /// Checks every row at every view.
     fn everything(&mut self) {
         let mut times: Vec<_> = self.views.iter().map(View::timestamp).collect();
         times.push(Timestamp::MAX);

@@ -1,5 +1,5 @@
-//! A cursor over the memtable: it reads ahead some rows at a time, more each time, and holds no
-//! lock between two calls.
+//! A cursor over the memtable. It reads several rows ahead, more each time, and holds no lock between two
+//! calls.
 
 use crate::memtable::MemTable;
 use crate::trees::{Check, Cursor, Direction, Range, TreeId};
@@ -8,21 +8,22 @@ use muniment_io::Timestamp;
 use muniment_value::Result;
 use std::sync::Arc;
 
-/// Rows of the first read; each further one reads four times as many, up to `MOST`.
+/// The rows of the first read. Each further one reads four times as many, up to `MOST`.
 const FIRST: usize = 8;
 const MOST: usize = 512;
 
 pub(super) struct MemoryCursor {
     table: Arc<MemTable>,
     tree: TreeId,
-    /// What has not been read yet.
+    /// The part of the range that has not been read yet.
     range: Range,
     at: Timestamp,
     dir: Direction,
-    /// Read ahead; in the cursor's order, from `place` on not given yet.
+    /// The rows that were read ahead, in the cursor's order. Those from `place` on have not been returned
+    /// yet.
     rows: Vec<(Bytes, Option<Bytes>)>,
     place: usize,
-    /// There is nothing after `rows`.
+    /// Set if there are no rows after `rows`.
     last: bool,
     ahead: usize,
     check: Check,
@@ -50,7 +51,7 @@ impl MemoryCursor {
         }
     }
 
-    /// The next rows; `rows` are all given.
+    /// Reads the next rows. All of `rows` must have been returned.
     fn read(&mut self) {
         let after = self.rows.pop().map(|(key, _)| key);
         self.rows.clear();
@@ -95,7 +96,7 @@ impl Cursor for MemoryCursor {
             Direction::Backward => row[..] > *key,
         };
         let rest = self.rows.get(self.place..).unwrap_or_default();
-        // Most jumps are short.
+        // Most jumps are short, so the nearest rows are tried first.
         self.place += match rest.iter().take(4).position(|(row, _)| !before(row)) {
             Some(near) => near,
             None => rest.partition_point(|(row, _)| before(row)),
@@ -103,8 +104,8 @@ impl Cursor for MemoryCursor {
         if self.place < self.rows.len() || self.last {
             return;
         }
-        // After what was read ahead: the rest of the range begins at the key. It never grows,
-        // so nothing that was passed comes again.
+        // The target is beyond the rows that were read ahead, so the rest of the range begins at the key. The
+        // range never grows, so no row that was passed comes again.
         if self.rows.last().is_some_and(|(row, _)| !before(row)) {
             return;
         }
@@ -113,7 +114,7 @@ impl Cursor for MemoryCursor {
                 self.range.low = Bytes::copy_from_slice(key);
             }
             Direction::Backward if self.range.high.as_ref().is_none_or(|h| *key < h[..]) => {
-                // The first key above it.
+                // This is the first key above `key`.
                 let mut above = BytesMut::with_capacity(key.len() + 1);
                 above.put_slice(key);
                 above.put_u8(0);

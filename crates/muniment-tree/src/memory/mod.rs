@@ -1,9 +1,9 @@
 //! The in-memory engine: one memtable, and nothing beneath it.
 //!
-//! It serves `--storageEngine memory`, simulations, and as the plainest engine that
-//! [`conformance`](crate::conformance) is tried on. What it holds ends with the process. So there
-//! is nothing that recovery could start from and no log to keep for it: each cut counts as
-//! persisted as soon as it is sealed, as far as it is committed, and the log may be trimmed up to it.
+//! It serves `--storageEngine memory` and simulations, and is the simplest engine that passes
+//! [`conformance`](crate::conformance). Its data ends with the process, so there is nothing that recovery
+//! could start from, and no log needs to be kept for it. A cut that is committed therefore counts as
+//! persisted as soon as it is sealed, and the log may be trimmed up to it.
 
 mod cursor;
 
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Trees that live in memory alone.
+/// Trees that exist only in memory.
 pub struct MemoryTrees {
     table: Arc<MemTable>,
     views: Arc<Views>,
@@ -26,17 +26,17 @@ pub struct MemoryTrees {
     waiting: Mutex<Waiting>,
 }
 
-/// Cuts above the commit point.
+/// The cuts above the commit point.
 #[derive(Default)]
 struct Waiting {
-    /// Ascending.
+    /// The cuts, ascending.
     cuts: Vec<Timestamp>,
-    /// `None`: everything is committed.
+    /// The commit point; `None` if everything counts as committed.
     committed: Option<Timestamp>,
 }
 
 impl MemoryTrees {
-    /// No trees, nothing visible.
+    /// An engine without trees, in which nothing is visible.
     pub fn new() -> Arc<MemoryTrees> {
         Arc::new(MemoryTrees {
             table: Arc::new(MemTable::bottom()),
@@ -46,7 +46,7 @@ impl MemoryTrees {
         })
     }
 
-    /// The cuts that are committed count.
+    /// Makes the committed cuts count as persisted.
     fn settle(&self, waiting: &mut Waiting) {
         let committed = waiting.committed.unwrap_or(Timestamp::MAX);
         let done = waiting.cuts.partition_point(|cut| *cut <= committed);
@@ -91,7 +91,7 @@ impl Trees for MemoryTrees {
         self.table.apply(batch, at, &self.views);
     }
 
-    /// The cut is persisted at once: see the module.
+    /// The cut counts as persisted at once: see the module.
     fn seal(&self, cut: Timestamp) -> Result<()> {
         let mut waiting = self.waiting.lock();
         waiting.cuts.push(cut);
@@ -105,7 +105,7 @@ impl Trees for MemoryTrees {
         self.settle(&mut waiting);
     }
 
-    /// There is nowhere to write to; what no view needs any more is given up.
+    /// There are no files to write; the memtable drops the versions that no view needs any more.
     fn flush(&self) -> Result<()> {
         self.table.sweep(&self.views);
         Ok(())

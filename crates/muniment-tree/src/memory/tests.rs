@@ -21,7 +21,7 @@ fn conformance() {
     conformance::run(&|| Box::new(Memory(MemoryTrees::new())));
 }
 
-/// Nothing is left of what was deleted: cost follows the living.
+/// Deleted keys leave nothing behind in memory: the cost follows the live data.
 #[test]
 fn the_deleted_takes_no_memory() {
     let trees = MemoryTrees::new();

@@ -1,10 +1,10 @@
 //! A leaf of a tree: up to [`LEAF`] keys with their versions.
 //!
-//! Entries lie in slots in the order of their arrival; `order` sorts them. So an insert moves a
-//! few bytes and not entries. `heads` are four bytes of each key after the prefix that every key
-//! between the leaf's two fences must have: a search seldom touches a key's own memory, which the
-//! core that put it has in its cache. (The last leaf has no second fence. There it is the prefix of
-//! the keys that are in it, which may become shorter.)
+//! Entries are in slots in the order of their arrival, and `order` sorts them, so an insert moves a few bytes
+//! and no entries. `heads` has four bytes of each key, after the prefix that every key between the leaf's two
+//! fences must have. So a search seldom touches the memory of a key itself, which is probably in the cache of
+//! the core that put it. (The last leaf has no second fence. Its prefix is that of its actual keys, and may
+//! become shorter.)
 
 use super::node::{common, head as head8};
 use crate::views::Needed;
@@ -13,28 +13,28 @@ use muniment_io::Timestamp;
 use std::cmp::Ordering;
 use std::mem::size_of;
 
-/// Keys in a full leaf: one bit each in `dirty`.
+/// The keys of a full leaf. Each has one bit in `dirty`.
 pub(super) const LEAF: usize = 64;
 
-/// What the allocator and `Bytes` keep for one value or key, about.
+/// Approximately what the allocator and `Bytes` need for one value or key.
 const SHARE: usize = 16;
 
-/// A value, or a deletion, and when it was written.
+/// A value, or a deletion, and the time of its write.
 pub(super) type Old = (Timestamp, Option<Bytes>);
 
-/// A key's versions.
+/// A key with its versions.
 pub(super) struct Entry {
     pub(super) key: Bytes,
     pub(super) at: Timestamp,
     pub(super) value: Option<Bytes>,
-    /// What was before, ascending.
+    /// The older versions, ascending.
     pub(super) older: Vec<Old>,
-    /// Nothing, or a deletion, lies beneath the oldest version that was ever here: a deletion at
-    /// the bottom says nothing.
+    /// Set if there was nothing, or a deletion, beneath the oldest version that was ever here. A deletion
+    /// that is the oldest version then has no effect.
     pub(super) born: bool,
 }
 
-/// Bytes of a version's value.
+/// The bytes of a version's value.
 fn value_bytes(value: &Option<Bytes>) -> usize {
     value.as_ref().map_or(0, |v| v.len() + SHARE)
 }
@@ -49,7 +49,7 @@ impl Entry {
         Some(&self.older.get(n.checked_sub(1)?)?.1)
     }
 
-    /// Bytes of what it refers to (its own are the leaf's).
+    /// The bytes that the entry refers to (its own are counted with the leaf).
     fn bytes(&self) -> usize {
         self.key.len()
             + SHARE
@@ -62,18 +62,18 @@ impl Entry {
         self.older.iter().map(|(_, v)| value_bytes(v)).sum()
     }
 
-    /// True if it may have something to give up, now or later.
+    /// True if the entry may have versions to drop, now or later.
     fn is_dirty(&self) -> bool {
         !self.older.is_empty() || (self.born && self.value.is_none())
     }
 
-    /// When the version after `older[i]` was written.
+    /// The time of the version after `older[i]`.
     fn successor(&self, i: usize) -> Timestamp {
         self.older.get(i + 1).map_or(self.at, |(t, _)| *t)
     }
 
-    /// Gives up what is older than what a reader at `floor` sees, below which no view reads. Returns the
-    /// bytes of the values given up.
+    /// Drops the versions that are older than what a reader at `floor` sees. No view may read below it.
+    /// Returns the bytes of the dropped values.
     fn cut(&mut self, floor: Timestamp) -> usize {
         let dead = (0..self.older.len())
             .take_while(|i| self.successor(*i) <= floor)
@@ -83,8 +83,8 @@ impl Entry {
         freed
     }
 
-    /// Gives up every version that no view can read. `visible` sinks to the first timestamp that has to
-    /// become visible before more can go; other versions that stay are held by views.
+    /// Drops every version that no view can read. `visible` is lowered to the first timestamp that has to
+    /// become visible before more can be dropped; views need the other versions that stay.
     fn prune(&mut self, needed: &Needed, visible: &mut Timestamp) {
         let mut kept = 0;
         for i in 0..self.older.len() {
@@ -105,7 +105,7 @@ impl Entry {
         self.trim();
     }
 
-    /// Deletions at the bottom go; so does the list's memory when nothing is left.
+    /// Drops deletions that are the oldest versions, and the memory of an empty list.
     fn trim(&mut self) {
         if self.born {
             let gone = self.older.iter().take_while(|(_, v)| v.is_none()).count();
@@ -116,8 +116,8 @@ impl Entry {
         }
     }
 
-    /// A chain that has grown is shortened: first by the oldest reader, which is cheap to know,
-    /// then by the list of all of them, each time it has doubled. Bytes of values given up.
+    /// Shortens a chain that has grown: first by the oldest reader, which is cheap to know, then by the list
+    /// of all readers, each time the chain has doubled. Returns the bytes of the dropped values.
     fn shorten(&mut self, floor: &mut impl Floor) -> usize {
         let Some((second, _)) = self.older.get(1) else {
             return 0;
@@ -131,7 +131,7 @@ impl Entry {
         freed
     }
 
-    /// True if the entry changes no reader's result any more.
+    /// True if the entry does not change any reader's result any more.
     ///
     /// An entry that was born here began with a put. That is gone only when no view could read it, so
     /// its successor is visible, and so is the deletion that is left now.
@@ -140,44 +140,44 @@ impl Entry {
     }
 }
 
-/// Reads how far views have come, no more often than it must.
+/// Tells how far the views have advanced. It reads that no more often than necessary.
 pub(super) trait Floor {
-    /// A timestamp below which no view reads, at or above `enough` if that can be said.
+    /// A timestamp below which no view reads. It is at or above `enough` if that is possible.
     fn floor(&mut self, enough: Timestamp) -> Timestamp;
-    /// The exact list.
+    /// The exact list of needed versions.
     fn needed(&mut self) -> &Needed;
 }
 
-/// A leaf. Its lock is taken only while the index of its tree is held, for reading at least.
+/// A leaf. Its lock is taken only while the index of its tree is locked, at least for reading.
 pub(super) struct Leaf {
-    /// The first key that may be here.
+    /// The first key that may be in the leaf.
     pub(super) low: Bytes,
-    /// The first key that may not; `None` in the last leaf.
+    /// The first key that may not be in it; `None` for the last leaf.
     pub(super) high: Option<Bytes>,
-    /// So many bytes of `low` every key between `low` and `high` begins with; in the last leaf, every
-    /// key in it.
+    /// How many bytes of `low` every key between `low` and `high` begins with; in the last leaf, every key
+    /// that is in it.
     skip: usize,
-    /// `u32::MAX` after the last.
+    /// The heads in the order of keys; `u32::MAX` after the last one.
     heads: [u32; LEAF],
     order: [u8; LEAF],
     slots: Vec<Entry>,
-    /// By slot: entries that may have something to give up.
+    /// A bit for each slot whose entry may have versions to drop.
     dirty: u64,
-    /// In which queue it waits to be swept.
+    /// The queue in which the leaf waits to be swept.
     pub(super) queued: Option<u8>,
-    /// No longer in the index.
+    /// Set when the leaf is no longer in the index.
     pub(super) dead: bool,
 }
 
-/// The four bytes of `key` after the first `skip`, as a number that sorts as they do.
+/// The four bytes of `key` after the first `skip`, as a number that sorts in the same way.
 fn head(key: &[u8], skip: usize) -> u32 {
     (head8(key, skip) >> 32) as u32
 }
 
-/// What a put found.
+/// The outcome of a put.
 pub(super) enum Put {
     Done,
-    /// There is no room: the same again after a split.
+    /// There is no room. The caller has to split the leaf and try again.
     Full(Bytes, Option<Bytes>),
 }
 
@@ -212,19 +212,19 @@ impl Leaf {
         key >= &self.low[..] && self.high.as_ref().is_none_or(|high| key < &high[..])
     }
 
-    /// Bytes of its entries, counted anew.
+    /// The bytes of the entries, counted anew.
     pub(super) fn bytes(&self) -> i64 {
         let entries: usize = self.slots.iter().map(Entry::bytes).sum();
         entries as i64 + capacity(0, self.slots.capacity())
     }
 
-    /// The entry at a place in the order of keys.
+    /// The entry at a position in the order of keys.
     pub(super) fn entry(&self, place: usize) -> &Entry {
         &self.slots[usize::from(self.order[place])]
     }
 
-    /// An entry's key against another one with the same head. Keys that end within their heads, as
-    /// those of records do, need not be fetched from memory: the shorter one is the lower one.
+    /// Compares an entry's key with another one that has the same head. Keys that end within their heads, as
+    /// those of records do, need not be fetched from memory: the shorter one is less.
     fn compare(&self, entry: &Entry, key: &[u8]) -> Ordering {
         let whole = self.skip + size_of::<u32>();
         match entry.key.len().max(key.len()) <= whole {
@@ -233,7 +233,7 @@ impl Leaf {
         }
     }
 
-    /// Where `key` is (`Ok`), or belongs (`Err`).
+    /// The position of `key` (`Ok`), or the one where it belongs (`Err`).
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let n = self.len();
         if !self.has_prefix(key) {
@@ -243,15 +243,15 @@ impl Leaf {
             });
         }
         let head = head(key, self.skip);
-        // Ascending keys, as those of records and most `_id`s are: after the last.
+        // Ascending keys, as those of records and most `_id`s are, belong after the last one.
         if let Some(last) = n.checked_sub(1)
             && (head > self.heads[last]
                 || head == self.heads[last] && self.compare(self.entry(last), key).is_lt())
         {
             return Err(n);
         }
-        // All of them, without a branch: faster than a binary search that waits for each line of
-        // the cache in turn.
+        // All heads are compared, without branches. That is faster than a binary search, which waits for one
+        // cache line after another.
         let below = self.heads.iter().filter(|h| **h < head).count().min(n);
         let heads = &self.heads[below..n];
         if heads.first() != Some(&head) {
@@ -266,7 +266,7 @@ impl Leaf {
         }
     }
 
-    /// The first place whose key is at or above `key`; above it if `excluded`.
+    /// The first position whose key is at or above `key`, or above it if `excluded`.
     pub(super) fn place(&self, key: &[u8], excluded: bool) -> usize {
         match self.find(key) {
             Ok(i) => i + usize::from(excluded),
@@ -274,7 +274,7 @@ impl Leaf {
         }
     }
 
-    /// Writes a version. `fresh`: see [`Op`](crate::Op); `bottom`: nothing is ever beneath.
+    /// Writes a version. For `fresh` see [`Op`](crate::Op); with `bottom` there is never anything beneath.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn put(
         &mut self,
@@ -292,7 +292,7 @@ impl Leaf {
                 self.overwrite(slot, key, value, at, floor, bytes);
                 return Put::Done;
             }
-            // Nothing was here and nothing is beneath: there is nothing to delete.
+            // There is nothing here or beneath that could be deleted.
             Err(_) if bottom && value.is_none() => return Put::Done,
             Err(_) if self.len() == LEAF => return Put::Full(key, value),
             Err(place) => place,
@@ -311,7 +311,7 @@ impl Leaf {
         Put::Done
     }
 
-    /// A new entry at a place.
+    /// Inserts a new entry at a position.
     fn push(&mut self, place: usize, head: u32, entry: Entry, bytes: &mut i64) {
         let n = self.len();
         self.heads.copy_within(place..n, place + 1);
@@ -326,7 +326,7 @@ impl Leaf {
         *bytes += capacity(before, self.slots.capacity());
     }
 
-    /// A version of a key that is here.
+    /// Writes a version of a key that is in the leaf.
     fn overwrite(
         &mut self,
         slot: usize,
@@ -339,7 +339,7 @@ impl Leaf {
         let entry = &mut self.slots[slot];
         let before = entry.older.capacity();
         *bytes += value_bytes(&value) as i64;
-        // The same key out of the newer buffer: the older one need not stay for it.
+        // The key is replaced by the same key in the newer buffer, so that the older buffer can be freed.
         entry.key = key;
         if at == entry.at {
             *bytes -= value_bytes(&entry.value) as i64;
@@ -369,8 +369,9 @@ impl Leaf {
         }
     }
 
-    /// Gives up, in all dirty entries, what nobody can read; entries that say nothing go. The
-    /// first timestamp that has to become visible before more can go; `MAX` if only views hold it.
+    /// Drops everything in the dirty entries that no view can read, and removes entries without effect.
+    /// Returns the first timestamp that has to become visible before more can be dropped; `MAX` if only views
+    /// keep the rest.
     pub(super) fn sweep(&mut self, needed: &Needed, bytes: &mut i64) -> Timestamp {
         let mut visible = Timestamp::MAX;
         let mut left = self.dirty;
@@ -381,7 +382,7 @@ impl Leaf {
             let entry = &mut self.slots[slot];
             *bytes -= entry.bytes() as i64;
             entry.prune(needed, &mut visible);
-            // A transaction that writes by an older view is to find that something was here.
+            // A transaction that writes by an older view must find out that there was something here.
             if entry.is_gone() && needed.no_writer_before(entry.at) {
                 gone |= 1 << slot;
                 continue;
@@ -402,7 +403,7 @@ impl Leaf {
         visible
     }
 
-    /// All entries in the order of keys, each with its slot and whether it is dirty; none stays.
+    /// Removes and returns all entries in the order of keys, each with its slot and whether it is dirty.
     fn take(&mut self, bytes: &mut i64) -> impl Iterator<Item = (usize, Entry, bool)> + use<> {
         let n = self.len();
         let (order, dirty) = (self.order, self.dirty);
@@ -419,7 +420,7 @@ impl Leaf {
         })
     }
 
-    /// Sorted entries into the empty leaf.
+    /// Fills the empty leaf with sorted entries.
     fn fill(&mut self, entries: Vec<(Entry, bool)>, bytes: &mut i64) {
         if let Some((last, _)) = entries.last() {
             self.fit_prefix(&last.key);
@@ -434,7 +435,7 @@ impl Leaf {
         *bytes += capacity(0, self.slots.capacity());
     }
 
-    /// Cuts off what is at or after `separator` into a new leaf, from `place` on.
+    /// Moves the keys at or after `separator`, which begin at `place`, to a new leaf.
     pub(super) fn split(&mut self, place: usize, separator: Bytes, bytes: &mut i64) -> Leaf {
         let mut right = Leaf::new(separator.clone(), self.high.replace(separator));
         if place == self.len() {
@@ -449,7 +450,7 @@ impl Leaf {
         right
     }
 
-    /// Takes over the leaf after this one, which must have room here.
+    /// Takes over the entries of the next leaf, for which this one must have room.
     pub(super) fn absorb(&mut self, right: &mut Leaf, bytes: &mut i64) {
         self.fence(right.high.clone());
         for (_, entry, dirty) in right.take(bytes) {
@@ -460,36 +461,36 @@ impl Leaf {
         }
     }
 
-    /// Another end.
+    /// Sets another end.
     fn fence(&mut self, high: Option<Bytes>) {
         self.high = high;
         self.skip = self.prefix();
         self.renew_heads();
     }
 
-    /// The heads, when the prefix has changed.
+    /// Computes the heads anew after the prefix has changed.
     fn renew_heads(&mut self) {
         for place in 0..self.len() {
             self.heads[place] = head(&self.entry(place).key, self.skip);
         }
     }
 
-    /// The length of the prefix, from what is here.
+    /// The length of the prefix, by the present keys.
     fn prefix(&self) -> usize {
         match (&self.high, self.len()) {
             (Some(high), _) => common(&self.low, high),
             (None, 0) => self.low.len(),
-            // All others lie between the two.
+            // All other keys are between these two.
             (None, n) => common(&self.low, &self.entry(n - 1).key),
         }
     }
 
-    /// False if `key` does not begin as all keys here do. Then it lies beside all of them.
+    /// False if `key` lacks the prefix of all keys here. It is then less than all of them, or greater.
     fn has_prefix(&self, key: &[u8]) -> bool {
         self.high.is_some() || key.starts_with(&self.low[..self.skip])
     }
 
-    /// Shortens the prefix to what a key that comes in has of it.
+    /// Shortens the prefix to the part that a new key has as well.
     fn fit_prefix(&mut self, key: &[u8]) {
         if !self.has_prefix(key) {
             self.skip = common(&self.low, key);
@@ -498,7 +499,7 @@ impl Leaf {
     }
 }
 
-/// Bytes of slots that came.
+/// The bytes by which the memory for slots has grown.
 fn capacity(before: usize, after: usize) -> i64 {
     (after as i64 - before as i64) * size_of::<Entry>() as i64
 }

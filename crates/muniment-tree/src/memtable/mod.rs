@@ -1,20 +1,20 @@
-//! The memtable: keys with their versions beside them, for all trees between two cuts.
+//! The memtable: keys with their versions, for all trees between two cuts.
 //!
-//! A key holds its newest version, and of the older ones only those that a view still needs, or
-//! that the next view could open at. What a put marked [`Op::fresh`](crate::Op) began and a
-//! deletion ended vanishes as a whole, so that queues and short-lived documents never reach a
-//! table and no scan steps over them.
+//! A key has its newest version, and of the older ones only those that a view still needs, or that the next
+//! view could read. A key that began with a put marked [`Op::fresh`](crate::Op) and was deleted again
+//! vanishes as a whole, so that queues and short-lived documents never reach a table, and no scan steps over
+//! them.
 //!
-//! Giving up needs no thread: a leaf in which something is left to give up stands in a list, and
-//! every few writes take as many leaves from its head as they can have added. A leaf whose rest is
-//! held by a view comes again after 64 writes, then 2048, then every 65536, so that a view that is
-//! held long costs next to nothing. A write to such a leaf brings it to the front again.
+//! Dropping versions needs no thread. A leaf in which something can still be dropped is in a queue, and every
+//! few writes take as many leaves from its front as they can have added. If views keep the rest of a leaf, it
+//! is swept again after 64 writes, then 2048, then every 65536, so that a view that is held for long costs
+//! next to nothing. A write to such a leaf brings it to the front again.
 //!
-//! Each tree is a B+-tree of leaves under locks of their own and an index that is locked for
-//! writing only to split or join leaves ([`tree`]). Locks are taken in the order: list of trees,
-//! index, leaf; the list of what is to be swept is never locked together with them.
+//! Each tree is a B+-tree of leaves, which have their own locks, and an index that is locked for writing only
+//! to split or join leaves ([`tree`]). Locks are taken in this order: list of trees, index, leaf. The list of
+//! leaves to sweep is never locked together with them.
 //!
-//! Must not know files or what lies beneath.
+//! Must not know files or what is beneath.
 
 mod leaf;
 mod node;
@@ -32,22 +32,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use tree::{From, LEVELS, Shared, TREE_BYTES, Tree};
 
-/// Writes that are made while others cannot make trees.
+/// The number of writes that are made while no other thread can make trees.
 pub(crate) const FEW: usize = 64;
 
-/// Writes between two looks at what is to be swept.
+/// How many writes are made between two sweeps.
 const LOOK: u64 = 32;
 
-/// After how many writes a leaf is looked at again that views held the last time, by how often
-/// they did.
+/// After how many writes a leaf that views kept is swept again, by how often they have kept it.
 const AGAIN: [u64; LEVELS as usize] = [0, 64, 2048, 65536];
 
-/// A key's version, for a flush.
+/// A version of a key, for a flush.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     /// The key.
     pub key: Bytes,
-    /// When it was written.
+    /// The time of the write.
     pub at: Timestamp,
     /// The value; `None`: a deletion.
     pub value: Option<Bytes>,
@@ -56,21 +55,21 @@ pub(crate) struct Version {
 /// All trees of one generation.
 pub(crate) struct MemTable {
     trees: SpreadLock<HashMap<TreeId, Arc<Tree>, BuildHasherDefault<Mixed>>>,
-    /// Nothing lies beneath it: deletions need not be kept for what is there.
+    /// There is nothing beneath, so deletions need not be kept.
     bottom: bool,
     bytes: AtomicI64,
-    /// Deletions that were put, whether or not anything is left of them.
+    /// How many deletions were put, even if nothing is left of them.
     deletions: AtomicU64,
-    /// Writes made while leaves were waiting: the clock of `AGAIN`.
+    /// The writes made while leaves were waiting, which is the clock of `AGAIN`.
     writes: AtomicU64,
-    /// How many leaves are in `dirty`.
+    /// The number of leaves in `dirty`.
     waiting: AtomicUsize,
     dirty: Mutex<[VecDeque<Dirty>; AGAIN.len()]>,
-    /// Nobody reads below it: what [`Views::oldest`] said last. It only rises.
+    /// The last answer of [`Views::oldest`]: no view reads below it. It only rises.
     floor: AtomicU64,
 }
 
-/// Mixes a tree's number, so that neighbours do not fall together.
+/// Mixes a tree's number, so that neighbours do not get the same place.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -88,19 +87,19 @@ impl Hasher for Mixed {
     }
 }
 
-/// A leaf with something to give up.
+/// A leaf with versions to drop.
 struct Dirty {
     tree: Arc<Tree>,
     leaf: Shared,
-    /// Nothing is to be gained before this is visible (in the first queue).
+    /// The timestamp that has to become visible before a sweep has any use (in the first queue).
     visible: Timestamp,
-    /// Not before so many writes (in the others).
+    /// The count of writes at which its turn comes (in the other queues).
     due: u64,
-    /// In which queue it was.
+    /// The queue that it was in.
     level: u8,
 }
 
-/// What `apply` knows of the views: read once, and only if a chain asks for it.
+/// What `apply` knows about the views. It is read once, and only if a chain of versions needs it.
 struct Known<'a> {
     views: &'a Views,
     table: &'a AtomicU64,
@@ -125,12 +124,12 @@ impl Floor for Known<'_> {
 }
 
 impl MemTable {
-    /// An empty one over older generations.
+    /// An empty memtable over older generations.
     pub(crate) fn new() -> MemTable {
         MemTable::with(false)
     }
 
-    /// An empty one with nothing beneath it, ever: every deletion vanishes.
+    /// An empty memtable with nothing beneath it, ever: every deletion vanishes.
     pub(crate) fn bottom() -> MemTable {
         MemTable::with(true)
     }
@@ -148,28 +147,28 @@ impl MemTable {
         }
     }
 
-    /// What is known of a key at `at`: `None` is nothing, `Some(None)` that it was deleted.
+    /// The value of a key at `at`: `None` if the memtable has no version, `Some(None)` if the key is deleted.
     pub(crate) fn get(&self, tree: TreeId, key: &[u8], at: Timestamp) -> Option<Option<Bytes>> {
         let trees = self.trees.read();
         trees.get(&tree)?.get(key, at)
     }
 
-    /// When a key was written or deleted the last time, and whether it has a value.
+    /// When a key was last written or deleted, and whether it has a value.
     pub(crate) fn changed(&self, tree: TreeId, key: &[u8]) -> Option<(Timestamp, bool)> {
         let trees = self.trees.read();
         trees.get(&tree)?.changed(key)
     }
 
-    /// Writes the changes of one commit. Several at once for different keys; for one key in
-    /// rising order of timestamps (the same again is harmless).
+    /// Writes the changes of one commit. Calls for different keys may run at once; for one key they must come
+    /// in rising order of timestamps (a repeated call is harmless).
     pub(crate) fn apply(&self, batch: Batch, at: Timestamp, views: &Views) {
         if let Some(due) = self.put_all(batch, at, views) {
             self.sweep_some(views, due, false);
         }
     }
 
-    /// The same without giving anything up. `Some`: so many leaves' turn it is, which the caller has
-    /// looked at ([`MemTable::sweep_some`]) when it has let go of its locks.
+    /// Does the same without dropping anything. `Some(n)`: it is the turn of `n` leaves, which the caller has
+    /// to sweep ([`MemTable::sweep_some`]) after it has released its locks.
     #[must_use]
     pub(crate) fn put_all(&self, batch: Batch, at: Timestamp, views: &Views) -> Option<usize> {
         let writes = batch.len();
@@ -205,7 +204,7 @@ impl MemTable {
                 }
                 drop(trees);
             } else {
-                // A long batch must not keep others from making trees.
+                // A long batch must not keep other threads from making trees.
                 let kept = found.clone();
                 drop(trees);
                 apply(&kept);
@@ -244,9 +243,9 @@ impl MemTable {
         trees.get(&id).cloned()
     }
 
-    /// Appends up to `limit` keys (at least one) of a range with what they are as of `at`, in the
-    /// order of `dir`, after `after` if given. Keys without a version at or below `at` are left
-    /// out. True if there may be more behind the last one; false at the end.
+    /// Appends up to `limit` keys (at least one) of a range with their values as of `at`, in the order of
+    /// `dir`, after `after` if given. Keys without a version at or below `at` are left out. True if there may
+    /// be more keys after the last one; false at the end.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn read(
         &self,
@@ -296,7 +295,7 @@ impl MemTable {
         more
     }
 
-    /// The trees that have something here, ascending.
+    /// The trees that have keys here, ascending.
     pub(crate) fn trees(&self) -> Vec<TreeId> {
         let trees = self.trees.read();
         let used = trees.iter().filter(|(_, tree)| !tree.is_empty());
@@ -306,9 +305,9 @@ impl MemTable {
         used
     }
 
-    /// Appends versions for a flush: keys ascending, after `after` if given, each with all its
-    /// versions, newest first; stops after the key with which there are `limit`. True if there may
-    /// be more after the last one. [`MemTable::sweep`] before it leaves little that nobody needs.
+    /// Appends versions for a flush: keys ascending, after `after` if given, each with all its versions,
+    /// newest first. It stops after the key with which there are `limit` versions. True if there may be more
+    /// after it. If [`MemTable::sweep`] was called before, few of the versions are superfluous.
     pub(crate) fn dump(
         &self,
         tree: TreeId,
@@ -339,10 +338,10 @@ impl MemTable {
         more
     }
 
-    /// Gives up all of a tree, and its memory now. It must not be written again.
+    /// Removes everything of a tree, and frees its memory now. The tree must not be written again.
     pub(crate) fn remove_tree(&self, tree: TreeId) {
         let removed = {
-            // Most of what is dropped has nothing here: nobody has to wait for that to be found.
+            // Most dropped trees have nothing here, and no other thread has to wait until that is found out.
             if !self.trees.read().contains_key(&tree) {
                 return;
             }
@@ -360,23 +359,23 @@ impl MemTable {
             .store(queues.iter().map(VecDeque::len).sum(), Relaxed);
     }
 
-    /// Bytes, all overhead counted, about. Keys and values count by their length: the rest of a
-    /// buffer that a slice keeps alive does not show.
+    /// Approximately the bytes of everything, including all overhead. Keys and values count by their length;
+    /// the rest of a buffer that a slice keeps alive is not counted.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Relaxed).max(0) as u64
     }
 
-    /// How many deletions were put, also those of which nothing is left.
+    /// How many deletions were put, including those of which nothing is left.
     pub(crate) fn deletions(&self) -> u64 {
         self.deletions.load(Relaxed)
     }
 
-    /// True if no key has anything to say here.
+    /// True if there are no keys here.
     pub(crate) fn is_empty(&self) -> bool {
         self.trees.read().iter().all(|(_, tree)| tree.is_empty())
     }
 
-    /// Gives up everything that nobody needs now, wherever it is.
+    /// Drops everything that is not needed now, in all leaves.
     pub(crate) fn sweep(&self, views: &Views) {
         if self.waiting.load(Relaxed) > 0 {
             self.sweep_some(views, usize::MAX, true);
@@ -389,7 +388,7 @@ impl MemTable {
         }
     }
 
-    /// Puts leaves where they wait for their turn.
+    /// Puts leaves into the queues in which they wait for their turn.
     fn wait(&self, leaves: impl Iterator<Item = Dirty>) {
         let mut queues = self.dirty.lock();
         for dirty in leaves {
@@ -399,7 +398,7 @@ impl MemTable {
             .store(queues.iter().map(VecDeque::len).sum(), Relaxed);
     }
 
-    /// Looks at up to `budget` leaves whose turn it is; at all if `all`.
+    /// Sweeps up to `budget` leaves whose turn it is, or all leaves if `all`.
     pub(crate) fn sweep_some(&self, views: &Views, budget: usize, all: bool) {
         let now = self.writes.load(Relaxed);
         let visible = views.horizon();

@@ -1,13 +1,12 @@
-//! A node of the index over the leaves: sorted separators with what lies behind each.
+//! A node of the index over the leaves: sorted separators, each with its item.
 //!
-//! Search goes through `heads`, eight bytes of every separator after the prefix that they all
-//! share, so that it stays in a few cache lines; only separators with equal heads are compared
-//! whole.
+//! A search uses `heads`, which has eight bytes of every separator after their common prefix, so that it
+//! touches only a few cache lines. Only separators with equal heads are compared as a whole.
 
 use bytes::Bytes;
 
-/// The eight bytes of `key` from `skip` on as a number that sorts as they do (zeros after its
-/// end: equal heads say nothing about the order).
+/// The eight bytes of `key` from `skip` on, as a number that sorts in the same way. Bytes after the end of
+/// the key count as zeros, so equal heads do not tell the order.
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk::<8>() {
@@ -20,22 +19,22 @@ pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     }
 }
 
-/// How many bytes both begin with.
+/// The length of the common prefix.
 pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The shortest key above `left` and not above `right`, in memory of its own: a slice of `right`
-/// would keep the whole buffer that `right` lies in.
+/// The shortest key that is above `left` and not above `right`. It has memory of its own, since a slice of
+/// `right` would keep the whole buffer of `right` alive.
 pub(super) fn separator(left: &[u8], right: &[u8]) -> Bytes {
     let n = (common(left, right) + 1).min(right.len());
     Bytes::copy_from_slice(&right[..n])
 }
 
-/// Items in the order of their separators. An item holds the keys from its separator up to the
-/// next item's; the first item also holds everything below.
+/// Items in the order of their separators. An item has the keys from its separator up to the next item's; the
+/// first item also has everything below.
 pub(super) struct Node<T> {
-    /// What all separators but the first begin with.
+    /// The common prefix of all separators except the first.
     prefix: Vec<u8>,
     heads: Vec<u64>,
     separators: Vec<Bytes>,
@@ -69,12 +68,12 @@ impl<T> Node<T> {
         &self.items
     }
 
-    /// Where an item begins.
+    /// The separator at which an item begins.
     pub(super) fn separator(&self, at: usize) -> &Bytes {
         &self.separators[at]
     }
 
-    /// Where the item is that holds `key`.
+    /// The position of the item that has `key`.
     pub(super) fn find(&self, key: &[u8]) -> usize {
         if !key.starts_with(&self.prefix) {
             return match key < self.prefix.as_slice() {
@@ -91,7 +90,7 @@ impl<T> Node<T> {
         let same = heads[below..].partition_point(|h| *h == head);
         let same = &self.separators[1 + below..1 + below + same];
         let whole = self.prefix.len() + size_of::<u64>();
-        // Where both end within their heads the shorter one is the lower one.
+        // If both keys end within their heads, the shorter one is less.
         below
             + same.partition_point(|s| match s.len().max(key.len()) <= whole {
                 true => s.len() <= key.len(),
@@ -99,7 +98,7 @@ impl<T> Node<T> {
             })
     }
 
-    /// Puts an item after the one at `at - 1`; never before the first.
+    /// Inserts an item after the one at `at - 1`. An item is never inserted before the first.
     pub(super) fn insert(&mut self, at: usize, separator: Bytes, item: T) {
         let head = head(&separator, self.prefix.len());
         let shares = self.len() > 1 && separator.starts_with(&self.prefix);
@@ -120,13 +119,13 @@ impl<T> Node<T> {
         self.items.remove(at)
     }
 
-    /// Another separator for an item.
+    /// Sets another separator for an item.
     pub(super) fn rename(&mut self, at: usize, separator: Bytes) {
         self.separators[at] = separator;
         self.rebuild();
     }
 
-    /// Cuts off the items from `at` on.
+    /// Splits off the items from `at` on.
     pub(super) fn split(&mut self, at: usize) -> Node<T> {
         let mut right = Node {
             prefix: Vec::new(),

@@ -1,5 +1,5 @@
-//! Generations of memtables over a plain map, as an engine: what the memtable gives up must be
-//! right whatever lies beneath it. The map plays the disk.
+//! An engine of several generations of memtables over a plain map, which plays the disk. It tests that what
+//! the memtable drops is right whatever is beneath it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::MemTable;
@@ -18,7 +18,7 @@ type Base = BTreeMap<(TreeId, Bytes), BTreeMap<Timestamp, Option<Bytes>>>;
 
 struct State {
     active: Arc<MemTable>,
-    /// Oldest first, each with its cut.
+    /// The sealed memtables, oldest first, each with its cut.
     sealed: Vec<(Arc<MemTable>, Timestamp)>,
     cut: Timestamp,
     base: Base,
@@ -307,7 +307,7 @@ fn conformance() {
     }
 }
 
-/// The trees a scan goes through hold what lives and little else, also in old generations.
+/// The trees that a scan reads contain live data and little else, even in old generations.
 #[test]
 fn an_old_generation_is_swept_before_its_flush() {
     let stacked = Stacked::new(Base::new(), Timestamp::ZERO, 10);

@@ -15,7 +15,7 @@ fn op(key: &[u8], value: Option<&[u8]>, fresh: bool) -> Op {
     }
 }
 
-/// A memtable, its views and a counter: each write is a commit that becomes visible.
+/// A memtable, its views and a counter. Each write is a commit that becomes visible.
 struct Db {
     mem: MemTable,
     views: Arc<Views>,
@@ -155,7 +155,7 @@ fn a_view_holds_only_what_it_sees() {
     assert_eq!(db.rows(view.timestamp().0, Direction::Forward).len(), 1000);
     assert!(db.entries() <= 1100);
     drop(view);
-    // No explicit sweep: writes find it, the longest wait is 65536 of them.
+    // There is no explicit sweep: writes sweep by themselves, at the latest after 65536 of them.
     for i in 0..140_000u32 {
         db.put(b"other", &i.to_be_bytes());
     }
@@ -170,7 +170,7 @@ fn a_deletion_of_what_is_beneath_stays() {
     db.write(op(b"a", None, false));
     db.put(b"b", b"1");
     db.write(op(b"b", None, false));
-    // Fresh, overwritten, deleted: nothing.
+    // A key that was fresh, then overwritten and deleted leaves nothing.
     db.write(op(b"c", Some(b"1"), true));
     db.put(b"c", b"2");
     db.write(op(b"c", None, false));
@@ -194,7 +194,7 @@ fn nothing_beneath_keeps_no_deletion() {
     assert!(db.mem.is_empty());
 }
 
-/// Applied, not yet visible: what a view may still open at stays.
+/// The commit is applied but not visible yet, so a version that a view may still open at stays.
 #[test]
 fn the_visible_timestamp_counts_as_a_view() {
     let mut db = Db::new();
@@ -293,7 +293,7 @@ fn a_removed_tree_gives_its_memory_back() {
     assert_eq!(db.mem.trees(), [T]);
 }
 
-/// Counted bytes are what a walk over everything counts, whatever happened before.
+/// The counted bytes equal those of a walk over everything, whatever has happened before.
 #[test]
 fn the_count_of_bytes_does_not_drift() {
     let mut db = Db::new();
@@ -325,8 +325,8 @@ fn the_count_of_bytes_does_not_drift() {
 
 #[test]
 fn keys_that_differ_in_zeros_at_their_end_are_told_apart() {
-    // Every string of up to nine zeros and ones after a long prefix, and some other keys: what a
-    // search sees of a key without fetching it is the same for many of them.
+    // The keys are every string of up to nine zeros and ones after a long prefix, and some others. For many
+    // of them, the part of a key that a search sees without fetching it is the same.
     let mut keys: Vec<Vec<u8>> = vec![Vec::new(), vec![0], vec![0, 0], vec![255; 12]];
     for len in 0..=9_u32 {
         for bits in 0..1_u32 << len {
@@ -360,9 +360,9 @@ fn keys_that_differ_in_zeros_at_their_end_are_told_apart() {
 }
 
 #[test]
-fn what_ascends_behind_the_last_key_may_begin_otherwise() {
-    // Ascending keys, so that the last leaf knows a prefix; then some that break it, at each length
-    // of it, and again some between and after them.
+fn keys_after_the_last_one_may_lack_its_prefix() {
+    // Keys ascend, so that the last leaf has a prefix. Then come some that break it, at each of its lengths,
+    // and again some between and after these.
     let mut key = *b"prefix-00000";
     for broken in 0..key.len() {
         let mut db = Db::new();

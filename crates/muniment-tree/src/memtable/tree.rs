@@ -1,8 +1,8 @@
-//! One tree in memory: an index of leaves, written only when a leaf is split, joined or taken out.
+//! One tree in memory: an index of leaves, which is changed only when a leaf is split, joined or removed.
 //!
-//! Invariants: a leaf's lock is taken only under the index's lock, and one at a time, unless the
-//! index is held for writing. A key is in the one leaf between whose fences it lies; the fences
-//! of all leaves cover every key.
+//! Invariants: a leaf's lock is taken only under the index's lock, and one at a time, unless the index is
+//! locked for writing. A key is in the one leaf between whose fences it belongs; the fences of all leaves
+//! together cover every key.
 
 use super::leaf::{Entry, Floor, LEAF, Leaf, Put};
 use super::node::{Node, separator};
@@ -15,22 +15,23 @@ use std::iter::Peekable;
 use std::mem::size_of;
 use std::sync::Arc;
 
-/// Leaves in a full chunk of the index.
+/// The number of leaves in a full chunk of the index.
 const CHUNK: usize = 128;
 
-/// Leaves that a reader passes before it lets go of the index: writers that split wait so long.
+/// How many leaves a reader passes before it releases the index. A writer that splits a leaf waits for that
+/// long.
 const STRIDE: usize = 16;
 
-/// Writes that are made before the index is let go of.
+/// How many writes are made before the index is released.
 const BURST: usize = 256;
 
-/// Queues in which leaves wait to be swept, each with a longer wait.
+/// The number of queues in which leaves wait to be swept, each with a longer wait.
 pub(super) const LEVELS: u8 = 4;
 
-/// A leaf with what the index keeps for it.
+/// The bytes of a leaf, including its part of the index.
 const LEAF_BYTES: i64 = (size_of::<RwLock<Leaf>>() + 160) as i64;
 
-/// An empty tree.
+/// The bytes of an empty tree.
 pub(super) const TREE_BYTES: i64 = size_of::<Tree>() as i64;
 
 /// A leaf with its lock.
@@ -39,26 +40,26 @@ pub(super) type Shared = Arc<RwLock<Leaf>>;
 /// The index: chunks of leaves.
 struct Index {
     root: Node<Node<Shared>>,
-    /// Where the last leaf begins: ascending keys need no search.
+    /// The separator of the last leaf, so that ascending keys need no search.
     tail: Bytes,
 }
 
 /// A tree.
 pub(super) struct Tree {
     pub(super) id: TreeId,
-    /// Nothing is beneath: this memory is all there is.
+    /// There is nothing beneath this memory.
     bottom: bool,
     index: SpreadLock<Index, 8>,
 }
 
-/// One side of what is still to be read: from here on in the direction of reading.
+/// The beginning of the rest that is still to be read, in the direction of reading.
 #[derive(Clone)]
 pub(super) enum From {
-    /// Everything.
+    /// Everything is still to be read.
     Start,
-    /// This key and what follows it.
+    /// This key and those after it are still to be read.
     At(Bytes),
-    /// What follows this key.
+    /// The keys after this one are still to be read.
     Behind(Bytes),
 }
 
@@ -103,7 +104,7 @@ impl Index {
         Some((chunk, self.root.item(chunk).len() - 1))
     }
 
-    /// A leaf after the one at a place.
+    /// Inserts a leaf after the one at a position.
     fn insert(&mut self, (chunk, leaf): (usize, usize), separator: Bytes, new: Shared) {
         if (chunk, leaf) == self.last() {
             self.tail = separator.clone();
@@ -111,7 +112,7 @@ impl Index {
         let node = self.root.item_mut(chunk);
         node.insert(leaf + 1, separator, new);
         if node.len() > CHUNK {
-            // Ascending keys leave full chunks behind.
+            // With ascending keys, the chunk that is left behind stays full.
             let at = match leaf + 2 == node.len() {
                 true => CHUNK,
                 false => CHUNK / 2,
@@ -122,7 +123,7 @@ impl Index {
         }
     }
 
-    /// Takes a leaf out; never the first.
+    /// Removes a leaf, which must not be the first.
     fn remove(&mut self, (chunk, leaf): (usize, usize)) {
         let node = self.root.item_mut(chunk);
         node.remove(leaf);
@@ -146,7 +147,7 @@ impl Tree {
         }
     }
 
-    /// True if no key is here.
+    /// True if there are no keys here.
     pub(super) fn is_empty(&self) -> bool {
         let index = self.index.read();
         let mut leaves = index.root.items().iter().flat_map(|chunk| chunk.items());
@@ -167,8 +168,8 @@ impl Tree {
         Some((entry.at, entry.value.is_some()))
     }
 
-    /// Writes the operations up to the first of another tree. `bytes` takes how memory grew,
-    /// `dirty` the leaves that have something to give up and that nobody knows of yet.
+    /// Writes the operations up to the first one of another tree. `bytes` takes the growth of memory, and
+    /// `dirty` the leaves that have versions to drop and are in no queue yet.
     pub(super) fn apply(
         &self,
         ops: &mut Peekable<std::vec::IntoIter<Op>>,
@@ -207,7 +208,7 @@ impl Tree {
                     }
                     next = ops.next_if(|op| mine(op) && leaf.covers(&op.key));
                 }
-                // Also if it waits for a later look: what is new here may go soon.
+                // This includes a leaf that waits for a later sweep: its new versions may soon be dropped.
                 if leaf.is_dirty() && leaf.queued != Some(0) {
                     leaf.queued = Some(0);
                     dirty.push(shared.clone());
@@ -220,7 +221,7 @@ impl Tree {
         }
     }
 
-    /// Makes room for a key.
+    /// Splits a leaf to make room for a key.
     fn split(&self, key: &[u8], bytes: &mut i64, dirty: &mut Vec<Shared>) {
         let mut index = self.index.write();
         let at = index.find(key);
@@ -229,7 +230,7 @@ impl Tree {
         if leaf.len() < LEAF {
             return;
         }
-        // Ascending keys leave full leaves behind.
+        // With ascending keys, the leaf that is left behind stays full.
         let place = match leaf.place(key, false) == LEAF {
             true => LEAF,
             false => LEAF / 2,
@@ -250,8 +251,7 @@ impl Tree {
         index.insert(at, between, right);
     }
 
-    /// Reads from `from` in a direction, as long as `take` (which gets what is left of a leaf's
-    /// entries, one by one) says true.
+    /// Reads from `from` in a direction as long as `take` returns true. `take` is called with each entry.
     pub(super) fn walk(
         &self,
         mut from: From,
@@ -309,9 +309,9 @@ impl Tree {
         }
     }
 
-    /// Gives up what nobody can read in a leaf that waited in the queue `level`. `Some`: there is
-    /// more, which goes when this timestamp is visible, or if it is `MAX` when views have ended;
-    /// the leaf counts as queued again, in the first queue or the next one.
+    /// Drops everything that no view can read in a leaf that waited in the queue `level`. `Some`: there is
+    /// more, which can be dropped when this timestamp is visible or, if it is `MAX`, when views have ended.
+    /// The leaf then counts as queued again, in the first queue or in the next one.
     pub(super) fn sweep(
         &self,
         shared: &Shared,
@@ -346,7 +346,7 @@ impl Tree {
         waits
     }
 
-    /// Joins the leaf that begins at `low` to the one before it, if both have few entries.
+    /// Joins the leaf that begins at `low` with the one before it, if both have few entries.
     fn join(&self, low: &Bytes, bytes: &mut i64, dirty: &mut Vec<Shared>) {
         let mut index = self.index.write();
         let at = index.find(low);
@@ -368,12 +368,12 @@ impl Tree {
         index.remove(at);
     }
 
-    /// Bytes and entries, counted anew.
+    /// Counts bytes and entries anew.
     #[cfg(test)]
     pub(super) fn recount(&self) -> (i64, i64) {
         let index = self.index.read();
         let leaves = index.root.items().iter().flat_map(|chunk| chunk.items());
-        // The first leaf is not counted: every tree has it.
+        // The first leaf is not counted, since every tree has it.
         leaves.fold((TREE_BYTES - LEAF_BYTES, 0), |(bytes, entries), leaf| {
             let leaf = leaf.read();
             (
@@ -383,13 +383,13 @@ impl Tree {
         })
     }
 
-    /// Gives everything up. How many bytes went.
+    /// Removes everything, and returns how many bytes that has freed.
     pub(super) fn clear(&self) -> i64 {
         let mut index = self.index.write();
         let old = std::mem::replace(&mut *index, Index::new());
         let mut bytes = -LEAF_BYTES;
         for leaf in old.root.items().iter().flat_map(|chunk| chunk.items()) {
-            // A thread that still waits to sweep the leaf finds it dead, and its memory is free now.
+            // A thread that still waits to sweep the leaf finds it dead. Its memory is freed now.
             let mut dead = Leaf::new(Bytes::new(), None);
             dead.dead = true;
             let leaf = std::mem::replace(&mut *leaf.write(), dead);
@@ -399,7 +399,7 @@ impl Tree {
     }
 }
 
-/// True if two neighbours of so many entries become one leaf.
+/// True if two neighbours with this many entries are to be joined.
 fn joins(left: usize, right: usize) -> bool {
     right == 0 || left + right <= LEAF / 2
 }
