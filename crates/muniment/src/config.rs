@@ -1,21 +1,21 @@
-//! The configuration file: YAML, read by `saphyr-parser`, whose events are gathered into dotted keys
-//! with their places. The form of MongoDB 2.4 (`name = value`, a line each) is read, too.
+//! The configuration file. It is YAML, which `saphyr-parser` reads; its events are collected into dotted keys
+//! with their positions. The format of MongoDB 2.4 (`name = value`, one per line) is read as well.
 //!
-//! Invariants: what is not understood is an error with its line and column, never skipped; whatever the
-//! file says, its aliases cannot make more of it than [`MOST_NODES`] nodes.
+//! Invariants: anything that is not understood is an error with its line and column, and never skipped;
+//! whatever the file contains, aliases cannot expand it to more than [`MOST_NODES`] nodes.
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span};
 use std::collections::HashMap;
 use std::fmt;
 
-/// The most nodes of a file, with those that its aliases stand for.
+/// The most nodes of a file, including those that its aliases stand for.
 const MOST_NODES: usize = 10_000;
 /// The deepest nesting of a file.
 const MOST_LEVELS: usize = 32;
-/// The section whose keys are names of parameters: what lies below one of them is its value.
+/// The section whose keys are names of parameters: everything below one of them is its value.
 const PARAMETERS: &str = "setParameter";
 
-/// Where something stands in the file, both counted from 1.
+/// A position in the file. Lines and columns are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     line: usize,
@@ -40,20 +40,20 @@ impl From<&Marker> for Place {
 /// One setting of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The dotted key, or in the old form the flag's name.
+    /// The dotted key, or the name of the flag in the old format.
     pub key: String,
-    /// Its value; `None` for a key that has none, as a section of which every line is commented out.
+    /// Its value; `None` for a key without one, such as a section in which every line is commented out.
     pub value: Option<String>,
-    /// Where the key stands.
+    /// The position of the key.
     pub place: Place,
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum File {
-    /// YAML: dotted keys, in the order of the file.
+    /// YAML: the dotted keys, in the order of the file.
     Keys(Vec<Setting>),
-    /// The old form: flags without their dashes.
+    /// The old format: flags without their dashes.
     Flags(Vec<Setting>),
 }
 
@@ -109,7 +109,7 @@ struct Node {
 enum Kind {
     Text {
         text: String,
-        /// Without quotes.
+        /// Whether the text has no quotes.
         plain: bool,
     },
     List(Vec<Node>),
@@ -125,7 +125,7 @@ impl Node {
     }
 }
 
-/// Gathers the parser's events.
+/// Collects the parser's events.
 struct Reader<'t> {
     parser: Parser<'t, saphyr_parser::StrInput<'t>>,
     anchors: HashMap<usize, Node>,
@@ -133,7 +133,7 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    /// The file's one document; `None` when it is empty.
+    /// The only document of the file; `None` if the file is empty.
     fn read(text: &'t str) -> Result<Option<Node>, String> {
         let mut reader = Reader {
             parser: Parser::new_from_str(text),
@@ -240,7 +240,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// How many nodes it is of.
+/// The number of nodes in a node.
 fn size(node: &Node) -> usize {
     1 + match &node.kind {
         Kind::Text { .. } => 0,
@@ -249,7 +249,7 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// Appends the settings of a node with this dotted key, which stands at `place`.
+/// Appends the settings of a node with this dotted key, whose position is `place`.
 fn flatten(node: &Node, key: &str, place: Place, out: &mut Vec<Setting>) -> Result<(), String> {
     let in_section = key.split_once('.').filter(|(s, _)| *s == PARAMETERS);
     let value = match &node.kind {
@@ -276,7 +276,7 @@ fn flatten(node: &Node, key: &str, place: Place, out: &mut Vec<Setting>) -> Resu
     Ok(())
 }
 
-/// A list of texts, as the flags have it: with commas.
+/// A list of texts in the form of the flags, with commas.
 fn joined(key: &str, items: &[Node]) -> Result<String, String> {
     let mut texts = Vec::new();
     for item in items {
@@ -293,7 +293,7 @@ fn joined(key: &str, items: &[Node]) -> Result<String, String> {
     Ok(texts.join(","))
 }
 
-/// The value of a parameter, as it stands in `--setParameter NAME=VALUE`.
+/// The value of a parameter, as in `--setParameter NAME=VALUE`.
 fn json(node: &Node) -> String {
     let quoted = |text: &str| {
         let mut out = String::new();
@@ -321,7 +321,7 @@ fn json(node: &Node) -> String {
     }
 }
 
-/// Whether the first line that says something is `name = value`.
+/// Whether the first line with any content has the form `name = value`.
 fn is_old_form(text: &str) -> bool {
     let mut lines = text
         .lines()
@@ -338,7 +338,7 @@ fn is_old_form(text: &str) -> bool {
 /// A document as people write it in options, with or without quotes around its names, as JSON.
 ///
 /// # Errors
-/// A message for people, when it is none.
+/// A message for people if the text is not a document.
 pub fn document(text: &str) -> Result<String, String> {
     let none = || format!("'{text}' is not a document");
     match Reader::read(text) {
@@ -348,7 +348,7 @@ pub fn document(text: &str) -> Result<String, String> {
     }
 }
 
-/// `name = value`, a line each; `#` begins a comment.
+/// `name = value`, one per line; `#` begins a comment.
 fn old_form(text: &str) -> Result<Vec<Setting>, String> {
     let mut settings = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -431,7 +431,7 @@ net:
         check("b: ::,0.0.0.0", &[("b", "::,0.0.0.0")]);
         check("b: [::1, 127.0.0.1]", &[("b", "::1,127.0.0.1")]);
         check("a: b#c # d", &[("a", "b#c")]);
-        // Every line of a section may be commented out, and a value may be left out.
+        // Every line of a section may be commented out, and a value may be missing.
         check(
             "security:\n#  a: 1\nb: ~\n",
             &[("security", "(none)"), ("b", "(none)")],
@@ -458,7 +458,7 @@ net:
     }
 
     #[test]
-    fn what_is_not_understood_is_an_error_with_its_place() {
+    fn anything_not_understood_is_an_error_with_its_place() {
         for (bad, place) in [
             ("- a", "line 1, column 1"),
             ("a: 1\n\tb: 1", "line 1, column 4"),
@@ -477,7 +477,7 @@ net:
             let e = parse(bad).expect_err(bad);
             assert!(e.contains(place), "{bad:?}: {e}");
         }
-        // Each alias is ten of the one before it.
+        // Each alias stands for ten of the one before it.
         let mut bomb = "a0: &a0 x\n".to_string();
         for n in 1..12 {
             let before = vec![format!("*a{}", n - 1); 10].join(", ");

@@ -1,17 +1,17 @@
-//! `--fork`: into the background, before any thread starts; the parent waits for the child's
-//! word that it serves.
+//! `--fork`: puts the process into the background before any thread starts. The parent waits until the child
+//! tells it that it serves.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::process::ExitCode;
 
-/// The child's end: tells the parent how the start went.
+/// The child's end of the pipe, through which it tells the parent whether the start succeeded.
 pub struct Parent(File);
 
-/// Which process this is after the fork.
+/// The process that this is after the fork.
 pub enum Side {
-    /// The parent: ends with this code.
+    /// The parent, which has to end with this code.
     Parent(ExitCode),
     /// The child.
     Child(Parent),
@@ -20,14 +20,14 @@ pub enum Side {
 /// Forks. The parent prints what mongod prints and waits for the child.
 ///
 /// # Errors
-/// The system cannot fork.
+/// If the system cannot fork.
 pub fn fork() -> io::Result<Side> {
     let mut fds = [0; 2];
-    // SAFETY: two descriptors are written into the array.
+    // SAFETY: the two descriptors are written into the array.
     if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: both descriptors are fresh and owned by nobody else.
+    // SAFETY: both descriptors are new, and nothing else owns them.
     let (mut read, write) = unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) };
     println!("about to fork child process, waiting until server is ready for connections.");
     io::stdout().flush()?;
@@ -36,7 +36,7 @@ pub fn fork() -> io::Result<Side> {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             drop(read);
-            // SAFETY: plain calls on our own process.
+            // SAFETY: this is a plain call that concerns only this process.
             unsafe { libc::setsid() };
             let null = File::options().read(true).write(true).open("/dev/null")?;
             for fd in 0..3 {
@@ -68,12 +68,12 @@ pub fn fork() -> io::Result<Side> {
 }
 
 impl Parent {
-    /// The server answers.
+    /// Tells the parent that the server answers.
     pub fn started(mut self) {
         let _ = self.0.write_all(b"ok");
     }
 
-    /// The server does not start.
+    /// Tells the parent that the server does not start.
     pub fn failed(mut self, code: u8, why: &str) {
         let _ = write!(self.0, "{code} {why}");
     }

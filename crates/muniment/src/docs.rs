@@ -1,5 +1,5 @@
-//! `muniment docs PAGE`: pages printed from the registries, so that they cannot say what the code does
-//! not do: commands, operators and stages with their state (`compatibility`), and the server's options
+//! `muniment docs PAGE`: pages that are printed from the registries, so that they cannot differ from the
+//! code: the commands, operators and stages with their state (`compatibility`), and the server's options
 //! (`options`).
 
 use crate::table::{ALL, Does};
@@ -7,7 +7,7 @@ use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// What a MongoDB 8 community server has, by kind: whatever no registry knows is "not yet".
+/// The features of a MongoDB 8 community server, by kind. Those that are in no registry are "not yet".
 /// Source: the manual's reference pages (names only).
 const SURFACE: &[(&str, &str)] = &[
     (
@@ -166,7 +166,7 @@ tables is an error that names it, with line and column if it is in a file. There
     page
 }
 
-/// What the registries hold of one kind: name → documentation; `None` is "known and refused".
+/// The entries of the registries for one kind: name → documentation; `None` means "known and refused".
 fn known(kind: &str) -> BTreeMap<String, Option<String>> {
     let row = |name: &str, doc: &str| (name.to_string(), Some(doc.to_string()));
     match kind {

@@ -1,4 +1,4 @@
-//! `muniment doctor`: what is damaged in a data directory, and putting it right.
+//! `muniment doctor`: finds the damage in a data directory, and repairs it.
 
 use crate::BAD_OPTIONS;
 use muniment_options::{Group, HELP, Opt, Page};
@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The data directory cannot be used, as mongod's EXIT_UNCAUGHT.
+/// The exit code for a data directory that cannot be used, which is mongod's EXIT_UNCAUGHT.
 const UNCAUGHT: u8 = 100;
 
 fn page() -> Page {
@@ -43,7 +43,7 @@ const REPAIR: Opt = Opt::flag(
                  done",
 );
 
-/// Looks at a directory, or repairs it.
+/// Checks a directory, or repairs it.
 pub fn main(args: Vec<OsString>) -> ExitCode {
     let page = page();
     let (dir, repair) = match arguments(&page, args) {
@@ -91,7 +91,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// The directory, and whether to repair it; `None` when help is asked for.
+/// The directory, and whether to repair it; `None` if the help was asked for.
 fn arguments(page: &Page, args: Vec<OsString>) -> Result<Option<(PathBuf, bool)>, String> {
     let given = page.parse(args).map_err(|e| e.to_string())?;
     if given.has("help") {

@@ -1,6 +1,7 @@
-//! What the options of the table do that is more than one line.
+//! The effects of options in the table that take more than one line.
 //!
-//! Invariant: the errors say what is wrong with the value; the code that applies an option adds its name.
+//! Invariant: the errors say what is wrong with the value; the code that applies an option adds the option's
+//! name.
 
 use crate::flags::Gathered;
 use muniment_server::NEGOTIABLE;
@@ -22,7 +23,7 @@ pub fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
     }
 }
 
-/// The cache, in GB.
+/// Sets the size of the cache, in GB.
 pub fn cache(g: &mut Gathered, text: &str) -> Result<(), String> {
     let gb = number(text, 0.000_1, 65_536.0)?;
     g.server.cache_bytes = Some((gb * (1_u64 << 30) as f64) as u64);
@@ -34,12 +35,12 @@ pub fn yes(text: &str) -> bool {
     text == "true"
 }
 
-/// The name of the replica set.
+/// Sets the name of the replica set.
 pub fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
     if text.is_empty() {
         return Err("wants the name of a replica set".to_string());
     }
-    // MongoDB takes NAME/SEED,…, too.
+    // MongoDB also accepts NAME/SEED,….
     if text.contains('/') {
         return Err(format!("'{text}': a list of seeds is not supported"));
     }
@@ -47,13 +48,13 @@ pub fn replica_set(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The oplog, in MB.
+/// Sets the size of the oplog, in MB.
 pub fn oplog_size(g: &mut Gathered, text: &str) -> Result<(), String> {
     g.server.oplog_bytes = Some(number::<u64>(text, 1, 1 << 30)? << 20);
     Ok(())
 }
 
-/// Addresses to listen on.
+/// Sets the addresses to listen on.
 pub fn addresses(g: &mut Gathered, text: &str) -> Result<(), String> {
     g.server.bind_ip = text
         .split(',')
@@ -75,7 +76,7 @@ pub fn all_addresses(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The storage engine, by MongoDB's names and by Muniment's own.
+/// Sets the storage engine, by MongoDB's names or Muniment's own.
 pub fn engine(g: &mut Gathered, text: &str) -> Result<(), String> {
     let kind = match text {
         "wiredTiger" | "lsm" => EngineKind::Lsm,
@@ -99,7 +100,7 @@ pub fn engine(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Compressors that clients may choose from.
+/// Sets the compressors that clients may choose from.
 pub fn compressors(g: &mut Gathered, text: &str) -> Result<(), String> {
     if text == "disabled" {
         g.server.compressors.clear();
@@ -120,7 +121,7 @@ pub fn compressors(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What all databases record, by its number or its name.
+/// Sets the profiling level of all databases, by its number or its name.
 pub fn profile(g: &mut Gathered, text: &str) -> Result<(), String> {
     const MODES: [&str; 3] = ["off", "slowOp", "all"];
     let level = match MODES.iter().position(|m| *m == text) {
@@ -135,7 +136,7 @@ pub fn profile(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the log goes.
+/// Sets the destination of the log.
 pub fn destination(g: &mut Gathered, text: &str) -> Result<(), String> {
     match text {
         "file" => g.to_syslog = false,
@@ -150,7 +151,7 @@ pub fn destination(g: &mut Gathered, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether there is a journal.
+/// Checks the setting for the journal, which always exists.
 pub fn journal(g: &mut Gathered, text: &str) -> Result<(), String> {
     match yes(text) {
         true => {

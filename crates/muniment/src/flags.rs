@@ -1,8 +1,7 @@
-//! The server's options, as they are gathered from flags and configuration file by the one table
-//! ([`ALL`]).
+//! The server's options, which the only table ([`ALL`]) collects from flags and the configuration file.
 //!
-//! Invariant: an option that is not in the table is an error, and so is a value that cannot be taken;
-//! what is taken and changes nothing is told by the log.
+//! Invariant: an option that is not in the table is an error, and so is an invalid value; an option that is
+//! accepted but changes nothing is reported in the log.
 
 use crate::config::{File, Setting, document};
 use crate::effects::number;
@@ -11,10 +10,10 @@ use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 use std::path::PathBuf;
 
-/// What the program is asked to do.
+/// The task of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Serve.
+    /// Run a server.
     #[default]
     Serve,
     /// End the server that runs on the data directory.
@@ -23,16 +22,16 @@ pub enum Mode {
     Repair,
 }
 
-/// Options as they are gathered from file and flags.
+/// The options collected from file and flags.
 #[derive(Clone, Debug, Default)]
 pub struct Gathered {
-    /// For the server.
+    /// The options of the server.
     pub server: ServerOptions,
-    /// What to do.
+    /// The task.
     pub mode: Mode,
     /// `--fork`.
     pub fork: bool,
-    /// The environment asks for a process that stays in front: stock units of systemd do.
+    /// Whether the environment asks for a process that stays in the foreground, as stock units of systemd do.
     pub stays: bool,
     /// `--logpath`.
     pub log_path: Option<PathBuf>,
@@ -42,26 +41,26 @@ pub struct Gathered {
     pub rotation: Rotation,
     /// `--syslog`.
     pub to_syslog: bool,
-    /// `systemLog.destination` was given.
+    /// Whether `systemLog.destination` was given.
     pub destination_asked: bool,
     /// `--syslogFacility`.
     pub syslog_facility: i32,
-    /// `--unixSocketPrefix` was given.
+    /// Whether `--unixSocketPrefix` was given.
     pub socket_asked: bool,
-    /// There is to be no Unix socket, wherever it would be.
+    /// Whether there must be no Unix socket, wherever it would be.
     pub no_socket: bool,
-    /// `--bind_ip_all`, whatever addresses are given beside it.
+    /// `--bind_ip_all`, which takes precedence over other addresses.
     pub all_addresses: bool,
-    /// Configuration path and value, in the order given.
+    /// The configuration path and value of each setting, in the order given.
     settings: Vec<(String, ValueBuf)>,
-    /// The option that is applied has noted itself.
+    /// Whether the option that is being applied has recorded itself.
     noted: bool,
 }
 
-/// What an option's value is, in the file and where it is shown.
+/// The kind of an option's value, in the file and where it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arg {
-    /// None on the command line; a boolean in the file.
+    /// No value on the command line; a boolean in the file.
     Flag,
     /// Text.
     Text,
@@ -69,7 +68,7 @@ pub enum Arg {
     Number,
 }
 
-/// A boolean, as YAML's readers take it.
+/// A boolean as YAML's readers accept it.
 fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" | "y" => Some(true),
@@ -88,10 +87,10 @@ impl Gathered {
             .map_err(|e| format!("--{} {e}", o.flag.name))
     }
 
-    /// Applies what a configuration file holds.
+    /// Applies the content of a configuration file.
     ///
     /// # Errors
-    /// A message for people that names the key and where it stands.
+    /// A message for people that names the key and its position.
     pub fn apply_file(&mut self, file: File) -> Result<(), String> {
         match file {
             File::Keys(settings) => {
@@ -110,7 +109,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// A key of a file in YAML.
+    /// Applies a key of a YAML file.
     fn apply_key(&mut self, s: &Setting) -> Result<(), String> {
         let key = s.key.as_str();
         if let Some(name) = key.strip_prefix("setParameter.") {
@@ -135,7 +134,7 @@ impl Gathered {
                 || key == "systemLog.component"
                 || ALL.iter().any(|o| o.path.starts_with(&section));
             return match (known, &s.value) {
-                // All that stands in it is commented out.
+                // Everything in the section is commented out.
                 (true, None) => Ok(()),
                 (true, Some(_)) => Err(format!("{key} is a section: its options stand below it")),
                 (false, _) => Err(format!("Unrecognized option: {key}")),
@@ -143,7 +142,7 @@ impl Gathered {
         };
         let value = match &s.value {
             Some(value) => value,
-            // As it stands in some distributions' files.
+            // The configuration files of some distributions have this.
             None if o.path == "processManagement.pidFilePath" => "",
             None => return Err(format!("{key} has no value")),
         };
@@ -157,7 +156,7 @@ impl Gathered {
             .map_err(|e| format!("{key}: {e}"))
     }
 
-    /// The verbosity of a component of the log.
+    /// Sets the verbosity of a component of the log.
     fn component(&mut self, component: &str, level: &str) -> Result<(), String> {
         let level = number(level, -1, 5)?;
         let levels = component
@@ -175,7 +174,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// A line of a file in the form of MongoDB 2.4.
+    /// Applies a line of a file in the format of MongoDB 2.4.
     fn apply_line(&mut self, s: &Setting) -> Result<(), String> {
         let o = named(&s.key).ok_or_else(|| format!("Unrecognized option: {}", s.key))?;
         let value = s.value.clone().unwrap_or_default();
@@ -216,26 +215,26 @@ impl Gathered {
     /// Sets a parameter.
     ///
     /// # Errors
-    /// A message for people, for a document that is none.
+    /// A message for people if a document is invalid.
     pub fn set_parameter(&mut self, name: &str, value: &str) -> Result<(), String> {
         let text = match value.trim_start().starts_with('{') {
             true => document(value)?,
             false => value.to_string(),
         };
         self.server.parameters.push((name.to_string(), text));
-        // A name may have no dots, so that this is its place.
+        // A name may not have dots, so this is its place.
         self.note(&format!("setParameter.{name}"), ValueBuf::new(value));
         Ok(())
     }
 
-    /// Shows a setting in getCmdLineOpts, in place of what an option's own name and value would be.
+    /// Makes getCmdLineOpts show this setting, instead of the option's own name and value.
     pub fn note(&mut self, path: &str, value: ValueBuf) {
         self.noted = true;
         self.settings.retain(|(p, _)| p != path);
         self.settings.push((path.to_string(), value));
     }
 
-    /// Has the log tell why an option is taken and does not do what it does in MongoDB.
+    /// Makes the log explain why an option is accepted but does not do the same as in MongoDB.
     pub fn tell(&mut self, option: &str, value: &str, why: &'static str) {
         self.server.notes.retain(|n| n.option != option);
         self.server.notes.push(OptionNote {
@@ -245,15 +244,15 @@ impl Gathered {
         });
     }
 
-    /// Notes the configuration file itself.
+    /// Records the configuration file itself.
     pub fn note_config(&mut self, path: &str) {
         self.note("config", ValueBuf::new(path));
     }
 
-    /// The server's options.
+    /// Returns the server's options.
     ///
     /// # Errors
-    /// Flags that contradict each other.
+    /// If flags contradict each other.
     pub fn finish(mut self, argv: Vec<String>) -> Result<(ServerOptions, bool), String> {
         if std::mem::take(&mut self.stays) && std::mem::take(&mut self.fork) {
             let why = "MONGODB_CONFIG_OVERRIDE_NOFORK is 1 in the environment";
@@ -279,11 +278,11 @@ impl Gathered {
                     .to_string(),
             );
         }
-        // Listening on :: takes IPv4 as well.
+        // A socket that listens on :: accepts IPv4 as well.
         if self.server.ipv6 && self.server.bind_ip == ["0.0.0.0"] {
             self.server.bind_ip = vec!["::".to_string()];
         }
-        // A free port is for tests: no file with its number is left in /tmp.
+        // A free port is for tests, which leave no file with its number in /tmp.
         if self.server.port == 0 && !self.socket_asked {
             self.server.unix_socket_prefix = None;
         }
@@ -292,7 +291,7 @@ impl Gathered {
         Ok((self.server, self.fork))
     }
 
-    /// Where the log goes.
+    /// Decides where the log goes.
     fn choose_log(&mut self) -> Result<(), String> {
         if self.to_syslog {
             if self.log_path.is_some() {
@@ -331,7 +330,7 @@ impl Gathered {
     }
 }
 
-/// What is shown of a value.
+/// The form in which a value is shown.
 fn typed(arg: Arg, value: &str) -> ValueBuf {
     match arg {
         Arg::Flag => ValueBuf::new(value == "true"),
@@ -436,7 +435,7 @@ mod tests {
         );
     }
 
-    /// What getCmdLineOpts shows of flags is what MongoDB's shows.
+    /// getCmdLineOpts shows flags as MongoDB does.
     #[test]
     fn flags_are_shown_as_the_keys_that_they_stand_for() {
         for (name, value, path, wanted) in [
@@ -547,7 +546,7 @@ mod tests {
         assert!(g.apply_flag(flag("oplogMinRetentionHours"), "-1").is_err());
     }
 
-    /// The files that MongoDB's packages install, and what users make of them.
+    /// The configuration files that MongoDB's packages install, and changes that users make in them.
     #[test]
     fn files_of_distributions_are_taken() {
         let debian = "\
@@ -622,7 +621,7 @@ sharding:
         let (o, fork) = file(rpm).and_then(|g| g.finish(vec![])).unwrap();
         assert!(fork);
         assert_eq!(o.pid_file, Some("/var/run/mongodb/mongod.pid".into()));
-        // Nothing beside what is harmless.
+        // Only one harmless option is reported.
         assert_eq!(o.notes.len(), 1, "{:?}", o.notes);
         let full = "\
 storage:
@@ -691,7 +690,7 @@ security: {authorization: disabled}
     }
 
     #[test]
-    fn what_cannot_be_is_an_error_that_names_it() {
+    fn an_invalid_value_is_an_error_that_names_it() {
         for (name, value) in [
             ("auth", "true"),
             ("replSet", ""),

@@ -1,10 +1,10 @@
-//! The binary: picks the mode from the first argument, or from the name it was called by.
+//! The binary: chooses the mode by its first argument, or by the name under which it was called.
 //!
 //! | called as | does |
 //! |---|---|
 //! | `muniment serve …` | a server |
 //! | `muniment bench …` | the lab |
-//! | `muniment doctor …` | a look at a data directory, and its repair |
+//! | `muniment doctor …` | a check of a data directory, and its repair |
 //! | `mongod …` | a server, with MongoDB's flags |
 
 mod allocator;
@@ -22,7 +22,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Bad options, as mongod's EXIT_BADOPTIONS.
+/// The exit code for invalid options, which is mongod's EXIT_BADOPTIONS.
 const BAD_OPTIONS: u8 = 2;
 
 const HELP: &str = "\
@@ -73,10 +73,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// The commands that have a page of help.
+/// The commands that have a help page.
 const COMMANDS: [&str; 4] = ["serve", "bench", "doctor", "docs"];
 
-/// `muniment help …`: the page of a command, or this program's.
+/// `muniment help …`: the help page of a command, or of this program.
 fn help(of: &[OsString]) -> ExitCode {
     let page = || vec![OsString::from("--help")];
     match of.first().and_then(|w| w.to_str()) {
@@ -96,7 +96,7 @@ fn help(of: &[OsString]) -> ExitCode {
 }
 
 fn no_command(name: &str) -> ExitCode {
-    // What is longer than the page of help hides the answer.
+    // The help page is not printed here, since its length would hide the answer.
     match muniment_options::near(name, &COMMANDS) {
         Some(near) => eprintln!(
             "muniment: there is no command '{name}': is '{near}' meant?\nTry 'muniment help'."

@@ -1,4 +1,4 @@
-//! `muniment serve`, and being called as `mongod`.
+//! `muniment serve`, and the program when it is called as `mongod`.
 
 use crate::daemon::{self, Side};
 use crate::flags::{Arg, Gathered, Mode};
@@ -11,11 +11,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The network cannot be used, as mongod's EXIT_NET_ERROR.
+/// The exit code for a network that cannot be used, which is mongod's EXIT_NET_ERROR.
 const NET_ERROR: u8 = 48;
-/// Rights to the server's files that other users do not get, as with mongod's: the files hold the data.
+/// The rights to the server's files that other users do not get, as with mongod, because the files contain
+/// the data.
 const OTHERS: libc::mode_t = 0o077;
-/// The data directory cannot be used, as mongod's EXIT_UNCAUGHT.
+/// The exit code for a data directory that cannot be used, which is mongod's EXIT_UNCAUGHT.
 const UNCAUGHT: u8 = 100;
 
 /// Runs a server until it is asked to end.
@@ -30,7 +31,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     match gathered.mode {
         Mode::Serve => {}
         Mode::Shutdown => return shutdown::main(&gathered.server.dbpath),
-        // A new machine has nothing to repair.
+        // On a new machine there is nothing to repair.
         Mode::Repair if is_empty(&gathered.server.dbpath) => return ExitCode::SUCCESS,
         Mode::Repair => {
             let dir = gathered.server.dbpath.into_os_string();
@@ -47,7 +48,7 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     options.handle_signals = true;
     let honours = ("honorSystemUmask".to_string(), "true".to_string());
     if !options.parameters.contains(&honours) {
-        // SAFETY: takes and gives plain numbers.
+        // SAFETY: the function takes and returns plain numbers.
         unsafe { libc::umask(libc::umask(0) | OTHERS) };
     }
     let parent = if fork {
@@ -85,8 +86,8 @@ pub fn main(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What has the log rotated or threads told must not end a process that is only about to start: the
-/// server takes these signals once it has a log.
+/// Ignores the signals that rotate the log or report on threads, so that they do not end a process that is
+/// just starting. The server handles them once it has a log.
 fn ignore_signals_of_the_log() {
     // SAFETY: no handler is installed.
     unsafe {
@@ -119,7 +120,7 @@ fn bad_options(why: &str) -> ExitCode {
     ExitCode::from(BAD_OPTIONS)
 }
 
-/// Options from file and flags; `None` when `--help` or `--version` was answered.
+/// The options from file and flags; `None` if `--help` or `--version` was answered.
 fn gather(args: Vec<OsString>, as_mongod: bool) -> Result<Option<Gathered>, String> {
     let given = page().parse(args).map_err(in_mongods_words)?;
     match given
@@ -146,7 +147,7 @@ fn gather(args: Vec<OsString>, as_mongod: bool) -> Result<Option<Gathered>, Stri
     if let Some(path) = given.text("config") {
         let bytes = std::fs::read(path)
             .map_err(|e| format!("cannot read the configuration file {path}: {e}"))?;
-        // Old comments may be in another encoding.
+        // Old comments may have another encoding.
         let text = String::from_utf8_lossy(&bytes);
         let parsed = config::parse(&text).map_err(|e| format!("{path}: {e}"))?;
         g.apply_file(parsed).map_err(|e| format!("{path}: {e}"))?;
@@ -163,7 +164,7 @@ fn gather(args: Vec<OsString>, as_mongod: bool) -> Result<Option<Gathered>, Stri
     Ok(Some(g))
 }
 
-/// What is wrong with a command line, as mongod says it.
+/// The error in a command line, in mongod's words.
 fn in_mongods_words(e: Misuse) -> String {
     match e {
         Misuse::Unknown(name, None) => format!("unrecognised option '{name}'"),
@@ -176,7 +177,7 @@ fn in_mongods_words(e: Misuse) -> String {
     }
 }
 
-/// As `mongod --version` prints it: tools read the first line.
+/// Prints the version in the form of `mongod --version`, of which tools read the first line.
 pub fn print_version() {
     println!("db version v{MONGODB_VERSION}");
     println!("muniment version v{VERSION}");

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// How long the server may take to end.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Its lock is looked at so often.
+/// The interval between two checks of its lock.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Ends the server on this directory.
+/// Ends the server that runs on this directory.
 pub fn main(dir: &Path) -> ExitCode {
     match end(dir) {
         Ok(()) => ExitCode::SUCCESS,
@@ -21,7 +21,7 @@ pub fn main(dir: &Path) -> ExitCode {
     }
 }
 
-/// True while a server has the directory.
+/// True while a server uses the directory.
 fn is_locked(lock: &File) -> bool {
     match lock.try_lock() {
         Err(TryLockError::WouldBlock) => true,
@@ -45,13 +45,13 @@ fn end(dir: &Path) -> Result<(), String> {
     if !is_locked(&lock) {
         return Err(none());
     }
-    // The file holds the number of the process that has the lock. Were it not locked, the number would
-    // be that of a process that is no more.
+    // The file has the number of the process that holds the lock. If it were not locked, the number would be
+    // that of a process that has ended.
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let pid = text.trim().parse::<libc::pid_t>().ok().filter(|n| *n > 0);
     let pid = pid.ok_or_else(|| format!("{} names no process", path.display()))?;
     println!("killing process with pid: {pid}");
-    // SAFETY: plain numbers.
+    // SAFETY: the function takes plain numbers.
     if unsafe { libc::kill(pid, libc::SIGTERM) } != 0 {
         let e = std::io::Error::last_os_error();
         return Err(format!("cannot end process {pid}: {e}"));

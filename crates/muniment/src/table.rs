@@ -1,6 +1,5 @@
-//! The table of all options: what each does, or why it changes nothing here, or which of its values
-//! can be taken. Flags, configuration file, `--help`, getCmdLineOpts and the lines of the log all come
-//! from it.
+//! The table of all options: the effect of each, or why it changes nothing here, or which of its values are
+//! accepted. Flags, configuration file, `--help`, getCmdLineOpts and the lines of the log all come from it.
 //!
 //! Source of the names: the MongoDB manual, "mongod" and "Configuration File Options".
 
@@ -18,27 +17,27 @@ use std::time::Duration;
 
 type Apply = fn(&mut Gathered, &str) -> Result<(), String>;
 
-/// What becomes of an option's value.
+/// The effect of an option's value.
 pub enum Does {
     /// It sets something.
     Sets(Apply),
-    /// It changes nothing here, for this reason, which the log tells in one line unless the value is one
-    /// of these: they ask for what is so anyway.
+    /// It changes nothing here, for this reason. The log reports that in one line, unless the value is one of
+    /// these, which ask for what is the case anyway.
     Nothing(&'static str, &'static [&'static str]),
-    /// Only these values can be taken, for this reason; any other one is an error.
+    /// Only these values are accepted, for this reason; any other is an error.
     Only(&'static [&'static str], &'static str),
 }
 
 /// One option.
 pub struct Opt {
-    /// What the command line has of it, and one line for people; without a name for options of the file
-    /// only.
+    /// The option's form on the command line, and one line for people. It has no name if the option is only
+    /// for the file.
     pub flag: Flag,
-    /// Its place in the configuration file; empty for flags only.
+    /// Its key in the configuration file; empty if it is only a flag.
     pub path: &'static str,
-    /// What its value is.
+    /// The kind of its value.
     pub arg: Arg,
-    /// What becomes of its value.
+    /// The effect of its value.
     pub does: Does,
 }
 
@@ -63,19 +62,19 @@ impl Opt {
         }
     }
 
-    /// The same with a letter that stands for it.
+    /// The same option with a letter as its short form.
     const fn letter(self, letter: char) -> Opt {
         let flag = self.flag.letter(letter);
         Opt { flag, ..self }
     }
 
-    /// The same; it may be given several times.
+    /// The same option, which may be given several times.
     const fn several(self) -> Opt {
         let flag = self.flag.several();
         Opt { flag, ..self }
     }
 
-    /// The same; its value may be left out, and its letter repeated.
+    /// The same option, whose value may be left out, and whose letter may be repeated.
     const fn repeats(self, is_value: fn(&str) -> bool) -> Opt {
         let flag = Flag {
             takes: Takes::Repeats(is_value),
@@ -84,7 +83,7 @@ impl Opt {
         Opt { flag, ..self }
     }
 
-    /// Where getCmdLineOpts shows it: its place in the file, or its flag.
+    /// The place at which getCmdLineOpts shows it: its key in the file, or its flag.
     pub fn place(&self) -> &'static str {
         match self.path {
             "" => self.flag.name,
@@ -99,7 +98,7 @@ pub fn named(flag: &str) -> Option<&'static Opt> {
     all.find(|o| !flag.is_empty() && o.flag.name == flag)
 }
 
-/// What the command line has of [`ALL`].
+/// The command line's part of [`ALL`].
 const FLAGS: [Flag; ALL.len()] = {
     let mut flags = [HELP; ALL.len()];
     let mut n = 0;
@@ -110,7 +109,7 @@ const FLAGS: [Flag; ALL.len()] = {
     flags
 };
 
-/// What the command line of a server takes.
+/// The options of a server's command line.
 pub fn page() -> Page {
     const OWN: &[Flag] = &[
         Flag::new("help", "", Takes::Page, "show this").letter('h'),
@@ -144,7 +143,7 @@ const fn idle(
     Opt::new(flag, path, arg, why, Does::Nothing(why, so_anyway))
 }
 
-/// An option of which few values can be taken.
+/// An option with only a few accepted values.
 const fn only(
     flag: &'static str,
     path: &'static str,
@@ -406,7 +405,7 @@ pub const ALL: &[Opt] = &[
         Arg::Number,
         "verbosity of the log, 0-5 (also -v … -vvvvv)",
         |g, v| {
-            // As MongoDB takes it: v, vv, ….
+            // MongoDB accepts v, vv, ….
             let all_vs = !v.is_empty() && v.bytes().all(|b| b == b'v');
             g.server.verbosity = match all_vs {
                 true => v.len().min(5) as i32,
