@@ -8,7 +8,7 @@ use muniment_wire::Connection;
 use set::{ids, insert};
 use testkit::{ServerOptions, Set};
 
-/// The arbiter's place in the set.
+/// The arbiter's index in the set.
 const ARBITER: usize = 2;
 
 fn admin(c: &mut Connection, cmd: &DocBuf) -> DocBuf {
@@ -51,7 +51,7 @@ fn start() -> Set {
     set
 }
 
-/// The state of a member as a primary sees it.
+/// The state of a member, according to the primary.
 fn state(set: &Set, of: usize) -> DocBuf {
     let mut c = set.connect(set.primary());
     let status = admin(&mut c, &doc! { "replSetGetStatus": 1 });
@@ -62,7 +62,7 @@ fn state(set: &Set, of: usize) -> DocBuf {
         .to_buf()
 }
 
-/// Writes so that a majority has it.
+/// Writes with the write concern majority.
 fn write(set: &Set, id: i32) {
     let mut c = set.connect(set.primary());
     let reply = insert(&mut c, id, doc! { "w": "majority", "wtimeout": 30_000 });
@@ -117,7 +117,7 @@ fn an_arbiter_votes_and_stores_nothing() {
         assert!(seen.as_doc().get("optime").is_none() && int(&seen, "syncSourceId") == -1);
     }
 
-    // Nobody reads there or writes.
+    // An arbiter accepts neither reads nor writes.
     let find = doc! { "find": "c" };
     let mut anywhere = find.clone();
     anywhere.append("$readPreference", doc! { "mode": "nearest" });
@@ -136,7 +136,7 @@ fn an_arbiter_votes_and_stores_nothing() {
         assert!(reply.as_doc().get("$clusterTime").is_none(), "{reply:?}");
     }
 
-    // It acknowledges nothing, and writes do not wait for what it could keep from coming.
+    // The arbiter acknowledges nothing, and a write that would need it does not wait.
     let reply = insert(&mut c, 2, doc! { "w": 3 });
     let error = reply
         .as_doc()
@@ -159,19 +159,19 @@ fn an_arbiter_votes_and_stores_nothing() {
 }
 
 #[test]
-fn what_the_majority_has_outlives_whoever_is_killed() {
+fn writes_of_a_majority_outlive_any_killed_member() {
     let mut set = start();
     let mut wanted = vec![0];
     write(&set, 0);
     for turn in 1..=6 {
         let id = turn * 10;
         let primary = set.primary();
-        // The arbiter in the same moment, now and then: it has to be the voter that it was.
+        // Sometimes the arbiter is killed at the same moment. It has to remember its vote.
         if turn % 3 == 0 {
             set.members[ARBITER].kill9();
             set.members[ARBITER].start_again();
         }
-        // The other one has nothing to lead with but the arbiter's vote.
+        // The other member can lead only with the arbiter's vote.
         set.members[primary].kill9();
         let other = set.primary();
         assert_ne!(other, ARBITER);
@@ -211,7 +211,8 @@ fn an_arbiter_without_its_directory_begins_anew() {
     assert_eq!(ids(&mut set.connect(other)), [1]);
 }
 
-/// A primary that was elected since can commit nothing before the secondary acknowledges, which has nothing.
+/// A primary that was elected since then can commit nothing before the secondary acknowledges, which has lost
+/// its data.
 #[test]
 fn a_secondary_that_lost_its_disk_is_filled_after_an_election() {
     let mut set = start();
@@ -231,7 +232,7 @@ fn a_secondary_that_lost_its_disk_is_filled_after_an_election() {
         write(&set, 100 * turn + 1);
         set.settle();
         wanted.extend([100 * turn, 100 * turn + 1].map(i64::from));
-        // It has all that it had acknowledged, and votes and leads as any other.
+        // The secondary has everything that it had acknowledged, and votes and leads as any other.
         set.members[primary].kill9();
         assert_eq!(set.primary(), other);
         assert_eq!(ids(&mut set.connect(other)), wanted);
@@ -240,8 +241,8 @@ fn a_secondary_that_lost_its_disk_is_filled_after_an_election() {
     }
 }
 
-/// A primary that cannot write makes no record that the secondary could wait for. It knows all that was
-/// acknowledged, and fills it without one.
+/// A primary that cannot write makes no record for which the secondary could wait. It knows everything that
+/// was acknowledged, and fills the secondary without such a record.
 #[test]
 fn a_secondary_that_lost_its_disk_is_filled_by_a_locked_primary() {
     let mut set = start();
@@ -279,7 +280,8 @@ fn arbiters_come_and_go_by_reconfiguration() {
     let all = members(&set);
     set.initiate(&set.config(all[..2].to_vec()));
     write(&set, 1);
-    // What writes wait for would change with it, unless somebody has said what they wait for.
+    // The implicit default write concern would change with the arbiter, so a default has to be set explicitly
+    // first.
     for force in [false, true] {
         let reply = reconfigure(&set, all.clone(), force);
         assert_eq!(code(&reply), 103, "{reply:?}");
@@ -310,7 +312,7 @@ fn arbiters_come_and_go_by_reconfiguration() {
     let reply = reconfigure(&set, other, false);
     assert_eq!(code(&reply), 103, "{reply:?}");
 
-    // The member that is left with the arbiter goes on, also after the other one is gone for good.
+    // The member that is left with the arbiter continues, even after the other one is gone for good.
     let second = 1 - set.primary();
     let left = all.iter().enumerate().filter(|(i, _)| *i != second);
     let reply = reconfigure(&set, left.map(|(_, m)| m.clone()).collect(), false);
@@ -322,7 +324,7 @@ fn arbiters_come_and_go_by_reconfiguration() {
     assert_eq!(ids(&mut set.connect(set.primary())), [1, 2, 3]);
 }
 
-/// A configuration of the primary's with these members, tried until it is taken.
+/// Puts a configuration with these members in force, and tries until it is accepted.
 fn reconfigured(set: &Set, members: &[DocBuf]) {
     set.until("the set is not reconfigured", || {
         let reply = reconfigure(set, members.to_vec(), false);
@@ -330,17 +332,17 @@ fn reconfigured(set: &Set, members: &[DocBuf]) {
     });
 }
 
-/// Before arbiters are added or removed, somebody must have said what writes wait for.
+/// Sets the default write concern, without which no arbiter may be added or removed.
 fn wait_for_majority(set: &Set) {
     let mut c = set.connect(set.primary());
     let said = doc! { "setDefaultRWConcern": 1, "defaultWriteConcern": doc! { "w": "majority" } };
     assert_eq!(code(&admin(&mut c, &said)), 0);
 }
 
-/// The arbiter says so itself, the primary says so of it, and it votes.
+/// Waits until the arbiter and the primary agree that it is an arbiter, and it votes.
 fn is_arbiter(set: &Set) {
     set.until("it is no arbiter", || {
-        // One that begins anew closes its connections.
+        // A member that begins anew closes its connections.
         let asked = doc! { "replSetGetStatus": 1 };
         let own = set.connect(ARBITER).command_raw("admin", &asked).ok()?;
         let own = own.as_doc().get("myState")?.as_i64_exact();
@@ -371,8 +373,8 @@ fn an_arbiter_that_was_removed_is_added_again() {
     is_arbiter(&set);
 }
 
-/// An arbiter stores nothing: a server with a member's data becomes none, says why, and is one as soon as its
-/// directory is emptied.
+/// An arbiter stores nothing: a server with a member's data does not become one, and says why. It becomes one
+/// as soon as its directory is emptied.
 #[test]
 fn a_member_with_data_becomes_an_arbiter_when_its_directory_is_emptied() {
     let mut set = Set::prepare(3, &ServerOptions::new());

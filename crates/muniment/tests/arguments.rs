@@ -1,6 +1,6 @@
-//! Every field of every command, given every BSON type: an error reply where the type is wrong,
-//! some reply where it is right, never a closed connection. Derived from the registry, so that
-//! a new command is covered without a line here.
+//! Every field of every command is given every BSON type. The server must reply with an error if the type is
+//! wrong, with any reply if it is right, and must never close the connection. The test uses the registry, so
+//! that a new command is covered without a change here.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -10,10 +10,10 @@ use muniment_value::{Doc, DocBuf, Value, doc};
 use muniment_wire::Connection;
 use testkit::{Server, ServerOptions};
 
-/// Commands that would end or lock the server that is tested.
+/// Commands that would end or lock the tested server.
 const SKIP_LEGAL: [&str; 2] = ["shutdown", "fsync"];
 
-/// One value of each type, and a few that are odd.
+/// One value of each type, and a few unusual ones.
 fn values() -> Vec<Value<'static>> {
     static BYTES: [u8; 16] = [7; 16];
     vec![
@@ -76,7 +76,7 @@ fn start() -> (Server, Connection) {
     (server, c)
 }
 
-/// Sends and returns the code of the reply; 0 for ok.
+/// Sends a command and returns the error code of the reply; 0 for ok.
 fn code(c: &mut Connection, db: &str, cmd: &DocBuf, what: &str) -> i32 {
     let reply = c
         .command_raw(db, cmd)
@@ -100,7 +100,7 @@ fn db_of(spec: &CommandSpec) -> &'static str {
     if spec.admin_only { "admin" } else { "t" }
 }
 
-/// The command with its first element and nothing else.
+/// The command with only its first element.
 fn bare(spec: &CommandSpec) -> DocBuf {
     let mut d = DocBuf::new();
     match spec.name {

@@ -1,5 +1,5 @@
-//! `muniment bench audit` from end to end. An audit that cannot find a loss is worth nothing, so
-//! most of these make servers lose writes.
+//! `muniment bench audit` from end to end. An audit that cannot detect a loss is useless, so most of these
+//! tests make servers lose writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Child, Command, Output, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 const BIN: &str = env!("CARGO_BIN_EXE_muniment");
 
-/// With this seed the first twelve crashes come late: a busy machine needs the time to write.
+/// With this seed the first twelve crashes come late, because a busy machine needs time to write.
 const LATE: &str = "22166";
 
 struct Audit {
@@ -94,7 +94,7 @@ fn the_embedded_server_keeps_its_promises() {
     assert_eq!(a.leftovers(), Vec::<String>::new());
 }
 
-/// `MUNIMENT_LONG=1`: under every fault, with every check, five times.
+/// With `MUNIMENT_LONG=1`, the audit runs under every fault, with every check, five times.
 #[test]
 fn a_set_keeps_its_promises() {
     let a = Audit::new();
@@ -119,8 +119,8 @@ fn a_set_keeps_its_promises() {
         assert!(a.figure(&name(concern, "acknowledged")) > 0.0, "{text}");
     }
     assert_eq!(a.figure(&name("majority", "lost")), 0.0, "{text}");
-    // A primary that is cut off goes on with w:1 until it notices: an audit that does not see that sees
-    // nothing.
+    // A primary that is cut off continues with w:1 until it notices. An audit that does not detect this loss
+    // cannot be trusted.
     assert!(a.figure(&name("w:1", "lost")) > 0.0, "{text}");
     assert_eq!(a.leftovers(), Vec::<String>::new());
 }
@@ -152,7 +152,7 @@ fn a_long_commit_interval_loses_writes_and_the_audit_sees_them() {
     assert!(html.contains("Lost writes by age"));
 }
 
-/// A disk that says that it has synced and has not.
+/// The disk claims to have synced but has not.
 #[test]
 fn a_disk_that_lies_breaks_the_promise_of_j_true() {
     let a = Audit::new();
@@ -173,7 +173,7 @@ fn a_disk_that_lies_breaks_the_promise_of_j_true() {
     assert_eq!(a.figure("j:true, power loss: lost"), acknowledged, "{text}");
 }
 
-/// The same for transactions, and for writes that are sent again.
+/// The same holds for transactions and for writes that are sent again.
 #[test]
 fn a_disk_that_lies_breaks_the_promises_of_transactions_and_retries() {
     let a = Audit::new();
@@ -195,7 +195,7 @@ fn a_disk_that_lies_breaks_the_promises_of_transactions_and_retries() {
     }
 }
 
-/// A server of nobody's: it ends with the test, however often it was killed meanwhile.
+/// A server that the lab has not started. It ends with the test, however often it was killed meanwhile.
 struct Foreign {
     dir: tempfile::TempDir,
     first: Child,
@@ -232,7 +232,7 @@ impl Foreign {
         format!("mongodb://127.0.0.1:{}", self.port)
     }
 
-    /// Starts it again after `before`, and notes its process id.
+    /// The command that runs `before`, starts the server again and records its process id.
     fn template(&self, before: &str) -> String {
         let d = self.dir.path().display();
         format!(
@@ -254,7 +254,7 @@ impl Drop for Foreign {
 #[test]
 fn an_external_server_is_killed_and_started_by_templates() {
     let (a, server) = (Audit::new(), Foreign::start());
-    // The first is the test's own child: it must be waited for, but its port is free at once.
+    // The first process is the test's own child. It has to be waited for, but its port is free at once.
     let o = a.run(&[
         "--uri",
         &server.uri(),
@@ -352,7 +352,7 @@ fn mistakes_are_said_plainly() {
             1,
             "no server to work on",
         ),
-        // What a standalone cannot do is its own error, before any crash.
+        // An experiment that a standalone cannot run is an error of its own, before any crash.
         (
             &["--concerns", "w:2", "--crash", "process"][..],
             1,

@@ -38,7 +38,7 @@ fn bench(dir: &Path, args: &[&str]) -> Command {
     c
 }
 
-/// `muniment bench` with nothing but these arguments.
+/// Runs `muniment bench` with only these arguments.
 fn plain(args: &[&std::ffi::OsStr]) -> Output {
     let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
     c.arg("bench").args(args).output().unwrap()
@@ -56,7 +56,7 @@ fn ends_within(mut child: Child, limit: Duration) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// What the lab left in its data directory: nothing of an embedded server may stay.
+/// The files that the lab has left in its data directory. Nothing of an embedded server may stay.
 fn leftovers(dir: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(dir)
         .unwrap()
@@ -77,7 +77,7 @@ fn w1_runs_and_writes_its_report() {
     let stdout = String::from_utf8_lossy(&out.stdout);
     let stderr = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{stdout}\n{stderr}");
-    // Where there are two cores, each concern is measured on one and on two.
+    // If there are two cores, each concern is measured on one and on two.
     let placements: &[&str] = match std::thread::available_parallelism().unwrap().get() {
         1 => &["one core"],
         _ => &["one core", "two cores"],
@@ -102,7 +102,7 @@ fn w1_runs_and_writes_its_report() {
     assert!(html.contains("<svg") && html.contains("Latency of one insert"));
     let hlog = dir.0.join("report/histograms/w1-w-1-one-core.hlog");
     assert!(hlog.is_file());
-    // The page can be made from what was kept, in either form, and is the same to the byte.
+    // The page can be made from the kept results, in either form, and is identical.
     for kept in ["report", "results.jsonl"] {
         let again = dir.0.join("again");
         let out = plain(&[
@@ -122,13 +122,13 @@ fn w1_runs_and_writes_its_report() {
     let out = plain(&["compare".as_ref(), a.as_os_str(), b.as_os_str()]);
     assert_eq!(out.status.code(), Some(0), "{out:?}");
     let lines = std::fs::read_to_string(dir.0.join("results.jsonl")).unwrap();
-    // The environment, four concerns in every placement, the result.
+    // The lines are the environment, four concerns in every placement, and the result.
     assert_eq!(lines.lines().count(), 4 * placements.len() + 2);
     assert!(lines.lines().all(|l| l.starts_with("{\"kind\":")));
     assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
 }
 
-/// `results.json`, line by line.
+/// The lines of `results.jsonl`.
 fn results(dir: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(dir.join("results.jsonl")).unwrap();
     text.lines()
@@ -175,7 +175,7 @@ fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
             .find(|l| l["kind"] == "result" && l["experiment"] == id);
         found.unwrap_or_else(|| panic!("{id} is missing in {stdout}"))
     };
-    // The parts that were asked for, nothing else, and it is said.
+    // Only the requested parts were measured, and the report says so.
     let first = of("w3-a");
     assert_eq!(first["tables"][0]["rows"].as_array().unwrap().len(), 2);
     let deviations = first["deviations"].to_string();
@@ -185,7 +185,7 @@ fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
     assert!(deviations.contains("a cache of 0.25 GiB"));
     let cache = all[0]["environment"].as_array().unwrap().iter();
     assert_eq!(cache.filter(|e| e[1] == "268 MB").count(), 2, "{}", all[0]);
-    // Every plot of the experiment has both targets in it.
+    // Every plot of the experiment shows both targets.
     let compared = of("w3-compared");
     let series: Vec<&str> = compared["plots"][0]["series"]
         .as_array()
@@ -194,7 +194,8 @@ fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
         .map(|s| s["name"].as_str().unwrap())
         .collect();
     assert_eq!(series, ["a", "b", "post, default concern"]);
-    // Rates, the slow end and costs, with their ratios, which two turns do not judge.
+    // The report has rates, slow percentiles and costs with their ratios, but two turns are not enough for
+    // verdicts.
     let tables = compared["tables"].as_array().unwrap();
     for title in [
         "Compared with a",
@@ -232,7 +233,7 @@ fn a_part_on_two_targets_is_compared_with_every_plot_and_cost() {
     assert_eq!(leftovers(&dir.0), Vec::<PathBuf>::new());
 }
 
-/// A server that is no child of the lab is pinned while it is measured, and freed.
+/// A server that is not a child of the lab is pinned while it is measured, and released afterwards.
 #[test]
 fn a_server_that_runs_already_is_as_free_afterwards_as_before() {
     let dir = Dir::new("freed");
@@ -257,7 +258,7 @@ fn a_server_that_runs_already_is_as_free_afterwards_as_before() {
     let before = cores();
     let args = ["w1", "--only", "concern=w:1", "--uri", &uri];
     let child = bench(&dir.0, &args).spawn().unwrap();
-    // Meanwhile it is somewhere else, if there is anywhere else to be.
+    // During the measurement it is pinned, if there is more than one core.
     let mut pinned = false;
     let begin = Instant::now();
     let mut child = child;
@@ -341,7 +342,7 @@ fn results_that_cannot_be_given_are_a_failure() {
     assert!(said.contains("writing to standard output"), "{said}");
 }
 
-/// The directory of a run that has none of its own: in `dir`, as `muniment bench` makes it.
+/// A command in `dir`, in which `muniment bench` makes the directory of the run.
 fn in_dir(dir: &Path, args: &[&str]) -> Command {
     let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
     c.current_dir(dir)
@@ -360,7 +361,7 @@ const CEILING: [&str; 5] = ["ceiling", "--connections", "1", "--seconds", "1.2"]
 fn a_run_never_overwrites_another_and_says_how_it_stands_against_the_last() {
     let dir = Dir::new("kept");
     let link = || std::fs::read_link(dir.0.join("bench-report/latest")).ok();
-    // JSON lines are all that is on standard output; the summary is beside it.
+    // Standard output has only JSON lines; the summary goes elsewhere.
     let out = in_dir(&dir.0, &[&CEILING[..], &["--json", "-"]].concat())
         .output()
         .unwrap();
@@ -379,7 +380,7 @@ fn a_run_never_overwrites_another_and_says_how_it_stands_against_the_last() {
         "{stderr}"
     );
     let first = link().unwrap();
-    // The second stands beside the first, and is compared with it.
+    // The second run gets a directory next to the first, and is compared with it.
     let out = in_dir(&dir.0, &CEILING).output().unwrap();
     let stdout = String::from_utf8_lossy(&out.stdout);
     assert!(out.status.success(), "{stdout}");
@@ -391,7 +392,7 @@ fn a_run_never_overwrites_another_and_says_how_it_stands_against_the_last() {
     assert!(!stdout.contains("nothing to judge"), "{stdout}");
     let second = link().unwrap();
     assert_ne!(first, second);
-    // So does one that fails, and the link stays.
+    // A run that fails gets a directory as well, but the link stays.
     let uri = ["w1", "--uri", "mongodb://127.0.0.1:1"];
     let out = in_dir(&dir.0, &uri).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
@@ -406,7 +407,7 @@ fn a_run_never_overwrites_another_and_says_how_it_stands_against_the_last() {
         .unwrap()
         .count();
     assert_eq!(runs, 4, "three runs and a link");
-    // The last good one is what is read of a directory of runs.
+    // For a directory of runs, the last successful one is read.
     let out = in_dir(&dir.0, &[]).get_program().to_owned();
     let out = Command::new(out)
         .current_dir(&dir.0)
@@ -444,7 +445,7 @@ fn where_it_cannot_write_is_said_before_the_first_measurement() {
         assert_eq!(out.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains(want), "{stderr}");
     }
-    // A directory for servers that is a file.
+    // The directory for servers is a file.
     for args in [&["w4b"][..], &["run", "insert"]] {
         let mut c = Command::new(env!("CARGO_BIN_EXE_muniment"));
         let data = dir.0.join("lines.jsonl");
@@ -517,7 +518,7 @@ fn mistakes_are_said_plainly() {
             "there are smoke, quick and paper",
         ),
     ] {
-        // Those that fail have run, and are kept.
+        // The runs that fail have run before, and their files are kept.
         let _ = std::fs::remove_dir_all(dir.0.join("report"));
         let _ = std::fs::remove_file(dir.0.join("results.jsonl"));
         let out = bench(&dir.0, args).output().unwrap();

@@ -1,13 +1,13 @@
-//! `muniment bench run` from end to end: a workload against a server that goes on running, so that
-//! what it left there can be looked at.
+//! `muniment bench run` from end to end: a workload against a server that keeps running, so that the test can
+//! look at the data that it left.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use muniment_value::doc;
 use std::process::{Command, Output};
 use testkit::{Server, ServerOptions};
 
-/// Runs it; what an earlier run of the same test has left is removed, since a run is never written
-/// over.
+/// Runs the lab. The results of an earlier run of the same test are removed, since the lab never overwrites a
+/// run.
 fn bench(args: &[&str]) -> Output {
     for pair in args.windows(2) {
         match pair {
@@ -40,7 +40,7 @@ fn count(server: &Server, coll: &str, filter: muniment_value::DocBuf) -> i64 {
     r.as_doc().get("n").and_then(|n| n.as_i64_exact()).unwrap()
 }
 
-/// How often an operation is said to have ended so, in the table's row.
+/// How often an operation has ended in this way, according to the table's row.
 fn ended(text: &str, operation: &str, how: &str) -> i64 {
     let row = text.lines().find(|l| l.contains(operation)).unwrap();
     let of = row.split(how).nth(1).unwrap_or(" 0");
@@ -58,7 +58,7 @@ fn orders_leave_what_they_say() {
     let server = Server::start(ServerOptions::new());
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
-    // A database of its own stays when the run is over.
+    // A database that the user has named stays after the run.
     let file = path("orders.toml");
     let text = String::from_utf8(bench(&["orders", "--print"]).stdout).unwrap();
     let text = text.replacen(
@@ -66,7 +66,7 @@ fn orders_leave_what_they_say() {
         "name = \"orders\"\ndatabase = \"shop_test\"",
         1,
     );
-    // The warm-up's operations are in no table.
+    // The operations of the warm-up are in no table.
     let text: String = text
         .lines()
         .filter(|l| !l.starts_with("warmup"))
@@ -134,7 +134,7 @@ fn orders_leave_what_they_say() {
     let html = std::fs::read_to_string(dir.path().join("report/report.html")).unwrap();
     assert!(html.contains("place order"));
 
-    // The collections are not the lab's own: they are not dropped unasked.
+    // The collections are not the lab's own, so they are not dropped without being asked.
     let again = bench(&args);
     assert!(!again.status.success());
     assert!(
@@ -168,7 +168,7 @@ fn unacknowledged_inserts_are_all_there_and_a_pace_is_kept() {
         assert_eq!(count(&server, "c", doc! {}), 1000);
         assert_eq!(count(&server, "c", doc! { "_id": 999 }), 1);
     }
-    // A hundred at two hundred a second take half a second.
+    // A hundred operations at two hundred per second take half a second.
     let o = bench(&[
         &file,
         "--uri",
@@ -212,7 +212,7 @@ fn errors_end_the_run_or_are_counted() {
         assert_eq!(o.status.success(), success, "{said}");
         assert!(said.contains(want), "{want} in {said}");
     }
-    // What was measured before the phase that failed is told all the same.
+    // The phases before the failed one are reported all the same.
     let file = dir.path().join("two.toml").to_string_lossy().into_owned();
     let phase = |name: &str, id: &str| {
         format!(
@@ -228,7 +228,7 @@ fn errors_end_the_run_or_are_counted() {
     let o = bench(&[&file, "--uri", &uri, "--out", &out]);
     let said = printed(&o);
     assert!(!o.status.success() && said.contains("E11000"), "{said}");
-    // One thread: its finding names the cores.
+    // There is one thread, and its finding names the cores.
     assert!(said.contains("\n  - first, "), "{said}");
     let o = bench(&["orders", "--set", "thread=1"]);
     assert_eq!(o.status.code(), Some(2));
@@ -274,7 +274,7 @@ fn one_thread_runs_on_one_core_and_on_two_as_often_as_its_file_allows() {
         said.contains("\n  - many: ") && !said.contains("many, "),
         "{said}"
     );
-    // Seven are seven.
+    // Exactly seven documents were inserted.
     assert_eq!(count(&server, "c", doc! { "phase": "counted" }), 7);
     let placed = std::fs::read_to_string(&json).unwrap();
     assert!(placed.contains("\"workers\":1,\"placement\":\"one core\""));
@@ -314,7 +314,7 @@ fn settings_and_targets_take_turns() {
     ]);
     let text = printed(&o);
     assert!(o.status.success(), "{text}");
-    // Every combination on every target, and each target compared with the first.
+    // Every combination is measured on every target, and each target is compared with the first.
     for setting in ["w=0 batch=1", "w=0 batch=10", "w=0 batch=100"] {
         for target in ["own", "running", "program"] {
             assert!(text.contains(&format!("{target} {setting} ")), "{text}");
@@ -368,12 +368,12 @@ fn rates_rise_to_the_knee_and_beyond() {
     };
     let (low, high) = (row("20 "), row("150 "));
     assert!((high[1] / low[1] - 7.5).abs() < 0.1, "{low:?} {high:?}");
-    // Half as much again as the server can do cannot be done: what is due waits.
+    // One and a half times the server's capacity cannot be reached, so operations wait.
     assert!(high[2] < high[1] * 0.95, "{high:?}");
     assert!(high[7] > high[4], "intended above service: {high:?}");
 }
 
-/// What `compare` says of two runs of the same command: by figure, its verdict and why there is none.
+/// The result of `compare` for two runs of the same command: by figure, its verdict and why there is none.
 fn judged(dir: &std::path::Path, command: &[&str]) -> Vec<(String, String, String)> {
     let paths = ["a", "b"].map(|n| dir.join(n).to_string_lossy().into_owned());
     for out in &paths {

@@ -1,5 +1,5 @@
-//! The process as an operator has it: files of distributions, flags of tools, signals, and data
-//! directories that are not Muniment's.
+//! The process as an operator uses it: files of distributions, flags of tools, signals, and data directories
+//! that are not Muniment's.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -43,11 +43,11 @@ impl Home {
             .env("TZ", "TST-05:30")
             .stdin(Stdio::null())
             .current_dir(self.0.path());
-        // SAFETY: only async-signal-safe calls between fork and exec.
+        // SAFETY: only async-signal-safe calls are made between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // Under nohup it would be ignored, and a server heeds that.
+                // Under nohup the signal would be ignored, and a server respects that.
                 libc::signal(libc::SIGHUP, libc::SIG_DFL);
                 Ok(())
             });
@@ -55,12 +55,12 @@ impl Home {
         command
     }
 
-    /// Runs to its end.
+    /// Runs the program to its end.
     fn run(&self, args: &[&str]) -> Output {
         self.command(args).output().unwrap()
     }
 
-    /// Starts, with standard output in the file `out`, and waits until it answers.
+    /// Starts the program, with standard output in the file `out`, and waits until it answers.
     fn start(&self, args: &[&str]) -> Process {
         let port_file = self.at("port");
         let _ = fs::remove_file(&port_file);
@@ -106,7 +106,7 @@ impl Process {
     }
 
     fn signal(&self, number: i32) {
-        // SAFETY: plain numbers.
+        // SAFETY: the function takes plain numbers.
         assert_eq!(unsafe { libc::kill(self.child.id() as i32, number) }, 0);
     }
 
@@ -173,7 +173,7 @@ fn the_files_of_distributions_start_it_unchanged() {
     assert_eq!(Some(engine), at(parsed, "storage.engine"));
     let engines = build.as_doc().get_array("storageEngines").unwrap();
     assert!(engines.values().any(|e| e.as_str() == Some(engine)));
-    // One line for each option that does nothing here.
+    // There is one line for each option that has no effect here.
     let text = fs::read_to_string(&log).unwrap();
     let told: Vec<_> = text.lines().filter(|l| l.contains("\"why\":")).collect();
     assert_eq!(told.len(), 2, "{told:?}");
@@ -229,7 +229,7 @@ fn options_that_have_an_equivalent_do_it() {
         let n = c.command("t", &count).unwrap();
         n.as_doc().get("n").and_then(|v| v.as_i64_exact()) == Some(1)
     });
-    // What is read of a database that is not there makes none.
+    // A read of a database that does not exist creates none.
     c.command("nothing", &doc! { "find": "c" }).unwrap();
     let list = p.admin(&doc! { "listDatabases": 1, "nameOnly": true });
     assert!(!format!("{list:?}").contains("nothing"), "{list:?}");
@@ -255,7 +255,7 @@ fn options_that_have_an_equivalent_do_it() {
     assert_eq!(level, Some(1));
 }
 
-/// Forms of the command line that mongod takes, and what they set.
+/// The forms of the command line that mongod accepts, and their effects.
 #[test]
 fn mongods_ways_to_write_an_option() {
     let home = Home::new();
@@ -320,11 +320,11 @@ fn signals_are_what_they_are_to_mongodb() {
     ] {
         let home = Home::new();
         let mut p = home.start(&[]);
-        // These end nothing.
+        // These signals end nothing.
         for harmless in [libc::SIGPIPE, libc::SIGUSR1, libc::SIGUSR2, libc::SIGXFSZ] {
             p.signal(harmless);
         }
-        // A thread has its name some time after it was made.
+        // A thread gets its name some time after it was created.
         eventually("the threads are told of", || {
             p.signal(libc::SIGUSR2);
             home.out().contains("\"name\":\"listener\"")
@@ -341,7 +341,7 @@ fn signals_are_what_they_are_to_mongodb() {
     }
 }
 
-/// Files of the log beside the log itself.
+/// The rotated files of the log.
 fn old_logs(home: &Home) -> Vec<String> {
     let names = fs::read_dir(home.0.path()).unwrap().flatten();
     let names = names.map(|e| e.file_name().into_string().unwrap());
@@ -358,7 +358,7 @@ fn sigusr1_rotates_the_log_as_log_rotate_does() {
     for way in ways {
         let home = Home::new();
         let log = home.path("log");
-        // As it is by default: the file gets a name with the time.
+        // By default, the old file gets a name with the time.
         let p = home.start(&["--logpath", &log]);
         for n in 1..3 {
             way(&p);
@@ -372,7 +372,7 @@ fn sigusr1_rotates_the_log_as_log_rotate_does() {
         let first = fs::read_to_string(home.at(&first)).unwrap();
         assert!(first.contains("Log rotation initiated"), "{first}");
         drop(p);
-        // As logrotate's recipes have it: another program has renamed the file.
+        // With logrotate's usual settings, another program has renamed the file.
         let home = Home::new();
         let log = home.path("log");
         let p = home.start(&["--logpath", &log, "--logappend", "--logRotate", "reopen"]);
@@ -422,7 +422,7 @@ fn a_log_takes_the_place_of_nothing_but_a_log() {
         &home.path("data"),
     ]);
     assert!(!out.status.success() && home.at("data").is_dir());
-    // What is no file is written to and stays.
+    // A log that is not a regular file is written to, and never renamed.
     let pipe = home.at("pipe");
     let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
     assert!(made.success());
@@ -436,7 +436,7 @@ fn a_log_takes_the_place_of_nothing_but_a_log() {
     assert!(p.child.wait().unwrap().success());
     assert!(reader.join().unwrap().contains("Waiting for connections"));
     assert!(old_logs(&home).is_empty());
-    // Nor does it lie among the database's own files.
+    // The log must not be among the database's own files either.
     let data = home.path("data");
     for name in ["log", "trees/x", "FORMAT"] {
         let path = format!("{data}/{name}");
@@ -447,7 +447,7 @@ fn a_log_takes_the_place_of_nothing_but_a_log() {
 }
 
 #[test]
-fn who_is_not_the_server_reads_none_of_its_files() {
+fn other_users_cannot_read_the_servers_files() {
     let mode = |home: &Home, name: &str| {
         let found = fs::metadata(home.at(name)).unwrap().permissions();
         found.mode() & 0o077
@@ -476,7 +476,7 @@ fn options_mean_the_same_in_any_order() {
         "# caf\u{e9}\nstorage: {{dbPath: {data}}}\nsystemLog: {{logAppend: true, component: {{ftdc: \
          {{verbosity: 0}}}}}}\nnet:\n  unixDomainSocket: {{enabled: false, pathPrefix: {sock}}}\n"
     );
-    // In another encoding than UTF-8.
+    // The file has an encoding other than UTF-8.
     let latin: Vec<u8> = text.chars().map(|c| c as u8).collect();
     fs::write(&conf, latin).unwrap();
     let p = home.start(&[
@@ -503,7 +503,7 @@ fn options_mean_the_same_in_any_order() {
     let out = home.run(&["--dbpth", &data]);
     let told = String::from_utf8(out.stderr).unwrap();
     assert!(told.contains("'--dbpth': is '--dbpath' meant?"), "{told}");
-    // A new machine has nothing to repair.
+    // On a new machine there is nothing to repair.
     fs::create_dir(home.at("new")).unwrap();
     assert!(
         home.run(&["--repair", "--dbpath", &home.path("new")])
@@ -540,7 +540,7 @@ fn a_unit_that_asks_for_no_fork_gets_none() {
     child.wait().unwrap();
 }
 
-/// What is in a directory, and what the refusal names.
+/// Makes a directory, and checks that a start on it is refused and what the refusal names.
 fn refused(make: impl FnOnce(&Path), args: &[&str], code: i32, named: &[&str]) {
     let home = Home::new();
     let data = home.at("data");
@@ -608,7 +608,7 @@ fn a_directory_that_is_not_muniments_is_refused_and_left_as_it_is() {
         100,
         &["holiday.jpg"],
     );
-    // Muniment's own, once it has lost its FORMAT, and once MongoDB was started on it.
+    // These are Muniment's own directories, after the loss of FORMAT, and after MongoDB was started on them.
     for (remove, add, named) in [
         ("FORMAT", None, "FORMAT"),
         ("", Some("WiredTiger"), "WiredTiger"),
@@ -628,7 +628,7 @@ fn a_directory_that_is_not_muniments_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn what_may_lie_in_a_data_directory_keeps_no_server_from_starting() {
+fn harmless_files_in_a_data_directory_keep_no_server_from_starting() {
     let home = Home::new();
     let data = home.at("data");
     write(
@@ -668,7 +668,7 @@ fn a_directory_that_is_not_there_is_an_error_for_mongod() {
         "{said}"
     );
     assert!(!home.at("missing").exists());
-    // By its own name it makes the directory, and says so, but not what leads to it.
+    // Under its own name the program creates the directory, and says so, but not the directories above it.
     let serve = |dir: &str| {
         let mut command = home.command(&["serve", "--port", "0", "--portFile", "port", "--dbpath"]);
         let arg0 = "muniment";
@@ -687,14 +687,14 @@ fn a_directory_that_is_not_there_is_an_error_for_mongod() {
     assert!(!home.at("missing").exists());
     let child = serve(&missing);
     eventually("it answers", || home.at("port").exists());
-    // SAFETY: plain numbers.
+    // SAFETY: the function takes plain numbers.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     let out = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(said.contains("was not there and has been made"), "{said}");
 }
 
-/// Everything that the server answers to these bytes before it closes.
+/// Everything that the server answers to these bytes before it closes the connection.
 fn answer_to(p: &Process, bytes: &[u8]) -> Vec<u8> {
     use std::io::{Read, Write};
     let mut s = std::net::TcpStream::connect(format!("127.0.0.1:{}", p.port)).unwrap();
@@ -717,20 +717,21 @@ fn clients_of_other_protocols_are_answered_in_theirs() {
         let answer = answer_to(&p, request.as_bytes());
         assert_eq!(String::from_utf8_lossy(&answer), http);
     }
-    // A greeting of TLS 1.3, and the alert handshake_failure.
+    // The bytes are a greeting of TLS 1.3, and the answer is the alert handshake_failure.
     let mut greeting = vec![22, 3, 1, 2, 0, 1, 0, 1, 0xFC, 3, 3];
     greeting.resize(517, 7);
     assert_eq!(answer_to(&p, &greeting), [21, 3, 1, 0, 2, 2, 40]);
     let said = home.out();
     assert!(said.contains("SSLHandshakeFailed") && said.contains("has no TLS"));
     assert!(said.contains("HTTP request over a native MongoDB connection"));
-    // What is MongoDB's protocol goes on, and what is nothing at all is closed without a word.
+    // Messages of MongoDB's protocol are still answered, and meaningless bytes close the connection without
+    // an answer.
     p.admin(&doc! { "ping": 1 });
     assert!(answer_to(&p, &[0xFF; 32]).is_empty());
 }
 
 #[test]
-fn what_is_not_there_yet_says_so() {
+fn features_that_do_not_exist_yet_say_so() {
     let home = Home::new();
     let p = home.start(&[]);
     let mut c = p.connect();
@@ -775,9 +776,9 @@ fn lines(c: &mut Connection, log: &str, id: u32) -> Vec<String> {
         .collect()
 }
 
-/// Starts a command that writes the file `port`, with so many open files at most.
+/// Starts a command that writes the file `port`, and limits the number of its open files.
 fn with_files(home: &Home, mut command: Command, files: u64) -> Process {
-    // SAFETY: only an async-signal-safe call between fork and exec.
+    // SAFETY: only an async-signal-safe call is made between fork and exec.
     unsafe {
         command.pre_exec(move || {
             let limit = libc::rlimit {
@@ -811,7 +812,7 @@ fn startup_warnings_name_what_is_not_as_it_should_be() {
     let files = told(22184);
     let figures = "\"currentValue\":1000,\"recommendedMinimum\":64000";
     assert!(files.len() == 1 && files[0].contains(figures), "{files:?}");
-    // SAFETY: asks for a number.
+    // SAFETY: the function only returns a number.
     let root = unsafe { libc::geteuid() } == 0;
     assert_eq!(told(22138).len(), usize::from(root));
 }
@@ -821,7 +822,7 @@ fn refused_connections_are_one_line_with_their_number() {
     let s = Server::start(ServerOptions::new().arg("--maxConns").arg("5"));
     let address = format!("127.0.0.1:{}", s.port());
     let mut kept = Vec::new();
-    // The one by which the harness saw that the server answers may still be there.
+    // The connection with which the harness saw that the server answers may still exist.
     eventually("five are connected", || {
         let c = Connection::connect(&address);
         let usable = c.and_then(|mut c| c.command("admin", &doc! { "ping": 1 }).map(|_| c));
@@ -902,8 +903,8 @@ fn a_server_without_file_descriptors_says_so() {
     );
 }
 
-/// mongodb-memory-server's arguments, and the lines by which it knows that a server is ready, is
-/// primary, and has failed.
+/// The arguments of mongodb-memory-server, and the lines by which it recognizes that a server is ready, is
+/// primary, or has failed.
 #[test]
 fn mongodb_memory_server_finds_what_it_looks_for() {
     let home = Home::new();

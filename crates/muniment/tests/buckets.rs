@@ -1,5 +1,5 @@
-//! Time-series collections as mongodump and mongorestore see them: buckets that are read, written
-//! elsewhere and written again.
+//! Time-series collections as mongodump and mongorestore see them: buckets that are read, written elsewhere
+//! and written again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
@@ -10,7 +10,7 @@ use testkit::{Server, ServerOptions};
 
 const DB: &str = "buckets";
 
-/// Numbers that are the same in each run.
+/// Random numbers that are the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -72,7 +72,7 @@ impl Random {
     }
 }
 
-/// All documents by their `_id`s, their fields in the order of their names.
+/// All documents by their `_id`s, with their fields in the order of their names.
 fn all(c: &mut Connection, name: &str) -> HashMap<i32, Vec<Vec<u8>>> {
     let docs = c.find_all(DB, &doc! { "find": name }).unwrap();
     let n = docs.len();
@@ -129,7 +129,7 @@ fn errors(reply: &DocBuf) -> (i64, Vec<i32>) {
 }
 
 #[test]
-fn what_was_dumped_is_restored_and_restored_once() {
+fn a_dump_is_restored_and_restored_once() {
     let mut server = Server::start(ServerOptions::new());
     let mut c = server.connect();
     let mut random = Random(0x1234_5678_9ABC_DEF1);
@@ -183,9 +183,10 @@ fn what_was_dumped_is_restored_and_restored_once() {
                 .collect::<std::collections::HashSet<_>>(),
             ids
         );
-        // Again, where they were restored and where they came from.
+        // The buckets are restored again, both to where they were restored before and to where they came
+        // from.
         for name in [&to, &from] {
-            // Of a bucket whose first measurement is gone the others are still there.
+            // When the first measurement of a bucket is deleted, the others still exist.
             let command = doc! { "delete": name.as_str() };
             let gone = doc! { "q": doc! { "_id": doc! { "$lt": 20 } }, "limit": 0 };
             c.command_with(DB, &command, &[("deletes", &[gone])])
@@ -201,14 +202,14 @@ fn what_was_dumped_is_restored_and_restored_once() {
                 refused += codes.len();
             }
             let now = all(&mut c, name).len();
-            // Only buckets that nothing was left of came back.
+            // Only buckets of which nothing was left were restored.
             assert!(refused >= dump.len() - 20 && now <= 1500, "{refused} {now}");
             let validate = doc! { "validate": name.as_str(), "full": true };
             let valid = c.command(DB, &validate).unwrap();
             assert!(valid.as_doc().get("valid").unwrap().truthy(), "{valid:?}");
         }
     }
-    // What was acknowledged is there after a crash.
+    // Acknowledged buckets survive a crash.
     create(&mut c, "crash", "");
     let dump = buckets(&mut c, "to0");
     let command = doc! {
@@ -223,8 +224,7 @@ fn what_was_dumped_is_restored_and_restored_once() {
     assert!(before == all(&mut c, "crash") && before.len() >= 100);
 }
 
-/// More measurements in a window than may be in memory, in buckets that are full by number and by
-/// size.
+/// A window has more measurements than fit into memory, in buckets that are full by number and by size.
 #[test]
 fn many_measurements_in_a_window_go_to_disk() {
     let limit = "internalQueryMaxBlockingSortMemoryUsageBytes=200000";
@@ -259,7 +259,7 @@ fn many_measurements_in_a_window_go_to_disk() {
     assert!(all(&mut c, "many") == all(&mut c, "again"));
 }
 
-/// What stays is seen once, whatever is written around it.
+/// A measurement that stays is seen exactly once, whatever is written around it.
 #[test]
 fn buckets_are_read_while_measurements_come_and_go() {
     let server = Server::start(ServerOptions::new());
@@ -318,7 +318,7 @@ fn buckets_are_read_while_measurements_come_and_go() {
     });
 }
 
-/// The same bucket from several connections at once is stored once.
+/// Several connections restore the same bucket at once, and it is stored once.
 #[test]
 fn a_bucket_that_several_restore_is_stored_once() {
     let server = Server::start(ServerOptions::new());
@@ -349,7 +349,7 @@ fn a_bucket_that_several_restore_is_stored_once() {
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
     assert_eq!(stored, 40);
-    // They came in buckets of others; the buckets that are made of them are there, too.
+    // The measurements came in others' buckets, and the buckets that were made of them exist as well.
     let made = buckets(&mut c, "race");
     assert_eq!(made.len(), 40);
     let (n, codes) = errors(&insert(&mut c, "system.buckets.race", &made));

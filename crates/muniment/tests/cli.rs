@@ -1,5 +1,5 @@
-//! The binary from outside: version and help as tools read them, configuration, background
-//! start, logs.
+//! The binary from outside: version and help as tools read them, the configuration, the start in the
+//! background, and the logs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use testkit::{Server, ServerOptions};
 
-/// The binary under the name `mongod`, as init scripts and mlaunch call it.
+/// The binary under the name `mongod`, under which init scripts and mlaunch call it.
 fn mongod(dir: &Path) -> std::path::PathBuf {
     let link = dir.join("mongod");
     if !link.exists() {
@@ -54,7 +54,7 @@ fn version_and_help_are_what_tools_parse() {
 }
 
 #[test]
-fn what_is_not_understood_ends_with_2_and_names_it() {
+fn an_unknown_option_ends_with_2_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.yaml");
     let config = file.to_str().unwrap();
@@ -120,7 +120,7 @@ fn it_forks_and_logs_and_takes_a_configuration_file() {
     let parsed = options.as_doc().get_doc("parsed").unwrap();
     assert_eq!(parsed.get_str("config"), Some(config.as_str()));
     assert!(parsed.get_doc("processManagement").is_some());
-    // A second one on the same directory says why it does not start.
+    // A second server on the same directory says why it does not start.
     let out = run(&mongod(dir.path()), &["--config", &config]);
     assert_eq!(out.status.code(), Some(100));
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -279,7 +279,7 @@ fn indexes_conflict_as_mongodbs_do() {
         assert_eq!(got, code, "{spec:?}: {reply:?}");
     }
     assert_eq!(create(array![]).0, 2);
-    // One that fails takes the others of its command with it.
+    // If one index of a command fails, the others are not created either.
     let (code, _) = create(array![
         doc! { "key": doc! { "c": 1 }, "name": "c_1" },
         doc! { "key": doc! { "d": 1 }, "name": "a_1" },

@@ -1,5 +1,5 @@
-//! What connections, sessions and names take of a server: messages that do not end, replies that nobody
-//! reads, sessions without number.
+//! How much of a server connections, sessions and names can use up: messages that do not end, replies that
+//! the client does not read, sessions without number.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -75,7 +75,7 @@ fn a_message_for_which_there_is_never_room_is_answered_and_thrown_away() {
     }
     assert_eq!(messages(&mut c, "usedBytes"), 0);
     assert!(messages(&mut c, "peakBytes") <= 8 << 20);
-    // The connection goes on with the next message.
+    // The connection continues with the next message.
     let stream = &mut clients[0];
     let rest = 40_000_000 - Header::LEN - (3 << 20);
     stream.write_all(&vec![0; rest]).unwrap();
@@ -94,7 +94,7 @@ fn a_message_for_which_there_is_never_room_is_answered_and_thrown_away() {
     let mut reply = Vec::new();
     muniment_wire::read_message(stream, &mut reply).unwrap();
     assert_eq!(Header::parse(&reply).unwrap().response_to, 8);
-    // Whole messages that fit get through.
+    // Complete messages that fit get through.
     let long = "x".repeat(3 << 20);
     for i in 0..5 {
         let d = doc! { "_id": i, "s": long.as_str() };
@@ -112,7 +112,7 @@ fn a_large_message_waits_for_room_and_who_keeps_it_for_nothing_is_cut_off() {
     s.until("the message has room", || {
         (messages(&mut c, "usedBytes") >= 40_000_000).then_some(())
     });
-    // There is not enough for both. What is smaller passes meanwhile.
+    // There is not enough memory for both. Smaller messages pass meanwhile.
     let mut other = s.connect();
     let waits = std::thread::spawn(move || {
         let long = "x".repeat(10 << 20);
@@ -137,7 +137,7 @@ fn a_large_message_waits_for_room_and_who_keeps_it_for_nothing_is_cut_off() {
     assert!(number(&status, "muniment.memory.accounts.messages.peakBytes") <= 64 << 20);
 }
 
-/// Clients that ask for much and read nothing.
+/// Connections of clients that ask for much and read nothing.
 fn not_reading(s: &Server, n: usize) -> Vec<TcpStream> {
     let find = doc! { "find": "c", "batchSize": 1000, "$db": "t" };
     let one = |_| {
@@ -179,7 +179,7 @@ fn clients_that_do_not_read_take_a_bounded_memory_and_are_cut_off() {
     s.until("there is no more room", || {
         (replies(&mut c, "refused") > 0).then_some(())
     });
-    // A client that reads at last gets a whole reply, unless it was cut off before that.
+    // A client that finally reads gets a complete reply, unless its connection was ended before.
     clients[0]
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
@@ -187,13 +187,13 @@ fn clients_that_do_not_read_take_a_bounded_memory_and_are_cut_off() {
     muniment_wire::read_message(&mut clients[0], &mut reply).unwrap();
     let cursor = Doc::new(&reply[21..]).get_doc("cursor").unwrap();
     assert!(cursor.get_array("firstBatch").unwrap().values().count() > 0);
-    // A client that reads gets all that there is, in more and smaller batches. It has a connection of its own:
-    // one that does not idle keeps the buffer of its largest reply.
+    // A client that reads gets everything, in more and smaller batches. It uses a new connection, because a
+    // busy one keeps the buffer of its largest reply.
     let all = s.connect().find_all("t", &doc! { "find": "c" }).unwrap();
     assert_eq!(all.len(), 40);
     assert!(replies(&mut c, "peakBytes") <= 28 << 20);
-    // The twelve may have shared the memory so that the sockets' buffers took all their replies. One that is
-    // alone gets a reply that they cannot take.
+    // The twelve clients may have shared the memory so that the sockets' buffers took all their replies. A
+    // single client gets a reply that is too large for them.
     drop(clients);
     s.until("no reply is kept", || {
         (replies(&mut c, "usedBytes") < 1 << 20).then_some(())
@@ -205,7 +205,7 @@ fn clients_that_do_not_read_take_a_bounded_memory_and_are_cut_off() {
     s.until("a client is cut off", || {
         (too_slow(&mut c) > before).then_some(())
     });
-    // Their cursors stay, but nothing is kept for their replies.
+    // Their cursors stay, but no memory is kept for their replies.
     s.until("no reply is kept", || {
         (replies(&mut c, "usedBytes") < 1 << 20).then_some(())
     });
@@ -235,7 +235,7 @@ fn there_are_no_more_sessions_than_max_sessions_says() {
         e.message()
             .contains("number of active sessions is too high")
     );
-    // Those that are there go on, and one that ends makes room.
+    // Existing sessions continue, and a session that ends makes room.
     c.command("t", &ping(0)).unwrap();
     c.command("admin", &doc! { "endSessions": array![lsid(1)] })
         .unwrap();
@@ -246,7 +246,7 @@ fn there_are_no_more_sessions_than_max_sessions_says() {
     assert!(c.command("admin", &set).is_err());
 }
 
-/// What a session has come to is known whether it is in memory or was let go of because it idled.
+/// The state of a session is known whether it is in memory or was moved out because the session was idle.
 #[test]
 fn a_session_that_idles_loses_nothing() {
     let s = server();
@@ -272,7 +272,7 @@ fn a_session_that_idles_loses_nothing() {
             "update": doc! { "$inc": doc! { "n": 1 } },
         }
     };
-    // A write with a large result, one that changes nothing, and transactions of two ends.
+    // A write with a large result, one that changes nothing, and transactions with two different ends.
     let written = in_session(increase(1), 1, 5, false);
     let first = c.command("t", &written).unwrap();
     let nothing = in_session(increase(9), 2, 5, false);
@@ -298,7 +298,7 @@ fn a_session_that_idles_loses_nothing() {
             assert_eq!(e.code(), Code::TransactionTooOld, "session {n}");
         }
         if round == 0 {
-            // Longer than a session that is not used is kept in memory.
+            // This is longer than an unused session is kept in memory.
             std::thread::sleep(Duration::from_millis(2500));
         }
     }
@@ -310,7 +310,7 @@ fn a_session_that_idles_loses_nothing() {
 }
 
 #[test]
-fn what_a_collection_is_takes_no_more_than_a_document() {
+fn a_collection_s_definition_takes_no_more_than_a_document() {
     let s = server();
     let mut c = s.connect();
     let index = |field: &str| {
@@ -322,7 +322,7 @@ fn what_a_collection_is_takes_no_more_than_a_document() {
     c.command("t", &index("a")).unwrap();
     let e = c.command("t", &index("b")).unwrap_err();
     assert_eq!(e.code(), Code::BSONObjectTooLarge);
-    // It is told, and can be taken away.
+    // The index is listed, and can be dropped.
     let list = c.command("t", &doc! { "listIndexes": "c" }).unwrap();
     let cursor = list.as_doc().get_doc("cursor").unwrap();
     assert_eq!(cursor.get_array("firstBatch").unwrap().values().count(), 2);
@@ -335,7 +335,7 @@ fn what_a_collection_is_takes_no_more_than_a_document() {
 fn a_time_series_has_a_name_that_its_buckets_can_have() {
     let s = server();
     let mut c = s.connect();
-    // 255 bytes with the database, the dot and "system.buckets.".
+    // The name has 255 bytes with the database, the dot and "system.buckets.".
     let create = |n: usize| {
         let series = doc! { "timeField": "t" };
         doc! { "create": "s".repeat(n), "timeseries": series }

@@ -1,6 +1,6 @@
-//! Whatever is taken nests as deep as all that shows it can be read: documents and definitions, by
-//! whatever command they come, in finds, the oplog, change streams, images, lists, `validate` and
-//! after a kill. What nests deeper is refused with 15 Overflow.
+//! Anything that the server accepts nests no deeper than every place that shows it can represent: documents
+//! and definitions, by whatever command they come, in finds, the oplog, change streams, images, lists,
+//! `validate` and after a kill. Deeper nesting is refused with 15 Overflow.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{DocBuf, MAX_DEPTH, MAX_MESSAGE_DEPTH, Value, array, doc};
@@ -19,7 +19,7 @@ fn code(c: &mut Connection, db: &str, command: &DocBuf) -> i64 {
     code.map_or(0, |v| v.as_i64_exact().unwrap())
 }
 
-/// The commands that store something of so many levels, with what is needed before them.
+/// The commands that store something with this many levels, with the commands that they need before them.
 fn commands(n: usize) -> Vec<(&'static str, Vec<DocBuf>)> {
     let id = n as i64;
     let with = |below: usize| doc! { "_id": id, "x": nested(below) };
@@ -177,7 +177,7 @@ fn read_all(c: &mut Connection) -> usize {
 }
 
 #[test]
-fn what_is_taken_can_be_shown() {
+fn everything_accepted_can_be_shown() {
     let mut set = Set::start(1);
     let mut c = set.connect(0);
     let images =
@@ -189,7 +189,7 @@ fn what_is_taken_can_be_shown() {
         for (what, commands) in commands(n) {
             let mut codes = commands.iter().map(|d| code(&mut c, "d", d));
             let got = codes.find(|got| *got != 0 && *got != 11000).unwrap_or(0);
-            // Where a definition stands in another one, a level or two less are left for it.
+            // A definition inside another one has a level or two less.
             match n {
                 ..=178 => assert_eq!(got, 0, "{what} of {n} levels"),
                 181.. => assert!([15, 251].contains(&got), "{what} of {n} levels: {got}"),
@@ -197,7 +197,7 @@ fn what_is_taken_can_be_shown() {
             }
         }
     }
-    // What is recorded of commands that nest as deep as messages may.
+    // The profiler also records commands that nest as deep as messages may.
     let deep = doc! { "find": "c", "filter": doc! { "k": nested(MAX_MESSAGE_DEPTH - 2) } };
     assert_eq!(code(&mut c, "d", &deep), 0);
     assert_eq!(code(&mut c, "d", &doc! { "profile": 0 }), 0);

@@ -1,5 +1,6 @@
-//! A directory with catalog entries that cannot be read, as an earlier version could write them: the
-//! server closes what they are about and serves the rest, and `muniment doctor` puts it right.
+//! A directory with catalog entries that cannot be read, as an earlier version could write them. The server
+//! closes the collections that they describe and serves the rest, and `muniment doctor` repairs the
+//! directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_io::Timestamp;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::{Server, ServerOptions};
 
-/// The operations of the log's records that are needed here.
+/// The operations of log records that are needed here.
 const INSERT: u8 = 1;
 const COLLECTION: u8 = 5;
 
@@ -28,10 +29,10 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// What stands before the operations of a record.
+/// The head of a record, which comes before its operations.
 const HEAD: [u8; 10] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// The records of a collection with this entry and of so many documents.
+/// The records of a collection with this entry, and of this many documents.
 fn records(id: usize, entry: &DocBuf, documents: u64) -> [Vec<u8>; 2] {
     let (mut made, mut filled) = (HEAD.to_vec(), HEAD.to_vec());
     made.push(COLLECTION);
@@ -66,7 +67,7 @@ fn entry(ns: &str, id: i32, options: DocBuf, spec: DocBuf) -> DocBuf {
     }
 }
 
-/// `t.index` has an index with too deep a filter, `t.whole` a collation that nobody knows.
+/// Gives `t.index` an index whose filter nests too deeply, and `t.whole` an unknown collation.
 fn plant(dir: &Path) {
     let mut filtered = plain();
     filtered.append("partialFilterExpression", deep());
@@ -148,7 +149,7 @@ fn broken(mut s: Server) -> (Server, PathBuf) {
 }
 
 #[test]
-fn what_is_damaged_is_closed_alone_and_the_doctor_puts_it_right() {
+fn only_damaged_collections_are_closed_and_the_doctor_repairs_them() {
     let (mut s, dir) = broken(Server::start(ServerOptions::new()));
     let path = dir.to_str().unwrap().to_string();
     let before = files(&dir);
@@ -198,7 +199,7 @@ fn what_is_damaged_is_closed_alone_and_the_doctor_puts_it_right() {
     assert_eq!(of, ["t.index", "t.whole"]);
     assert!(s.log().contains("Something is damaged"), "{}", s.log());
     drop(c);
-    // Not while a server has it.
+    // The doctor refuses while a server uses the directory.
     assert_eq!(doctor(&[&path, "--repair-catalog"]).0, 100);
     assert!(s.terminate().success());
 
@@ -231,7 +232,7 @@ fn ns(d: Doc<'_>) -> String {
 }
 
 #[test]
-fn what_is_damaged_can_be_dropped_while_the_server_runs() {
+fn a_damaged_collection_can_be_dropped_while_the_server_runs() {
     let (mut s, _) = broken(Server::start(ServerOptions::new()));
     s.start_again();
     let mut c = s.connect();
@@ -249,7 +250,7 @@ fn what_is_damaged_can_be_dropped_while_the_server_runs() {
 }
 
 #[test]
-fn what_cannot_be_put_right_is_told_and_keeps_nothing_else_from_it() {
+fn irreparable_damage_is_reported_and_the_rest_repaired() {
     let (mut s, dir) = broken(Server::start(ServerOptions::new()));
     let path = dir.to_str().unwrap().to_string();
     let mut lost = unknown();

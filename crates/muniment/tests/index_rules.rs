@@ -1,5 +1,5 @@
-//! Which kinds of indexes may have which options, by whatever command they get them: one table. What
-//! a command accepts is there after a kill, because a start reads the catalog by the same rules.
+//! A table of the options that each kind of index may have, whichever command sets them. An accepted index
+//! also exists after a kill, because a start reads the catalog by the same rules.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{DocBuf, array, doc};
@@ -7,7 +7,7 @@ use muniment_wire::Connection;
 use std::fmt::Write;
 use testkit::{Server, ServerOptions, shell};
 
-/// A kind and a key of it.
+/// The kinds of indexes, each with a key.
 const KINDS: [(&str, &str); 9] = [
     ("plain", "a: 1"),
     ("two", "a: 1, b: -1"),
@@ -20,7 +20,7 @@ const KINDS: [(&str, &str); 9] = [
     ("wild+", "a: 1, 'b.$**': 1"),
 ];
 
-/// The code that creating an index with these options gets, for each kind; 0: it is made.
+/// The code that creating an index with these options gets, for each kind; 0 if it is created.
 const CREATED: &str = "
 hidden: false | 0 0 197 0 0 0 0 0 0
 unique: true | 0 0 197 0 0 0 16764 67 67
@@ -104,7 +104,7 @@ clustered: true | 197 197 197 197 197 197 197 197 197
 bogus: 1 | 197 197 197 197 197 197 197 197 197
 ";
 
-/// The same for a change of an index of each kind by collMod.
+/// The codes for changing an index of each kind with collMod.
 const CHANGED: &str = "
 hidden: true | 0 0 2 0 0 0 0 0 0
 hidden: true then hidden: false | 0 0 2 0 0 0 0 0 0
@@ -128,7 +128,7 @@ hidden: true, prepareUnique: true | 72 72 2 72 72 72 72 72 72
 sparse: true | 40415 40415 40415 40415 40415 40415 40415 40415 40415
 ";
 
-/// The same for `create` with options of its own index.
+/// The codes for `create` with options for its own index.
 const OF_ID: &str = "
 idIndex: {v: 2, key: {_id: 1}, name: '_id_'} | 0
 idIndex: {v: 1, key: {_id: 1}, name: '_id_'} | 0
@@ -176,7 +176,7 @@ fn code(c: &mut Connection, db: &str, command: &DocBuf) -> i64 {
     code.map_or(0, |v| v.as_i64_exact().unwrap())
 }
 
-/// `{v, key, name, …}`; options may say otherwise.
+/// The specification `{v, key, name, …}`, in which options may replace fields.
 fn spec(key: &str, options: &str) -> DocBuf {
     let options = shell(&format!("{{{options}}}"));
     let mut d = doc! { "v": 2, "key": shell(&format!("{{{key}}}")), "name": "i" };
@@ -195,7 +195,7 @@ fn spec(key: &str, options: &str) -> DocBuf {
     out
 }
 
-/// The rows of a table, each with what `codes` gives for it, as the tables are written.
+/// The rows of a table, each with the result of `codes`, in the form of the tables.
 fn filled(rows: &str, mut codes: impl FnMut(&str) -> Vec<i64>) -> String {
     let mut out = String::from("\n");
     for row in rows.trim().lines() {
@@ -232,7 +232,7 @@ fn every_kind_with_every_option() {
             let create = doc! { "createIndexes": &*name, "indexes": array![&spec] };
             let got = code(&mut c, "d", &create);
             codes.push(got);
-            // As an oplog says it, to a collection that is there.
+            // The same index in the form of an oplog entry, for a collection that exists.
             let name = format!("o{n}");
             assert_eq!(code(&mut c, "d", &doc! { "create": &*name }), 0);
             let mut o = doc! { "createIndexes": &*name };

@@ -1,4 +1,4 @@
-//! Initial sync over a network that breaks, and from a source that does: real servers, over the wire.
+//! Initial sync over a network that breaks, and from a source that fails: real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -14,14 +14,14 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
-/// Documents that there are before it begins, and the bytes of each.
+/// The number of documents before the sync begins, and the bytes of each.
 const DOCUMENTS: i32 = 24_000;
 const SIZE: usize = 1000;
 /// The member that is filled.
 const NEW: usize = 2;
 const BEGINS: &str = "Starting initial sync";
 
-/// A way to a member on which a connection breaks when so many bytes have come by it.
+/// A route to a member, on which a connection breaks after it has carried this many bytes.
 struct Way {
     address: String,
     broken: Arc<AtomicUsize>,
@@ -29,7 +29,7 @@ struct Way {
 }
 
 impl Way {
-    /// `pause`: what every 64 KiB take.
+    /// `pause` is the time that every 64 KiB take.
     fn to(member: &str, breaks_after: usize, pause: Duration) -> Way {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -69,7 +69,7 @@ impl Drop for Way {
     }
 }
 
-/// True if the connection was broken after so many bytes.
+/// Passes bytes on. True if it broke the connection after this many bytes.
 fn pass(mut from: TcpStream, mut to: TcpStream, most: usize, pause: Duration) -> bool {
     let (mut buffer, mut passed) = (vec![0; 64 << 10], 0);
     let broken = loop {
@@ -93,7 +93,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, most: usize, pause: Duration) ->
     broken
 }
 
-/// A set of three with something in it.
+/// A set of three with some data.
 fn filled() -> Set {
     let set = Set::start(3);
     let mut c = set.connect(set.primary());
@@ -110,7 +110,7 @@ fn filled() -> Set {
 }
 
 fn insert(c: &mut Connection, to: &str, ids: std::ops::Range<i32>) {
-    // Nothing that compresses well.
+    // The text does not compress well.
     let mut x = 88_172_645_463_325_252_u64;
     let mut text = || {
         let mut bytes = Vec::with_capacity(SIZE);
@@ -136,20 +136,20 @@ fn insert(c: &mut Connection, to: &str, ids: std::ops::Range<i32>) {
         .unwrap();
 }
 
-/// A set of three whose members are as told, with this election timeout.
+/// A set of three whose members are made by `member`, with this election timeout.
 fn set_of(election_ms: i32, member: impl Fn(i32, &str) -> DocBuf) -> Set {
     let set = Set::prepare(3, &ServerOptions::new());
     let members: ArrayBuf = (0..3).map(|i| member(i, &set.host(i as usize))).collect();
     let settings = doc! { "electionTimeoutMillis": election_ms, "heartbeatIntervalMillis": 200 };
     let config = doc! { "_id": "rs0", "members": members, "settings": settings };
-    // All vote then; that a delayed one has all is not waited for.
+    // All members have votes by the end. The test does not wait until a delayed member has everything.
     set.connect(0)
         .command("admin", &doc! { "replSetInitiate": config })
         .unwrap();
     set
 }
 
-/// Takes everything from the new member; from its next start on it reaches the others by these ways.
+/// Empties the new member, which from its next start on reaches the others by these routes.
 fn emptied(set: &mut Set, ways: &[(usize, &Way)]) {
     empty(set, NEW, ways);
 }
@@ -158,7 +158,7 @@ fn empty(set: &mut Set, member: usize, ways: &[(usize, &Way)]) {
     empty_for(set, member, ways, "primary");
 }
 
-/// The same, to be filled by whom this says.
+/// Empties a member, which is to be filled from the given kind of source.
 fn empty_for(set: &mut Set, member: usize, ways: &[(usize, &Way)], source: &str) {
     let routes: Vec<String> = ways
         .iter()
@@ -190,7 +190,7 @@ fn number(d: &DocBuf, path: &str) -> Option<i64> {
     d.get(last).and_then(number::to_i64_exact)
 }
 
-/// The new member's status; `None` where it does not answer, or knows no set yet.
+/// The new member's status; `None` if it does not answer, or knows no set yet.
 fn status(set: &Set) -> Option<DocBuf> {
     let mut c = Connection::connect_timeout(&set.host(NEW), Duration::from_secs(1)).ok()?;
     c.command("admin", &doc! { "replSetGetStatus": 1 }).ok()
@@ -205,7 +205,7 @@ fn hash(set: &Set, i: usize) -> String {
     reply.as_doc().get_str("md5").unwrap().to_string()
 }
 
-/// What happens to the data until it is told to stop.
+/// Changes the data until it is told to stop.
 fn write(c: &mut Connection, stop: &AtomicBool) {
     let mut i = 0;
     while !stop.load(SeqCst) {
@@ -260,7 +260,7 @@ fn a_copy_goes_on_where_the_connection_broke() {
     assert_eq!(log(BEGINS), begun + 1);
     assert_eq!(log("Initial sync failed"), 0);
     assert!(log("Initial sync goes on where it was") >= 3);
-    // It was told how far it was, and never less than before.
+    // The progress was reported, and never decreased.
     let figures = |path: &str| {
         seen.iter()
             .filter_map(|d| number(d, path))
@@ -290,7 +290,7 @@ fn a_copy_goes_on_where_the_connection_broke() {
     assert!(figures("failedInitialSyncAttempts").iter().all(|n| *n == 0));
     set.settle();
     assert_eq!(hash(&set, NEW), hash(&set, primary));
-    // As who has it told is not asked again.
+    // The status shows the sync only when it is requested.
     assert!(
         status(&set)
             .unwrap()
@@ -300,7 +300,7 @@ fn a_copy_goes_on_where_the_connection_broke() {
     );
 }
 
-/// By whom the new member was filled, in the order of the attempts since it was emptied.
+/// The members from which the new member was filled, in the order of the attempts since it was emptied.
 fn sources(set: &Set, begun: usize) -> Vec<usize> {
     let log = set.members[NEW].log();
     let lines = log.lines().filter(|l| l.contains(BEGINS)).skip(begun);
@@ -309,7 +309,7 @@ fn sources(set: &Set, begun: usize) -> Vec<usize> {
     lines.map(|l| from(l).unwrap()).collect()
 }
 
-/// A secondary is as good a source as the primary; when it loses the copy the primary is the next.
+/// A secondary is as good a source as the primary. When it loses the copy, the primary is the next source.
 #[test]
 fn a_copy_comes_from_a_secondary() {
     if !testkit::persistent() {
@@ -317,7 +317,7 @@ fn a_copy_comes_from_a_secondary() {
     }
     let mut set = filled();
     let primary = set.primary();
-    // The other one fills it.
+    // The other secondary is to fill it.
     if primary == NEW {
         let down = doc! { "replSetStepDown": 60, "secondaryCatchUpPeriodSecs": 20 };
         set.connect(primary).command("admin", &down).unwrap();
@@ -389,7 +389,7 @@ fn a_copy_begins_anew_when_the_source_has_lost_it() {
     assert_eq!(hash(&set, NEW), hash(&set, set.primary()));
 }
 
-/// By one way no chunk ever gets through; then another member leads, to which the way is good.
+/// Over one route no chunk ever gets through. Then another member leads, to which the route is good.
 #[test]
 fn a_copy_that_does_not_get_on_is_given_up_for_another_source() {
     if !testkit::persistent() {
@@ -410,23 +410,23 @@ fn a_copy_that_does_not_get_on_is_given_up_for_another_source() {
         (number(&status(&set)?, "myState") == Some(2)).then_some(())
     });
     assert!(lines(&set.members[NEW], BEGINS) > begun + 1);
-    // Not as fast as it can.
+    // The attempts are not made as fast as possible.
     let tries = lines(&set.members[NEW], again);
     assert!(tries < 120, "{tries}");
     set.settle();
     assert_eq!(hash(&set, NEW), hash(&set, primary));
 }
 
-/// A member that has lost its disk is filled only by a leader that the others confirm: another one might
-/// lead, and might have acknowledged what only the empty member had beside it.
+/// A member that has lost its disk is filled only by a leader that the others confirm. Another member might
+/// lead, and might have acknowledged records that only it and the empty member had.
 #[test]
 fn an_emptied_voter_is_filled_by_the_true_leader() {
     if !testkit::persistent() {
         return;
     }
-    // The leader takes its time to notice.
+    // The leader takes some time to notice.
     let mut set = set_of(60_000, |i, host| doc! { "_id": i, "host": host });
-    // The other one must have a copy before it is stopped: two empty members of three confirm nothing.
+    // The other member must have a copy before it is stopped: two empty members of three confirm nothing.
     set.settle();
     let primary = set.primary();
     assert_ne!(primary, NEW);
@@ -445,14 +445,14 @@ fn an_emptied_voter_is_filled_by_the_true_leader() {
     assert_eq!(hash(&set, NEW), hash(&set, primary));
 }
 
-/// The only other voter is a delayed one, which has a record an hour later: the leader's time in office has to
-/// do.
+/// The only other voter is a delayed one, which gets records an hour late, so the leader cannot wait for a
+/// new record to be committed, and relies on having led for long enough.
 #[test]
 fn an_emptied_voter_beside_a_delayed_one_is_filled() {
     if !testkit::persistent() {
         return;
     }
-    // In another term the leader would have to wait for its first record, too, which is right.
+    // In another term the leader would also have to wait for its first record, and rightly so.
     let mut set = set_of(30_000, |i, host| {
         let mut d = doc! { "_id": i, "host": host };
         if i == 1 {
@@ -481,8 +481,8 @@ fn an_emptied_voter_beside_a_delayed_one_is_filled() {
     });
 }
 
-/// The only one that may lead for good has lost its disk: the member that leads in its place takes no
-/// writes, and fills it all the same.
+/// The only member that may lead for long has lost its disk. The member that leads in its place takes no
+/// writes, but still fills it.
 #[test]
 fn the_only_one_that_may_lead_is_filled() {
     if !testkit::persistent() {
@@ -506,7 +506,7 @@ fn the_only_one_that_may_lead_is_filled() {
     assert_eq!(number(&reply, "n"), Some(5));
 }
 
-/// A process that stands still until this goes.
+/// A process that is stopped until this is dropped.
 struct Stopped(rustix::process::Pid);
 
 impl Stopped {
@@ -523,8 +523,8 @@ impl Drop for Stopped {
     }
 }
 
-/// A signal that comes while a member begins anew, after its copy, is heeded by whichever server there is
-/// then.
+/// A signal that comes while a member begins anew after its copy is handled by whichever server runs at that
+/// time.
 #[test]
 fn a_member_that_begins_anew_ends_when_it_is_told_to() {
     if !testkit::persistent() {

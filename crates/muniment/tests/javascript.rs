@@ -1,4 +1,4 @@
-//! Functions in JavaScript, from outside: they work, they end in time, and they can be switched off.
+//! JavaScript functions from outside: they work, they end in time, and they can be switched off.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use muniment_value::{DocBuf, Value, array, doc};
@@ -18,7 +18,7 @@ fn find(code: &str) -> DocBuf {
     doc! { "find": "c", "filter": doc! { "$where": code } }
 }
 
-/// One command of each kind, with JavaScript that works.
+/// One command of each kind, with working JavaScript.
 fn commands() -> Vec<DocBuf> {
     let function =
         doc! { "body": "function(a) { return a * 2; }", "args": array!["$a"], "lang": "js" };
@@ -80,7 +80,7 @@ fn map_reduce_reduces_into_what_is_there() {
     };
     let n = c.command("t", &doc! { "count": "c" }).unwrap();
     let n = n.as_doc().get("n").and_then(|n| n.as_i64_exact()).unwrap();
-    // The first time there is nothing to reduce with.
+    // The first time there is no earlier result to reduce with.
     for want in [n * 10, (n * 10 + n * 10) * 10] {
         c.command("t", &run).unwrap();
         let found = c.command("t", &doc! { "find": "r" }).unwrap();
@@ -123,11 +123,11 @@ fn a_loop_ends_with_its_time_limit_and_with_kill_op() {
     c.command("admin", &doc! { "killOp": 1, "op": id }).unwrap();
     let e = runner.join().unwrap().unwrap_err().to_string();
     assert!(e.contains("interrupted"), "{e}");
-    // Others were served all the while, and are now.
+    // Other clients were served all the time, and still are.
     c.command("t", &find("this.a > 3")).unwrap();
 }
 
-/// A command for each place that JavaScript has, which never ends there.
+/// A command for each place that can have JavaScript, with a function that never ends.
 fn endless() -> Vec<(&'static str, DocBuf)> {
     const LOOP: &str = "function() { while (true) { try { sleep(20) } catch (e) {} } }";
     const SPIN: &str = "function() { for (;;) { try { for (;;) {} } finally { } } }";
@@ -238,7 +238,7 @@ fn everywhere_a_loop_ends_with_the_time_limit_and_with_kill_op() {
         assert!(e.to_string().contains("time limit"), "{place}: {e}");
         assert!(started.elapsed() < Duration::from_secs(5), "{place}");
 
-        // As a net, so that a place that cannot be killed is told.
+        // The time limit is a safety net, so that a place that cannot be killed is reported.
         let command = limited(&command, 20_000);
         let mut other = s.connect();
         let runner = std::thread::spawn(move || (other.command("t", &command), Instant::now()));
@@ -258,7 +258,7 @@ fn everywhere_a_loop_ends_with_the_time_limit_and_with_kill_op() {
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        // It has come to its loop.
+        // By now it is in its loop.
         std::thread::sleep(Duration::from_millis(50));
         let killed = Instant::now();
         c.command("admin", &doc! { "killOp": 1, "op": id }).unwrap();

@@ -7,7 +7,7 @@ use muniment_wire::Connection;
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
 
-/// What a server with a small cache may take at its peak.
+/// The most memory that a server with a small cache may take.
 const MOST: u64 = 230 << 20;
 
 fn server() -> (Server, Connection) {
@@ -71,8 +71,8 @@ fn updates_of_large_documents_wait_for_each_other() {
     });
     let all = doc! { "count": "c", "query": doc! { "n": 2 } };
     assert_eq!(n(&c.command("t", &all).unwrap()), 24);
-    // Each holds its document three times. What is resident says little here: compactions of such large
-    // documents take much, too.
+    // Each write has its document in memory three times. The resident memory says little here, since
+    // compactions of such large documents also take much.
     let status = c.command("admin", &doc! { "serverStatus": 1 }).unwrap();
     let path = ["muniment", "memory", "accounts", "writes"];
     let writes = path
@@ -86,7 +86,7 @@ fn updates_of_large_documents_wait_for_each_other() {
     );
 }
 
-/// A find of so many values, with an index on their field.
+/// A find with this many values, with an index on their field.
 fn find_in(values: usize) -> DocBuf {
     let values: ArrayBuf = (0..values).map(|i| (i * 2) as i32).collect();
     doc! { "find": "c", "filter": doc! { "a": doc! { "$in": values } }, "batchSize": 1 }
@@ -101,7 +101,7 @@ fn cursors_on_long_lists_of_values_are_limited() {
     let docs: ArrayBuf = (0..1000).map(|i| doc! { "a": i }).collect();
     c.command("t", &doc! { "insert": "c", "documents": docs })
         .unwrap();
-    // 1.2 MB each, which become some 20 MB that a cursor keeps.
+    // Each command has 1.2 MB, which becomes some 20 MB that a cursor keeps.
     let find = find_in(100_000);
     let mut open = 0;
     let refused = loop {
@@ -114,9 +114,9 @@ fn cursors_on_long_lists_of_values_are_limited() {
     assert_eq!(refused.code(), Code::ExceededMemoryLimit, "{refused}");
     assert!(open > 0);
     below(&s, MOST, "cursors on long lists");
-    // Small ones go on.
+    // Small commands still succeed.
     c.command("t", &find_in(100)).unwrap();
-    // What is larger than any document is no command.
+    // A command that is larger than any document is refused.
     let e = c.command("t", &find_in(1_600_000)).unwrap_err();
     assert_eq!(e.code(), Code::BSONObjectTooLarge);
     assert!(e.message().contains("First element: find"), "{e}");

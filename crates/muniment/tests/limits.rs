@@ -1,4 +1,5 @@
-//! What all operations share and none may use up: tickets, memory for messages, memory for queries.
+//! The resources that all operations share and none may use up: tickets, memory for messages, memory for
+//! queries.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -79,7 +80,7 @@ fn a_cursor_that_waits_for_data_holds_no_ticket() {
 }
 
 #[test]
-fn who_waits_for_a_ticket_can_be_stopped() {
+fn an_operation_that_waits_for_a_ticket_can_be_stopped() {
     let s = server();
     let mut c = s.connect();
     set(&mut c, "storageEngineConcurrentWriteTransactions", 1);
@@ -92,14 +93,14 @@ fn who_waits_for_a_ticket_can_be_stopped() {
     s.until("the write has a ticket", || {
         (number(&status(&mut c), "queues.execution.write.out") > 0).then_some(())
     });
-    // By time.
+    // The wait ends by its time limit.
     let began = Instant::now();
     let mut limited = insert(2);
     limited.append("maxTimeMS", 200);
     let e = c.command("t", &limited).unwrap_err();
     assert_eq!(e.code(), Code::MaxTimeMSExpired);
     assert!(began.elapsed() < Duration::from_millis(1500));
-    // By its client's going away.
+    // The wait ends when its client goes away.
     let mut gone = s.connect();
     let stream = std::thread::spawn(move || {
         let _ = gone.set_timeout(Some(Duration::from_millis(200)));
@@ -115,7 +116,7 @@ fn who_waits_for_a_ticket_can_be_stopped() {
         assert!(began.elapsed() < Duration::from_secs(5));
         std::thread::sleep(Duration::from_millis(10));
     }
-    // Reads go on, and so does everything once the lock is gone.
+    // Reads continue, and so does everything once the lock is released.
     c.command("t", &doc! { "find": "c" }).unwrap();
     c.command("admin", &doc! { "fsyncUnlock": 1 }).unwrap();
     assert!(holder.join().unwrap());
@@ -144,7 +145,7 @@ fn sorts_and_groups_share_their_memory() {
             "find": "c", "sort": doc! { "k": 1 }, "batchSize": 2, "allowDiskUse": disk,
         }
     };
-    // Idle cursors keep what they hold booked.
+    // The memory of idle cursors stays booked.
     let mut ids = Vec::new();
     for _ in 0..4 {
         let r = c.command("t", &sort(true)).unwrap();
@@ -154,7 +155,7 @@ fn sorts_and_groups_share_their_memory() {
     let used = number(&d, "muniment.memory.accounts.stages.usedBytes");
     assert!((4 << 20..10 << 20).contains(&used), "{used}");
     assert!(number(&d, "muniment.memory.accounts.stages.pressed") > 0);
-    // What may not spill fails.
+    // An operation that may not spill fails.
     let e = c.command("t", &sort(false)).unwrap_err();
     assert_eq!(e.code(), Code::QueryExceededMemoryLimitNoDiskUseAllowed);
     let group = array![
@@ -180,7 +181,7 @@ fn sorts_and_groups_share_their_memory() {
             .as_i64_exact(),
         Some(4000)
     );
-    // All come, in order, and nothing stays booked.
+    // All rows come, in order, and no memory stays booked.
     for id in ids {
         let more = doc! { "getMore": id, "collection": "c" };
         let r = c.command("t", &more).unwrap();
@@ -213,7 +214,7 @@ fn a_command_of_almost_16_mb_is_explained() {
     let docs = array![doc! { "_id": 1, "a": 1 }];
     c.command("t", &doc! { "insert": "c", "documents": docs })
         .unwrap();
-    // The plan is cut first; when the reply has no room for the command itself, that is left out.
+    // The plan is cut first. If the reply has no room for the command itself, the command is left out.
     for (less, told) in [(20_000, true), (3000, false)] {
         let long = "x".repeat(LIMIT - less);
         let filter = doc! { "a": long.as_str() };
@@ -242,7 +243,7 @@ fn a_command_of_almost_16_mb_is_explained() {
         c.command("t", &doc! { "createIndexes": "c", "indexes": index })
             .unwrap();
     }
-    // What has room is told whole.
+    // A command that fits is shown in full.
     let filter = doc! { "a": "x".repeat(1 << 20).as_str() };
     let find = doc! { "find": "c", "filter": &filter };
     let reply = c.command("t", &doc! { "explain": &find }).unwrap();
@@ -281,7 +282,7 @@ fn many_small_transactions_have_a_limit_together() {
         e.message().contains("munimentTransactionMemoryBytes"),
         "{e:?}"
     );
-    // Neither a small transaction nor who writes without one is refused.
+    // Neither a small transaction nor a write without a transaction is refused.
     c.command("t", &insert(100, "x")).unwrap();
     let plain = doc! { "insert": "c", "documents": array![doc! { "_id": -1, "s": text.as_str() }] };
     c.command("t", &plain).unwrap();
@@ -330,7 +331,7 @@ fn scripts_reserve_their_heaps() {
         &doc! { "insert": "c", "documents": array![doc! { "_id": 1 }] },
     )
     .unwrap();
-    // Room for one engine.
+    // The limit leaves room for one engine.
     set(&mut c, "munimentScriptMemoryBytes", 20 << 20);
     let call = |body: &str| {
         let function = doc! { "body": body, "args": array![], "lang": "js" };

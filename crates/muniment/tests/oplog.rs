@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use testkit::{Server, ServerOptions, run_script, shell};
 
-/// A document of an oplog, and its timestamp.
+/// The timestamp of an oplog entry, and the entry.
 type Entry = ((u32, u32), DocBuf);
 
 fn ask(c: &mut Connection, db: &str, command: &DocBuf) -> DocBuf {
@@ -25,7 +25,7 @@ fn ts(d: Doc<'_>) -> (u32, u32) {
     }
 }
 
-/// The documents of a cursor's batch, and its id.
+/// The documents of a cursor's batch, and the cursor's id.
 fn batch(reply: &DocBuf) -> (Vec<Entry>, i64) {
     let cursor = reply.as_doc().get_doc("cursor").unwrap();
     let first = cursor.get_array("firstBatch");
@@ -35,7 +35,7 @@ fn batch(reply: &DocBuf) -> (Vec<Entry>, i64) {
     (all, cursor.get("id").unwrap().as_i64_exact().unwrap())
 }
 
-/// What comes after an entry, to the end.
+/// All entries after the one with this timestamp.
 fn after(c: &mut Connection, at: (u32, u32)) -> Vec<Entry> {
     let at = Value::Timestamp { t: at.0, i: at.1 };
     let find = doc! { "find": "oplog.rs", "filter": doc! { "ts": doc! { "$gt": at } } };
@@ -66,7 +66,7 @@ fn a_set_has_an_oplog() {
 }
 
 #[test]
-fn what_it_was_resized_to_holds_after_a_restart() {
+fn its_new_size_holds_after_a_restart() {
     if !testkit::persistent() {
         return;
     }
@@ -131,7 +131,7 @@ fn write(s: &Server, client: i32, stop: &AtomicBool) {
 }
 
 #[test]
-fn who_follows_it_is_told_everything_once_in_order() {
+fn a_follower_gets_everything_once_in_order() {
     let s = Server::start(ServerOptions::new());
     let mut c = s.connect();
     ask(&mut c, "followed", &doc! { "create": "c" });
@@ -144,7 +144,7 @@ fn who_follows_it_is_told_everything_once_in_order() {
                 scope.spawn(move || write(s, client, stop))
             })
             .collect();
-        // It comes again and again with the last timestamp that it was told.
+        // The follower asks again and again with the last timestamp that it got.
         let mut told: Vec<Entry> = Vec::new();
         let mut following = 0;
         let mut c = s.connect();
@@ -187,7 +187,7 @@ fn who_follows_it_is_told_everything_once_in_order() {
     assert!(all.windows(2).all(|w| w[0].0 < w[1].0));
     assert_eq!(told.len(), all.len());
     assert!(told == all);
-    // And all of it is what the collection holds.
+    // The entries together give the content of the collection.
     let mut held: HashMap<String, bool> = HashMap::new();
     let mut apply = |d: Doc<'_>| {
         let field = match d.get_str("op") {
@@ -211,7 +211,7 @@ fn who_follows_it_is_told_everything_once_in_order() {
     assert_eq!(held.values().filter(|v| **v).count() as i64, n);
 }
 
-/// Everything that an oplog tells of.
+/// Commands for everything that an oplog can have.
 const SCRIPT: &[(&str, &str)] = &[
     (
         "a",
@@ -378,7 +378,7 @@ fn hashes(c: &mut Connection, db: &str) -> String {
 }
 
 #[test]
-fn what_it_tells_makes_the_same_of_an_empty_server() {
+fn its_entries_make_an_empty_server_the_same() {
     let (from, to) = (
         Server::start(ServerOptions::new()),
         Server::start(ServerOptions::new()),
@@ -412,7 +412,7 @@ fn what_it_tells_makes_the_same_of_an_empty_server() {
             "{name}"
         );
     }
-    // Again: what was applied is applied twice without harm where an entry allows it.
+    // A second time, entries that allow it are applied again without harm.
     assert!(all.len() > 40, "{}", all.len());
 }
 
@@ -422,7 +422,7 @@ fn apply(c: &mut Connection, entry: &DocBuf) -> DocBuf {
     c.command_raw("admin", &doc! { "applyOps": one }).unwrap()
 }
 
-/// As mongorestore replays it: what was dumped may be newer than the entries.
+/// Entries are applied as mongorestore does it: the dumped data may be newer than the entries.
 #[test]
 fn entries_are_applied_over_what_is_newer() {
     let s = Server::start(ServerOptions::new());
@@ -446,7 +446,7 @@ fn entries_are_applied_over_what_is_newer() {
     );
     let updates = |e: &&Entry| e.1.as_doc().get_str("op") == Some("u");
     assert_eq!(all.iter().filter(updates).count(), 2);
-    // Of a difference nothing comes without its document; a replacement is one.
+    // An update by a difference does nothing without its document; a replacement inserts it.
     for (_, entry) in all.iter().filter(updates) {
         let reply = apply(&mut c, entry);
         assert!(
@@ -455,7 +455,7 @@ fn entries_are_applied_over_what_is_newer() {
         );
     }
     assert_eq!(hashes(&mut c, "a"), before);
-    // What is no entry of an oplog has to find its document.
+    // An update that is not an oplog entry has to find its document.
     let mut own = DocBuf::new();
     for e in all[1].1.as_doc().iter().filter(|e| e.name() != "ts") {
         own.append_elem(e);
@@ -468,9 +468,10 @@ fn entries_are_applied_over_what_is_newer() {
     );
 }
 
-/// A dump that begins while a transaction is open sees none of what it makes, and has to be told.
+/// A dump that begins while a transaction is open sees nothing of the collections that it creates, so the
+/// entries have to tell of them.
 #[test]
-fn who_begins_within_a_transaction_is_told_of_the_collections_that_it_makes() {
+fn a_dump_begun_within_a_transaction_learns_of_the_collections_that_it_makes() {
     let (from, to) = (
         Server::start(ServerOptions::new()),
         Server::start(ServerOptions::new()),

@@ -1,5 +1,5 @@
-//! The collections that the server has of its own: there from the first start on, with a document
-//! for each start; what cannot be written does not keep it from starting.
+//! The server's own collections: they exist from the first start on, with a document for each start. If they
+//! cannot be written, the server starts all the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Doc, DocBuf, doc};
@@ -19,7 +19,7 @@ fn found(c: &mut Connection, db: &str, collection: &str) -> Vec<DocBuf> {
 fn databases(c: &mut Connection) -> Vec<String> {
     let list = c.command("admin", &doc! { "listDatabases": 1 }).unwrap();
     let name = |d: Doc<'_>| {
-        // It is empty that has no collection, not no document.
+        // A database counts as empty if it has no collection, not if it has no document.
         assert_eq!(d.get("empty").map(|v| v.truthy()), Some(false));
         d.get_str("name").unwrap().to_string()
     };
@@ -82,7 +82,7 @@ fn there_from_the_first_start_on() {
         ttl.get("expireAfterSeconds").and_then(|v| v.as_i64_exact()),
         Some(1800)
     );
-    // A cluster parameter outlives the server, too.
+    // A cluster parameter survives the server, too.
     let get = c
         .command("admin", &doc! { "getClusterParameter": "defaultMaxTimeMS" })
         .unwrap();

@@ -1,5 +1,5 @@
-//! Cursors that idle while what they read goes away: their next batch has the rest of all rows or
-//! says 175 QueryPlanKilled; they never just end.
+//! Cursors that are idle while their index or collection goes away. Their next batch has the rest of all
+//! rows, or fails with 175 QueryPlanKilled; they never just end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{DocBuf, doc};
@@ -14,7 +14,7 @@ fn j(text: &str) -> DocBuf {
     DocBuf::from_json(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Appends the `_id`s of a batch; returns the cursor's id.
+/// Appends the `_id`s of a batch, and returns the cursor's id.
 fn take(reply: &DocBuf, ids: &mut Vec<i64>) -> i64 {
     let cursor = reply.as_doc().get_doc("cursor").unwrap();
     let batch = cursor.get_array("firstBatch");
@@ -25,7 +25,7 @@ fn take(reply: &DocBuf, ids: &mut Vec<i64>) -> i64 {
     cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap()
 }
 
-/// A collection of its own with an index on `k`.
+/// Fills a collection that has an index on `k`.
 fn fill(c: &mut Connection, db: &str, name: &str) {
     let spec = muniment_value::array![doc! { "key": doc! { "k": 1 }, "name": "k_1" }];
     c.command(db, &doc! { "createIndexes": name, "indexes": spec })
@@ -37,8 +37,8 @@ fn fill(c: &mut Connection, db: &str, name: &str) {
         .unwrap();
 }
 
-/// A cursor whose index or collection is dropped, converted, renamed or replaced while it idles
-/// goes on with all rows or fails with 175, soon after and also when it has let its view go.
+/// A cursor whose index or collection is dropped, converted, renamed or replaced while it is idle continues
+/// with all rows or fails with 175, both soon afterwards and after it has released its view.
 #[test]
 fn a_cursor_whose_index_or_collection_goes_away_never_ends_early() {
     let server = Server::start(ServerOptions::new());
@@ -80,7 +80,7 @@ fn a_cursor_whose_index_or_collection_goes_away_never_ends_early() {
             db => (db.to_owned(), DB.to_owned()),
         };
         if change.contains("unique") {
-            // Every k once, and nothing else to wait for.
+            // Every k occurs once, and there is nothing else to wait for.
             let spec = r#"{"key": {"k": 1}, "name": "k_1", "prepareUnique": true}"#;
             let spec = muniment_value::array![j(spec)];
             let create = doc! { "createIndexes": name.as_str(), "indexes": spec };
@@ -92,7 +92,7 @@ fn a_cursor_whose_index_or_collection_goes_away_never_ends_early() {
         } else {
             fill(&mut c, &home, &name);
         }
-        // One for at once, one for later; by the index, by a scan, and below a pipeline.
+        // One cursor is used at once, one later; each by the index, by a scan, and in a pipeline.
         let finds = [
             r#"{"find": "NAME", "filter": {"k": {"$gte": 0}}, "hint": "k_1", "batchSize": 10}"#,
             r#"{"find": "NAME", "batchSize": 10}"#,
@@ -122,7 +122,7 @@ fn a_cursor_whose_index_or_collection_goes_away_never_ends_early() {
     open.sort_by_key(|o| o.0);
     for (later, home, name, change, find, mut id, mut ids) in open {
         if later && !waited {
-            // Longer than an idle cursor keeps its view.
+            // This is longer than an idle cursor keeps its view.
             std::thread::sleep(Duration::from_millis(4000));
             waited = true;
         }

@@ -1,4 +1,4 @@
-//! `profile` over the wire: what system.profile records, and what filters and samples leave out.
+//! `profile` over the wire: the records in system.profile, and what filters and samples leave out.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
@@ -33,19 +33,19 @@ fn operations_are_recorded_by_level_filter_and_sample() {
     let find = doc! { "find": "c", "filter": doc! { "_id": 1 } };
     let of_find = || doc! { "op": "query", "ns": "t.c" };
 
-    // Everything is slow: level 1 records it all, unless it is sampled away.
+    // Every command counts as slow, so level 1 records all of them unless sampling leaves them out.
     ok(&mut c, &doc! { "profile": 1, "slowms": 0 });
     ok(&mut c, &find);
     assert_eq!(recorded(&mut c, of_find()), 1);
     ok(&mut c, &doc! { "profile": 1, "sampleRate": 0 });
     ok(&mut c, &find);
     assert_eq!(recorded(&mut c, of_find()), 1);
-    // Level 2 does not ask.
+    // Level 2 records everything.
     ok(&mut c, &doc! { "profile": 2 });
     ok(&mut c, &find);
     assert_eq!(recorded(&mut c, of_find()), 2);
 
-    // A filter takes the place of slowms and sampleRate.
+    // A filter replaces slowms and sampleRate.
     let filter = doc! { "op": "insert", "ninserted": doc! { "$gt": 1 } };
     ok(&mut c, &doc! { "profile": 1, "filter": &filter });
     ok(&mut c, &find);
@@ -68,7 +68,7 @@ fn operations_are_recorded_by_level_filter_and_sample() {
     assert_eq!(shown, equal);
     assert!(told.get_str("note").is_some());
 
-    // Without it the sample counts again; other databases never had it.
+    // Without the filter, sampling applies again. Other databases never had the filter.
     ok(
         &mut c,
         &doc! { "profile": 1, "filter": "unset", "sampleRate": 1.0 },
@@ -77,7 +77,7 @@ fn operations_are_recorded_by_level_filter_and_sample() {
     assert_eq!(recorded(&mut c, of_find()), 3);
     let told = run(&mut c, &doc! { "profile": -1 });
     assert!(told.as_doc().get("filter").is_none(), "{told:?}");
-    // What fails is recorded with its error.
+    // A command that fails is recorded with its error.
     run(&mut c, &doc! { "find": "c", "filter": doc! { "$nope": 1 } });
     assert_eq!(recorded(&mut c, doc! { "errName": "BadValue" }), 1);
     for wrong in [
@@ -115,7 +115,7 @@ fn a_get_more_has_the_comment_of_its_cursor() {
     }
 }
 
-/// Of a command beyond 50 KB its beginning is recorded, as text.
+/// Of a command that is longer than 50 KB, the beginning is recorded as text.
 #[test]
 fn long_commands_are_cut_off() {
     let s = Server::start(ServerOptions::new());
@@ -138,7 +138,7 @@ fn long_commands_are_cut_off() {
     assert_eq!(text.len(), 50 << 10);
 }
 
-/// opcounters count what was tried: an ordered command ends at its first error.
+/// opcounters count the statements that were tried: an ordered command ends at its first error.
 #[test]
 fn opcounters_count_the_statements_that_were_tried() {
     let s = Server::start(ServerOptions::new());
@@ -168,7 +168,7 @@ fn opcounters_count_the_statements_that_were_tried() {
     assert_eq!((of("insert"), of("update"), of("delete")), (2 + 3, 1, 2));
 }
 
-/// An aggregation counts as a query, and a bulkWrite as what it does.
+/// An aggregation counts as a query, and a bulkWrite as its operations.
 #[test]
 fn opcounters_count_what_commands_do() {
     let s = Server::start(ServerOptions::new());
@@ -193,7 +193,8 @@ fn opcounters_count_what_commands_do() {
         "nsInfo": array![doc! { "ns": "d.c" }],
     };
     let modify = doc! { "findAndModify": "c", "query": doc! {}, "remove": true };
-    // insert, query, update, delete, getmore, command; the last also of the serverStatus.
+    // The columns are insert, query, update, delete, getmore and command; serverStatus itself counts as a
+    // command.
     for (db, command, wanted) in [
         ("d", doc! { "find": "c" }, [0, 1, 0, 0, 0, 1]),
         (
@@ -214,7 +215,7 @@ fn opcounters_count_what_commands_do() {
     }
 }
 
-/// The slow-operation log tells what writes looked at and did, as the records do.
+/// The slow-operation log shows what writes have examined and changed, as the records do.
 #[test]
 fn slow_writes_are_logged_with_what_they_did() {
     let s = Server::start(ServerOptions::new());
@@ -255,7 +256,7 @@ fn slow_writes_are_logged_with_what_they_did() {
     has(&[r#""planSummary":"RECORD_STORE_FAST_COUNT""#]);
 }
 
-/// Records tell the thread's time on a processor, where the system does.
+/// Records have the thread's time on a processor, if the system reports it.
 #[test]
 fn records_tell_the_time_on_a_processor() {
     let s = Server::start(ServerOptions::new());
@@ -273,7 +274,7 @@ fn records_tell_the_time_on_a_processor() {
     assert_eq!(recorded(&mut c, filter), told);
 }
 
-/// A server with a document, all of whose commands are recorded from here on.
+/// A server with a document, all of whose commands are recorded from now on.
 fn profiled() -> (Server, Connection) {
     let s = Server::start(ServerOptions::new());
     let mut c = s.connect();
@@ -285,7 +286,8 @@ fn profiled() -> (Server, Connection) {
     (s, c)
 }
 
-/// A plan that is too large for the collection of the records is recorded by its first stage's name.
+/// Of a plan that is too large for the collection of the records, only the name of its first stage is
+/// recorded.
 #[test]
 fn long_plans_are_cut_off() {
     let (_server, mut c) = profiled();

@@ -1,4 +1,4 @@
-//! The wire as clients use and misuse it: handshakes of every driver generation, malformed
+//! Correct and incorrect uses of the wire protocol: handshakes of every driver generation, malformed
 //! messages, limits, w:0, exhaust, compression, idle and half-open connections, failCommand.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
@@ -77,12 +77,12 @@ fn old_drivers_shake_hands_with_op_query() {
         assert!(matches!(d.get("localTime"), Some(Value::DateTime(_))));
         assert!(d.get("setName").is_none() && d.get("msg").is_none());
     }
-    // Java 3.12 asks for the version the same way.
+    // Java driver 3.12 asks for the version in the same way.
     c.send_bytes(&query("admin.$cmd", &doc! { "buildinfo": 1 }))
         .unwrap();
     let reply = parse_op_reply(c.recv_bytes().unwrap()).unwrap().to_buf();
     assert_eq!(reply.as_doc().get_array("versionArray").unwrap().count(), 4);
-    // Anything else must come as OP_MSG.
+    // All other commands must come as OP_MSG.
     for (ns, cmd) in [("t.$cmd", doc! { "find": "c" }), ("t.c", doc! {})] {
         c.send_bytes(&query(ns, &cmd)).unwrap();
         let reply = parse_op_reply(c.recv_bytes().unwrap()).unwrap().to_buf();
@@ -107,7 +107,7 @@ fn new_drivers_shake_hands_with_op_msg() {
         Some(Value::ObjectId(_))
     ));
     assert!(matches!(topology.get("counter"), Some(Value::Int64(_))));
-    // The client document stands for the whole life of the connection.
+    // The client document belongs to the connection for its whole life.
     let other = doc! { "hello": 1, "client": doc! {
     "driver": doc! { "name": "x", "version": "1" }, "os": doc! { "type": "y" } } };
     assert_eq!(c.command("admin", &other).unwrap_err().code().0, 186);
@@ -138,7 +138,7 @@ fn an_awaitable_hello_waits_and_streams() {
         assert!(more);
         assert!(reply.as_doc().get("topologyVersion").is_some());
     }
-    // A server that another process was: answered at once.
+    // The version comes from another process, so the server answers at once.
     let stale = doc! { "hello": 1, "maxAwaitTimeMS": 60_000,
     "topologyVersion": doc! { "processId": Value::ObjectId([9; 12]), "counter": 0_i64 } };
     let began = Instant::now();
@@ -297,14 +297,14 @@ fn the_stable_api_is_checked() {
     c.command("admin", &doc! { "ping": 1 }).unwrap();
 }
 
-/// Sends bytes on a fresh connection and says whether the server answered or closed it.
+/// Sends bytes on a new connection, and checks that the server answers or closes it.
 fn throw(s: &Server, bytes: &[u8]) {
     let mut t = TcpStream::connect(s.address()).unwrap();
     t.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     let _ = t.write_all(bytes);
     let _ = t.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
-    // A reset is as good as a close; a hang is a failure.
+    // A reset is as good as a close. A hang is a failure.
     if let Err(e) = t.read_to_end(&mut answer) {
         assert!(
             !matches!(
@@ -400,7 +400,7 @@ fn unknown_commands_and_missing_databases() {
     assert_eq!(e.code(), Code::Unauthorized);
 }
 
-/// `{a: {a: … 1 …}}`, `depth` documents deep.
+/// `{a: {a: … 1 …}}` with `depth` levels of documents.
 fn nested(depth: usize) -> Vec<u8> {
     let mut inner = doc! { "a": 1 }.into_bytes();
     for _ in 1..depth {
@@ -421,7 +421,7 @@ fn nesting_is_limited() {
             .unwrap();
         let ok = reply.as_doc().get("ok").unwrap().truthy();
         assert_eq!(ok, fine, "{depth}: {reply:?}");
-        // The same as a filter, whose parser must not overflow its stack.
+        // The same document is used as a filter, whose parser must not overflow its stack.
         let _ = c
             .command_raw("t", &doc! { "find": "c", "filter": d })
             .unwrap();
@@ -493,7 +493,7 @@ fn unacknowledged_writes_get_no_reply() {
         "writeConcern": doc! { "w": 0 } };
         c.send_only("t", &cmd).unwrap();
     }
-    // Errors are dropped as well.
+    // Errors are not answered either.
     c.send_only(
         "t",
         &doc! { "insert": "c", "writeConcern": doc! { "w": 0 } },
@@ -542,7 +542,7 @@ fn fail_command() {
     let sent = doc! { "code": 91, "errmsg": "x" };
     assert_eq!(error.as_bytes(), sent.as_bytes());
     assert!(reply.as_doc().get("errorLabels").is_none());
-    // A driver may send a retryable write again.
+    // The label lets a driver send a retryable write again.
     set(
         times(1),
         doc! { "failCommands": array!["insert"],
@@ -579,7 +579,7 @@ fn fail_command() {
     let mut c = s.connect();
     assert!(c.command("admin", &doc! { "ping": 1 }).is_ok());
 
-    // Of a command that there is not, too.
+    // This also works for a command that does not exist.
     set(
         times(2),
         doc! { "failCommands": array!["createUser"], "errorCode": 91 },
@@ -659,7 +659,7 @@ fn a_thousand_idle_connections_are_cheap_and_disturb_nobody() {
     std::thread::sleep(Duration::from_millis(1500));
     let each = s.rss_bytes().saturating_sub(before) / 1000;
     println!("{each} bytes of resident memory for each idle connection");
-    // Unoptimised code keeps much larger stack frames.
+    // Unoptimized code has much larger stack frames.
     let limit = if cfg!(debug_assertions) {
         120_000
     } else {
@@ -677,7 +677,7 @@ fn a_thousand_idle_connections_are_cheap_and_disturb_nobody() {
 }
 
 #[test]
-fn what_a_large_command_took_is_given_back_when_nobody_works() {
+fn memory_of_a_large_command_is_given_back_when_the_server_idles() {
     let s = Server::start(ServerOptions::new().arg("--quiet"));
     let mut c = s.connect();
     c.command("admin", &doc! { "ping": 1 }).unwrap();
@@ -710,7 +710,7 @@ fn what_a_large_command_took_is_given_back_when_nobody_works() {
 #[test]
 fn slow_and_half_open_clients_disturb_nobody() {
     let s = server();
-    // Headers without bodies, one byte at a time, and silence.
+    // These connections send headers without bodies, one byte at a time, or nothing.
     let mut held = Vec::new();
     for n in [0, 1, 15, 16, 20] {
         let mut t = TcpStream::connect(s.address()).unwrap();
@@ -726,7 +726,7 @@ fn slow_and_half_open_clients_disturb_nobody() {
         t.write_all(&m[..n]).unwrap();
         held.push(t);
     }
-    // One that asks for much and reads nothing.
+    // This connection asks for much and reads nothing.
     let mut c = s.connect();
     let docs: Vec<_> = (0..8)
         .map(|i| doc! { "_id": i, "b": "x".repeat(1 << 20) })
@@ -749,7 +749,7 @@ fn slow_and_half_open_clients_disturb_nobody() {
 #[test]
 fn more_connections_than_allowed_are_answered_and_closed() {
     let s = Server::start(ServerOptions::new().arg("--maxConns").arg("8"));
-    // The harness's own connection may still count when the first of these come.
+    // The harness's own connection may still count when the first of these connections come.
     let mut kept = Vec::new();
     let mut refused = loop {
         assert!(kept.len() <= 8, "nothing is refused");

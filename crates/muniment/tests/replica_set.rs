@@ -33,7 +33,7 @@ fn error_code(reply: &DocBuf) -> i64 {
 }
 
 #[test]
-fn what_is_written_is_on_all_members() {
+fn writes_are_on_all_members() {
     let set = Set::start(3);
     let primary = set.primary();
     let mut c = set.connect(primary);
@@ -59,7 +59,7 @@ fn what_is_written_is_on_all_members() {
         assert_eq!(ids(&mut c), (0..100).collect::<Vec<_>>(), "member {i}");
         assert_eq!(hash(&mut c), wanted, "member {i}");
     }
-    // What reads waits for nobody's acknowledgement, on no member.
+    // The command itself does not wait for acknowledgements, on any member.
     for i in 0..3 {
         let cmd = doc! {
             "aggregate": "c",
@@ -71,7 +71,7 @@ fn what_is_written_is_on_all_members() {
         let told = reply.as_doc().get("writeConcernError");
         assert!(told.is_none(), "member {i}: {reply:?}");
     }
-    // The primary writes what is found, and it can be read where it was asked for.
+    // The primary writes the result, and the member that ran the command can read it afterwards.
     for i in 0..3 {
         let to = format!("out{i}");
         let cmd = doc! {
@@ -87,11 +87,11 @@ fn what_is_written_is_on_all_members() {
         };
         assert_eq!(c.find_all("test", &cmd).unwrap().len(), 100);
     }
-    // A snapshot is what the majority has, whatever comes meanwhile.
+    // A snapshot shows what the majority has, whatever is written meanwhile.
     insert(&mut c, 500, doc! { "w": 1 });
     let at_once = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
     c.command("test", &at_once).unwrap();
-    // A member that is no primary takes no writes, and only reads that allow a secondary.
+    // A member that is not primary takes no writes, and only reads that allow a secondary.
     let other = (primary + 1) % 3;
     let mut o = set.connect(other);
     let cmd = doc! { "insert": "c", "documents": array![doc! { "_id": -1 }] };
@@ -106,7 +106,7 @@ fn what_is_written_is_on_all_members() {
     };
     o.send_only("test", &unacknowledged).unwrap();
     o.command("admin", &doc! { "ping": 1 }).unwrap_err();
-    // What can never be acknowledged, and what is not in time.
+    // These writes can never be acknowledged, or not in time.
     assert_eq!(error_code(&insert(&mut c, 1000, doc! { "w": 4 })), 100);
     assert_eq!(error_code(&insert(&mut c, 1001, doc! { "w": "nope" })), 79);
     let hello = c.command("admin", &doc! { "hello": 1 }).unwrap();
@@ -115,10 +115,9 @@ fn what_is_written_is_on_all_members() {
     assert!(matches!(writable, Some(Value::Bool(true))));
 }
 
-/// Members get their votes one by one, but a client that is told that the set is there counts on all of
-/// them.
+/// Members get their votes one by one, but a client that was told that the set exists relies on all of them.
 #[test]
-fn who_has_initiated_a_set_can_lose_the_primary_at_once() {
+fn a_set_that_was_just_initiated_can_lose_its_primary() {
     let mut set = Set::prepare(3, &ServerOptions::new());
     let members = (0..3_i32).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
     let config = set.config(members.collect());
@@ -149,7 +148,7 @@ fn a_killed_primary_is_replaced_and_comes_back() {
             "{reply:?}"
         );
     }
-    // Nobody else is there to be the third.
+    // There is no third member.
     let reply = insert(&mut c, 100, doc! { "w": 3, "wtimeout": 100 });
     assert_eq!(error_code(&reply), 64);
     set.members[first].start_again();
@@ -165,7 +164,7 @@ fn a_killed_primary_is_replaced_and_comes_back() {
     for i in 0..3 {
         let mut c = set.connect(i);
         assert_eq!(ids(&mut c), wanted, "member {i}");
-        // Every member tells of the terms in which it was written.
+        // Every member knows the terms in which the documents were written.
         let term = |c: &mut Connection, id: i32| {
             let cmd = doc! { "find": "oplog.rs", "filter": doc! { "o._id": id } };
             let found = c.find_all("local", &cmd).unwrap();
@@ -177,7 +176,7 @@ fn a_killed_primary_is_replaced_and_comes_back() {
     }
 }
 
-/// How many documents are in the files of what a member gave up.
+/// How many documents are in the files with a member's rolled back writes.
 fn rolled_back(dir: &std::path::Path) -> usize {
     let mut n = 0;
     for uuid in std::fs::read_dir(dir.join("rollback")).unwrap() {
@@ -196,8 +195,8 @@ fn rolled_back(dir: &std::path::Path) -> usize {
     n
 }
 
-/// All are dead: the others come back and write 20 to 39, then the first one comes back, too. Returns the
-/// primary that they elected.
+/// When all members are dead, the others come back and write 20 to 39, then the first one comes back as well.
+/// Returns the primary that they elected.
 fn go_on_without(set: &mut Set, first: usize) -> usize {
     for i in (0..3).filter(|i| *i != first) {
         set.members[i].start_again();
@@ -212,10 +211,10 @@ fn go_on_without(set: &mut Set, first: usize) -> usize {
     second
 }
 
-/// The others are dead when the primary writes, so nobody has it but the primary, and it is dead when
-/// they come back.
+/// The others are dead when the primary writes, so only the primary has these writes, and it is dead when the
+/// others come back.
 #[test]
-fn what_lost_an_election_is_rolled_back() {
+fn writes_that_lost_an_election_are_rolled_back() {
     let mut set = Set::start(3);
     let first = set.primary();
     let others: Vec<usize> = (0..3).filter(|i| *i != first).collect();
@@ -226,7 +225,7 @@ fn what_lost_an_election_is_rolled_back() {
     for i in &others {
         set.members[*i].kill9();
     }
-    // Until it finds that it has no majority any more.
+    // The primary still takes writes until it notices that it has no majority any more.
     let mut alone = 0;
     let lone = |id: i32| {
         doc! {
@@ -240,7 +239,7 @@ fn what_lost_an_election_is_rolled_back() {
     }
     assert!(alone > 0, "nothing was written to be rolled back");
     set.members[first].kill9();
-    // Without the set it can be read, and nothing happens that could not be rolled back.
+    // Without the set, the member can be read, and nothing happens that could not be rolled back.
     let member = &mut set.members[first];
     member.set_args(&[]);
     member.start_again();
@@ -281,7 +280,7 @@ fn what_lost_an_election_is_rolled_back() {
         reply.unwrap().as_doc().get("rbid").unwrap().as_i64_exact()
     };
     assert_eq!(rbid(first), Some(2));
-    // The last one may have been stored and not acknowledged.
+    // The last write may have been stored but not acknowledged.
     let given_up = rolled_back(&set.members[first].dir()) as i32;
     assert!(
         given_up == alone || given_up == alone + 1,
@@ -290,7 +289,7 @@ fn what_lost_an_election_is_rolled_back() {
     assert_eq!(rbid(second), Some(1));
 }
 
-/// A change stream: its cursor, what it has told of so far, and where to go on.
+/// A change stream: its cursor, the events that it has returned so far, and where to continue.
 struct Watch {
     cursor: i64,
     told: Vec<i64>,
@@ -327,7 +326,7 @@ impl Watch {
         }
     }
 
-    /// Takes what comes until something has not for so long.
+    /// Reads events until none has come for this time.
     fn go_on(&mut self, c: &mut Connection, ms: i64) {
         loop {
             let before = self.told.len();
@@ -339,7 +338,7 @@ impl Watch {
         }
     }
 
-    /// Takes what comes until this was told.
+    /// Reads events until this one has come.
     fn until(&mut self, c: &mut Connection, id: i64) {
         while !self.told.contains(&id) {
             self.go_on(c, 200);
@@ -347,7 +346,7 @@ impl Watch {
     }
 }
 
-/// What only the primary has is told nowhere: the election takes it back.
+/// A stream does not return events that only the primary has, since the election undoes them.
 #[test]
 fn a_stream_tells_what_the_majority_has() {
     let mut set = Set::start(3);
@@ -374,7 +373,7 @@ fn a_stream_tells_what_the_majority_has() {
     assert_eq!(ids(&mut c).len(), 30);
     watch.go_on(&mut here, 300);
     assert_eq!(watch.told, wanted);
-    // Nor does a stream begin after what it could not go on from.
+    // A stream does not begin at a point from which it might not be able to continue.
     let cmd = doc! {
         "aggregate": "c",
         "pipeline": array![doc! { "$changeStream": doc! {} }],
@@ -383,7 +382,7 @@ fn a_stream_tells_what_the_majority_has() {
     };
     let late = set.connect(first).command("test", &cmd);
     assert_eq!(late.unwrap_err().code().0, 50);
-    // Nor does it know what there is at a time that others may have written at.
+    // Nor does the primary know the state at a time at which another primary may have written.
     let hello = c.command("admin", &doc! { "hello": 1 }).unwrap();
     let now = hello.as_doc().get("operationTime").unwrap();
     let Value::Timestamp { t, i } = now else {
@@ -401,7 +400,7 @@ fn a_stream_tells_what_the_majority_has() {
     assert_eq!(found.unwrap_err().code().0, 50);
     set.members[first].kill9();
     let second = go_on_without(&mut set, first);
-    // Wherever it goes on, it is told the same.
+    // The stream returns the same events from whichever point it continues.
     for (i, token) in [
         (first, &watch.token),
         (others[0], &elsewhere.token),
@@ -414,9 +413,9 @@ fn a_stream_tells_what_the_majority_has() {
     }
 }
 
-/// A member that has not come so far waits.
+/// A member that has not reached the time yet waits.
 #[test]
-fn what_was_there_at_a_time_is_read_on_every_member() {
+fn the_state_at_a_time_can_be_read_on_every_member() {
     let set = Set::start(3);
     let primary = set.primary();
     let mut c = set.connect(primary);
@@ -435,7 +434,7 @@ fn what_was_there_at_a_time_is_read_on_every_member() {
             assert_eq!(found.len() as i32, id + 1);
         }
     }
-    // For a while every member can still be read at a time, although later writes came.
+    // For a while every member can still be read at a time, even though later writes have come.
     let before = insert(&mut c, 60, doc! { "w": 3 });
     let first = before.as_doc().get("operationTime").unwrap();
     let mut reply = before.clone();
@@ -463,7 +462,8 @@ fn what_was_there_at_a_time_is_read_on_every_member() {
     let delete = doc! { "q": doc! { "_id": 60 }, "limit": 1 };
     c.command("test", &doc! { "delete": "c", "deletes": array![delete] })
         .unwrap();
-    // A transaction as well, as long as somebody reads at it; what came since is in its way.
+    // This also holds for a transaction, as long as there is a reader at that time; later writes conflict
+    // with it.
     insert(&mut c, 50, doc! { "w": "majority" });
     let cmd = doc! { "find": "c", "readConcern": doc! { "level": "snapshot" } };
     let found = c.command("test", &cmd).unwrap();
@@ -538,14 +538,14 @@ fn a_primary_steps_down_for_who_has_caught_up() {
     );
 }
 
-/// A majority that does not follow: the primary takes next to nothing any more, and says so.
+/// If no majority follows, the primary takes almost no writes any more, and says so.
 #[test]
 fn writers_wait_for_a_majority_that_is_behind() {
     let options = ServerOptions::new().arg("--setParameter");
     let options = options.arg("enableTestCommands=1").arg("--setParameter");
     let set = Set::prepare(3, &options.arg("flowControlTargetLagSeconds=1"));
     let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
-    // Nobody is elected because the machine is busy.
+    // The timeout is so long that a busy machine causes no election.
     set.initiate(&doc! {
         "_id": "rs0",
         "members": members.collect::<Vec<_>>().iter().collect::<ArrayBuf>(),
@@ -596,7 +596,7 @@ fn writers_wait_for_a_majority_that_is_behind() {
         (!lags(&mut c)).then_some(())
     });
     set.settle();
-    // The secondaries have counted what they applied.
+    // The secondaries have counted the operations that they applied.
     for i in (0..3).filter(|i| *i != primary) {
         let counted = status(&mut set.connect(i), "opcountersRepl");
         let inserts = counted.as_doc().get("insert").unwrap().as_i64_exact();

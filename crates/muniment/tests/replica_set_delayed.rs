@@ -1,5 +1,5 @@
-//! Members that get the log late: because the configuration says so, or because they were away while
-//! it changed. Real servers, over the wire.
+//! Members that get the log late, because the configuration says so, or because they were away while it
+//! changed. Real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -10,7 +10,7 @@ use set::reconfigure;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use testkit::{ServerOptions, Set};
 
-/// Seconds by which the delayed member lags.
+/// The seconds by which the delayed member lags.
 const DELAY: i64 = 4;
 
 fn now_ms() -> i64 {
@@ -18,7 +18,7 @@ fn now_ms() -> i64 {
     now.as_millis() as i64
 }
 
-/// Writes a document that knows its time; gives what the server says about the write concern.
+/// Writes a document with its time. Returns the error code of the write concern.
 fn insert(c: &mut Connection, w: i32, wtimeout: i32) -> Option<i64> {
     let cmd = doc! {
         "insert": "c",
@@ -38,7 +38,7 @@ fn times(c: &mut Connection) -> Vec<i64> {
     found.iter().map(|d| at(d).unwrap()).collect()
 }
 
-/// A member has nothing that is younger than the delay, of which a second counts as a whole one.
+/// Checks that a member has nothing that is younger than the delay, which is counted in whole seconds.
 fn check_age(times: &[i64], asked: i64) {
     let youngest = times.iter().max().copied().unwrap_or(0);
     assert!(
@@ -48,20 +48,20 @@ fn check_age(times: &[i64], asked: i64) {
     );
 }
 
-/// Writes for so many seconds and looks at the delayed member meanwhile.
+/// Writes for this many seconds, and checks the delayed member meanwhile.
 fn write_for(set: &Set, secs: u64, delayed: usize) {
     let mut c = set.connect(set.primary());
     let mut d = set.connect(delayed);
     for _ in 0..secs * 10 {
         insert(&mut c, 1, 0);
-        // Asked first: what comes in between is older then, not younger.
+        // The documents are read before the time, so that they can only seem older, not younger.
         let found = times(&mut d);
         check_age(&found, now_ms());
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Three members, of which the last one is delayed and has a vote or none.
+/// Three members, of which the last one is delayed and may have a vote.
 fn members(set: &Set, delay: i64, votes: i32) -> Vec<DocBuf> {
     let one = |i: usize| doc! { "_id": i as i32, "host": set.host(i) };
     let mut last = one(2);
@@ -85,11 +85,11 @@ fn a_delayed_member_has_what_is_so_old() {
         (secondary && delay == Some(DELAY)).then_some(())
     });
     write_for(&set, 6, 2);
-    // The delayed member counts among those that acknowledge, once it has the write.
+    // The delayed member counts for a write concern once it has the write.
     let mut c = set.connect(first);
     assert_eq!(insert(&mut c, 3, 500), Some(64));
     assert_eq!(insert(&mut c, 3, 60_000), None);
-    // It is late also after its restart, and alone.
+    // It is also late after its restart, and on its own.
     for _ in 0..20 {
         insert(&mut c, 2, 0);
     }
@@ -101,27 +101,27 @@ fn a_delayed_member_has_what_is_so_old() {
         d.command("admin", &cmd).ok().map(|_| times(&mut d))
     });
     check_age(&found, now_ms());
-    // And under another primary, which goes on where the first one was.
+    // It is also late under another primary, from which it continues where it was.
     set.members[first].kill9();
     set.members[first].start_again();
     let before = times(&mut set.connect(2)).len();
     write_for(&set, 6, 2);
     assert!(times(&mut set.connect(2)).len() > before);
-    // A member that is not delayed any more has everything at once.
+    // A member whose delay is removed gets everything at once.
     reconfigure(&set, members(&set, 0, 0));
     let mut c = set.connect(set.primary());
     assert_eq!(insert(&mut c, 3, 60_000), None);
     set.settle();
     let wanted = times(&mut c);
     assert_eq!(times(&mut set.connect(2)), wanted);
-    // One that is delayed again keeps what it has.
+    // A member whose delay is restored keeps what it has.
     reconfigure(&set, members(&set, 3600, 0));
     insert(&mut c, 2, 0);
     assert_eq!(insert(&mut c, 3, 2000), Some(64));
     assert_eq!(times(&mut set.connect(2)), wanted);
 }
 
-/// A delayed member votes: it has joined at once, and a majority that needs it waits for it.
+/// A delayed member votes. It has joined at once, and a majority that needs it waits for it.
 #[test]
 fn a_delayed_voter_is_waited_for() {
     let mut set = Set::prepare(3, &ServerOptions::new());
@@ -138,7 +138,7 @@ fn a_delayed_voter_is_waited_for() {
     };
     let mut c = set.connect(primary);
     assert!(majority(&mut c, 60_000));
-    // It was sent everything at once until it voted.
+    // It got everything without delay until it voted.
     std::thread::sleep(Duration::from_secs(1));
     let other = 1 - primary;
     set.members[other].kill9();
@@ -148,8 +148,8 @@ fn a_delayed_voter_is_waited_for() {
     set.settle();
 }
 
-/// A member that was away while another one came, which leads when it is back: nobody has told it of
-/// that one, whose log it needs.
+/// A member was away while another one was added, and that one leads when it comes back. No member has told
+/// it of the new leader, whose log it needs.
 #[test]
 fn a_leader_that_came_meanwhile_is_answered() {
     let mut set = Set::prepare(4, &ServerOptions::new());

@@ -1,5 +1,5 @@
-//! Configurations that are forced: all of their members go by them, and by the same voters, however
-//! they have heard of them. Otherwise two majorities without a member in common could acknowledge.
+//! Forced configurations: all of their members use them, with the same voters, however they have heard of
+//! them. Otherwise two majorities without a common member could acknowledge writes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Doc, DocBuf, Result, Value, array, doc, number};
@@ -18,7 +18,7 @@ fn admin(set: &Set, i: usize, command: &DocBuf) -> Result<DocBuf> {
     set.connect(i).command("admin", command)
 }
 
-/// The configuration that a member goes by.
+/// The configuration that a member uses.
 fn config(set: &Set, i: usize) -> DocBuf {
     let reply = admin(set, i, &doc! { "replSetGetConfig": 1 }).unwrap();
     reply.as_doc().get_doc("config").unwrap().to_buf()
@@ -28,7 +28,7 @@ fn version(set: &Set, i: usize) -> i64 {
     int(config(set, i).as_doc(), "version")
 }
 
-/// The configuration with these members, as the next one.
+/// A configuration with these members and the next version.
 fn next(set: &Set, i: usize, members: &[DocBuf]) -> DocBuf {
     let mut d = doc! { "_id": "rs0", "version": version(set, i) + 1 };
     for e in set.config(members.to_vec()).as_doc() {
@@ -44,7 +44,7 @@ fn force(set: &Set, i: usize, members: &[DocBuf]) {
     admin(set, i, &doc! { "replSetReconfig": next, "force": true }).unwrap();
 }
 
-/// A member that begins anew closes its connections.
+/// The member's status. A member that begins anew closes its connections.
 fn status(set: &Set, i: usize) -> DocBuf {
     let asked = doc! { "replSetGetStatus": 1 };
     set.until("it does not tell its state", || {
@@ -52,7 +52,7 @@ fn status(set: &Set, i: usize) -> DocBuf {
     })
 }
 
-/// Has this one lead.
+/// Makes this member lead.
 fn lead(set: &Set, i: usize) {
     set.until("it does not lead", || {
         let p = set.primary();
@@ -63,7 +63,7 @@ fn lead(set: &Set, i: usize) {
     });
 }
 
-/// All of them go by the same configuration, in which so many vote.
+/// Waits until all of these members use the same configuration with this many voters.
 fn agree(set: &Set, all: &[usize], voting: i64) {
     set.until("they do not go by the same configuration", || {
         let newest = all.iter().map(|i| version(set, *i)).max()?;
@@ -83,15 +83,15 @@ fn leads(set: &Set, i: usize) -> bool {
     })
 }
 
-/// One of them leads.
+/// Waits until one of these members leads.
 fn elected(set: &Set, among: &[usize]) -> usize {
     set.until("nobody leads", || {
         among.iter().copied().find(|i| leads(set, *i))
     })
 }
 
-/// Writes until so many members acknowledge it: a member that seems to lead may have to hear first that
-/// it does no more.
+/// Writes until this many members acknowledge it. A member that seems to lead may first have to hear that it
+/// no longer does.
 fn write(set: &Set, id: i32, w: i32) {
     let command = doc! {
         "update": "c",
@@ -123,7 +123,7 @@ fn one_that_is_forced_on_a_secondary_reaches_the_leader() {
     write(&set, 1, 3);
 }
 
-/// Everybody counts by the new voters as soon as it has the configuration.
+/// Every member counts by the new voters as soon as it has the configuration.
 #[test]
 fn one_that_leaves_out_two_of_five_has_one_majority() {
     let mut set = Set::start(5);
@@ -142,8 +142,8 @@ fn one_that_leaves_out_two_of_five_has_one_majority() {
     write(&set, 2, 3);
 }
 
-/// A member that is away gets a forced configuration by the log, into which it was put meanwhile. The
-/// member then counts by the same voters as those on which it was forced, and not by the former ones.
+/// A member that is away gets a forced configuration from the log, into which it was written meanwhile. The
+/// member then counts by the same voters as those on which it was forced, not by the former ones.
 #[test]
 fn one_that_comes_by_the_log_says_who_votes() {
     let mut set = Set::start(5);
@@ -158,7 +158,7 @@ fn one_that_comes_by_the_log_says_who_votes() {
         set.members[i].kill9();
         set.members[i].start_again();
     }
-    // It is in no greeting any more.
+    // The forced configuration is not part of greetings any more.
     write(&set, 2, 2);
     set.members[2].start_again();
     agree(&set, &[0, 1, 2], 3);
@@ -168,7 +168,7 @@ fn one_that_comes_by_the_log_says_who_votes() {
     write(&set, 3, 3);
 }
 
-/// Two of five are left, and each of them can lead the two.
+/// Two of five members are left, and each of them can lead both.
 #[test]
 fn either_of_two_that_are_left_can_lead() {
     let mut set = Set::start(5);
@@ -191,7 +191,7 @@ fn is_secondary(set: &Set, i: usize) -> Option<()> {
     (int(status(set, i).as_doc(), "myState") == 2).then_some(())
 }
 
-/// One that joins takes part in nothing yet, and hears all the same where the others are.
+/// A joining member takes part in nothing yet, but still learns the addresses of the others.
 #[test]
 fn one_that_joins_finds_a_set_that_is_moved_by_force() {
     let mut set = Set::start(3);
@@ -213,7 +213,7 @@ fn one_that_joins_finds_a_set_that_is_moved_by_force() {
     write(&set, 1, 3);
 }
 
-/// One that was away has to copy from members that are all elsewhere by then.
+/// A member that was away has to copy from members that have all moved meanwhile.
 #[test]
 fn one_that_was_away_copies_from_where_the_others_are() {
     let mut set = Set::prepare(4, &ServerOptions::new());
@@ -244,7 +244,8 @@ fn one_that_was_away_copies_from_where_the_others_are() {
     write(&set, 3, 4);
 }
 
-/// A configuration as members send it: its members with number, `_id` and host, of which all vote or none.
+/// A configuration in the form in which members send it: its members with number, `_id` and host, all or none
+/// of which vote.
 fn sent(version: u64, members: &[(u64, u32, &str)], vote: bool, document: &DocBuf) -> Vec<u8> {
     fn run(w: &mut Vec<u8>, bytes: &[u8]) {
         w.extend((bytes.len() as u32).to_le_bytes());
@@ -269,7 +270,7 @@ fn sent(version: u64, members: &[(u64, u32, &str)], vote: bool, document: &DocBu
     w
 }
 
-/// What no start could take up is not taken from anybody.
+/// A configuration that no start could use is refused, whichever member sends it.
 #[test]
 fn one_that_cannot_be_used_is_refused() {
     let mut set = Set::start(1);
@@ -309,7 +310,8 @@ fn one_that_cannot_be_used_is_refused() {
     assert_eq!(elected(&set, &[0]), 0);
 }
 
-/// Forced on two members at once, which do not hear of each other before: one of them holds for all.
+/// A configuration is forced on two members at once, which have not heard of each other. Finally all use one
+/// of the two.
 #[test]
 fn of_two_that_are_forced_at_once_one_holds() {
     let set = Set::start(3);

@@ -1,5 +1,5 @@
-//! What is told by members that are no primary, and how a primary that ends hands over: real servers, over
-//! the wire. With drivers `cargo xtask test --only pymongo` and its kin show the same (`handovers.py`).
+//! Refusals of members that are not primary, and the handover by a primary that ends: real servers, over the
+//! wire. `cargo xtask test --only pymongo` and the like show the same with drivers (`handovers.py`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -10,7 +10,7 @@ use set::{insert, lines};
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set, ask_to_end, freeze, thaw};
 
-/// A set of three whose election timeout is the default, so that a handover that needs one is seen.
+/// A set of three with the default election timeout, so that a handover which has to wait for it is noticed.
 fn slow_set(options: &ServerOptions) -> Set {
     let set = Set::prepare(3, options);
     let members = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
@@ -24,7 +24,7 @@ fn code(reply: Doc<'_>) -> Option<i64> {
     reply.get("code")?.as_i64_exact()
 }
 
-/// A planned end of the primary costs moments, whether a signal or a command asks for it.
+/// A planned end of the primary takes moments, whether a signal or a command asks for it.
 #[test]
 fn a_primary_that_ends_hands_over() {
     let mut set = slow_set(&ServerOptions::new());
@@ -66,8 +66,8 @@ fn a_set_that_ends_as_a_whole_ends_soon() {
     }
 }
 
-/// Nobody can take over: the command is refused unless it is forced, a signal waits for so long as it is
-/// told, and for no time when it comes twice.
+/// No member can take over. The command is refused unless it is forced. A signal waits for the configured
+/// time, and ends the server at once if it comes twice.
 #[test]
 fn without_a_successor_a_server_ends_all_the_same() {
     let patience = "shutdownTimeoutMillisForSignaledShutdown=1000";
@@ -80,7 +80,7 @@ fn without_a_successor_a_server_ends_all_the_same() {
             .map(|i| set.members[i].pid().unwrap())
             .collect();
         others.iter().for_each(|pid| freeze(*pid));
-        // It writes what the others do not get any more.
+        // The primary writes a document that the others do not get any more.
         insert(&mut set.connect(primary), others[0] as i32, doc! { "w": 1 });
         (primary, others)
     };
@@ -128,12 +128,12 @@ fn without_a_successor_a_server_ends_all_the_same() {
     goes_on(&mut set, primary, &others);
 }
 
-/// A command that waits for a write concern goes on waiting while the primary offers its place to a member
-/// that does not take it, and can be ended meanwhile and after that as ever.
+/// A command that waits for a write concern continues to wait while the primary offers the leadership to a
+/// member that does not take it, and can be ended during that and afterwards.
 #[test]
 fn a_write_that_waits_beside_a_vain_handover_can_be_ended() {
     let set = Set::prepare(5, &ServerOptions::new());
-    // Two of them may lead; with them and any other there is a majority.
+    // Two of them may lead, and with any other member they are a majority.
     let members = (0..5_i32)
         .map(|i| doc! { "_id": i, "host": set.host(i as usize), "priority": i32::from(i < 2) });
     let members = members.collect::<Vec<_>>();
@@ -156,7 +156,7 @@ fn a_write_that_waits_beside_a_vain_handover_can_be_ended() {
     std::thread::sleep(Duration::from_millis(500));
     freeze(frozen[0]);
     let mut c = set.connect(primary);
-    // It was heard a moment ago, so that it is asked to take over.
+    // The member was heard a moment ago, so it is asked to take over.
     let down = doc! { "replSetStepDown": 30, "secondaryCatchUpPeriodSecs": 1 };
     let reply = c.command_raw("admin", &down).unwrap();
     assert_eq!(code(reply.as_doc()), Some(262), "{reply:?}");
@@ -179,7 +179,7 @@ fn a_write_that_waits_beside_a_vain_handover_can_be_ended() {
     frozen.into_iter().for_each(thaw);
 }
 
-/// What is given up while the primary waits for somebody to take over does not happen later either.
+/// A step down that is cancelled while the primary waits for a successor does not happen later either.
 #[test]
 fn a_step_down_that_is_given_up_does_not_happen() {
     let set = slow_set(&ServerOptions::new());
@@ -210,7 +210,7 @@ fn a_step_down_that_is_given_up_does_not_happen() {
     }
 }
 
-/// A shutdown whose time is over ends the server, or leaves a member that may be primary.
+/// A shutdown whose time limit is over ends the server, or leaves a member that may become primary.
 #[test]
 fn a_shutdown_whose_time_is_over_leaves_nobody_who_never_leads() {
     let mut set = slow_set(&ServerOptions::new());
@@ -257,8 +257,8 @@ fn labels(reply: Doc<'_>) -> Vec<String> {
         .collect()
 }
 
-/// A member that is no primary says so in the words by which drivers send a command again, and with the
-/// state by which they know an answer that is too old.
+/// A member that is not primary refuses with the labels that make drivers send a command again, and with the
+/// topology version by which they recognize outdated answers.
 #[test]
 fn a_refusal_has_the_labels_that_its_command_deserves() {
     let set = Set::start(3);
@@ -333,9 +333,9 @@ fn a_refusal_has_the_labels_that_its_command_deserves() {
     }
 }
 
-/// Nothing that a member says of itself as no primary bears the number of the state in which it was one: a
-/// driver would take it for old news, and ask the same member again. Writes that wait for others when the
-/// primary hands over are acknowledged: the next one has them.
+/// No answer of a member that is not primary has the topology version of the time in which it was: a driver
+/// would take it for outdated, and ask the same member again. Writes that wait for other members when the
+/// primary hands over are acknowledged, since the next primary has them.
 #[test]
 fn writes_beside_a_step_down_are_acknowledged_or_refused_with_the_new_state() {
     let set = Set::start(3);
@@ -372,7 +372,7 @@ fn writes_beside_a_step_down_are_acknowledged_or_refused_with_the_new_state() {
     }
 }
 
-/// Writes for a majority until the member is no primary; gives its words.
+/// Writes with the write concern majority until the member is not primary any more, and returns its refusal.
 fn write_until_refused(c: &mut Connection, writer: i32) -> DocBuf {
     for n in 0.. {
         let document = doc! { "w": writer, "n": n };

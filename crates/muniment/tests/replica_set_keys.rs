@@ -1,4 +1,4 @@
-//! Replica sets whose members know each other by a key file: real servers, over the wire.
+//! Replica sets whose members authenticate each other with a key file: real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -39,7 +39,7 @@ fn told(reply: &DocBuf) {
     assert!(failed.is_none(), "{reply:?}");
 }
 
-/// The configuration with one more member, or without it.
+/// Puts the configuration with one more member, or one member less, in force.
 fn reconfigure(c: &mut Connection, set: &Set, wanted: Vec<DocBuf>) {
     let mut next = set.config(wanted);
     let version = config(c).as_doc().get("version").unwrap().as_i64_exact();
@@ -58,7 +58,7 @@ fn a_set_with_a_key_does_all_that_sets_do() {
     let dir = tempfile::tempdir().unwrap();
     let options = with_key(dir.path(), "key", "The/Key+of=this\n set");
     let mut set = Set::prepare(4, &options);
-    // What is there before is copied by the others.
+    // The other members copy the data that exists before.
     let key = dir.path().join("key");
     let args = ["--replSet", "rs0", "--keyFile", key.to_str().unwrap()];
     let config = members(&set, 3);
@@ -92,7 +92,7 @@ fn a_set_with_a_key_does_all_that_sets_do() {
     for i in 1..4 {
         assert!(lines(&set.members[i], "Starting initial sync") > 0, "{i}");
     }
-    // The primary runs it for a member, to which it shows that it is one.
+    // The primary runs it for a member that proves to be one.
     let other = (primary + 1) % 4;
     let cmd = doc! {
         "aggregate": "c",
@@ -114,7 +114,7 @@ fn strangers_are_kept_out() {
     let none = of_set(ServerOptions::new());
     let primary = set.primary();
     let mut c = set.connect(primary);
-    // No set is made with a member that has another key, or none.
+    // A set with a member that has another key, or none, cannot be initiated.
     for (asked, others) in [(&none, [&other]), (&other, [&none])] {
         let all = [asked, others[0]];
         let all = all.iter().enumerate();
@@ -125,7 +125,7 @@ fn strangers_are_kept_out() {
         assert_eq!(e.code().0, 74, "{e}");
         assert!(e.message().contains("Authentication failed"), "{e}");
     }
-    // One at a time is added, is told nothing, and keeps nobody from anything.
+    // One stranger at a time is added. It is told nothing, and affects no other member.
     for (stranger, reason) in [(&other, "no key in common"), (&none, "has no key file")] {
         let all = (0..3).map(|i| doc! { "_id": i, "host": set.host(i as usize) });
         let host = stranger.address();
@@ -155,7 +155,7 @@ fn strangers_are_kept_out() {
         assert!(mine >= 1, "{}", stranger.log());
         let refused = "do not prove to each other";
         assert!(lines(&set.members[primary], refused) > 0);
-        // It is tried again now and then, from each of the three.
+        // The three members try it again from time to time.
         std::thread::sleep(Duration::from_secs(4));
         let more = lines(stranger, "Failed to authenticate") - mine;
         assert!((1..=12).contains(&more), "{more}");
@@ -168,8 +168,7 @@ fn strangers_are_kept_out() {
     }
 }
 
-/// A member that comes back with another key, or none, is refused on both sides, and the two others go
-/// on.
+/// A member that comes back with another key, or none, is refused on both sides, and the two others continue.
 #[test]
 fn a_member_with_another_key_is_refused_both_ways() {
     let dir = tempfile::tempdir().unwrap();
@@ -207,7 +206,7 @@ fn a_member_with_another_key_is_refused_both_ways() {
             args.len() as i32,
             doc! { "w": 2 },
         ));
-        // Nor does it have another run an aggregation, or run one for it.
+        // It cannot let another member run an aggregation, nor does it run one for another.
         let cmd = doc! {
             "aggregate": "c",
             "pipeline": array![doc! { "$out": "out" }],
@@ -218,7 +217,7 @@ fn a_member_with_another_key_is_refused_both_ways() {
     }
 }
 
-/// What is sent on the socket, and what comes back before it is closed.
+/// Sends commands and bytes on a socket, and returns the replies until the connection is closed.
 fn raw(to: &str, commands: &[DocBuf], bytes: &[u8]) -> Vec<DocBuf> {
     let mut c = Connection::connect(to).unwrap();
     c.set_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -287,15 +286,15 @@ fn forged_messages_are_refused_and_end_the_connection() {
         assert_eq!(replies.len(), commands.len(), "{commands:?}: {replies:?}");
         assert_eq!(code(last), wanted, "{commands:?}: {last:?}");
     }
-    // A client that wants no answer gets none, and its connection ends all the same.
+    // A client that wants no answer gets none, but its connection ends.
     let mut c = Connection::connect(&at).unwrap();
     c.set_timeout(Some(Duration::from_secs(10))).unwrap();
     c.send_only("admin", &stream).unwrap();
     assert!(c.command("admin", &doc! { "ping": 1 }).is_err());
-    // A challenge is for one try.
+    // A challenge can be used for one attempt.
     let again = raw(&at, &[begin, proofs.clone(), proofs], &[]);
     assert_eq!(again.len(), 2, "{again:?}");
-    // A frame at once.
+    // A frame comes without authentication.
     let mut frame = Vec::new();
     let header = Header {
         message_length: 17,
@@ -306,11 +305,12 @@ fn forged_messages_are_refused_and_end_the_connection() {
     header.put(&mut frame);
     frame.push(3);
     assert!(raw(&at, &[], &frame).is_empty());
-    // Clients do what they did.
+    // Clients are not affected.
     told(&insert(&mut set.connect(set.primary()), 1, doc! { "w": 3 }));
 }
 
-/// Old and new on one member after the other, then the new one alone: the set goes on all the time.
+/// The old and the new key are on one member after the other, then the new one alone; the set works all the
+/// time.
 #[test]
 fn keys_are_changed_one_member_at_a_time() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A locked member (fsyncLock) takes and acknowledges the log, its directory can be copied file by file
-//! meanwhile, and nothing of what it has acknowledged is lost, however it ends.
+//! A locked member (fsyncLock) takes and acknowledges the log, while its directory can be copied file by
+//! file. Nothing that it has acknowledged is lost, however it ends.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod set;
@@ -33,7 +33,7 @@ fn number(d: &DocBuf, name: &str) -> i64 {
     d.as_doc().get(name).unwrap().as_i64_exact().unwrap()
 }
 
-/// What a row of this number holds.
+/// The text of the row with this number.
 fn text(id: i64) -> String {
     format!("{id} ").repeat(20 + (id % 300) as usize)
 }
@@ -45,7 +45,7 @@ fn written(c: &mut Connection, id: i64, concern: DocBuf) -> bool {
     reply.is_ok_and(|r| r.as_doc().get("writeConcernError").is_none())
 }
 
-/// The rows that a member shows are right, and of these numbers.
+/// Checks the rows of a member, and returns their numbers.
 fn rows(c: &mut Connection) -> Vec<i64> {
     let cmd = doc! {
         "find": "c", "sort": doc! { "_id": 1 },
@@ -69,7 +69,7 @@ fn is_valid(c: &mut Connection) {
     assert!(matches!(valid, Some(Value::Bool(true))), "{reply:?}");
 }
 
-/// Copies a directory file by file, each from front to back and slowly.
+/// Copies a directory file by file, each slowly from beginning to end.
 fn copy_slowly(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -79,7 +79,7 @@ fn copy_slowly(from: &Path, to: &Path) {
             copy_slowly(&path, &to.join(name));
             continue;
         }
-        // The state of the elections may be renamed from its new name meanwhile.
+        // The file with the state of the elections may be renamed meanwhile.
         let Ok(mut file) = std::fs::File::open(&path) else {
             assert!(name.to_string_lossy().ends_with(".new"), "{path:?}");
             continue;
@@ -88,7 +88,7 @@ fn copy_slowly(from: &Path, to: &Path) {
             continue;
         }
         let mut copy = std::fs::File::create(to.join(name)).unwrap();
-        // What is never at an end is taken up to some place.
+        // A file that keeps growing is copied up to some point.
         let mut part = vec![0; 16 << 10];
         for _ in 0..4000 {
             let n = file.read(&mut part).unwrap();
@@ -101,7 +101,7 @@ fn copy_slowly(from: &Path, to: &Path) {
     }
 }
 
-/// A set of two whose secondary is locked over ten rows that both have.
+/// A set of two whose secondary is locked, with ten rows on both.
 fn locked() -> (Set, usize) {
     let set = Set::start(2);
     let primary = set.primary();
@@ -111,7 +111,7 @@ fn locked() -> (Set, usize) {
     (set, primary)
 }
 
-/// Writes rows for the majority, from the tenth on, until told to stop or it fails.
+/// Writes rows with the write concern majority, from the tenth on, until it is told to stop or a write fails.
 fn load(mut c: Connection, stop: &AtomicBool, acknowledged: &AtomicI64) {
     for id in 10.. {
         let majority = doc! { "w": "majority", "wtimeout": 20_000 };
@@ -148,7 +148,7 @@ fn a_locked_member_counts_for_the_majority_and_its_copy_starts() {
     });
     let last = acknowledged.load(SeqCst);
     assert!(last > 70, "{last}");
-    // It is not applied, and so does not count for more than the majority.
+    // The locked member has not applied the writes, so it counts only for the majority.
     assert_eq!(rows(&mut l), (0..10).collect::<Vec<_>>());
     let mut c = set.connect(primary);
     assert!(!written(&mut c, 100_000, doc! { "w": 2, "wtimeout": 500 }));
@@ -158,7 +158,7 @@ fn a_locked_member_counts_for_the_majority_and_its_copy_starts() {
     assert_eq!(unlock(&mut l), 1);
     assert_eq!(rows(&mut l).len(), 10);
 
-    // By itself the copy shows what the member showed.
+    // The copy alone shows the same as the member.
     alone.start_again();
     let mut a = alone.connect();
     assert_eq!(rows(&mut a), (0..10).collect::<Vec<_>>());
@@ -179,7 +179,8 @@ fn a_locked_member_counts_for_the_majority_and_its_copy_starts() {
         (!file.exists()).then_some(())
     });
 
-    // As a new member it goes on from what it has, which is more than the member's log had.
+    // As a new member the copy continues from its data, and it needs more than the log of the locked member
+    // had.
     set.members[new].start_again();
     let hosts = (0..3).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
     reconfigure(&set, hosts.collect());
@@ -190,9 +191,10 @@ fn a_locked_member_counts_for_the_majority_and_its_copy_starts() {
     assert_eq!(lines(&set.members[new], "is put into its log"), 1);
 }
 
-/// However the locked member ends, and although the primary is lost for good at the same time.
+/// Acknowledged writes survive however the locked member ends, even if the primary is lost for good at the
+/// same time.
 #[test]
-fn what_a_locked_member_has_acknowledged_outlives_it_and_the_primary() {
+fn writes_that_a_locked_member_has_acknowledged_outlive_it_and_the_primary() {
     if !testkit::persistent() {
         return;
     }
@@ -217,7 +219,7 @@ fn what_a_locked_member_has_acknowledged_outlives_it_and_the_primary() {
         let last = acknowledged.load(SeqCst);
         set.members[left].start_again();
         if ends == "both" {
-            // And once more while it puts them into its log.
+            // It is killed again while it puts the records into its log.
             set.members[left].kill9();
             set.members[left].start_again();
         }
@@ -245,10 +247,10 @@ fn what_a_locked_member_has_acknowledged_outlives_it_and_the_primary() {
     }
 }
 
-/// A set of three goes on with a locked member and another one that is down, and changes of the
-/// configuration and of the catalog come to the locked one as everything else does.
+/// A set of three continues with one locked member and another one that is down. Changes of the configuration
+/// and of the catalog reach the locked member as all other changes do.
 #[test]
-fn what_comes_under_the_lock_is_there_after_it() {
+fn records_that_come_under_the_lock_are_there_after_it() {
     let mut set = Set::start(3);
     let primary = set.primary();
     let (still, other) = ((primary + 1) % 3, (primary + 2) % 3);
@@ -268,7 +270,7 @@ fn what_comes_under_the_lock_is_there_after_it() {
     let row = doc! { "_id": 1, "n": 1 };
     let insert = doc! { "insert": "made", "documents": array![row], "writeConcern": majority() };
     c.command("test", &insert).unwrap();
-    // A change of the configuration is committed with it.
+    // A change of the configuration is committed with its acknowledgement.
     let old = config(&mut c);
     let members = old.as_doc().get_array("members").unwrap();
     let members = members.values().filter_map(|m| m.as_doc()).map(|m| {
@@ -279,14 +281,14 @@ fn what_comes_under_the_lock_is_there_after_it() {
         }
     });
     reconfigure(&set, members.collect());
-    // Nobody forces another one on it now.
+    // No other configuration can be forced on it now.
     let force = doc! { "replSetReconfig": config(&mut l), "force": true };
     let refused = l.command("admin", &force).unwrap_err();
     assert_eq!(
         refused.code(),
         muniment_value::Code::ConfigurationInProgress
     );
-    // Nothing of that can be read.
+    // None of these changes can be read.
     assert_eq!(rows(&mut l), [0]);
     let own = status_of(&mut l, &set.host(still));
     assert_eq!(number(&own, "state"), 2, "{own:?}");
@@ -304,9 +306,10 @@ fn what_comes_under_the_lock_is_there_after_it() {
     assert!(written(&mut c, 3, doc! { "w": 3, "wtimeout": 20_000 }));
 }
 
-/// A locked primary takes no writes. When another one has been elected it goes on as any locked secondary.
+/// A locked primary takes no writes. When another member has been elected, it continues as any locked
+/// secondary.
 #[test]
-fn who_led_when_it_was_locked_acknowledges_when_it_follows() {
+fn a_primary_that_was_locked_acknowledges_when_it_follows() {
     let mut set = Set::start(3);
     let first = set.primary();
     assert!(written(&mut set.connect(first), 0, doc! { "w": 3 }));

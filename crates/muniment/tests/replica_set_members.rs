@@ -1,4 +1,4 @@
-//! What is each member's own in a replica set: real servers, over the wire.
+//! The settings and states that each member of a replica set has for itself: real servers, over the wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -60,7 +60,7 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
     let off = || doc! { "replSetMaintenance": false };
     assert_eq!(refused(&mut c, "admin", &on()), 95);
     assert_eq!(refused(&mut m, "admin", &off()), 96);
-    // Once more than once.
+    // Maintenance mode can be switched on more than once.
     admin(&mut m, on());
     admin(&mut m, on());
     let hello = admin(&mut m, doc! { "hello": 1 });
@@ -87,14 +87,14 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
     assert_eq!(refused(&mut m, "test", &more), 13436);
     assert_eq!(refused(&mut m, "test", &doc! { "find": "c" }), 13435);
     assert_eq!(refused(&mut m, "test", &doc! { "drop": "c" }), 10107);
-    // It has what is written, and says so.
+    // It gets the writes, and reports that.
     told(&insert(&mut c, 20, doc! { "w": 3 }));
-    // A primary that steps down knows the members that it cannot hand over to.
+    // A primary that steps down knows the members to which it cannot hand over.
     let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
     admin(&mut c, down);
     assert_eq!(set.primary(), other);
     told(&insert(&mut set.connect(other), 21, doc! { "w": 3 }));
-    // And it votes: the one that is left needs its vote.
+    // It also votes: the remaining member needs its vote.
     set.members[other].kill9();
     assert_eq!(set.primary(), primary);
     told(&insert(&mut set.connect(primary), 22, doc! { "w": 2 }));
@@ -106,14 +106,14 @@ fn a_member_in_maintenance_follows_and_is_neither_read_nor_elected() {
     set.settle();
     assert_eq!(ids(&mut m), (0..=22).collect::<Vec<_>>());
     m.command("test", &more).unwrap();
-    // It ends with the process.
+    // Maintenance mode ends with the process.
     admin(&mut m, on());
     set.members[kept].restart();
     set.settle();
     assert_eq!(ids(&mut set.connect(kept)).len(), 23);
 }
 
-/// MB and hours of the oplog that the member keeps, as it shows them.
+/// The size and the hours of the member's oplog, as the member shows them.
 fn window(c: &mut Connection) -> (i64, String) {
     let stats = c
         .command("local", &doc! { "collStats": "oplog.rs" })
@@ -124,7 +124,7 @@ fn window(c: &mut Connection) -> (i64, String) {
     (int(&stats, "maxSize") >> 20, shown.concat())
 }
 
-/// A set of three, each with a log of 64 MB, over a document.
+/// A set of three, each with a log of 64 MB, and with a document.
 fn with_small_oplogs() -> Set {
     let args = [
         "--oplogSize",
@@ -170,8 +170,7 @@ fn a_size_of_the_oplog_is_of_one_member() {
         set.settle();
     }
     check(&set);
-    // A member that has lost everything but `oplogWindow` copies another one's data, and keeps
-    // that file.
+    // A member that has lost everything except `oplogWindow` copies another one's data, and keeps that file.
     let member = &mut set.members[small];
     member.terminate();
     for entry in std::fs::read_dir(member.dir()).unwrap() {
@@ -195,7 +194,7 @@ fn a_size_of_the_oplog_is_of_one_member() {
     check(&set);
 }
 
-/// The default write concern and the time limit of reads as the member has them in force.
+/// The default write concern and the time limit of reads that are in force at the member.
 fn settings(c: &mut Connection) -> (String, i64) {
     let concern = admin(c, doc! { "getDefaultRWConcern": 1 });
     let w = concern.as_doc().get_doc("defaultWriteConcern").unwrap();
@@ -229,13 +228,13 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
     let all = || doc! { "w": 3 };
     everywhere(&set, "\"majority\"", 0);
     for (w, limit) in [(1, 60_000_i64), (2, 50_000)] {
-        // It waits for a majority, and then everybody has it with what comes next.
+        // The command waits for a majority, and the next one then shows that all members have it.
         let limited = doc! { "defaultMaxTimeMS": doc! { "readOperations": limit } };
         admin(&mut c, doc! { "setClusterParameter": limited });
         told(&admin(&mut c, default_concern(w, all())));
         everywhere(&set, &w.to_string(), limit);
     }
-    // What clients write and remove themselves.
+    // These are settings that clients write and remove directly.
     let delete = doc! {
         "delete": "clusterParameters",
         "deletes": array![doc! { "q": doc! { "_id": "defaultMaxTimeMS" }, "limit": 1 }],
@@ -256,7 +255,7 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
     let drop = doc! { "drop": "settings", "writeConcern": all() };
     told(&c.command("config", &drop).unwrap());
     everywhere(&set, "\"majority\"", 0);
-    // What is taken back does not hold any more.
+    // A setting that is rolled back is not in force any more.
     for i in &others {
         set.members[*i].kill9();
     }
@@ -278,16 +277,16 @@ fn settings_hold_on_a_member_as_soon_as_it_has_them() {
 }
 
 /// While a primary hands over no client can write. So it does not hand over to a member that would not take
-/// its place: neither to one that has stepped down, whatever its priority, nor to one that is frozen.
+/// over: neither to one that has stepped down, whatever its priority, nor to one that is frozen.
 #[test]
-fn who_has_stepped_down_is_not_offered_the_lead() {
+fn a_member_that_has_stepped_down_is_not_offered_the_lead() {
     let set = Set::prepare(3, &ServerOptions::new());
     let member = |i: usize| {
         let better = if i == 0 { 3.0 } else { 1.0 };
         doc! { "_id": i as i32, "host": set.host(i), "priority": better }
     };
     let members: ArrayBuf = (0..3).map(member).collect();
-    // So long that nobody loses the lead because the machine does much else.
+    // The timeout is so long that a busy machine makes no member lose the leadership.
     let settings = doc! { "electionTimeoutMillis": 3000, "heartbeatIntervalMillis": 200 };
     set.initiate(&doc! { "_id": "rs0", "members": members, "settings": settings });
     let primary = || set.until("nobody is primary", || Some(set.primary()));
@@ -305,13 +304,13 @@ fn who_has_stepped_down_is_not_offered_the_lead() {
         id += 1;
         std::thread::sleep(Duration::from_millis(5));
     }
-    // A frozen one is not the successor either.
+    // A frozen member is not the successor either.
     let third = 3 - second;
     admin(&mut c, down);
     set.until("the third does not lead", || {
         (primary() == third).then_some(())
     });
-    // The best one takes over when it may lead again.
+    // The best member takes over when it may lead again.
     admin(&mut set.connect(0), doc! { "replSetFreeze": 0 });
     set.until("the best one does not lead again", || {
         (primary() == 0).then_some(())
@@ -343,7 +342,7 @@ fn every_member_syncs_from_the_primary() {
         refused(&mut set.connect(primary), "admin", &from(other)),
         95
     );
-    // Each member says so of all.
+    // Each member reports this about all members.
     let source = |d: &DocBuf| {
         let host = d.as_doc().get_str("syncSourceHost").unwrap().to_string();
         (host, int(d, "syncSourceId"))
@@ -363,7 +362,7 @@ fn every_member_syncs_from_the_primary() {
     }
 }
 
-/// Nobody else gets the directory of a member that begins anew in place.
+/// No other process gets the directory of a member that begins anew in place.
 #[test]
 fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
     if !testkit::persistent() {
@@ -394,7 +393,7 @@ fn a_member_that_begins_anew_keeps_the_lock_on_its_directory() {
     assert_eq!(ids(&mut set.connect(1)), [0]);
 }
 
-/// The primary, and why it says that it was elected.
+/// The primary, and the reason for its election that it reports.
 fn elected(set: &Set) -> (usize, String) {
     let primary = set.primary();
     let status = admin(&mut set.connect(primary), doc! { "replSetGetStatus": 1 });
@@ -417,18 +416,18 @@ fn a_primary_tells_why_it_was_elected() {
         });
     };
     until(&set, 1, "priorityTakeover");
-    // The primary hands over to the first member that has everything: of several, to the one with the
+    // The primary hands over to the first member that has everything; among several, to the one with the
     // highest priority.
     let written = insert(&mut set.connect(1), 0, doc! { "w": 3, "j": true });
     told(&written);
     set.settle();
-    // For longer than the test takes.
+    // The time is longer than the test takes.
     admin(&mut set.connect(1), doc! { "replSetStepDown": 600 });
     until(&set, 2, "stepUpRequestSkipDryRun");
     set.members[2].kill9();
     until(&set, 0, "electionTimeout");
     let one = Set::prepare(1, &ServerOptions::new());
-    // With the usual timeout, which is longer than it steps down for.
+    // The set has the default timeout, which is longer than the step down.
     let member = doc! { "_id": 0, "host": one.host(0) };
     one.initiate(&doc! { "_id": "rs0", "members": array![member] });
     assert_eq!(elected(&one), (0, "electionTimeout".to_string()));
@@ -437,7 +436,7 @@ fn a_primary_tells_why_it_was_elected() {
     until(&one, 0, "singleNodePromptElection");
 }
 
-/// What a stream tells from a token on, until nothing comes.
+/// The events of a stream from a token on, until none comes.
 fn events(c: &mut Connection, stage: DocBuf) -> (Vec<i64>, DocBuf) {
     let cmd = doc! {
         "aggregate": "c",
@@ -465,9 +464,9 @@ fn events(c: &mut Connection, stage: DocBuf) -> (Vec<i64>, DocBuf) {
     }
 }
 
-/// Without its set nobody knows what became of what only this member had.
+/// Without its set a member does not know what became of the writes that only it had.
 #[test]
-fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
+fn a_member_without_its_set_tells_only_of_what_the_set_has() {
     if !testkit::persistent() {
         return;
     }
@@ -478,7 +477,7 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     for id in 0..10 {
         told(&insert(&mut c, id, doc! { "w": 3 }));
     }
-    // What is committed is noted with an election.
+    // The election makes the member note what is committed.
     let down = doc! { "replSetStepDown": 2, "secondaryCatchUpPeriodSecs": 1 };
     admin(&mut c, down);
     let second = set.primary();
@@ -494,7 +493,7 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     }
     let member = &mut set.members[second];
     member.kill9();
-    // What the log has is applied in any case; with the parameter a start as a member is a mistake.
+    // The records of the log are always applied; with the parameter, a start as a member is a mistake.
     let recovers = ["--setParameter", "recoverFromOplogAsStandalone=true"];
     member.set_args(&[&recovers[..], &["--replSet", "rs0"]].concat());
     member.try_start().unwrap_err();
@@ -507,7 +506,7 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     let known = told_of.len() as i64;
     assert!((1..=11).contains(&known), "{told_of:?}");
     assert_eq!(told_of, (0..known).collect::<Vec<_>>());
-    // A new one begins where all is known, and its token is good for the set.
+    // A new stream begins at the point up to which everything is known, and its token is valid for the set.
     let (nothing, token) = events(&mut c, doc! {});
     assert!(nothing.is_empty(), "{nothing:?}");
     let majority = doc! { "find": "c", "readConcern": doc! { "level": "majority" } };
@@ -531,7 +530,7 @@ fn what_is_kept_for_a_set_tells_of_what_the_set_is_known_to_have() {
     assert_eq!(told_of, (known..=11).collect::<Vec<_>>());
 }
 
-/// The terms of what the sessions did last, by session.
+/// The terms of the last operations of the sessions, by session.
 fn terms(c: &mut Connection) -> Vec<(u8, i64)> {
     let find = doc! {
         "find": "transactions", "$readPreference": doc! { "mode": "secondaryPreferred" },
@@ -585,7 +584,7 @@ fn a_session_s_last_write_has_the_term_in_which_it_was_written() {
     }
 }
 
-/// A member that begins anew in place, after a rollback, is in maintenance as before.
+/// A member that begins anew in place after a rollback is still in maintenance mode.
 #[test]
 fn maintenance_outlasts_a_rollback() {
     let mut set = Set::start(3);
@@ -621,7 +620,7 @@ fn maintenance_outlasts_a_rollback() {
     assert_eq!(ids(&mut c), [0, 1, 2]);
 }
 
-/// A backup locks a secondary, and another member is down meanwhile.
+/// A backup locks a secondary while another member is down.
 #[test]
 fn a_locked_member_keeps_the_primary_in_office() {
     let mut set = Set::start(3);
@@ -635,7 +634,7 @@ fn a_locked_member_keeps_the_primary_in_office() {
     let term = |c: &mut Connection| int(&admin(c, doc! { "replSetGetStatus": 1 }), "term");
     let begun = term(&mut c);
     insert(&mut c, 1, doc! { "w": 1 });
-    // It shows nothing, and the set has a majority all the same: the election timeout is a second.
+    // The locked member shows nothing, but the set has a majority: the election timeout is a second.
     set.members[other].kill9();
     std::thread::sleep(Duration::from_secs(4));
     assert!(is(&admin(&mut c, doc! { "hello": 1 }), "isWritablePrimary"));
@@ -643,8 +642,8 @@ fn a_locked_member_keeps_the_primary_in_office() {
     let health = status_of(&mut l, &set.host(primary));
     assert_eq!(int(&health, "state"), 1, "{health:?}");
     assert_eq!(ids(&mut l), [0]);
-    // The locked member counts for the majority, but not for a write concern that asks for a number of
-    // members: those have to show the write.
+    // The locked member counts for the majority, but not for a write concern with a number of members, which
+    // have to show the write.
     told(&insert(
         &mut c,
         8,
@@ -652,7 +651,7 @@ fn a_locked_member_keeps_the_primary_in_office() {
     ));
     let late = insert(&mut c, 2, doc! { "w": 2, "wtimeout": 500 });
     assert!(late.as_doc().get("writeConcernError").is_some(), "{late:?}");
-    // Locks nest, and after the last one it has everything.
+    // Locks nest, and after the last unlock the member has everything.
     assert_eq!(int(&admin(&mut l, lock()), "lockCount"), 2);
     let unlock = || doc! { "fsyncUnlock": 1 };
     assert_eq!(int(&admin(&mut l, unlock()), "lockCount"), 1);
@@ -664,7 +663,7 @@ fn a_locked_member_keeps_the_primary_in_office() {
     set.members[other].start_again();
     told(&insert(&mut c, 4, doc! { "w": 3, "wtimeout": 30_000 }));
 
-    // It votes, but is not elected itself, whatever its log.
+    // It votes, but is not elected itself, whatever its log has.
     admin(&mut l, lock());
     set.members[primary].kill9();
     set.until("the other one is elected", || {
@@ -695,7 +694,7 @@ fn a_locked_member_keeps_the_primary_in_office() {
     told(&insert(&mut c, 7, doc! { "w": 2, "wtimeout": 30_000 }));
 }
 
-/// Nobody answers the campaigns of a member that has no others, and its data is what a backup wants.
+/// The other members do not answer the campaigns of a lonely member, and its data is what a backup needs.
 #[test]
 fn a_member_without_a_majority_can_be_locked() {
     let mut set = Set::start(3);
@@ -723,8 +722,8 @@ fn a_member_without_a_majority_can_be_locked() {
     assert_eq!(ids(&mut c), [0, 1]);
 }
 
-/// The log that it would need is gone by the end of the lock: it copies everything after that, not
-/// before, since its directory is being copied itself.
+/// The log that the member would need is gone by the end of the lock. It copies everything after that, not
+/// before, because its directory is being copied itself.
 #[test]
 fn a_locked_member_does_not_begin_a_copy() {
     if !testkit::persistent() {
@@ -737,7 +736,7 @@ fn a_locked_member_does_not_begin_a_copy() {
     let mut l = set.connect(locked);
     let copies = lines(&set.members[locked], "Starting initial sync");
     admin(&mut l, doc! { "fsync": 1, "lock": true });
-    // What comes is lost, as where there is no room to set it aside.
+    // The records are lost, as on a member without room to set them aside.
     let stop = |mode: &str| doc! { "configureFailPoint": "stopReplProducer", "mode": mode };
     admin(&mut l, stop("alwaysOn"));
     let mut c = set.connect(primary);

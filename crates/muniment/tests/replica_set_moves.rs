@@ -1,5 +1,5 @@
-//! Members that move to other addresses, leave, return, and come with directories that are not theirs. A
-//! member's identity stands in its directory, and nothing that the majority has acknowledged is lost.
+//! Members that move to other addresses, leave, return, and start with directories that are not theirs. A
+//! member's identity is in its directory, and nothing that the majority has acknowledged is lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_consensus::{MemberId, StateFile};
@@ -46,7 +46,7 @@ fn config(set: &Set, members: &[DocBuf], version: i64) -> DocBuf {
     d
 }
 
-/// Has the primary take a configuration of these members.
+/// Makes the primary accept a configuration with these members.
 fn reconfigure(set: &Set, members: &[DocBuf]) {
     set.until("the set is not reconfigured", || {
         let mut c = set.connect(set.primary());
@@ -62,7 +62,7 @@ fn force(set: &Set, i: usize, members: &[DocBuf]) {
     admin(&mut c, &doc! { "replSetReconfig": next, "force": true }).unwrap();
 }
 
-/// The member hands over if it leads.
+/// Makes the member hand over if it leads.
 fn follow(set: &Set, i: usize) {
     if set.primary() == i {
         admin(&mut set.connect(i), &doc! { "replSetStepDown": 60 }).unwrap();
@@ -83,7 +83,7 @@ fn ids(c: &mut Connection) -> Result<BTreeSet<i64>> {
     Ok(found.iter().map(|d| int(d.as_doc(), "_id")).collect())
 }
 
-/// Everybody has all that was acknowledged, and the same.
+/// Checks that all members have everything that was acknowledged, and the same data.
 fn check(set: &Set, n: usize, load: &Load) {
     set.settle();
     let there = load.acknowledged();
@@ -95,7 +95,7 @@ fn check(set: &Set, n: usize, load: &Load) {
     }
 }
 
-/// `myState`, also of a server that is no member.
+/// `myState`, even of a server that is not a member.
 fn state(set: &Set, i: usize) -> i64 {
     let mut c = set.connect(i);
     let reply = c.command_raw("admin", &doc! { "replSetGetStatus": 1 });
@@ -104,7 +104,7 @@ fn state(set: &Set, i: usize) -> i64 {
     int(d, "myState").max(int(d, "state"))
 }
 
-/// How often it has begun to copy another member's data.
+/// How often the member has begun to copy another member's data.
 fn copies(set: &Set, i: usize) -> usize {
     set.members[i]
         .log()
@@ -112,7 +112,8 @@ fn copies(set: &Set, i: usize) -> usize {
         .count()
 }
 
-/// It knows that it is no member: nobody reads from it, and it does not say that it is a secondary.
+/// Waits until the server knows that it is not a member: it takes no reads, and does not claim to be a
+/// secondary.
 fn is_removed(set: &Set, i: usize) {
     set.until("it does not know that it is no member", || {
         (state(set, i) == 10).then_some(())
@@ -143,7 +144,7 @@ fn all_hosts_change_one_after_the_other_under_load() {
             follow(&set, i);
             let before = load.written();
             if i == 1 {
-                // The configuration first: the member hears that it is elsewhere.
+                // The configuration changes first: the member hears that it is elsewhere.
                 let running = set.host(i);
                 named[i] = set.move_member(i);
                 reconfigure(&set, &members(&named));
@@ -158,7 +159,7 @@ fn all_hosts_change_one_after_the_other_under_load() {
                 named[i] = set.move_member(i);
             }
             if i == 2 {
-                // Another name, too.
+                // The name changes as well.
                 named[i] = named[i].replace("127.0.0.1", "localhost");
             }
             set.members[i].start_again();
@@ -179,8 +180,8 @@ fn all_hosts_change_one_after_the_other_under_load() {
     insert(&mut c, -1, doc! { "w": 3 }).unwrap();
 }
 
-/// Another name of the same server: nobody is restarted, and members with a key go on proving to each
-/// other who they are.
+/// Members get another name for the same server. No server is restarted, and members with a key still
+/// authenticate each other.
 #[test]
 fn members_are_named_otherwise() {
     let dir = tempfile::tempdir().unwrap();
@@ -233,7 +234,7 @@ fn a_whole_set_is_moved_by_force() {
         check(&set, 3, &load);
         let mut c = set.connect(set.primary());
         insert(&mut c, -1, doc! { "w": 3 }).unwrap();
-        // The configuration is in the log by now: a member that starts anew has it too.
+        // By now the configuration is in the log, so a member that starts again has it, too.
         for i in 0..3 {
             set.members[i].restart();
         }
@@ -243,8 +244,8 @@ fn a_whole_set_is_moved_by_force() {
     }
 }
 
-/// One number is one member's, at one address: the other process with the same directory takes part in
-/// nothing.
+/// A member's number belongs to one process at one address. The other process with the same directory takes
+/// part in nothing.
 #[test]
 fn of_two_copies_of_a_directory_one_is_the_member() {
     let mut set = Set::start(3);
@@ -276,7 +277,7 @@ fn of_two_copies_of_a_directory_one_is_the_member() {
     set.members[2].start_again();
     write(&set, 3, 3);
     is_removed(&set, copy);
-    // The member is to be where the copy is: then the other one is nobody.
+    // The member moves to the address of the copy, so the other process is not a member.
     let mut named = hosts(&set, 3);
     named[2] = set.host(copy);
     reconfigure(&set, &members(&named));
@@ -326,8 +327,8 @@ fn a_removed_member_knows_it_and_goes_on_where_it_was_when_it_is_added_again() {
     assert_eq!(copies(&set, 2), 1, "when it joined at first");
 }
 
-/// The others have no log of what a member missed while it was removed, since each has a copy of later
-/// data by then: it copies, too.
+/// The others do not have the log that a member missed while it was removed, since each has a copy of later
+/// data by then. So the member has to copy as well.
 #[test]
 fn a_member_that_returns_too_late_copies() {
     let mut set = Set::start(4);
@@ -358,8 +359,8 @@ fn a_member_that_returns_too_late_copies() {
     assert_eq!(copies(&set, 3), 2);
 }
 
-/// A member that was removed while it was away, was emptied, and is added again, while a member that gets
-/// the log late addresses it as the one that it was.
+/// A member that was removed while it was away is emptied and added again, while a member that gets the log
+/// late still addresses it as the former one.
 #[test]
 fn an_emptied_member_is_added_again_beside_one_that_is_late() {
     let mut set = Set::prepare(4, &ServerOptions::new());
@@ -373,7 +374,7 @@ fn an_emptied_member_is_added_again_beside_one_that_is_late() {
     set.members[3].empty();
     reconfigure(&set, &all[..3]);
     set.members[3].start_again();
-    // The late one has greeted it.
+    // The late member has greeted it.
     set.until("nobody has taken it for a member", || {
         let named = set
             .connect(3)
@@ -391,8 +392,8 @@ fn an_emptied_member_is_added_again_beside_one_that_is_late() {
     );
 }
 
-/// A new member whose directory is a copy of another one's goes on from there; one that has voted, and
-/// whose directory is such a copy now, has forgotten that, and copies everything.
+/// A new member whose directory is a copy of another one's continues from there. A member that has voted and
+/// now has such a copy as its directory has forgotten its votes, and copies everything.
 #[test]
 fn a_directory_that_was_another_member_s_serves() {
     let mut set = Set::start(3);
@@ -445,7 +446,7 @@ fn counts(set: &Set) -> Vec<i64> {
     names.iter().map(|n| int(status.as_doc(), n)).collect()
 }
 
-/// Voters that were added and have no data yet make nobody wait, and are counted when they have.
+/// Voters that were added and have no data yet keep no write waiting, and count when they have data.
 #[test]
 fn a_voter_without_data_raises_no_majority() {
     let mut set = Set::start(1);
@@ -476,7 +477,7 @@ fn a_voter_without_data_raises_no_majority() {
     }
 }
 
-/// An address at which a member of another set is: both say so, and both sets go on.
+/// There is a member of another set at an address. Both report that, and both sets continue.
 #[test]
 fn a_member_of_another_set_is_refused() {
     let set = Set::start(2);
@@ -501,8 +502,8 @@ fn a_member_of_another_set_is_refused() {
     }
 }
 
-/// The reply says that the removed member is needed no more: a client that reads it may end that member,
-/// and the other one leads, also when it is killed itself at this moment.
+/// The reply means that the removed member is not needed any more. A client that reads it may end that
+/// member, and the other one leads, even if it is killed itself at this moment.
 #[test]
 fn a_removed_member_may_end_when_its_removal_is_answered() {
     for who_leads_ends in [false, true] {
@@ -524,8 +525,8 @@ fn a_removed_member_may_end_when_its_removal_is_answered() {
     }
 }
 
-/// All members end between the record of a configuration and that of the removal which follows from it: the
-/// going one is needed for that, and in the configuration it has no address any more.
+/// All members end between the record of a configuration and that of the removal which follows from it. The
+/// removed member is needed for that, but the configuration no longer has its address.
 #[test]
 fn a_removal_is_finished_after_all_members_have_ended() {
     let mut set = Set::start(2);
@@ -573,22 +574,23 @@ fn a_removal_is_finished_after_all_members_have_ended() {
         let mut c = Connection::connect(&set.host(p)).ok()?;
         insert(&mut c, 2, doc! { "w": "majority" }).ok()
     });
-    // Nobody remembers where it was.
+    // No member remembers its address.
     set.members[p].terminate();
     let file = StateFile::new(Arc::new(OsDisk), &set.members[p].dir());
     let state = file.read().unwrap().unwrap();
     assert!(going.is_some() && state.in_force.config.going().is_empty());
 }
 
-/// How many vote, as a primary says.
+/// How many members vote, according to a primary.
 fn counts_at(set: &Set, i: usize) -> Option<i64> {
     let mut c = Connection::connect(&set.host(i)).ok()?;
     let status = admin(&mut c, &doc! { "replSetGetStatus": 1 }).ok()?;
     (int(status.as_doc(), "myState") == 1).then(|| int(status.as_doc(), "votingMembersCount"))
 }
 
-/// While all are down two get each other's directories. Nobody leads who could say whether they may give up
-/// what is in them, so they keep it, and all goes on when each has its own again.
+/// While all members are down, two get each other's directories. There is no leader that could say whether
+/// they may give up what is in them, so they keep it, and the set continues when each has its own directory
+/// again.
 #[test]
 fn two_directories_are_swapped_and_swapped_back() {
     let mut set = Set::start(3);

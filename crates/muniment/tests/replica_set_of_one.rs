@@ -1,5 +1,5 @@
-//! A replica set of one member: initiating, restarting, stepping down, what `hello` says of it, and
-//! the cluster's time. `scripts/replica_set/` has what one command after the other replies.
+//! A replica set of one member: initiating, restarting, stepping down, the reply of `hello`, and the cluster
+//! time. `scripts/replica_set/` has the replies of single commands.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Doc, DocBuf, Value, array, doc};
@@ -88,7 +88,7 @@ fn a_set_that_initiated_itself_replies_as_the_script_says() {
 #[test]
 fn the_first_hello_is_that_of_a_primary() {
     let s = set(&["--autoInitiate"]);
-    // Not even a handshake comes before it.
+    // There is no other command before it, not even a handshake.
     let mut c = Connection::connect(&s.address()).unwrap();
     let h = hello(&mut c);
     let me = s.address();
@@ -127,7 +127,7 @@ fn the_first_hello_is_that_of_a_primary() {
     assert_eq!(time(&h, "lastWrite.opTime.ts"), time(&h, "operationTime"));
     assert_eq!(int(d, "logicalSessionTimeoutMinutes"), Some(30));
     assert!(d.get("msg").is_none());
-    // The old name has the old field.
+    // The command's old name has the old field.
     let old = admin(&mut c, doc! { "isMaster": 1 });
     assert_eq!(flag(&old, "ismaster"), Some(true));
     assert_eq!(flag(&old, "isWritablePrimary"), None);
@@ -167,7 +167,7 @@ fn status_and_configuration() {
         at(d, "members.0.stateStr").and_then(|v| v.as_str()),
         Some("PRIMARY")
     );
-    // What is written moves every time on.
+    // A write advances every time.
     let before = time(&status, "optimes.lastCommittedOpTime.ts");
     let written = ask(
         &mut c,
@@ -273,7 +273,7 @@ fn nothing_is_served_before_it_is_initiated() {
         let message = reply.as_doc().get_str("errmsg").unwrap();
         assert!(message.contains(text), "{message}");
     }
-    // A whole configuration, with tags and a mode.
+    // The configuration is complete, with tags and a mode.
     let mut tagged = member(&me);
     tagged.append("tags", doc! { "dc": "east" });
     let config = doc! {
@@ -308,7 +308,7 @@ fn a_default_configuration_names_the_server() {
 }
 
 #[test]
-fn who_waits_for_another_topology_hears_of_the_election() {
+fn a_client_that_waits_for_another_topology_hears_of_the_election() {
     let s = set(&[]);
     let mut c = s.connect();
     let known = hello(&mut c)
@@ -336,7 +336,7 @@ fn who_waits_for_another_topology_hears_of_the_election() {
 fn a_stream_of_hellos_has_one_for_each_change() {
     let s = set(&["--autoInitiate"]);
     let mut c = s.connect();
-    // Of another process, so that the first reply comes at once.
+    // The version comes from another process, so the first reply comes at once.
     let known = doc! { "processId": Value::ObjectId([7; 12]), "counter": 70_i64 };
     let mut stream = s.connect();
     let ask = doc! { "hello": 1, "topologyVersion": known, "maxAwaitTimeMS": 60_000 };
@@ -389,7 +389,7 @@ fn a_restart_keeps_the_set_and_begins_a_term() {
     assert_eq!(election_of(h.as_doc()), Some(election(2)));
     assert!(time(&h, "operationTime") > before);
 
-    // Elsewhere it is no member, unless it may say where it is.
+    // At another address it is not a member, unless it may set its address itself.
     s.terminate();
     s.set_args(&["--replSet", "rs0"]);
     s.start_again();
@@ -430,7 +430,7 @@ fn a_restart_keeps_the_set_and_begins_a_term() {
         assert_eq!(hello(&mut c).as_doc().get_str("me"), Some(&*s.address()));
     }
 
-    // Another set's directory.
+    // The directory belongs to another set.
     s.terminate();
     s.set_args(&["--replSet", "rs1", "--autoInitiate"]);
     assert!(s.try_start().is_err());
@@ -438,7 +438,7 @@ fn a_restart_keeps_the_set_and_begins_a_term() {
                 reports rs1";
     assert!(s.log().contains(said), "{}", s.log());
 
-    // Without a set it is a standalone that warns.
+    // Without a set it is a standalone that logs a warning.
     s.set_args(&[]);
     s.start_again();
     let mut c = s.connect();
@@ -530,7 +530,8 @@ fn reconfiguring() {
             .get("writeConcernError")
             .is_none()
     );
-    // Forced: the version rises by itself, far and by chance, and no term wrote it.
+    // When it is forced, the version rises by itself by a large random number, and the configuration has no
+    // term.
     let forced = doc! { "replSetReconfig": config(1, doc! {}), "force": true };
     assert_eq!(code(&admin(&mut c, forced)), 0);
     let got = admin(&mut c, doc! { "replSetGetConfig": 1 });
@@ -561,7 +562,7 @@ fn stepping_down_for_a_while() {
     may_read.append("$readPreference", doc! { "mode": "secondaryPreferred" });
     let out =
         doc! { "aggregate": "c", "pipeline": array![doc! { "$out": "d" }], "cursor": doc! {} };
-    // One that may be sent here has a primary to run it, and there is none.
+    // An aggregation that could be sent here would need a primary to run it, and there is none.
     let mut sent = out.clone();
     sent.append("$readPreference", doc! { "mode": "secondaryPreferred" });
     let linear = || doc! { "readConcern": doc! { "level": "linearizable" } };
@@ -590,7 +591,7 @@ fn stepping_down_for_a_while() {
     assert_eq!(election_of(hello(&mut c).as_doc()), Some(election(2)));
     assert_eq!(code(&ask(&mut c, "t", insert(2))), 0);
 
-    // By itself, too.
+    // It becomes primary again by itself, too.
     let begun = Instant::now();
     assert_eq!(code(&admin(&mut c, down(1))), 0);
     while flag(&hello(&mut c), "isWritablePrimary") == Some(false) {
@@ -615,7 +616,7 @@ fn a_time_that_clients_have_heard_of_is_taken_over() {
     let reply = admin(&mut c, ping);
     assert_eq!(time(&reply, "$clusterTime.clusterTime"), ahead);
     assert!(time(&reply, "operationTime") < ahead);
-    // What was written before does not come after it; what is written now does.
+    // Earlier writes have earlier times than this one; a write that comes now has a later time.
     let after = doc! { "afterClusterTime": Value::Timestamp { t: ahead.0, i: ahead.1 } };
     let find = doc! { "find": "c", "readConcern": &after };
     let reply = ask(&mut c, "t", find);

@@ -1,5 +1,5 @@
-//! What a member that is no primary does when it is asked, and how it becomes primary on request: real
-//! servers, over the wire.
+//! The answers of a member that is not primary, and how it becomes primary on request: real servers, over the
+//! wire.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod set;
@@ -14,7 +14,7 @@ fn admin(c: &mut Connection, cmd: DocBuf) -> DocBuf {
     c.command("admin", &cmd).unwrap()
 }
 
-/// The error's code; 0: there was none.
+/// The error code of the reply; 0 if there is no error.
 fn code(c: &mut Connection, db: &str, cmd: &DocBuf) -> i64 {
     let reply = c.command_raw(db, cmd).unwrap();
     let code = reply.as_doc().get("code");
@@ -41,7 +41,7 @@ fn is_primary(c: &mut Connection) -> bool {
     )
 }
 
-/// Which commands a secondary runs: always, where the client says so, or never.
+/// The commands that a secondary runs always, if the client allows it, or never.
 #[test]
 fn a_secondary_runs_what_mongodb_s_does() {
     let set = Set::start(3);
@@ -90,12 +90,12 @@ fn a_secondary_runs_what_mongodb_s_does() {
         cmd.append("$readPreference", doc! { "mode": "secondary" });
         assert_eq!(code(&mut c, db, &cmd), 10107, "{cmd:?}");
     }
-    // What it stores is the primary's.
+    // Its data comes from the primary, so it cannot store settings.
     let reply = c.command_raw("test", &doc! { "profile": 1 }).unwrap();
     let d = reply.as_doc();
     assert_eq!(d.get("code").unwrap().as_i64_exact(), Some(20), "{d:?}");
     assert!(d.get_str("errmsg").unwrap().contains("slowms"), "{d:?}");
-    // A level that was set before can be set back where it cannot be set.
+    // A level that was set before can be reset even where it cannot be set.
     let mut p = set.connect(primary);
     assert_eq!(code(&mut p, "test", &doc! { "profile": 2 }), 0);
     admin(&mut p, doc! { "replSetStepDown": 30 });
@@ -104,7 +104,7 @@ fn a_secondary_runs_what_mongodb_s_does() {
     assert_eq!(code(&mut p, "test", &doc! { "profile": 0 }), 0);
 }
 
-/// A session that is used on a secondary alone is kept, by the primary.
+/// The primary keeps a session that is used only on a secondary.
 #[test]
 fn sessions_of_a_secondary_are_told_to_the_primary() {
     let options = ServerOptions::new().arg("--setParameter");
@@ -135,7 +135,7 @@ fn sessions_of_a_secondary_are_told_to_the_primary() {
     assert_eq!(stored(&mut p), 0);
 }
 
-/// The sections of serverStatus are what has happened.
+/// The sections of serverStatus show the actual events.
 #[test]
 fn the_figures_of_a_member_are_its_own() {
     let set = Set::start(3);
@@ -191,7 +191,7 @@ fn the_figures_of_a_member_are_its_own() {
     }
 }
 
-/// The member that is asked takes over at once; one that may not lead says so.
+/// A member that is asked takes over at once; one that may not lead refuses.
 #[test]
 fn a_secondary_steps_up_when_it_is_asked() {
     let set = Set::prepare(3, &ServerOptions::new());
@@ -202,7 +202,7 @@ fn a_secondary_steps_up_when_it_is_asked() {
         }
         d
     });
-    // Nobody is elected by a timeout in the time of this test.
+    // The timeout is so long that it causes no election during this test.
     let members: Vec<DocBuf> = members.collect();
     set.initiate(&doc! { "_id": "rs0", "members": members.iter().collect::<ArrayBuf>() });
     let first = set.primary();
@@ -223,14 +223,14 @@ fn a_secondary_steps_up_when_it_is_asked() {
         std::mem::swap(&mut a, &mut b);
         set.settle();
     }
-    // A member that may not be primary does not become it, and the primary stays.
+    // A member that may not be primary does not become one, and the primary stays.
     assert_eq!(code(&mut set.connect(2), "admin", &up()), 125);
     admin(&mut b, doc! { "replSetFreeze": 60 });
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(code(&mut b, "admin", &up()), 125);
     assert!(is_primary(&mut a));
     insert(&mut a, 1, doc! { "w": 3 });
-    // Words of MongoDB's members, and of its catch-up.
+    // These are commands of MongoDB's members, and of its catch-up.
     let abort = doc! { "replSetAbortPrimaryCatchUp": 1 };
     let beat = doc! { "replSetHeartbeat": "rs0", "configVersion": 1 };
     assert_eq!(code(&mut a, "admin", &abort), 20);

@@ -9,7 +9,7 @@ use set::insert;
 use std::time::{Duration, Instant};
 use testkit::{ServerOptions, Set};
 
-/// Twelve hours, as tests and maintenance have it.
+/// Twelve hours, which tests and maintenance use.
 const LONG: i32 = 43_200_000;
 
 fn admin(c: &mut Connection, cmd: &DocBuf) -> DocBuf {
@@ -29,7 +29,7 @@ fn config(set: &Set, n: usize, version: i32, election_ms: i32) -> DocBuf {
     }
 }
 
-/// Members that have a majority in a set of three.
+/// The number of members that is a majority in a set of three.
 const MAJORITY: i32 = 2;
 
 fn written(c: &mut Connection, id: i32, members: i32) {
@@ -59,8 +59,8 @@ fn a_member_joins_a_set_whose_elections_are_far_away() {
     assert!(took < Duration::from_secs(15), "{took:?}");
 }
 
-/// The first election is at once, handing over is, and members that were away come back. A shorter
-/// timeout is in force as soon as the configuration is.
+/// The first election and a handover happen at once, and members that were away come back. A shorter timeout
+/// is in force as soon as the configuration is.
 #[test]
 fn a_set_with_a_long_election_timeout_works_until_it_gets_a_short_one() {
     let mut set = Set::prepare(3, &ServerOptions::new());
@@ -68,7 +68,7 @@ fn a_set_with_a_long_election_timeout_works_until_it_gets_a_short_one() {
     set.initiate(&config(&set, 3, 1, LONG));
     let first = set.primary();
     written(&mut set.connect(first), 1, 3);
-    // An ordinary step down.
+    // This is an ordinary step down.
     let down = doc! { "replSetStepDown": 5, "secondaryCatchUpPeriodSecs": 4 };
     admin(&mut set.connect(first), &down);
     let second = set.primary();
@@ -80,8 +80,8 @@ fn a_set_with_a_long_election_timeout_works_until_it_gets_a_short_one() {
     written(&mut set.connect(second), 3, MAJORITY);
     set.members[other].start_again();
     written(&mut set.connect(second), 4, 3);
-    // A member that does not answer neither keeps the leadership for long from going to another
-    // one, nor the primary from going on.
+    // A member that does not answer neither delays the handover to another member for long, nor stops the
+    // primary.
     let stopped = set.members[other].pid().unwrap();
     testkit::freeze(stopped);
     written(&mut set.connect(second), 5, MAJORITY);
@@ -128,7 +128,7 @@ fn usual() -> Set {
     set
 }
 
-/// Another member than `old` that takes writes, if there is one by then.
+/// A member other than `old` that takes writes, if there is one within this time.
 fn other_primary(set: &Set, old: usize, patience: Duration) -> Option<usize> {
     let end = Instant::now() + patience;
     while Instant::now() < end {
@@ -148,7 +148,7 @@ fn other_primary(set: &Set, old: usize, patience: Duration) -> Option<usize> {
     None
 }
 
-/// Its sockets are closed, and that is enough: nobody waits for the ten seconds of the election timeout.
+/// Its sockets are closed, and that is enough: the set does not wait for the election timeout of ten seconds.
 #[test]
 fn a_primary_that_is_killed_is_replaced_at_once() {
     let mut set = usual();
@@ -168,7 +168,7 @@ fn a_primary_that_is_killed_is_replaced_at_once() {
     }
 }
 
-/// A member that finds the killed one again finds no primary there, since that one says so itself.
+/// A member that finds the killed server again finds no primary there, since the server says so itself.
 #[test]
 fn a_primary_that_is_killed_and_starts_again_at_once_is_replaced_at_once() {
     let mut set = usual();
@@ -187,8 +187,8 @@ fn a_primary_that_is_killed_and_starts_again_at_once_is_replaced_at_once() {
     }
 }
 
-/// What closes no socket of the primary is no reason to elect another one: neither the end of a
-/// secondary, nor a primary that stands still for less than the election timeout.
+/// Events that close no socket of the primary are no reason for an election: neither the end of a secondary,
+/// nor a primary that is stopped for less than the election timeout.
 #[test]
 fn a_primary_that_is_only_silent_stays_for_the_election_timeout() {
     let mut set = usual();
@@ -221,7 +221,7 @@ fn a_set_that_is_told_to_waits_for_the_election_timeout() {
     let first = set.primary();
     set.members[first].kill9();
     assert_eq!(other_primary(&set, first, Duration::from_secs(5)), None);
-    // It can be told otherwise at any time.
+    // The behaviour can be changed at any time.
     for i in set.running() {
         let on = doc! { "setParameter": 1, "munimentElectWhenPrimaryIsGone": true };
         admin(&mut set.connect(i), &on);
@@ -229,8 +229,8 @@ fn a_set_that_is_told_to_waits_for_the_election_timeout() {
     assert!(other_primary(&set, first, Duration::from_secs(4)).is_some());
 }
 
-/// A backup of the only secondary: it applies nothing meanwhile, and answers. The primary stays in office, and
-/// what does not wait for others goes on.
+/// A backup of the only secondary: the secondary applies nothing meanwhile, but answers. The primary stays in
+/// office, and writes that do not wait for other members continue.
 #[test]
 fn a_set_of_two_keeps_its_primary_while_the_other_is_locked() {
     let set = Set::start(2);
@@ -240,7 +240,7 @@ fn a_set_of_two_keeps_its_primary_while_the_other_is_locked() {
     let mut c = set.connect(first);
     let began = Instant::now();
     let mut id = 0;
-    // Five election timeouts.
+    // The time is that of five election timeouts.
     while began.elapsed() < Duration::from_secs(5) {
         written(&mut c, id, 1);
         id += 1;

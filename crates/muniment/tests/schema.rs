@@ -47,7 +47,7 @@ fn validators_can_be_set_changed_and_passed_by() {
     let schema = doc! { "$jsonSchema": doc! { "required": array!["a"] } };
     let create = doc! { "create": "v", "validator": &schema };
     assert_eq!(code(&run(&mut c, &create)), 0);
-    // The same again is no error, other options are.
+    // The same command again is not an error; other options are.
     assert_eq!(code(&run(&mut c, &create)), 0);
     assert_eq!(code(&run(&mut c, &doc! { "create": "v" })), 48);
     let refused = insert(&mut c, "v", array![doc! { "_id": 1 }]);

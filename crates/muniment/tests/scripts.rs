@@ -1,6 +1,6 @@
-//! The scripts below `scripts/`: commands and their replies, a file for each theme. `testkit` tells
-//! how they are written. Those below `scripts/manual/` are the examples of MongoDB's manual, a
-//! section for each; a section's title names the page.
+//! The scripts in `scripts/`: commands and their replies, one file for each subject. `testkit` describes
+//! their format. Those in `scripts/manual/` are the examples of MongoDB's manual, with a section for each;
+//! the section's title names the page.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Collections that are named by their UUID, while others rename them.
+//! Commands that name collections by their UUID, while other clients rename them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{DocBuf, Value, array, doc};
@@ -19,7 +19,7 @@ fn code(reply: &DocBuf) -> Option<i64> {
     reply.as_doc().get("code")?.as_i64_exact()
 }
 
-/// A UUID as BSON has it.
+/// A UUID as a BSON value.
 fn named(bytes: &[u8; 16]) -> Value<'_> {
     Value::Binary { subtype: 4, bytes }
 }
@@ -37,15 +37,15 @@ fn uuid(c: &mut Connection, name: &str) -> [u8; 16] {
     }
 }
 
-/// Two collections change their names all the time; what is written to one of them by its UUID is in
-/// that one.
+/// Two collections exchange their names all the time. A write to one of them by its UUID always reaches that
+/// one.
 #[test]
-fn what_is_written_by_uuid_is_in_that_collection() {
+fn a_write_by_uuid_is_in_that_collection() {
     let s = Server::start(ServerOptions::new());
     let mut c = s.connect();
     for name in ["a", "b"] {
         assert!(is_ok(&ask(&mut c, "d", &doc! { "create": name })));
-        // So that what is read is not empty.
+        // With this document, no read is empty.
         let mark = doc! { "insert": name, "documents": array![doc! { "_id": name }] };
         assert!(is_ok(&ask(&mut c, "d", &mark)));
     }
@@ -103,7 +103,7 @@ fn what_is_written_by_uuid_is_in_that_collection() {
                 let first = cursor.get_array("firstBatch").unwrap();
                 let first = first.values().next().unwrap().as_doc().unwrap();
                 let code = first.get("code").and_then(|v| v.as_i64_exact());
-                // 175: it had lost its name and has got it again.
+                // With 175, the collection had lost its name and has got it again.
                 assert!(matches!(code, Some(361 | 175)), "{first:?}");
             }
             (n, mismatched)

@@ -1,5 +1,5 @@
-//! Every wait of an operation ends soon when its time is over, when it is killed, and when its
-//! client is gone; what it waited to do is then not done.
+//! Every wait of an operation ends soon when its time is over, when it is killed, and when its client is
+//! gone, and the operation then does nothing afterwards.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{DocBuf, JsonMode, doc};
@@ -10,22 +10,21 @@ use testkit::{Server, ServerOptions};
 
 const DB: &str = "waits";
 
-/// How long a wait may go on. Tests are built without optimization and share the machine with
-/// others.
+/// How long a wait may last. Tests are built without optimization and share the machine with others.
 const SOON: Duration = if cfg!(debug_assertions) {
     Duration::from_millis(400)
 } else {
     Duration::from_millis(100)
 };
 
-/// `maxTimeMS` of the operations that have to end by it.
+/// The `maxTimeMS` of operations that have to end by it.
 const LIMIT: Duration = Duration::from_millis(100);
 
 fn j(text: &str) -> DocBuf {
     DocBuf::from_json(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// The running operation whose command has this comment.
+/// The id of the running operation whose command has this comment.
 fn running(admin: &mut Connection, comment: &str) -> Option<i64> {
     let reply = admin.command("admin", &doc! { "currentOp": 1 }).unwrap();
     let list = reply.as_doc().get_array("inprog").unwrap();
@@ -41,7 +40,7 @@ fn found(admin: &mut Connection, comment: &str) -> Option<i64> {
     let until = Instant::now() + Duration::from_secs(2);
     while Instant::now() < until {
         if let Some(id) = running(admin, comment) {
-            // It has come to its wait.
+            // By now it is waiting.
             std::thread::sleep(Duration::from_millis(30));
             return running(admin, comment).map(|_| id);
         }
@@ -56,14 +55,15 @@ fn with(cmd: &DocBuf, name: &str, value: impl muniment_value::Put) -> DocBuf {
     cmd
 }
 
-/// Longer than any wait may take, so that one that does not end is told from one that ends late.
+/// The timeout is longer than any wait may take, so that a wait that never ends is distinguished from a late
+/// end.
 fn impatient(server: &Server) -> Connection {
     let mut c = server.connect();
     c.set_timeout(Some(Duration::from_millis(1500))).unwrap();
     c
 }
 
-/// What a command ended with: its own error, or that of its first statement that failed.
+/// The result of a command: its own error, or that of its first failed statement.
 fn code(result: &muniment_value::Result<DocBuf>) -> i64 {
     match result {
         Err(e) => i64::from(e.code().0),
@@ -75,20 +75,20 @@ fn code(result: &muniment_value::Result<DocBuf>) -> i64 {
     }
 }
 
-/// It has not waited: it worked, or the document was there.
+/// The command has not waited: it succeeded, or the document existed already.
 fn ran(result: &muniment_value::Result<DocBuf>) -> bool {
     matches!(code(result), 0 | 11_000)
 }
 
-/// Runs a command that has to wait, and ends it in each of three ways; notes in `wrong` where that
-/// takes too long. A command that does not wait after all is fine if `may_succeed`.
+/// Runs a command that has to wait, and ends it in each of three ways. It adds to `wrong` if that takes too
+/// long. A command that does not have to wait after all is fine if `may_succeed`.
 fn must_end(server: &Server, db: &str, cmd: &str, may_succeed: bool, wrong: &mut Vec<String>) {
     let base = j(cmd);
     let mut admin = server.connect();
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, SeqCst);
     let (killed, gone) = (format!("killed {number}"), format!("gone {number}"));
-    // maxTimeMS.
+    // The command ends by maxTimeMS.
     let limited = with(&base, "maxTimeMS", LIMIT.as_millis() as i64);
     let began = Instant::now();
     let result = impatient(server).command(db, &limited);
@@ -98,7 +98,7 @@ fn must_end(server: &Server, db: &str, cmd: &str, may_succeed: bool, wrong: &mut
     if !fine {
         wrong.push(format!("maxTimeMS, {took:?}: {cmd}: {result:?}"));
     }
-    // killOp.
+    // The command ends by killOp.
     let cmd_killed = with(&base, "comment", killed.as_str());
     std::thread::scope(|scope| {
         let mut c = impatient(server);
@@ -122,7 +122,7 @@ fn must_end(server: &Server, db: &str, cmd: &str, may_succeed: bool, wrong: &mut
             wrong.push(format!("killOp, {took:?}: {cmd}: {result:?}"));
         }
     });
-    // The client goes away.
+    // The command ends because its client goes away.
     let mut c = server.connect();
     let cmd_gone = with(&base, "comment", gone.as_str());
     c.send_command(db, &cmd_gone, 0, &[]).unwrap();
@@ -143,7 +143,7 @@ fn must_end(server: &Server, db: &str, cmd: &str, may_succeed: bool, wrong: &mut
     }
 }
 
-/// What the database holds.
+/// The content of the database.
 fn everything(c: &mut Connection) -> String {
     let mut all = String::new();
     let mut infos = c.find_all(DB, &doc! { "listCollections": 1 }).unwrap();
@@ -203,8 +203,8 @@ const CHANGES: &[&str] = &[
     r#"{"dropDatabase": 1}"#,
 ];
 
-/// killOp, maxTimeMS and a closed connection end the wait of every kind of write for
-/// fsyncUnlock, and nothing of it is done afterwards.
+/// killOp, maxTimeMS and a closed connection end the wait of every kind of write for fsyncUnlock, and the
+/// write does nothing afterwards.
 #[test]
 fn waits_for_the_fsync_lock_end_soon() {
     let server = prepared();
@@ -224,7 +224,7 @@ fn waits_for_the_fsync_lock_end_soon() {
         );
         must_end(&server, "admin", &cmd, false, &mut wrong);
     }
-    // currentOp finds what the lock blocks.
+    // currentOp shows the operations that the lock blocks.
     let mut blocked = server.connect();
     let insert = with(&j(WRITES[0]), "comment", "shown");
     blocked.send_command(DB, &insert, 0, &[]).unwrap();
@@ -280,8 +280,7 @@ fn a_bulk_write_tells_what_a_failed_statement_stored() {
     assert_eq!(c.find_all(DB, &changed).unwrap().len(), 1);
 }
 
-/// As above, for changes of the catalog, after one of which (it waits for fsyncUnlock) the others
-/// wait for their locks.
+/// The same for changes of the catalog: one of them waits for fsyncUnlock, and the others wait for its locks.
 #[test]
 fn waits_for_changes_of_the_catalog_end_soon() {
     let server = prepared();
@@ -320,7 +319,7 @@ fn waits_for_changes_of_the_catalog_end_soon() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The wait for a document that another operation is changing ends soon, however long that takes.
+/// The wait for a document that another operation is changing ends soon, however long the change takes.
 #[test]
 fn waits_for_a_document_in_use_end_soon() {
     let server = prepared();
@@ -330,7 +329,7 @@ fn waits_for_a_document_in_use_end_soon() {
         let mut slow = server.connect();
         slow.set_timeout(None).unwrap();
         let holder = scope.spawn(move || {
-            // Takes minutes, and is killed.
+            // This would take minutes, and is killed.
             let cmd = r#"{"update": "c", "comment": "slow", "updates": [{"q": {"_id": 1}, "u": [
                 {"$set": {"x": {"$size": {"$filter": {"input": {"$range": [0, 1000000]}, "as": "o",
                     "cond": {"$eq": [-1, {"$size": {"$filter": {"input": {"$range": [0, 100000]},
@@ -368,8 +367,8 @@ fn waits_for_a_document_in_use_end_soon() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A client that closes its end, or only says that it sends no more, is missed; what it sent before that
-/// and is short is done all the same.
+/// The server notices a client that closes its end, or only its sending direction. Short commands that it
+/// sent before are still executed.
 #[test]
 fn a_client_that_hangs_up_ends_what_waits_and_nothing_that_is_short() {
     let server = prepared();
@@ -401,7 +400,7 @@ fn a_client_that_hangs_up_ends_what_waits_and_nothing_that_is_short() {
             r#"{{"insert": "c", "documents": [{{"_id": {id}, "u": {id}, "v": {id}}}],
                  "writeConcern": {{"w": 0}}}}"#
         );
-        // As a driver: without an answer to wait for.
+        // A driver does not wait for an answer here.
         c.send_only(DB, &j(&cmd)).unwrap();
         drop(c);
     }

@@ -1,4 +1,4 @@
-//! What the tests of replica sets ask members.
+//! Requests to members that the tests of replica sets have in common.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use muniment_value::{DocBuf, array, doc};
@@ -23,8 +23,8 @@ pub fn ids(c: &mut Connection) -> Vec<i64> {
     all.iter().map(id).collect()
 }
 
-/// Initiates the set over a document that its first member has had before, so that the others have to copy
-/// it. `args`: those of the member.
+/// Initiates the set when its first member already has a document, so that the others have to copy it. `args`
+/// are those of the member.
 pub fn initiate_over_data(set: &mut Set, id: i32, args: &[&str], config: &DocBuf) {
     let member = &mut set.members[0];
     member.terminate();
@@ -37,7 +37,7 @@ pub fn initiate_over_data(set: &mut Set, id: i32, args: &[&str], config: &DocBuf
     set.initiate(config);
 }
 
-/// How many lines of the server's log hold this.
+/// How many lines of the server's log contain this.
 pub fn lines(server: &Server, what: &str) -> usize {
     server.log().lines().filter(|l| l.contains(what)).count()
 }
@@ -48,7 +48,7 @@ pub fn config(c: &mut Connection) -> DocBuf {
     reply.as_doc().get_doc("config").unwrap().to_buf()
 }
 
-/// Puts these members in the place of those that the primary's configuration has.
+/// Replaces the members in the primary's configuration by these.
 pub fn reconfigure(set: &Set, members: Vec<DocBuf>) {
     let mut c = set.connect(set.primary());
     let version = config(&mut c)
@@ -62,12 +62,12 @@ pub fn reconfigure(set: &Set, members: Vec<DocBuf>) {
         .unwrap();
 }
 
-/// What the member says of the one at `host` in `replSetGetStatus`.
+/// What the member reports about the one at `host` in `replSetGetStatus`.
 pub fn status_of(c: &mut Connection, host: &str) -> DocBuf {
     told_of(c, host).unwrap()
 }
 
-/// The same; `None` while it has not read its configuration.
+/// The same; `None` while the member has not read its configuration.
 pub fn told_of(c: &mut Connection, host: &str) -> Option<DocBuf> {
     let status = doc! { "replSetGetStatus": 1 };
     let reply = c.command("admin", &status).ok()?;
@@ -77,7 +77,7 @@ pub fn told_of(c: &mut Connection, host: &str) -> Option<DocBuf> {
     Some(found.unwrap().to_buf())
 }
 
-/// The document with another value for one of its fields.
+/// The document with another value in one of its fields.
 pub fn with(d: &DocBuf, name: &str, value: impl muniment_value::Put) -> DocBuf {
     let mut changed = DocBuf::new();
     for e in d.as_doc().iter().filter(|e| e.name() != name) {
