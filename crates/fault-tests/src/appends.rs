@@ -7,18 +7,18 @@ use muniment_value::{Code, Doc, DocBuf, array, doc, number};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst};
 
-/// Lists that are in use at a time.
+/// The number of lists that are in use at a time.
 const ACTIVE: i64 = 8;
-/// Committed transactions after which other lists take their place, so that none gets long.
+/// After this many committed transactions new lists replace the old ones, so that none gets long.
 const EPOCH: usize = 100;
 
-/// What all clients share.
+/// The state that all clients share.
 pub struct Shared {
-    /// Where they write to.
+    /// The addresses of the servers.
     pub address: Address,
-    /// They end.
+    /// Tells the clients to end.
     pub stop: AtomicBool,
-    /// Transactions that were committed.
+    /// The number of committed transactions.
     pub committed: AtomicUsize,
     numbers: AtomicI64,
     manner: Manner,
@@ -29,15 +29,15 @@ pub struct Shared {
 pub enum Manner {
     /// To one server.
     Alone,
-    /// To one server, with a fault put in: reads see the newest state, not that of the transaction.
+    /// To one server, with a deliberate fault: reads see the newest state, not that of the transaction.
     Newest,
-    /// To a set, whose majority has what is committed. What a transaction reads that is not committed
-    /// may be given up by an election, and says nothing.
+    /// To a set, with the write concern majority. If a transaction that is not committed reads something, an
+    /// election may undo that, so it proves nothing.
     Majority,
 }
 
 impl Shared {
-    /// For clients of this server or set.
+    /// State for clients of this server or set.
     pub fn new(address: Address, manner: Manner) -> Shared {
         Shared {
             address,
@@ -48,10 +48,10 @@ impl Shared {
         }
     }
 
-    /// Client number `i` runs transactions until it is to end; what they did.
+    /// Runs transactions as client number `i` until it is told to end, and returns them.
     ///
     /// # Panics
-    /// If an answer is not what may be.
+    /// If a reply is wrong.
     pub fn run(&self, i: u64, seed: u64) -> Vec<Transaction> {
         let mut client = Client {
             shared: self,
@@ -80,12 +80,12 @@ struct Client<'a> {
     rng: Rng,
 }
 
-/// How a command of a transaction ended.
+/// The outcome of a command in a transaction.
 enum Said {
     Ok(DocBuf),
-    /// The transaction is given up.
+    /// The transaction was aborted.
     GaveUp,
-    /// No answer came, or none that tells.
+    /// There was no reply, or one that does not tell the outcome.
     Nothing,
 }
 
@@ -102,7 +102,7 @@ impl Client<'_> {
         match code_of(&reply) {
             None => Said::Ok(reply),
             Some(Code::WriteConflict) => Said::GaveUp,
-            // Another primary may have it still, or not know of it yet.
+            // Another primary may still have it, or not know of it yet.
             Some(Code::NoSuchTransaction) if several => Said::Nothing,
             Some(Code::NoSuchTransaction) => Said::GaveUp,
             Some(_) if several && retry(&reply) => {
@@ -113,7 +113,7 @@ impl Client<'_> {
         }
     }
 
-    /// Commits; asks again where no answer tells.
+    /// Commits. Asks again if a reply does not tell the outcome.
     fn commit(&mut self) -> Fate {
         let several = self.shared.manner == Manner::Majority;
         let mut commit = doc! { "commitTransaction": 1 };
@@ -144,7 +144,7 @@ impl Client<'_> {
         for _ in 0..steps {
             let key = epoch * ACTIVE + self.rng.below(ACTIVE as u64) as i64;
             if self.rng.below(2) == 0 {
-                // By its `_id`, and by an index.
+                // The list is read by its `_id`, or by an index.
                 let filter = match self.rng.below(2) {
                     0 => doc! { "_id": key },
                     _ => doc! { "k": key },
@@ -167,7 +167,7 @@ impl Client<'_> {
                 t.steps.push(Step::Append(key, n));
                 match self.send(DB, &update, !inside, true) {
                     Said::Ok(reply) => {
-                        // A conflict may also stand there.
+                        // The reply may also have a conflict as a write error.
                         assert!(reply.as_doc().get("writeErrors").is_none(), "{reply:?}");
                     }
                     _ => return t,
@@ -192,7 +192,8 @@ fn list_of(reply: &DocBuf) -> Vec<i64> {
     list.values().filter_map(number::to_i64_exact).collect()
 }
 
-/// An answer of a member that is no primary, or no more, or a set that is not there for a while.
+/// Whether a reply comes from a member that is not primary, or no longer, or from a set that is unavailable
+/// for a while.
 fn retry(reply: &DocBuf) -> bool {
     let elsewhere = matches!(
         code_of(reply),
@@ -209,10 +210,10 @@ fn retry(reply: &DocBuf) -> bool {
     elsewhere || has_label(reply, "TransientTransactionError")
 }
 
-/// All lists, from the documents that hold them.
+/// All lists, from their documents.
 ///
 /// # Panics
-/// If one of them holds none.
+/// If a document has no list.
 pub fn lists(documents: &[DocBuf]) -> BTreeMap<i64, Vec<i64>> {
     let one = |d: &DocBuf| {
         let d = d.as_doc();

@@ -1,4 +1,4 @@
-//! The judgement after a crash.
+//! The check of the data after a crash.
 
 use crate::writer::{COLLECTIONS, DB, History, Load, State, Writer};
 use muniment_value::{Doc, DocBuf, array, doc};
@@ -6,22 +6,21 @@ use muniment_wire::Connection;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Which acknowledged writes must be there.
+/// The acknowledged writes that must survive.
 #[derive(Clone, Copy, Debug)]
 pub enum Promise {
-    /// All: the process was killed, the machine went on.
+    /// All of them: the process was killed, but the machine kept running.
     All,
-    /// Those acknowledged as journaled, and those acknowledged longer than this before the
-    /// moment of the power cut.
+    /// Those acknowledged as journaled, and those acknowledged longer than `bound` before the power cut.
     Journaled {
-        /// The moment.
+        /// The moment of the power cut.
         cut: Instant,
-        /// Journal commit interval plus what the machine's scheduling may add.
+        /// The journal's commit interval plus the delay that the machine's scheduling may add.
         bound: Duration,
     },
 }
 
-/// The collections' indexes: unique, multikey, compound, sparse, partial, wildcard.
+/// Creates the collections' indexes: unique, multikey, compound, sparse, partial, wildcard.
 pub fn create_indexes(c: &mut Connection) {
     for coll in COLLECTIONS {
         let indexes = array![
@@ -45,8 +44,8 @@ pub fn create_indexes(c: &mut Connection) {
 }
 
 impl Load {
-    /// Judges what the server has now; afterwards the writers' memories are what was found.
-    /// Returns how many acknowledged writes were lost (which the promise allowed).
+    /// Checks the data that the server has now, and makes it the writers' memory. Returns how many
+    /// acknowledged writes were lost although the promise allowed that.
     ///
     /// # Panics
     /// If a promise was broken.
@@ -76,7 +75,7 @@ impl Load {
 }
 
 fn judge_writer(w: &mut Writer, found: &mut [BTreeMap<i64, State>], promise: Promise) -> usize {
-    // The last write that certainly survived, and for each lost one a document that shows it.
+    // The last write that certainly survived, and a document as evidence for each lost write.
     let mut survived = 0;
     let mut lost: BTreeMap<i64, String> = BTreeMap::new();
     for (coll, memory) in w.memory.iter_mut().enumerate() {
@@ -126,10 +125,10 @@ fn judge_writer(w: &mut Writer, found: &mut [BTreeMap<i64, State>], promise: Pro
     lost_acknowledged
 }
 
-/// Every collection passes `validate {full: true}`.
+/// Checks every collection with `validate {full: true}`.
 ///
 /// # Panics
-/// If not.
+/// If a collection is invalid.
 pub fn valid(c: &mut Connection) {
     for coll in COLLECTIONS {
         let reply = c
@@ -140,11 +139,11 @@ pub fn valid(c: &mut Connection) {
     }
 }
 
-/// As [`valid`], and each index holds exactly the entries that the documents call for, as far as
-/// queries through it can tell.
+/// Does the same as [`valid`], and checks that each index has exactly the entries for the documents, as far
+/// as queries through it can show that.
 ///
 /// # Panics
-/// If not.
+/// If a check fails.
 pub fn consistent(c: &mut Connection) {
     valid(c);
     for coll in COLLECTIONS {

@@ -1,13 +1,13 @@
-//! Clients that send everything again until they know what came of it: retryable writes, and
-//! transactions over two collections.
+//! Clients that send everything again until they know the outcome: retryable writes, and transactions over
+//! two collections.
 //!
-//! A client remembers its operations since the last one that it knows to be on the disk, that one
-//! included, and sends them all again, in order, whenever it has lost the server. What it is told
-//! then must be what happened:
+//! A client remembers its operations from the last one that is known to be on the disk, and sends them all
+//! again, in order, whenever it has lost the server. The replies must then be consistent:
 //!
-//! - what was acknowledged as journaled is there, and a retry gives the first result;
-//! - what was acknowledged without the journal is there, or a power cut took it back: then a retry
-//!   does it, once, and a transaction is gone as a whole;
+//! - an operation that was acknowledged as journaled has happened, and a retry returns the first result;
+//! - an operation that was acknowledged without the journal has happened, or a power cut has undone it: then
+//!   a retry does it,
+//! once, and a transaction is undone as a whole;
 //! - a session that knows of a later operation (225 TransactionTooOld) has kept all earlier ones.
 
 use crate::follower::Told;
@@ -17,37 +17,37 @@ use muniment_value::{ArrayBuf, Code, DocBuf, array, doc, number};
 use muniment_wire::Connection;
 use std::collections::BTreeMap;
 
-/// Counters that all clients share.
+/// The number of counters that all clients share.
 const COUNTERS: i64 = 6;
 
-/// What a client knows to be done.
+/// The effects of operations that a client knows to be done.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// Added to `n` of counters.
+    /// The sum that was added to `n` of the counters.
     pub added: i64,
-    /// Documents inserted into `rows`.
+    /// The documents that were inserted into `rows`.
     pub rows: i64,
-    /// Transactions: each adds 1 to two counters' `t` and a document to `moves`.
+    /// The transactions. Each adds 1 to `t` of two counters, and a document to `moves`.
     pub moved: i64,
 }
 
 /// How a client writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// Of a hundred operations, so many are acknowledged as journaled.
+    /// How many of a hundred operations ask for the journal.
     pub journaled_percent: u64,
-    /// What was acknowledged otherwise may be lost.
+    /// Whether other acknowledged operations may be lost.
     pub may_lose: bool,
 }
 
-/// What an operation's acknowledgement waits for.
+/// The write concern of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Concern {
-    /// Nothing.
+    /// The default.
     Plain,
     /// The journal.
     Journaled,
-    /// "majority", which of one member is the same.
+    /// "majority", which means the same on a set of one member.
     Majority,
 }
 
@@ -76,22 +76,22 @@ struct Operation {
     command: DocBuf,
     concern: Concern,
     answered: bool,
-    /// The client was told that it is on the disk.
+    /// Set when the client was told that the operation is on the disk.
     durable: bool,
-    /// What it returned.
+    /// The operation's result.
     value: Option<Vec<u8>>,
 }
 
-/// How an operation that was sent ended.
+/// The outcome of an operation that was sent.
 enum Said {
     Done {
-        /// All of it had been done before.
+        /// Set if all of it had been done before.
         again: bool,
         value: Option<Vec<u8>>,
     },
-    /// The session knows of a later one.
+    /// The session knows of a later operation.
     Older,
-    /// There is no such transaction.
+    /// The transaction does not exist.
     Gone,
 }
 
@@ -102,20 +102,20 @@ pub struct Client<'a> {
     name: u8,
     serial: i64,
     rng: Rng,
-    /// The last operation that is known to be on the disk, and all after it.
+    /// The last operation that is known to be on the disk, and all later ones.
     pending: Vec<Operation>,
-    /// The server was lost since the pending operations were answered.
+    /// Set if the server was lost after the pending operations were answered.
     lost_server: bool,
-    /// What is done.
+    /// The known effects.
     pub tally: Tally,
-    /// Times that something was sent again.
+    /// How many operations were sent again.
     pub again: u64,
-    /// Acknowledged operations that were lost, as they may be.
+    /// How many acknowledged operations were lost, where that is allowed.
     pub lost: u64,
 }
 
 impl<'a> Client<'a> {
-    /// Client number `name`.
+    /// The client with the number `name`.
     pub fn new(session: Session<'a>, name: u8, rng: Rng, manner: Manner) -> Client<'a> {
         Client {
             session,
@@ -131,10 +131,10 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// One operation, until its fate is known.
+    /// Executes one operation until its outcome is known.
     ///
     /// # Panics
-    /// If an answer is not what may be.
+    /// If a reply is wrong.
     pub fn operate(&mut self) {
         self.settle_lost();
         self.session.begin();
@@ -158,8 +158,8 @@ impl<'a> Client<'a> {
                     "update": doc! { "$inc": doc! { "n": 1_i64 } },
                 };
                 self.write(Kind::Returned, &command);
-                // Sent once more, it gives the same document, and is on the disk if that is asked
-                // for now.
+                // If the command is sent again, it returns the same document, and is on the disk if that is
+                // asked for now.
                 let concern = self.concern();
                 let command = self.session.retryable(&concern.of(&command));
                 if let Some(last) = self.pending.last_mut() {
@@ -176,10 +176,10 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Finds out what a lost server left of what is pending.
+    /// Finds out which pending operations a lost server has kept.
     ///
     /// # Panics
-    /// As [`Client::operate`].
+    /// As for [`Client::operate`].
     pub fn settle_lost(&mut self) {
         if self.lost_server {
             self.settle(true);
@@ -213,7 +213,7 @@ impl<'a> Client<'a> {
         self.settle(false);
     }
 
-    /// A conflict or a crash before the commit gives it up.
+    /// Executes a transaction. A conflict, or a crash before the commit, aborts it.
     fn transaction(&mut self, id: &str, counter: i64) {
         let other = (counter + 1) % COUNTERS;
         let update = |id: i64| {
@@ -228,7 +228,7 @@ impl<'a> Client<'a> {
         ];
         for (i, step) in steps.iter().enumerate() {
             let command = self.session.in_transaction(step, i == 0);
-            // The transaction is gone with the server that had it.
+            // The transaction is lost together with the server.
             let Some(reply) = self.session.send(DB, &command) else {
                 self.lost_server = true;
                 return;
@@ -245,8 +245,7 @@ impl<'a> Client<'a> {
         self.push(Kind::Committed, commit, concern);
     }
 
-    /// Sends the last operation until it is answered; whenever the server was lost, all that are
-    /// pending.
+    /// Sends the last operation until it is answered; whenever the server was lost, all pending operations.
     fn settle(&mut self, mut all: bool) {
         'again: loop {
             let mut at = if all { 0 } else { self.pending.len() - 1 };
@@ -268,13 +267,13 @@ impl<'a> Client<'a> {
             break;
         }
         self.lost_server = false;
-        // The log has one order: what is before something durable is so too.
+        // The log has one order, so everything before a durable operation is durable, too.
         if let Some(last) = self.pending.iter().rposition(|o| o.durable) {
             self.pending.drain(..last);
         }
     }
 
-    /// Judges an answer, `after` the server was lost or not; false if the operation is not to be
+    /// Checks a reply; `after` tells whether the server was lost before. False if the operation must not be
     /// sent again.
     fn judge(&mut self, at: usize, said: Said, reply: &DocBuf, after: bool) -> bool {
         let is_last = at + 1 == self.pending.len();
@@ -314,7 +313,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// What a reply says.
+/// The outcome in a reply.
 fn read(kind: &Kind, reply: &DocBuf) -> Said {
     match code_of(reply) {
         Some(Code::TransactionTooOld) => return Said::Older,
@@ -340,7 +339,7 @@ fn read(kind: &Kind, reply: &DocBuf) -> Said {
             again: r.get("retriedStmtId").is_some(),
             value: r.get_doc("value").map(|d| d.as_bytes().to_vec()),
         },
-        // It says nothing of whether it was committed by this.
+        // The reply does not tell whether this attempt has committed it.
         Kind::Committed => Said::Done {
             again: true,
             value: None,
@@ -372,7 +371,7 @@ pub fn prepare(c: &mut Connection) {
     }
 }
 
-/// What is stored, of which every transaction is there whole.
+/// The stored data. Every transaction in it must be complete.
 ///
 /// # Panics
 /// If one is not.
@@ -414,11 +413,11 @@ pub fn counters(c: &mut Connection) -> BTreeMap<i64, DocBuf> {
     all.into_iter().map(one).collect()
 }
 
-/// The server has what the clients know to be done, a stream has told all of it, and every
-/// collection is sound.
+/// Checks that the server has everything that the clients know to be done, that a stream has returned all of
+/// it, and that every collection is valid.
 ///
 /// # Panics
-/// If not.
+/// If a check fails.
 pub fn check(c: &mut Connection, tallies: &[Tally], told: &Told) {
     let mut all = Tally::default();
     for t in tallies {

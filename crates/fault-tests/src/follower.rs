@@ -1,4 +1,4 @@
-//! A change stream that is resumed from its token whenever the server comes back, and what it told.
+//! A change stream that is resumed from its token whenever the server comes back, and its events.
 
 use crate::DB;
 use crate::session::Address;
@@ -11,17 +11,17 @@ use std::time::Duration;
 /// How a stream is followed.
 #[derive(Clone, Copy, Debug)]
 pub struct Follow {
-    /// The collection; none: the whole database of the load.
+    /// The collection; `None` for the whole database of the load.
     pub collection: Option<&'static str>,
-    /// Events of a batch.
+    /// The number of events in a batch.
     pub batch: i32,
-    /// It is resumed after the last event, and not by the token of the last batch.
+    /// Whether it is resumed after the last event, instead of by the token of the last batch.
     pub by_event: bool,
 }
 
 impl Follow {
-    /// Follows from the first of all entries until `each` breaks, or the test failed elsewhere;
-    /// returns how often the stream was opened.
+    /// Follows the stream from the first entry until `each` breaks, or the test has failed elsewhere. Returns
+    /// how often the stream was opened.
     ///
     /// # Panics
     /// If the server refuses to resume it.
@@ -71,7 +71,7 @@ impl Follow {
         };
         match token {
             Some(t) => stage.append("resumeAfter", t),
-            // From the first of all on.
+            // The stream begins at the first entry of all.
             None => stage.append("startAtOperationTime", Value::Timestamp { t: 0, i: 1 }),
         };
         let pipeline = array![doc! { "$changeStream": stage }];
@@ -86,16 +86,16 @@ impl Follow {
     }
 }
 
-/// What a change stream has told of the clients' collections (see [`crate::clients`]).
+/// The state of the clients' collections according to the events (see [`crate::clients`]).
 #[derive(Default, Debug)]
 pub struct Told {
-    /// The counters as they were told last.
+    /// The counters as of their last events.
     pub counters: BTreeMap<i64, DocBuf>,
     /// The `_id`s of `rows`.
     pub rows: BTreeSet<String>,
     /// The `_id`s of `moves`.
     pub moves: BTreeSet<String>,
-    /// How many.
+    /// The number of events.
     pub events: u64,
 }
 
@@ -103,7 +103,7 @@ impl Told {
     /// Takes an event.
     ///
     /// # Panics
-    /// If it does not follow from those before it: something was left out or told twice.
+    /// If the event does not follow from those before: one was left out or came twice.
     pub fn apply(&mut self, event: Doc<'_>) {
         self.events += 1;
         let id = event.get_doc("documentKey").unwrap().get("_id").unwrap();

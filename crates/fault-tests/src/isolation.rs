@@ -1,66 +1,65 @@
-//! A judge of isolation: transactions append numbers to lists and read them, and what they read
-//! tells in which order they took effect.
+//! Checks isolation. Transactions append numbers to lists and read the lists, and the lists that they read
+//! show in which order the transactions took effect.
 //!
-//! The anomalies are Adya's, as Elle names them for list-append: G0 (writes interwoven), G1a (read
-//! of what was aborted), G1b (read of what was not finished), G1c (a circle of writes and reads),
-//! G-single (a circle with one read that was overtaken: read skew and lost updates). A circle with
-//! two of those, write skew, is allowed by snapshot isolation and counted.
-//! (Kingsbury and Alvaro, "Elle: inferring isolation anomalies from experimental observations",
-//! VLDB 2020.)
+//! The anomalies are Adya's, with Elle's names for list-append: G0 (interleaved writes), G1a (a read of an
+//! aborted write), G1b (a read of an intermediate write), G1c (a circle of writes and reads), G-single (a
+//! circle with one read that misses a later write: read skew and lost updates). A circle with two such reads,
+//! write skew, is allowed by snapshot isolation and counted. (Kingsbury and Alvaro, "Elle: inferring
+//! isolation anomalies from experimental observations", VLDB 2020.)
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// What a transaction did, in order.
+/// The steps of a transaction, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Put a number at the end of a key's list. No number is put twice.
+    /// Appended a number to a key's list. No number is appended twice.
     Append(i64, i64),
-    /// Found this list.
+    /// Read this list.
     Read(i64, Vec<i64>),
 }
 
-/// What the client knows of its end.
+/// The end of a transaction, as far as the client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It was told that it was committed.
+    /// The server replied that it was committed.
     Committed,
-    /// It was told that it was not, or never asked for it.
+    /// The server replied that it was not, or the client never asked for it.
     Aborted,
-    /// It asked and was not answered.
+    /// The client asked and got no reply.
     Unknown,
 }
 
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// Its end.
+    /// How it ended.
     pub fate: Fate,
-    /// What it did.
+    /// Its steps.
     pub steps: Vec<Step>,
 }
 
-/// What the judge found.
+/// The result of the check.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// What must not be, a line each.
+    /// The forbidden anomalies, one per line.
     pub anomalies: Vec<String>,
-    /// Circles that snapshot isolation allows.
+    /// The number of circles that snapshot isolation allows.
     pub write_skews: usize,
-    /// Transactions that were committed.
+    /// The number of committed transactions.
     pub committed: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Edge {
-    /// The second wrote what follows the first's write.
+    /// The second transaction wrote right after the first one's write.
     WriteWrite,
-    /// The second read what the first wrote.
+    /// The second transaction read a write of the first one.
     WriteRead,
-    /// The second wrote what the first did not see.
+    /// The second transaction wrote something that the first one did not see.
     ReadWrite,
 }
 
-/// Judges a history. `last`: all lists at the end.
+/// Checks a history. `last` has all lists at the end.
 pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict {
     let mut found = Verdict::default();
     // The transaction that wrote each value, and its last append to each key.
@@ -161,7 +160,7 @@ pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict
                     "G1b: transaction {t} read list {key} up to {n}, in the middle of a transaction"
                 ));
             }
-            // What was not committed has no place in the order.
+            // A transaction that was not committed has no place in the order.
             if !is_committed {
                 continue;
             }
@@ -177,8 +176,8 @@ pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict
     found
 }
 
-/// Which transactions were committed: one whose fate is not known was if anything of it is there, and
-/// then all of it must be.
+/// Which transactions were committed. One with an unknown outcome was, if any of its effects exist, and then
+/// all of them must.
 fn fates(
     history: &[Transaction],
     last: &BTreeMap<i64, Vec<i64>>,
@@ -223,7 +222,7 @@ fn fates(
     history.iter().enumerate().map(one).collect()
 }
 
-/// Circles: by the strongest edges that they need.
+/// Finds circles, classified by the strongest edges that they need.
 fn circles(edges: &HashMap<usize, HashSet<(usize, Edge)>>, found: &mut Verdict) {
     for group in components(edges) {
         let members: HashSet<usize> = group.iter().copied().collect();
@@ -430,7 +429,7 @@ mod tests {
                 vec![(1, &[1]), (2, &[2])],
             ),
             (
-                // Read skew.
+                // This is a read skew.
                 "G-single",
                 vec![
                     committed(&[Append(1, 1), Append(2, 1)]),
@@ -439,7 +438,7 @@ mod tests {
                 vec![(1, &[1]), (2, &[1])],
             ),
             (
-                // A lost update: both read the same and wrote after it.
+                // This is a lost update: both read the same and then wrote.
                 "G-single",
                 vec![
                     committed(&[Read(1, vec![]), Append(1, 1)]),

@@ -1,14 +1,13 @@
-//! What the fault tests share: a load of mixed writes that remembers what was acknowledged, and
-//! the judgement of what is found after a crash.
+//! The common part of the fault tests: a load of mixed writes that remembers the acknowledged ones, and the
+//! check of the data after a crash.
 //!
-//! Each writer owns its documents, so its memory of them is exact. Every write numbers itself
-//! into the documents it touches (`v`), so that what is found tells which writes survived. The
-//! judgement, for each writer:
+//! Each writer owns its documents, so its memory of them is exact. Every write stores its number in the
+//! documents that it touches (`v`), so that the data shows which writes survived. The check, for each writer:
 //!
-//! - what is found for a document is a state it once had, with all its fields (no half write);
-//! - a write that had to survive (see [`Promise`]) did;
-//! - no write is lost if a later one of the same writer survived (the journal has one order);
-//! - nothing is there that was never written.
+//! - the state of a document is one that it once had, with all its fields (no partial write);
+//! - every write that had to survive (see [`Promise`]) has;
+//! - no write is lost if a later one of the same writer has survived (the journal has one order);
+//! - there is nothing that was never written.
 //!
 //! `MUNIMENT_LONG=1` runs more and longer rounds; `MUNIMENT_SEED=n` repeats a run's choices.
 

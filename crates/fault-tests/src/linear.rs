@@ -1,22 +1,22 @@
-//! A judge of single documents: is there an order of all operations on a register, each at some
-//! moment between its call and its answer, by which every answer is right?
+//! Checks operations on single documents: is there an order of all operations on a register, each at some
+//! moment between its call and its reply, in which every reply is right?
 //!
-//! The search is Wing and Gong's with Lowe's memory of what was tried, over the list of calls and
-//! answers as Horn and Kroening arrange it ("Faster linearizability checking via P-compositionality",
-//! 2015). An operation whose answer never came may take effect at any time after its call, or never.
+//! The search is Wing and Gong's with Lowe's memory of attempts, over the list of calls and replies as
+//! arranged by Horn and Kroening ("Faster linearizability checking via P-compositionality", 2015). An
+//! operation without a reply may take effect at any time after its call, or never.
 
 use std::collections::HashSet;
 
-/// What an operation did, by its answer. A register holds a number; 0 at first.
+/// What an operation did, according to its reply. A register has a number, which is 0 at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Found this.
+    /// Read this number.
     Read(i64),
-    /// Put this.
+    /// Wrote this number.
     Write(i64),
-    /// Found the first, and put the second.
+    /// Found the first number, and wrote the second.
     Swapped(i64, i64),
-    /// Found something else than this, and put nothing.
+    /// Found a number other than this, and wrote nothing.
     Kept(i64),
 }
 
@@ -25,14 +25,14 @@ pub enum What {
 pub struct Operation {
     /// When it was sent.
     pub called: u64,
-    /// When its answer came; `None`: never.
+    /// When its reply came; `None` if it never did.
     pub answered: Option<u64>,
-    /// What it did, or would have.
+    /// What it did, or would have done.
     pub what: What,
 }
 
 impl What {
-    /// The register after it; `None` if it cannot have been like that.
+    /// The register after the operation; `None` if the register's number does not fit the operation.
     fn on(self, register: i64) -> Option<i64> {
         match self {
             What::Read(v) => (v == register).then_some(register),
@@ -45,7 +45,7 @@ impl What {
 
 /// True if there is such an order.
 pub fn is_linearizable(operations: &[Operation]) -> bool {
-    // Times of calls and answers, in one row: a call at the same time as an answer comes first.
+    // The times of calls and replies in one list. A call comes before a reply at the same time.
     let mut row: Vec<(u64, bool, usize)> = Vec::new();
     for (i, o) in operations.iter().enumerate() {
         row.push((o.called, false, i));
@@ -53,7 +53,7 @@ pub fn is_linearizable(operations: &[Operation]) -> bool {
     }
     row.sort_unstable();
     let end = row.len();
-    // Of each entry its neighbours; `end` is both head and tail.
+    // The neighbours of each entry; `end` is both head and tail.
     let mut next: Vec<usize> = (1..=end).chain([0]).collect();
     let mut before: Vec<usize> = (0..=end).map(|i| i.checked_sub(1).unwrap_or(end)).collect();
     let mut place = vec![(0, 0); operations.len()];
@@ -75,7 +75,7 @@ pub fn is_linearizable(operations: &[Operation]) -> bool {
         }
         let dead = match row.get(at) {
             None => true,
-            // An operation whose answer stands here has not taken effect yet.
+            // This is the reply of an operation that has not taken effect yet.
             Some((_, true, _)) => true,
             Some((_, false, i)) => {
                 let o = &operations[*i];
@@ -131,12 +131,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_and_what_may_not() {
+    fn short_histories_are_judged() {
         assert!(check(&[]));
         assert!(check(&[(1, 2, Read(0)), (3, 4, Write(7)), (5, 6, Read(7))]));
-        // Stale.
+        // The read is stale.
         assert!(!check(&[(1, 2, Write(7)), (3, 4, Read(0))]));
-        // At the same time either may come first, but not both ways.
+        // Of two simultaneous operations, either may come first, but not both.
         assert!(check(&[(1, 4, Write(7)), (2, 3, Read(0))]));
         assert!(check(&[(1, 4, Write(7)), (2, 3, Read(7))]));
         assert!(!check(&[
@@ -144,7 +144,7 @@ mod tests {
             (2, 3, Read(7)),
             (4, 5, Read(0))
         ]));
-        // What was never answered may have happened late, or never.
+        // An operation without a reply may have happened late, or never.
         assert!(check(&[(1, 0, Write(7)), (2, 3, Read(0)), (4, 5, Read(7))]));
         assert!(check(&[(1, 0, Write(7)), (2, 3, Read(0)), (4, 5, Read(0))]));
         assert!(!check(&[
@@ -162,7 +162,7 @@ mod tests {
         assert!(!check(&[(1, 2, Write(3)), (3, 4, Kept(3))]));
     }
 
-    /// Many at once, of which only one order is right.
+    /// There are many simultaneous operations, with only one correct order.
     #[test]
     fn long_histories_of_many_clients_are_judged() {
         let all = |stale: bool| {

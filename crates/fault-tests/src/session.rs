@@ -1,13 +1,12 @@
-//! A client with a session, which goes on where the server comes back, and the address where it
-//! does.
+//! A client with a session, which continues when the server comes back, and the address at which it does.
 
 use muniment_value::{Code, DocBuf, Value, doc, number};
 use muniment_wire::Connection;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Where the server is, or the members of a set are, for threads that go on when it comes back
-/// elsewhere.
+/// The address of the server, or of the members of a set, for threads that continue when the server comes
+/// back at another address.
 #[derive(Debug)]
 pub struct Address(Mutex<Option<Vec<String>>>);
 
@@ -22,26 +21,26 @@ impl Address {
         Address(Mutex::new(Some(members)))
     }
 
-    /// The server came back at this address.
+    /// Notes that the server has come back at this address.
     ///
     /// # Panics
-    /// If a thread did that holds it.
+    /// If a thread that holds the address has panicked.
     pub fn set(&self, address: String) {
         *self.0.lock().unwrap() = Some(vec![address]);
     }
 
-    /// Where it is, or one of several members, by turns; `None` when the test failed elsewhere, and
-    /// nobody is to go on.
+    /// The server's address, or that of one of several members, in turn; `None` if the test has failed
+    /// elsewhere, and no thread should continue.
     ///
     /// # Panics
-    /// As [`Address::set`].
+    /// As for [`Address::set`].
     pub fn get(&self, turn: usize) -> Option<String> {
         let all = self.0.lock().unwrap();
         let all = all.as_ref()?;
         all.get(turn % all.len().max(1)).cloned()
     }
 
-    /// To be held by the thread that runs the others: they end when it panics.
+    /// A guard for the thread that runs the others, which end when it panics.
     pub fn guard(&self) -> Guard<'_> {
         Guard(self)
     }
@@ -68,14 +67,14 @@ const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::fr
 pub struct Session<'a> {
     address: &'a Address,
     connection: Option<Connection>,
-    /// Which of the addresses.
+    /// The index of the current address.
     turn: usize,
     lsid: [u8; 16],
     number: i64,
 }
 
 impl<'a> Session<'a> {
-    /// Session number `of`, with the server that is at `address` at the time.
+    /// Session number `of`, with the server that is at `address`.
     pub fn new(address: &'a Address, of: u8) -> Session<'a> {
         let mut lsid = [0; 16];
         lsid[0] = of;
@@ -88,7 +87,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The next commands are of another transaction, or another retryable write.
+    /// Makes the next commands belong to another transaction or retryable write.
     pub fn begin(&mut self) {
         self.number += 1;
     }
@@ -105,7 +104,7 @@ impl<'a> Session<'a> {
         d
     }
 
-    /// The command as one of a transaction, its first if it `starts` it.
+    /// The command as one of a transaction; it is the first one if it `starts` it.
     pub fn in_transaction(&self, command: &DocBuf, starts: bool) -> DocBuf {
         let mut d = self.retryable(command);
         d.append("autocommit", false);
@@ -115,17 +114,17 @@ impl<'a> Session<'a> {
         d
     }
 
-    /// The next command goes to the next member.
+    /// Sends the next command to the next member.
     pub fn elsewhere(&mut self) {
         self.connection = None;
         self.turn += 1;
     }
 
-    /// Sends once; `None` when the connection ended before the answer, there was none for long, or
-    /// there is no server. What is sent next goes to the next member.
+    /// Sends a command once. `None` if the connection ended before the reply, there was no reply for long, or
+    /// there is no server. The next command then goes to the next member.
     ///
     /// # Panics
-    /// If the test failed elsewhere.
+    /// If the test has failed elsewhere.
     pub fn send(&mut self, db: &str, command: &DocBuf) -> Option<DocBuf> {
         let address = self.address.get(self.turn).expect("another thread failed");
         if self.connection.is_none() {
@@ -146,7 +145,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The code of a reply that is an error.
+/// The error code of a reply; `None` if it is not an error.
 pub fn code_of(reply: &DocBuf) -> Option<Code> {
     let code = reply.as_doc().get("code").and_then(number::to_i64_exact)?;
     i32::try_from(code).ok().map(Code)

@@ -1,4 +1,4 @@
-//! Commands and their replies, as the tests say and read them.
+//! Helpers for commands and replies.
 
 use muniment_value::{ArrayBuf, Doc, DocBuf, JsonMode, Result, doc};
 use muniment_wire::Connection;
@@ -6,7 +6,7 @@ use muniment_wire::Connection;
 /// A document in Extended JSON.
 ///
 /// # Panics
-/// If it is none.
+/// If the text is invalid.
 pub fn j(text: &str) -> DocBuf {
     DocBuf::from_json(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
@@ -20,7 +20,7 @@ pub fn int(d: Doc<'_>, field: &str) -> i64 {
     n.unwrap_or_else(|| panic!("no {field} in {d:?}"))
 }
 
-/// What a reply says of the statements that failed: their places and codes, ascending.
+/// The statements that failed according to a reply: their indexes and codes, ascending.
 pub fn write_errors(reply: &DocBuf) -> Vec<(i64, i64)> {
     let errors = reply.as_doc().get_array("writeErrors");
     let errors = errors.unwrap_or(Doc::EMPTY);
@@ -34,10 +34,10 @@ pub fn write_errors(reply: &DocBuf) -> Vec<(i64, i64)> {
     all
 }
 
-/// Runs a write command, whose write errors are an error here.
+/// Runs a write command. Write errors count as an error.
 ///
 /// # Errors
-/// The server's; 1 InternalError with the reply for write errors.
+/// That of the server; 1 InternalError with the reply for write errors.
 pub fn write(c: &mut Connection, db: &str, cmd: &DocBuf) -> Result<DocBuf> {
     let reply = c.command(db, cmd)?;
     match write_errors(&reply).first() {
@@ -52,25 +52,25 @@ pub fn write(c: &mut Connection, db: &str, cmd: &DocBuf) -> Result<DocBuf> {
 /// Inserts documents.
 ///
 /// # Errors
-/// As [`write()`].
+/// Those of [`write()`].
 pub fn insert(c: &mut Connection, db: &str, coll: &str, docs: &[DocBuf]) -> Result<DocBuf> {
     let docs: ArrayBuf = docs.iter().map(DocBuf::as_doc).collect();
     write(c, db, &doc! { "insert": coll, "documents": docs })
 }
 
-/// Creates one index, given as `createIndexes` takes it.
+/// Creates one index, given in the form of `createIndexes`.
 ///
 /// # Errors
-/// The server's.
+/// That of the server.
 pub fn index(c: &mut Connection, db: &str, coll: &str, spec: &str) -> Result<DocBuf> {
     let indexes = muniment_value::array![j(spec)];
     c.command(db, &doc! { "createIndexes": coll, "indexes": indexes })
 }
 
-/// The `_id`s of a find's documents, as they come.
+/// The `_id`s of the documents that a find returns, in that order.
 ///
 /// # Errors
-/// The server's.
+/// That of the server.
 pub fn ids(c: &mut Connection, db: &str, find: &DocBuf) -> Result<Vec<i64>> {
     let docs = c.find_all(db, find)?;
     Ok(docs.iter().map(|d| int(d.as_doc(), "_id")).collect())
@@ -79,7 +79,7 @@ pub fn ids(c: &mut Connection, db: &str, find: &DocBuf) -> Result<Vec<i64>> {
 /// The names of a database's collections, sorted.
 ///
 /// # Errors
-/// The server's.
+/// That of the server.
 pub fn collections(c: &mut Connection, db: &str) -> Result<Vec<String>> {
     let docs = c.find_all(db, &doc! { "listCollections": 1, "nameOnly": true })?;
     let mut names: Vec<String> = docs.iter().map(name).collect();
@@ -90,7 +90,7 @@ pub fn collections(c: &mut Connection, db: &str) -> Result<Vec<String>> {
 /// The indexes of a collection, each as Extended JSON, sorted.
 ///
 /// # Errors
-/// The server's.
+/// That of the server.
 pub fn indexes(c: &mut Connection, db: &str, coll: &str) -> Result<Vec<String>> {
     let docs = c.find_all(db, &doc! { "listIndexes": coll })?;
     let json = |d: &DocBuf| d.as_doc().to_json(JsonMode::Relaxed);
@@ -103,10 +103,10 @@ fn name(d: &DocBuf) -> String {
     d.as_doc().get_str("name").unwrap_or_default().to_string()
 }
 
-/// `validate {full: true}` finds nothing.
+/// Checks a collection with `validate {full: true}`.
 ///
 /// # Panics
-/// If it does.
+/// If it finds anything.
 pub fn sound(c: &mut Connection, db: &str, coll: &str) {
     let reply = c.command(db, &doc! { "validate": coll, "full": true });
     let reply = reply.unwrap_or_else(|e| panic!("{coll}: {e}"));

@@ -1,4 +1,4 @@
-//! The load: writers with a memory.
+//! The load: writers that remember their writes.
 
 use crate::Rng;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
@@ -13,21 +13,21 @@ use std::time::{Duration, Instant};
 pub const DB: &str = "faults";
 /// Its collections.
 pub const COLLECTIONS: [&str; 3] = ["a", "b", "c"];
-/// Ids of one writer lie in a range of this size.
+/// The size of the range of ids that belongs to one writer.
 const RANGE: i64 = 1_000_000_000;
-/// Documents a writer keeps in a collection, roughly.
+/// Approximately how many documents a writer keeps in a collection.
 const KEPT: usize = 300;
 
 /// A document of the load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The number of the write that left it so.
+    /// The number of the last write of the document.
     pub(crate) v: i64,
     /// Unique in the collection.
     pub(crate) u: i64,
     pub(crate) a: i32,
     pub(crate) b: String,
-    /// The sparse index has it when it is there.
+    /// The sparse index has an entry if this field exists.
     pub(crate) s: Option<i32>,
     pub(crate) tags: Vec<i32>,
 }
@@ -57,7 +57,7 @@ impl State {
         d
     }
 
-    /// The id and state of a document found.
+    /// The id and the state of a document that was read.
     pub(crate) fn read(d: Doc<'_>) -> Option<(i64, State)> {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let tags = d.get_array("tags")?;
@@ -78,7 +78,7 @@ impl State {
     }
 }
 
-/// A write: when it was acknowledged, if it was, and whether as journaled.
+/// A write, with the time of its acknowledgement, if there was one, and whether it was journaled.
 #[derive(Clone, Debug)]
 pub(crate) struct Write {
     pub(crate) v: i64,
@@ -86,7 +86,7 @@ pub(crate) struct Write {
     pub(crate) journaled: bool,
 }
 
-/// The states that a document had, oldest first, each with the number of its write.
+/// The states of a document, oldest first, each with the number of its write.
 pub(crate) type History = Vec<(i64, Option<State>)>;
 
 /// One writer's memory.
@@ -94,15 +94,15 @@ pub(crate) type History = Vec<(i64, Option<State>)>;
 pub(crate) struct Writer {
     pub(crate) number: usize,
     rng: Rng,
-    /// Lengths of the text in a document.
+    /// The lengths of the text in a document.
     sizes: [usize; 3],
-    /// Length of a field that is not judged, only in the way.
+    /// The length of a field that only makes documents larger and is not checked.
     padding: usize,
     next_v: i64,
     next_id: i64,
-    /// By collection and id.
+    /// The histories by collection and id.
     pub(crate) memory: Vec<BTreeMap<i64, History>>,
-    /// Since the last judgement.
+    /// The writes since the last check.
     pub(crate) writes: Vec<Write>,
 }
 
@@ -111,8 +111,8 @@ pub(crate) struct Writer {
 pub struct Crash {
     /// The moment just before the crash.
     pub at: Instant,
-    /// The longest that a thread which was ready to run had to wait during the run, as far as
-    /// one thread's naps can tell.
+    /// The longest time that a thread which was ready to run had to wait during the run, as far as one
+    /// thread's sleeps can tell.
     pub stall: Duration,
 }
 
@@ -120,14 +120,14 @@ pub struct Crash {
 #[derive(Debug)]
 pub struct Load {
     pub(crate) writers: Vec<Writer>,
-    /// Of a hundred writes, so many ask for the journal.
+    /// How many of a hundred writes ask for the journal.
     journaled_percent: u64,
     /// How long a write may take.
     patience: Duration,
 }
 
 impl Load {
-    /// `writers` writers with fresh memories.
+    /// `writers` writers without any writes yet.
     pub fn new(seed: u64, writers: usize, journaled_percent: u64) -> Load {
         let writer = |number: usize| Writer {
             number,
@@ -146,14 +146,14 @@ impl Load {
         }
     }
 
-    /// How long the server may take for a write; twenty seconds unless set.
+    /// How long the server may take for a write. The default is twenty seconds.
     #[must_use]
     pub fn patience(mut self, d: Duration) -> Load {
         self.patience = d;
         self
     }
 
-    /// Writes documents so large that the engine flushes and compacts all the time.
+    /// Makes the documents so large that the engine flushes and compacts all the time.
     #[must_use]
     pub fn large(mut self) -> Load {
         for w in &mut self.writers {
@@ -166,7 +166,7 @@ impl Load {
     /// Writes to the server at `address` until `crash` has run, which is called after `time`.
     ///
     /// # Panics
-    /// If the server refuses a write before.
+    /// If the server refuses a write before that.
     pub fn run(&mut self, address: &str, time: Duration, crash: impl FnOnce()) -> Crash {
         let crashing = Arc::new(AtomicBool::new(false));
         let (percent, patience) = (self.journaled_percent, self.patience);
@@ -193,14 +193,14 @@ impl Load {
         crashed
     }
 
-    /// Acknowledged writes since the last judgement.
+    /// The number of acknowledged writes since the last check.
     pub fn acknowledged(&self) -> usize {
         let all = self.writers.iter().flat_map(|w| &w.writes);
         all.filter(|w| w.acknowledged.is_some()).count()
     }
 }
 
-/// What a write changes: ids and their states afterwards.
+/// The changes of a write: ids and their states afterwards.
 type Changes = Vec<(i64, Option<State>)>;
 
 impl Writer {
@@ -217,7 +217,7 @@ impl Writer {
         });
         let mut c = match connected {
             Ok(c) => c,
-            // Too late: the crash came first.
+            // The crash came before the connection.
             Err(_) if crashing.load(Ordering::SeqCst) => return,
             Err(e) => panic!("writer {}: {e:?}", self.number),
         };
@@ -257,7 +257,7 @@ impl Writer {
         }
     }
 
-    /// A write to the collection and what it does.
+    /// A write to the collection, and its changes.
     fn choose(&mut self, coll: usize, v: i64) -> (DocBuf, Changes) {
         let name = COLLECTIONS[coll];
         let live: Vec<i64> = self.memory[coll]
@@ -279,7 +279,7 @@ impl Writer {
                 self.update(coll, v, &[id])
             }
             55..70 => {
-                // Several at once, by a range of ids.
+                // Several documents are changed at once, by a range of ids.
                 let at = self.rng.below(live.len() as u64) as usize;
                 let some = &live[at..live.len().min(at + 8)];
                 self.update(coll, v, some)
@@ -343,7 +343,7 @@ impl Writer {
         (cmd, vec![(id, Some(state))])
     }
 
-    /// Changes indexed fields of some documents by operators.
+    /// Changes indexed fields of some documents with operators.
     fn update(&mut self, coll: usize, v: i64, ids: &[i64]) -> (DocBuf, Changes) {
         let (add, tag) = (self.rng.below(9) as i32 - 4, self.rng.below(30) as i32);
         let sparse = (self.rng.below(2) == 0).then(|| self.rng.below(100) as i32);
@@ -376,7 +376,7 @@ impl Writer {
     }
 }
 
-/// The filter for these ids, which are all the live ones between the first and the last.
+/// The filter for these ids, which must be all live ones between the first and the last.
 fn range(ids: &[i64]) -> DocBuf {
     match ids {
         [one] => doc! { "_id": *one },
@@ -384,10 +384,10 @@ fn range(ids: &[i64]) -> DocBuf {
     }
 }
 
-/// A reply with write errors is an error here.
+/// Treats write errors in a reply as an error.
 ///
 /// # Panics
-/// If it says that all went well, and names another number of documents.
+/// If the reply reports success, but another number of documents.
 fn all_done(reply: &DocBuf, documents: usize) -> Result<()> {
     for field in ["writeErrors", "writeConcernError"] {
         if let Some(e) = reply.as_doc().get(field) {

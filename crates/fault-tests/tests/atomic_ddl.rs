@@ -1,5 +1,5 @@
-//! Changes of the catalog under concurrent writers, with and without kill -9 in their midst: they
-//! are whole or nothing, and no acknowledged write is lost.
+//! Changes of the catalog under concurrent writers, with and without kill -9 during the change: they happen
+//! completely or not at all, and no acknowledged write is lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::{collections, ids, index, indexes, insert, int, j, sound};
@@ -14,9 +14,9 @@ use testkit::{Server, ServerOptions};
 
 const DB: &str = "ddl";
 
-/// Documents that a collection begins with.
+/// The number of documents that a collection has at first.
 const BASE: i64 = 300;
-/// What clients insert has greater `_id`s.
+/// The documents that clients insert have greater `_id`s.
 const LATE: i64 = 1_000_000;
 
 /// The documents of generation `g`.
@@ -26,7 +26,7 @@ fn generation(g: i64) -> Vec<DocBuf> {
         .collect()
 }
 
-/// `c` with documents of generation 0 and an index on `k`.
+/// Makes `c` with documents of generation 0 and an index on `k`.
 fn begin(c: &mut Connection, spec: &str) {
     c.command(DB, &doc! { "dropDatabase": 1 }).unwrap();
     index(c, DB, "c", spec).unwrap();
@@ -35,29 +35,28 @@ fn begin(c: &mut Connection, spec: &str) {
 
 const PLAIN: &str = r#"{"key": {"k": 1}, "name": "k_1"}"#;
 
-/// Rounds, and how long to wait in each before the kill.
+/// The rounds, each with the time until the kill.
 fn rounds(rng: &mut Rng, short: u64, longest: u64) -> Vec<Option<Duration>> {
     let n = if long() { short * 8 } else { short };
-    // Every third is not killed: what is lost there is lost for another reason.
+    // Every third round has no kill. A loss in such a round has another cause.
     (0..n)
         .map(|i| (i % 3 != 0).then(|| Duration::from_millis(5 + rng.below(longest))))
         .collect()
 }
 
-/// What runs beside a change: writers that insert until they are told to stop or the server is
-/// gone.
+/// Writers that run during a change: they insert until they are told to stop or the server is gone.
 #[derive(Default)]
 struct Writers {
     stop: AtomicBool,
     next: AtomicI64,
-    /// How many replacements have begun and ended: odd while one is under way.
+    /// How many replacements have begun and ended. It is odd during a replacement.
     epoch: AtomicU64,
-    /// `_id`, `k` and the epoch of every insert that was acknowledged; no epoch if it changed.
+    /// The `_id`, `k` and epoch of every acknowledged insert; no epoch if it changed during the insert.
     acknowledged: Mutex<Vec<(i64, i64, Option<u64>)>>,
 }
 
 impl Writers {
-    /// Inserts one document after the other; `k(n)` is what the n-th has. A duplicate key is fine.
+    /// Inserts one document after the other; `k(n)` is the key of the n-th. A duplicate key is allowed.
     fn run(&self, mut c: Connection, k: impl Fn(i64) -> i64) {
         while !self.stop.load(SeqCst) {
             let n = self.next.fetch_add(1, SeqCst);
@@ -71,7 +70,7 @@ impl Writers {
                 }
                 Err(e) if e.code().0 == 11_000 => {}
                 Err(e) => {
-                    // Killed: wait for being told.
+                    // The server was killed, so the writer waits until it is told to stop.
                     let gone = Instant::now();
                     while !self.stop.load(SeqCst) {
                         assert!(gone.elapsed() < Duration::from_secs(20), "{e}");
@@ -84,9 +83,9 @@ impl Writers {
     }
 }
 
-/// Runs `change` beside `writers` inserters; kills the server after `kill`, or lets them go on a
-/// moment longer than the change. Returns what was acknowledged and the change's result, `None`
-/// if it was cut off.
+/// Runs `change` concurrently with `writers` inserters. It kills the server after `kill`, or lets the
+/// inserters continue a moment longer than the change. Returns the acknowledged inserts and the result of the
+/// change, which is `None` if it was cut off.
 fn beside<R: Send>(
     server: &mut Server,
     kill: Option<Duration>,
@@ -126,7 +125,7 @@ fn beside<R: Send>(
     (writers, result)
 }
 
-/// The documents of `c` by `_id`, each once, found in the same number by a count.
+/// The documents of `c` by `_id`, each once. Checks that a count finds the same number.
 fn found(c: &mut Connection) -> BTreeMap<i64, DocBuf> {
     let mut all = BTreeMap::new();
     for d in c.find_all(DB, &doc! { "find": "c" }).unwrap() {
@@ -139,7 +138,7 @@ fn found(c: &mut Connection) -> BTreeMap<i64, DocBuf> {
     all
 }
 
-/// Nothing is left of what stood in for the collection meanwhile.
+/// Checks that nothing is left of temporary collections.
 fn only(c: &mut Connection, names: &[&str]) {
     let all = collections(c, DB).unwrap();
     let more: Vec<&String> = all
@@ -149,8 +148,8 @@ fn only(c: &mut Connection, names: &[&str]) {
     assert!(more.is_empty(), "left over: {more:?}");
 }
 
-/// convertToCapped while clients insert: every acknowledged insert is there, before and after, and
-/// after a kill the collection is capped or as it was.
+/// Clients insert during convertToCapped. Every acknowledged insert exists, and after a kill the collection
+/// is either capped or unchanged.
 #[test]
 fn converting_to_capped_under_writers_loses_nothing() {
     let mut rng = Rng::new(seed());
@@ -179,14 +178,14 @@ fn converting_to_capped_under_writers_loses_nothing() {
         let stats = c.command(DB, &doc! { "collStats": "c" }).unwrap();
         let capped = stats.as_doc().get("capped").is_some_and(|v| v.truthy());
         assert!(capped || done.is_none(), "converted and not capped");
-        // The conversion drops the indexes, in the same step.
+        // The conversion drops the indexes in the same step.
         let n = indexes(&mut c, DB, "c").unwrap().len();
         assert_eq!(n, if capped { 1 } else { 2 }, "capped: {capped}");
     }
 }
 
-/// Replacements one after the other beside writers: the collection is one generation, whole, and
-/// has every insert that was acknowledged since it came.
+/// Replaces a collection again and again under writers. The collection always has exactly one generation,
+/// which is complete, and every insert that was acknowledged since it came.
 fn replacements(replace: fn(&mut Connection, i64) -> muniment_value::Result<()>, others: &[&str]) {
     let mut rng = Rng::new(seed());
     let mut server = Server::start(ServerOptions::new());
@@ -225,7 +224,7 @@ fn replacements(replace: fn(&mut Connection, i64) -> muniment_value::Result<()>,
         assert!(all == done || all == done + 1, "{all} after {done}");
         let base = found.keys().filter(|id| **id < LATE).count() as i64;
         assert_eq!(base, BASE, "generation {all} is not whole");
-        // Inserts of the epoch in which this generation was there and no other.
+        // These are the inserts of the epoch in which only this generation existed.
         let epoch = 2 * all as u64;
         let lost: Vec<i64> = writers
             .acknowledged
@@ -242,7 +241,7 @@ fn replacements(replace: fn(&mut Connection, i64) -> muniment_value::Result<()>,
     }
 }
 
-/// renameCollection with dropTarget under writers is atomic, also when the server is killed.
+/// renameCollection with dropTarget is atomic under writers, even if the server is killed.
 #[test]
 fn a_rename_onto_a_collection_under_writers_is_atomic() {
     replacements(
@@ -258,7 +257,7 @@ fn a_rename_onto_a_collection_under_writers_is_atomic() {
     );
 }
 
-/// `$out` under writers is atomic, also when the server is killed, and leaves nothing behind.
+/// `$out` is atomic under writers, even if the server is killed, and leaves nothing behind.
 #[test]
 fn an_out_onto_a_collection_under_writers_is_atomic() {
     replacements(
@@ -273,9 +272,9 @@ fn an_out_onto_a_collection_under_writers_is_atomic() {
     );
 }
 
-/// collMod's conversion to a unique index under writers, who try duplicates all the time: no two
-/// documents ever have one key, every acknowledged insert is there and found through the index,
-/// and after a kill the index is unique or still being prepared.
+/// collMod converts an index to unique under writers who insert duplicates all the time. No two documents
+/// ever have the same key, every acknowledged insert exists and is found through the index, and after a kill
+/// the index is unique or still being prepared.
 #[test]
 fn converting_to_unique_under_writers_is_exact() {
     let mut rng = Rng::new(seed());
@@ -284,7 +283,7 @@ fn converting_to_unique_under_writers_is_exact() {
         let spec = r#"{"key": {"k": 1}, "name": "k_1", "prepareUnique": true}"#;
         begin(&mut server.connect(), spec);
         let convert = j(r#"{"collMod": "c", "index": {"name": "k_1", "unique": true}}"#);
-        // Two of three are duplicates.
+        // Two of three documents are duplicates.
         let (writers, done) = beside(&mut server, kill, |n| n / 3, |c, _| c.command(DB, &convert));
         let mut c = server.connect();
         let all = found(&mut c);

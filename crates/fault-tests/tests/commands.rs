@@ -1,8 +1,8 @@
-//! Commands of every kind that change the catalog, valid and nearly valid, for a set of three whose
-//! members are killed while they come: no process ends by itself, every member applies what the
-//! primary accepted, every directory opens again, and `validate` finds nothing.
+//! Commands of every kind that change the catalog, valid and nearly valid, on a set of three whose members
+//! are killed meanwhile: no process ends by itself, every member applies what the primary has accepted, every
+//! directory can be opened again, and `validate` finds nothing.
 //!
-//! `MUNIMENT_LONG=1`: for twenty minutes. `MUNIMENT_SEED=n` draws the same commands again.
+//! `MUNIMENT_LONG=1` runs for twenty minutes. `MUNIMENT_SEED=n` draws the same commands again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{Rng, long, seed};
@@ -17,19 +17,19 @@ use testkit::{Grammar, Set, shell_text};
 const DATABASES: [&str; 2] = ["fa", "fb"];
 const CLIENTS: u64 = 2;
 
-/// What a client has sent last, printed where the test fails.
+/// The last commands that a client has sent, which are printed if the test fails.
 struct Sent(u64, VecDeque<String>);
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        // A test that passes has emptied it.
+        // A test that passes has emptied the list.
         for one in &self.1 {
             println!("client {}: {one}", self.0);
         }
     }
 }
 
-/// Ends the clients, also where the test fails.
+/// Ends the clients, even if the test fails.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -38,7 +38,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// What clients found.
+/// The counts of the clients.
 #[derive(Default)]
 struct Figures {
     sent: AtomicU64,
@@ -63,7 +63,7 @@ fn client(sent: &mut Sent, hosts: &[String], rng: &mut Rng, stop: &AtomicBool, f
         let mut drawn = grammar.command(&mut |n| rng.below(n));
         let text = shell_text(Value::Document(drawn.body.as_doc()));
         let short: String = text.chars().take(300).collect();
-        // Every entry waits for a member that may be down.
+        // A write would otherwise wait for a member that may be down.
         drawn.body.append("writeConcern", doc! { "w": 1 });
         if ["profile", "validate"].contains(&drawn.body.as_doc().first().unwrap().name()) {
             drawn.body = without_concern(drawn.body.as_doc());
@@ -83,7 +83,7 @@ fn client(sent: &mut Sent, hosts: &[String], rng: &mut Rng, stop: &AtomicBool, f
         }
         match code {
             0 => drop(figures.accepted.fetch_add(1, SeqCst)),
-            // An error of ours, not of what was sent.
+            // An internal error is a bug, whatever was sent.
             1 => panic!("{} {text}: {:?}", drawn.db, reply),
             -1 | 91 | 189 | 10107 | 11600 | 11602 | 13435 | 13436 => connection = None,
             _ => {}
@@ -99,7 +99,7 @@ fn without_concern(d: Doc<'_>) -> DocBuf {
     out
 }
 
-/// A command for a member, whatever it is.
+/// Runs a command on a member, primary or not.
 fn ask(c: &mut Connection, db: &str, mut command: DocBuf) -> DocBuf {
     command.append("$readPreference", doc! { "mode": "secondaryPreferred" });
     c.command(db, &command).unwrap()
@@ -123,12 +123,12 @@ fn is_stored(d: &DocBuf) -> bool {
     d.as_doc().get_str("type") != Some("view")
 }
 
-/// All that a member says of its databases.
+/// The databases as a member shows them.
 fn state(c: &mut Connection) -> String {
     let mut out = String::new();
     for db in DATABASES {
         for (name, d) in collections(c, db) {
-            // Of each member alone.
+            // These records belong to each member alone.
             if name == "system.profile" {
                 continue;
             }
@@ -138,7 +138,7 @@ fn state(c: &mut Connection) -> String {
                 let mut command = list;
                 command.append("$readPreference", doc! { "mode": "secondaryPreferred" });
                 let reply = c.command_raw(db, &command).unwrap();
-                // It may have been dropped by now.
+                // The collection may have been dropped by now.
                 if let Some(cursor) = reply.as_doc().get_doc("cursor") {
                     writeln!(out, "  {cursor:?}").unwrap();
                 }
@@ -150,7 +150,7 @@ fn state(c: &mut Connection) -> String {
     out
 }
 
-/// Every collection of a member passes `validate`.
+/// Checks every collection of a member with `validate`.
 fn validate(set: &Set, i: usize) {
     let mut c = set.connect(i);
     for db in DATABASES {
@@ -163,7 +163,7 @@ fn validate(set: &Set, i: usize) {
             let reply = c.command_raw(db, &command).unwrap();
             let r = reply.as_doc();
             let valid = r.get("valid").is_some_and(|v| v.truthy());
-            // A collection may expire or be dropped by a rule of its own.
+            // A collection may expire or be dropped by its own rule.
             let gone = r.get("code").and_then(|v| v.as_i64_exact()) == Some(26);
             assert!(valid || gone, "member {i}, {db}.{name}: {reply:?}");
         }

@@ -1,5 +1,5 @@
-//! Damaged files: a torn or flipped end of the journal is cut off; a damaged table is reported
-//! with file and offset, and no document is missing without an error.
+//! Damaged files: a torn or damaged end of the journal is cut off; a damaged table is reported with file and
+//! offset, and no document is missing without an error.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{Rng, long, seed};
@@ -47,25 +47,25 @@ fn is_table(f: &Path) -> bool {
     f.parent().is_some_and(|p| p.ends_with("trees")) && f.extension().is_some_and(|e| e == "table")
 }
 
-/// A file whose end was never written: what a power cut leaves of a segment, which has its whole
-/// length from the beginning.
+/// Makes a file look as if its end had not been written. A power cut leaves a segment in this state, since a
+/// segment has its full length from the beginning.
 fn zero_from(file: &Path, at: u64) {
     let mut bytes = std::fs::read(file).unwrap();
     bytes[at as usize..].fill(0);
     std::fs::write(file, bytes).unwrap();
 }
 
-/// The journal that was written last, and where its last byte that is not zero stands.
+/// The newest journal, and the position of its last byte that is not zero.
 fn journal_end(dir: &Path) -> (PathBuf, u64) {
     let journals = files_below(dir).into_iter().filter_map(|f| {
         let is_journal = is_segment(&f);
         let bytes = is_journal.then(|| std::fs::read(&f).unwrap())?;
-        // An idle log writes a mark, which may stand at the very end of the file: no record is there.
+        // An idle log writes a mark, perhaps at the very end of the file, where there is no record.
         let records = bytes
             .get(..bytes.len().saturating_sub(512))
             .unwrap_or(&bytes);
         let last = records.iter().rposition(|b| *b != 0)?;
-        // One that was made ahead has a header and nothing else.
+        // A segment that was prepared has only a header.
         if last < 512 {
             return None;
         }
@@ -91,7 +91,7 @@ fn a_damaged_end_of_the_journal_is_cut_off() {
         }
         server.kill9();
         let (file, last) = journal_end(&server.dir());
-        // Within the last write: each is more than 50 bytes long.
+        // This is within the last write, since each write has more than 50 bytes.
         let at = last - rng.below(40);
         if round % 2 == 0 {
             zero_from(&file, at);
@@ -103,7 +103,7 @@ fn a_damaged_end_of_the_journal_is_cut_off() {
         let ids = scan(&mut c).unwrap();
         let expected: Vec<i64> = (0..ids.len() as i64).collect();
         assert_eq!(ids, expected, "not a prefix");
-        // What was damaged is the last write or two (a write may end with zeros), no more.
+        // The damage reaches the last write or two (a write may end with zeros), but no more.
         let left = ids.len() as i64;
         assert!(
             left >= next - 2,
@@ -130,7 +130,7 @@ fn damage_in_the_middle_of_the_journal_is_reported() {
     server.kill9();
     let (file, last) = journal_end(&server.dir());
     for _ in 0..if long() { 30 } else { 4 } {
-        // Half of the journal lies after it, acknowledged as journaled.
+        // Half of the journal comes after this point, and was acknowledged as journaled.
         let at = last / 4 + rng.below(last / 4);
         let bit = rng.below(8) as u8;
         flip_bit(&file, at, bit);
@@ -147,7 +147,7 @@ fn damage_in_the_middle_of_the_journal_is_reported() {
     assert_eq!(scan(&mut server.connect()).unwrap().len(), 200);
 }
 
-/// Fills the collection until there are tables of some size; returns how many documents.
+/// Fills the collection until there are tables of some size. Returns the number of documents.
 fn fill(server: &Server, rng: &mut Rng) -> i64 {
     let mut c = server.connect();
     let mut next = 0_i64;
@@ -164,7 +164,7 @@ fn fill(server: &Server, rng: &mut Rng) -> i64 {
     }
 }
 
-/// The table files of more than a megabyte.
+/// The table files with more than a megabyte.
 fn tables(dir: &Path) -> Vec<PathBuf> {
     let mut tables = files_below(dir);
     tables.retain(|f| is_table(f) && f.metadata().is_ok_and(|m| m.len() > 1 << 20));
@@ -192,7 +192,7 @@ fn a_damaged_table_is_reported() {
             Ok(()) => {
                 let mut c = server.connect();
                 match scan(&mut c) {
-                    // The damage is in bytes that a scan does not use.
+                    // A scan does not use the damaged bytes.
                     Ok(ids) => assert!(ids == all, "{what}: {} of {count} documents", ids.len()),
                     Err(e) => {
                         reported(e.message(), &name, &what);
@@ -251,7 +251,7 @@ fn damage_to_any_other_file_loses_nothing_silently() {
         let what = format!("{} of {len} bytes: {what}", file.display());
         println!("{what}");
         if server.try_start().is_ok() {
-            // An error is fine, fewer documents without one are not.
+            // An error is allowed, but not a scan that misses documents.
             if let Ok(ids) = scan(&mut server.connect()) {
                 assert!(ids == all, "{what}: {} of {count} documents", ids.len());
             }
@@ -269,7 +269,7 @@ fn damage_to_any_other_file_loses_nothing_silently() {
     assert_eq!(scan(&mut server.connect()).unwrap(), all);
 }
 
-/// Copies a directory tree, holes and all.
+/// Copies a directory tree, including holes.
 fn copy(from: &Path, to: &Path) {
     let status = std::process::Command::new("cp")
         .args(["-a", "--sparse=always"])
@@ -278,7 +278,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// The message names the file and an offset.
+/// Checks that the message names the file and an offset.
 fn reported(message: &str, file: &str, what: &str) {
     let named = message.contains(&format!("trees/{file}"));
     assert!(

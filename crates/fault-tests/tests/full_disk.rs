@@ -1,5 +1,5 @@
-//! A full disk: writes are refused with 14031 OutOfDiskSpace, reads go on, nothing acknowledged
-//! is lost, and writes are taken again when space returns, without a restart.
+//! A full disk: writes are refused with 14031 OutOfDiskSpace, reads continue, nothing acknowledged is lost,
+//! and writes are accepted again when there is space, without a restart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{ArrayBuf, DocBuf, Error, Result, doc};
@@ -12,7 +12,7 @@ use testkit::{Server, ServerOptions};
 
 const DB: &str = "full";
 
-/// Inserts documents `from..to`; an error in the reply is an error.
+/// Inserts documents `from..to`. An error in the reply counts as an error.
 fn insert(c: &mut Connection, from: i64, to: i64) -> Result<()> {
     let docs: ArrayBuf = (from..to)
         .map(|i| doc! { "_id": i, "x": i, "text": "t".repeat(500) })
@@ -37,7 +37,7 @@ fn refused(e: &Error) {
     assert!(e.message().contains("disk"), "not a clear message: {e:?}");
 }
 
-/// All acknowledged documents are there; of the refused ones any.
+/// Checks that all acknowledged documents exist. Refused ones may or may not.
 fn has(c: &mut Connection, acknowledged: i64) {
     let docs = c
         .find_all(DB, &doc! { "find": "c", "sort": doc! { "_id": 1 } })
@@ -57,10 +57,10 @@ fn has(c: &mut Connection, acknowledged: i64) {
     assert_eq!(one.unwrap().len(), 1, "through the index");
 }
 
-/// Tries for ten seconds until a write is taken.
+/// Tries for ten seconds until a write is accepted.
 fn taken_again(c: &mut Connection, from: i64, to: i64) {
     let deadline = Instant::now() + Duration::from_secs(10);
-    // Documents of a refused insert may be there.
+    // Documents of a refused insert may exist.
     let cleared = |c: &mut Connection| {
         let q = doc! { "q": doc! { "_id": doc! { "$gte": from } }, "limit": 0 };
         c.command(
@@ -93,7 +93,7 @@ fn a_disk_that_is_suddenly_full() {
     for round in 1..=3 {
         let n = round * 1000;
         server.set_budget(0);
-        // What the server has buffered for the file system may still go through.
+        // Data that the server has buffered may still reach the file system.
         let mut refusals = 0;
         for _ in 0..20 {
             match insert(&mut c, n, n + 100) {
@@ -144,7 +144,7 @@ fn many_writers_on_a_disk_that_is_full_now_and_then() {
             server.set_budget(0);
             std::thread::sleep(Duration::from_millis(300));
             server.set_budget(u64::MAX);
-            // While the others go on trying.
+            // The others still try meanwhile.
             let mut c = server.connect();
             taken_again(&mut c, 90_000_000, 90_000_001);
         }
@@ -176,7 +176,7 @@ fn many_writers_on_a_disk_that_is_full_now_and_then() {
 
 #[test]
 fn a_disk_that_fills_up() {
-    // The server keeps a reserve of 256 MiB, so this is full after some ten megabytes.
+    // The server keeps a reserve of 256 MiB, so the disk counts as full after some ten megabytes.
     let limit = 300_000_000;
     let options = ServerOptions::new().patience(Duration::from_secs(60));
     let mut server = Server::start(options.budget(limit));

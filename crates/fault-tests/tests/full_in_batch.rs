@@ -1,5 +1,5 @@
-//! A disk that fills inside a command, at every write of it in turn: the reply says exactly what
-//! is stored, then and after a kill.
+//! A disk that becomes full during a command, at each of its writes in turn: the reply says exactly what is
+//! stored, both then and after a kill.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::{
@@ -18,14 +18,14 @@ const OUT_OF_DISK: i64 = 14_031;
 /// More writes than any command here makes.
 const MANY: u64 = 20_000;
 
-/// How many writes succeed before the disk is full: each of the first ones in turn, then in growing
-/// steps, since a new segment of the log alone takes a thousand.
+/// How many writes succeed before the disk is full: each of the first ones in turn, then in growing steps,
+/// since a new segment of the log alone takes a thousand.
 fn budgets() -> impl Iterator<Item = u64> {
     let steps = std::iter::successors(Some(24_u64), |n| Some(n + n / 4));
     (0..24).chain(steps)
 }
 
-/// Waits until the server takes writes again; false if it does not.
+/// Waits until the server accepts writes again; false if it does not.
 fn taken_again(c: &mut Connection) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     let probe = [doc! { "a": 1 }];
@@ -38,32 +38,32 @@ fn taken_again(c: &mut Connection) -> bool {
     true
 }
 
-/// What one statement of a command does when it succeeds.
+/// The effect of a statement that succeeds.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
-    /// This `_id` is there with `v: 0`.
+    /// This `_id` exists with `v: 0`.
     Inserted(i64),
-    /// `v` of this `_id` is one more.
+    /// `v` of this `_id` is one more than before.
     Raised(i64),
-    /// This `_id` is not there.
+    /// This `_id` does not exist.
     Deleted(i64),
 }
 
-/// A write command, with what its statements do.
+/// A write command with the effects of its statements.
 struct Case {
     name: &'static str,
-    /// Of the collection; empty for none.
+    /// The options of the collection; empty for none.
     create: &'static str,
     index: Option<&'static str>,
     command: DocBuf,
-    /// In the order of the statements; `None` for one that must fail by itself.
+    /// The effects in the order of the statements; `None` for a statement that must fail by itself.
     effects: Vec<Option<Effect>>,
     ordered: bool,
-    /// The collection keeps this many documents, the newest.
+    /// The collection keeps only this many of the newest documents.
     capped: Option<usize>,
 }
 
-/// The documents that are there before: `_id` 1 to 20.
+/// The number of documents at first, with the `_id`s 1 to 20.
 const BEFORE: i64 = 20;
 
 fn seeds() -> Vec<DocBuf> {
@@ -72,7 +72,7 @@ fn seeds() -> Vec<DocBuf> {
         .collect()
 }
 
-/// An insert of these documents; what has no effect must fail by itself.
+/// An insert of these documents. Those without an effect must fail by themselves.
 fn inserts(name: &'static str, docs: Vec<(i64, i64, bool)>, ordered: bool, padding: usize) -> Case {
     let text = "x".repeat(padding);
     let documents: ArrayBuf = docs
@@ -216,7 +216,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// The documents as (`_id`, `v`): by `_id`, or as a capped collection has them.
+/// The documents as (`_id`, `v`): sorted by `_id`, or in the order of a capped collection.
 fn stored(c: &mut Connection, case: &Case) -> Vec<(i64, i64)> {
     let docs = c.find_all(DB, &doc! { "find": "c" }).unwrap();
     let mut all: Vec<(i64, i64)> = docs
@@ -237,8 +237,8 @@ fn stored(c: &mut Connection, case: &Case) -> Vec<(i64, i64)> {
     all
 }
 
-/// What must be there after this reply, whether everything went well, and what the reply says that
-/// cannot be.
+/// The documents that must exist after this reply, whether everything succeeded, and the errors in the reply
+/// itself.
 fn told(case: &Case, reply: &DocBuf) -> (Vec<(i64, i64)>, bool, Vec<String>) {
     let mut all: Vec<(i64, i64)> = (1..=BEFORE).map(|i| (i, 0)).collect();
     if let Some(max) = case.capped {
@@ -280,8 +280,8 @@ fn told(case: &Case, reply: &DocBuf) -> (Vec<(i64, i64)>, bool, Vec<String>) {
     (all, fine, lies)
 }
 
-/// A disk that fills inside a batch, at every write of it in turn: each statement of which the
-/// reply says nothing bad is stored, and no other, also after a kill.
+/// The disk becomes full during a batch, at each of its writes in turn. Exactly the statements for which the
+/// reply has no error are stored, also after a kill.
 #[test]
 fn a_batch_on_a_disk_that_fills_replies_what_is_stored() {
     let mut wrong = Vec::new();
@@ -353,7 +353,7 @@ fn a_batch_on_a_disk_that_fills_replies_what_is_stored() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Everything that a database shows.
+/// Everything that can be seen of a database.
 fn everything(c: &mut Connection) -> String {
     let mut all = String::new();
     for name in collections(c, DB).unwrap() {
@@ -364,7 +364,7 @@ fn everything(c: &mut Connection) -> String {
         let find = doc! { "find": name.as_str() };
         let mut found = ids(c, DB, &find).unwrap();
         found.sort_unstable();
-        // What a command left behind is cleared away at any moment.
+        // The leftovers of a command may be removed at any moment.
         let Ok(indexes) = indexes(c, DB, &name) else {
             continue;
         };
@@ -394,9 +394,9 @@ fn prepare(c: &mut Connection) {
     index(c, DB, "d", r#"{"key": {"v": -1}, "name": "v_-1"}"#).unwrap();
 }
 
-/// A disk that fills inside a change of the catalog, at every write of it in turn: what is said to
-/// have failed has changed nothing (an index whose build could not be noted is not used), what is
-/// said to be done is done, also after a kill.
+/// The disk becomes full during a change of the catalog, at each of its writes in turn. A change that is
+/// reported as failed has changed nothing (an index whose build could not be recorded is not used), and one
+/// that is reported as done is done, also after a kill.
 #[test]
 fn a_change_of_the_catalog_on_a_disk_that_fills_is_whole_or_nothing() {
     let changes = [
@@ -456,11 +456,11 @@ fn a_change_of_the_catalog_on_a_disk_that_fills_is_whole_or_nothing() {
                     server.start_again();
                     c = server.connect();
                 }
-                // What failed may be cleared away behind the client's back.
+                // The leftovers of a failed change may be removed without the client.
                 let deadline = Instant::now() + Duration::from_secs(3);
                 let mut found = everything(&mut c);
-                // A build that could not even be taken back while the disk was full goes on after
-                // a restart, as every build does that a crash ended.
+                // If the disk was so full that a build could not even be cancelled, the build continues after
+                // a restart, like every build that a crash has interrupted.
                 let builds = change.contains("createIndexes") || change.contains("unique");
                 if killed && builds && found == after {
                     break;
@@ -493,8 +493,8 @@ fn a_change_of_the_catalog_on_a_disk_that_fills_is_whole_or_nothing() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// While writes are refused and while they are taken up again, readers go on, and a read that
-/// takes long does not keep writes from being taken again.
+/// While writes are refused and while they are accepted again, reads continue, and a long read does not delay
+/// the writes.
 #[test]
 fn readers_go_on_while_a_full_disk_is_overcome() {
     let server = Server::start(ServerOptions::new().budget(u64::MAX));
@@ -504,12 +504,12 @@ fn readers_go_on_while_a_full_disk_is_overcome() {
     let (stop, slowest) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut taken = None;
     std::thread::scope(|scope| {
-        // It holds its view all the time.
+        // This reader keeps its view all the time.
         let mut long = server.connect();
         scope.spawn(move || {
             let cmd = r#"{"aggregate": "c", "cursor": {}, "comment": "long", "pipeline": [
                 {"$set": {"m": {"$range": [0, 100000]}}}, {"$unwind": "$m"}, {"$match": {"m": -1}}]}"#;
-            // Killed at the end.
+            // It is killed at the end.
             let _ = long.command(DB, &j(cmd));
         });
         let mut reader = server.connect();
@@ -526,7 +526,7 @@ fn readers_go_on_while_a_full_disk_is_overcome() {
         });
         std::thread::sleep(Duration::from_millis(300));
         slowest.store(0, SeqCst);
-        // It fails in its midst.
+        // The write fails halfway.
         server.set_writes(2);
         let text = "x".repeat(100_000);
         let large: Vec<DocBuf> = (5000..5030)
@@ -564,8 +564,8 @@ fn kill_by_comment(c: &mut Connection, comment: &str) {
     }
 }
 
-/// After a sync that failed, nothing is acknowledged as journaled that a power cut then takes
-/// back, nor anything before it: at every sync in turn.
+/// After a failed sync, nothing is acknowledged as journaled that a power cut then undoes, nor anything
+/// before it. Each sync fails in turn.
 #[test]
 fn after_a_failed_sync_what_is_acknowledged_survives_a_power_cut() {
     let options = ServerOptions::new()
@@ -591,7 +591,7 @@ fn after_a_failed_sync_what_is_acknowledged_survives_a_power_cut() {
                 Some(e) => Err(muniment_value::Error::internal(format!("{e:?}"))),
             }
         };
-        // Those before the last one are covered by its journaling.
+        // The writes before the last one are covered by its journaling.
         let mut failed = 0;
         let mut here = Vec::new();
         for i in 0..20 {
@@ -613,7 +613,7 @@ fn after_a_failed_sync_what_is_acknowledged_survives_a_power_cut() {
         }
         acknowledged.extend(here);
         refused += failed;
-        // The server that starts again has a good disk.
+        // The server has a good disk when it starts again.
         server.cut_power();
         server.set_budget(u64::MAX);
         server.start_again();

@@ -1,6 +1,5 @@
-//! A replica set with members whose disks are full: a member that has room leads, one that has none
-//! follows as far as it can, all of it can be seen, and everything goes on by itself when there is room
-//! again.
+//! A replica set with members whose disks are full: a member with room leads, one without room follows as far
+//! as it can, its state can be seen, and everything continues by itself when there is room again.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use muniment_value::{Code, DocBuf, Error, Result, Value, array, doc};
@@ -8,13 +7,13 @@ use muniment_wire::Connection;
 use std::time::Duration;
 use testkit::{ServerOptions, Set};
 
-/// What is left is less than the server keeps for itself, and enough for what it writes all the same.
+/// The free room is less than the server reserves for itself, but enough for what it still writes.
 const SHORT: u64 = 200 << 20;
 const ROOM: u64 = u64::MAX;
-/// What members say of one that has no room.
+/// The message that members report about one without room.
 const SAID: &str = "out of disk space: it takes no writes until there is more";
 
-/// Three members, of which the first is preferred.
+/// A set of three members, of which the first is preferred.
 fn start() -> Set {
     let set = Set::prepare(3, &ServerOptions::new().budget(ROOM));
     let member = |i: i32| {
@@ -32,7 +31,7 @@ fn insert(c: &mut Connection, id: i32, w: Value<'_>) -> Result<()> {
     failed_in(&c.command("test", &cmd)?)
 }
 
-/// What failed in a reply that is not a failure itself.
+/// Turns an error inside a successful reply into an error.
 fn failed_in(reply: &DocBuf) -> Result<()> {
     let d = reply.as_doc();
     let first = d.get_array("writeErrors").and_then(|a| a.first());
@@ -49,7 +48,7 @@ fn failed_in(reply: &DocBuf) -> Result<()> {
     }
 }
 
-/// What a member says of itself or another one.
+/// The message that a member reports about itself or another one.
 fn said(set: &Set, by: usize, of: usize) -> String {
     let status = set
         .connect(by)
@@ -103,11 +102,11 @@ fn a_primary_without_room_hands_over_to_a_member_that_has_some() {
     set.until("the others do not say so", || {
         (said(&set, next, 0) == SAID).then_some(())
     });
-    // It is preferred, and is not given the leadership back meanwhile.
+    // The first member is preferred, but does not get the leadership back meanwhile.
     let before = term(&set, next);
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!((set.primary(), term(&set, next)), (next, before));
-    // With room it comes back by itself.
+    // With room it takes over again by itself.
     set.members[0].set_budget(ROOM);
     insert(&mut set.connect(next), 50, Value::Int32(3)).unwrap();
     set.until("the preferred one leads again", || {
@@ -142,7 +141,7 @@ fn a_secondary_without_room_is_seen_and_stops_nobody() {
         (set.primary() == 0).then_some(())
     });
     let before = term(&set, 0);
-    // One whose writes fail, and one that only keeps what it has for itself.
+    // Either its writes fail, or only its reserve is left.
     for budget in [0, SHORT] {
         set.members[1].set_budget(budget);
         for id in 0..30 {
@@ -184,7 +183,7 @@ fn where_no_member_has_room_the_primary_stays_and_deletions_are_taken() {
         });
     }
     let mut leader = set.primary();
-    // The last member to say so may have been handed the leadership before, once.
+    // The last member to report it may have had the leadership once before.
     let mut now = term(&set, leader);
     assert!(now <= before + 2, "{now}, {before} before");
     std::thread::sleep(Duration::from_secs(5));

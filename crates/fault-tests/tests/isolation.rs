@@ -1,5 +1,5 @@
-//! Random transactions that append to lists and read them, over kills: what they read must be what
-//! snapshot isolation allows.
+//! Random transactions that append to lists and read them, with kills: they must read what snapshot isolation
+//! allows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::appends::{Manner, Shared, lists};
@@ -14,7 +14,7 @@ use testkit::{Server, ServerOptions};
 
 const CLIENTS: u64 = 4;
 
-/// Runs transactions until so many were committed, with so many kills among them.
+/// Runs transactions until this many were committed, with this many kills in between.
 fn history(
     transactions: usize,
     kills: usize,
@@ -78,11 +78,12 @@ fn transactions_are_isolated_as_snapshots() {
         "{}",
         verdict.committed
     );
-    // They are possible, and random transactions meet some: without any, nothing was at risk.
+    // Snapshot isolation allows them, and random transactions cause some. Without any, the test would prove
+    // nothing.
     assert!(verdict.write_skews > 0);
 }
 
-/// The judge is worth something: reads that do not keep to the view are found.
+/// The check works: it detects reads that do not keep to their view.
 #[test]
 fn reads_of_the_newest_state_are_found() {
     let (all, last) = history(2_000, 0, Manner::Newest);

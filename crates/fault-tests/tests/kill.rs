@@ -1,5 +1,5 @@
-//! kill -9 during mixed writes with several indexes: everything acknowledged is there, nothing
-//! half, every index agrees with its collection.
+//! kill -9 during mixed writes with several indexes: everything acknowledged survives, no write is partial,
+//! and every index matches its collection.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{DB, Load, Promise, Rng, consistent, create_indexes, long, seed, valid};
@@ -40,7 +40,7 @@ fn kills_lose_nothing() {
 fn kills_during_flushes_and_compactions() {
     let seed = seed();
     let mut rng = Rng::new(seed);
-    // Little memory, so that it is full soon.
+    // The memory is small, so that it is full soon.
     let options = ServerOptions::new().arg("--cacheSizeGB").arg("0.03");
     let mut server = Server::start(options);
     create_indexes(&mut server.connect());
@@ -93,7 +93,7 @@ fn build_and_drop(mut c: muniment_wire::Connection, killed: &AtomicBool) {
     };
     let drop = doc! { "dropIndexes": "a", "index": "extra" };
     loop {
-        // It may be there already, finished by the restart.
+        // The index may exist already, if the restart has finished the build.
         for cmd in [&build, &drop] {
             if let Err(e) = c.command(DB, cmd) {
                 assert!(killed.load(Ordering::SeqCst), "{e:?}");

@@ -1,4 +1,4 @@
-//! Memory that long operations take while everybody writes.
+//! The memory that long operations take while other clients write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::{insert, int, j, write};
@@ -34,7 +34,7 @@ fn replace(c: &mut Connection, stop: &AtomicBool, seed: u64) -> u64 {
     written
 }
 
-/// The most memory that the server has in `time` under full writes.
+/// The most memory that the server takes during `time` under full writes.
 fn peak(server: &Server, time: Duration) -> u64 {
     let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut most = 0;
@@ -60,7 +60,7 @@ fn peak(server: &Server, time: Duration) -> u64 {
     most
 }
 
-/// A long aggregation pins no memory that writers fill meanwhile: what it adds stays below 64 MB.
+/// A long aggregation does not keep memory that writers fill meanwhile: it adds less than 64 MB.
 #[test]
 fn a_long_aggregation_under_full_writes_takes_little_memory() {
     let options = ServerOptions::new().arg("--cacheSizeGB").arg("0.05");
@@ -77,7 +77,7 @@ fn a_long_aggregation_under_full_writes_takes_little_memory() {
     let before = peak(&server, time.min(Duration::from_secs(10)));
     let with = std::thread::scope(|scope| {
         let mut other = server.connect();
-        // It answers when it is killed, after a minute in the long run.
+        // It answers when it is killed, which is after a minute in the long run.
         other.set_timeout(None).unwrap();
         scope.spawn(move || {
             let cmd = r#"{"aggregate": "c", "cursor": {}, "comment": "long", "pipeline": [
@@ -104,13 +104,13 @@ fn a_long_aggregation_under_full_writes_takes_little_memory() {
     assert!(more < 64, "the aggregation adds {more} MB");
 }
 
-/// Under everything at once that takes memory the server stays within bounds, and says so of each account;
-/// and nobody was cut off who did what is ordinary.
+/// Under everything at once that takes memory, the server stays within its bounds, and reports each account.
+/// Clients that do ordinary things are not disconnected.
 #[test]
 fn everything_at_once_stays_within_bounds() {
     const CACHE: u64 = 128 << 20;
-    // The code and the stacks of a build for tests take more than those of a release; what a release
-    // may take beside the cache is measured by the yardstick `resident`.
+    // The code and the stacks of a test build take more than those of a release. The yardstick `resident`
+    // measures how much a release takes in addition to the cache.
     const BESIDE: u64 = 200_000_000;
     let options = ServerOptions::new().arg("--cacheSizeGB").arg("0.125");
     let mut server = Server::start(options);
@@ -127,7 +127,7 @@ fn everything_at_once_stays_within_bounds() {
     let peak = server.peak_bytes();
     println!("{} MB at most", peak >> 20);
     assert!(peak < CACHE * 5 / 4 + BESIDE, "{} MB", peak >> 20);
-    // All of it ran, and the ordinary load was not disturbed.
+    // All kinds of work ran, and the ordinary load was not disturbed.
     for (kind, d) in &tally {
         assert!(d.done > 0, "{kind}");
     }

@@ -1,5 +1,5 @@
-//! A server in a control group of 512 MB, under everything that takes memory at once. By itself in a
-//! program of its own: what starts the server has to be in the group for a moment.
+//! A server in a control group of 512 MB, under everything at once that takes memory. The test has a program
+//! of its own, because the process that starts the server has to be in the group for a moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::long;
@@ -12,16 +12,16 @@ use testkit::{Server, ServerOptions};
 
 const LIMIT: u64 = 512 << 20;
 
-/// A group of the memory controller, which goes when it is dropped.
+/// A group of the memory controller, which is removed when this is dropped.
 struct Group {
     path: PathBuf,
-    /// Where this process was.
+    /// The group of this process before.
     before: PathBuf,
     unified: bool,
 }
 
 impl Group {
-    /// A group with the limit below the one that this process is in; why not, if it cannot be made.
+    /// Makes a group with the limit inside the one of this process. The error says why that is impossible.
     fn new() -> Result<Group, String> {
         let groups = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
         let of = |wanted: &str| {
@@ -60,7 +60,7 @@ impl Group {
         Ok(made)
     }
 
-    /// Calls `f` in the group: what it starts stays there.
+    /// Calls `f` in the group. Processes that it starts stay there.
     fn within<T>(&self, f: impl FnOnce() -> T) -> Result<T, String> {
         let enter = |group: &Path| {
             let procs = group.join("cgroup.procs");
@@ -73,7 +73,7 @@ impl Group {
         Ok(out)
     }
 
-    /// How often the kernel ended a process of the group for the lack of memory.
+    /// How often the kernel has ended a process of the group for lack of memory.
     fn kills(&self) -> u64 {
         let file = match self.unified {
             true => "memory.events",
@@ -87,7 +87,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty only when the last process has gone.
+        // The group is empty only when the last process has gone.
         for _ in 0..100 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;
@@ -113,7 +113,8 @@ fn a_group_of_512_mb_is_enough_for_everything_at_once() {
     let cache = status.as_doc().get_doc("wiredTiger").unwrap();
     let cache = cache.get_doc("cache").unwrap();
     let bytes = cache.get("maximum bytes configured").unwrap();
-    // It has seen the limit: a quarter of it is the cache, of which a quarter is the memtables'.
+    // The server has noticed the limit: a quarter of it is for the cache, of which the memtables get a
+    // quarter.
     assert_eq!(bytes.as_i64_exact(), Some((LIMIT / 16 * 3) as i64));
     let size = Size {
         workers: 4,

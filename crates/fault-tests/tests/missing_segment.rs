@@ -1,4 +1,4 @@
-//! A file of the log that is missing from the middle is reported; it is never gone over.
+//! A file that is missing from the middle of the log is reported, and never skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::{index, insert, int};
@@ -11,8 +11,8 @@ use testkit::{Server, ServerOptions, files_below};
 
 const DB: &str = "missing";
 
-/// The log's files, oldest first: those of one kind in one directory, with a number for a name,
-/// that hold something.
+/// The files of the log, oldest first: the files in one directory that are of one kind, have numbers as
+/// names, and are not empty.
 fn segments(dir: &Path) -> Vec<PathBuf> {
     let mut kinds: BTreeMap<_, Vec<PathBuf>> = BTreeMap::new();
     for file in files_below(dir) {
@@ -28,7 +28,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
         }
     }
     let mut most = kinds.into_values().max_by_key(Vec::len).unwrap_or_default();
-    // By length first: 9 comes before 10.
+    // The names are sorted by length first, so that 9 comes before 10.
     most.sort_by_key(|f| (f.as_os_str().len(), f.clone()));
     most
 }
@@ -41,7 +41,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(status.unwrap().success());
 }
 
-/// How many documents a scan finds, how many the index, and how many are counted.
+/// How many documents a scan finds, how many the index finds, and how many a count reports.
 fn counts(c: &mut Connection) -> muniment_value::Result<[i64; 3]> {
     let mut by = |hint: DocBuf| -> muniment_value::Result<i64> {
         let project = doc! { "_id": 1 };
@@ -53,12 +53,12 @@ fn counts(c: &mut Connection) -> muniment_value::Result<[i64; 3]> {
     Ok([found[0], found[1], int(n.as_doc(), "n")])
 }
 
-/// A file of the log that is missing from the middle, while one before it is still needed, is
-/// reported by its name, or all documents are there without it.
+/// If a file is missing from the middle of the log while an earlier one is still needed, it is reported by
+/// its name, or all documents exist without it.
 #[test]
 fn a_missing_middle_segment_of_the_log_is_reported() {
     let mut rng = Rng::new(seed());
-    // Much memory: nothing is written to tables soon, so that the log is needed.
+    // The memory is large, so that nothing is written to tables soon and the log is needed.
     let options = ServerOptions::new().arg("--cacheSizeGB").arg("4");
     let mut server = Server::start(options);
     let mut c = server.connect();
@@ -94,7 +94,7 @@ fn a_missing_middle_segment_of_the_log_is_reported() {
             Err(_) => {
                 let log = server.log();
                 let said = &log[logged..];
-                // Of the newest one nothing names it but what was durable in it.
+                // Nothing refers to the newest file by name, only to the durable records in it.
                 if !said.contains(name) && !said.contains("the segment with it is missing") {
                     wrong.push(format!("{name}: refused without naming it: {said}"));
                 }

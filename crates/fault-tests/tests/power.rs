@@ -1,16 +1,16 @@
-//! Power cuts: what was acknowledged as journaled is there; of the rest, only what the last
-//! commit interval acknowledged may be missing.
+//! Power cuts: writes that were acknowledged as journaled survive; of the others, only those of the last
+//! commit interval may be missing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{Load, Promise, Rng, consistent, create_indexes, long, seed};
 use std::time::Duration;
 use testkit::{Server, ServerOptions};
 
-/// What syncs and scheduling may add to the commit interval before the flush is done, on a
-/// machine that has a processor for every thread that is ready to run.
+/// The time that syncs and scheduling may add to the commit interval before the flush is done, on a machine
+/// with a processor for every thread that is ready to run.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// Rounds of load and power cut; returns acknowledged and lost writes.
+/// Runs rounds of load and power cut. Returns the numbers of acknowledged and of lost writes.
 fn cuts(
     options: ServerOptions,
     interval: u64,
@@ -20,7 +20,7 @@ fn cuts(
     cuts_of(options, interval, journaled_percent, rounds, |l| l)
 }
 
-/// As [`cuts`], with a load of another kind.
+/// Does the same as [`cuts`], with another kind of load.
 fn cuts_of(
     options: ServerOptions,
     interval: u64,
@@ -38,7 +38,7 @@ fn cuts_of(
     create_indexes(&mut server.connect());
     let mut load = kind(Load::new(seed, 4, journaled_percent));
     let (mut acknowledged, mut lost) = (0, 0);
-    // The indexes' creation is as durable as any unjournaled write.
+    // The creation of the indexes is as durable as any unjournaled write.
     std::thread::sleep(Duration::from_millis(interval) + 5 * SLACK);
     for _ in 0..rounds {
         let time = Duration::from_millis(20 + rng.below(2 * interval + 200));
@@ -48,7 +48,7 @@ fn cuts_of(
         server.start_again();
         acknowledged += load.acknowledged();
         let mut c = server.connect();
-        // On a machine that is busy with other things, every thread that is ready waits: the flush too.
+        // On a busy machine every thread that is ready has to wait, the flush as well.
         let bound = Duration::from_millis(interval) + SLACK + 3 * crash.stall;
         let cut = crash.at;
         lost += load.judge(&mut c, Promise::Journaled { cut, bound });

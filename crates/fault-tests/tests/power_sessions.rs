@@ -1,6 +1,6 @@
-//! Power cuts under sessions: transactions over two collections are there whole or not at all,
-//! retryable writes count exactly once, and change streams that are resumed after every cut tell
-//! what the log has: nothing left out, nothing twice, and nothing that the cut took back.
+//! Power cuts with sessions: transactions over two collections survive completely or not at all, retryable
+//! writes count exactly once, and change streams that are resumed after every cut return what is in the log:
+//! no event is left out, comes twice, or was undone by the cut.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::clients::{Client, Manner, check, prepare, stored};
@@ -15,8 +15,8 @@ use testkit::{Server, ServerOptions};
 
 const CLIENTS: u8 = 4;
 
-/// Streams that are followed: all of the database in small batches, and one collection, after
-/// the last event.
+/// The streams that are followed: one on the whole database in small batches, and one on a collection,
+/// resumed after the last event.
 const STREAMS: [Follow; 2] = [
     Follow {
         collection: None,
@@ -30,13 +30,13 @@ const STREAMS: [Follow; 2] = [
     },
 ];
 
-/// The last event of all.
+/// Whether this is the last event of all.
 fn is_end(event: Doc<'_>) -> bool {
     let key = event.get_doc("documentKey").and_then(|k| k.get_str("_id"));
     key == Some("end")
 }
 
-/// All events up to the last.
+/// All events up to the last one.
 fn events(stream: Follow, address: &Address) -> (Vec<DocBuf>, u64) {
     let mut all = Vec::new();
     let opened = stream.run(address, |event| {
@@ -49,8 +49,8 @@ fn events(stream: Follow, address: &Address) -> (Vec<DocBuf>, u64) {
     (all, opened)
 }
 
-/// Rounds of load and power cut under these streams; returns how many acknowledged operations were
-/// lost, as they may be.
+/// Runs rounds of load and power cut with these streams. Returns how many acknowledged operations were lost,
+/// where that is allowed.
 fn cuts(
     options: ServerOptions,
     interval: u64,
@@ -98,7 +98,7 @@ fn cuts(
         for _ in 0..rounds {
             std::thread::sleep(Duration::from_millis(60 + rng.below(250)));
             if rng.below(3) == 0 {
-                // What a start finds that was never synced may still be lost.
+                // Records that were never synced may still be lost although a start has found them.
                 server.kill9();
                 server.start_again();
                 address.set(server.address());
@@ -106,7 +106,7 @@ fn cuts(
             }
             server.cut_power();
             server.start_again();
-            // Before the clients come back: no transaction is there by half.
+            // This is checked before the clients come back: no transaction may be there in part.
             stored(&mut server.connect());
             address.set(server.address());
         }
@@ -119,7 +119,7 @@ fn cuts(
     });
     let mut opened = 0;
     for (stream, (given, times)) in streams.iter().zip(&followed) {
-        // What the log has is what a stream tells that begins with it now.
+        // A stream that begins now returns the events of the log.
         let (log, _) = events(*stream, &address);
         same(given, &log, *stream);
         opened += times;
@@ -142,7 +142,7 @@ fn cuts(
     lost
 }
 
-/// Both are the same events, to the byte.
+/// Checks that both have the same events, byte by byte.
 fn same(given: &[DocBuf], log: &[DocBuf], stream: Follow) {
     let differ = given.iter().zip(log).position(|(a, b)| a != b);
     let at = differ.unwrap_or(given.len().min(log.len()));
@@ -161,7 +161,7 @@ fn same(given: &[DocBuf], log: &[DocBuf], stream: Follow) {
     );
 }
 
-/// Tokens rise.
+/// Checks that the tokens rise.
 fn in_order(events: &[DocBuf]) {
     let token = |e: &DocBuf| {
         let token = e.as_doc().get_doc("_id").unwrap();
@@ -173,7 +173,7 @@ fn in_order(events: &[DocBuf]) {
 }
 
 #[test]
-fn what_is_journaled_survives_whole_and_once() {
+fn journaled_operations_survive_whole_and_once() {
     let rounds = if long() { 60 } else { 4 };
     let options = ServerOptions::new().powerloss();
     let lost = cuts(options, 100, 100, rounds, &STREAMS);
@@ -187,9 +187,9 @@ fn nothing_is_told_that_is_lost() {
     cuts(options, 500, 2, rounds, &STREAMS);
 }
 
-/// Streams make durable what they tell; without any, the interval's operations are lost.
+/// Streams make the events durable that they return. Without streams, the operations of an interval are lost.
 #[test]
-fn what_is_lost_is_lost_whole_and_done_once_by_the_retry() {
+fn lost_operations_are_lost_whole_and_done_once_by_the_retry() {
     let rounds = if long() { 60 } else { 4 };
     let options = ServerOptions::new().powerloss();
     let lost = cuts(options, 500, 2, rounds, &[]);
@@ -204,8 +204,8 @@ fn the_same_of_a_replica_set_on_a_file_system_that_orders_its_metadata() {
     cuts(options, 300, 20, rounds, &STREAMS);
 }
 
-/// A stream's first token is no later than what the disk has: what is written after the cut must
-/// not come to lie before it.
+/// The first token of a stream must not be later than the durable data: otherwise writes after the cut would
+/// have earlier tokens.
 #[test]
 fn a_stream_that_was_opened_just_before_the_cut_tells_what_follows() {
     let options = ServerOptions::new()
@@ -222,7 +222,8 @@ fn a_stream_that_was_opened_just_before_the_cut_tells_what_follows() {
         c.command(DB, &insert).map(|_| ())
     };
     for round in 0..rounds {
-        // Others are at the beginning of the ring, and wait for the journal's own flush.
+        // The other collection's entries are at the beginning of the ring, and wait for the journal's own
+        // flush.
         for _ in 0..2000 {
             write(&mut c, "others", doc! { "w": 1 }).unwrap();
         }

@@ -1,6 +1,6 @@
-//! kill -9 under clients that send everything again until it is answered: retryable writes and
-//! commits count exactly once, transactions whole or not at all. And a change stream that is resumed
-//! from its token after every kill tells all of it, once and in order.
+//! kill -9 with clients that send everything again until it is answered: retryable writes and commits count
+//! exactly once, and transactions survive completely or not at all. A change stream that is resumed from its
+//! token after every kill returns everything once and in order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::clients::{Client, Manner, check, prepare};
@@ -16,7 +16,7 @@ use testkit::{Server, ServerOptions};
 const CLIENTS: u8 = 4;
 
 #[test]
-fn what_is_sent_again_is_done_once() {
+fn operations_that_are_sent_again_are_done_once() {
     let seed = seed();
     let mut rng = Rng::new(seed);
     let mut server = Server::start(ServerOptions::new());

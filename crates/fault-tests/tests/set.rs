@@ -1,8 +1,8 @@
-//! A set of three under everything that can happen to it: kills, power cuts, new disks, standstills,
-//! partitions in one direction and both, clocks that jump. Registers must be linearizable, transactions isolated,
-//! and nothing that was acknowledged by the majority lost.
+//! A set of three under everything that can happen to it: kills, power cuts, new disks, stopped processes,
+//! partitions in one direction and both, clocks that jump. Registers must be linearizable, transactions
+//! isolated, and no write that a majority has acknowledged may be lost.
 //!
-//! `MUNIMENT_LONG=1`: for half an hour.
+//! `MUNIMENT_LONG=1` runs for half an hour.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::appends::{Manner, Shared, lists};
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Clients of registers, and as many of lists.
+/// The number of clients of registers, and of clients of lists.
 const CLIENTS: u64 = 3;
-/// Operations on a register after which another takes its place.
+/// After this many operations another register is used.
 const OPERATIONS: i64 = 120;
 
-/// A clock is wrong by so many milliseconds at most.
+/// The most milliseconds by which a clock is wrong.
 const CLOCK: u64 = 300_000;
 
-/// What the clients of registers share.
+/// The state that the clients of registers share.
 struct Registers {
     begin: Instant,
     stop: AtomicBool,
@@ -34,7 +34,7 @@ struct Registers {
     values: AtomicI64,
 }
 
-/// Majority, and not for ever.
+/// The write concern majority, with a time limit.
 fn concern() -> DocBuf {
     doc! { "w": "majority", "wtimeout": 4000 }
 }
@@ -44,19 +44,19 @@ impl Registers {
         self.begin.elapsed().as_nanos() as u64
     }
 
-    /// Client number `i`: what it did, by registers.
+    /// Runs client number `i`. Returns its operations, by register.
     fn run(&self, address: &Address, i: u64, seed: u64) -> Vec<(i64, Operation)> {
         let mut session = Session::new(address, 100 + i as u8);
         let mut rng = Rng::new(seed ^ (0x100 + i));
         let mut done = Vec::new();
-        // What it saw last, which is what it swaps.
+        // The last number that it saw, which it expects when it swaps.
         let mut seen = (0, 0);
         while !self.stop.load(SeqCst) {
             let register = self.operations.fetch_add(1, SeqCst) / OPERATIONS;
             if seen.0 != register {
                 seen = (register, 0);
             }
-            // A register that is not there yet is swapped by nobody.
+            // A register that does not exist yet cannot be swapped.
             let kinds = if seen.1 == 0 { 2 } else { 3 };
             let (what, command) = match rng.below(kinds) {
                 0 => {
@@ -98,7 +98,7 @@ impl Registers {
                 continue;
             };
             if answered.is_none() {
-                // With many operations of unknown outcome the judge has too many orders to try.
+                // With many operations of unknown outcome, there are too many orders to check.
                 let next = (register + 1) * OPERATIONS;
                 self.operations.fetch_max(next, SeqCst);
                 std::thread::sleep(Duration::from_millis(5));
@@ -118,7 +118,7 @@ impl Registers {
     }
 }
 
-/// What an answer tells of an operation; `None` if it says nothing, or that nothing was done.
+/// The operation that a reply shows; `None` if it shows nothing, or that nothing was done.
 fn outcome(
     session: &mut Session<'_>,
     reply: Option<DocBuf>,
@@ -133,11 +133,11 @@ fn outcome(
     let d = reply.as_doc();
     if let Some(code) = code_of(&reply) {
         session.elsewhere();
-        // Refused before anything was done.
+        // The command was refused before anything was done.
         return unknown.filter(|_| code.0 != 10107);
     }
     if d.get("writeErrors").is_some() {
-        // Two upserts of the same register at a time: one of them did nothing.
+        // Two upserts of the same register ran at the same time, and one of them did nothing.
         return None;
     }
     let acknowledged = d.get("writeConcernError").is_none();
@@ -153,7 +153,7 @@ fn outcome(
         }
         What::Swapped(old, new) => match d.get_doc("value") {
             Some(_) => What::Swapped(old, new),
-            // What was found may be given up by an election.
+            // An election may undo what was found.
             None if !acknowledged => return None,
             None => What::Kept(old),
         },
@@ -162,7 +162,7 @@ fn outcome(
     Some((what, acknowledged.then_some(answered)))
 }
 
-/// What happens to the set, until the end.
+/// Does bad things to the set, until the end.
 fn misfortunes(
     cluster: &mut Cluster,
     rng: &mut Rng,
@@ -209,7 +209,7 @@ fn misfortunes(
                 "frozen"
             }
             4 => {
-                // It stays so until its next jump.
+                // The clock stays like this until its next jump.
                 let ms = rng.below(2 * CLOCK) as i64 - CLOCK as i64;
                 cluster.set_clock(one, ms).unwrap();
                 "clock set"
@@ -226,8 +226,8 @@ fn misfortunes(
                 "all power cut"
             }
             7 => {
-                // A member with an empty disk counts for nothing until it is filled: of three only one
-                // may be so at a time. What follows soon meets the copy.
+                // A member with an empty disk counts for nothing until it is filled, so only one of three may
+                // be empty at a time. The next faults may come during the copy.
                 cluster.wait_until_well(PATIENCE).unwrap();
                 cluster.replace_disk(one).unwrap();
                 cluster.restart(one).unwrap();
@@ -235,7 +235,7 @@ fn misfortunes(
                 "new disk"
             }
             cut => {
-                // All of its lines, or one of them: then both still reach the third.
+                // All of its connections are cut, or one of them: then both members still reach the third.
                 let all = cut == 8;
                 let to = if all {
                     &others[..]
@@ -269,7 +269,7 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     let create = doc! { "createIndexes": "lists", "indexes": array![index] };
     c.command(DB, &create).unwrap();
     c.command(DB, &doc! { "create": "registers" }).unwrap();
-    // What makes the copy for a new disk take its time.
+    // These documents make the copy for a new disk take some time.
     let text = "a document that is there ".repeat(40);
     for batch in 0..10 {
         let document = |i| doc! { "_id": batch * 1000 + i, "t": text.as_str(), "k": i };
@@ -307,7 +307,7 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     };
     let last = lists(&c.find_all(DB, &find("lists")).unwrap());
     let verdict = judge(&transactions, &last);
-    // The last word on every register.
+    // The last state of every register counts as a read.
     for d in c.find_all(DB, &find("registers")).unwrap() {
         let number = |name| d.as_doc().get(name).and_then(number::to_i64_exact).unwrap();
         let now = registers.now();
@@ -346,7 +346,7 @@ fn a_set_is_linearizable_and_isolated_whatever_happens() {
     }
     assert!(verdict.committed > 100, "{}", verdict.committed);
     assert!(by_register.len() > 3, "{}", by_register.len());
-    // All members hold the same.
+    // All members have the same data.
     let hash = |m: usize| {
         let mut c = Connection::connect(cluster.address(m).unwrap()).unwrap();
         let command = doc! {

@@ -1,5 +1,5 @@
-//! A thousand open change streams on one collection: the log is read once for all of them, an idle
-//! one keeps little memory, and none has a thread of its own.
+//! A thousand open change streams on one collection: the log is read once for all of them, an idle stream
+//! takes little memory, and none has a thread of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::insert;
@@ -16,7 +16,7 @@ fn threads(server: &Server) -> usize {
     std::fs::read_dir(tasks).unwrap().count()
 }
 
-/// What the process has read by system calls from files, and written.
+/// The bytes that the process has read from files, and written, by system calls.
 fn io(server: &Server) -> (u64, u64) {
     let text = std::fs::read_to_string(format!("/proc/{}/io", server.pid().unwrap())).unwrap();
     let field = |name: &str| -> u64 {
@@ -50,7 +50,7 @@ fn rows(rng: &mut Rng, from: i64, n: i64, size: usize) -> Vec<DocBuf> {
     (from..from + n).map(one).collect()
 }
 
-/// The least memory that it comes to have, until that is `enough` or some seconds have gone.
+/// The least memory that the server comes to take, until that is `enough` or the time is over.
 fn settled(server: &Server, enough: u64, time: Duration) -> u64 {
     let until = Instant::now() + time;
     let mut least = server.rss_bytes();
@@ -76,7 +76,8 @@ fn idle_streams_keep_little_memory_and_no_thread() {
         "{STREAMS} streams: {fresh} bytes each when they are open, {before} threads and then {after}"
     );
     assert!(fresh < 32 << 10 && after <= before + 1);
-    // More than what is kept in memory for all: each stream lags and reads the log itself.
+    // This is more than the server keeps in memory for all streams, so each stream lags and reads the log
+    // itself.
     for n in 0..30 {
         insert(&mut c, DB, "c", &rows(&mut rng, 1 + n * 1000, 1000, 1000)).unwrap();
     }

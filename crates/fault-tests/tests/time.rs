@@ -1,4 +1,4 @@
-//! Time goes wrong for a server under load: its process stands still, or its wall clock is set back.
+//! Time goes wrong for a server under load: its process is stopped, or its wall clock is set back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::{DB, Load, Promise, consistent, create_indexes, long, seed};
@@ -25,7 +25,7 @@ fn number_of(reply: &DocBuf, field: &str) -> i64 {
     value.unwrap_or_else(|| panic!("no {field}: {reply:?}"))
 }
 
-/// A cursor on documents of its own that has given one of them.
+/// Opens a cursor on a collection of its own, which has returned one document.
 fn open_cursor(c: &mut Connection) -> i64 {
     let docs: ArrayBuf = (0..50).map(|i| doc! { "_id": i }).collect();
     c.command(DB, &doc! { "insert": "cursor", "documents": docs })
@@ -36,8 +36,8 @@ fn open_cursor(c: &mut Connection) -> i64 {
     cursor.get("id").and_then(|v| v.as_i64_exact()).unwrap()
 }
 
-/// The process gets no time for a while, and goes on: nobody was told anything wrong, and what was
-/// open still is, or says that it took too long.
+/// The process is stopped for a while, and continues: no client got a wrong answer, and open cursors and
+/// transactions still exist, or fail because they took too long.
 #[test]
 fn a_server_that_stood_still_goes_on() {
     let seed = seed();
@@ -75,7 +75,7 @@ fn a_server_that_stood_still_goes_on() {
             let commit = in_transaction(doc! { "commitTransaction": 1 }, &session, false);
             let committed = c.command("admin", &commit);
             if let Err(e) = &committed {
-                // It has lived for longer than a transaction may.
+                // The transaction has lasted for longer than is allowed.
                 assert!(long() && e.code().0 == 251, "{e:?}");
             }
             let held = c.command(DB, &doc! { "count": "held" }).unwrap();
@@ -90,7 +90,7 @@ fn a_server_that_stood_still_goes_on() {
     consistent(&mut c);
 }
 
-/// The timestamp that a write got.
+/// The timestamp of a write.
 fn operation_time(c: &mut Connection) -> (u32, u32) {
     let write = doc! { "insert": "times", "documents": array![doc! {}] };
     let reply = c.command(DB, &write).unwrap();
@@ -100,7 +100,7 @@ fn operation_time(c: &mut Connection) -> (u32, u32) {
     }
 }
 
-/// A connection to a member of one, once it is primary.
+/// A connection to a set of one, once it has a primary.
 fn primary(server: &Server) -> Connection {
     let mut c = server.connect();
     let deadline = Instant::now() + Duration::from_secs(30);
@@ -118,8 +118,8 @@ fn primary(server: &Server) -> Connection {
     }
 }
 
-/// The wall clock is set back by a day while the server runs, and by another across a restart, and
-/// forth again: the order of commits stays, writes go on, and nothing is lost.
+/// The wall clock is set back by a day while the server runs, by another day across a restart, and forward
+/// again: the order of commits stays, writes continue, and nothing is lost.
 #[test]
 fn a_clock_that_is_set_back_changes_no_order() {
     let seed = seed();

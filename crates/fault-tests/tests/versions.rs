@@ -1,7 +1,6 @@
-//! A set whose members are of two versions: this build, and the one that `MUNIMENT_PREVIOUS` names
-//! (`cargo xtask test --only versions` builds it from the repository's history). Each member is upgraded
-//! under load, then each is taken back: nothing that the majority has acknowledged is lost, and all have
-//! the same.
+//! A set whose members have two versions: this build, and the one in `MUNIMENT_PREVIOUS` (`cargo xtask test
+//! --only versions` builds it from the repository's history). Each member is upgraded under load, and then
+//! downgraded: no write that a majority has acknowledged is lost, and all members have the same data.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use fault_tests::wire::int;
@@ -11,7 +10,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use testkit::{Load, ServerOptions, Set};
 
-/// The other version's binary.
+/// The variable with the binary of the other version.
 const PREVIOUS: &str = "MUNIMENT_PREVIOUS";
 
 fn config(set: &Set) -> DocBuf {
@@ -19,7 +18,7 @@ fn config(set: &Set) -> DocBuf {
     set.config(members.collect())
 }
 
-/// A change of the catalog, and one of the configuration: each version writes records of both.
+/// Makes a change of the catalog and one of the configuration, so that each version writes records of both.
 fn change(set: &Set, name: &str) {
     let mut c = set.connect(set.primary());
     c.command("test", &doc! { "create": name }).unwrap();
@@ -37,7 +36,7 @@ fn change(set: &Set, name: &str) {
     });
 }
 
-/// Starts a member as one of this version, or of the one before.
+/// Restarts a member with this version, or with the other one.
 fn replace(set: &mut Set, i: usize, binary: Option<&Path>, load: &Load) {
     let before = load.written();
     set.members[i].terminate();
@@ -73,7 +72,7 @@ fn members_of_two_versions_are_one_set() {
                 change(&set, &format!("{to}{i}"));
             }
         }
-        // A member that has lost its disk copies from one of the other version, in both directions.
+        // A member that has lost its disk copies from a member of the other version, in both directions.
         for (i, binary) in [(0, None), (1, previous)] {
             let primary = set.primary();
             let lost = if primary == i { 2 } else { i };

@@ -1,4 +1,4 @@
-//! Damage to files, as worn disks and careless people do it.
+//! Damage to files of the kinds that worn disks and careless people cause.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
-//! Commands drawn from a grammar: all that changes a catalog, right and nearly right.
+//! Commands drawn from a grammar: everything that changes a catalog, valid and nearly valid.
 //!
-//! The rules stand in `grammar.txt`. What draws is the caller's, so that a seed gives the same
-//! commands again, to real servers as to simulated ones.
+//! The rules are in `grammar.txt`. The caller draws the numbers, so that a seed gives the same commands
+//! again, for real servers and simulated ones alike.
 
 use crate::shell;
 use muniment_value::DocBuf;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 const RULES: &str = include_str!("grammar.txt");
 
-/// Deeper than this nothing is drawn but the first alternative of a rule.
+/// Below this depth only the first alternative of each rule is used.
 const DEEPEST: usize = 12;
 
 /// A command that was drawn.
@@ -21,17 +21,17 @@ pub struct Drawn {
     pub body: DocBuf,
 }
 
-/// The rules, and the databases that commands are about.
+/// The rules, and the databases that the commands use.
 pub struct Grammar {
     rules: HashMap<&'static str, Vec<&'static str>>,
     databases: Vec<String>,
 }
 
 impl Grammar {
-    /// The grammar, of commands about these databases.
+    /// A grammar of commands about these databases.
     ///
     /// # Panics
-    /// If the rules are not written as they should be.
+    /// If the rules are malformed.
     pub fn new(databases: &[&str]) -> Grammar {
         let mut rules: HashMap<&str, Vec<&str>> = HashMap::new();
         let mut name = "";
@@ -51,7 +51,7 @@ impl Grammar {
         }
     }
 
-    /// A command. `below` draws a number below the one it is given.
+    /// Draws a command. `below` draws a number below its argument.
     pub fn command(&self, below: &mut dyn FnMut(u64) -> u64) -> Drawn {
         let mut drawing = Drawing {
             grammar: self,
@@ -84,7 +84,7 @@ impl Drawing<'_> {
         (self.below)(n as u64) as usize
     }
 
-    /// Levels around the limits of what is stored, of filters and of messages.
+    /// Draws a number of levels near the limits for stored documents, filters and messages.
     fn levels(&mut self) -> usize {
         match self.below(4) {
             0 => self.below(60),

@@ -1,8 +1,8 @@
-//! Test harness: the real binary as a child that ends with the test, power cuts, full disks and
-//! damaged files. Linux.
+//! Test harness: the real binary as a child process that ends with the test, power cuts, full disks and
+//! damaged files. It works on Linux.
 //!
-//! Everything here panics when the harness itself fails (the binary is not there, the server
-//! does not start): a test cannot go on then. It must never be linked into what ships.
+//! Everything here panics if the harness itself fails (there is no binary, the server does not start), since
+//! a test cannot continue then. It must never be linked into a release.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -24,8 +24,8 @@ pub use server::{Server, ServerOptions, ask_to_end, binary, freeze, thaw};
 pub use set::Set;
 pub use shell::{shell, shell_text, shell_value};
 
-/// True if the servers keep what they store: not where all tests are asked to run on the memory
-/// engine (`MUNIMENT_TEST_ENGINE`).
+/// True if the servers keep their data. They do not if all tests are to run on the memory engine
+/// (`MUNIMENT_TEST_ENGINE`).
 pub fn persistent() -> bool {
     server::engine().is_none_or(|name| name != "memory")
 }

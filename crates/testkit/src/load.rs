@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// A client that inserts documents with rising numbers as `_id` into `test.c`, one after the other, so that
-/// the majority has them.
+/// A client that inserts documents with rising numbers as `_id` into `test.c`, one after the other, with the
+/// write concern majority.
 #[derive(Default)]
 pub struct Load {
     stop: AtomicBool,
@@ -17,7 +17,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Writes to whichever of `hosts` takes it, until [`Load::stop`]. The hosts may change meanwhile.
+    /// Writes to whichever of `hosts` accepts it, until [`Load::stop`]. The hosts may change meanwhile.
     pub fn run(&self, hosts: &Mutex<Vec<String>>) {
         let (mut turn, second) = (0, Duration::from_secs(1));
         while !self.stop.load(SeqCst) {
@@ -38,7 +38,7 @@ impl Load {
         }
     }
 
-    /// Whether the majority has taken the next document.
+    /// Writes the next document. True if a majority has acknowledged it.
     fn write(&self, c: &mut Connection) -> bool {
         let id = self.next.fetch_add(1, SeqCst);
         let command = doc! {
@@ -54,17 +54,17 @@ impl Load {
         taken
     }
 
-    /// Another client has written this one, and the majority has it.
+    /// Notes that another client has written this document, and a majority has it.
     pub fn note(&self, id: i64) {
         self.acknowledged.lock().unwrap().insert(id);
     }
 
-    /// What the majority has acknowledged.
+    /// The documents that a majority has acknowledged.
     pub fn acknowledged(&self) -> BTreeSet<i64> {
         self.acknowledged.lock().unwrap().clone()
     }
 
-    /// How many documents that are.
+    /// The number of these documents.
     pub fn written(&self) -> usize {
         self.acknowledged.lock().unwrap().len()
     }

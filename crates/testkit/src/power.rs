@@ -1,4 +1,4 @@
-//! The file layer of the crate `powerloss`, and its test program.
+//! The file layer of the crate `powerloss`, and the program with which it is tested.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ pub(crate) fn build_dir() -> PathBuf {
     }
 }
 
-/// The layer's shared library, for `LD_PRELOAD`, in a file.
+/// The layer's shared library in a file, for `LD_PRELOAD`.
 pub fn layer() -> &'static Path {
     static WRITTEN: OnceLock<PathBuf> = OnceLock::new();
     WRITTEN.get_or_init(|| {
         let bytes = powerloss_image::LAYER.expect("the layer is for Linux with glibc");
         let file = build_dir().join("powerloss-layer.so");
-        // Renamed into place: another test process may have it loaded.
+        // The file is renamed into place, because another test process may have the old one loaded.
         let fresh = file.with_extension(std::process::id().to_string());
         fs::write(&fresh, bytes).unwrap();
         fs::rename(fresh, &file).unwrap();
@@ -30,8 +30,8 @@ pub fn layer() -> &'static Path {
     })
 }
 
-/// The layer's test program. Cargo does not build another crate's programs for a test, so this
-/// asks for it; cargo does nothing if it is fresh.
+/// The layer's test program. For a test, cargo does not build the programs of another crate, so this calls
+/// cargo, which does nothing if the program is up to date.
 pub fn probe() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -54,7 +54,7 @@ pub fn probe() -> &'static Path {
     })
 }
 
-/// As [`powerloss_image::materialise`].
+/// Does the same as [`powerloss_image::materialise`].
 pub fn materialise(shadow: &Path, target: &Path) {
     powerloss_image::materialise(shadow, target).expect("an image of the disk");
 }

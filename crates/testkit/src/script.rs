@@ -1,7 +1,7 @@
-//! Scripts: commands and what they reply, in a text that reads like a session in the shell.
+//! Scripts: commands and their replies, in a text that reads like a session in the shell.
 //!
 //! ```text
-//! # A title: what follows has a database of its own, which is empty
+//! # A title: the following steps have a database of their own, which is empty
 //! > {insert: 'c', documents: [{_id: 1}]}
 //! > {find: 'c'}
 //! = [{_id: 1}]
@@ -11,27 +11,27 @@
 //! ! 11000 E11000 duplicate key
 //! ```
 //!
-//! `>` is a command (`>admin ` runs it in that database; lines after it that begin with white space
-//! belong to it), `//` a remark. What it must reply:
+//! `>` is a command (`>admin ` runs it in that database; following lines that begin with white space belong
+//! to it), `//` a comment. The reply must be:
 //!
 //! | | |
 //! |---|---|
-//! | nothing | `ok: 1` and no write error (they are an error beside all but `!`, too, unless `ok: 0` is asked for) |
-//! | `= [ … ]` | exactly these documents in the cursor's batch, types and order of fields included |
+//! | nothing | `ok: 1` and no write error (write errors also fail every other form except `!`, unless `ok: 0` is asked for) |
+//! | `= [ … ]` | exactly these documents in the cursor's batch, including types and order of fields |
 //! | `~ [ … ]` | the same in any order |
-//! | `: [ … ]` | these documents as a shell prints them: the fields in this order, but a plain number may be of another type of the same value (`2` is a double, too), and `ANY` is any value |
+//! | `: [ … ]` | these documents as a shell prints them: the fields in this order, but a plain number may have another type with the same value (`2` may be a double), and `ANY` is any value |
 //! | `% [ … ]` | the same in any order |
-//! | `< { … }` | these fields, at every depth, equal as the query language has it; `ANY` is any value, `NONE` a field that is not there |
+//! | `< { … }` | these fields, at every depth, equal by the rules of the query language; `ANY` is any value, `NONE` means that there is no such field |
 //! | `! CODE text` | an error, or a first write error, with this code, and with this text in its message (a line end is written `\n`) |
 //!
-//! `$CURSOR` in a command is the id of the cursor that came last, `$UUID` that of the collection that
-//! was listed last, `$DB` the database's name.
+//! In a command, `$CURSOR` stands for the id of the last cursor, `$UUID` for that of the collection that was
+//! listed last, and `$DB` for the name of the database.
 
 use crate::shell::{shell, shell_text, shell_value};
 use muniment_value::{Doc, DocBuf, Value, values_equal};
 use muniment_wire::Connection;
 
-/// Runs a script; returns what was not as it says, a line each.
+/// Runs a script. Returns the differences, one per line.
 ///
 /// # Panics
 /// If the script is malformed or the connection ends.
@@ -166,7 +166,7 @@ impl Step {
                     }
                 }
                 '<' => {
-                    // A field that must not be there is asked for by a word that no value has.
+                    // A field that must be missing is marked with a word that no value has.
                     let want = shell(
                         &want
                             .replace("ANY", "'\u{1}any'")
@@ -223,7 +223,7 @@ fn error_of(reply: Doc<'_>) -> Option<(i64, String)> {
     Some((code, of.get_str("errmsg").unwrap_or_default().to_owned()))
 }
 
-/// The documents that a reply brings.
+/// The documents in a reply.
 fn documents(reply: Doc<'_>) -> Vec<Doc<'_>> {
     let from = match reply.get_doc("cursor") {
         Some(c) => c
@@ -248,7 +248,7 @@ fn same(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
     bytes(want) == bytes(got)
 }
 
-/// Whether a shell prints these documents as those that are wanted.
+/// Whether a shell prints these documents like the wanted ones.
 fn printed_alike(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
     let mut left: Vec<Doc<'_>> = got.to_vec();
     let alike = |w: &Doc<'_>, g: &Doc<'_>| prints_as(Value::Document(*w), Value::Document(*g));
@@ -262,9 +262,9 @@ fn printed_alike(want: &[Doc<'_>], got: &[Doc<'_>], any_order: bool) -> bool {
         })
 }
 
-/// Whether a value that a shell printed as `want` may have been this one. Whole numbers are printed
-/// alike whether int32 or double; constructors tell the other types, except that the parser has
-/// made an int64 of a large plain number.
+/// Whether a value that a shell printed as `want` may have been `got`. A shell prints an int32 and a whole
+/// double in the same way, while constructors distinguish the other types, except that the parser makes an
+/// int64 of a large plain number.
 fn prints_as(want: Value<'_>, got: Value<'_>) -> bool {
     let parts = |w: Doc<'_>, g: Doc<'_>| {
         w.count() == g.count()
@@ -290,7 +290,7 @@ fn prints_as(want: Value<'_>, got: Value<'_>) -> bool {
     }
 }
 
-/// Whether what is wanted is there.
+/// Whether `got` has everything in `want`.
 fn within(want: Value<'_>, got: Option<Value<'_>>, path: &mut String) -> Result<(), String> {
     let wrong = |path: &str| {
         let got = got.map_or("nothing".to_owned(), |v| v.to_display());

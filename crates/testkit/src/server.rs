@@ -11,7 +11,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How a server is started.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     args: Vec<String>,
@@ -66,51 +66,50 @@ impl ServerOptions {
         self
     }
 
-    /// Always on this port, in place of a free one each time: other members of a set know it.
+    /// Uses this port each time, instead of a free one: other members of a set know it.
     #[must_use]
     pub fn port(mut self, port: u16) -> ServerOptions {
         self.port = port;
         self
     }
 
-    /// How long the server may take until it answers; thirty seconds unless set, because a debug
-    /// build shares two cores with other tests. For directories
-    /// whose recovery is long.
+    /// How long the server may take until it answers, for directories whose recovery is long. The default is
+    /// thirty seconds, because a debug build shares two cores with other tests.
     #[must_use]
     pub fn patience(mut self, d: Duration) -> ServerOptions {
         self.patience = d;
         self
     }
 
-    /// Keeps the image of the disk, for [`Server::power_cut`].
+    /// Keeps an image of the disk, for [`Server::power_cut`].
     #[must_use]
     pub fn powerloss(mut self) -> ServerOptions {
         self.powerloss = true;
         self
     }
 
-    /// As [`ServerOptions::powerloss`], with ext4's rather than POSIX's promise for names.
+    /// Does the same as [`ServerOptions::powerloss`], with ext4's guarantees for names instead of POSIX's.
     #[must_use]
     pub fn powerloss_ordered(mut self) -> ServerOptions {
         self.ordered = true;
         self.powerloss()
     }
 
-    /// Each sync takes this much longer (with the power-loss layer only, whose syncs are quick).
+    /// Makes each sync take this much longer (only with the power-loss layer, whose syncs are quick).
     #[must_use]
     pub fn sync_delay(mut self, d: Duration) -> ServerOptions {
         self.sync_delay = d;
         self
     }
 
-    /// The server's wall clock is the test's to set: see [`Server::set_clock`].
+    /// Lets the test set the server's wall clock: see [`Server::set_clock`].
     #[must_use]
     pub fn clock(mut self) -> ServerOptions {
         self.clock = true;
         self
     }
 
-    /// The disk is full after so many written bytes; see [`Server::set_budget`].
+    /// Makes the disk full after this many written bytes; see [`Server::set_budget`].
     #[must_use]
     pub fn budget(mut self, bytes: u64) -> ServerOptions {
         self.budget = Some(bytes);
@@ -118,7 +117,7 @@ impl ServerOptions {
     }
 }
 
-/// A running (or killed) server. Ends when dropped, and with the thread that started it.
+/// A running (or killed) server. It ends when this is dropped, and with the thread that started it.
 pub struct Server {
     options: ServerOptions,
     home: tempfile::TempDir,
@@ -126,7 +125,7 @@ pub struct Server {
     port: u16,
 }
 
-/// The storage engine that all tests run on which choose none themselves, if one is asked for.
+/// The storage engine for tests that choose none themselves, if one is given.
 pub(crate) fn engine() -> Option<String> {
     std::env::var("MUNIMENT_TEST_ENGINE").ok()
 }
@@ -152,24 +151,24 @@ pub fn binary() -> PathBuf {
     })
 }
 
-/// Stops a running server's process (SIGSTOP): it does nothing, and does not notice. A crash of the test
-/// ends it all the same.
+/// Stops a running server's process (SIGSTOP), which it does not notice. If the test crashes, the process
+/// still ends.
 pub fn freeze(pid: u32) {
     signal(pid, libc::SIGSTOP);
 }
 
-/// Has a process that was stopped go on (SIGCONT).
+/// Lets a stopped process continue (SIGCONT).
 pub fn thaw(pid: u32) {
     signal(pid, libc::SIGCONT);
 }
 
-/// Asks a process to end (SIGTERM), and does not wait for it.
+/// Asks a process to end (SIGTERM), without waiting for it.
 pub fn ask_to_end(pid: u32) {
     signal(pid, libc::SIGTERM);
 }
 
 fn signal(pid: u32, number: libc::c_int) {
-    // SAFETY: plain numbers.
+    // SAFETY: the function takes plain numbers.
     assert_eq!(unsafe { libc::kill(pid as libc::pid_t, number) }, 0);
 }
 
@@ -177,14 +176,14 @@ impl Server {
     /// Starts a server on a new directory and waits until it answers.
     ///
     /// # Panics
-    /// With the server's log if it does not answer in time (see [`ServerOptions::patience`]).
+    /// With the server's log, if it does not answer in time (see [`ServerOptions::patience`]).
     pub fn start(options: ServerOptions) -> Server {
         let mut server = Server::prepare(options);
         server.start_again();
         server
     }
 
-    /// A server on a new directory that is not started yet.
+    /// Makes a server on a new directory, without starting it.
     pub fn prepare(options: ServerOptions) -> Server {
         end_what_hangs();
         let home = tempfile::Builder::new()
@@ -207,17 +206,17 @@ impl Server {
         server
     }
 
-    /// The arguments from the next start on, in place of those that were added.
+    /// Replaces the added arguments from the next start on.
     pub fn set_args(&mut self, args: &[&str]) {
         self.options.args = args.iter().map(|a| (*a).to_string()).collect();
     }
 
-    /// The binary from the next start on; `None`: the one under test.
+    /// Sets the binary from the next start on; `None` is the one under test.
     pub fn set_binary(&mut self, binary: Option<&Path>) {
         self.options.binary = binary.map(Path::to_path_buf);
     }
 
-    /// The port from the next start on.
+    /// Sets the port from the next start on.
     pub fn set_port(&mut self, port: u16) {
         self.options.port = port;
     }
@@ -225,18 +224,18 @@ impl Server {
     /// Starts the server on its directory.
     ///
     /// # Panics
-    /// With the server's log if it does not answer in time (see [`ServerOptions::patience`]).
+    /// With the server's log, if it does not answer in time (see [`ServerOptions::patience`]).
     pub fn start_again(&mut self) {
         if let Err(why) = self.try_start() {
             panic!("{why}\n--- log of the server:\n{}", self.log());
         }
     }
 
-    /// Starts the server on its directory; the error says why it does not answer, and its log
-    /// is in [`Server::log`].
+    /// Starts the server on its directory. If it does not answer, the error says why, and its log is in
+    /// [`Server::log`].
     ///
     /// # Errors
-    /// It ended, or did not answer in time (then it is killed).
+    /// If it has ended, or has not answered in time (it is killed then).
     pub fn try_start(&mut self) -> Result<(), String> {
         assert!(self.child.is_none(), "the server runs already");
         let port_file = self.home.path().join("port");
@@ -266,7 +265,7 @@ impl Server {
             .stdout(log.try_clone().unwrap())
             .stderr(log);
         self.add_layer(&mut command);
-        // SAFETY: only an async-signal-safe call between fork and exec.
+        // SAFETY: only an async-signal-safe call is made between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -299,8 +298,7 @@ impl Server {
         }
     }
 
-    /// Starts a second server on the same directory, which must not work, and returns what it
-    /// printed.
+    /// Starts a second server on the same directory, which must be refused, and returns its output.
     ///
     /// # Panics
     /// If it does not end by itself, with a failure, within ten seconds.
@@ -361,12 +359,12 @@ impl Server {
         self.home.path().join("log")
     }
 
-    /// Writes what is left of the disk; a count of `None` limits nothing.
+    /// Writes the limits of the disk; a count of `None` sets no limit.
     fn write_faults(&self, bytes: u64, writes: Option<u64>, syncs: Option<u64>) {
         static ROUND: AtomicU64 = AtomicU64::new(1);
         let round = ROUND.fetch_add(1, Ordering::SeqCst);
         let (writes, syncs) = (writes.unwrap_or(u64::MAX), syncs.unwrap_or(u64::MAX));
-        // Fixed width and in place, so that no reader ever sees a part of a number.
+        // The numbers have a fixed width and are written in place, so that no reader sees a part of one.
         let text = format!("{bytes:020} {writes:020} {syncs:020} {round:020}");
         let path = self.budget_path();
         let open = OpenOptions::new()
@@ -381,8 +379,8 @@ impl Server {
         self.home.path().join("clock")
     }
 
-    /// From now on, also after a restart, the server's wall clock differs from the machine's by so many
-    /// milliseconds: it is ahead where the number is positive.
+    /// Sets the difference between the server's wall clock and the machine's, in milliseconds, from now on
+    /// and also after a restart. The server's clock is ahead if the number is positive.
     pub fn set_clock(&self, ms: i64) {
         assert!(self.options.clock, "started without a clock of its own");
         let open = OpenOptions::new()
@@ -390,41 +388,40 @@ impl Server {
             .truncate(false)
             .write(true)
             .open(self.clock_path());
-        // Fixed width and in place, so that no reader ever sees a part of a number.
+        // The number has a fixed width and is written in place, so that no reader sees a part of it.
         let text = format!("{ms:<24}");
         std::os::unix::fs::FileExt::write_all_at(&open.unwrap(), text.as_bytes(), 0).unwrap();
     }
 
-    /// From now on the server may have written `bytes` bytes since its start; 0 makes the disk
-    /// full at once, `u64::MAX` never.
+    /// Limits the bytes that the server may have written since its start to `bytes`; 0 makes the disk full at
+    /// once, `u64::MAX` sets no limit.
     pub fn set_budget(&self, bytes: u64) {
         assert!(self.options.budget.is_some(), "started without a budget");
         self.write_faults(bytes, None, None);
     }
 
-    /// From now on the server may make `writes` calls that write; then the disk is full, until
-    /// [`Server::set_budget`] or this is called again. What goes wrong at each write in turn is
-    /// found by calling it with 0, 1, 2 …
+    /// Limits the server to `writes` further calls that write. Then the disk is full until this or
+    /// [`Server::set_budget`] is called again. Calls with 0, 1, 2 … test a failure of each write in turn.
     pub fn set_writes(&self, writes: u64) {
         assert!(self.options.budget.is_some(), "started without a budget");
         self.write_faults(u64::MAX, Some(writes), None);
     }
 
-    /// From now on `syncs` syncs succeed, and the one after them fails with `EIO`.
+    /// Lets `syncs` syncs succeed from now on, and makes the next one fail with `EIO`.
     pub fn fail_sync(&self, syncs: u64) {
         assert!(self.options.budget.is_some(), "started without a budget");
         self.write_faults(u64::MAX, None, Some(syncs));
     }
 
-    /// What the server has written to its standard streams since it was first started.
+    /// The output of the server since it was first started.
     pub fn log(&self) -> String {
         fs::read(self.log_path())
             .map(|b| String::from_utf8_lossy(&b).into_owned())
             .unwrap_or_default()
     }
 
-    /// Puts a copy of what is in another server's directory into this one's, in place of all that is there.
-    /// Neither of the two may run.
+    /// Replaces the content of the server's directory by a copy of another server's. Neither of the two may
+    /// run.
     ///
     /// # Panics
     /// If the disk fails.
@@ -453,7 +450,7 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// A new connection whose replies may take thirty seconds.
+    /// A new connection, whose replies may take thirty seconds.
     pub fn connect(&self) -> Connection {
         let c = Connection::connect(&self.address()).and_then(|mut c| {
             c.set_timeout(Some(Duration::from_secs(30)))?;
@@ -462,11 +459,10 @@ impl Server {
         c.unwrap_or_else(|e| panic!("{e}\n--- log of the server:\n{}", self.log()))
     }
 
-    /// Waits up to a minute until something is found.
+    /// Waits up to a minute until `found` returns something.
     ///
     /// # Panics
-    /// If it is not found within that time: a test that waited for ever would end nothing but the whole
-    /// run.
+    /// If that takes longer: a test that waited for ever would be ended only with the whole run.
     pub fn until<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -510,7 +506,8 @@ impl Server {
     /// With its log if it does not end within thirty seconds.
     pub fn terminate(&mut self) -> ExitStatus {
         let mut c = self.child.take().expect("a running server");
-        // SAFETY: plain numbers; the child has not been waited for, so the id is its own.
+        // SAFETY: the function takes plain numbers. The child has not been waited for, so the id is still its
+        // own.
         unsafe { libc::kill(c.id() as libc::pid_t, libc::SIGTERM) };
         let deadline = Instant::now() + Duration::from_secs(30);
         while Instant::now() < deadline {
@@ -532,8 +529,8 @@ impl Server {
         self.start_again();
     }
 
-    /// Cuts the power: the process is killed and the directory is what the disk held. Start it
-    /// with [`Server::start_again`].
+    /// Cuts the power: the process is killed, and the directory becomes what the disk had. Start it with
+    /// [`Server::start_again`].
     pub fn cut_power(&mut self) {
         assert!(
             self.options.powerloss,
@@ -543,7 +540,7 @@ impl Server {
         powerloss_image::cut_power(&self.shadow(), &self.dir()).expect("an image of the disk");
     }
 
-    /// Cuts the power and starts the server on what is left.
+    /// Cuts the power, and starts the server on what is left.
     pub fn power_cut(&mut self) {
         self.cut_power();
         self.start_again();
@@ -553,7 +550,7 @@ impl Server {
     pub fn rss_bytes(&self) -> u64 {
         let statm = self.proc_file("statm");
         let pages = statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok());
-        // SAFETY: a plain question.
+        // SAFETY: the function only returns a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
         pages.expect("a number of pages") * page
     }
@@ -569,7 +566,7 @@ impl Server {
     /// Processor time used so far, user and system.
     pub fn cpu_time(&self) -> Duration {
         let stat = self.proc_file("stat");
-        // The name, in parentheses, may hold spaces.
+        // The name, in parentheses, may have spaces.
         let fields = stat.rsplit(')').next().unwrap_or_default();
         let ticks: u64 = fields
             .split_whitespace()
@@ -577,7 +574,7 @@ impl Server {
             .take(2)
             .filter_map(|n| n.parse::<u64>().ok())
             .sum();
-        // SAFETY: a plain question.
+        // SAFETY: the function only returns a number.
         let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as u64;
         Duration::from_micros(ticks * 1_000_000 / hz)
     }
@@ -589,7 +586,7 @@ impl Server {
     }
 }
 
-/// Name, state and where in the kernel each thread of the process is.
+/// The name, the state and the place in the kernel of each thread of the process.
 fn threads(pid: u32) -> String {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let one = |task: PathBuf| {
@@ -608,7 +605,7 @@ fn threads(pid: u32) -> String {
     all.join(", ")
 }
 
-/// The port in `port_file` if a server answers there.
+/// The port in `port_file`, if a server answers there.
 fn answers(port_file: &Path) -> Option<u16> {
     let mut text = String::new();
     std::io::Read::read_to_string(&mut File::open(port_file).ok()?, &mut text).ok()?;
@@ -628,8 +625,8 @@ impl Drop for Server {
     }
 }
 
-/// Ends the tests of this process when they take longer than any does, so that one that waits for ever
-/// costs no more than that; which one it is has been printed by then. Long runs have no such limit.
+/// Ends the tests of this process when they take longer than any should, so that a test which waits for ever
+/// costs no more than that. The name of the test has been printed by then. Long runs have no such limit.
 fn end_what_hangs() {
     static BEGUN: Once = Once::new();
     const LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -639,7 +636,7 @@ fn end_what_hangs() {
     BEGUN.call_once(|| {
         std::thread::spawn(|| {
             std::thread::sleep(LIMIT);
-            // Not captured, as what is printed by a macro would be.
+            // This output is not captured, as that of a macro would be.
             let _ = writeln!(std::io::stderr(), "the tests hang: ended after {LIMIT:?}");
             std::process::abort();
         });

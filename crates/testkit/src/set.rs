@@ -5,22 +5,22 @@ use muniment_value::{ArrayBuf, DocBuf, Value, doc};
 use muniment_wire::{Connection, Reserved};
 use std::time::{Duration, Instant};
 
-/// A set. Its members end when it is dropped.
+/// A replica set. Its members end when it is dropped.
 pub struct Set {
-    /// The members, as they are in the configuration; those that are not running are killed.
+    /// The members in the order of the configuration. A member that does not run was killed.
     pub members: Vec<Server>,
-    /// Which nobody else gets while a member is down.
+    /// The ports of the members, reserved so that no other process gets one while a member is down.
     ports: Vec<Reserved>,
 }
 
-/// How long a set may take for whatever it does by itself, on a machine that does much else.
+/// How long a set may take for anything that it does by itself, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn is_true(d: &DocBuf, name: &str) -> bool {
     matches!(d.as_doc().get(name), Some(Value::Bool(true)))
 }
 
-/// How many members are to vote.
+/// The number of members that are to vote.
 fn voters(c: &mut Connection) -> Option<usize> {
     let reply = c.command("admin", &doc! { "replSetGetConfig": 1 }).ok()?;
     let config = reply.as_doc().get_doc("config")?;
@@ -30,7 +30,7 @@ fn voters(c: &mut Connection) -> Option<usize> {
 }
 
 impl Set {
-    /// Starts so many servers that are to be a set, and do not know each other.
+    /// Starts this many servers for a set, which do not know each other yet.
     pub fn prepare(n: usize, options: &ServerOptions) -> Set {
         let ports: Vec<Reserved> = (0..n).map(|_| Reserved::new().unwrap()).collect();
         let members = ports
@@ -47,8 +47,8 @@ impl Set {
         Set { members, ports }
     }
 
-    /// Starts a set of so many members, and waits until one is primary and all others have caught
-    /// up. Its election timeout is a second.
+    /// Starts a set of this many members, and waits until one is primary and all others have caught up. Its
+    /// election timeout is a second.
     pub fn start(n: usize) -> Set {
         let set = Set::prepare(n, &ServerOptions::new());
         let members = (0..n).map(|i| doc! { "_id": i as i32, "host": set.host(i) });
@@ -61,16 +61,15 @@ impl Set {
         self.ports[i].address().to_string()
     }
 
-    /// Reserves another port for a member, which it has from its next start on. Its host is the new one at
-    /// once.
+    /// Reserves another port for a member, which uses it from its next start on. The member's host is the new
+    /// one at once.
     pub fn move_member(&mut self, i: usize) -> String {
         self.ports[i] = Reserved::new().unwrap();
         self.members[i].set_port(self.ports[i].port());
         self.host(i)
     }
 
-    /// One more server, which has the same options and no data, and is in no configuration. It does not
-    /// run yet.
+    /// Adds a server with the same options and no data, which is in no configuration and does not run yet.
     pub fn add_server(&mut self, options: &ServerOptions) -> usize {
         let port = Reserved::new().unwrap();
         let options = options.clone().port(port.port());
@@ -80,7 +79,7 @@ impl Set {
         self.members.len() - 1
     }
 
-    /// A configuration of these members, whose elections are quick.
+    /// A configuration of these members with a short election timeout.
     pub fn config(&self, members: Vec<DocBuf>) -> DocBuf {
         doc! {
             "_id": "rs0",
@@ -102,7 +101,7 @@ impl Set {
         self.members[i].connect()
     }
 
-    /// Waits until one member is primary, and gives its place.
+    /// Waits until one member is primary, and returns its index.
     pub fn primary(&self) -> usize {
         self.until("nobody is primary", || {
             self.running().find(|i| {
@@ -112,7 +111,7 @@ impl Set {
         })
     }
 
-    /// Those that run.
+    /// The running members.
     pub fn running(&self) -> impl Iterator<Item = usize> + '_ {
         let all = 0..self.members.len();
         all.filter(|i| self.members[*i].pid().is_some())
@@ -124,8 +123,8 @@ impl Set {
         c.command("admin", &doc! { "hello": 1 }).ok()
     }
 
-    /// Waits until one member is primary and all others that run are secondaries which have what it
-    /// has, and vote as the configuration wants it.
+    /// Waits until one member is primary, all other running members are secondaries with the same data, and
+    /// the votes are those of the configuration.
     pub fn settle(&self) {
         let primary = self.primary();
         self.until("the others have not caught up", || {
@@ -146,7 +145,7 @@ impl Set {
             let first = with(1).next().filter(|_| with(1).count() == 1)?;
             let caught_up = with(2).filter(|at| *at >= first).count() + 1;
             let voting = status.as_doc().get("votingMembersCount")?.as_i64_exact()?;
-            // Arbiters have nothing to catch up with.
+            // Arbiters do not have to catch up.
             let state = |v: Value<'_>| v.as_doc()?.get("state")?.as_i64_exact();
             let arbiters = members.values().filter(|v| state(*v) == Some(7)).count();
             let all = caught_up + arbiters >= members.count().min(self.running().count());
@@ -154,7 +153,7 @@ impl Set {
         });
     }
 
-    /// Waits for something.
+    /// Waits until `found` returns something.
     pub fn until<T>(&self, what: &str, mut found: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + PATIENCE;
         loop {

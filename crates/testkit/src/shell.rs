@@ -1,8 +1,8 @@
-//! Values as they are written in mongosh, so that tests read like the manual: `{a: 1, 'b.c': [2.5,
+//! Values in the notation of mongosh, so that tests read like the manual: `{a: 1, 'b.c': [2.5,
 //! ISODate('2020-01-01'), /x/i]}`.
 //!
-//! Whole numbers are int32 (int64 where they must, as mongosh's), others double. Of functions there
-//! are the constructors of the BSON types, with or without `new`.
+//! Whole numbers are int32 (or int64 if necessary, as in mongosh), others double. The only functions are the
+//! constructors of the BSON types, with or without `new`.
 
 use muniment_value::decimal::Decimal;
 use muniment_value::{ArrayBuf, Doc, DocBuf, JsonMode, Value, ValueBuf};
@@ -10,7 +10,7 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, JsonMode, Value, ValueBuf};
 /// Parses a document.
 ///
 /// # Panics
-/// If it is none: with the place and the text.
+/// If the text is not a document. The message has the position and the text.
 pub fn shell(text: &str) -> DocBuf {
     let v = shell_value(text);
     let d = v.as_value().as_doc().map(|d| d.to_buf());
@@ -20,7 +20,7 @@ pub fn shell(text: &str) -> DocBuf {
 /// Parses any value.
 ///
 /// # Panics
-/// As [`shell`].
+/// As for [`shell`].
 pub fn shell_value(text: &str) -> ValueBuf {
     let mut p = Parser { text, at: 0 };
     let v = p.value();
@@ -31,7 +31,7 @@ pub fn shell_value(text: &str) -> ValueBuf {
     v
 }
 
-/// Writes a value as it can be written in a script: [`shell_value`] reads the same value from it.
+/// Writes a value in the notation of scripts, from which [`shell_value`] reads the same value.
 pub fn shell_text(value: Value<'_>) -> String {
     let each = |d: Doc<'_>, named: bool| {
         let parts = d.iter().map(|e| match named {
@@ -112,7 +112,7 @@ impl<'t> Parser<'t> {
         panic!("{expected} expected at «{}» in {}", self.rest(), self.text)
     }
 
-    /// Passes over white space and comments.
+    /// Skips white space and comments.
     fn space(&mut self) {
         loop {
             let rest = self.rest().trim_start();
@@ -381,7 +381,7 @@ impl<'t> Parser<'t> {
         all.unwrap_or_else(|_| self.fail("hexadecimal digits"))
     }
 
-    /// Milliseconds since 1970 of a date as ISO 8601 has it, at least the day.
+    /// The milliseconds since 1970 of a date in ISO 8601, which must have at least the day.
     fn date(&self, text: &str) -> i64 {
         let full = match text.len() {
             10 => format!("{text}T00:00:00Z"),
@@ -453,14 +453,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_it_was() {
+    fn written_values_are_read_as_they_were() {
         let text = "{a: [1, 2.0, NumberLong('3'), NumberDecimal('4.50')], 'b.c': 'it\\'s\\n', $d: ISODate('2020-01-02T03:04:05Z'), e: [HexData(0, '00ff'), ObjectId('0102030405060708090a0b0c'), Timestamp(1, 2), MinKey, NaN, -Infinity], f: /x/i, g: Code('1', {h: null})}";
         assert_eq!(shell_text(shell_value(text).as_value()), text);
     }
 
     #[test]
     #[should_panic(expected = "a value expected at «}»")]
-    fn what_is_wrong_is_shown() {
+    fn a_syntax_error_is_shown() {
         shell("{a: }");
     }
 }

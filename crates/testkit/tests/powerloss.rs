@@ -1,4 +1,4 @@
-//! The power-loss layer, tried with a small program: what survives is what was synced.
+//! Tests of the power-loss layer with a small program: exactly the synced data survives.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ impl Disk {
         probe.output().unwrap()
     }
 
-    /// Runs the steps, kills the program, and returns the disk after a power cut then.
+    /// Runs the steps, kills the program, and returns the disk after a power cut at that moment.
     fn after(&self, steps: &str) -> BTreeMap<String, String> {
         let budget = self.home.path().join("budget");
         if !budget.exists() {
@@ -77,17 +77,17 @@ fn files(list: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn what_survives() {
+fn only_synced_data_survives() {
     let table: &[(&str, &[(&str, &str)])] = &[
-        // Nothing synced, nothing there.
+        // Nothing is synced, so nothing survives.
         ("write a 0 hello", &[]),
-        // The file is synced, its name is not.
+        // The file is synced, but not its name.
         ("write a 0 hello ; sync a", &[]),
-        // The name is synced, the content is not.
+        // The name is synced, but not the content.
         ("write a 0 hello ; sync .", &[("a", "")]),
         ("write a 0 hello ; sync a ; sync .", &[("a", "hello")]),
         ("write a 0 hello ; sync . ; datasync a", &[("a", "hello")]),
-        // Unsynced changes vanish, by offset, by append, by truncation, by rewriting.
+        // Unsynced changes are lost, whether made at an offset, by append, by truncation or by rewriting.
         (
             "write a 0 hello ; sync a ; sync . ; write a 1 EL",
             &[("a", "hello")],
@@ -104,7 +104,7 @@ fn what_survives() {
             "write a 0 hello ; sync a ; sync . ; overwrite a new",
             &[("a", "hello")],
         ),
-        // Synced ones do not.
+        // Synced changes survive.
         (
             "write a 0 hello ; sync a ; sync . ; write a 1 EL ; sync a",
             &[("a", "hELlo")],
@@ -133,7 +133,7 @@ fn what_survives() {
             "truncate a 8 ; sync a ; sync . ; write a 2 xy ; datasync a ; write a 4 z",
             &[("a", "__xy____")],
         ),
-        // Names: renames and removals count once the directory is synced.
+        // Renames and removals survive once the directory is synced.
         ("write a 0 x ; sync a ; sync . ; rename a b", &[("a", "x")]),
         (
             "write a 0 x ; sync a ; sync . ; rename a b ; sync .",
@@ -149,7 +149,7 @@ fn what_survives() {
         ),
         ("write a 0 x ; sync a ; sync . ; remove a", &[("a", "x")]),
         ("write a 0 x ; sync a ; sync . ; remove a ; sync .", &[]),
-        // The usual replacement of a file, rightly and wrongly done.
+        // These are correct and incorrect ways to replace a file.
         (
             "write a 0 old ; sync a ; sync . ; write t 0 new ; sync t ; rename t a",
             &[("a", "old")],
@@ -162,7 +162,7 @@ fn what_survives() {
             "write a 0 old ; sync a ; sync . ; write t 0 new ; rename t a ; sync .",
             &[("a", "")],
         ),
-        // A name that was removed and made again is another file.
+        // A name that was removed and created again belongs to another file.
         (
             "write a 0 old ; sync a ; sync . ; remove a ; write a 0 new ; sync a",
             &[("a", "old")],
@@ -171,7 +171,7 @@ fn what_survives() {
             "write a 0 old ; sync a ; sync . ; remove a ; write a 0 new ; sync .",
             &[("a", "")],
         ),
-        // Directories.
+        // Directories behave like this:
         ("mkdir d ; write d/a 0 x ; sync d/a ; sync d", &[]),
         ("mkdir d ; write d/a 0 x ; sync d/a ; sync .", &[]),
         (
@@ -206,19 +206,19 @@ fn ordered_mode_keeps_the_names_of_synced_files() {
 }
 
 #[test]
-fn what_a_killed_process_left_unsynced_can_still_be_synced() {
+fn data_that_a_killed_process_left_unsynced_can_still_be_synced() {
     let disk = Disk::new();
     assert_eq!(
         disk.after("write a 0 one ; sync a ; sync . ; append a two"),
         files(&[("a", "one")])
     );
-    // Another process on the same machine: the page cache was not lost.
+    // Another process runs on the same machine, so the page cache was not lost.
     assert_eq!(disk.after("append a three"), files(&[("a", "one")]));
     assert_eq!(disk.after("sync a"), files(&[("a", "onetwothree")]));
 }
 
 #[test]
-fn what_was_there_at_the_start_is_durable() {
+fn files_that_exist_at_the_start_are_durable() {
     let disk = Disk::new();
     let live = disk.home.path().join("live");
     fs::create_dir(live.join("d")).unwrap();
@@ -233,10 +233,10 @@ fn a_full_disk() {
     disk.after(
         "write a 0 abc ; expect-full append a defgh ; expect-full append a x ; sync a ; sync .",
     );
-    // The write at the edge was cut short, as disks do.
+    // The write at the limit was cut short, as on a real disk.
     let live = disk.home.path().join("live");
     assert_eq!(read(&live), files(&[("a", "abcde")]));
-    // Space returns while the program runs.
+    // Space is freed while the program runs.
     let fill = "append b 12345 ; expect-full append b 6 ; budget ../budget 8 ; append b 678";
     disk.after(fill);
     assert_eq!(read(&live)["b"], "12345678");
@@ -260,7 +260,7 @@ fn a_writable_shared_mapping_is_refused() {
 #[test]
 fn a_write_past_the_layer_is_noticed() {
     let disk = Disk::new();
-    // The first sync of a file copies it whole; from then on the layer relies on what it saw.
+    // The first sync of a file copies the whole file; later ones rely on what the layer has seen.
     let out = disk.output("write a 0 hello ; sync a ; rawwrite a HE ; sync a");
     assert_eq!(out.status.signal(), Some(6));
     let why = String::from_utf8_lossy(&out.stderr).into_owned();
