@@ -1,12 +1,13 @@
-//! Builds the layer (crate `powerloss`) with a cargo of its own, so that its bytes can be part
-//! of a program: cargo has no stable way to depend on another crate's shared library. The inner
-//! cargo has its own target directory, so the outer one's lock does not matter to it, and what it
-//! needs (libc) the programs with this crate in them need as well.
+//! Builds the layer (crate `powerloss`) with another cargo, so that its bytes can be part of a program: cargo
+//! has no stable way to depend on the shared library of another crate. The inner cargo has its own target
+//! directory, so it does not wait for the outer one's lock. Its only dependency (libc) is also one of the
+//! programs with this crate in them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the outer cargo tells its children about itself, and what would instrument the layer.
+/// Variables in which the outer cargo tells its children about itself, and those that would instrument the
+/// layer.
 const NOT_FOR_THE_LAYER: &[&str] = &[
     "CARGO_ENCODED_RUSTFLAGS",
     "CARGO_MAKEFLAGS",

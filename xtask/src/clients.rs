@@ -1,5 +1,5 @@
-//! The suites of real clients. Each installs what it needs below `target/clients` once, starts
-//! a server of its own, and runs the suite against it.
+//! The suites of real clients. Each one installs what it needs below `target/clients` once, starts a server
+//! of its own, and runs against that.
 
 use crate::run::{check, command, have, output, root, server_binary, target_dir};
 use crate::server::{SET, Server};
@@ -7,21 +7,21 @@ use crate::test::{Outcome, missing, persistent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Runs `suite` (which sees MUNIMENT_URI) against a server of its own.
+/// Runs `suite`, which gets MUNIMENT_URI, against a server of its own.
 fn against_a_server(suite: &mut Command) -> Result<Outcome, String> {
     let server = Server::start(&server_binary())?;
     check(suite.env("MUNIMENT_URI", server.uri()))?;
     Ok(Outcome::Passed)
 }
 
-/// The same with a replica set of one.
+/// Does the same with a replica set of one.
 fn against_a_set(suite: &mut Command) -> Result<Outcome, String> {
     let set = Server::start_with(&server_binary(), SET)?;
     check(suite.env("MUNIMENT_URI", set.uri()))?;
     Ok(Outcome::Passed)
 }
 
-/// Runs a workload beside a set of three whose primary changes: see the head of handovers.py.
+/// Runs a workload on a set of three whose primary changes: see the head of handovers.py.
 fn beside_handovers(workload: &Command) -> Result<Outcome, String> {
     if !ensure("python3", "python3") {
         return missing("python3");
@@ -47,7 +47,7 @@ fn install_dir(name: &str) -> PathBuf {
     target_dir().join("clients").join(name)
 }
 
-/// Runs `install` unless it has run for the same `inputs` before.
+/// Runs `install`, unless it has run for the same `inputs` before.
 pub fn once(
     dir: &Path,
     inputs: &str,
@@ -62,7 +62,7 @@ pub fn once(
     std::fs::write(&stamp, inputs).map_err(|e| format!("{}: {e}", stamp.display()))
 }
 
-/// On a Debian machine where we are root, installs a package that gives a missing program.
+/// Installs a package with a missing program, if this is a Debian machine and the user is root.
 pub fn ensure(program: &str, package: &str) -> bool {
     if have(program) {
         return true;
@@ -75,7 +75,7 @@ pub fn ensure(program: &str, package: &str) -> bool {
     have(program)
 }
 
-/// A Python virtual environment with the packages of one of our requirements files.
+/// A Python virtual environment with the packages of one of this repository's requirements files.
 pub fn venv(requirements: &str) -> Result<PathBuf, String> {
     let file = suite_dir("python").join(format!("requirements-{requirements}.txt"));
     venv_with(requirements, &file)
@@ -85,7 +85,7 @@ pub fn venv(requirements: &str) -> Result<PathBuf, String> {
 pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
     let dir = install_dir(&format!("python-{name}"));
     let inputs = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    // Its scripts name its place: one that was moved, with the cache it lies in, has to be made anew.
+    // Its scripts contain its path, so one that was moved with its cache has to be made anew.
     let inputs = format!("{}\n{inputs}", dir.display());
     once(&dir, &inputs, || {
         let make = || {
@@ -122,7 +122,7 @@ pub fn pymongo_current() -> Result<Outcome, String> {
         return missing("python3");
     }
     against_a_server(&mut pytest("current", &[])?)?;
-    // A driver sends nothing again by itself where there is no set.
+    // A driver sends nothing again by itself unless there is a set.
     against_a_set(&mut pytest("current", &["test_sessions.py"])?)?;
     let mut load = command(venv("current")?.join("bin/python"), &suite_dir("python"));
     beside_handovers(load.args(["-B", "handovers_load.py"]))
@@ -135,7 +135,7 @@ pub fn pymongo_legacy() -> Result<Outcome, String> {
     against_a_server(&mut pytest("legacy", &[])?)
 }
 
-/// mlaunch runs a directory's `mongod`: a link to the binary.
+/// Runs mlaunch, which starts the `mongod` of a directory: a link to the binary.
 pub fn mlaunch() -> Result<Outcome, String> {
     if !persistent() {
         return Ok(Outcome::Skipped("it restarts what it filled".into()));
@@ -149,7 +149,7 @@ pub fn mlaunch() -> Result<Outcome, String> {
     let bin = scratch.join("bin");
     std::fs::create_dir_all(&bin).map_err(|e| format!("{}: {e}", bin.display()))?;
     std::os::unix::fs::symlink(server_binary(), bin.join("mongod")).map_err(|e| e.to_string())?;
-    // Asking for port 0 and closing again finds a port that is free now.
+    // Opening port 0 and closing it again finds a free port.
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|l| l.local_addr())
         .map_err(|e| e.to_string())?
@@ -170,7 +170,7 @@ fn npm(name: &str) -> Result<PathBuf, String> {
     npm_from(name, &suite_dir(name))
 }
 
-/// An npm project copied below the target directory, with its packages.
+/// A copy of an npm project below the target directory, with its packages.
 pub fn npm_from(name: &str, from: &Path) -> Result<PathBuf, String> {
     let dir = install_dir(&format!("npm-{name}"));
     let manifest = from.join("package.json");
@@ -212,12 +212,12 @@ pub fn node() -> Result<Outcome, String> {
         "oplog.test.js",
         "mongoose.test.js",
     ]))?;
-    // Programs that follow the oplog mostly ask a set for it, and Mongoose's users have one.
+    // Most programs that follow the oplog require a set, and users of Mongoose have one.
     against_a_set(&mut tests(&["oplog.test.js", "mongoose.test.js"]))?;
     beside_handovers(command("node", &dir).arg("handovers_load.js"))
 }
 
-/// mongodb-memory-server runs a `mongod`: a link to the binary.
+/// Runs mongodb-memory-server, which starts a `mongod`: a link to the binary.
 pub fn memory_server() -> Result<Outcome, String> {
     if !persistent() {
         return Ok(Outcome::Skipped("it chooses the engine itself".into()));
@@ -277,7 +277,7 @@ pub fn go() -> Result<Outcome, String> {
     if !ensure("go", "golang-go") {
         return missing("Go");
     }
-    // A copy: `go mod tidy` writes go.sum beside go.mod.
+    // The suite is copied, because `go mod tidy` writes go.sum next to go.mod.
     let dir = install_dir("go");
     std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
     for file in ["go.mod", "driver_test.go", "handovers_test.go"] {
@@ -289,7 +289,7 @@ pub fn go() -> Result<Outcome, String> {
     beside_handovers(command("go", &dir).args(load))
 }
 
-/// `mvn test` in one of the Java projects, or nothing where there is no Maven.
+/// `mvn test` in one of the Java projects; `None` if there is no Maven.
 fn maven(name: &str) -> Option<Command> {
     if !(ensure("javac", "default-jdk-headless") && ensure("mvn", "maven")) {
         return None;
@@ -326,7 +326,7 @@ pub fn java_spring() -> Result<Outcome, String> {
     against_a_set(&mut suite)
 }
 
-/// Debezium's connector wants the times that only a set tells.
+/// Debezium's connector requires the times that only a set reports.
 pub fn java_debezium() -> Result<Outcome, String> {
     maven("debezium").map_or_else(|| missing(JAVA), |mut suite| against_a_set(&mut suite))
 }
@@ -334,7 +334,7 @@ pub fn java_debezium() -> Result<Outcome, String> {
 pub fn rust() -> Result<Outcome, String> {
     let dir = suite_dir("rust");
     let target = install_dir("rust");
-    // Compile before the server starts.
+    // The suite is compiled before the server starts.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     check(
         command(&cargo, &dir)
@@ -348,8 +348,8 @@ pub fn rust() -> Result<Outcome, String> {
     )
 }
 
-/// The database tools: from MONGO_TOOLS (a directory), the PATH, or the Go module if it can be
-/// had. They are not in every package index, so not having them is a skip even in CI.
+/// The database tools: from MONGO_TOOLS (a directory), the PATH, or the Go module if that is available. Not
+/// every package index has them, so if they are missing the step is skipped even in CI.
 pub fn mongo_tools() -> Result<Outcome, String> {
     let dir = match std::env::var_os("MONGO_TOOLS") {
         Some(dir) => PathBuf::from(dir),

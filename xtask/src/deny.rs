@@ -1,5 +1,5 @@
-//! The step `deny`: licences, sources and advisories of everything that is linked into the binary, by
-//! `cargo deny` and `deny.toml`.
+//! The step `deny`: checks licences, sources and advisories of everything that is linked into the binary,
+//! with `cargo deny` and `deny.toml`.
 
 use crate::run::{check, find, in_ci, root, target_dir};
 use crate::test::Outcome;
@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 /// The version that CI installs.
 const VERSION: &str = "0.20.2";
 
-/// How long CI spends on installing it at most, in seconds.
+/// The most seconds that CI spends on installing it.
 const PATIENCE: &str = "900";
 
-/// Checks licences, duplicates and sources, and advisories where their database can be had.
+/// Checks licences, duplicates and sources, and also advisories if their database is available.
 pub fn run() -> Result<Outcome, String> {
     let Some(program) = program() else {
         return Ok(Outcome::Skipped(format!(
@@ -31,7 +31,7 @@ pub fn run() -> Result<Outcome, String> {
         "bans",
         "sources",
     ]))?;
-    // The database is a repository elsewhere, which a machine without that network cannot fetch.
+    // The database is a repository, which a machine without network access cannot fetch.
     let fetched = deny(&["fetch", "db"])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
@@ -44,7 +44,7 @@ pub fn run() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Where cargo-deny is. CI installs it below the target directory.
+/// The path of cargo-deny. CI installs it below the target directory.
 fn program() -> Option<PathBuf> {
     let tools = target_dir().join("tools");
     let own = tools.join("bin").join("cargo-deny");
@@ -54,7 +54,8 @@ fn program() -> Option<PathBuf> {
     if !in_ci() {
         return None;
     }
-    // Unoptimised: that takes two minutes of CPU time to build, and runs for seconds.
+    // It is built without optimization: that takes two minutes of CPU time, and the program runs only for
+    // seconds.
     let mut install = Command::new("timeout");
     install
         .arg(PATIENCE)

@@ -3,13 +3,13 @@
 use crate::example;
 use crate::run::{cargo, output, root, server_binary};
 
-/// Page below docs/ and the arguments of the binary that prints it.
+/// The pages below docs/, and the arguments with which the binary prints each.
 const PAGES: &[(&str, &[&str])] = &[
     ("compatibility.md", &["docs", "compatibility"]),
     ("options.md", &["docs", "options"]),
 ];
 
-/// Writes the pages, or with `--check` fails when one is stale.
+/// Writes the pages or, with `--check`, fails if one is out of date.
 pub fn run(args: &[String]) -> Result<(), String> {
     let check = match args {
         [] => false,

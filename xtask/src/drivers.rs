@@ -1,10 +1,10 @@
-//! `cargo xtask drivers`: a driver's own integration tests, from a checkout outside the repository,
-//! against a replica set of one, or against the deployment that `--uri` names.
+//! `cargo xtask drivers`: the integration tests of a driver, from a checkout outside of the repository,
+//! against a replica set of one, or against the deployment in `--uri`.
 //!
-//! What fails and is known to stands with its reason in `tests/unified/known-failures-DRIVER.txt`. As
-//! with the unified tests, one that fails and is not there, and one that is there and passes, fail the
-//! run. Lines that begin with `- ` name what is not run: it would wait for what the machine does not
-//! have. What would wait for a second member begins with `-1 `, and is run with `--uri`.
+//! Known failures are listed with their reasons in `tests/unified/known-failures-DRIVER.txt`. As with the
+//! unified tests, the run fails if an unlisted test fails or a listed one passes. Lines that begin with `- `
+//! name tests that are not run, because they would wait for something that the machine does not have. Tests
+//! that would wait for a second member begin with `-1 `, and run only with `--uri`.
 
 use crate::clients::{ensure, once, venv_with};
 use crate::run::{cargo, check, command, root, server_binary, target_dir};
@@ -14,23 +14,23 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Known failures: names, and what is not run.
+/// The known failures, and the tests that are not run.
 #[derive(Default, Debug, PartialEq)]
 struct Known {
     /// Tests that fail.
     failing: Vec<String>,
     /// Parts of names of tests that are not run.
     left_out: Vec<String>,
-    /// Those that are not run against a set of one.
+    /// Parts of names of tests that are not run against a set of one.
     alone: Vec<String>,
 }
 
-/// How the tests went.
+/// The results of the tests.
 #[derive(Default, Debug, PartialEq)]
 struct Results {
     passed: usize,
     skipped: usize,
-    /// By name, with the cause as far as the driver's runner tells it in one line.
+    /// The failed tests by name, with the cause as far as the driver's runner prints it on one line.
     failed: BTreeMap<String, String>,
 }
 
@@ -51,7 +51,7 @@ const DRIVERS: &[Driver] = &[
     },
 ];
 
-/// Folders of the Node driver's integration tests that are about what a server answers.
+/// The folders of the Node driver's integration tests that are about the server's replies.
 const NODE_FOLDERS: &[&str] = &[
     "causal-consistency",
     "change-streams",
@@ -75,7 +75,7 @@ const NODE_FOLDERS: &[&str] = &[
     "versioned-api",
 ];
 
-/// Runs the tests of the driver that `args` name, or those of them that `args` name after it.
+/// Runs the tests of the driver that `args` names, or only those that are named after it.
 pub fn run(args: &[String]) -> Result<(), String> {
     let (mut name, mut suite, mut uri, mut only) = (None, None, None, Vec::new());
     let mut it = args.iter();
@@ -103,7 +103,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
         known.left_out.append(&mut known.alone);
     }
 
-    // Of another deployment some of what is known of a set of one may not hold.
+    // Some failures of a set of one may not occur in another deployment.
     let all = only.is_empty() && uri.is_none();
     let results = match uri {
         Some(uri) => (driver.run)(&suite, &uri, &known, &only)?,
@@ -154,8 +154,8 @@ fn parse(text: &str) -> Result<Known, String> {
     Ok(known)
 }
 
-/// What is not as it is known to be. Of a part of the tests (`all` false) nobody knows which of the
-/// listed ones are in it.
+/// The differences from the known failures. If only a part of the tests ran (`all` is false), it is unknown
+/// which of the listed ones are in it.
 fn judge(results: &Results, known: &Known, all: bool) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, cause) in &results.failed {
@@ -171,7 +171,7 @@ fn judge(results: &Results, known: &Known, all: bool) -> Vec<String> {
     wrong
 }
 
-/// Runs a command whose lines of standard output are what is read; they are kept in a file.
+/// Runs a command and returns the lines of its standard output, which are also kept in a file.
 fn lines(name: &str, c: &mut Command) -> Result<String, String> {
     let dir = target_dir().join("clients");
     std::fs::create_dir_all(&dir).map_err(|e| e.to_string())?;
@@ -181,7 +181,7 @@ fn lines(name: &str, c: &mut Command) -> Result<String, String> {
         path.display()
     );
     let file = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    // Tests that fail make it fail, too; what they say decides.
+    // The command fails if tests fail, so only its output counts.
     c.stdin(Stdio::null())
         .stdout(file)
         .status()
@@ -190,7 +190,7 @@ fn lines(name: &str, c: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Host and port of the first server of a connection string; the driver finds the others.
+/// The host and port of the first server in a connection string. The driver finds the others.
 fn first_host(uri: &str) -> Result<(&str, &str), String> {
     let hosts = uri.strip_prefix("mongodb://").unwrap_or(uri);
     let hosts = hosts.split(['/', '?']).next().unwrap_or_default();
@@ -238,9 +238,10 @@ fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Re
     .env("DB_IP", host)
     .env("DB_PORT", port)
     .env("COLUMNS", "1000");
-    // A test that fails is not run again.
+    // A failed test is not repeated.
     c.env_remove("CI").env("DISABLE_FLAKY", "1");
-    // What the driver tells of the machine that it runs on is compared with what it tells elsewhere.
+    // The tests compare the information about the machine that the driver sends with that of other
+    // environments.
     for variable in [
         "KUBERNETES_SERVICE_HOST",
         "AWS_LAMBDA_RUNTIME_API",
@@ -255,7 +256,7 @@ fn pymongo(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Re
     read_pytest(&lines("pymongo", &mut c)?)
 }
 
-/// The short summary of pytest: lines of failures, and the counts at the end.
+/// Reads pytest's short summary: the lines of failures, and the counts at the end.
 fn read_pytest(text: &str) -> Result<Results, String> {
     let mut results = Results::default();
     for line in text.lines() {
@@ -287,7 +288,7 @@ fn node(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Resul
     let manifest = suite.join("package-lock.json");
     let inputs =
         std::fs::read_to_string(&manifest).map_err(|e| format!("{}: {e}", manifest.display()))?;
-    // The packages lie in the checkout, where the tests look for them.
+    // The packages are installed in the checkout, where the tests look for them.
     once(&suite.join("node_modules"), &inputs, || {
         check(command("npm", suite).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]))
     })?;
@@ -315,7 +316,7 @@ fn node(suite: &Path, uri: &str, known: &Known, only: &[String]) -> Result<Resul
     read_tap(&lines("node", &mut c)?)
 }
 
-/// A text as a regular expression that matches it.
+/// A regular expression that matches exactly this text.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -327,7 +328,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// Lines of the Test Anything Protocol.
+/// Reads lines of the Test Anything Protocol.
 fn read_tap(text: &str) -> Result<Results, String> {
     let mut results = Results::default();
     let mut lines = text.lines().peekable();

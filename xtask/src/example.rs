@@ -1,25 +1,25 @@
 //! `cargo xtask example`: the report that the documentation shows, docs/example-report.
 //!
-//! What was measured is kept (`results.json`), so that the page can be made anew without measuring
-//! whenever the report changes; the check of the generated pages (`cargo xtask docs --check`) fails
-//! as long as it was not. The pictures are of one page, whose fingerprint stands beside them.
+//! The results are kept (`results.json`), so that the page can be made again without measuring whenever the
+//! report changes. The check of the generated pages (`cargo xtask docs --check`) fails until that is done.
+//! The pictures belong to one page, whose fingerprint is kept with them.
 
 use crate::report;
 use crate::run::{cargo, check, output, root, server_binary, target_dir};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The experiments that are measured: every kind of plot, in some five minutes.
+/// The experiments that are measured: every kind of plot, in about five minutes.
 const MEASURED: &[&str] = &["bench", "w1", "w3", "w4b", "--preset", "quick"];
 
-/// The page and what it is made of.
+/// The page, and the results that it is made of.
 const KEPT: [&str; 2] = ["report.html", "results.json"];
 
 fn dir() -> PathBuf {
     root().join("docs").join("example-report")
 }
 
-/// Measures, makes the page and takes its pictures; with `--page` of what was measured before.
+/// Measures, makes the page and takes its pictures. With `--page` it uses the earlier results.
 pub fn run(args: &[String]) -> Result<(), String> {
     match args {
         [] => {
@@ -38,12 +38,12 @@ pub fn run(args: &[String]) -> Result<(), String> {
     std::fs::write(of(), print).map_err(|e| format!("{}: {e}", of().display()))
 }
 
-/// Runs the experiments with `program` and keeps page and results.
+/// Runs the experiments with `program`, and keeps the page and the results.
 fn measure(program: &Path) -> Result<(), String> {
     let program = std::path::absolute(program).map_err(|e| e.to_string())?;
     let scratch = scratch("measured");
     std::fs::create_dir_all(&scratch).map_err(|e| format!("{}: {e}", scratch.display()))?;
-    // In a directory of its own, and not with --out: the page shows the command.
+    // The program runs in a directory of its own, without --out, because the page shows the command.
     let ran = check(Command::new(program).current_dir(&scratch).args(MEASURED));
     let kept = ran.and_then(|()| {
         KEPT.iter().try_for_each(|name| {
@@ -59,8 +59,8 @@ fn measure(program: &Path) -> Result<(), String> {
     kept
 }
 
-/// Writes the page of the kept results anew, or with `only_check` fails where it is another one, or
-/// the pictures are of another one.
+/// Makes the page from the kept results again. With `only_check`, fails if it differs, or if the pictures
+/// belong to another page.
 pub fn page(only_check: bool) -> Result<(), String> {
     let scratch = scratch("page");
     let mut c = Command::new(server_binary());
@@ -87,7 +87,7 @@ pub fn page(only_check: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The file that says which page the pictures are of.
+/// The file that says to which page the pictures belong.
 fn of() -> PathBuf {
     dir().join("pictures-of.txt")
 }

@@ -1,19 +1,19 @@
-//! `cargo xtask release`: the binary that is given to people, optimised with a profile of itself.
+//! `cargo xtask release`: the released binary, optimized with a profile of itself.
 //!
-//! A request runs through much code, once. Laid out by what runs, and in what order, it touches a
-//! quarter fewer cache lines. So the release build is made twice: one that counts what runs, with
-//! the lab's experiments as its training, and one that uses the counts.
+//! A request runs through much code once. If the code is laid out by what runs, and in which order, it
+//! touches a quarter fewer cache lines. So the release is built twice: once to count what runs, with the
+//! lab's experiments as training, and once with these counts.
 //!
-//! The training is all experiments and all yardsticks: what never ran is taken for cold and made
-//! small, so that what people do must be among it.
+//! The training consists of all experiments and all yardsticks: code that has not run is optimized for size,
+//! so the training has to include everything that people do.
 
 use crate::run::{cargo, check, command, output, target_dir};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// What the counting build runs: arguments, and whether a line that misses its target may pass. The
-/// counting itself makes everything slower, so that yardsticks fail.
+/// The arguments with which the counting build runs, and whether a missed target is allowed. The counting
+/// makes everything slower, so yardsticks miss theirs.
 const TRAINING: &[(&[&str], bool)] = &[
     (&["bench", "--preset", "smoke"], false),
     (&["bench", "run", "orders", "--preset", "smoke"], false),
@@ -24,10 +24,10 @@ const TRAINING: &[(&[&str], bool)] = &[
     (&["bench", "yardsticks", "--preset", "smoke"], true),
 ];
 
-/// What the result is called, beside the plain release build.
+/// The name of the result, next to the plain release build.
 const NAME: &str = "muniment-profiled";
 
-/// Builds, trains, builds again and says where the binary is.
+/// Builds, trains, builds again, and prints the path of the binary.
 pub fn run(args: &[String]) -> Result<(), String> {
     if let Some(other) = args.first() {
         return Err(format!("release does not know '{other}'"));
@@ -50,11 +50,11 @@ pub fn run(args: &[String]) -> Result<(), String> {
         let out = work.join("results");
         fresh(&out)?;
         let mut c = command(&counting, &work);
-        // Processes of one build add to four files together.
+        // The processes of one build add their counts to four files.
         c.env("LLVM_PROFILE_FILE", counts.join("%4m.profraw"));
         c.args(*args).arg("--out").arg(&out);
         let ended = check(&mut c);
-        // What missed its target has written its results; what crashed has not.
+        // A run that has missed its target has written its results; one that has crashed has not.
         if !(*may_miss && out.join("results.json").is_file()) {
             ended?;
         }
@@ -84,7 +84,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The compiler: its own directory and the machine it compiles for.
+/// The compiler: its directory and the machine that it compiles for.
 struct Rustc {
     sysroot: PathBuf,
     host: String,
@@ -101,7 +101,7 @@ impl Rustc {
         })
     }
 
-    /// The program that adds counts up. It must be the compiler's own: the format changes.
+    /// The program that adds up the counts. It must be the compiler's own, because the format changes.
     fn profdata(&self) -> Result<PathBuf, String> {
         let tools = self.sysroot.join("lib/rustlib").join(&self.host);
         let path = tools.join("bin/llvm-profdata");
@@ -117,8 +117,8 @@ impl Rustc {
         }
     }
 
-    /// A release build in a directory of its own. With a target named, build scripts and macros
-    /// are built without the flag.
+    /// A release build in a directory of its own. With an explicit target, build scripts and macros are built
+    /// without the flag.
     fn build(&self, dir: &Path, flag: &str) -> Result<PathBuf, String> {
         let flags = match std::env::var("RUSTFLAGS") {
             Ok(given) => format!("{given} {flag}"),
@@ -136,7 +136,7 @@ impl Rustc {
     }
 }
 
-/// The directory, empty.
+/// Makes the directory, or empties it.
 fn fresh(dir: &Path) -> Result<(), String> {
     if dir.exists() {
         std::fs::remove_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;

@@ -1,5 +1,5 @@
-//! The lab's report in a real browser: a run of the experiments that have every kind of plot, its
-//! page and that of several runs, looked at by `tests/report/check.js`.
+//! The lab's report in a real browser: `tests/report/check.js` checks the page of a run of the experiments
+//! with every kind of plot, and that of several runs.
 
 use crate::clients::{ensure, npm_from};
 use crate::run::{check, command, find, root, server_binary};
@@ -18,10 +18,10 @@ pub fn browser() -> Result<Outcome, String> {
     result.map(|()| Outcome::Passed)
 }
 
-/// What looks at pages.
+/// The programs that are needed to check pages.
 const NEEDED: &str = "Node.js (node and npm) or Chromium";
 
-/// Where Chromium is, if Node.js can drive it.
+/// The path of Chromium, if Node.js can control it.
 fn chromium() -> Option<PathBuf> {
     if !(ensure("node", "nodejs") && ensure("npm", "npm")) {
         return None;
@@ -34,12 +34,12 @@ fn chromium() -> Option<PathBuf> {
     })
 }
 
-/// The directory of the scripts with what they need.
+/// The directory of the scripts, with their packages.
 fn scripts() -> Result<PathBuf, String> {
     npm_from("report", &root().join("tests").join("report"))
 }
 
-/// Takes pictures of the top of `page`, light and dark, into `to`.
+/// Takes pictures of the top of `page`, light and dark, and puts them into `to`.
 pub fn pictures(page: &Path, to: &Path) -> Result<(), String> {
     let chromium = chromium().ok_or_else(|| format!("{NEEDED} is not installed"))?;
     let mut c = command("node", &scripts()?);
@@ -55,7 +55,7 @@ fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
         c.arg("bench");
         c
     };
-    // Lines and points, levels, bars.
+    // These experiments have lines and points, levels, and bars.
     check(
         bench()
             .args(["w1", "w3", "w4a", "--preset", "smoke", "--data"])
@@ -63,7 +63,7 @@ fn look(chromium: &Path, dir: &Path, scratch: &Path) -> Result<(), String> {
             .arg("--out")
             .arg(&one),
     )?;
-    // Plots of several targets: lines over each other, and bars beside each other.
+    // These have plots of several targets: lines over each other, and bars next to each other.
     check(
         bench()
             .args(["w1", "w3", "w4a", "--turns", "2", "--only", "batch=10,1000"])

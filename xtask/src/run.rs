@@ -1,4 +1,4 @@
-//! Running other programs, and the places of things.
+//! Running other programs, and the paths of files and directories.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ pub fn server_binary() -> PathBuf {
     target_dir().join("debug").join("muniment")
 }
 
-/// True in CI, where a missing toolchain is a failure and not a skip.
+/// True in CI, where a missing toolchain is a failure and not skipped.
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some()
 }
 
-/// Runs a command with inherited output; an error says what was run and how it ended.
+/// Runs a command with inherited output. The error has the command and how it ended.
 pub fn check(command: &mut Command) -> Result<(), String> {
     let shown = show(command);
     let status = command
@@ -43,7 +43,7 @@ pub fn check(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Runs a command and returns what it prints on standard output.
+/// Runs a command and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String, String> {
     let shown = show(command);
     let out = command
@@ -67,7 +67,7 @@ fn show(command: &Command) -> String {
     }
 }
 
-/// Where on the PATH a program is.
+/// The path of a program on the PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -80,7 +80,7 @@ pub fn have(program: &str) -> bool {
     find(program).is_some()
 }
 
-/// Cargo, as it was called.
+/// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut c = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     c.current_dir(root());

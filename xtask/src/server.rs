@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// The variable that names the storage engine of the tests' servers: see `cargo xtask test
-/// --engine`. The test support of the crates reads it too.
+/// The variable with the storage engine of the tests' servers: see `cargo xtask test --engine`. The crates'
+/// test support reads it, too.
 pub const ENGINE: &str = "MUNIMENT_TEST_ENGINE";
 
 /// How long a server may take to listen.
 const START: Duration = Duration::from_secs(20);
 
-/// A running server. Its directory goes with it.
+/// A running server. Its directory is removed with it.
 pub struct Server {
     child: Child,
     binary: PathBuf,
@@ -20,16 +20,16 @@ pub struct Server {
     extra: &'static [&'static str],
 }
 
-/// Makes a server a replica set of one.
+/// The arguments that make a server a replica set of one.
 pub const SET: &[&str] = &["--replSet", "rs0", "--autoInitiate"];
 
 impl Server {
-    /// Starts `binary` on a port that is free, with the commands that tests use enabled.
+    /// Starts `binary` on a free port, with the commands for tests enabled.
     pub fn start(binary: &Path) -> Result<Server, String> {
         Server::start_with(binary, &[])
     }
 
-    /// The same with more arguments.
+    /// Does the same with more arguments.
     pub fn start_with(binary: &Path, extra: &'static [&'static str]) -> Result<Server, String> {
         static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let n = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -58,12 +58,12 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// How the server ended, if it did.
+    /// How the server ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The last lines of what the server printed.
+    /// The last lines of the server's output.
     pub fn last_words(&self, lines: usize) -> String {
         let text = std::fs::read(self.dir.join("log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -71,7 +71,7 @@ impl Server {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    /// Starts an ended server again on its port: with its data, or without if it cannot start.
+    /// Starts an ended server again on its port, with its data, or without if it cannot start.
     pub fn restart(&mut self) -> Result<(), String> {
         for wipe in [false, true] {
             if wipe {

@@ -1,19 +1,19 @@
-//! `cargo xtask test`: every step, then one line each about how it went.
+//! `cargo xtask test`: runs every step, and then prints one line about each.
 
 use crate::run::{cargo, check, in_ci, server_binary};
 use crate::server::ENGINE;
 use crate::{clients, deny, docs, report, tidy, unified, versions};
 use std::time::Instant;
 
-/// How a step that did not fail ended.
+/// The outcome of a step that did not fail.
 pub enum Outcome {
     /// It ran and passed.
     Passed,
-    /// It could not run here, and that is no fault of the tree's.
+    /// It could not run here, which is not the fault of the source tree.
     Skipped(String),
 }
 
-/// A step: its name, what it shows, and the function.
+/// A step: its name, its subject, and its function.
 pub type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
 
 /// All steps in order. The server is built by `build`, which every later step needs.
@@ -102,7 +102,7 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-/// Runs the steps that `args` choose.
+/// Runs the steps that `args` select.
 pub fn run(args: &[String]) -> Result<(), String> {
     let (mut only, mut skip) = (Vec::new(), Vec::new());
     let mut it = args.iter();
@@ -110,17 +110,17 @@ pub fn run(args: &[String]) -> Result<(), String> {
         match arg.as_str() {
             "--only" => only.push(it.next().ok_or("--only needs a step")?.clone()),
             "--skip" => skip.push(it.next().ok_or("--skip needs a step")?.clone()),
-            // SAFETY: before any thread is started.
+            // SAFETY: no thread was started yet.
             "--long" => unsafe { std::env::set_var("MUNIMENT_LONG", "1") },
             "--engine" => {
                 let name = it.next().ok_or("--engine needs a storage engine")?;
-                // SAFETY: as above.
+                // SAFETY: the same as above.
                 unsafe { std::env::set_var(ENGINE, name) }
             }
             "--suite" => {
                 let dir = it.next().ok_or("--suite needs a directory")?;
                 let dir = std::path::absolute(dir).map_err(|e| e.to_string())?;
-                // SAFETY: as above.
+                // SAFETY: the same as above.
                 unsafe { std::env::set_var(unified::SUITE, dir) }
             }
             "--list" => {
@@ -183,7 +183,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// What a step says when a toolchain is not on this machine: a failure in CI, else a skip.
+/// The outcome of a step whose toolchain is missing: a failure in CI, otherwise it is skipped.
 pub fn missing(what: &str) -> Result<Outcome, String> {
     let message = format!("{what} is not installed");
     if in_ci() {
@@ -198,7 +198,7 @@ fn build() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Links of doc comments that lead nowhere are errors, private items' too.
+/// Checks that all links in doc comments resolve, those of private items too.
 fn documentation() -> Result<Outcome, String> {
     check(
         cargo()
@@ -212,13 +212,13 @@ fn documentation() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// True if the tests' servers keep what they store.
+/// True if the tests' servers keep their data.
 pub fn persistent() -> bool {
     std::env::var_os(ENGINE).is_none_or(|name| name != "memory")
 }
 
 fn cargo_tests() -> Result<Outcome, String> {
-    // What crashes a server and looks at its files has nothing to look at.
+    // Tests that crash a server and look at its files have nothing to look at.
     let without: &[&str] = match persistent() {
         true => &[],
         false => &["--exclude", "fault-tests"],

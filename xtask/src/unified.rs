@@ -1,6 +1,5 @@
-//! The drivers' unified specification tests, by the runner in `crates/unified`. They are taken from a
-//! driver's source package, which carries them, as the package manager gives it; or from a directory
-//! that is named.
+//! The drivers' unified specification tests, run by the program in `crates/unified`. They come from the
+//! source package of a driver, which the package manager fetches, or from a given directory.
 
 use crate::clients::{ensure, once, suite_dir, venv};
 use crate::run::{cargo, check, root, target_dir};
@@ -9,17 +8,18 @@ use crate::test::{Outcome, missing};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable with the directory of the tests, if it is not the package's.
+/// The variable with the directory of the tests, if it is not that of the package.
 pub const SUITE: &str = "MUNIMENT_UNIFIED_SUITE";
 
-/// What the tests run against: the topology that they are told, how the server is started, and the
-/// tests that are known to fail.
+/// The deployments that the tests run against: the topology, the arguments of the server, and the list of
+/// known failures.
 const DEPLOYMENTS: &[(&str, &[&str], &str)] = &[
     ("single", &[], "known-failures.txt"),
     ("replicaset", SET, "known-failures-replicaset.txt"),
 ];
 
-/// Runs all that the server can run. Without a directory the package is fetched once (a minute).
+/// Runs all tests that apply to the server. Without a directory the package is fetched once, which takes a
+/// minute.
 pub fn run() -> Result<Outcome, String> {
     let suite = match std::env::var_os(SUITE) {
         Some(dir) => PathBuf::from(dir),
@@ -42,14 +42,14 @@ pub fn run() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// The tests of the package: its `test` directory, below the target directory.
+/// The tests in the package: its `test` directory, below the target directory.
 fn package() -> Result<PathBuf, String> {
     let requirements = suite_dir("python").join("requirements-unified.txt");
     let inputs = std::fs::read_to_string(&requirements)
         .map_err(|e| format!("{}: {e}", requirements.display()))?;
     let dir = target_dir().join("clients").join("unified");
     let tests = dir.join("test");
-    // Its pip and Python are those of PyMongo's own suite.
+    // The pip and the Python are those of PyMongo's own suite.
     let bin = venv("current")?.join("bin");
     once(&dir, &inputs, || {
         let scratch = dir.join("package");

@@ -1,7 +1,7 @@
-//! The test of a set whose members are of two versions: this build, and the one before.
+//! The test of a set whose members have two versions: this build, and an earlier one.
 //!
-//! The earlier one is built from the repository's history, at the commit that [`NAMED`] names, once:
-//! sources, target directory and binary lie in the user's cache, outside of the checkout.
+//! The earlier one is built once from the repository's history, at the commit in [`NAMED`]. Its sources,
+//! target directory and binary are in the user's cache, outside of the checkout.
 
 use crate::run::{cargo, check, command, output, root, server_binary};
 use crate::test::{Outcome, missing, persistent};
@@ -9,10 +9,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The file that names the commit.
+/// The file with the commit.
 const NAMED: &str = "tests/previous-version";
 
-/// Runs it.
+/// Runs the test.
 pub fn run() -> Result<Outcome, String> {
     if !persistent() {
         return Ok(Outcome::Skipped("the engine keeps nothing".into()));
@@ -49,7 +49,7 @@ pub fn run() -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// The commit in the file's text: the one line that is no comment.
+/// The commit in the file's text, which is the only line that is not a comment.
 fn named(text: &str) -> Result<String, String> {
     let lines = text.lines().map(str::trim);
     let mut lines = lines.filter(|l| !l.is_empty() && !l.starts_with('#'));
@@ -61,14 +61,14 @@ fn named(text: &str) -> Result<String, String> {
     }
 }
 
-/// Where earlier versions are built.
+/// The directory in which earlier versions are built.
 fn cache() -> Option<PathBuf> {
     let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     Some(cache.or_else(home)?.join("muniment").join("previous"))
 }
 
-/// The binary of this commit, which is built if it is not there.
+/// The binary of this commit, which is built if it does not exist.
 fn build(cache: &Path, commit: &str) -> Result<PathBuf, String> {
     let kept = cache.join(format!("muniment-{commit}"));
     if kept.is_file() {
@@ -100,7 +100,7 @@ fn build(cache: &Path, commit: &str) -> Result<PathBuf, String> {
             .args(["build", "--locked", "--package", "muniment"])
             .env("CARGO_TARGET_DIR", &target),
     )?;
-    // What is there under its name is whole.
+    // The binary is renamed into place, so that a file with its name is always complete.
     let made = cache.join("muniment.new");
     fs::copy(target.join("debug/muniment"), &made).map_err(|e| failed(&made, e))?;
     fs::rename(&made, &kept).map_err(|e| failed(&kept, e))?;

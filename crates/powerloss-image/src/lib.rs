@@ -1,21 +1,21 @@
-//! The power-loss layer (crate `powerloss`) for programs that start a server under it: its bytes, the
-//! variables that tell it what to do, and the directory that a power cut would have left.
+//! The power-loss layer (crate `powerloss`) for programs that start a server with it: its bytes, the
+//! variables that control it, and the directory that a power cut would have left.
 
 use std::fs;
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The layer's shared library, to be written to a file and preloaded; `None` where there is no
-/// such thing (it replaces glibc's calls on Linux).
+/// The layer's shared library, which has to be written to a file and preloaded; `None` on systems other than
+/// Linux with glibc, whose calls it replaces.
 #[cfg(has_layer)]
 pub const LAYER: Option<&[u8]> = Some(include_bytes!(env!("POWERLOSS_LAYER")));
-/// The layer's shared library, to be written to a file and preloaded; `None` where there is no
-/// such thing (it replaces glibc's calls on Linux).
+/// The layer's shared library, which has to be written to a file and preloaded; `None` on systems other than
+/// Linux with glibc, whose calls it replaces.
 #[cfg(not(has_layer))]
 pub const LAYER: Option<&[u8]> = None;
 
-/// What the layer does to a process; see the head of the crate `powerloss`.
+/// The layer's settings for a process; see the documentation of the crate `powerloss`.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The file with [`LAYER`]'s bytes.
@@ -24,9 +24,9 @@ pub struct Settings {
     pub dir: PathBuf,
     /// Where the image of the disk is kept; `None` keeps none.
     pub shadow: Option<PathBuf>,
-    /// A sync of a file also makes its name durable, as on ext4.
+    /// Whether a sync of a file also makes its name durable, as on ext4.
     pub ordered: bool,
-    /// Microseconds that each sync takes longer.
+    /// The microseconds that each sync takes longer.
     pub sync_us: u64,
     /// The file with the number of bytes that may be written.
     pub budget: Option<PathBuf>,
@@ -35,10 +35,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// [`cut_power`] where an image is kept.
+    /// Calls [`cut_power`] if there is an image.
     ///
     /// # Errors
-    /// As [`cut_power`].
+    /// Those of [`cut_power`].
     pub fn cut_power(&self) -> Result<()> {
         match &self.shadow {
             Some(shadow) => cut_power(shadow, &self.dir),
@@ -46,7 +46,7 @@ impl Settings {
         }
     }
 
-    /// Puts `command` under the layer.
+    /// Lets `command` run with the layer.
     pub fn apply(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
@@ -69,22 +69,22 @@ impl Settings {
     }
 }
 
-/// Turns the layer's image in `shadow` into the directory `target`, which must not exist: the
-/// disk as the power cut left it. Both must be on one file system.
+/// Turns the layer's image in `shadow` into the directory `target`, which must not exist and then has what
+/// the power cut left. Both must be on one file system.
 ///
 /// # Errors
-/// The layer was not active (there is no image), or a file could not be made.
+/// If the layer was not active (there is no image), or a file could not be made.
 pub fn materialise(shadow: &Path, target: &Path) -> Result<()> {
     let root = fs::read_to_string(shadow.join("root"))
         .map_err(|e| Error::new(e.kind(), format!("there is no image of the disk: {e}")))?;
     directory(shadow, root.trim(), target)
 }
 
-/// Cuts the power of a machine whose process has ended: what was in `dir` becomes what the image in
-/// `shadow` says that the disk held. The next process begins a new image there.
+/// Cuts the power of a machine whose process has ended: `dir` then has what the disk had according to the
+/// image in `shadow`. The next process begins a new image there.
 ///
 /// # Errors
-/// As [`materialise`]; then `dir` is as it was.
+/// Those of [`materialise`]; `dir` is unchanged then.
 pub fn cut_power(shadow: &Path, dir: &Path) -> Result<()> {
     let left = dir.with_extension("left");
     materialise(shadow, &left)?;

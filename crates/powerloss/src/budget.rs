@@ -1,27 +1,27 @@
-//! A disk that is full after so many bytes or so many writes, and one that fails a sync.
+//! A disk that is full after a number of bytes or of writes, and one on which a sync fails.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-/// Bytes written since the process began.
+/// The bytes written since the process began.
 static SPENT: AtomicU64 = AtomicU64::new(0);
 
-/// What the file says: up to four decimal numbers. Those that are missing limit nothing.
+/// The content of the file: up to four decimal numbers. Missing ones set no limit.
 #[derive(Clone, Copy, Default)]
 struct Limits {
-    /// Bytes that may be written since the process began.
+    /// How many bytes may be written since the process began.
     bytes: u64,
-    /// Writes and syncs from when the file came to say `round`: the writes that may be made.
+    /// How many writes may be made since the file first had this `round`.
     writes: Option<u64>,
-    /// The syncs that succeed before one fails; those after it succeed again.
+    /// How many syncs succeed in this round before one fails. Later ones succeed again.
     syncs: Option<u64>,
     /// Changes whenever the two counts begin anew.
     round: u64,
 }
 
-/// What was used of the counts in a round.
+/// The writes and syncs of a round so far.
 struct Used {
     round: u64,
     writes: u64,
@@ -34,7 +34,7 @@ static USED: Mutex<Used> = Mutex::new(Used {
     syncs: 0,
 });
 
-/// `None` when there is no budget.
+/// The limits; `None` if there is no budget.
 fn limits() -> Option<Limits> {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| File::open(std::env::var_os("POWERLOSS_BUDGET")?).ok());
@@ -50,7 +50,7 @@ fn limits() -> Option<Limits> {
     })
 }
 
-/// Runs `f` with what was used in this round.
+/// Runs `f` with the counts of this round.
 fn used<T>(limits: &Limits, f: impl FnOnce(&mut Used) -> T) -> T {
     let mut used = crate::object::lock(&USED);
     if used.round != limits.round {
@@ -63,7 +63,7 @@ fn used<T>(limits: &Limits, f: impl FnOnce(&mut Used) -> T) -> T {
     f(&mut used)
 }
 
-/// Bytes that may still be written; `None` when there is no budget.
+/// How many bytes may still be written; `None` if there is no budget.
 pub(crate) fn left() -> Option<u64> {
     let limits = limits()?;
     if let Some(writes) = limits.writes
@@ -88,14 +88,14 @@ pub(crate) fn take(wanted: u64) -> u64 {
     {
         return 0;
     }
-    // Two threads at the very edge may both get the last bytes: a disk is as vague.
+    // At the very limit, two threads may both get the last bytes. A real disk is as inexact.
     let left = limits.bytes.saturating_sub(SPENT.load(Ordering::SeqCst));
     let granted = wanted.min(left);
     SPENT.fetch_add(granted, Ordering::SeqCst);
     granted
 }
 
-/// Gives back what was granted and not written.
+/// Gives back bytes that were granted but not written.
 pub(crate) fn give_back(n: u64) {
     if n > 0 && limits().is_some() {
         SPENT.fetch_sub(n, Ordering::SeqCst);

@@ -1,8 +1,8 @@
-//! The C library's calls that are replaced. Each makes its system call itself and notes what it
-//! changed; calls that only change names need no replacement, see the crate's head.
+//! The replaced calls of the C library. Each makes its system call itself and notes the change; calls that
+//! only change names need no replacement, see the documentation of the crate.
 //!
 //! # Safety
-//! All functions here have their C namesakes' contracts.
+//! All functions here have the contracts of the C functions with the same names.
 
 #![allow(clippy::missing_safety_doc, missing_docs)]
 
@@ -15,12 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 fn set_errno(n: c_int) {
-    // SAFETY: the location is this thread's own.
+    // SAFETY: the location belongs to this thread.
     unsafe { *libc::__errno_location() = n };
 }
 
-/// Makes a write of up to `wanted` bytes by `call`, which is told how many it may write, and
-/// notes the range `at` says it went to.
+/// Makes a write of up to `wanted` bytes by `call`, which is told how many it may write, and notes the range
+/// to which it went according to `at`.
 fn writing(
     o: &Object,
     wanted: u64,
@@ -32,7 +32,7 @@ fn writing(
         set_errno(libc::ENOSPC);
         return -1;
     }
-    // Held over the call, so that the position read afterwards is this write's.
+    // The lock is held during the call, so that the position that is read afterwards belongs to this write.
     let mut unsynced = lock(&o.unsynced);
     let n = call(granted);
     let written = u64::try_from(n).unwrap_or(0);
@@ -47,9 +47,9 @@ fn writing(
     n as ssize_t
 }
 
-/// Where a write of `n` bytes that has just moved the position of `fd` began.
+/// The beginning of a write of `n` bytes that has just moved the position of `fd`.
 fn behind(fd: c_int, n: u64) -> u64 {
-    // SAFETY: plain numbers.
+    // SAFETY: the call takes plain numbers.
     let end = unsafe { syscall(libc::SYS_lseek, fd, 0, libc::SEEK_CUR) };
     u64::try_from(end).unwrap_or(0).saturating_sub(n)
 }
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn pwrite(fd: c_int, buf: *const c_void, n: size_t, at: of
     unsafe { pwrite64(fd, buf, n, at) }
 }
 
-/// The parts of a vectored write, and their bytes in all.
+/// The parts of a vectored write, and the sum of their bytes.
 unsafe fn parts<'a>(iov: *const iovec, count: c_int) -> (&'a [iovec], u64) {
     let n = usize::try_from(count).unwrap_or(0);
     if iov.is_null() {
@@ -87,8 +87,8 @@ unsafe fn parts<'a>(iov: *const iovec, count: c_int) -> (&'a [iovec], u64) {
     (v, v.iter().map(|p| p.iov_len as u64).sum())
 }
 
-/// The start of a vectored write that `granted` bytes allow: whole parts, or of the first one
-/// a piece. A short write is what callers must expect anyway.
+/// The beginning of a vectored write that `granted` bytes allow: whole parts, or a piece of the first one.
+/// Callers have to expect a short write anyway.
 fn cut(v: &[iovec], granted: u64) -> Vec<iovec> {
     let mut left = granted;
     let mut cut = Vec::new();
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, at: off_t, len: off
     };
     let wanted = u64::try_from(len).unwrap_or(0);
     if mode & libc::FALLOC_FL_PUNCH_HOLE != 0 {
-        // Frees room, and changes bytes as a write of zeros does.
+        // This frees room, and changes bytes as a write of zeros does.
         let mut unsynced = lock(&o.unsynced);
         let n = call();
         if n == 0 {
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn posix_fallocate(fd: c_int, at: off_t, len: off_t) -> c_
     unsafe { posix_fallocate64(fd, at, len) }
 }
 
-/// The kernel wrote somewhere into the file.
+/// Notes that the kernel has written somewhere into the file.
 fn all_changed(fd: c_int) {
     if let Some(o) = object::of(fd) {
         lock(&o.unsynced).whole = true;
@@ -259,7 +259,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, at: *mut off_t, n: siz
 fn synced(fd: c_int, real: c_long) -> c_int {
     let object: Option<Arc<Object>> = object::of(fd);
     if object.is_some() && enter(budget::sync_fails).unwrap_or(false) {
-        // What was not on the disk is not there now; the next sync may bring it there.
+        // The data that was not on the disk is not there now; the next sync may write it.
         set_errno(libc::EIO);
         return -1;
     }
@@ -299,7 +299,7 @@ fn opened(fd: c_long, flags: c_int) -> c_int {
             fatal("O_SYNC and O_DSYNC are not modelled");
         }
         if flags & libc::O_EXCL != 0 {
-            // New. If the id was in use before, within one tick of the clock, that is over.
+            // The file is new. If its id was in use before, within one tick of the clock, that file is gone.
             lock(&o.unsynced).whole = true;
         }
         if flags & libc::O_TRUNC != 0 {
@@ -401,7 +401,8 @@ pub unsafe extern "C" fn mmap(
 
 /// The id of the file that loses its last name when `path` is removed.
 unsafe fn last_name(at: c_int, path: *const c_char) -> Option<String> {
-    // Relative to another directory than the working one: its content is kept, that is all.
+    // The path is relative to a directory other than the working one. The only effect is that the file's
+    // content is kept.
     if at != libc::AT_FDCWD || path.is_null() || config()?.shadow.is_none() {
         return None;
     }
@@ -430,7 +431,7 @@ pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     unsafe { unlinkat(libc::AT_FDCWD, path, 0) }
 }
 
-/// A full disk says so when it is asked.
+/// Makes a full disk report that it is full.
 fn clip(st: &mut libc::statvfs64) {
     if let Some(left) = enter(budget::left).flatten() {
         let free = left / st.f_frsize.max(1);
@@ -444,7 +445,7 @@ unsafe fn vfs(failed: c_long, from: &libc::statfs64, to: *mut libc::statvfs64) -
     if failed != 0 {
         return -1;
     }
-    // SAFETY: plain data for which zeros are valid.
+    // SAFETY: this is plain data for which zeros are valid.
     let mut st: libc::statvfs64 = unsafe { std::mem::zeroed() };
     st.f_bsize = from.f_bsize as _;
     st.f_frsize = if from.f_frsize > 0 {

@@ -1,4 +1,4 @@
-//! A wall clock that is wrong: by as many milliseconds as a file says, which the test changes.
+//! A wrong wall clock. A file, which the test changes, says by how many milliseconds it is wrong.
 
 use crate::enter;
 use libc::{c_int, clockid_t, timespec};
@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-/// By how much the wall clock is ahead, in milliseconds.
+/// The number of milliseconds by which the wall clock is ahead.
 fn ahead() -> i64 {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     let file = FILE.get_or_init(|| File::open(std::env::var_os("POWERLOSS_CLOCK")?).ok());
@@ -19,13 +19,13 @@ fn ahead() -> i64 {
     text.trim().parse().unwrap_or(0)
 }
 
-/// The C library's, but for the wall clock.
+/// The C library's function, except for the wall clock.
 ///
 /// # Safety
-/// As its namesake: `t` can be written to.
+/// As for the C function: `t` must be writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, t: *mut timespec) -> c_int {
-    // SAFETY: as the caller's.
+    // SAFETY: the caller guarantees the same.
     let result = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, t) } as c_int;
     if result == 0 && matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE) {
         let ms = enter(ahead).unwrap_or(0);

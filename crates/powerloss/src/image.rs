@@ -1,4 +1,4 @@
-//! The image of the disk after a power cut; its form is described at the crate's head.
+//! The image of the disk after a power cut. The documentation of the crate describes its format.
 
 use crate::object::{Object, Unsynced, identity, lock, watched_path};
 use crate::{Config, fatal};
@@ -11,14 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a file is compared whole.
+/// How often a file is compared as a whole.
 const COMPARE_EVERY: Duration = Duration::from_millis(300);
 
-/// Held while a directory is photographed.
+/// Held while the entries of a directory are recorded.
 static PHOTO: Mutex<()> = Mutex::new(());
 
-/// Takes what the directory holds at the very start for durable, unless an image is there: then
-/// the process is a later one on the same, never cut, machine.
+/// Takes the content of the directory at the very start for durable. If there is an image already, this
+/// process is a later one on the same machine, whose power was not cut.
 pub(crate) fn prepare(config: &Config) {
     let Some(shadow) = &config.shadow else {
         return;
@@ -105,12 +105,13 @@ fn sync_file(shadow: &Path, object: &Object, fd: RawFd) -> io::Result<()> {
         };
         std::mem::replace(&mut *u, fresh)
     };
-    // The descriptor may be write-only; this opens the same file, whatever its name is now.
+    // The descriptor may be write-only. This opens the same file, whatever its present name is.
     let live = File::open(format!("/proc/self/fd/{fd}"))?;
     let size = live.metadata()?.len();
     let target = shadow.join("files").join(&object.id);
     if unsynced.whole || !target.exists() {
-        // Beside and renamed: what was durable before must not be lost half-way.
+        // The new copy is written to another file and renamed, since the durable content must not be lost
+        // halfway.
         let fresh = beside(shadow);
         let copy = File::create_new(&fresh)?;
         copy_data(&live, &copy, 0, size)?;
@@ -132,14 +133,14 @@ fn sync_file(shadow: &Path, object: &Object, fd: RawFd) -> io::Result<()> {
     compare(object, &live, &File::open(&target)?)
 }
 
-/// Now and then, the whole file: a write that this layer did not see must not go unnoticed.
+/// Compares the whole file from time to time: a write that this layer has not seen must not go unnoticed.
 fn compare(object: &Object, live: &File, copy: &File) -> io::Result<()> {
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
     let mut last = lock(&LAST);
     if last.is_some_and(|at| at.elapsed() < COMPARE_EVERY) {
         return Ok(());
     }
-    // Held, so that no write comes in between.
+    // The lock is held so that no write comes in between.
     let unsynced = lock(&object.unsynced);
     if unsynced.whole || !unsynced.ranges.is_empty() || unsynced.least_size.is_some() {
         return Ok(());
@@ -169,9 +170,9 @@ fn compare(object: &Object, live: &File, copy: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the first byte at or after `at` is that does not lie in a hole.
+/// The position of the first byte at or after `at` that is not in a hole.
 fn next_data(file: &File, at: u64) -> Option<u64> {
-    // SAFETY: plain numbers; nobody relies on the descriptor's position.
+    // SAFETY: the call takes plain numbers, and no code relies on the descriptor's position.
     let n = unsafe { libc::syscall(libc::SYS_lseek, file.as_raw_fd(), at, libc::SEEK_DATA) };
     u64::try_from(n).ok()
 }
@@ -179,7 +180,7 @@ fn next_data(file: &File, at: u64) -> Option<u64> {
 /// Copies the parts of `from..to` that are not holes.
 fn copy_data(live: &File, copy: &File, from: u64, to: u64) -> io::Result<()> {
     let seek = |at: u64, whence: i32| {
-        // SAFETY: plain numbers; the descriptor is open and its position is nobody's concern.
+        // SAFETY: the call takes plain numbers; the descriptor is open, and no code relies on its position.
         let n = unsafe { libc::syscall(libc::SYS_lseek, live.as_raw_fd(), at, whence) };
         u64::try_from(n).ok()
     };
@@ -211,10 +212,10 @@ fn copy_range(live: &File, copy: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory's present entries its durable ones.
+/// Makes a directory's present entries durable.
 fn photograph(shadow: &Path, dir: &Path, id: &str) -> io::Result<()> {
     let _one_at_a_time = lock(&PHOTO);
-    // Reading a directory is not atomic against renames: take two equal pictures.
+    // Reading a directory is not atomic with respect to renames, so it is read until two results are equal.
     let mut entries = read(dir)?;
     for _ in 0..100 {
         let again = read(dir)?;
@@ -232,11 +233,10 @@ fn photograph(shadow: &Path, dir: &Path, id: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Files whose last name was removed; their durable content is of no use once no durable name
-/// is left.
+/// Files whose last name was removed. Their durable content is useless once no durable name is left.
 static DEAD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// The last name of the file `id` was removed.
+/// Notes that the last name of the file `id` was removed.
 pub(crate) fn removed(id: String) {
     lock(&DEAD).push(id);
 }
@@ -256,7 +256,7 @@ fn drop_unreferred(shadow: &Path) {
         let entry = format!("f {id} ");
         let referred = durable.iter().any(|text| text.contains(&entry));
         if !referred {
-            // Never synced files have none.
+            // A file that was never synced has no content here.
             let _ = fs::remove_file(shadow.join("files").join(id));
         }
         referred
@@ -275,7 +275,7 @@ fn read(dir: &Path) -> io::Result<Vec<String>> {
         let Some(name) = name.to_str().filter(|n| !n.contains('\n')) else {
             fatal(&format!("cannot keep the name {name:?}"));
         };
-        // `None`: removed meanwhile, or a socket.
+        // `None`: it was removed meanwhile, or is a socket.
         if let Some((id, is_dir)) = identity(&path, false) {
             let kind = if is_dir { 'd' } else { 'f' };
             lines.push(format!("{kind} {id} {name}\n"));
@@ -285,7 +285,7 @@ fn read(dir: &Path) -> io::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Writes a file so that it is there wholly or as it was.
+/// Writes a file so that it has either its old or its new content.
 fn replace(shadow: &Path, target: &Path, bytes: &[u8]) -> io::Result<()> {
     let fresh = beside(shadow);
     fs::write(&fresh, bytes)?;

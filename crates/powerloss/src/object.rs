@@ -1,4 +1,4 @@
-//! Which file an open descriptor stands for, and what of it is not on the disk yet.
+//! The file of an open descriptor, and the part of its content that is not on the disk yet.
 
 use crate::{Config, config, enter};
 use std::collections::HashMap;
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// A file or directory below the watched one.
+/// A file or directory inside the watched one.
 pub(crate) struct Object {
     pub(crate) id: String,
     pub(crate) is_dir: bool,
     pub(crate) unsynced: Mutex<Unsynced>,
-    /// Held during a sync: a second one must not return before the first has written.
+    /// Held during a sync, since a second one must not return before the first has written.
     pub(crate) syncing: Mutex<()>,
 }
 
-/// What of a file's content the image does not have.
+/// The part of a file's content that the image does not have.
 pub(crate) struct Unsynced {
-    /// Everything: nothing is known of the file, or it is new.
+    /// Everything: the layer knows nothing of the file, or it is new.
     pub(crate) whole: bool,
     /// Sorted, disjoint ranges of bytes.
     pub(crate) ranges: Vec<(u64, u64)>,
@@ -69,14 +69,14 @@ fn slot(fd: i32) -> Option<&'static AtomicU32> {
     FDS.get(usize::try_from(fd).ok()?)
 }
 
-/// The descriptor means something else from now on.
+/// Notes that the descriptor may stand for another file from now on.
 pub(crate) fn forget(fd: i32) {
     if let Some(s) = slot(fd) {
         s.store(UNKNOWN, Ordering::Release);
     }
 }
 
-/// The watched object that `fd` stands for.
+/// The watched object of `fd`.
 pub(crate) fn of(fd: i32) -> Option<Arc<Object>> {
     let slot = slot(fd)?;
     let mut n = slot.load(Ordering::Acquire);
@@ -98,7 +98,7 @@ fn resolve(fd: i32) -> u32 {
     found.unwrap_or(NOT_WATCHED)
 }
 
-/// The path of `fd` if it lies below the watched directory.
+/// The path of `fd` if it is inside the watched directory.
 pub(crate) fn watched_path(config: &Config, fd: i32) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     let bytes = path.into_os_string().into_vec();
@@ -126,8 +126,8 @@ fn intern(id: String, is_dir: bool) -> u32 {
     })
 }
 
-/// The id of a path's file or directory and whether it is a directory; `None` for other kinds.
-/// Inode numbers are used again, so the birth time belongs to the id.
+/// The id of a path's file or directory and whether it is a directory; `None` for other kinds. Inode numbers
+/// are reused, so the birth time is part of the id.
 pub(crate) fn identity(path: impl AsRef<Path>, follow: bool) -> Option<(String, bool)> {
     let mut c_path = path.as_ref().as_os_str().as_bytes().to_vec();
     c_path.push(0);

@@ -1,7 +1,7 @@
-//! A client as a driver has one, as far as servers see it: one connection that is made anew when it
+//! A client like a driver's, as far as servers can tell: one connection, which is opened again when it
 //! breaks, sessions, concerns, one retry, and a record of its commands.
 //!
-//! It must not hide what the server answers: there is no second retry and no waiting.
+//! It must not hide the server's answers: there is no second retry, and it never waits.
 
 use crate::failure::{Done, Failure, broken, whole};
 use crate::session::{ServerSession, Session, SessionRef, TxnState};
@@ -13,14 +13,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How the servers are connected with each other.
+/// How the servers are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Topology {
-    /// One server for itself.
+    /// One server alone.
     Single,
     /// A replica set.
     ReplicaSet,
-    /// Routers before shards.
+    /// Routers in front of shards.
     Sharded,
 }
 
@@ -35,7 +35,7 @@ impl Topology {
     }
 }
 
-/// Concerns and read preference, which collections inherit from databases and those from clients.
+/// Concerns and a read preference. Collections inherit them from databases, and databases from clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// `{level: …}`.
@@ -47,8 +47,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Takes `readConcern`, `writeConcern` and `readPreference` out of `options`; what is not there
-    /// stays as in `self`.
+    /// Takes `readConcern`, `writeConcern` and `readPreference` out of `options`. Missing ones stay as in
+    /// `self`.
     pub(crate) fn with(&self, options: &mut Document) -> Settings {
         let mut take = |name: &str| match options.remove(name) {
             Some(Bson::Document(d)) => Some(d),
@@ -83,22 +83,22 @@ fn renamed(d: Document, names: &[(&str, &str)]) -> Document {
         .collect()
 }
 
-/// What a command is, as far as concerns and retries go.
+/// The kind of a command, which decides on concerns and retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Read concern, no retry.
+    /// Has a read concern, and is not retried.
     Read,
-    /// Read concern, and may be sent again.
+    /// Has a read concern, and may be sent again.
     RetryableRead,
-    /// Write concern, no retry.
+    /// Has a write concern, and is not retried.
     Write,
-    /// Write concern, and may be sent again under its transaction number.
+    /// Has a write concern, and may be sent again under its transaction number.
     RetryableWrite,
-    /// An aggregation that writes: both concerns, no retry.
+    /// An aggregation that writes: it has both concerns, and is not retried.
     ReadAndWrite,
-    /// As it is.
+    /// Is sent unchanged.
     Bare,
-    /// As it is, but may be sent again: listings.
+    /// Is sent unchanged, but may be sent again: listings.
     RetryableBare,
 }
 
@@ -106,19 +106,19 @@ pub(crate) enum Kind {
 pub(crate) struct Call<'a> {
     /// The database.
     pub db: &'a str,
-    /// The command without what a driver adds.
+    /// The command without the fields that a driver adds.
     pub body: Document,
-    /// Arrays that go as document sequences.
+    /// Arrays that are sent as document sequences.
     pub sequences: Vec<(&'static str, Vec<Document>)>,
     /// The session, if the command has one.
     pub session: Option<&'a SessionRef>,
-    /// Concerns and retries.
+    /// The kind, for concerns and retries.
     pub kind: Kind,
-    /// Of the collection, database or client.
+    /// The settings of the collection, database or client.
     pub settings: &'a Settings,
 }
 
-/// What an event says.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     /// `commandStartedEvent`.
@@ -130,7 +130,7 @@ pub(crate) enum EventKind {
 }
 
 impl EventKind {
-    /// Its name in the tests.
+    /// The event's name in the tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             EventKind::Started => "commandStartedEvent",
@@ -143,7 +143,7 @@ impl EventKind {
 /// A command's event.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// What it says.
+    /// The kind of the event.
     pub kind: EventKind,
     /// The command's name.
     pub command: String,
@@ -151,7 +151,7 @@ pub(crate) struct Event {
     pub db: String,
     /// The command or the reply.
     pub document: Document,
-    /// Whether the server told the connection's number.
+    /// Whether the server has sent the connection's number.
     pub has_connection_id: bool,
 }
 
@@ -166,11 +166,11 @@ struct State {
 /// A client.
 pub(crate) struct Client {
     address: String,
-    /// The deployment's.
+    /// The topology of the deployment.
     pub topology: Topology,
-    /// Whether the server knows `rawData`, which is not sent to those that do not.
+    /// Whether the server knows `rawData`, which is sent only to those that do.
     raw_data: bool,
-    /// Inherited by databases.
+    /// The settings that databases inherit.
     pub settings: Settings,
     retry_reads: bool,
     retry_writes: bool,
@@ -183,7 +183,7 @@ pub(crate) struct Client {
     state: RefCell<State>,
 }
 
-/// Commands whose events say nothing of what is in them.
+/// Commands whose events must not show their contents.
 const SENSITIVE: &[&str] = &[
     "authenticate",
     "copydb",
@@ -196,7 +196,7 @@ const SENSITIVE: &[&str] = &[
     "updateUser",
 ];
 
-/// Errors after which a command may be sent again.
+/// Codes of errors after which a command may be sent again.
 const RETRYABLE: &[i64] = &[
     6, 7, 89, 91, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436,
 ];
@@ -205,7 +205,7 @@ impl Client {
     /// A client as an entity describes it.
     ///
     /// # Errors
-    /// For options that are not known.
+    /// For unknown options.
     pub(crate) fn new(deployment: &Deployment, entity: &Document) -> Done<Rc<Client>> {
         let strings = |name: &str| -> Vec<String> {
             let all = entity.get_array(name).ok().into_iter().flatten();
@@ -276,7 +276,7 @@ impl Client {
                     .unwrap_or(30_000);
                 self.socket_timeout = Duration::from_millis(ms.max(1));
             }
-            // One connection and no monitor: these change nothing.
+            // With one connection and no monitor, these options change nothing.
             (
                 "directConnection"
                 | "heartbeatFrequencyMS"
@@ -299,13 +299,13 @@ impl Client {
         Ok(())
     }
 
-    /// A new session that ends with its operation: unless `explicit`, whose end the test says.
+    /// A new session. It ends with its operation unless it is `explicit`: then the test ends it.
     pub(crate) fn session(self: &Rc<Client>, explicit: Option<Document>) -> Done<SessionRef> {
         let server = self.state.borrow_mut().pool.pop();
         Session::new(self.clone(), server.unwrap_or_default(), explicit)
     }
 
-    /// Takes a session back that nobody uses any more.
+    /// Takes back a session that is not used any more.
     pub(crate) fn give_back(&self, session: ServerSession) {
         if !session.dirty {
             self.state.borrow_mut().pool.push(session);
@@ -324,7 +324,7 @@ impl Client {
         self.state.borrow().events.clone()
     }
 
-    /// Sends a command, once more if it may, and returns its reply.
+    /// Sends a command, again once if that is allowed, and returns its reply.
     ///
     /// # Errors
     /// A broken connection, or a reply with `ok: 0`.
@@ -379,7 +379,7 @@ impl Client {
             })
     }
 
-    /// The command with all that a driver adds.
+    /// The command with everything that a driver adds.
     fn complete(
         &self,
         call: &Call<'_>,
@@ -427,8 +427,8 @@ impl Client {
                 ));
             }
             if !unacknowledged {
-                // Of an operation's own preferences only those of a command as it is count in a
-                // transaction.
+                // In a transaction, an operation's own read preference counts only for commands that are sent
+                // unchanged.
                 if in_txn && (reads || call.kind == Kind::Bare) {
                     let own = settings.read_preference.as_ref();
                     s.check_preference(own.filter(|_| call.kind == Kind::Bare))?;
@@ -525,7 +525,7 @@ impl Client {
         }
     }
 
-    /// A new connection after its handshake, and whether the server told its number.
+    /// A new connection after its handshake, and whether the server has sent its number.
     fn connect(&self) -> Result<(Connection, bool), Failure> {
         let mut client = doc! {
             "driver": { "name": "unified", "version": env!("CARGO_PKG_VERSION") },
@@ -554,7 +554,7 @@ fn exchange(
     sequences: &[(&'static str, Vec<Document>)],
     unacknowledged: bool,
 ) -> Result<Document, Failure> {
-    /// OP_MSG's flag for messages without a reply.
+    /// The flag of an OP_MSG without a reply.
     const MORE_TO_COME: u32 = 2;
     let encode = |d: &Document| match d.to_vec() {
         Ok(bytes) => Ok(DocBuf::from_bytes_trusted(bytes)),

@@ -1,5 +1,5 @@
-//! Cursors: batches as the server sends them; and change streams, which begin again once after an
-//! error that says so.
+//! Cursors: batches as the server sends them; and change streams, which are opened again once after an error
+//! that asks for it.
 
 use crate::client::{Call, Client, Kind, Settings};
 use crate::failure::{Failure, whole};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 /// How long a test waits for a document that does not come.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What opens a cursor.
+/// The parameters for opening a cursor.
 pub(crate) struct Opening {
-    /// Whose connection it is on.
+    /// The client on whose connection it is.
     pub client: Rc<Client>,
     /// The database of the command.
     pub db: String,
     /// The command.
     pub body: Document,
-    /// Its session, which the cursor keeps as long as it is open.
+    /// Its session, which the cursor keeps while it is open.
     pub session: SessionRef,
-    /// Concerns and retries of the command.
+    /// The kind of the command, for concerns and retries.
     pub kind: Kind,
-    /// Of the collection or database.
+    /// The settings of the collection or database.
     pub settings: Settings,
     /// Fields for each getMore: `batchSize`, `maxTimeMS`, `comment`.
     pub more: Document,
-    /// How many documents in all.
+    /// The most documents in total.
     pub limit: Option<i64>,
 }
 
@@ -42,30 +42,30 @@ pub(crate) struct Cursor {
     session: Option<SessionRef>,
     settings: Settings,
     more: Document,
-    /// How many documents the limit still lets through.
+    /// How many more documents the limit allows.
     left: Option<i64>,
     stream: Option<Stream>,
 }
 
-/// What a change stream keeps to begin again where it was.
+/// What a change stream needs to begin again where it was.
 struct Stream {
     body: Document,
     kind: Kind,
-    /// Where it was last.
+    /// The token of the last position.
     token: Option<Bson>,
-    /// The token after the batch that is being read.
+    /// The token after the current batch.
     behind: Option<Bson>,
-    /// When it began, if there is no token.
+    /// The time when it began, if there is no token.
     began: Option<Bson>,
-    /// True once it has given a document.
+    /// True once it has returned a document.
     given: bool,
 }
 
 impl Cursor {
-    /// Runs the command.
+    /// Runs the command and opens its cursor.
     ///
     /// # Errors
-    /// As [`Client::run`]; a client's for a reply without a cursor.
+    /// Those of [`Client::run`]; one of the client's for a reply without a cursor.
     pub(crate) fn open(opening: Opening) -> Result<Cursor, Failure> {
         let reply = opening.client.run(Call {
             db: &opening.db,
@@ -79,10 +79,10 @@ impl Cursor {
         Cursor::open_from(opening, &reply)
     }
 
-    /// The cursor of a reply that is there.
+    /// Makes the cursor of a reply that has arrived.
     ///
     /// # Errors
-    /// A client's for a reply without a cursor.
+    /// One of the client's for a reply without a cursor.
     pub(crate) fn open_from(opening: Opening, reply: &Document) -> Result<Cursor, Failure> {
         let stage = stage(&opening.body);
         let stream = stage.map(|options| Stream {
@@ -152,7 +152,7 @@ impl Cursor {
     /// The next document, after at most one getMore.
     ///
     /// # Errors
-    /// Of the getMore.
+    /// That of the getMore.
     pub(crate) fn next(&mut self) -> Result<Option<Document>, Failure> {
         if self.batch.is_empty() && self.id != 0 {
             match self.get_more() {
@@ -178,7 +178,7 @@ impl Cursor {
     /// The next document, however many batches it takes; `None` at the end.
     ///
     /// # Errors
-    /// Of a getMore, or when no document comes.
+    /// That of a getMore, or one if no document comes for long.
     pub(crate) fn next_document(&mut self) -> Result<Option<Document>, Failure> {
         let began = Instant::now();
         loop {
@@ -193,10 +193,10 @@ impl Cursor {
         }
     }
 
-    /// All that is left.
+    /// All remaining documents.
     ///
     /// # Errors
-    /// Of a getMore.
+    /// That of a getMore.
     pub(crate) fn all(&mut self) -> Result<Vec<Document>, Failure> {
         let mut all = Vec::new();
         while let Some(d) = self.next_document()? {
@@ -222,7 +222,7 @@ impl Cursor {
         match reply {
             Ok(reply) => self.take(&reply),
             Err(e) => {
-                // The server has closed it, or the connection is gone.
+                // Either the server has closed the cursor, or the connection is broken.
                 if !e.network {
                     self.id = 0;
                 }
@@ -232,7 +232,7 @@ impl Cursor {
         }
     }
 
-    /// Begins a change stream again where it was.
+    /// Opens a change stream again where it was.
     fn resume(&mut self) -> Result<(), Failure> {
         let Some(s) = &self.stream else {
             return Ok(());
@@ -270,7 +270,7 @@ impl Cursor {
         self.take(&reply)
     }
 
-    /// Closes it on the server; whether that works is no matter.
+    /// Closes the cursor on the server. Errors are ignored.
     pub(crate) fn close(&mut self) {
         if self.id != 0 {
             let body = doc! { "killCursors": &self.collection, "cursors": [self.id] };
@@ -288,14 +288,14 @@ impl Cursor {
     }
 }
 
-/// The options of the change stream that a command opens, if it does.
+/// The options of the change stream that a command opens, if it opens one.
 fn stage(body: &Document) -> Option<&Document> {
     let first = body.get_array("pipeline").ok()?.first()?;
     first.as_document()?.get_document("$changeStream").ok()
 }
 
-/// Errors of a getMore after which a change stream begins again: the connection's,
-/// CursorNotFound, and what the server marks so.
+/// Errors of a getMore after which a change stream is opened again: those of the connection, CursorNotFound,
+/// and those that the server marks as resumable.
 fn resumable(e: &Failure) -> bool {
     e.network || e.code == Some(43) || e.has_label("ResumableChangeStreamError")
 }

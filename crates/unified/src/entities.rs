@@ -1,4 +1,4 @@
-//! What a test calls by name.
+//! The objects that a test refers to by name.
 
 use crate::client::{Client, Settings};
 use crate::cursor::Cursor;
@@ -13,12 +13,12 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A thing with a name.
+/// An object with a name.
 #[derive(Clone)]
 pub(crate) enum Entity {
     /// A client.
     Client(Rc<Client>),
-    /// A database, or a collection where the place names one.
+    /// A database, or a collection if the place names one.
     Place(Rc<Place>),
     /// A GridFS bucket.
     Bucket(Rc<Bucket>),
@@ -30,11 +30,11 @@ pub(crate) enum Entity {
     Value(Bson),
 }
 
-/// All things of a test.
+/// All objects of a test.
 #[derive(Default)]
 pub(crate) struct Entities {
     all: HashMap<String, Entity>,
-    /// The clients in the order they were made.
+    /// The clients in the order of their creation.
     pub clients: Vec<Rc<Client>>,
 }
 
@@ -55,10 +55,10 @@ impl matching::Entities for Entities {
 }
 
 impl Entities {
-    /// Gives a thing a name.
+    /// Gives an object a name.
     ///
     /// # Errors
-    /// For a name that is taken.
+    /// If the name is taken.
     pub(crate) fn insert(&mut self, name: &str, entity: Entity) -> Done<()> {
         if self.all.contains_key(name) {
             return broken(format!("there is an entity {name} already"));
@@ -67,7 +67,7 @@ impl Entities {
         Ok(())
     }
 
-    /// The thing called `name`.
+    /// The object called `name`.
     ///
     /// # Errors
     /// If there is none.
@@ -105,10 +105,10 @@ impl Entities {
         }
     }
 
-    /// Makes the things that `list` describes.
+    /// Makes the objects that `list` describes.
     ///
     /// # Errors
-    /// A malformed test, or one that needs what only a driver has.
+    /// A malformed test, or one that needs something only a driver has.
     pub(crate) fn create(&mut self, list: &[Bson], deployment: &Deployment) -> Done<()> {
         for entity in list {
             let Some((kind, Bson::Document(d))) =
@@ -183,7 +183,7 @@ impl Entities {
         Ok(())
     }
 
-    /// Ends all that is open.
+    /// Closes everything that is open.
     pub(crate) fn clear(&mut self) {
         for (_, entity) in self.all.drain() {
             match entity {
@@ -198,7 +198,7 @@ impl Entities {
     }
 }
 
-/// Why tests of client-side encryption are left out.
+/// The reason for leaving out tests of client-side encryption.
 pub(crate) const ENCRYPTION: &str = "driver: client-side encryption";
 
 /// The place of a client's own commands.

@@ -1,15 +1,14 @@
-//! What goes wrong while a test runs, and the comparison of an operation's error with the one a
-//! test expects.
+//! The errors of a running test, and the comparison of an operation's error with the one that a test expects.
 
 use crate::matching::{Entities, Root, matches};
 use bson::{Bson, Document};
 
-/// An error that an operation raises, as a driver would give it to its user.
+/// An error of an operation, in the form in which a driver would report it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Failure {
-    /// All messages, one after the other.
+    /// All messages joined together.
     pub message: String,
-    /// The server's code.
+    /// The error code of the server.
     pub code: Option<i64>,
     /// The name of the code.
     pub code_name: Option<String>,
@@ -17,20 +16,20 @@ pub(crate) struct Failure {
     pub labels: Vec<String>,
     /// The reply with the error.
     pub response: Option<Document>,
-    /// True if no server said so: bad arguments, a broken connection.
+    /// True if the error is not the server's: bad arguments, a broken connection.
     pub client: bool,
     /// True for a broken connection.
     pub network: bool,
-    /// What was done before the error, of a bulk write.
+    /// The partial result of a bulk write.
     pub result: Option<Document>,
-    /// The `writeErrors` by the place of the write in the request.
+    /// The `writeErrors` by the index of the write in the request.
     pub write_errors: Vec<(i64, Document)>,
     /// The `writeConcernError`s.
     pub write_concern_errors: Vec<Document>,
 }
 
 impl Failure {
-    /// An error that the client finds before it asks the server.
+    /// An error that the client detects before it asks the server.
     pub(crate) fn of_client(message: impl Into<String>) -> Failure {
         Failure {
             message: message.into(),
@@ -64,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// Whether it has the label.
+    /// Whether the error has the label.
     pub(crate) fn has_label(&self, label: &str) -> bool {
         self.labels.iter().any(|l| l == label)
     }
@@ -72,7 +71,7 @@ impl Failure {
     /// Compares with a test's `expectError`.
     ///
     /// # Errors
-    /// What differs.
+    /// A description of the difference.
     pub(crate) fn check(&self, expected: &Document, entities: &dyn Entities) -> Result<(), String> {
         for (name, want) in expected {
             let fits = match (name.as_str(), want) {
@@ -168,14 +167,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// What ends an operation without a result.
+/// The reason why an operation has no result.
 #[derive(Debug)]
 pub(crate) enum Trouble {
     /// The operation's own error, which a test may expect.
     Failed(Box<Failure>),
-    /// The test asks for what is not the server's to show.
+    /// The test is about something other than the server.
     Skip(String),
-    /// The test is malformed, or what it asserts is not so.
+    /// The test is malformed, or an assertion in it fails.
     Broken(String),
 }
 
@@ -188,12 +187,12 @@ impl From<Failure> for Trouble {
 /// The result of an operation.
 pub(crate) type Done<T> = Result<T, Trouble>;
 
-/// A malformed test.
+/// The error for a malformed test.
 pub(crate) fn broken<T>(message: impl Into<String>) -> Done<T> {
     Err(Trouble::Broken(message.into()))
 }
 
-/// A whole number of any numeric type but decimal.
+/// A whole number of any numeric type except decimal.
 pub(crate) fn whole(value: &Bson) -> Option<i64> {
     match value {
         Bson::Int32(n) => Some(i64::from(*n)),

@@ -1,13 +1,14 @@
-//! Runs the drivers' unified specification tests (the JSON files of the MongoDB specifications)
-//! against a server, by the raw client: operations become the commands that a driver sends, and
-//! replies, errors, events and contents are compared with what the tests expect.
+//! Runs the drivers' unified specification tests (the JSON files of the MongoDB specifications) against a
+//! server through the raw client. Operations become the commands that a driver would send, and replies,
+//! errors, events and contents are compared with the expected ones.
 //!
-//! What only a driver can show (pools, monitoring, client-side timeouts and encryption, its log) is
-//! left out by named rules and counted. A test that is a known failure (a file says which and why)
-//! must fail: else the file is out of date, and the run fails.
+//! Tests of things that only a driver has (pools, monitoring, client-side timeouts and encryption, its log)
+//! are left out by named rules and counted. A test that is a known failure (a file lists these with reasons)
+//! must fail: otherwise the file is out of date, and the run fails.
 
 #![warn(unreachable_pub)]
-// An error is a result like any other here, with all that a test may ask of it; nothing is hot.
+// An error is a result like any other here, with everything that a test may ask about it. Performance does
+// not matter.
 #![allow(clippy::result_large_err)]
 
 mod client;
@@ -140,7 +141,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
 /// A file of unified tests; `None` for any other JSON.
 fn read(path: &Path) -> Result<Option<Document>, String> {
     let bytes = std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    // Files that must not be accepted are for checking against the schema.
+    // Files that must not be accepted are for checks against the schema.
     let invalid = path.iter().any(|part| part == "invalid");
     let Ok(map) = serde_json::from_slice::<serde_json::Map<_, _>>(&bytes) else {
         return Ok(None);
@@ -152,7 +153,7 @@ fn read(path: &Path) -> Result<Option<Document>, String> {
     Ok(Some(document))
 }
 
-/// The folder of a file without the parts that say only that there are tests in it.
+/// The folder of a file, without the parts that only say that it contains tests.
 fn folder(relative: &Path) -> String {
     let parent = relative.parent().unwrap_or(Path::new(""));
     let parts: Vec<String> = parent
@@ -172,7 +173,7 @@ fn one_file(
 ) {
     let folder = folder(relative);
     let name = relative.file_name().unwrap_or_default().to_string_lossy();
-    // These must fail, each one: the runner is what they test.
+    // Each of these tests must fail, since they test the runner.
     let must_fail = folder.ends_with("valid-fail");
     let tests = file.get_array("tests").ok().into_iter().flatten();
     for test in tests.filter_map(Bson::as_document) {

@@ -1,9 +1,9 @@
-//! Whether a value is what a test expects: documents in any order of fields, numbers by value, and
-//! the operators that begin with `$$`.
+//! Whether a value is the expected one: the fields of documents may have any order, numbers are compared by
+//! value, and operators begin with `$$`.
 
 use bson::{Bson, Document};
 
-/// What the operators look up.
+/// The objects that operators refer to.
 pub(crate) trait Entities {
     /// A value that the test has saved.
     fn value(&self, name: &str) -> Option<Bson>;
@@ -25,7 +25,7 @@ pub(crate) enum Root {
 /// Compares `actual` with what a test expects.
 ///
 /// # Errors
-/// What differs, with its path.
+/// A description of the difference, with its path.
 pub(crate) fn matches(
     entities: &dyn Entities,
     expected: &Bson,
@@ -39,7 +39,8 @@ pub(crate) fn matches(
     m.value(expected, actual, root)
 }
 
-/// Equal but for the order of fields, types included: for the contents of collections.
+/// Whether two values are equal except for the order of fields, including their types. For the contents of
+/// collections.
 pub(crate) fn same(a: &Bson, b: &Bson) -> bool {
     match (a, b) {
         (Bson::Document(a), Bson::Document(b)) => {
@@ -203,8 +204,8 @@ fn operator(d: &Document) -> Option<(&str, &Bson)> {
     (d.len() == 1 && name.starts_with("$$")).then_some((name, argument))
 }
 
-/// `{$eq: x}` is x in a filter: drivers send the one where they sent the other before, and so do the
-/// tests expect them.
+/// In a filter `{$eq: x}` means x: drivers send the one where they formerly sent the other, and the tests
+/// expect either.
 fn plain(v: &Bson) -> &Bson {
     match v {
         Bson::Document(d) if d.len() == 1 => d.get("$eq").unwrap_or(v),
@@ -248,13 +249,13 @@ pub(crate) fn from_hex(hex: &str) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether a value is of a type, or of the group `number`.
+/// Whether a value has a type, or one of the group `number`.
 fn is_type(v: &Bson, name: &str) -> bool {
     let own = type_name(v);
     own == name || (name == "number" && matches!(own, "int" | "long" | "double" | "decimal"))
 }
 
-/// The name of a type as `$type` has it.
+/// The name of a type in `$type`.
 fn type_name(v: &Bson) -> &'static str {
     match v {
         Bson::Double(_) => "double",
@@ -304,7 +305,7 @@ mod tests {
             subtype: bson::spec::BinarySubtype::Generic,
             bytes: vec![0x12, 0xab],
         });
-        // What is expected, what there is, and whether it fits.
+        // The expected value, the actual one, and whether they match.
         for (want, have, fits) in [
             (bson!({ "a": 1 }), Some(bson!({ "b": 2, "a": 1.0 })), true),
             (bson!({ "a": 1 }), Some(bson!({ "a": 1.5 })), false),
@@ -408,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_said_with_its_path() {
+    fn a_difference_is_reported_with_its_path() {
         let e = matches(
             &One,
             &bson!({ "a": [{ "b": 1 }] }),

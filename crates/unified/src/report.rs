@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// How a test is counted.
+/// The result of a test.
 pub(crate) enum Verdict {
     /// It passed.
     Passed,
-    /// It did not run, or not to its end, and why.
+    /// It did not run, or not to its end, for this reason.
     Skipped(String),
-    /// It failed, and how.
+    /// It failed, for this reason.
     Failed(String),
 }
 
-/// Everything that ran.
+/// The results of all tests.
 pub(crate) struct Report {
     known: Vec<(String, String)>,
     list: bool,
@@ -24,11 +24,11 @@ pub(crate) struct Report {
     passed: BTreeSet<String>,
 }
 
-/// Reads the known failures: `file.json: description # why`, a line each. (Not with the folder,
-/// which distributions of the tests call differently.)
+/// Reads the known failures: `file.json: description # why`, one per line. (The folder is left out, because
+/// its name differs between distributions of the tests.)
 ///
 /// # Errors
-/// A line without a reason, or no such file.
+/// A line without a reason, or a missing file.
 pub(crate) fn read_known(file: &Path) -> Result<Vec<(String, String)>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
     let mut known = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn read_known(file: &Path) -> Result<Vec<(String, String)>, String> {
 }
 
 impl Report {
-    /// Nothing yet.
+    /// A report without results.
     pub(crate) fn new(known: Vec<(String, String)>, list: bool) -> Report {
         Report {
             known,
@@ -63,7 +63,7 @@ impl Report {
         self.folders.is_empty()
     }
 
-    /// Counts a test. `without` says what of it is compared nowhere.
+    /// Counts a test. `without` names parts of it that are not compared.
     pub(crate) fn add(
         &mut self,
         folder: &str,
@@ -98,8 +98,8 @@ impl Report {
         }
     }
 
-    /// Prints everything; true if nothing failed but what is known to. `all` is false for a part
-    /// of the tests.
+    /// Prints everything. True if only known failures have failed. `all` is false if only a part of the tests
+    /// ran.
     pub(crate) fn print(&self, all: bool) -> bool {
         let width = self
             .folders
@@ -160,7 +160,8 @@ impl Report {
         for (id, why) in &new {
             println!("  {id}\n      {why}");
         }
-        // A test that is listed and passes is listed no longer; one that is nowhere is a slip.
+        // A listed test that passes has to be removed from the list; one that does not exist is a mistake in
+        // it.
         let seen = |known: &str| self.failures.iter().any(|(id, _)| is(id, known));
         let passes = |known: &str| self.passed.iter().any(|id| is(id, known));
         let stale: Vec<_> = self

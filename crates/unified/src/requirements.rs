@@ -1,4 +1,4 @@
-//! Which tests are for this server: `runOnRequirements`, and rules for what is a driver's own.
+//! Which tests apply to this server: `runOnRequirements`, and rules for things that only a driver has.
 
 use crate::failure::whole;
 use crate::matching::same;
@@ -8,8 +8,8 @@ use bson::{Bson, Document};
 /// The greatest minor version of schema 1 that the runner knows.
 const SCHEMA: u64 = 28;
 
-/// Folders whose tests are about what a driver does by itself, by the beginning of their name with
-/// `-` for `_`, and what that is. (Distributions name the same folder differently.)
+/// Folders whose tests are about what a driver does by itself, by the beginning of their name with `-`
+/// instead of `_`, and the subject of the tests. (The names of a folder differ between distributions.)
 const FOLDERS: &[(&str, &str)] = &[
     ("auth", "driver: authentication"),
     (
@@ -37,13 +37,13 @@ const FOLDERS: &[(&str, &str)] = &[
 
 const POOL: &str = "driver: the connection pool";
 
-/// Why a folder's tests are left out, if they are.
+/// The reason for leaving out a folder's tests, if there is one.
 pub(crate) fn folder(name: &str) -> Option<&'static str> {
     let found = FOLDERS.iter().find(|(start, _)| name.starts_with(start));
     found.map(|(_, why)| *why)
 }
 
-/// Three numbers of a version; what is missing is zero.
+/// The three numbers of a version. Missing ones are zero.
 pub(crate) fn version(text: &str) -> Option<[u64; 3]> {
     let mut v = [0; 3];
     for (part, to) in text.split('.').zip(&mut v) {
@@ -64,7 +64,7 @@ pub(crate) fn unmet(of: &Document, deployment: &Deployment) -> Option<String> {
     };
     let mut why = None;
     for r in all.iter().filter_map(Bson::as_document) {
-        // The requirement that went furthest tells most.
+        // The requirement that passed most checks gives the best reason.
         match refusal(r, deployment) {
             None => return None,
             Some(new) => {
@@ -78,7 +78,7 @@ pub(crate) fn unmet(of: &Document, deployment: &Deployment) -> Option<String> {
     why.map(|(_, text)| text)
 }
 
-/// What a requirement asks in vain: its rank in the order of the checks, and its name.
+/// The check that a requirement fails: its rank in the order of the checks, and its name.
 fn refusal(r: &Document, deployment: &Deployment) -> Option<(u32, String)> {
     let topologies = r.get_array("topologies").ok();
     let name = deployment.topology.name();
@@ -118,7 +118,7 @@ fn refusal(r: &Document, deployment: &Deployment) -> Option<(u32, String)> {
     None
 }
 
-/// What of a test is compared nowhere, though it runs.
+/// The part of a test that is not compared, though the test runs.
 pub(crate) fn not_compared(test: &Document) -> Option<&'static str> {
     if test.contains_key("expectLogMessages") {
         return Some("a driver's log messages");

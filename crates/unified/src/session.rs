@@ -1,4 +1,4 @@
-//! Sessions and their transactions, as the drivers' specifications have them.
+//! Sessions and their transactions, by the drivers' specifications.
 
 use crate::client::{Call, Client, Kind, Settings, idle};
 use crate::failure::{Done, Failure, Trouble, broken};
@@ -6,14 +6,14 @@ use bson::{Bson, Document, Timestamp, doc};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What the server knows of a session.
+/// The part of a session that the server knows.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerSession {
     /// Its id.
     pub lsid: Document,
-    /// The last transaction or retryable write.
+    /// The number of the last transaction or retryable write.
     pub txn_number: i64,
-    /// True after a connection broke: never used again.
+    /// True after a connection broke. Such a session is never used again.
     pub dirty: bool,
 }
 
@@ -27,23 +27,23 @@ impl Default for ServerSession {
     }
 }
 
-/// Where a transaction is.
+/// The state of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TxnState {
-    /// There was none.
+    /// There was no transaction.
     None,
-    /// Begun, nothing sent.
+    /// It has begun, but nothing was sent.
     Starting,
-    /// The server knows it.
+    /// The server knows of it.
     InProgress,
-    /// Committed, or tried to.
+    /// It was committed, or the client has tried to.
     Committed,
-    /// Aborted.
+    /// It was aborted.
     Aborted,
 }
 
 impl TxnState {
-    /// Its name in the tests.
+    /// The state's name in the tests.
     pub(crate) fn name(self) -> &'static str {
         match self {
             TxnState::None => "none",
@@ -63,7 +63,7 @@ pub(crate) type SessionRef = Rc<RefCell<Session>>;
 pub(crate) struct Session {
     client: Rc<Client>,
     server: Option<ServerSession>,
-    /// Kept after the end, for comparisons.
+    /// The id, which is kept after the end for comparisons.
     lsid: Document,
     explicit: bool,
     causal: bool,
@@ -72,19 +72,19 @@ pub(crate) struct Session {
     operation_time: Option<Timestamp>,
     defaults: Settings,
     default_commit_ms: Option<Bson>,
-    /// Where its transaction is.
+    /// The state of its transaction.
     pub state: TxnState,
     txn: Settings,
     commit_ms: Option<Bson>,
-    /// True if the transaction never sent anything before it ended.
+    /// True if the transaction ended without having sent anything.
     empty: bool,
 }
 
 impl Session {
-    /// A session over what the server knows; `options` are an entity's, of an explicit one.
+    /// A session with its part on the server. `options` are those of an entity, if the session is explicit.
     ///
     /// # Errors
-    /// For options that are not known.
+    /// For unknown options.
     pub(crate) fn new(
         client: Rc<Client>,
         server: ServerSession,
@@ -128,53 +128,53 @@ impl Session {
         })))
     }
 
-    /// True if the test made it.
+    /// True if the test has made it.
     pub(crate) fn is_explicit(&self) -> bool {
         self.explicit
     }
 
-    /// Its id.
+    /// The session's id.
     pub(crate) fn lsid(&self) -> Document {
         self.lsid.clone()
     }
 
-    /// True after a connection broke under it.
+    /// True after a connection broke while it used the session.
     pub(crate) fn is_dirty(&self) -> bool {
         self.server.as_ref().is_some_and(|s| s.dirty)
     }
 
-    /// The time that a snapshot session reads at.
+    /// The time at which a snapshot session reads.
     pub(crate) fn snapshot_time(&self) -> Option<Timestamp> {
         self.snapshot_time
     }
 
-    /// The client whose it is.
+    /// The client that it belongs to.
     pub(crate) fn client(&self) -> Rc<Client> {
         self.client.clone()
     }
 
-    /// True while a transaction takes commands.
+    /// True while a transaction accepts commands.
     pub(crate) fn in_transaction(&self) -> bool {
         matches!(self.state, TxnState::Starting | TxnState::InProgress)
     }
 
-    /// Ends it: its id goes back to the client.
+    /// Ends the session, whose server part goes back to the client.
     pub(crate) fn end(&mut self) {
         if let Some(s) = self.server.take() {
             self.client.give_back(s);
         }
     }
 
-    /// The read concern of a command that asks for `concern`: with the times of a snapshot session
-    /// (in whatever command begins something) and of a causally consistent one (in reads and
-    /// writes: `operation`).
+    /// The read concern of a command that asks for `concern`. It gets the time of a snapshot session (in
+    /// every command that begins something) and that of a causally consistent session (in reads and writes:
+    /// `operation`).
     pub(crate) fn read_concern(
         &self,
         mut concern: Document,
         body: &Document,
         operation: bool,
     ) -> Document {
-        /// They belong to what has begun.
+        /// These commands belong to something that has begun already.
         const LATER: &[&str] = &[
             "getMore",
             "killCursors",
@@ -193,10 +193,10 @@ impl Session {
         concern
     }
 
-    /// Looks at where a read of a transaction would go: `own` is the command's preference.
+    /// Checks where a read in a transaction would go. `own` is the command's read preference.
     ///
     /// # Errors
-    /// Anywhere but to the primary.
+    /// If the preference is not the primary.
     pub(crate) fn check_preference(&self, own: Option<&Document>) -> Result<(), Failure> {
         let preference = own.or(self.txn.read_preference.as_ref());
         match preference.and_then(|p| p.get_str("mode").ok()) {
@@ -246,7 +246,7 @@ impl Session {
         Ok(())
     }
 
-    /// Keeps the times that a reply tells.
+    /// Keeps the times in a reply.
     pub(crate) fn learn(&mut self, reply: &Document) {
         if let Ok(t) = reply.get_timestamp("operationTime") {
             self.operation_time = Some(t);
@@ -257,7 +257,7 @@ impl Session {
         }
     }
 
-    /// A connection broke under it.
+    /// Notes that a connection broke while it used the session.
     pub(crate) fn broken(&mut self, e: &mut Failure) {
         if let Some(s) = &mut self.server {
             s.dirty = true;
@@ -270,7 +270,7 @@ impl Session {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// When one is there.
+    /// If there is one already.
     pub(crate) fn start_transaction(&mut self, options: &mut Document) -> Result<(), Failure> {
         if self.snapshot {
             return Err(Failure::of_client(
@@ -309,7 +309,7 @@ impl Drop for Session {
 /// Ends a session's transaction with `commitTransaction` or `abortTransaction`.
 ///
 /// # Errors
-/// The server's, with the labels that drivers add; an abort has none.
+/// That of the server, with the labels that drivers add; an abort has no errors.
 pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
     let (client, mut concern, ms, before) = {
         let mut s = session.borrow_mut();
@@ -344,7 +344,7 @@ pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), 
         let concern = s.txn.write_concern.clone().unwrap_or_default();
         (s.client.clone(), concern, s.commit_ms.clone(), before)
     };
-    // A commit that is sent again must not say yes before the first one is safe.
+    // A commit that is sent again must not succeed before the first one is safe.
     let stronger = |concern: &mut Document| {
         concern.insert("w", "majority");
         if !concern.contains_key("wtimeout") {
@@ -401,16 +401,16 @@ pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), 
     }
 }
 
-/// Runs `callback` in a transaction as often as the errors' labels ask for.
+/// Runs `callback` in a transaction, again and again as the labels of errors ask for it.
 ///
 /// # Errors
-/// The callback's and the commit's.
+/// Those of the callback and of the commit.
 pub(crate) fn with_transaction(
     session: &SessionRef,
     options: &Document,
     mut callback: impl FnMut() -> Done<()>,
 ) -> Done<()> {
-    /// More would be a loop without an end.
+    /// A limit, so that this is not an endless loop.
     const TURNS: usize = 20;
     for _ in 0..TURNS {
         session
@@ -498,11 +498,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_begun_is_ended_without_a_command() {
+    fn a_transaction_that_sent_nothing_is_ended_without_a_command() {
         let s = session(doc! {});
         assert!(end_transaction(&s, true).unwrap_err().client);
         s.borrow_mut().start_transaction(&mut doc! {}).unwrap();
-        // No server is there to ask.
+        // There is no server that could be asked.
         end_transaction(&s, true).unwrap();
         end_transaction(&s, true).unwrap();
         assert!(end_transaction(&s, false).is_err());

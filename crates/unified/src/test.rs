@@ -1,4 +1,4 @@
-//! One file and one test of it: entities, data, operations, events and outcome.
+//! A file and its tests: entities, data, operations, events and outcome.
 
 use crate::client::{Call, Client, EventKind, Kind, Settings, Topology};
 use crate::cursor::{Cursor, Opening};
@@ -12,7 +12,7 @@ use bson::{Bson, Document, doc};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What the tests run against.
+/// The servers that the tests run against.
 pub(crate) struct Deployment {
     /// `host:port`.
     pub address: String,
@@ -26,19 +26,19 @@ pub(crate) struct Deployment {
 
 /// How a test ended.
 pub(crate) enum Outcome {
-    /// As it should.
+    /// It passed.
     Passed,
     /// It is not for this server or this runner.
     Skipped(String),
-    /// Not as it should.
+    /// It failed.
     Failed(String),
 }
 
 impl Deployment {
-    /// Asks the server what it is.
+    /// Asks the server about itself.
     ///
     /// # Errors
-    /// It does not answer.
+    /// If it does not answer.
     pub(crate) fn find(address: &str) -> Done<Deployment> {
         let mut d = Deployment {
             address: address.to_owned(),
@@ -61,15 +61,15 @@ impl Deployment {
         Ok(d)
     }
 
-    /// A client for the runner's own commands.
+    /// A client for commands of the runner itself.
     fn client(&self) -> Done<Rc<Client>> {
         Client::new(self, &Document::new())
     }
 
-    /// Runs a command of the runner's own.
+    /// Runs a command of the runner itself.
     ///
     /// # Errors
-    /// The server's.
+    /// Those of the server.
     pub(crate) fn command(&self, db: &str, body: Document) -> Done<Document> {
         let reply = self.client()?.run(Call {
             db,
@@ -85,7 +85,7 @@ impl Deployment {
     /// The documents of a cursor.
     ///
     /// # Errors
-    /// The server's.
+    /// Those of the server.
     pub(crate) fn list(&self, db: &str, body: Document) -> Done<Vec<Document>> {
         let client = self.client()?;
         let mut cursor = Cursor::open(Opening {
@@ -136,7 +136,7 @@ pub(crate) fn run(deployment: &Deployment, file: &Document, test: &Document) -> 
         )
     });
     if transactions {
-        // Interrupted itself is an answer too.
+        // The command may interrupt itself, and so an error is ignored.
         let _ = deployment.command("admin", doc! { "killAllSessions": [] });
     }
     match result.and(off) {
@@ -162,7 +162,7 @@ impl Running<'_> {
         for operation in documents(test, "operations") {
             self.operation(operation)?;
         }
-        // Failpoints are off before what is left is looked at.
+        // The failpoints are switched off before the remaining checks.
         runner::switch_off(&mut self.fail_points)?;
         for expected in documents(test, "expectEvents") {
             self.events(expected)?;
@@ -206,7 +206,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Runs an operation and compares what it gives.
+    /// Runs an operation and compares its result.
     fn operation(&mut self, operation: &Document) -> Done<()> {
         let name = operation.get_str("name").unwrap_or_default();
         let expected = operation.get_document("expectError").ok();
@@ -254,7 +254,7 @@ impl Running<'_> {
             ));
         }
         if let Some(want) = operation.get("expectResult") {
-            // Nothing and null are the same where drivers give one or the other.
+            // Where drivers return nothing or null, the two are equal.
             let null = value.is_none() && *want == Bson::Null;
             if !null {
                 matches(&self.entities, want, value.as_ref(), root).map_err(said)?;
@@ -267,7 +267,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Does what an operation says.
+    /// Executes an operation.
     fn perform(&mut self, operation: &Document) -> Done<Got> {
         let name = operation.get_str("name").unwrap_or_default();
         let object = operation.get_str("object").unwrap_or_default();
@@ -276,7 +276,7 @@ impl Running<'_> {
         if object == "testRunner" {
             let points = &mut self.fail_points;
             let asserted = runner::operate(name, args, &mut self.entities, points, self.deployment);
-            // What the runner asserts is never the operation's own error.
+            // A failed assertion of the runner is never the operation's own error.
             return match asserted {
                 Ok(()) => Ok(Got::NOTHING),
                 Err(Trouble::Failed(f)) => broken(format!("{name}: {f}")),
@@ -342,7 +342,7 @@ impl Running<'_> {
         }
     }
 
-    /// The session that the arguments name, or one for this operation.
+    /// The session that the arguments name, or a new one for this operation.
     fn session(&self, args: &mut Args, client: &Rc<Client>) -> Done<SessionRef> {
         match args.take("session") {
             Some(Bson::String(name)) => self.entities.session(&name),
@@ -391,7 +391,7 @@ impl Running<'_> {
         Ok(Got::NOTHING)
     }
 
-    /// An operation of a callback: its error is compared and goes on to `withTransaction` too.
+    /// Runs an operation of a callback. Its error is compared, and passed on to `withTransaction` as well.
     fn in_callback(&mut self, operation: &Document) -> Done<()> {
         let Ok(expected) = operation.get_document("expectError") else {
             let name = operation.get_str("name").unwrap_or_default();

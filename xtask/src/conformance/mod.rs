@@ -1,8 +1,8 @@
 //! `cargo xtask conformance`: the public suite documentdb/functional-tests against a fresh server.
 //!
-//! The suite's checkout stays outside the repository; what is kept here is the ratchet, the ids of
-//! the tests that pass (`tests/conformance/passing.txt`). A test that is in it and fails fails the
-//! run. A test of the ratchet that no longer exists is said and is no failure: the suite grows.
+//! The suite's checkout is outside of the repository. The repository has the ratchet, which is the list of
+//! the tests that pass (`tests/conformance/passing.txt`). If a test in it fails, the run fails. A test in it
+//! that no longer exists is reported but is not a failure, since the suite changes.
 
 mod ratchet;
 
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What the yardstick is made of, below the suite's tests.
+/// The folders of the yardstick, relative to the suite's tests.
 const FOLDERS: &[&str] = &[
     "core/aggregation",
     "core/collation",
@@ -29,7 +29,7 @@ const FOLDERS: &[&str] = &[
     "system/diagnostic",
 ];
 
-/// What is run against a replica set: all that a standalone server has not.
+/// The folders that run against a replica set: those whose features a standalone server does not have.
 const ON_A_SET: &[&str] = &[
     "changeStreams",
     "core/operator/stages/changeStreamSplitLargeEvent",
@@ -40,8 +40,8 @@ const ON_A_SET: &[&str] = &[
     "system/replication",
 ];
 
-/// Left out: the stages of a search service. (What needs a replica set or encryption is marked in
-/// the suite, which leaves it out on a standalone server.)
+/// The folders that are left out: the stages of a search service. (The suite marks what needs a replica set
+/// or encryption, and leaves that out on a standalone server itself.)
 const LEFT_OUT: &[&str] = &[
     "core/operator/stages/search",
     "core/operator/stages/searchMeta",
@@ -51,14 +51,14 @@ const LEFT_OUT: &[&str] = &[
     "core/operator/stages/vectorSearch",
 ];
 
-/// Where the suite keeps its tests.
+/// The suite's folder of tests.
 const TESTS: &str = "documentdb_tests/compatibility/tests";
-/// What every id starts with.
+/// The common prefix of all ids.
 const ID_PREFIX: &str = "compatibility/tests/";
-/// Seconds that a test may take.
+/// The most seconds that a test may take.
 const TEST_SECONDS: &str = "60";
 
-/// What the command line chose.
+/// The choices on the command line.
 #[derive(Default)]
 struct Options {
     suite: PathBuf,
@@ -68,7 +68,7 @@ struct Options {
     depth: usize,
     causes: bool,
     update: bool,
-    /// Against a replica set of one.
+    /// Whether to run against a replica set of one.
     set: bool,
 }
 
@@ -79,10 +79,10 @@ enum Outcome {
     Failed,
 }
 
-/// How the tests ended: by id without the common prefix, with the cause where it is no pass.
+/// The outcome of each test, by its id without the common prefix, and its cause if it did not pass.
 type Results = BTreeMap<String, (Outcome, String)>;
 
-/// Runs the suite, or the part of it that `args` choose.
+/// Runs the suite, or the part of it that `args` select.
 pub fn run(args: &[String]) -> Result<(), String> {
     let options = parse(args)?;
     let tests = options.suite.join(TESTS);
@@ -205,7 +205,7 @@ fn parse(args: &[String]) -> Result<Options, String> {
     Ok(options)
 }
 
-/// Whether an id is of a folder or file.
+/// Whether an id belongs to a folder or file.
 fn within(id: &str, folder: &str) -> bool {
     id.strip_prefix(folder)
         .is_some_and(|rest| rest.starts_with('/') || rest.starts_with("::"))
@@ -215,7 +215,7 @@ fn left_out(id: &str) -> bool {
     LEFT_OUT.iter().any(|path| within(id, path))
 }
 
-/// Runs pytest and looks after the server meanwhile.
+/// Runs pytest, and watches the server meanwhile.
 fn run_suite(
     options: &Options,
     folders: &[&str],
@@ -253,10 +253,10 @@ fn run_suite(
                 .map(|path| format!("--ignore={TESTS}/{path}")),
         )
         .args(folders.iter().map(|f| format!("{TESTS}/{f}")))
-        // Through the environment, so that the suite's second process for its sequential tests
-        // has these too. A test that hangs fails alone: the thread method would end its process.
-        // pytest's own summary takes minutes over failures with documents of 16 MB in them; ours
-        // is made from the record.
+        // These options are in the environment, so that the suite's second process for its sequential tests
+        // has them too. A test that hangs fails alone; the thread method would end its process. pytest's own
+        // summary takes minutes for failures with documents of 16 MB in them; this program makes one from the
+        // record.
         .env(
             "PYTEST_ADDOPTS",
             format!(
@@ -305,7 +305,7 @@ fn run_suite(
     if deaths > 0 {
         println!("the server ended {deaths} times");
     }
-    // 0: all passed, 1: some failed, 5: none were chosen.
+    // 0: all passed, 1: some failed, 5: none were selected.
     if !matches!(status.code(), Some(0 | 1 | 5)) {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -319,7 +319,7 @@ fn run_suite(
     Ok(read_record(&text))
 }
 
-/// Reads what the recorder wrote. Of several lines of one test the worst counts.
+/// Reads the recorder's output. Of several lines for a test the worst counts.
 fn read_record(text: &str) -> Results {
     let mut results = Results::new();
     for line in text.lines() {
@@ -342,7 +342,7 @@ fn read_record(text: &str) -> Results {
     results
 }
 
-/// Prints a line a folder and the total.
+/// Prints a line for each folder, and the total.
 fn report(results: &Results, depth: usize) {
     let mut folders: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     let mut total = [0; 3];
@@ -370,7 +370,7 @@ fn report(results: &Results, depth: usize) {
 
 fn line(width: usize, name: &str, [passed, skipped, failed]: [usize; 3]) {
     let ran = passed + failed;
-    // Rounded down: 100 % is said of a folder without failures only.
+    // The rate is rounded down: 100 % means a folder without failures.
     let rate = match (passed * 10_000).checked_div(ran) {
         Some(hundredths) => format!("{}.{:02} %", hundredths / 100, hundredths % 100),
         None => "-".to_owned(),
@@ -378,7 +378,7 @@ fn line(width: usize, name: &str, [passed, skipped, failed]: [usize; 3]) {
     println!("{name:<width$} {passed:>7} {failed:>7} {skipped:>7} {rate:>8}");
 }
 
-/// Prints the failures by cause, the commonest first, each with the folders it is in.
+/// Prints the failures by cause, the most frequent first, each with its folders.
 fn report_causes(results: &Results) {
     let mut causes: BTreeMap<String, (usize, BTreeSet<&str>, &str)> = BTreeMap::new();
     for (id, (outcome, cause)) in results {
@@ -404,9 +404,8 @@ fn report_causes(results: &Results) {
     }
 }
 
-/// The first line of an escaped cause that says something. The suite's own headings,
-/// `[KIND] what the test is about`, are cut down to the kind and what follows: one cause makes
-/// many tests fail, each with its own heading.
+/// The first meaningful line of an escaped cause. The suite's own headings, `[KIND] subject of the test`, are
+/// cut down to the kind and the text after it: one cause makes many tests fail, each with its own heading.
 fn first_line(cause: &str) -> String {
     let mut lines = cause
         .split("\\n")
@@ -420,7 +419,7 @@ fn first_line(cause: &str) -> String {
         .filter(|kind| kind.bytes().all(|b| b.is_ascii_uppercase() || b == b'_'));
     let mut out = kind.unwrap_or(first).to_owned();
     match kind {
-        // Documents that differ from test to test.
+        // The documents differ from test to test.
         Some("RESULT_MISMATCH" | "UNEXPECTED_SUCCESS") => {}
         Some(_) => {
             for line in lines.take_while(|l| !l.starts_with("assert ")) {
@@ -428,7 +427,7 @@ fn first_line(cause: &str) -> String {
                 out.push_str(line);
             }
         }
-        // A heading that ends in a colon takes the next line along.
+        // A heading that ends with a colon includes the next line.
         None => {
             for line in lines {
                 if !out.ends_with(':') {

@@ -1,10 +1,10 @@
-//! The ratchet: the ids of the tests that pass, folded so that the file stays small and its
-//! differences readable.
+//! The ratchet: the ids of the tests that pass, in a folded form that keeps the file small and its changes
+//! readable.
 //!
-//! A line without indentation names a test file; below it, a line a test function: a space, its
-//! name, and its parameter sets separated by tabs. The engine's name, with which every parameter
-//! set starts, is left out; a parameter set that is nothing else is `-`, and one that does not
-//! start with it is written after `=`.
+//! A line without indentation names a test file. The lines below it each have a test function: a space, its
+//! name, and its parameter sets, separated by tabs. The engine's name, with which every parameter set starts,
+//! is left out. A parameter set that is only this name is `-`, and one that does not start with it comes
+//! after `=`.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 const HEAD: &str = "# Tests of documentdb/functional-tests that pass; `cargo xtask conformance --update` writes this file.\n";
 const ENGINE: &str = "mongodb";
 
-/// Reads the file's text. An unknown shape is an error that names the line.
+/// Parses the file's text. An unknown form is an error that names the line.
 pub fn parse(text: &str) -> Result<BTreeSet<String>, String> {
     let mut ids = BTreeSet::new();
     let mut file = "";

@@ -1,16 +1,16 @@
-//! Import circles: files of one crate that need each other, directly or by a chain of others.
+//! Import circles: files of one crate that need each other, directly or through other files.
 //!
-//! An edge leads from a file to the file that defines a name it uses; re-exports are followed. The
-//! head of a folder (`mod.rs`) and its `registry.rs` may know what is in the folder, so no edge leads
-//! from them to its files. Test modules do not count. What a method needs that is called on a value
-//! is not seen, since no import shows it.
+//! An edge leads from a file to the file that defines a name it uses; re-exports are followed. The head of a
+//! folder (`mod.rs`) and its `registry.rs` may know the content of the folder, so no edge leads from them to
+//! its files. Test modules do not count. Needs that arise only from calling a method on a value are not seen,
+//! since no import shows them.
 
 use super::source::Source;
 use crate::run::root;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many files of a crate may stand in circles. These numbers may only shrink, and a crate that
-/// is not here has none.
+/// How many files of a crate may be in circles. These numbers may only shrink, and a crate that is not listed
+/// may have none.
 const ALLOWED: &[(&str, usize)] = &[
     ("muniment", 3),
     ("muniment-io", 2),
@@ -85,7 +85,7 @@ fn circles<'f>(files: &'f [(&str, String)]) -> Vec<Vec<&'f str>> {
     found
 }
 
-/// A module by its names from the crate's root; the root itself is empty.
+/// A module, as the names from the crate's root to it. The root itself is empty.
 type Module<'f> = Vec<&'f str>;
 
 fn module_of(path: &str) -> Module<'_> {
@@ -97,10 +97,10 @@ fn module_of(path: &str) -> Module<'_> {
     names
 }
 
-/// What a file says of other modules.
+/// The references of a file to other modules.
 #[derive(Default)]
 struct Imports<'f> {
-    /// Names that `use` brings here, with the paths they stand for.
+    /// The names that `use` introduces, with the paths that they stand for.
     brought: Vec<Use<'f>>,
     /// Paths in the code: two names or more.
     paths: Vec<Vec<&'f str>>,
@@ -111,7 +111,7 @@ struct Imports<'f> {
 struct Use<'f> {
     name: &'f str,
     path: Vec<&'f str>,
-    /// `pub use`: it counts only if the file uses the name itself.
+    /// Set for `pub use`, which counts only if the file uses the name itself.
     passed_on: bool,
 }
 
@@ -160,7 +160,7 @@ impl<'f> Imports<'f> {
         source
     }
 
-    /// Reads what follows `use`, or a part of it; gives the place after it.
+    /// Reads the tree after `use`, or a part of it. Returns the position after it.
     fn take_tree(
         &mut self,
         tokens: &[&'f str],
@@ -217,13 +217,13 @@ struct Graph<'f> {
 }
 
 impl<'f> Graph<'f> {
-    /// The modules that one needs.
+    /// The modules that a module needs.
     fn edges(&self, from: &Module<'f>) -> BTreeSet<&Module<'f>> {
         let mut out = BTreeSet::new();
         let Some((_, source)) = self.modules.get(from) else {
             return out;
         };
-        // What is in the folder that it is the head or the list of.
+        // The folder of which this is the head or the registry.
         let own = match from.split_last() {
             Some((&"registry", folder)) => folder,
             _ => from,
@@ -237,7 +237,7 @@ impl<'f> Graph<'f> {
         out
     }
 
-    /// The module that defines what a path leads to; `None`: another crate's.
+    /// The module that defines the item of a path; `None` if it belongs to another crate.
     fn target(&self, from: &Module<'f>, path: &[&'f str], hops: usize) -> Option<&Module<'f>> {
         let mut rest = path;
         let mut at: Module<'f> = match rest.first().copied()? {
@@ -273,7 +273,7 @@ impl<'f> Graph<'f> {
         let Some(name) = rest.first() else {
             return Some(at);
         };
-        // A chain of re-exports is short; a circle of them is not followed for ever.
+        // Chains of re-exports are short, and a circle of them must not be followed for ever.
         let found = source.brought.iter().find(|u| u.name == *name);
         match found.filter(|_| hops < 8) {
             Some(u) if at != from || rest.len() > 1 => {
@@ -286,11 +286,11 @@ impl<'f> Graph<'f> {
     }
 }
 
-/// Strongly connected parts of a graph.
+/// The strongly connected parts of a graph.
 fn components<'g, 'f>(
     edges: &BTreeMap<&'g Module<'f>, BTreeSet<&'g Module<'f>>>,
 ) -> Vec<Vec<&'g Module<'f>>> {
-    // So few files that reaching everything from everywhere is quick enough.
+    // There are so few files that computing what each one reaches is fast enough.
     let reached: BTreeMap<_, BTreeSet<_>> = edges
         .keys()
         .map(|from| {
@@ -322,7 +322,7 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
-/// The place after the group that opens at `at`.
+/// The position after the group that opens at `at`.
 fn end_of_group(tokens: &[&str], at: usize) -> usize {
     let mut depth = 0_usize;
     for (n, token) in tokens.iter().enumerate().skip(at) {
@@ -338,7 +338,7 @@ fn end_of_group(tokens: &[&str], at: usize) -> usize {
     tokens.len()
 }
 
-/// Names, `::` and single signs of code that has neither comments nor contents of literals.
+/// Names, `::` and single characters of code without comments and contents of literals.
 fn tokens(code: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut rest = code;
@@ -351,7 +351,7 @@ fn tokens(code: &str) -> Vec<&str> {
             c => c.len_utf8(),
         };
         let (token, after) = rest.split_at(taken);
-        // Numbers and white space lead nowhere.
+        // Numbers and white space refer to nothing.
         out.extend(
             (!token.starts_with(|c: char| c.is_numeric() || c.is_whitespace())).then_some(token),
         );
@@ -393,7 +393,7 @@ mod tests {
             ("c/src/p/y.rs", "use super::X; use crate::p::g;"),
         ];
         assert!(found(&files).is_empty());
-        // A head may use what is in its folder, but no other file may.
+        // The head of a folder may use its files, but no other file may.
         let head = "mod x; mod y; pub use x::X; fn f(_: X) {}";
         let y = "use super::x::X; pub struct Y;";
         for (x, circle) in [

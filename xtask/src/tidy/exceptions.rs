@@ -1,8 +1,8 @@
-//! What breaks a rule with a number, and may until it is mended: `exceptions.txt`.
+//! The places that break a rule with a number and may do so for the time being: `exceptions.txt`.
 //!
-//! Invariant: numbers there only fall. What is worse than its number (or has none) fails; what is
-//! better is told, and `cargo xtask tidy --lower` takes the list down to what is true. Nothing raises a
-//! number but a person with an editor, who says why in the commit.
+//! Invariant: the numbers only fall. A place that is worse than its number (or has none) is an error. A place
+//! that is better is reported, and `cargo xtask tidy --lower` lowers the list to the present numbers. A
+//! number can only be raised by editing the file, with a reason in the commit.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,13 +11,13 @@ use std::fmt::Write as _;
 pub struct Rule {
     /// Its name in the list.
     pub name: &'static str,
-    /// What is allowed anywhere.
+    /// The number that is allowed everywhere.
     pub most: usize,
-    /// What to say of one that breaks it, after the place and the number.
+    /// The end of the message about a violation, after the place and the number.
     pub what: &'static str,
 }
 
-/// All of them.
+/// All rules.
 pub const RULES: &[Rule] = &[
     Rule {
         name: "behind",
@@ -46,10 +46,10 @@ pub const RULES: &[Rule] = &[
     },
 ];
 
-/// What was measured: rule and place, and the number with some words that help to find it.
+/// The measurements: for each rule and place, a number and some words that help to find it.
 pub type Measured = BTreeMap<(&'static str, String), (usize, String)>;
 
-/// Notes a number for a place; the greatest one counts.
+/// Notes a number for a place. The greatest one counts.
 pub fn note(measured: &mut Measured, rule: &'static str, place: &str, number: usize, where_: &str) {
     let entry = measured.entry((rule, place.to_owned())).or_default();
     if number > entry.0 {
@@ -57,7 +57,7 @@ pub fn note(measured: &mut Measured, rule: &'static str, place: &str, number: us
     }
 }
 
-/// What is worse than `list` allows, and how many of its lines could be lowered or go.
+/// Everything that is worse than `list` allows, and how many of its lines could be lowered or removed.
 pub fn judge(list: &str, measured: &Measured) -> Result<(Vec<String>, usize), String> {
     let allowed = parse(list)?;
     let mut wrong = Vec::new();
@@ -82,7 +82,7 @@ pub fn judge(list: &str, measured: &Measured) -> Result<(Vec<String>, usize), St
     Ok((wrong, loose))
 }
 
-/// `list` with every number that can fall lowered, and without what is an exception no more.
+/// The list with every number lowered that can be, and without unnecessary lines.
 pub fn lowered(list: &str, measured: &Measured) -> Result<String, String> {
     let mut out: String = list
         .lines()
@@ -101,7 +101,7 @@ pub fn lowered(list: &str, measured: &Measured) -> Result<String, String> {
     Ok(out)
 }
 
-/// The list's lines: rule, place, number.
+/// The lines of the list: rule, place, number.
 fn parse(list: &str) -> Result<BTreeMap<(&'static str, String), usize>, String> {
     let mut out = BTreeMap::new();
     for line in list.lines() {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worse_than_its_number_fails() {
+    fn a_place_that_is_worse_than_its_number_fails() {
         let now = measured(&[
             ("file", "a.rs", 1001),
             ("file", "c.rs", 901),

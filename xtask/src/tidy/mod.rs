@@ -1,4 +1,4 @@
-//! House rules that no compiler checks.
+//! Rules of this repository that no compiler checks.
 
 mod circles;
 mod exceptions;
@@ -13,11 +13,11 @@ use source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The list of what may break a rule with a number until it is mended.
+/// The list of places that may break a rule with a number for the time being.
 const EXCEPTIONS: &str = "xtask/src/tidy/exceptions.txt";
 
-/// Files with state that belongs to a thread, and why it does. Anything else that a function needs is
-/// handed to it.
+/// The files with thread-local state, and the reasons for it. Other functions get everything that they need
+/// in their arguments.
 const THREAD_LOCALS: &[(&str, &str)] = &[
     (
         "crates/muniment-io/src/spread.rs",
@@ -73,7 +73,7 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Checks all tracked files; with `--lower` takes the list of exceptions down to what is true.
+/// Checks all tracked files. With `--lower`, lowers the list of exceptions to the present numbers.
 pub fn run(args: &[String]) -> Result<(), String> {
     let lower = match args {
         [] => false,
@@ -86,7 +86,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
         "--others",
         "--exclude-standard",
     ]))?;
-    // What is no text, or was deleted and is not committed yet, has no rules.
+    // A file that is not text, or was deleted and is not committed yet, is not checked.
     let texts: BTreeMap<&str, String> = list
         .lines()
         .filter_map(|f| Some((f, std::fs::read_to_string(root().join(f)).ok()?)))
@@ -128,7 +128,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
     }
 }
 
-/// What holds for every text.
+/// Checks the rules for every text.
 fn any_text(file: &str, text: &str, complain: &mut dyn FnMut(&str)) {
     if text.lines().any(|l| l.starts_with(concat!("<<<<", "<<< "))) {
         complain("a merge conflict marker");
@@ -149,7 +149,7 @@ fn longest_paragraph(file: &str, paragraphs: &[Paragraph], measured: &mut Measur
     }
 }
 
-/// Counts in a file what the rules of prose forbid.
+/// Counts the violations of the rules for prose in a file.
 fn worded(file: &str, paragraphs: &[Paragraph], measured: &mut Measured) {
     let mut count = |rule: &'static str, find: fn(&str) -> Vec<String>| {
         let found: Vec<String> = paragraphs
@@ -167,7 +167,8 @@ fn worded(file: &str, paragraphs: &[Paragraph], measured: &mut Measured) {
     count("behind", prose::behind);
 }
 
-/// Modules that a macro declares (commands, one line each) are not seen by `cargo fmt`.
+/// Checks the format of modules that a macro declares (commands, one line each), which `cargo fmt` does not
+/// see.
 fn formatted<'f>(
     files: impl Iterator<Item = &'f str>,
     wrong: &mut Vec<String>,
@@ -192,14 +193,14 @@ fn formatted<'f>(
     }
 }
 
-/// Exactly one place of the product appends to the log: the commit door. Everything that is
-/// stored went through it.
+/// Checks that exactly one place of the product appends to the log: the commit door. Everything that is
+/// stored has to pass it.
 fn one_commit_door<'f>(files: impl Iterator<Item = &'f str>, wrong: &mut Vec<String>) {
     const DOOR: &str = "crates/muniment-storage/src/commit/mod.rs";
     let mut found = Vec::new();
     for file in files.filter(|f| f.starts_with("crates/muniment-storage/src/")) {
         let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
-        // However it is broken into lines.
+        // Without white space, line breaks do not matter.
         let text: String = text.split_whitespace().collect();
         let appends = text.matches(concat!("log", ".append(")).count()
             + text.matches(concat!("log()", ".append(")).count()
@@ -213,7 +214,7 @@ fn one_commit_door<'f>(files: impl Iterator<Item = &'f str>, wrong: &mut Vec<Str
     }
 }
 
-/// The rules of Rust files. Those below tests/ at the root belong to suites of other projects' clients.
+/// Checks the rules for Rust files. Those in tests/ at the root belong to suites of other projects' clients.
 fn rust(texts: &BTreeMap<&str, String>, wrong: &mut Vec<String>, measured: &mut Measured) {
     let sources: BTreeMap<&str, Source> = texts
         .iter()
@@ -260,8 +261,8 @@ fn rust(texts: &BTreeMap<&str, String>, wrong: &mut Vec<String>, measured: &mut 
     }
 }
 
-/// Files that are compiled for tests, benchmarks or examples alone: those in folders for that, and those
-/// that a module declares under `#[cfg(test)]`, with all below them.
+/// The files that are compiled only for tests, benchmarks or examples: those in folders for that, and those
+/// that a module declares under `#[cfg(test)]`, with everything below them.
 fn test_files<'f>(sources: &BTreeMap<&'f str, Source>) -> BTreeSet<&'f str> {
     let mut roots = Vec::new();
     for (file, source) in sources {
@@ -290,9 +291,9 @@ fn test_files<'f>(sources: &BTreeMap<&'f str, Source>) -> BTreeSet<&'f str> {
     files.filter(|f| in_folder(f) || below(f)).collect()
 }
 
-/// Marks of unfinished work in the production part.
+/// Finds marks of unfinished work in the production part.
 fn unfinished(file: &str, text: &str, source: &Source, wrong: &mut Vec<String>) {
-    // Split, so that this file does not find itself.
+    // The marks are split, so that this file does not match.
     let marks = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),

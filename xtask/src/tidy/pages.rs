@@ -1,10 +1,10 @@
-//! What pages say of the repository is there: the files that they link to, and the functions that the
-//! roads of `docs/internals` go through.
+//! Checks that pages are right about the repository: that the files exist to which they link, and that the
+//! functions exist in the tables of `docs/internals`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-/// Checks a page. `texts` are all files of the repository.
+/// Checks a page. `texts` has all files of the repository.
 pub fn check(page: &str, text: &str, texts: &BTreeMap<&str, String>, wrong: &mut Vec<String>) {
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));
     let mut fenced = false;
@@ -49,7 +49,7 @@ pub fn check(page: &str, text: &str, texts: &BTreeMap<&str, String>, wrong: &mut
     }
 }
 
-/// The step of a road in a row `| file.rs | function() | … |`: the file, and the names of functions.
+/// A row `| file.rs | function() | … |` of such a table: the file, and the names of its functions.
 fn step(row: &str) -> Option<(&str, Vec<&str>)> {
     let mut cells = row.strip_prefix('|')?.split('|').map(str::trim);
     let file = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
@@ -61,7 +61,7 @@ fn step(row: &str) -> Option<(&str, Vec<&str>)> {
     is_path.then(|| (file, functions.collect()))
 }
 
-/// Whether a source has a function of this name.
+/// Whether a source file has a function with this name.
 fn defines(source: &str, name: &str) -> bool {
     let begins = format!("fn {name}");
     source.match_indices(&begins).any(|(at, _)| {
@@ -70,7 +70,7 @@ fn defines(source: &str, name: &str) -> bool {
     })
 }
 
-/// The targets of a line's links that lead into the repository.
+/// The targets of a line's links into the repository.
 fn links(line: &str) -> impl Iterator<Item = &str> {
     line.match_indices("](")
         .filter_map(|(at, _)| line[at + 2..].split(')').next())
@@ -97,7 +97,7 @@ fn normal(path: &Path) -> String {
     out.to_string_lossy().into_owned()
 }
 
-/// What a heading is called in links: GitHub's rule.
+/// The name of a heading in links, by GitHub's rule.
 fn slug(heading: &str) -> String {
     let kept = heading
         .trim_start_matches('#')
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_there_is_told() {
+    fn a_missing_target_is_reported() {
         let texts = BTreeMap::from([
             (
                 "crates/a/src/b.rs",

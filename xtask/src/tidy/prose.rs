@@ -1,17 +1,17 @@
-//! The house's rules of prose, as far as a machine can see that one is broken.
+//! The rules for prose, as far as a program can check them.
 
 use super::source::Source;
 
-/// A paragraph: the line (from 0) it begins at, and what it says on one line.
+/// A paragraph: the line where it begins, and its text on one line.
 #[derive(Debug, PartialEq)]
 pub struct Paragraph {
-    /// From 0.
+    /// The number of the line, from 0.
     pub line: usize,
     /// Its words, with one space between.
     pub text: String,
 }
 
-/// The paragraphs of a file's comments. What stands at the end of a line of code is one by itself.
+/// The paragraphs of a file's comments. A comment at the end of a line of code is one by itself.
 pub fn of_comments(source: &Source) -> Vec<Paragraph> {
     let mut out: Vec<Paragraph> = Vec::new();
     let (mut open, mut fenced) = (None, false);
@@ -45,8 +45,8 @@ pub fn of_comments(source: &Source) -> Vec<Paragraph> {
     out
 }
 
-/// The paragraphs of a Markdown page: an item of a list and a row of a table are one each. Code and
-/// front matter are none.
+/// The paragraphs of a Markdown page: an item of a list and a row of a table each count as one. Code and
+/// front matter do not count.
 pub fn of_markdown(text: &str) -> Vec<Paragraph> {
     let mut out: Vec<Paragraph> = Vec::new();
     let (mut open, mut fenced) = (false, false);
@@ -85,13 +85,14 @@ fn begins_block(line: &str) -> bool {
         || (item.len() < line.len() && item.starts_with(". "))
 }
 
-/// Words of a paragraph: what white space parts. The rules of a table are none.
+/// The number of words of a paragraph, which white space separates. The rules of a table do not count.
 pub fn words(text: &str) -> usize {
     let is_word = |w: &&str| w.chars().any(char::is_alphanumeric);
     text.split_whitespace().filter(is_word).count()
 }
 
-/// Words that a sentence begins with before its main clause, whose subject then follows the first comma.
+/// Words with which a sentence begins before its main clause. The subject of that clause follows the first
+/// comma.
 const OPENING: &[&str] = &[
     "after",
     "as",
@@ -120,23 +121,23 @@ const OPENING: &[&str] = &[
     "without",
 ];
 
-/// Prepositions that want a noun after them. Those that a question can follow as well are not among them
-/// ("of", "on", "about").
+/// Prepositions that need a noun. Those before which a question can come as well are not among them ("of",
+/// "on", "about").
 const WANTS_NOUN: &[&str] = &[
     "against", "after", "at", "before", "behind", "beside", "by", "for", "from", "than", "to",
     "towards", "with",
 ];
 
-/// Beginnings of a further question in a list of them: "who leads, what is committed".
+/// Words with which the next question in a list begins: "who leads, what is committed".
 const QUESTIONS: &[&str] = &[
     "how", "what", "when", "where", "whether", "which", "who", "whom", "whose", "why",
 ];
 
-/// Where a paragraph has a "who" or "whoever" that stands for a noun: the words from it on, some of them.
+/// Finds each "who" or "whoever" in a paragraph that stands for a noun, and returns some words from there on.
 ///
-/// It does at the beginning of a sentence, after a colon or a semicolon, after the first comma of a
-/// sentence that begins with a word of [`OPENING`], and after a preposition of [`WANTS_NOUN`]. It does not
-/// after the noun that it is about, in a question, and in a list of questions after a colon.
+/// It stands for a noun at the beginning of a sentence, after a colon or a semicolon, after the first comma
+/// of a sentence that begins with a word of [`OPENING`], and after a preposition of [`WANTS_NOUN`]. It does
+/// not after the noun to which it refers, in a question, and in a list of questions after a colon.
 pub fn headless(text: &str) -> Vec<String> {
     let text = text.replace(['`', '*', '[', ']'], "");
     let words: Vec<&str> = text.split_whitespace().collect();
@@ -170,8 +171,8 @@ pub fn headless(text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a clause that begins with "who" asks: it ends with a question mark, or is, in lower case, the
-/// first of a list of questions.
+/// Whether a clause that begins with "who" is a question: it ends with a question mark, or is the first of a
+/// list of questions, in lower case.
 fn is_question(words: &[&str]) -> bool {
     let end = words
         .iter()
@@ -194,8 +195,9 @@ fn is_question(words: &[&str]) -> bool {
             .is_some_and(|w| w.trim_start_matches('(').starts_with('w'))
 }
 
-/// Where a paragraph has "behind" for time or order: the words around it. Something is left behind, falls or
-/// lags behind, is far or so much behind another, and hides behind a trait, a lock or a door; the rest is "after".
+/// Finds each "behind" in a paragraph that means time or order, and returns the words around it. Allowed are:
+/// to leave something behind, to fall or lag behind, to be far or so much behind another, and to hide behind
+/// a trait, a lock or a door. Otherwise the right word is "after".
 pub fn behind(text: &str) -> Vec<String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let bare = |n: usize| {
@@ -261,12 +263,12 @@ mod tests {
     #[test]
     fn a_headless_who_is_found() {
         let with = [
-            // Of the page that made the rule.
+            // These are from the page on which the rule is based.
             "Until its reply is sent: who ends the server waits for it.",
             "Of what fails a part may be told as done, or it fails because it is done already: who is told that relies on it.",
             "It has the log synced, which would take the core from who sends.",
             "Who relies on what a transaction made says so in memory alone.",
-            // Others that stood here once.
+            // These once were comments in this repository.
             "Whoever writes by an older view is to find that something was here.",
             "Before it knows that it is connected, who connected cannot have sent anything.",
             "As in MongoDB, who was added is counted when it has caught up.",

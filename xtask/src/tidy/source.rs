@@ -1,21 +1,21 @@
-//! A Rust file as the checks read it: its code without comments and literals, its comments without
-//! code, and which of its lines are compiled for tests alone.
+//! A Rust file in the form in which it is checked: its code without comments and literals, its comments
+//! without code, and which of its lines are compiled only for tests.
 //!
-//! This is a lexer and no parser: it knows where comments, literals and brackets begin and end, and
-//! from that where an item ends. That is enough to cut out what stands under `#[cfg(test)]`.
+//! This is a lexer, not a parser: it knows where comments, literals and brackets begin and end, and from that
+//! where an item ends. That is enough to cut out everything under `#[cfg(test)]`.
 
-/// A file, taken apart.
+/// A file, split into its parts.
 pub struct Source {
-    /// The text with every byte of a comment or of a literal's contents replaced by a space. Line ends
-    /// stay, so that an offset or a line means the same here and in the text.
+    /// The text with every byte of a comment or of a literal's content replaced by a space. Line ends stay,
+    /// so offsets and lines are the same here and in the text.
     code: Vec<u8>,
-    /// Comments in order.
+    /// The comments in order.
     pub comments: Vec<Comment>,
-    /// Byte ranges that are compiled for tests alone, in order; none lies in another.
+    /// The byte ranges that are compiled only for tests, in order and without overlap.
     tests: Vec<(usize, usize)>,
-    /// Where each line begins.
+    /// The offset of each line.
     lines: Vec<usize>,
-    /// Files that `#[cfg(test)] mod NAME;` declares: `NAME`, and the file that a `#[path]` names.
+    /// The files that `#[cfg(test)] mod NAME;` declares: `NAME`, and the file in a `#[path]`.
     pub test_modules: Vec<(String, Option<String>)>,
 }
 
@@ -26,9 +26,9 @@ pub struct Comment {
     pub line: usize,
     /// `//`, `///`, `//!` or `/*`.
     pub marker: &'static str,
-    /// Nothing but white space stands before it on its line.
+    /// Whether there is only white space before it on its line.
     pub alone: bool,
-    /// What it says, without the marker.
+    /// Its text, without the marker.
     pub text: String,
 }
 
@@ -39,12 +39,12 @@ pub struct Function {
     pub name: String,
     /// The line of its `fn`, from 0.
     pub line: usize,
-    /// Lines from its `fn` to its closing brace, both counted.
+    /// The number of lines from its `fn` to its closing brace, inclusive.
     pub length: usize,
 }
 
 impl Source {
-    /// Takes a file apart.
+    /// Splits a file into its parts.
     pub fn new(text: &str) -> Source {
         let lines = std::iter::once(0)
             .chain(text.match_indices('\n').map(|(at, _)| at + 1))
@@ -61,19 +61,19 @@ impl Source {
         source
     }
 
-    /// Lines of the file that hold something which is not compiled for tests alone, or nothing.
+    /// The number of lines of the file that are not compiled only for tests, including empty ones.
     pub fn production_lines(&self) -> usize {
         let all = self.lines.len() - usize::from(self.lines.last() == Some(&self.code.len()));
         (0..all).filter(|&n| !self.is_test(n)).count()
     }
 
-    /// Whether a line (from 0) belongs to something that is compiled for tests alone.
+    /// Whether a line (from 0) belongs to something that is compiled only for tests.
     pub fn is_test(&self, line: usize) -> bool {
         let at = self.lines.get(line).copied().unwrap_or(0);
         self.tests.iter().any(|&(from, to)| from <= at && at < to)
     }
 
-    /// The code of the production part: no comments, no contents of literals, no tests.
+    /// The code of the production part, without comments, contents of literals and tests.
     pub fn production_code(&self) -> String {
         let mut code = self.code.clone();
         for &(from, to) in &self.tests {
@@ -82,8 +82,8 @@ impl Source {
         String::from_utf8_lossy(&code).into_owned()
     }
 
-    /// The functions of the production part. One that stands in another one's body counts by itself
-    /// and as part of the other.
+    /// The functions of the production part. A function in another one's body counts by itself and as part of
+    /// the other.
     pub fn functions(&self) -> Vec<Function> {
         let mut found = Vec::new();
         let mut at = 0;
@@ -92,7 +92,7 @@ impl Source {
             if &self.code[from..to] != b"fn" || self.is_test(self.line_of(from)) {
                 continue;
             }
-            // `fn(u8) -> u8` is a type.
+            // `fn(u8) -> u8` is a type, not a function.
             let Some((begin, end)) = self.word(to) else {
                 break;
             };
@@ -130,7 +130,7 @@ impl Source {
         (length > 0).then_some((from, from + length))
     }
 
-    /// Finds comments and literals and blanks them in `code`.
+    /// Finds comments and literals, and blanks them in `code`.
     fn mask(&mut self, text: &str) {
         let bytes = text.as_bytes();
         let mut at = 0;
@@ -186,7 +186,7 @@ impl Source {
         }
     }
 
-    /// Finds what stands under `#[cfg(test)]`, or under `all` with `test` in it.
+    /// Finds everything under `#[cfg(test)]`, or under `all` with `test` in it.
     fn find_tests(&mut self, text: &str) {
         let mut at = 0;
         while let Some(found) = find(&self.code, at, b"#") {
@@ -201,7 +201,8 @@ impl Source {
                 continue;
             }
             if inner {
-                // The whole file, or (which nobody here writes) the rest of a module.
+                // The attribute applies to the whole file, or (which does not occur here) to the rest of a
+                // module.
                 self.tests = vec![(0, self.code.len())];
                 return;
             }
@@ -212,12 +213,12 @@ impl Source {
         }
     }
 
-    /// Where an item begins whose `#[cfg(test)]` stands at `at`: its doc comments and other attributes
-    /// may stand above.
+    /// The beginning of the item whose `#[cfg(test)]` is at `at`. Its doc comments and other attributes may
+    /// come before that.
     fn begin_of_item(&self, text: &str, at: usize) -> usize {
         let mut line = self.line_of(at);
         if !text[self.lines[line]..at].trim().is_empty() {
-            return at; // something stands before it on its line
+            return at; // there is other code before it on its line
         }
         while line > 0 {
             let above = text[self.lines[line - 1]..self.lines[line]].trim();
@@ -232,11 +233,11 @@ impl Source {
         self.lines[line]
     }
 
-    /// Where an item ends whose first attribute ends at `at`. The rest of the last line goes with it, if
-    /// nothing else stands there.
+    /// The end of the item whose first attribute ends at `at`. The rest of the last line is included if
+    /// nothing else is there.
     fn end_of_item(&mut self, text: &str, mut at: usize) -> usize {
         let mut path = None;
-        // Further attributes.
+        // There may be further attributes.
         loop {
             at += self.white(at);
             if self.code.get(at) != Some(&b'#') || self.code.get(at + 1) != Some(&b'[') {
@@ -274,7 +275,7 @@ impl Source {
         self.test_modules.extend(name.map(|name| (name, path)));
     }
 
-    /// How an item that begins at `at` ends.
+    /// The way in which an item that begins at `at` ends.
     fn kind_of_item(&self, mut at: usize) -> Kind {
         if self.code.get(at) == Some(&b'{') {
             return Kind::Block;
@@ -293,7 +294,7 @@ impl Source {
                 }
                 b"unsafe" | b"async" | b"default" => {}
                 b"extern" => {
-                    // An ABI may follow; its quotes are left of it.
+                    // An ABI may follow, of which only the quotes are left.
                     at += self.white(at);
                     if self.code.get(at) == Some(&b'"') {
                         at += 1
@@ -328,7 +329,7 @@ impl Source {
         Kind::Element
     }
 
-    /// Just after the `;` that ends what begins at `at`.
+    /// The position after the `;` that ends the statement at `at`.
     fn end_of_statement(&self, mut at: usize) -> usize {
         while at < self.code.len() {
             match self.code[at] {
@@ -341,8 +342,8 @@ impl Source {
         at
     }
 
-    /// Just after the block, or the `;` that stands in its place, that ends what begins at `at`; after
-    /// the last block of an `if` with `else`.
+    /// The position after the block that ends the item at `at`, or after the `;` in its place; for an `if`
+    /// with `else`, after the last block.
     fn end_of_block(&self, mut at: usize) -> usize {
         while at < self.code.len() {
             match self.code[at] {
@@ -363,12 +364,12 @@ impl Source {
         at
     }
 
-    /// Just after the `,` or `;` that ends a field, a variant, an arm or a statement which begins at
-    /// `at`, or before the bracket that closes what it stands in.
+    /// The position after the `,` or `;` that ends the field, variant, arm or statement at `at`, or before
+    /// the closing bracket around it.
     fn end_of_element(&self, mut at: usize) -> usize {
         let mut angles = 0usize;
         let mut arm = false;
-        // `name: Type`: angle brackets are brackets there. Elsewhere they may be comparisons.
+        // In `name: Type` angle brackets are brackets. Elsewhere they may be comparisons.
         let typed = {
             let mut colon = self.word(at).map_or(at, |(_, to)| to);
             if &self.code[at..colon.min(at + 3)] == b"pub" {
@@ -414,7 +415,7 @@ impl Source {
         at
     }
 
-    /// Just after the bracket that closes the one at `open`.
+    /// The position after the bracket that closes the one at `open`.
     fn matching(&self, open: usize) -> usize {
         let mut depth = 0usize;
         for (at, byte) in self.code.iter().enumerate().skip(open) {
@@ -432,24 +433,24 @@ impl Source {
         self.code.len()
     }
 
-    /// How many bytes of white space begin at `at`.
+    /// The number of bytes of white space at `at`.
     fn white(&self, at: usize) -> usize {
         let rest = self.code.get(at..).unwrap_or_default();
         rest.iter().take_while(|b| b.is_ascii_whitespace()).count()
     }
 }
 
-/// How an item ends.
+/// The way in which an item ends.
 enum Kind {
     /// With a `;`.
     Statement,
-    /// With a block, or with a `;` that stands in its place.
+    /// With a block, or with a `;` in its place.
     Block,
-    /// With a `,`, or with the bracket that it stands in.
+    /// With a `,`, or with the closing bracket around it.
     Element,
 }
 
-/// Whether an attribute, from its `[`, has what follows compiled for tests alone.
+/// Whether an attribute, from its `[`, makes the item after it compiled only for tests.
 fn tests_alone(attribute: &str) -> bool {
     let bare: String = attribute.split_whitespace().collect();
     bare == "[cfg(test)]" || bare.starts_with("[cfg(all(test,")
@@ -473,7 +474,7 @@ fn blank(code: &mut [u8], from: usize, to: usize) {
     }
 }
 
-/// The length of the block comment that `rest` begins with; such comments nest.
+/// The length of the block comment at the beginning of `rest`. Such comments nest.
 fn block_comment(rest: &[u8]) -> usize {
     let (mut at, mut depth) = (0, 0);
     while at < rest.len() {
@@ -493,7 +494,7 @@ fn block_comment(rest: &[u8]) -> usize {
     rest.len()
 }
 
-/// The length of the string literal whose opening quote stands at `at`, raw or not.
+/// The length of the string literal whose opening quote is at `at`, raw or not.
 fn string(bytes: &[u8], at: usize) -> usize {
     let hashes = bytes[..at].iter().rev().take_while(|&&b| b == b'#').count();
     let before = &bytes[..at - hashes];
@@ -519,12 +520,12 @@ fn string(bytes: &[u8], at: usize) -> usize {
     rest.len()
 }
 
-/// The length of the character literal that `rest` begins with, or 1 for a lifetime's quote.
+/// The length of the character literal at the beginning of `rest`, or 1 for the quote of a lifetime.
 fn character(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match chars.next() {
         Some((_, '\\')) => {
-            // The escaped character first, which may be a quote.
+            // The escaped character comes first, and may be a quote.
             let from = chars.nth(1).map_or(rest.len(), |(at, _)| at);
             from + rest[from..].find('\'').map_or(0, |at| at + 1)
         }

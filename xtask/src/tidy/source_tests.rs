@@ -1,8 +1,8 @@
-//! The cutter finds exactly what is compiled for tests alone.
+//! Checks that exactly the code is cut that is compiled only for tests.
 
 use super::Source;
 
-/// What is left of `text`, line by line.
+/// The remaining lines of `text`.
 fn left(text: &str) -> Vec<&str> {
     let source = Source::new(text);
     let lines = text.lines().enumerate();
@@ -12,7 +12,7 @@ fn left(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Every line that says `test` is to go, and every other one to stay.
+/// Checks that every line with `gone` is cut, and every other one stays.
 fn cuts_exactly(text: &str) {
     let expected: Vec<_> = text.lines().filter(|l| !l.contains("gone")).collect();
     assert_eq!(left(text), expected, "of\n{text}");

@@ -1,9 +1,10 @@
-//! The program that the layer's tests run under it: does the file operations its arguments
-//! name, in the directory it is started in, then kills itself as a crash would.
+//! The program with which the layer is tested. It does the file operations that its arguments name in its
+//! working directory, and then kills itself as a crash would.
 //!
-//! `write F OFFSET TEXT`, `rawwrite F TEXT` (by system call, past libc), `append F TEXT`, `truncate F SIZE`, `sync F` (also a directory),
-//! `rename A B`, `rawrename A B` (by system call, past libc), `remove F`, `mkdir D`, `map F`,
-//! `space` (prints what statvfs says is free), `budget FILE N`. `expect-full write …` demands ENOSPC.
+//! `write F OFFSET TEXT`, `rawwrite F TEXT` (by system call, without libc), `append F TEXT`, `truncate F
+//! SIZE`, `sync F` (also for a directory), `rename A B`, `rawrename A B` (by system call, without libc),
+//! `remove F`, `mkdir D`, `map F`, `space` (prints the free space according to statvfs), `budget FILE N`.
+//! `expect-full write …` requires ENOSPC.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Error, Write};
@@ -27,7 +28,7 @@ fn main() {
             std::process::exit(1);
         }
     }
-    // SAFETY: plain numbers; ends this process.
+    // SAFETY: the calls take plain numbers. They end this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
@@ -74,7 +75,7 @@ fn run(words: &[&str]) -> io::Result<()> {
         ["map", f] => {
             let fd = OpenOptions::new().read(true).write(true).open(f)?;
             let rw = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping that nothing reads.
+            // SAFETY: the mapping is new, and nothing reads it.
             unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -89,7 +90,7 @@ fn run(words: &[&str]) -> io::Result<()> {
         }
         ["budget", f, n] => fs::write(f, n),
         ["space"] => {
-            // SAFETY: zeros are valid, the path ends with a zero.
+            // SAFETY: zeros are valid, and the path ends with a zero.
             let free = unsafe {
                 let mut st: libc::statvfs = std::mem::zeroed();
                 libc::statvfs(c".".as_ptr(), &mut st);

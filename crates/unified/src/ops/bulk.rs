@@ -1,5 +1,5 @@
-//! Writes of a collection as statements of insert, update and delete commands, and what comes of
-//! them: the single writes and `bulkWrite` alike.
+//! Writes to a collection as statements of insert, update and delete commands, and their results, both for
+//! single writes and for `bulkWrite`.
 
 use super::{Args, Place};
 use crate::client::{Call, Kind, Settings};
@@ -7,7 +7,7 @@ use crate::failure::{Done, Failure, broken, whole};
 use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
 
-/// Which command a statement goes into.
+/// The command of a statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verb {
     /// `insert`, documents.
@@ -24,15 +24,15 @@ pub(crate) struct Statement {
     pub verb: Verb,
     /// The document, or the statement.
     pub document: Document,
-    /// False for what touches many documents, which is never sent again.
+    /// False for a write that changes many documents, which is never sent again.
     pub retryable: bool,
 }
 
 impl Statement {
-    /// The write called `name` in a test (`updateOne` …) with its arguments.
+    /// The write with the name `name` in a test (`updateOne` …), with its arguments.
     ///
     /// # Errors
-    /// A malformed test, or what a driver refuses.
+    /// A malformed test, or arguments that a driver refuses.
     pub(crate) fn new(name: &str, args: &mut Args) -> Done<Statement> {
         let mut document = Document::new();
         let many = name.ends_with("Many");
@@ -69,7 +69,7 @@ impl Statement {
     }
 }
 
-/// A document with an `_id` in front.
+/// A document with an `_id` as its first field.
 pub(crate) fn with_id(d: Document) -> Document {
     if d.contains_key("_id") {
         return d;
@@ -79,10 +79,10 @@ pub(crate) fn with_id(d: Document) -> Document {
     new
 }
 
-/// The update or replacement, which a driver looks at before it sends it.
+/// The update or replacement, which a driver checks before it sends it.
 ///
 /// # Errors
-/// The client's error for the one in place of the other.
+/// The client's error if it is of the other kind.
 pub(crate) fn change(args: &mut Args, replacement: bool) -> Done<Bson> {
     let change = args.need(if replacement { "replacement" } else { "update" })?;
     let dollar = |d: &Document| d.keys().next().is_some_and(|k| k.starts_with('$'));
@@ -98,7 +98,7 @@ pub(crate) fn change(args: &mut Args, replacement: bool) -> Done<Bson> {
     }
 }
 
-/// What came of the writes.
+/// The results of the writes.
 #[derive(Default)]
 pub(crate) struct Tally {
     inserted: i64,
@@ -168,7 +168,7 @@ impl Tally {
         self.failed = true;
     }
 
-    /// Adds a reply; `places` are where its statements stood in the request.
+    /// Adds a reply. `sent` has the statements with their indexes in the request.
     fn add(&mut self, verb: Verb, reply: &Document, sent: &[(usize, Document)]) {
         let place = |index: i64| {
             let at = usize::try_from(index).ok().and_then(|i| sent.get(i));
@@ -215,7 +215,7 @@ impl Tally {
     }
 }
 
-/// The writes of one command, with their places in the request.
+/// The writes of one command, with their indexes in the request.
 struct Group {
     verb: Verb,
     retryable: bool,
@@ -225,7 +225,7 @@ struct Group {
 /// Runs the statements.
 ///
 /// # Errors
-/// All write and write concern errors as one, or a command's.
+/// All write errors and write concern errors as one, or the error of a command.
 pub(crate) fn execute(
     place: &Place,
     statements: Vec<Statement>,
@@ -238,7 +238,7 @@ pub(crate) fn execute(
         acknowledged: !settings.unacknowledged(),
         ..Tally::default()
     };
-    // Ordered writes are cut where the command changes, others gathered by command.
+    // Ordered writes are split where the command changes; unordered ones are grouped by command.
     let mut groups: Vec<Group> = Vec::new();
     for (i, s) in statements.into_iter().enumerate() {
         let fits = match ordered {

@@ -9,14 +9,14 @@ use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
 use std::rc::Rc;
 
-/// Which results a write has.
+/// The kind of a write's result.
 enum Shape {
     Insert(Bson),
     Update,
     Delete,
 }
 
-/// The operations, their namespaces, the shapes of their results, and whether all may be sent again.
+/// The operations, their namespaces, the kinds of their results, and whether all may be sent again.
 struct Models {
     ops: Vec<Document>,
     namespaces: Vec<Document>,
@@ -86,7 +86,7 @@ impl Models {
     }
 }
 
-/// An error in the drivers' words: `message` is the server's `errmsg`.
+/// An error with the field names of drivers: `message` is the server's `errmsg`.
 fn as_driver(error: &Document) -> Document {
     let mut e = error.clone();
     if let Some(message) = e.remove("errmsg") {
@@ -98,7 +98,7 @@ fn as_driver(error: &Document) -> Document {
     e
 }
 
-/// Runs it.
+/// Runs the operation.
 pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> Done<Got> {
     let models = parse(args.need_array("models")?)?;
     let flag = |args: &mut Args, name: &str| args.take(name).and_then(|v| v.as_bool());
@@ -150,7 +150,7 @@ pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> D
     let mut failure: Option<Failure> = None;
     if let Ok(e) = reply.get_document("writeConcernError") {
         let mut f = Failure::from_document(e, &reply);
-        // The error is in the list, and not the operation's own.
+        // The error belongs to the list, not to the operation itself.
         f.code = None;
         f.write_concern_errors.push(as_driver(e));
         failure = Some(f);
@@ -229,7 +229,7 @@ pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> D
     match failure {
         None => Ok(Got::document(result)),
         Some(mut f) => {
-            // A result is there only if a write is known to have been done.
+            // There is a result only if a write is known to have been done.
             let all_failed = ordered && f.write_errors.first().is_some_and(|(i, _)| *i == 0)
                 || !ordered && f.write_errors.len() == models.shapes.len();
             f.result = (!all_failed).then_some(result);

@@ -1,5 +1,5 @@
-//! GridFS by plain commands: files in two collections. Ids and names stand under `$eq`, for they may
-//! look like operators.
+//! GridFS with plain commands: files in two collections. Filters have ids and names under `$eq`, since these
+//! may look like operators.
 
 use super::{Args, Got, Place};
 use crate::client::Kind;
@@ -9,14 +9,14 @@ use crate::matching::from_hex;
 use crate::session::SessionRef;
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
-/// Bytes of a chunk unless the bucket or the upload says other.
+/// The bytes of a chunk, unless the bucket or the upload sets another number.
 const CHUNK: i64 = 255 * 1024;
 
 /// A bucket.
 pub(crate) struct Bucket {
     /// Its database and concerns; the collection is the bucket's name.
     pub place: Place,
-    /// Bytes of a chunk.
+    /// The bytes of a chunk.
     pub chunk: i64,
 }
 
@@ -88,7 +88,7 @@ impl Bucket {
     /// Runs an operation.
     ///
     /// # Errors
-    /// The server's, and the client's for a file that is not there or damaged.
+    /// Those of the server, and those of the client for a file that is missing or damaged.
     pub(crate) fn operate(&self, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
         match name {
             "upload" | "uploadWithId" => self.upload(args, session),
@@ -106,7 +106,7 @@ impl Bucket {
                 let filename = args.need("filename")?;
                 let revision = args.take("revision").as_ref().and_then(whole).unwrap_or(-1);
                 args.finish()?;
-                // From the oldest one on, or, if negative, from the newest one.
+                // The revisions count from the oldest one or, if negative, from the newest one.
                 let (sort, skip) = match revision {
                     n if n >= 0 => (1, n),
                     n => (-1, -n - 1),
@@ -219,7 +219,7 @@ impl Bucket {
         Ok(Got::Value(Some(id)))
     }
 
-    /// Drivers make the indexes with the first file.
+    /// Makes the indexes. Drivers do so with the first file.
     fn make_indexes(&self, session: &SessionRef) -> Done<()> {
         let first =
             doc! { "filter": {}, "projection": { "_id": 1 }, "limit": 1, "singleBatch": true };

@@ -8,7 +8,7 @@ use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
 use std::rc::Rc;
 
-/// NamespaceNotFound: dropping what is not there is done, listing its indexes gives none.
+/// NamespaceNotFound. Dropping something that does not exist succeeds, and listing its indexes returns none.
 const NAMESPACE_NOT_FOUND: i64 = 26;
 
 /// Runs a command that changes the catalog.
@@ -23,7 +23,7 @@ fn change(
     Ok(reply)
 }
 
-/// `createCollection` and `modifyCollection`: all options are the command's.
+/// `createCollection` and `modifyCollection`: all options belong to the command.
 pub(crate) fn create_or_modify(
     place: &Place,
     command: &str,
@@ -166,7 +166,7 @@ fn names(documents: Vec<Document>) -> Got {
     Got::Value(Some(Bson::Array(names.collect())))
 }
 
-/// `listCollections` and its forms.
+/// `listCollections` and its variants.
 pub(crate) fn list_collections(
     place: &Place,
     mut args: Args,
@@ -190,7 +190,7 @@ pub(crate) fn list_collections(
         ],
     );
     args.finish()?;
-    // With a filter on more than the name the server needs the options.
+    // If the filter is not only on the name, the server needs the options.
     let by_name = body
         .get_document("filter")
         .map_or(true, |f| f.keys().all(|k| k == "name"));
@@ -205,7 +205,7 @@ pub(crate) fn list_collections(
     })
 }
 
-/// `listIndexes` and its forms.
+/// `listIndexes` and its variants.
 pub(crate) fn list_indexes(
     place: &Place,
     mut args: Args,
@@ -232,7 +232,7 @@ pub(crate) fn list_indexes(
     })
 }
 
-/// `listDatabases` and its forms.
+/// `listDatabases` and its variants.
 pub(crate) fn list_databases(
     place: &Place,
     mut args: Args,
@@ -258,7 +258,7 @@ pub(crate) fn list_databases(
     })
 }
 
-/// The operations on indexes of a search service.
+/// The operations on the indexes of a search service.
 pub(crate) fn search_index(
     place: &Place,
     name: &str,
@@ -288,7 +288,7 @@ pub(crate) fn search_index(
             }
             args.rest
                 .insert("pipeline", vec![doc! { "$listSearchIndexes": stage }]);
-            // Concerns are not for these.
+            // These commands do not take concerns.
             let bare = Place {
                 settings: Settings::default(),
                 ..place.clone()
@@ -299,7 +299,7 @@ pub(crate) fn search_index(
         other => return broken(format!("no such operation: {other}")),
     };
     args.finish()?;
-    // A write concern is not for these.
+    // These commands do not take a write concern.
     let reply = run(place, body, &session, Kind::Bare, &Settings::default());
     match reply {
         Err(e) if name == "dropSearchIndex" && e.code == Some(NAMESPACE_NOT_FOUND) => {}

@@ -1,5 +1,5 @@
-//! The operations of the tests, one file a kind: each turns its arguments into the command that a
-//! driver would send.
+//! The operations of the tests, with one file for each kind. Each operation turns its arguments into the
+//! command that a driver would send.
 
 pub(crate) mod bulk;
 pub(crate) mod client_bulk;
@@ -16,13 +16,13 @@ use crate::session::SessionRef;
 use bson::{Bson, Document};
 use std::rc::Rc;
 
-/// What an operation gives.
+/// The result of an operation.
 pub(crate) enum Got {
     /// A value, or nothing.
     Value(Option<Bson>),
     /// Documents of a cursor, each of which may have more fields than expected.
     Documents(Vec<Document>),
-    /// A cursor that goes on.
+    /// An open cursor.
     Cursor(Box<Cursor>),
     /// A collection.
     Place(Rc<Place>),
@@ -46,20 +46,20 @@ impl Got {
 /// A database, or a collection in it.
 #[derive(Clone)]
 pub(crate) struct Place {
-    /// Whose it is.
+    /// The client that it belongs to.
     pub client: Rc<Client>,
     /// The database.
     pub db: String,
-    /// The collection, or nothing.
+    /// The collection; empty for the database itself.
     pub collection: String,
-    /// Its concerns.
+    /// Its concerns and read preference.
     pub settings: Settings,
 }
 
-/// The arguments of one operation. What nobody takes is an error of the test.
+/// The arguments of one operation. An argument that is not taken is an error of the test.
 pub(crate) struct Args {
     operation: String,
-    /// What nobody has taken yet.
+    /// The arguments that have not been taken yet.
     pub rest: Document,
 }
 
@@ -77,7 +77,7 @@ impl Args {
         self.rest.remove(name)
     }
 
-    /// Takes an argument that must be there.
+    /// Takes an argument that must exist.
     ///
     /// # Errors
     /// A malformed test.
@@ -119,7 +119,7 @@ impl Args {
         }
     }
 
-    /// Moves the arguments called so into a command.
+    /// Moves the arguments with these names into a command.
     pub(crate) fn pass(&mut self, body: &mut Document, names: &[&str]) {
         for name in names {
             if let Some(v) = self.rest.remove(name) {
@@ -128,20 +128,20 @@ impl Args {
         }
     }
 
-    /// The concerns for this operation.
+    /// The settings for this operation.
     pub(crate) fn settings(&mut self, inherited: &Settings) -> Settings {
         inherited.with(&mut self.rest)
     }
 
-    /// All that is left, for operations whose options are a command's.
+    /// All remaining arguments, for operations whose options belong to the command.
     pub(crate) fn into_rest(self) -> Document {
         self.rest
     }
 
-    /// Says that all arguments are taken.
+    /// Checks that all arguments were taken.
     ///
     /// # Errors
-    /// When there is one more.
+    /// If there is another one.
     pub(crate) fn finish(&self) -> Done<()> {
         match self.rest.keys().next().map(String::as_str) {
             None => Ok(()),
@@ -154,13 +154,13 @@ impl Args {
     }
 }
 
-/// Why tests with `timeoutMS` are left out.
+/// The reason for leaving out tests with `timeoutMS`.
 pub(crate) const TIMEOUTS: &str = "driver: client-side timeouts (timeoutMS)";
 
-/// Runs a command in a place.
+/// Runs a command in a database or collection.
 ///
 /// # Errors
-/// As [`Client::run`].
+/// Those of [`Client::run`].
 pub(crate) fn run(
     place: &Place,
     body: Document,

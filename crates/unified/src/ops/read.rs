@@ -1,4 +1,4 @@
-//! Operations that read documents, and the commands that tests give as they are.
+//! Operations that read documents, and those whose commands are given in the test.
 
 use super::{Args, Got, Place, run};
 use crate::client::{Kind, Settings, check_write};
@@ -7,7 +7,7 @@ use crate::failure::{Done, broken, whole};
 use crate::session::SessionRef;
 use bson::{Bson, Document, doc};
 
-/// Fields for the getMores of a cursor that a command opens.
+/// The fields for the getMores of a cursor that a command opens.
 fn more(body: &Document, size: Option<&Bson>) -> Document {
     let mut more = Document::new();
     if let Some(n) = size.filter(|n| whole(n).is_some_and(|n| n > 0)) {
@@ -86,7 +86,7 @@ pub(crate) fn find_cursor(place: &Place, mut args: Args, session: SessionRef) ->
         body.insert("singleBatch", true);
     }
     let more = more(&body, body.get("batchSize"));
-    // One more, so that the server closes the cursor with the first batch.
+    // The limit is one higher, so that the server closes the cursor with the first batch.
     if let (Some(size), Some(n)) = (body.get("batchSize").and_then(whole), limit)
         && size == n
     {
@@ -227,7 +227,7 @@ pub(crate) fn count_documents(place: &Place, mut args: Args, session: SessionRef
     Ok(Got::Value(Some(Bson::Int64(n.unwrap_or(0)))))
 }
 
-/// `estimatedDocumentCount` and the old `count`.
+/// `estimatedDocumentCount` and the former `count`.
 pub(crate) fn count(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "count": &place.collection };
     if let Some(filter) = args.take("filter") {
@@ -268,7 +268,7 @@ pub(crate) fn distinct(place: &Place, mut args: Args, session: SessionRef) -> Do
     Ok(Got::Value(reply.get("values").cloned()))
 }
 
-/// `mapReduce`; results are there if `out` is inline.
+/// `mapReduce`. It has results if `out` is inline.
 pub(crate) fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let mut body = doc! { "mapReduce": &place.collection };
     for name in ["map", "reduce", "out"] {
@@ -304,7 +304,7 @@ pub(crate) fn map_reduce(place: &Place, mut args: Args, session: SessionRef) -> 
     ))
 }
 
-/// The command of `runCommand` and its like, whose name stands first.
+/// The command of `runCommand` and similar operations, with its name as the first field.
 fn given(args: &mut Args) -> Done<Document> {
     let name = args.need_str("commandName")?;
     let mut command = args.need_doc("command")?;
@@ -319,7 +319,7 @@ fn given(args: &mut Args) -> Done<Document> {
 /// `runCommand`.
 pub(crate) fn run_command(place: &Place, mut args: Args, session: SessionRef) -> Done<Got> {
     let body = given(&mut args)?;
-    // Concerns are not inherited.
+    // These commands do not inherit concerns.
     let settings = args.settings(&Settings::default());
     args.finish()?;
     Ok(Got::document(run(

@@ -1,4 +1,4 @@
-//! The operations on `testRunner`: failpoints, and assertions about events, sessions, collections.
+//! The operations on `testRunner`: failpoints, and assertions about events, sessions and collections.
 
 use super::Args;
 use crate::client::{Call, Client, Event, EventKind, Kind, Settings};
@@ -10,13 +10,13 @@ use crate::test::Deployment;
 use bson::{Bson, Document, doc};
 use std::rc::Rc;
 
-/// A failpoint that is on, with the client that set it.
+/// An active failpoint, with the client that has set it.
 pub(crate) type FailPoint = (Rc<Client>, Bson);
 
 /// Runs an operation on `testRunner`.
 ///
 /// # Errors
-/// An assertion that is not so.
+/// A failed assertion.
 pub(crate) fn operate(
     name: &str,
     mut args: Args,
@@ -100,7 +100,7 @@ pub(crate) fn operate(
                 &format!("the transaction is {is}, expected {state}"),
             )
         }
-        // There are no routers to be pinned to.
+        // There are no routers that a session could be pinned to.
         "assertSessionUnpinned" => {
             entities.session(&args.need_str("session")?)?;
             args.finish()
@@ -171,10 +171,10 @@ pub(crate) fn operate(
     }
 }
 
-/// Why tests that count such events are left out.
+/// The reason for leaving out tests that count such events.
 pub(crate) const EVENTS: &str = "driver: events of pools and monitoring";
 
-/// Why tests of a driver's view of the deployment are left out.
+/// The reason for leaving out tests of a driver's view of the deployment.
 pub(crate) const MONITORING: &str = "driver: monitoring of the deployment";
 
 fn configure(client: &Client, body: Document) -> Done<()> {
@@ -189,10 +189,10 @@ fn configure(client: &Client, body: Document) -> Done<()> {
     Ok(())
 }
 
-/// Turns failpoints off again.
+/// Turns the failpoints off.
 ///
 /// # Errors
-/// What the server says.
+/// Those of the server.
 pub(crate) fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
     for (client, name) in fail_points.drain(..) {
         configure(&client, doc! { "configureFailPoint": name, "mode": "off" })?;
@@ -200,10 +200,10 @@ pub(crate) fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
     Ok(())
 }
 
-/// Whether an event is the expected one, or in what it differs.
+/// Compares an event with the expected one. Returns the difference, if any.
 ///
 /// # Errors
-/// For events that are not about commands: the test cannot be judged here.
+/// For events that are not about commands: such a test cannot be decided here.
 pub(crate) fn check_event(
     expected: &Document,
     event: &Event,
