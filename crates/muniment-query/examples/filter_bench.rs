@@ -1,5 +1,6 @@
-//! What a filter costs a document, in nanoseconds: one thread, documents in the cache, the best
-//! of 400 short rounds, so that a busy machine disturbs little. `cargo run --release -p muniment-query --example filter_bench`
+//! The cost of a filter for one document, in nanoseconds. The documents are in the cache, and the figure is
+//! the best of 400 short rounds in one thread, so that other load disturbs little. `cargo run --release -p
+//! muniment-query --example filter_bench`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use muniment_query::{Filter, QueryContext};

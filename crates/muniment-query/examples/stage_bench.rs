@@ -1,8 +1,7 @@
-//! How many documents a second the blocking stages take.
+//! How many documents per second the blocking stages process.
 //!
-//! `cargo run --release -p muniment-query --example stage_bench [DOCUMENTS]`: documents of about
-//! 113 bytes, a million by default; prints seconds of processor time and documents a
-//! second of it.
+//! `cargo run --release -p muniment-query --example stage_bench [DOCUMENTS]`: documents of about 113 bytes, a
+//! million by default. It prints seconds of processor time, and documents per such second.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -10,7 +9,7 @@ use muniment_query::{DocStream, Pipeline, QueryContext, Runtime};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, array, doc};
 use std::time::Instant;
 
-/// Documents made on the fly, cut from blocks as a scan does it.
+/// Documents that are cut from blocks when they are needed, as a scan does.
 struct Source {
     block: Bytes,
     at: usize,
@@ -64,8 +63,8 @@ impl DocStream for Source {
     }
 }
 
-/// Nanoseconds this thread has been on a processor (Linux), so that a busy machine does not
-/// spoil the figures; elsewhere the time that passed.
+/// Nanoseconds that this thread has been on a processor (on Linux), so that other load does not affect the
+/// figures; elsewhere the elapsed time.
 fn cpu(start: Instant) -> f64 {
     std::fs::read_to_string("/proc/thread-self/schedstat")
         .ok()

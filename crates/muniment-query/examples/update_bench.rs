@@ -1,7 +1,7 @@
-//! How long applying an update, a projection and a sort key takes, per document.
+//! The time for applying an update, a projection and a sort key to a document.
 //!
-//! `cargo run --release -p muniment-query --example update_bench`: prints nanoseconds per
-//! operation, the best of several rounds, and the bytes of the document.
+//! `cargo run --release -p muniment-query --example update_bench` prints nanoseconds per operation, the best
+//! of several rounds, and the bytes of the document.
 #![allow(clippy::unwrap_used)]
 
 use muniment_query::{MatchInfo, Projection, QueryContext, SortSpec, Update};

@@ -9,7 +9,7 @@ use muniment_value::{
 /// The largest document a client may store, in bytes.
 pub const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 
-/// Begins a document (or array): leaves room for its length and returns what [`close`] wants.
+/// Begins a document (or array): leaves room for its length, and returns the argument for [`close`].
 #[inline]
 pub fn open(out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -49,8 +49,8 @@ pub fn body(doc: Doc<'_>) -> &[u8] {
     b.get(4..b.len().saturating_sub(1)).unwrap_or_default()
 }
 
-/// Appends `doc` with the value at `parts` replaced, made, or (for `None`) removed. What is no
-/// document on the way becomes one.
+/// Appends `doc` with the value at `parts` replaced, added, or (for `None`) removed. A value on the way that
+/// is not a document becomes one.
 pub fn set_path(doc: Doc<'_>, parts: &[String], v: Option<&dyn Put>, out: &mut Vec<u8>) {
     let Some((name, rest)) = parts.split_first() else {
         out.extend_from_slice(doc.as_bytes());
@@ -136,8 +136,8 @@ pub fn array_index(part: &str) -> Option<usize> {
     part.parse().ok()
 }
 
-/// The element of an array that a component of an update's path stands for: decimal digits, also
-/// with leading zeros, which make a name where documents are queried.
+/// The array element that a component of an update's path stands for: decimal digits, also with leading
+/// zeros. (In a query, such a component is a field name.)
 pub fn array_position(part: &str) -> Option<usize> {
     let digits = part.trim_start_matches('0');
     if digits.is_empty() {
@@ -146,8 +146,8 @@ pub fn array_position(part: &str) -> Option<usize> {
     array_index(digits)
 }
 
-/// How deep a value nests: 0 for a scalar, 1 for an empty document. Stops counting a little
-/// beyond what may be stored.
+/// How deeply a value nests: 0 for a scalar, 1 for an empty document. The count ends a little beyond the
+/// limit for stored documents.
 pub fn depth(v: Value<'_>) -> usize {
     fn below(d: Doc<'_>, level: usize) -> usize {
         if level > MAX_DEPTH + 20 {
@@ -170,7 +170,7 @@ pub fn depth(v: Value<'_>) -> usize {
     }
 }
 
-/// 15 Overflow when `doc` nests deeper than may be stored.
+/// Fails with 15 Overflow if `doc` nests too deeply to be stored.
 pub fn check_depth(doc: Doc<'_>) -> Result<()> {
     if nests_deeper(doc, MAX_DEPTH) {
         return Err(too_deep());
@@ -186,12 +186,12 @@ pub fn too_deep() -> Error {
     )
 }
 
-/// `name: value` as MongoDB's messages print an element.
+/// An element in the form in which MongoDB's messages print it: `name: value`.
 pub fn show(e: Elem<'_>) -> String {
     format!("{}: {}", e.name(), e.value().to_display())
 }
 
-/// `{_id: 1}`, naming a document in a message.
+/// The `{_id: 1}` of a document, which identifies it in a message.
 pub fn show_id(doc: Doc<'_>) -> String {
     match doc.get_elem("_id") {
         Some(e) => format!("{{{}}}", show(e)),

@@ -1,4 +1,4 @@
-//! What surrounds a query while it is parsed and while it runs.
+//! The surroundings of a query while it is parsed and while it runs.
 
 use crate::meta::{MetaSet, Metadata};
 use crate::scratch::Scratch;
@@ -7,7 +7,7 @@ use muniment_op::{Interrupt, Ledger, NeverInterrupted};
 use muniment_value::{Code, Collation, DocBuf, Error, Result};
 use std::sync::Arc;
 
-/// What parsing needs to know.
+/// The information that parsing needs.
 #[derive(Clone, Debug)]
 pub struct QueryContext {
     /// `$$NOW`: milliseconds since 1970, fixed for the whole command.
@@ -16,32 +16,32 @@ pub struct QueryContext {
     pub variables: DocBuf,
     /// Variables that are defined and missing (`let: {v: "$absent"}` of a `$lookup`).
     pub missing: Vec<String>,
-    /// Variables that are defined and get their values later: a pipeline that runs once per
-    /// document is parsed with these first, for its errors.
+    /// Variables that are defined and get their values later. A pipeline that runs once per document is first
+    /// parsed with these, to find its errors.
     pub unbound: Vec<String>,
     /// The database of the pipeline.
     pub db: String,
     /// The collection of the pipeline; empty for `aggregate: 1`.
     pub collection: String,
-    /// How many sub-pipelines are around what is parsed.
+    /// The number of enclosing sub-pipelines.
     pub sub_pipelines: usize,
-    /// Whether one of them is `$facet`'s.
+    /// Whether one of them belongs to a `$facet`.
     pub in_facet: bool,
-    /// The variables about time that there are.
+    /// The time variables that are defined.
     pub clocks: Clocks,
-    /// The metadata of documents that are there and those that are asked for.
+    /// The metadata that documents have, and those that are asked for.
     pub metadata: Metadata,
-    /// How texts compare.
+    /// The collation for comparing texts.
     pub collation: Collation,
-    /// A constant expression that fails does so where it is evaluated, not where it is parsed: in
+    /// Whether a failing constant expression fails when it is evaluated, not when it is parsed. This is so in
     /// updates, which MongoDB does not optimize before there is a document.
     pub late_constants: bool,
-    /// A client gives a collection a validator: what must say the same each time is refused.
+    /// Whether this is the validator of a collection, in which expressions with varying results are refused.
     pub validator: bool,
 }
 
-/// Which variables about time a command knows. MongoDB's commands differ: only updates by pipeline
-/// know the cluster time of a server that is no cluster.
+/// The time variables that a command knows. MongoDB's commands differ: on a server that is not part of a
+/// cluster, only updates by pipeline know the cluster time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clocks {
     /// `$$NOW`.
@@ -53,7 +53,7 @@ pub enum Clocks {
     None,
 }
 
-/// MongoDB's limit on sub-pipelines in sub-pipelines.
+/// The deepest nesting of sub-pipelines, which is MongoDB's limit.
 const MAX_SUB_PIPELINES: usize = 20;
 
 /// Milliseconds since 1970.
@@ -69,7 +69,7 @@ impl QueryContext {
         QueryContext::at(now_ms())
     }
 
-    /// A context of a command that began at a time, in milliseconds since 1970; without variables.
+    /// A context without variables, for a command that began at a time in milliseconds since 1970.
     pub fn at(now_ms: i64) -> QueryContext {
         QueryContext {
             now_ms,
@@ -88,7 +88,7 @@ impl QueryContext {
         }
     }
 
-    /// This context with other variables about time.
+    /// This context with other time variables.
     #[must_use]
     pub fn with_clocks(mut self, clocks: Clocks) -> QueryContext {
         self.clocks = clocks;
@@ -102,14 +102,14 @@ impl QueryContext {
         self
     }
 
-    /// This context after something that gives documents more metadata.
+    /// This context after a stage that gives documents more metadata.
     #[must_use]
     pub fn with_metadata(mut self, given: MetaSet) -> QueryContext {
         self.metadata.available = self.metadata.available.and(given);
         self
     }
 
-    /// The context of a pipeline inside a stage, which begins with documents of its own.
+    /// The context of a pipeline inside a stage, which begins with other documents.
     ///
     /// # Errors
     /// 232 MaxSubPipelineDepthExceeded.
@@ -135,34 +135,34 @@ impl Default for QueryContext {
     }
 }
 
-/// What a match found out beside "yes".
+/// The details of a match.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatchInfo {
-    /// The index of the array element that the filter matched through: what `$` stands for in
-    /// updates and projections. The last array condition that matched wins, as in MongoDB.
+    /// The index of the array element through which the filter matched, which `$` stands for in updates and
+    /// projections. If several conditions matched through arrays, the last one counts, as in MongoDB.
     pub array_index: Option<usize>,
 }
 
-/// What running stages need.
+/// The resources of running stages.
 #[derive(Clone)]
 pub struct Runtime {
-    /// When to stop.
+    /// Tells when to stop.
     pub interrupt: Arc<dyn Interrupt>,
-    /// Bytes a blocking stage (sort, group) may hold in memory before it spills.
+    /// How many bytes a blocking stage (sort, group) may hold in memory before it spills.
     pub memory_limit: usize,
-    /// What all operations together may hold.
+    /// The account book of the memory of all operations together.
     pub ledger: Arc<Ledger>,
-    /// Where to spill; `None` means that spilling is not allowed (`allowDiskUse: false`), and
-    /// the limit is an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
+    /// The place for spilled data; `None` if spilling is not allowed (`allowDiskUse: false`). Exceeding the
+    /// limit is then an error: 292 QueryExceededMemoryLimitNoDiskUseAllowed.
     pub scratch: Option<Scratch>,
-    /// The database around the pipeline, for the stages that read or write other collections.
+    /// The database, for the stages that read or write other collections.
     pub host: Arc<dyn Host>,
-    /// Somebody asks what the stages did (explain).
+    /// Whether the stages have to record what they did (explain).
     pub watched: bool,
 }
 
 impl Runtime {
-    /// No interrupts, 100 MiB, no spilling: for tests.
+    /// A runtime without interrupts and spilling, with 100 MiB, for tests.
     pub fn for_tests() -> Runtime {
         Runtime {
             interrupt: Arc::new(NeverInterrupted),

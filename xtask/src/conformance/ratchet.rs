@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_list_is_read_back() {
         let ids: BTreeSet<String> = [
             "core/a/test_a.py::test_plain",
             "core/a/test_a.py::test_plain[mongodb]",

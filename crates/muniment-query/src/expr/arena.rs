@@ -1,7 +1,7 @@
 //! Building BSON values in the evaluation's bump arena.
 //!
-//! A value under construction grows in a scratch buffer that the thread reuses; the finished bytes
-//! are copied into the arena once. Sizes are bounded, so that no expression can fill the memory.
+//! A value under construction grows in a scratch buffer that the thread reuses; the finished bytes are copied
+//! into the arena once. The sizes are bounded, so that no expression can use up the memory.
 
 use bumpalo::Bump;
 use muniment_value::{Code, Doc, Error, Put, Result, Type, Value};
@@ -10,19 +10,19 @@ use std::cell::{Cell, RefCell};
 /// The largest single value an expression may build, in bytes: MongoDB's buffer limit.
 pub const MAX_VALUE: usize = 64 << 20;
 
-/// The most that the evaluation of one document may hold in its arena, in bytes.
+/// The most bytes that the evaluation of one document may hold in its arena.
 pub const MAX_ARENA: usize = 256 << 20;
 
 /// How many steps the loops of the expressions on one document may take.
 pub const MAX_STEPS: u64 = if cfg!(test) { 100_000 } else { 50_000_000 };
 
-/// After so many steps the operation is asked whether it may go on.
+/// After this many steps the operation checks whether it may continue.
 const CHECK_EVERY: u64 = 1024;
 
-/// How deep a value in a variable may nest.
+/// The deepest nesting of a value in a variable.
 const MAX_VALUE_DEPTH: usize = 400;
 
-/// A new document: its loops start at no steps.
+/// Begins a new document, whose loops have taken no steps yet.
 pub(super) fn start_steps() {
     STEPS.set(0);
 }
@@ -48,7 +48,7 @@ pub(super) fn step() -> Result<()> {
     Ok(())
 }
 
-/// An error when `v` nests deeper than a variable may.
+/// Fails if `v` nests too deeply for a variable.
 ///
 /// # Errors
 /// 15 Overflow.
@@ -99,10 +99,10 @@ fn with_scratch<T>(f: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
     out
 }
 
-/// An error when `bytes` more cannot be afforded.
+/// Fails if there is no room for `bytes` more.
 ///
 /// # Errors
-/// 10334 for one value that is too large, 146 for too much in the arena.
+/// 10334 if a single value is too large, 146 if there is too much in the arena.
 pub fn check_size(arena: &Bump, bytes: usize) -> Result<()> {
     if bytes > MAX_VALUE {
         return Err(Error::new(
@@ -121,10 +121,10 @@ pub fn check_size(arena: &Bump, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The first length, in bytes, that a string may not have.
+/// The least length, in bytes, that is too long for a string.
 const MAX_STRING: usize = 16 << 20;
 
-/// An error when a string of so many bytes may not be.
+/// Fails if a string of this many bytes is too long.
 ///
 /// # Errors
 /// 16493.
@@ -141,14 +141,14 @@ pub fn check_string(bytes: usize) -> Result<()> {
 /// A copy of `text` in the arena.
 ///
 /// # Errors
-/// 16493 for one that is too long; see [`check_size`].
+/// 16493 if the text is too long; see [`check_size`].
 pub fn alloc_str<'a>(arena: &'a Bump, text: &str) -> Result<&'a str> {
     check_string(text.len())?;
     check_size(arena, text.len())?;
     Ok(arena.alloc_str(text))
 }
 
-/// A deep copy of `value` in the arena: for values that live elsewhere.
+/// A deep copy of `value` in the arena, for values outside of it.
 ///
 /// # Errors
 /// See [`check_size`].
@@ -219,7 +219,7 @@ impl<'b> DocWriter<'b> {
         value.put(self.out);
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub fn byte_len(&self) -> usize {
         self.out.len() - self.start
     }
@@ -252,7 +252,7 @@ impl<'b> ArrayWriter<'b> {
     /// Appends a value.
     ///
     /// # Errors
-    /// 10334 when the array grows beyond [`MAX_VALUE`].
+    /// 10334 if the array becomes larger than [`MAX_VALUE`].
     pub fn push(&mut self, value: &(impl Put + ?Sized)) -> Result<()> {
         crate::running::work(16)?;
         let out = &mut *self.doc.out;
@@ -270,12 +270,12 @@ impl<'b> ArrayWriter<'b> {
         Ok(())
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.next as usize
     }
 
-    /// True if there is no value.
+    /// True if there are no values.
     pub fn is_empty(&self) -> bool {
         self.next == 0
     }
@@ -300,7 +300,7 @@ fn push_decimal(n: u32, out: &mut Vec<u8>) {
 /// Builds a document in the arena.
 ///
 /// # Errors
-/// What `f` raises; see [`check_size`].
+/// Those of `f`; see [`check_size`].
 pub fn build_doc<'a>(
     arena: &'a Bump,
     f: impl FnOnce(&mut DocWriter<'_>) -> Result<()>,
@@ -317,7 +317,7 @@ pub fn build_doc<'a>(
 /// Builds an array in the arena.
 ///
 /// # Errors
-/// What `f` raises; see [`check_size`].
+/// Those of `f`; see [`check_size`].
 pub fn build_array<'a>(
     arena: &'a Bump,
     f: impl FnOnce(&mut ArrayWriter<'_>) -> Result<()>,

@@ -1,5 +1,5 @@
-//! `$a.b.c` in an expression: arrays on the way are mapped over; a number in the path is a field
-//! name, never an index (unlike in a filter).
+//! `$a.b.c` in an expression. Arrays on the way are mapped over. A number in the path is a field name, never
+//! an index (unlike in a filter).
 
 use super::arena;
 use bumpalo::Bump;
@@ -9,18 +9,18 @@ use muniment_value::{Code, Doc, Error, Result, Value};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
     text: String,
-    /// Where each part ends in `text`.
+    /// The parts of the path.
     parts: Box<[Box<str>]>,
 }
 
-/// The longest path, in parts: MongoDB's limit.
+/// The most parts of a path, which is MongoDB's limit.
 const MAX_PARTS: usize = 200;
 
 impl FieldPath {
     /// Checks and splits `text` (without its leading dollar).
     ///
     /// # Errors
-    /// 40352, 40353, 15998, 16410, 16411, 15 as MongoDB has them.
+    /// 40352, 40353, 15998, 16410, 16411, 15, as in MongoDB.
     pub fn parse(text: &str) -> Result<FieldPath> {
         if text.is_empty() {
             return Err(Error::location(
@@ -47,7 +47,7 @@ impl FieldPath {
         })
     }
 
-    /// The path of no parts: the value itself.
+    /// The path without parts, which stands for the value itself.
     pub(super) fn none() -> FieldPath {
         FieldPath {
             text: String::new(),
@@ -55,12 +55,12 @@ impl FieldPath {
         }
     }
 
-    /// The path as it was written, without its dollar.
+    /// The path as it was written, without the dollar.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Its parts.
+    /// The parts.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = &str> {
         self.parts.iter().map(|p| &**p)
     }
@@ -68,7 +68,7 @@ impl FieldPath {
     /// The value at the path in `doc`.
     ///
     /// # Errors
-    /// Only that of a full arena.
+    /// Only if the arena is full.
     pub fn eval<'a>(&self, doc: Doc<'a>, arena: &'a Bump) -> Result<Option<Value<'a>>> {
         in_doc(&self.parts, doc, arena)
     }
@@ -76,13 +76,13 @@ impl FieldPath {
     /// The value at the path in a value.
     ///
     /// # Errors
-    /// Only that of a full arena.
+    /// Only if the arena is full.
     pub fn eval_in<'a>(&self, value: Value<'a>, arena: &'a Bump) -> Result<Option<Value<'a>>> {
         in_value(&self.parts, value, arena)
     }
 }
 
-/// Checks one name of a path or of an object expression.
+/// Checks a name in a path or in an object expression.
 ///
 /// # Errors
 /// 15998, 16410, 16411.
@@ -93,7 +93,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
             "FieldPath field names may not be empty strings.",
         ));
     }
-    // A DBRef's fields are the only ones with a dollar that a path may name.
+    // The only names with a dollar that a path may have are those of a DBRef's fields.
     if name.starts_with('$') && !matches!(name, "$id" | "$ref" | "$db") {
         return Err(Error::location(
             16410,

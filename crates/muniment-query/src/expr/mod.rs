@@ -1,10 +1,10 @@
 //! Aggregation expressions: `$expr`, `$project`, `$group` and pipeline updates evaluate them.
 //!
-//! Every operator is one file below `ops/` with its `SPEC`, and one line in the sorted registry
-//! there. Values computed on the way live as raw BSON in a bump arena that is reset per document.
+//! Every operator has a file in `ops/` with its `SPEC`, and a line in the sorted registry there. Intermediate
+//! values are raw BSON in a bump arena that is reset for each document.
 //!
-//! Invariants: parsing and evaluation recurse at most [`parse::MAX_DEPTH`] levels; evaluation
-//! cannot fill the memory ([`arena::MAX_ARENA`]); nothing here panics on any input.
+//! Invariants: parsing and evaluation recurse at most [`parse::MAX_DEPTH`] levels; evaluation cannot use up
+//! the memory ([`arena::MAX_ARENA`]); nothing here panics on any input.
 
 pub mod arena;
 mod field_path;
@@ -31,19 +31,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Expr {
     node: Node,
-    /// The expression as it was written; kept at the top only, for `explain`.
+    /// The expression as it was written. Only the outermost expression has it, for `explain`.
     source: Option<Arc<ValueBuf>>,
 }
 
 #[derive(Clone, Debug)]
 enum Node {
-    /// A constant; `None` is missing (`$$REMOVE`).
+    /// A constant; `None` means missing (`$$REMOVE`).
     Const(Option<ValueBuf>),
     /// `$$ROOT`.
     Root,
     /// `$a.b`.
     Field(FieldPath),
-    /// `$$name.a.b`: the variable by its place in the chain of bindings.
+    /// `$$name.a.b`: a variable, by its position in the chain of bindings, and a path in its value.
     Var { slot: usize, path: FieldPath },
     /// `{a: …, b: …}`.
     Object(Vec<(String, Expr)>),
@@ -61,18 +61,18 @@ enum Node {
     },
 }
 
-/// What an evaluation sees: the document, the variables, and where to put computed values.
+/// The input of an evaluation: the document, the variables, and the place for computed values.
 #[derive(Clone, Copy)]
 pub struct EvalContext<'a> {
     /// `$$ROOT` (and `$$CURRENT` at first).
     pub root: Doc<'a>,
-    /// Where computed values live.
+    /// The arena for computed values.
     pub arena: &'a Bump,
     vars: Option<&'a Binding<'a>>,
     collation: Option<&'a Collation>,
 }
 
-/// One variable in scope. The chain's length is the depth that the parser counted.
+/// A variable in scope. The length of the chain is the depth that the parser has counted.
 struct Binding<'a> {
     slot: usize,
     value: Cell<Option<Value<'a>>>,
@@ -80,8 +80,8 @@ struct Binding<'a> {
 }
 
 impl<'a> EvalContext<'a> {
-    /// A context for one document. `$$NOW` and the command's `let` variables were put into the
-    /// expression when it was parsed.
+    /// A context for one document. `$$NOW` and the command's `let` variables became part of the expression
+    /// when it was parsed.
     pub fn new(root: Doc<'a>, arena: &'a Bump) -> EvalContext<'a> {
         arena::start_steps();
         EvalContext {
@@ -105,8 +105,8 @@ impl<'a> EvalContext<'a> {
         self.cmp(a, b).is_eq()
     }
 
-    /// This context with one more variable, innermost. A loop binds once and then
-    /// [`set`](EvalContext::set)s.
+    /// This context with one more variable, the innermost one. A loop binds once, and then calls
+    /// [`set`](EvalContext::set).
     #[must_use]
     pub fn bind(&self, value: Option<Value<'a>>) -> EvalContext<'a> {
         let binding: &'a Binding<'a> = self.arena.alloc(Binding {
@@ -120,7 +120,7 @@ impl<'a> EvalContext<'a> {
         }
     }
 
-    /// Gives the innermost variable another value; counts as one step of a loop.
+    /// Gives the innermost variable another value. This counts as one step of a loop.
     ///
     /// # Errors
     /// 402 ResourceExhausted after [`arena::MAX_STEPS`] steps on one document.
@@ -154,11 +154,11 @@ impl Expr {
         Ok(e)
     }
 
-    /// Parses an expression in which variables of a stage are in scope: the evaluating stage
+    /// Parses an expression with the variables of a stage in scope. The stage that evaluates it
     /// [`bind`](EvalContext::bind)s their values in this order.
     ///
     /// # Errors
-    /// As [`Expr::parse`].
+    /// Those of [`Expr::parse`].
     pub fn parse_with(value: Value<'_>, names: &[&str], ctx: &QueryContext) -> Result<Expr> {
         Parser::new(ctx).with_vars(names, |p| p.parse(value))
     }
@@ -168,12 +168,12 @@ impl Expr {
         Node::Const(Some(ValueBuf::new(value))).into()
     }
 
-    /// Evaluates to something that a variable will hold: as [`Expr::eval`], and refuses values
-    /// that nest too deeply. Without variables an expression can only make a value deeper by its
-    /// own depth; with them it could build one that overflows the stack of whoever reads it.
+    /// Evaluates to the value of a variable. It does the same as [`Expr::eval`], but refuses values that nest
+    /// too deeply. Without variables, an expression can only make a value deeper by its own depth; with them
+    /// it could build a value that overflows the stack when it is read.
     ///
     /// # Errors
-    /// 15 Overflow, and what evaluation raises.
+    /// 15 Overflow, and those of the evaluation.
     pub fn eval_for_variable<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
         let v = self.eval(ctx)?;
         if let (
@@ -186,13 +186,13 @@ impl Expr {
         Ok(v)
     }
 
-    /// Evaluates; `None` is "missing".
+    /// Evaluates the expression; `None` means "missing".
     ///
     /// # Errors
-    /// MongoDB's codes of the operators.
+    /// MongoDB's codes for the operators.
     pub fn eval<'a>(&'a self, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
         let v = self.evaluate(ctx)?;
-        // An operator that gets something large is going to walk through it.
+        // An operator that gets a large value will walk through it, so the work is counted here.
         match v {
             Some(Value::Array(d)) => running::work(d.byte_len())?,
             Some(Value::String(s)) => running::work(s.len())?,
@@ -252,7 +252,7 @@ impl Expr {
         }
     }
 
-    /// The value when the expression is a constant (and not missing).
+    /// The value, if the expression is a constant (and not missing).
     pub fn as_constant(&self) -> Option<Value<'_>> {
         match &self.node {
             Node::Const(Some(v)) => Some(v.as_value()),
@@ -260,7 +260,7 @@ impl Expr {
         }
     }
 
-    /// The path when the expression is a plain field path of the document.
+    /// The path, if the expression is a plain field path of the document.
     pub fn as_field_path(&self) -> Option<&FieldPath> {
         match &self.node {
             Node::Field(p) => Some(p),
@@ -268,7 +268,7 @@ impl Expr {
         }
     }
 
-    /// The operator and its arguments when the expression is a call.
+    /// The operator and its arguments, if the expression is a call.
     pub fn as_call(&self) -> Option<(&'static OpSpec, &[Expr])> {
         match &self.node {
             Node::Call { spec, args } => Some((spec, args)),
@@ -287,7 +287,7 @@ impl Expr {
         }
     }
 
-    /// The expression with the collation that its operators compare texts by.
+    /// The expression with a collation, by which its operators compare texts.
     fn collated(self, collation: &Collation) -> Expr {
         match &self.node {
             Node::Object(_) | Node::Array(_) | Node::Call { .. } if !collation.is_simple() => {
@@ -305,7 +305,7 @@ impl Expr {
         matches!(self.node, Node::Const(_))
     }
 
-    /// True for a constant null, undefined or missing.
+    /// True for a constant that is null, undefined or missing.
     fn is_constant_null(&self) -> bool {
         match &self.node {
             Node::Const(v) => v.as_ref().is_none_or(|v| v.as_value().is_nullish()),

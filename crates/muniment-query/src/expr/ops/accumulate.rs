@@ -1,6 +1,6 @@
-//! `$sum`, `$avg`, `$min`, `$max`, `$stdDevPop`, `$stdDevSamp` as expressions: over their operands,
-//! or over the elements of a single operand that is an array. `$median` and `$percentile`: over the
-//! elements of their input.
+//! `$sum`, `$avg`, `$min`, `$max`, `$stdDevPop`, `$stdDevSamp` as expressions: over their operands, or over
+//! the elements of a single operand that is an array. `$median` and `$percentile` are over the elements of
+//! their input.
 
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use crate::stage::accumulators;
@@ -70,8 +70,7 @@ pub(super) const STD_DEV_SAMP: OpSpec = OpSpec::new(
     |args, ctx| deviation(args, ctx, 1),
 );
 
-/// Welford's running mean and sum of squared differences; `less` is what the divisor is less than
-/// the count by.
+/// Welford's running mean and sum of squared differences. The divisor is the count minus `less`.
 fn deviation<'a>(args: &'a [Expr], ctx: &EvalContext<'a>, less: u32) -> Result<Option<Value<'a>>> {
     let (mut n, mut mean, mut squares) = (0.0, 0.0, 0.0);
     each(args, ctx, |v| {
@@ -124,11 +123,11 @@ pub(super) const PERCENTILE: OpSpec = OpSpec::new(
     },
 );
 
-/// The input; the other options are checked as the accumulator checks them.
+/// The input. The other options are checked by the code of the accumulator.
 fn percentile_input(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Expr> {
     let mut options = DocBuf::new();
     for e in operand.as_doc().unwrap_or(Doc::EMPTY) {
-        // Its variables are known here only.
+        // Only here are the variables of the input known.
         match e.name() {
             "input" => options.append("input", Value::Null),
             _ => options.append_elem(e),
@@ -143,7 +142,7 @@ fn percentile_input(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<
     p.parse(input.unwrap_or(Value::Null))
 }
 
-/// The numbers of the input, sorted; of an array its elements.
+/// The numbers of the input, or of its elements if it is an array, sorted.
 fn numbers<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Vec<f64>> {
     let mut all = Vec::new();
     each(args.get(..1).unwrap_or_default(), ctx, |v| {
@@ -154,7 +153,7 @@ fn numbers<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Vec<f64>> {
     Ok(all)
 }
 
-/// The least number that at least the share `p` of the numbers does not exceed.
+/// The least number that is not exceeded by at least the share `p` of the numbers.
 fn at(sorted: &[f64], p: f64) -> Value<'static> {
     let rank = (p * sorted.len() as f64).ceil() as usize;
     match sorted.get(rank.saturating_sub(1)) {

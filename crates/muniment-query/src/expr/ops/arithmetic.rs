@@ -43,7 +43,7 @@ pub(super) const MOD: OpSpec = OpSpec::new(
     modulo,
 );
 
-/// The milliseconds that a number adds to a date: fractions are rounded.
+/// The milliseconds that a number adds to a date. Fractions are rounded.
 fn millis(v: Value<'_>) -> Option<i64> {
     match v {
         Value::Int32(n) => Some(i64::from(n)),
@@ -63,7 +63,7 @@ fn date_overflow() -> Error {
     Error::new(Code::Overflow, "date overflow")
 }
 
-/// A sum as `$add` has it: until the first decimal compensated, from there on in decimals.
+/// A sum as `$add` computes it: compensated up to the first decimal, and in decimals from there on.
 #[derive(Default)]
 struct Sum {
     total: Total,
@@ -171,7 +171,7 @@ fn multiply<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<
     Ok(Some(product))
 }
 
-/// Whether the arithmetic of two numbers is decimal.
+/// Both numbers as decimals, if one of them is a decimal.
 fn decimals(a: Value<'_>, b: Value<'_>) -> Option<(Decimal, Decimal)> {
     if matches!(a, Value::Decimal128(_)) || matches!(b, Value::Decimal128(_)) {
         Some((number::to_decimal(a)?, number::to_decimal(b)?))

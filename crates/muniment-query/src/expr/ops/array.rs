@@ -203,7 +203,7 @@ pub(super) const SLICE: OpSpec = OpSpec::new(
         let Some(array) = arg_some(args, 0, ctx)? else {
             return NULL;
         };
-        // A null count decides before the array is looked at.
+        // A null count decides the result before the array is checked.
         if arg_some(args, 1, ctx)?.is_none() {
             return NULL;
         }
@@ -276,7 +276,7 @@ pub(super) const SLICE: OpSpec = OpSpec::new(
     },
 );
 
-/// The most that `$range` may use, in bytes: MongoDB's limit.
+/// The most bytes that `$range` may use, which is MongoDB's limit.
 const MAX_RANGE: i64 = 100 << 20;
 
 /// The specification of `$range`.

@@ -44,7 +44,7 @@ pub(super) const NOT: OpSpec = OpSpec::new(
     },
 );
 
-/// Folds the operands; the result is a long as soon as one is.
+/// Folds the operands. The result is a long if an operand is.
 fn all<'a>(
     op: &str,
     args: &'a [Expr],
@@ -71,7 +71,7 @@ fn all<'a>(
             return NULL;
         }
     }
-    // Of int32 operands the upper half is the sign, so that the cut loses nothing.
+    // The upper half of int32 operands only repeats the sign, so cutting it loses nothing.
     Ok(Some(if long {
         Value::Int64(bits)
     } else {

@@ -1,4 +1,4 @@
-//! `$and`, `$or`, `$not`: truth as MongoDB has it (null, missing, 0 and false are false).
+//! `$and`, `$or`, `$not`, by MongoDB's rule that null, missing, 0 and false are false.
 
 use super::{arg, truthy};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};

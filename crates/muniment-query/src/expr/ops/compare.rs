@@ -1,5 +1,5 @@
-//! `$cmp`, `$eq`, `$gt`, `$gte`, `$lt`, `$lte`, `$ne`: canonical comparison across types; missing
-//! is less than everything but MinKey, and equal to itself and undefined only.
+//! `$cmp`, `$eq`, `$gt`, `$gte`, `$lt`, `$lte`, `$ne`: canonical comparison across types. A missing value is
+//! less than every other except MinKey, and equal only to another missing value.
 
 use super::arg;
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
@@ -52,14 +52,14 @@ fn compare<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Ordering> {
     Ok(compare_values(a, b, |a, b| ctx.cmp(a, b)))
 }
 
-/// Canonical comparison with missing; `cmp` compares what is there.
+/// Canonical comparison with missing values; `cmp` compares two existing ones.
 pub(crate) fn compare_values<'a>(
     a: Option<Value<'a>>,
     b: Option<Value<'a>>,
     cmp: impl FnOnce(Value<'a>, Value<'a>) -> Ordering,
 ) -> Ordering {
     let (Some(x), Some(y)) = (a, b) else {
-        // Missing has undefined's rank, and is less than an undefined that is there.
+        // A missing value has undefined's rank, and is less than an existing undefined.
         let rank = |v: Option<Value<'_>>| v.map_or((1, 0), |v| (v.ty().rank(), 1));
         return rank(a).cmp(&rank(b));
     };

@@ -72,8 +72,7 @@ fn parse_if_null(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(args)
 }
 
-/// The specification of `$switch`. Arguments: case, then, case, then, …, and the default if
-/// there is one.
+/// The specification of `$switch`. Arguments: case, then, case, then, …, and the default, if any.
 pub(super) const SWITCH: OpSpec = OpSpec::new(
     "$switch",
     Arity::Custom(parse_switch),
@@ -86,7 +85,7 @@ pub(super) const SWITCH: OpSpec = OpSpec::new(
                 _ => {}
             }
         }
-        // MongoDB's optimizer finds out, with a code of its own, when every case is a constant.
+        // If every case is a constant, MongoDB's optimizer detects this, with a different code.
         let constant = args.iter().step_by(2).all(Expr::is_constant);
         Err(Error::location(
             if constant { 40069 } else { 40066 },
@@ -142,8 +141,8 @@ fn parse_switch(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(args)
 }
 
-/// Parses a branch; true if its case is a constant that is true. Branches after such a one, and
-/// what follows a constant that is false, are never evaluated.
+/// Parses a branch; true if its case is a constant that is true. Later branches are then never evaluated, nor
+/// is the `then` of a case that is a false constant.
 fn parse_branch(
     branch: Value<'_>,
     p: &mut Parser<'_>,

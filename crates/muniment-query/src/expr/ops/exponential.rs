@@ -129,7 +129,7 @@ fn positive(n: f64, code: i32, message: impl Fn() -> String) -> Result<()> {
     }
 }
 
-/// A function of one number, in doubles or, of a decimal, in decimals.
+/// A function of one number, computed in doubles or, for a decimal, in decimals.
 fn one<'a>(
     op: &str,
     args: &'a [Expr],
@@ -143,7 +143,7 @@ fn one<'a>(
     };
     check(sign(v))?;
     Ok(Some(match v {
-        // MongoDB's logarithms have this NaN as a double.
+        // MongoDB's logarithms return this NaN as a double.
         Value::Decimal128(_) if op != "$exp" && op != "$sqrt" && number::is_nan(v) => {
             Value::Double(f64::NAN)
         }
@@ -156,7 +156,7 @@ fn decimal(d: Decimal) -> Value<'static> {
     Value::Decimal128(d.to_bid())
 }
 
-/// A number as a double that keeps the sign of a decimal too small for it.
+/// A number as a double, which keeps the sign even if a decimal is too small for it.
 fn sign(v: Value<'_>) -> f64 {
     match v {
         Value::Decimal128(b) => {
@@ -172,7 +172,7 @@ fn sign(v: Value<'_>) -> f64 {
     }
 }
 
-/// Both numbers as decimals if one is.
+/// Both numbers as decimals, if one of them is a decimal.
 fn decimals(a: Value<'_>, b: Value<'_>) -> Option<(Decimal, Decimal)> {
     if matches!(a, Value::Decimal128(_)) || matches!(b, Value::Decimal128(_)) {
         Some((number::to_decimal(a)?, number::to_decimal(b)?))
@@ -181,7 +181,7 @@ fn decimals(a: Value<'_>, b: Value<'_>) -> Option<(Decimal, Decimal)> {
     }
 }
 
-/// Two numbers; `None` if one is null. The codes are for operands that are no numbers.
+/// Two numbers; `None` if one is null. The codes are for operands that are not numbers.
 fn two<'a>(
     args: &'a [Expr],
     ctx: &EvalContext<'a>,

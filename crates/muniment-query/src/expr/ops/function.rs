@@ -1,4 +1,4 @@
-//! `$function`: a JavaScript function of the arguments.
+//! `$function`: calls a JavaScript function with the arguments.
 
 use super::arg;
 use crate::expr::{Arity, Expr, OpSpec, Parser};

@@ -1,4 +1,4 @@
-//! `$toHashedIndexKey`: what a hashed index would store for a value.
+//! `$toHashedIndexKey`: the key that a hashed index would store for a value.
 
 use super::arg;
 use crate::expr::{Arity, OpSpec};

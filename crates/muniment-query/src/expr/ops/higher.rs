@@ -1,4 +1,4 @@
-//! `$filter`, `$map`, `$reduce`: an expression for each element of an array.
+//! `$filter`, `$map`, `$reduce`: evaluate an expression for each element of an array.
 
 use super::{NULL, Named, arg_some, truthy};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena, parse};
@@ -49,7 +49,7 @@ fn parse_map(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(vec![input, p.with_vars(&[name], |p| p.parse(body))?])
 }
 
-/// An argument that variables will hold.
+/// An argument that becomes the value of a variable.
 fn variable<'a>(args: &'a [Expr], i: usize, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     match args.get(i) {
         Some(e) => e.eval_for_variable(ctx),

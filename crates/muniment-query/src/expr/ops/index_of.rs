@@ -1,4 +1,4 @@
-//! `$indexOfBytes` and `$indexOfCP`: where a text stands in another.
+//! `$indexOfBytes` and `$indexOfCP`: the position of a text in another.
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
@@ -32,7 +32,7 @@ pub(super) const CP: OpSpec = OpSpec::new(
         let Some(s) = Search::read("$indexOfCP", [40093, 40094], args, ctx)? else {
             return NULL;
         };
-        // A match must start in front of the end; it may reach beyond.
+        // A match must start before the end, but may extend beyond it.
         let begin = s.text.char_indices().map(|(at, _)| at).nth(s.from);
         let found = begin
             .and_then(|begin| {
@@ -54,7 +54,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// The arguments; `None` when the text is null. The codes are for those that are no strings.
+    /// Reads the arguments; `None` if the text is null. The codes are for arguments that are not strings.
     fn read(
         op: &str,
         codes: [i32; 2],
@@ -115,7 +115,7 @@ fn index(found: Option<usize>) -> Value<'static> {
     number::narrow(found.map_or(-1, |i| i64::try_from(i).unwrap_or(i64::MAX)))
 }
 
-/// Where `wanted` starts in `text`: bytes, since a range may cut a character.
+/// The position of `wanted` in `text`. These are bytes, since a range may cut a character.
 fn find(text: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
     let Some((first, rest)) = wanted.split_first() else {
         return Ok(Some(0));
@@ -127,7 +127,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
         };
         at += next + 1;
         let here = text.get(at..).unwrap_or_default();
-        // Texts that nearly repeat themselves are compared at every byte.
+        // If the text almost repeats itself, it is compared at every byte, so the work is counted.
         let same = here.iter().zip(rest).take_while(|(a, b)| a == b).count();
         running::work(next + same)?;
         if same == rest.len() {

@@ -14,7 +14,7 @@ pub(super) const SPEC: OpSpec = OpSpec::new(
 
 fn parse_let(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let named = Named::read("$let", operand, ["vars", "in"], 16874, 16875)?;
-    // MongoDB takes an array for a document of the names "0", "1", …, which no variable has.
+    // MongoDB takes an array as a document with the names "0", "1", …, which no variable can have.
     let (Value::Document(vars) | Value::Array(vars)) = named.need(0, 16876)? else {
         return Err(Error::location(
             10065,
@@ -36,7 +36,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     let Some((body, vars)) = args.split_last() else {
         return Ok(None);
     };
-    // The values see the outer variables only.
+    // The values can use only the outer variables.
     let mut inner = *ctx;
     for e in vars {
         inner = inner.bind(e.eval_for_variable(ctx)?);

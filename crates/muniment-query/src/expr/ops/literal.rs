@@ -56,7 +56,7 @@ mod tests {
                 ("'$$.'", Fails(9)),
                 ("'$$.a'", Fails(9)),
                 ("'$$ROOT.'", Fails(40353)),
-                // What cannot be parsed is the error before what cannot be computed.
+                // An error of parsing comes before one of computing a constant.
                 ("[{'$toInt': 'x'}, '$$nope']", Fails(17276)),
                 ("[{'$toInt': 'x'}, '$a']", Fails(241)),
                 ("{'$foo': 1}", Fails(168)),

@@ -1,4 +1,4 @@
-//! `$meta`: what a query found out about a document beside its fields.
+//! `$meta`: the metadata that a query has collected about a document.
 
 use crate::expr::Expr;
 use crate::expr::{Arity, OpSpec, Parser};

@@ -1,4 +1,4 @@
-//! The operators: one file each (or one for a family of one shape), one line each in the registry.
+//! The operators: each has a file (or a family of similar ones has), and a line in the registry.
 
 mod accumulate;
 mod arithmetic;
@@ -196,7 +196,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &zip::SPEC,
 ];
 
-/// Evaluates the i-th argument; missing when there is none.
+/// Evaluates the i-th argument, which counts as missing if there is none.
 fn arg<'a>(args: &'a [Expr], i: usize, ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     match args.get(i) {
         Some(e) => e.eval(ctx),
@@ -209,12 +209,12 @@ fn arg_some<'a>(args: &'a [Expr], i: usize, ctx: &EvalContext<'a>) -> Result<Opt
     Ok(arg(args, i, ctx)?.filter(|v| !v.is_nullish()))
 }
 
-/// MongoDB's name of a value's type, with "missing".
+/// MongoDB's name of a value's type, or "missing".
 fn type_name(v: Option<Value<'_>>) -> &'static str {
     v.map_or("missing", |v| v.type_name())
 }
 
-/// MongoDB's truth of a value; missing is false.
+/// MongoDB's truth of a value. Missing is false.
 fn truthy(v: Option<Value<'_>>) -> bool {
     v.is_some_and(|v| v.truthy())
 }
@@ -222,7 +222,7 @@ fn truthy(v: Option<Value<'_>>) -> bool {
 /// The only argument of a numeric operator; `None` for null and missing.
 ///
 /// # Errors
-/// 28765 when it is no number.
+/// 28765 if it is not a number.
 fn numeric<'a>(op: &str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     match arg_some(args, 0, ctx)? {
         Some(v) if !v.is_number() => Err(muniment_value::Error::location(
@@ -233,15 +233,15 @@ fn numeric<'a>(op: &str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Opti
     }
 }
 
-/// A number as a double; NaN for anything else.
+/// A number as a double; NaN for any other value.
 fn double(v: Value<'_>) -> f64 {
     muniment_value::number::to_f64(v).unwrap_or(f64::NAN)
 }
 
-/// What most operators give for null and missing input.
+/// The result of most operators for null and missing input.
 const NULL: Result<Option<Value<'static>>> = Ok(Some(Value::Null));
 
-/// The named arguments of an operator in their order.
+/// The named arguments of an operator, in the operator's order.
 struct Named<'s, 'v, const N: usize> {
     op: &'s str,
     names: [&'s str; N],
@@ -249,7 +249,8 @@ struct Named<'s, 'v, const N: usize> {
 }
 
 impl<'s, 'v, const N: usize> Named<'s, 'v, N> {
-    /// Reads the fields `names` from an operand; codes: operand no object, unknown field.
+    /// Reads the fields `names` from an operand. The codes are for an operand that is not an object, and for
+    /// an unknown field.
     fn read(
         op: &'s str,
         operand: Value<'v>,
@@ -286,7 +287,7 @@ impl<'s, 'v, const N: usize> Named<'s, 'v, N> {
         self.values.get(i).copied().flatten()
     }
 
-    /// The i-th argument, or an error with `code` that it is missing.
+    /// The i-th argument. If it is missing, that is an error with `code`.
     fn need(&self, i: usize, code: i32) -> Result<Value<'v>> {
         self.get(i).ok_or_else(|| {
             muniment_value::Error::location(

@@ -5,7 +5,7 @@ use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use muniment_value::{Error, Result, Value};
 use std::collections::HashMap;
 
-/// Fields in the order of their first appearance, of which the last value counts.
+/// Fields in the order of their first appearance, each with its last value.
 struct Fields<'a, T> {
     list: Vec<(&'a str, T)>,
     places: HashMap<&'a str, usize>,
@@ -130,7 +130,7 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
         }
     };
     let mut fields = Fields::new();
-    // All elements must have the form of the first.
+    // All elements must have the form of the first one.
     let first = items.values().next();
     for v in items.values() {
         let (key, value, code) = match v {

@@ -1,4 +1,4 @@
-//! `$rand`: a random double, 0 ≤ n < 1, anew for every evaluation.
+//! `$rand`: a random double, 0 ≤ n < 1, which is different for every evaluation.
 
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser};
 use muniment_value::{Error, Result, Value};
@@ -40,7 +40,7 @@ thread_local! {
     );
 }
 
-/// Random bits: statistical, not secret.
+/// Random bits, which are good enough for statistics but not for secrets.
 pub(crate) fn bits() -> u64 {
     // xorshift64*. Source: Vigna, "An experimental exploration of Marsaglia's xorshift
     // generators, scrambled".

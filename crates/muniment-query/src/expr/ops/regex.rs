@@ -1,8 +1,8 @@
-//! `$regexFind`, `$regexFindAll`, `$regexMatch`: PCRE2, as the filters use it.
+//! `$regexFind`, `$regexFindAll`, `$regexMatch`, with PCRE2 like the filters.
 //!
-//! Compiled patterns are kept per thread, so that a constant pattern is compiled once and not per
-//! document. No pattern can run for long: see [`crate::filter::regex`]; a loop over many matches
-//! counts its steps.
+//! Compiled patterns are cached per thread, so that a constant pattern is compiled once, and not for each
+//! document. No pattern can run for long: see [`crate::filter::regex`]; a loop over many matches counts its
+//! steps.
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
@@ -66,7 +66,7 @@ pub(super) const MATCH: OpSpec = OpSpec::new(
     },
 );
 
-/// The operand's fields as arguments: input, regex, options (a constant null if not given).
+/// The operand's fields as arguments: input, regex, options (a constant null if it is missing).
 fn parse(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let Value::Document(d) = operand else {
         return Err(Error::location(
@@ -102,29 +102,29 @@ fn parse(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> 
     ])
 }
 
-/// A pattern, compiled for all texts and, where that is possible, for ASCII ones.
+/// A pattern, compiled for all texts and, if possible, for ASCII ones.
 struct Compiled {
     utf: Regex,
     ascii: Option<Regex>,
 }
 
-/// A text shorter than this is not looked through for what is not ASCII.
+/// Shorter texts are not checked for characters beyond ASCII.
 const SHORT: usize = 256;
 
-/// After matches over so many bytes of text the operation is asked whether it may go on.
+/// After searching this many bytes the operation checks whether it may continue.
 const CHECK_EVERY: usize = 4 << 20;
 
-/// A text being searched.
+/// A search in a text.
 struct Search<'a> {
     op: &'static str,
     compiled: Rc<Compiled>,
     ascii: bool,
-    /// Bytes that were searched since the operation was asked.
+    /// The bytes that were searched since the last check of the operation.
     searched: usize,
-    /// Where the groups of the last match are; made for the first.
+    /// The positions of the groups in the last match, allocated for the first match.
     places: Option<CaptureLocations>,
     text: &'a str,
-    /// The byte from which the next match is looked for, and its code point index.
+    /// The byte at which the search for the next match begins, and its code point index.
     from: usize,
     index: usize,
 }
@@ -137,7 +137,7 @@ fn failed(op: &str, e: &pcre2::Error) -> Error {
 }
 
 impl<'a> Search<'a> {
-    /// `None` when the input or the pattern is null.
+    /// Begins a search; `None` if the input or the pattern is null.
     fn new(op: &'static str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Self>> {
         let input = arg_some(args, 0, ctx)?;
         let pattern = arg_some(args, 1, ctx)?;
@@ -215,7 +215,7 @@ impl<'a> Search<'a> {
         self.from >= self.text.len()
     }
 
-    /// The bytes of the next match.
+    /// The byte range of the next match.
     fn locate(&mut self) -> Result<Option<(usize, usize)>> {
         let bytes = self.text.as_bytes();
         self.searched += bytes.len() - self.from.min(bytes.len());
@@ -232,7 +232,7 @@ impl<'a> Search<'a> {
         Ok(found.map(|m| (m.start(), m.end())))
     }
 
-    /// The next match as a document; goes on after it.
+    /// The next match as a document. The search then continues after it.
     fn next(&mut self, ctx: &EvalContext<'a>) -> Result<Option<Doc<'a>>> {
         let Some((start, end)) = self.locate()? else {
             return Ok(None);
@@ -258,7 +258,7 @@ impl<'a> Search<'a> {
             w.put("captures", &Value::Array(captures));
             Ok(())
         })?;
-        // After an empty match one character is skipped: it has had its match.
+        // After an empty match, one character is skipped, since its match was found.
         let next = match piece(start, end) {
             "" => {
                 start
@@ -288,7 +288,8 @@ thread_local! {
     static CACHE: RefCell<Vec<Kept>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The compiled pattern, from the thread's cache if it is there: the last used stands first.
+/// The compiled pattern, from the thread's cache if possible. The last used pattern is the first in the
+/// cache.
 fn cached(op: &str, pattern: &str, options: &str) -> Result<Rc<Compiled>> {
     CACHE.with_borrow_mut(|all| {
         let at = all

@@ -1,4 +1,4 @@
-//! `$replaceOne` and `$replaceAll`: plain text for plain text.
+//! `$replaceOne` and `$replaceAll`: replace plain text with plain text.
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
@@ -82,7 +82,7 @@ fn replace<'a>(
     let mut out = String::new();
     let mut at = 0;
     let most = if once { 1 } else { usize::MAX };
-    // An empty text is found in front of every character and at the end.
+    // An empty text is found before every character and at the end.
     for (i, _) in input.match_indices(find).take(most) {
         let before = input.get(at..i).unwrap_or_default();
         arena::check_string(out.len() + before.len() + with.len())?;

@@ -23,7 +23,7 @@ pub(super) const ABS: OpSpec = OpSpec::new(
                 n.checked_abs()
                     .ok_or_else(|| Error::location(28680, "can't take $abs of long long min"))?,
             ),
-            // The sign is the last byte's highest bit.
+            // The sign is the highest bit of the last byte.
             Value::Decimal128(mut b) => {
                 if let Some(last) = b.last_mut() {
                     *last &= 0x7F;
@@ -66,7 +66,7 @@ fn whole<'a>(
         Some(v @ (Value::Int32(_) | Value::Int64(_))) => v,
         Some(Value::Decimal128(b)) => {
             let d = Decimal::from_bid(b);
-            // What has no exact whole number of 34 digits is NaN, as MongoDB has it.
+            // Without an exact whole number of 34 digits the result is NaN, as in MongoDB.
             let whole = match d.parts() {
                 Some((_, c, e)) if e > 0 && c != 0 => 10_u128
                     .checked_pow(e.unsigned_abs())
@@ -186,8 +186,8 @@ fn to_place<'a>(
     }))
 }
 
-/// `n` at a decimal place, as MongoDB has it: its value in 34 digits, which for most doubles is a
-/// little above or below what they are written as (2.675 is 2.67499999…), is rounded or cut.
+/// `n` at a decimal place, as MongoDB computes it: the value with 34 digits is rounded or cut. For most
+/// doubles this value is slightly above or below their text (2.675 is 2.67499999…).
 fn decimal_place(n: f64, place: i32, mode: Round) -> f64 {
     match mode {
         _ if !n.is_finite() => n,

@@ -1,5 +1,5 @@
-//! `$setField` and `$unsetField`: one field by its very name, in which dots and dollars count as
-//! characters. Arguments: the name, input, value (missing removes).
+//! `$setField` and `$unsetField`: one field by its exact name, in which dots and dollars are ordinary
+//! characters. Arguments: the name, input, value (a missing one removes the field).
 
 use super::{NULL, Named, arg};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
@@ -40,7 +40,7 @@ fn parse_unset(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(vec![name(op, field, p)?, input])
 }
 
-/// The name of the field, which must be a constant before anything is computed.
+/// The name of the field, which must be known to be constant before anything is computed.
 fn name(op: &str, v: Value<'_>, p: &mut Parser<'_>) -> Result<Expr> {
     let literal = match v {
         Value::String(s) if s.starts_with('$') => {

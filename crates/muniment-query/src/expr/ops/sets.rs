@@ -1,5 +1,5 @@
-//! Sets: arrays without regard to order and repetition. Results are in canonical order, but for
-//! `$setDifference`, which keeps the first operand's.
+//! Sets: arrays without regard to order and repetition. Results are in canonical order, except for
+//! `$setDifference`, which keeps the order of the first operand.
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
@@ -13,7 +13,8 @@ pub(super) const UNION: OpSpec = OpSpec::new(
     "The elements of any of the arrays.",
     |args, ctx| {
         let mut all = Vec::new();
-        // Constants last, as MongoDB's optimizer has them: a null decides before they are looked at.
+        // Constants come last, as in MongoDB's optimizer: a null among the others decides before the
+        // constants are checked.
         let (constants, others): (Vec<_>, Vec<_>) = args.iter().partition(|e| e.is_constant());
         for e in others.into_iter().chain(constants) {
             match operand("$setUnion", 17043, e.eval(ctx)?)? {
@@ -65,7 +66,7 @@ pub(super) const DIFFERENCE: OpSpec = OpSpec::new(
                 left.push((at, v));
             }
         }
-        // The first of equal ones stays, where it stood.
+        // The first of several equal elements stays at its position.
         running::sort_by(&mut left, |x, y| ctx.cmp(x.1, y.1))?;
         left.dedup_by(|x, y| ctx.equal(x.1, y.1));
         running::sort_by(&mut left, |x, y| x.0.cmp(&y.0))?;
@@ -95,7 +96,7 @@ pub(super) const EQUALS: OpSpec = OpSpec::new(
             let v = e.eval(ctx)?;
             let Some(Value::Array(items)) = v else {
                 return Err(Error::location(
-                    // A constant is refused by the optimizer, which has its own code.
+                    // The optimizer refuses a constant, with a code of its own.
                     if e.is_constant() { 5887502 } else { 17044 },
                     format!(
                         "All operands of $setEquals must be arrays. One argument is of type: {}",
@@ -202,7 +203,7 @@ fn sorted<'a>(mut values: Vec<Value<'a>>, ctx: &EvalContext<'_>) -> Result<Vec<V
     Ok(values)
 }
 
-/// What stands in both of two sorted lists.
+/// The elements that are in both of two sorted lists.
 fn both_have<'a>(
     list: &[Value<'a>],
     set: &[Value<'_>],

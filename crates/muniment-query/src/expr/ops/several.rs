@@ -1,4 +1,4 @@
-//! `$firstN`, `$lastN`, `$maxN`, `$minN` of an array.
+//! `$firstN`, `$lastN`, `$maxN`, `$minN` for an array.
 
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use muniment_value::{Error, Result, Value, number};
@@ -40,7 +40,7 @@ pub(super) const MIN_N: OpSpec = OpSpec::new(
 enum Which {
     First,
     Last,
-    /// Those that compare so with the others; null does not count.
+    /// Those that compare in this way with the others. Nulls do not count.
     Best(Ordering),
 }
 

@@ -1,4 +1,4 @@
-//! `$sortArray`: an array's elements in order.
+//! `$sortArray`: sorts the elements of an array.
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
@@ -46,7 +46,7 @@ fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     Ok(vec![input, Expr::constant(order)])
 }
 
-/// Whether a direction is descending; `None` if it is no direction.
+/// Whether a direction is descending; `None` if it is not a valid direction.
 fn descending(v: Value<'_>) -> Option<bool> {
     match number::to_i64_exact(v) {
         Some(1) => Some(false),
@@ -134,7 +134,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     Ok(Some(Value::Array(out)))
 }
 
-/// What an element is sorted by: its field, null if it has none.
+/// The sort key of an element: its field, or null if it has none.
 fn key<'a>(v: Value<'a>, path: &Path) -> Value<'a> {
     match v {
         Value::Document(d) => path.get_exact(d).unwrap_or(Value::Null),

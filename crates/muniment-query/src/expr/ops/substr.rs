@@ -1,4 +1,4 @@
-//! `$substrCP`, `$substrBytes` and `$substr` (its old name), `$trim`, `$ltrim`, `$rtrim`.
+//! `$substrCP`, `$substrBytes` and `$substr` (its former name), `$trim`, `$ltrim`, `$rtrim`.
 
 use super::{NULL, arg, arg_some, text, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
@@ -79,7 +79,7 @@ fn bytes<'a>(op: &str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
                     Value::Double(n).to_display()
                 ),
             )),
-            // Rounded; one that is no long counts as the least.
+            // The decimal is rounded; one that does not fit a long counts as the least long.
             Some(Value::Decimal128(b)) => {
                 let whole = Decimal::from_bid(b).round_to(0, Round::HalfEven);
                 let n = whole.to_i128_trunc().map(|(n, _)| n);
@@ -201,7 +201,7 @@ fn trim<'a>(
             set => set,
         },
     };
-    // Each character is looked for among all that are cut.
+    // Each character is looked up among all those that are cut, so the work is counted.
     let cut = |c: char| match set {
         None => is_space(c),
         Some(set) => !running::spent(set.len()) && set.contains(c),

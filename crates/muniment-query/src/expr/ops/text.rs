@@ -1,4 +1,4 @@
-//! Text of values, shared by the string and conversion operators.
+//! The text forms of values, which the string and conversion operators share.
 //!
 //! MongoDB prints doubles in two ways: `$toString` exactly, string operators to six digits.
 
@@ -8,7 +8,7 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value};
 use std::fmt::Write;
 
-/// A double as `$toString` has it: the shortest digits that read back as the same double.
+/// A double in the form of `$toString`: the shortest digits from which the same double is read.
 pub(super) fn double(n: f64) -> String {
     if !n.is_finite() {
         return match n {
@@ -21,7 +21,7 @@ pub(super) fn double(n: f64) -> String {
     digits(&format!("{n:e}"), 16)
 }
 
-/// A double as the string operators have it: six significant digits.
+/// A double in the form of the string operators: six significant digits.
 fn six_digits(n: f64) -> String {
     if !n.is_finite() {
         return match n {
@@ -34,7 +34,7 @@ fn six_digits(n: f64) -> String {
     digits(&format!("{n:.5e}"), 6)
 }
 
-/// Lays `1.25e3` out as C's `%g` does: plain for exponents from -4 to below `most`.
+/// Formats `1.25e3` as C's `%g` does: without an exponent if it is from -4 to below `most`.
 fn digits(sci: &str, most: i32) -> String {
     let (mantissa, exp) = sci.split_once('e').unwrap_or((sci, "0"));
     let exp: i32 = exp.parse().unwrap_or(0);
@@ -65,7 +65,7 @@ fn digits(sci: &str, most: i32) -> String {
     }
 }
 
-/// An ObjectId's 24 hexadecimal digits.
+/// The 24 hexadecimal digits of an ObjectId.
 pub(super) fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 2);
     for b in bytes {
@@ -91,8 +91,7 @@ const MONTHS: [&str; 12] = [
     "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
 ];
 
-/// A value as the string operators take it: null and missing are empty, numbers and dates their
-/// text.
+/// A value as the string operators read it: null and missing are empty, numbers and dates are their text.
 ///
 /// # Errors
 /// 16007.

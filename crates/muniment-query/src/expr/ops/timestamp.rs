@@ -1,4 +1,4 @@
-//! `$tsSecond` and `$tsIncrement`: the parts of a timestamp, as int64.
+//! `$tsSecond` and `$tsIncrement`: the parts of a timestamp, each as an int64.
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};

@@ -1,19 +1,19 @@
-//! Trigonometry: `$sin`, `$cos`, `$tan`, their inverses, the hyperbolic functions and theirs,
-//! `$atan2`, `$degreesToRadians`, `$radiansToDegrees`. A decimal gives a decimal, any other number
-//! a double.
+//! Trigonometry: `$sin`, `$cos`, `$tan`, their inverses, the hyperbolic functions and their inverses,
+//! `$atan2`, `$degreesToRadians`, `$radiansToDegrees`. The result is a decimal for a decimal, otherwise a
+//! double.
 
 use super::{NULL, arg_some, double, numeric};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
 use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value, number};
 
-/// Where a function is defined.
+/// The arguments for which a function is defined.
 #[derive(Clone, Copy)]
 enum Domain {
     All,
-    /// The numbers between two, inclusive.
+    /// The numbers between two bounds, inclusive.
     Between(f64, f64, &'static str),
-    /// Not the infinities.
+    /// All numbers except the infinities.
     Finite,
 }
 

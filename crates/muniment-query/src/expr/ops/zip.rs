@@ -1,10 +1,10 @@
-//! `$zip`: turns rows into columns.
+//! `$zip`: transposes an array of arrays.
 
 use super::NULL;
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use muniment_value::{Doc, Error, Result, Value};
 
-/// The specification of `$zip`. Arguments: whether the longest input counts (a constant), the
+/// The specification of `$zip`. Arguments: whether the longest input determines the length (a constant), the
 /// number of inputs (a constant), the inputs, the defaults.
 pub(super) const SPEC: OpSpec = OpSpec::new(
     "$zip",

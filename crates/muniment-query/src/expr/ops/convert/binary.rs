@@ -12,7 +12,7 @@ pub(super) const UUID: u8 = 4;
 /// The longest text that a conversion makes, in bytes.
 const MAX_TEXT: usize = 16 << 20;
 
-/// base64url as MongoDB reads it: padded or not.
+/// base64url in the forms that MongoDB reads: padded or not.
 const URL: GeneralPurpose = GeneralPurpose::new(
     &alphabet::URL_SAFE,
     GeneralPurposeConfig::new()
@@ -20,7 +20,7 @@ const URL: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// How binary data is written as text.
+/// The text form of binary data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Auto,
@@ -35,7 +35,7 @@ impl Format {
     /// The format that the argument `format` names.
     ///
     /// # Errors
-    /// 4341115 when there is none, 4341114 when it is no string, 4341125 for another name.
+    /// 4341115 if there is none, 4341114 if it is not a string, 4341125 for an unknown name.
     pub(super) fn parse(v: Option<Value<'_>>, from: &str, to: &str) -> Result<Format> {
         Ok(match v {
             None => {
@@ -70,10 +70,10 @@ impl Format {
     }
 }
 
-/// Whether the argument `byteOrder` says big endian.
+/// Whether the argument `byteOrder` is big endian.
 ///
 /// # Errors
-/// 9130001 when it is no string, 9130002 for another name.
+/// 9130001 if it is not a string, 9130002 for an unknown name.
 fn is_big(v: Option<Value<'_>>) -> Result<bool> {
     match v {
         None | Some(Value::String("little")) => Ok(false),
@@ -96,7 +96,7 @@ fn is_big(v: Option<Value<'_>>) -> Result<bool> {
 /// The subtype that `to.subtype` names.
 ///
 /// # Errors
-/// 4341108 when it is no number, 4341106 when it is no whole one, 4341107 when BSON has no such.
+/// 4341108 if it is not a number, 4341106 if it is not a whole one, 4341107 if BSON has no such subtype.
 pub(super) fn subtype(v: Value<'_>) -> Result<u8> {
     if !v.is_number() {
         return Err(Error::location(
@@ -129,7 +129,7 @@ pub(super) fn subtype(v: Value<'_>) -> Result<u8> {
 /// The text of binary data.
 ///
 /// # Errors
-/// 241 when the format does not fit the data, or for too long a text.
+/// 241 if the format does not fit the data, or the text is too long.
 pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
     let no_text = |why: &str| {
         let subtype = sub;
@@ -181,10 +181,10 @@ pub(super) fn to_text(bytes: &[u8], sub: u8, format: Format) -> Result<String> {
     })
 }
 
-/// The bytes that a text stands for.
+/// The bytes for which a text stands.
 ///
 /// # Errors
-/// 241 when the text is not in the format, or the format does not go with the subtype.
+/// 241 if the text is not in the format, or the format does not fit the subtype.
 pub(super) fn from_text(s: &str, sub: u8, format: Format) -> Result<Vec<u8>> {
     let unparsable = |why: &str| super::unparsable("BinData", s, why);
     if (format == Format::Uuid) != (sub == UUID) {
@@ -257,10 +257,10 @@ pub(super) fn from_number(v: Value<'_>, order: Option<Value<'_>>) -> Result<Opti
     Ok(Some(bytes))
 }
 
-/// The whole number in so many bytes at most, with its sign.
+/// The signed whole number in at most this many bytes.
 ///
 /// # Errors
-/// 241 for another length than 1, 2, 4 or (if that many are allowed) 8.
+/// 241 for a length other than 1, 2, 4 or (if allowed) 8.
 pub(super) fn to_whole(bytes: &[u8], most: usize, order: Option<Value<'_>>) -> Result<i64> {
     if !matches!(bytes.len(), 1 | 2 | 4 | 8) || bytes.len() > most {
         return Err(wrong_length(bytes.len()));
@@ -284,7 +284,7 @@ pub(super) fn to_whole(bytes: &[u8], most: usize, order: Option<Value<'_>>) -> R
 /// The floating point number in 4 or 8 bytes.
 ///
 /// # Errors
-/// 241 for another length.
+/// 241 for any other length.
 pub(super) fn to_double(bytes: &[u8], order: Option<Value<'_>>) -> Result<f64> {
     if !matches!(bytes.len(), 4 | 8) {
         return Err(wrong_length(bytes.len()));

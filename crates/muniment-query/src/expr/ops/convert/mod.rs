@@ -120,16 +120,16 @@ fn eval_convert<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Va
     }
 }
 
-/// What to convert to.
+/// The target of a conversion.
 #[derive(Clone, Copy)]
 struct Target {
-    /// `None` is the number 0, "no type", to which nothing converts.
+    /// `None` for the number 0, which stands for "no type", to which nothing converts.
     ty: Option<Type>,
-    /// Of binary data.
+    /// The subtype for binary data.
     subtype: u8,
 }
 
-/// The arguments that only some conversions ask for.
+/// The arguments that only some conversions use.
 #[derive(Clone, Copy)]
 struct How<'a> {
     format: Option<Value<'a>>,
@@ -212,7 +212,7 @@ fn overflow(v: Value<'_>) -> Error {
     )
 }
 
-/// Converts a value that is not null.
+/// Converts a value other than null.
 fn convert<'a>(v: Value<'a>, to: Target, how: How<'_>, ctx: &EvalContext<'a>) -> Result<Value<'a>> {
     let unsupported = || {
         Err(failure(format_args!(
@@ -287,7 +287,7 @@ fn convert<'a>(v: Value<'a>, to: Target, how: How<'_>, ctx: &EvalContext<'a>) ->
     }
 }
 
-/// True for the types that values convert to, from their own type at least.
+/// True for types to which values convert, at least from the type itself.
 fn converts(ty: Type) -> bool {
     matches!(
         ty,

@@ -1,15 +1,15 @@
-//! Reading numbers from text, and whole numbers from anything, as `$convert` does.
+//! Reading numbers from text, and whole numbers from any type, as `$convert` does.
 
 use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Value, number};
 
-/// Digits of a decimal128.
+/// The digits of a decimal128.
 const DIGITS: usize = 34;
 
 /// The whole number for int32 and int64; `None` for types that do not convert.
 ///
 /// # Errors
-/// 241 for what is no whole number or does not fit an int64.
+/// 241 if the value is not a whole number, or does not fit an int64.
 pub(super) fn whole(v: Value<'_>) -> Result<Option<i64>> {
     match v {
         Value::Bool(b) => Ok(Some(i64::from(b))),
@@ -56,7 +56,7 @@ pub(super) fn whole(v: Value<'_>) -> Result<Option<i64>> {
 /// A double: decimal, hexadecimal (`0x1.8p3`), infinity or NaN.
 ///
 /// # Errors
-/// 241 for another text, and for one whose number is too large or too small for a double.
+/// 241 for any other text, and for a number that is too large or too small for a double.
 pub(super) fn double(s: &str) -> Result<f64> {
     let unparsable = |why| Err(super::unparsable("number", s, why));
     if s.bytes().next().is_none_or(|b| b.is_ascii_whitespace()) {
@@ -80,7 +80,7 @@ pub(super) fn double(s: &str) -> Result<f64> {
     Ok(n)
 }
 
-/// True when a digit other than 0 stands before the exponent.
+/// True if there is a digit other than 0 before the exponent.
 fn has_digits(s: &str) -> bool {
     s.split(['e', 'E'])
         .next()
@@ -104,7 +104,7 @@ fn hexadecimal(s: &str) -> Option<(f64, bool)> {
     }
     let exponent: i64 = exponent.parse().map_or(1 << 40, |e: i64| e.min(1 << 40));
     let mut exponent = if negative { -exponent } else { exponent };
-    // 60 bits, the rest in one sticky bit, so that the conversion rounds once.
+    // There are 60 bits, and one sticky bit for the rest, so that the conversion rounds only once.
     let mut bits = 0_u64;
     let whole = head.chars().count();
     for (i, c) in head.chars().chain(tail.chars()).enumerate() {
@@ -121,7 +121,7 @@ fn hexadecimal(s: &str) -> Option<(f64, bool)> {
     if bits == 0 {
         return Some((0.0, true));
     }
-    // In two steps: one power of two may be out of range where the number is not.
+    // This takes two steps, because one power of two may be out of range even if the number is not.
     let first = exponent.clamp(-1000, 1000);
     let second = (exponent - first).clamp(-1000, 1000);
     let n = bits as f64 * 2.0_f64.powi(first as i32) * 2.0_f64.powi(second as i32);
@@ -131,7 +131,7 @@ fn hexadecimal(s: &str) -> Option<(f64, bool)> {
 /// A decimal128. Digits beyond 34 are cut off, not rounded.
 ///
 /// # Errors
-/// 241 for a text that is no number, and for a number out of range.
+/// 241 if the text is not a number, or the number is out of range.
 pub(super) fn decimal(s: &str) -> Result<Value<'static>> {
     if s.eq_ignore_ascii_case("-nan") {
         let mut bytes = Decimal::NAN.to_bid();
@@ -148,7 +148,7 @@ pub(super) fn decimal(s: &str) -> Result<Value<'static>> {
             s,
             "Failed to parse string to decimal",
         )),
-        // Digits that come to nothing or to infinity were out of range.
+        // The number was out of range if its digits have become zero or infinity.
         Some(d)
             if (d.is_infinite() && s.bytes().any(|b| b.is_ascii_digit()))
                 || (d.is_zero() && has_digits(s)) =>
@@ -163,7 +163,7 @@ pub(super) fn decimal(s: &str) -> Result<Value<'static>> {
     }
 }
 
-/// The text with all digits beyond the 34 that count made 0; `None` when there are no more.
+/// The text with all digits after the first 34 replaced by 0; `None` if there are no more.
 fn cut(s: &str) -> Option<String> {
     let mantissa = s.split(['e', 'E']).next()?.len();
     if mantissa <= DIGITS {

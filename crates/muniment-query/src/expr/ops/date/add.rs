@@ -80,7 +80,7 @@ fn eval<'a>(
     add(start, unit, n, &zone).map(|ms| Some(Value::DateTime(ms)))
 }
 
-/// The most units that fit between the first and the last date.
+/// The most units between the first and the last date.
 fn most(unit: Unit) -> i64 {
     const YEARS: i64 = 584_942_417;
     match (unit.months(), unit.days(), unit.millis()) {
@@ -91,8 +91,8 @@ fn most(unit: Unit) -> i64 {
     }
 }
 
-/// The moment `amount` units after `ms`, both in milliseconds since 1970. A day that the month does
-/// not have becomes the month's last.
+/// The moment `amount` units after `ms`, both in milliseconds since 1970. If the month does not have the day,
+/// its last day is used.
 ///
 /// # Errors
 /// 5976500 for an amount beyond the range of dates, 5166406 for a result beyond it.
@@ -116,7 +116,7 @@ pub(crate) fn add(ms: i64, unit: Unit, amount: i64, zone: &Zone) -> Result<i64> 
                 .checked_add(amount.saturating_mul(length))
         } else {
             let c = Civil::from_millis(local);
-            // Neither factor is beyond a few billions.
+            // Neither factor is more than a few billions.
             let months = c.year * 12 + i64::from(c.month) - 1 + amount * unit.months().unwrap_or(1);
             let (year, month) = (months.div_euclid(12), months.rem_euclid(12) as u32 + 1);
             let day = c.day.min(days_in_month(year, month));
@@ -159,7 +159,7 @@ mod tests {
                     "{'$dateAdd': {'startDate': '$d', 'unit': '$u', 'amount': 2}}",
                     Gives("['$date', 1580637600000]"),
                 ),
-                // The day of the change has 23 hours.
+                // The day of the clock change has 23 hours.
                 (
                     "{'$dateAdd': {'startDate': '$s', 'unit': 'day', 'amount': 1, 'timezone': 'America/New_York'}}",
                     Gives("['$date', 1615782600000]"),

@@ -1,4 +1,4 @@
-//! What the date operators' arguments have in common: dates, time zones, units, days of the week.
+//! The common parts of the date operators' arguments: dates, time zones, units, days of the week.
 
 use super::Zone;
 use crate::expr::ops::arg_some;
@@ -37,7 +37,7 @@ impl Unit {
         })
     }
 
-    /// Its length in milliseconds where that is the same on every calendar.
+    /// The length in milliseconds, if it is always the same.
     pub(crate) fn millis(self) -> Option<i64> {
         Some(match self {
             Unit::Hour => 3_600_000,
@@ -48,7 +48,7 @@ impl Unit {
         })
     }
 
-    /// Its length in days, for days and weeks.
+    /// The length in days, for days and weeks.
     pub(crate) fn days(self) -> Option<i64> {
         Some(match self {
             Unit::Day => 1,
@@ -57,7 +57,7 @@ impl Unit {
         })
     }
 
-    /// Its length in months, for months, quarters and years.
+    /// The length in months, for months, quarters and years.
     pub(crate) fn months(self) -> Option<i64> {
         Some(match self {
             Unit::Month => 1,
@@ -71,7 +71,7 @@ impl Unit {
 /// The unit that `v` names.
 ///
 /// # Errors
-/// 5439013 when it is no string, 9 for another name.
+/// 5439013 if it is not a string, 9 for an unknown name.
 pub(super) fn unit(op: &str, v: Value<'_>) -> Result<Unit> {
     let Value::String(name) = v else {
         return Err(Error::location(
@@ -92,7 +92,7 @@ pub(super) fn unit(op: &str, v: Value<'_>) -> Result<Unit> {
 /// The day of the week that `v` names: 1 (Monday) to 7. Case does not count.
 ///
 /// # Errors
-/// 5439015 when it is no string, 5439016 for another name.
+/// 5439015 if it is not a string, 5439016 for an unknown name.
 pub(super) fn start_of_week(op: &str, v: Value<'_>) -> Result<i64> {
     const DAYS: [&str; 7] = [
         "monday",
@@ -129,7 +129,7 @@ pub(super) fn start_of_week(op: &str, v: Value<'_>) -> Result<i64> {
 /// The i-th argument as a time zone; `None` for null and missing.
 ///
 /// # Errors
-/// 40517 when it is no string, 40485 for an unknown zone.
+/// 40517 if it is not a string, 40485 for an unknown zone.
 pub(super) fn zone<'a>(args: &'a [Expr], i: usize, ctx: &EvalContext<'a>) -> Result<Option<Zone>> {
     match arg_some(args, i, ctx)? {
         None => Ok(None),
@@ -157,7 +157,7 @@ pub(crate) fn to_millis(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// As [`to_millis`].
+/// Does the same as [`to_millis`].
 ///
 /// # Errors
 /// 16006 for other types.
@@ -170,7 +170,7 @@ pub(super) fn millis(v: Value<'_>) -> Result<i64> {
     })
 }
 
-/// As [`to_millis`], for the operators that name their argument.
+/// Does the same as [`to_millis`], for the operators whose messages name the argument.
 ///
 /// # Errors
 /// 5166307 for other types.
@@ -186,7 +186,7 @@ pub(super) fn named_millis(op: &str, name: &str, v: Value<'_>) -> Result<i64> {
     })
 }
 
-/// Parses an argument that may be left out, and stands for `default` then.
+/// Parses an optional argument, for which `default` stands if it is missing.
 pub(super) fn or_default(
     p: &mut Parser<'_>,
     given: Option<Value<'_>>,
@@ -198,8 +198,8 @@ pub(super) fn or_default(
     }
 }
 
-/// Adds the arguments that say how a calendar is read, timezone and startOfWeek, which may be left
-/// out, to the three before them; a call with a constant null among its arguments is null.
+/// Adds the optional arguments timezone and startOfWeek to the three before them. A call with a constant null
+/// among its arguments is null.
 ///
 /// # Errors
 /// Those of parsing.
@@ -217,11 +217,11 @@ pub(super) fn with_calendar(
     Ok(list)
 }
 
-/// The unit, the time zone and the day on which weeks begin, 1 (Monday) to 7, of a call whose
-/// arguments [`with_calendar`] completed; `None`: one that counts is null.
+/// The unit, the time zone and the first day of weeks, 1 (Monday) to 7, of a call whose arguments
+/// [`with_calendar`] has completed; `None` if a relevant one is null.
 ///
 /// # Errors
-/// As [`unit()`], [`start_of_week`] and [`zone`].
+/// Those of [`unit()`], [`start_of_week`] and [`zone`].
 pub(super) fn calendar<'a>(
     op: &str,
     name: Value<'_>,
@@ -239,9 +239,8 @@ pub(super) fn calendar<'a>(
     Ok(zone(args, 3, ctx)?.map(|zone| (unit, zone, first_day)))
 }
 
-/// True when one of the expressions is a constant null or missing, and not all are constants.
-/// MongoDB's optimizer gives null for such a call, even where evaluation would not ask for that
-/// argument.
+/// True if one of the expressions is a constant null or missing, and not all are constants. MongoDB's
+/// optimizer makes such a call null, even where its evaluation would not need that argument.
 pub(super) fn null_among(args: &[Expr]) -> bool {
     args.iter().any(Expr::is_constant_null) && !args.iter().all(Expr::is_constant)
 }

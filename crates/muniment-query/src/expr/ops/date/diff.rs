@@ -1,5 +1,5 @@
-//! `$dateDiff`: how many boundaries of a unit lie between two dates. Arguments: startDate, endDate,
-//! unit, timezone, startOfWeek.
+//! `$dateDiff`: the number of a unit's boundaries between two dates. Arguments: startDate, endDate, unit,
+//! timezone, startOfWeek.
 
 use super::args::{self, Unit};
 use super::{Civil, DAY_MS, Zone};
@@ -44,11 +44,11 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     diff(start, end, unit, &zone, first_day).map(|n| Some(Value::Int64(n)))
 }
 
-/// How many boundaries of `unit` lie between two moments in milliseconds since 1970. Weeks begin on
+/// The number of boundaries of `unit` between two moments in milliseconds since 1970. Weeks begin on
 /// `first_day`, 1 (Monday) to 7.
 ///
 /// # Errors
-/// 5166308 when the milliseconds between them are too many for an int64.
+/// 5166308 if the milliseconds between them do not fit an int64.
 fn diff(start: i64, end: i64, unit: Unit, zone: &Zone, first_day: i64) -> Result<i64> {
     if unit == Unit::Millisecond {
         return end
@@ -57,7 +57,7 @@ fn diff(start: i64, end: i64, unit: Unit, zone: &Zone, first_day: i64) -> Result
     }
     let (from, to) = (zone.to_local(start), zone.to_local(end));
     if let Some(length) = unit.millis() {
-        // A clock change between the two moves the wall clock, not the time that passes.
+        // A clock change in between moves the wall clock, but not the elapsed time.
         let moved = (zone.offset_at(end) - zone.offset_at(start)) / length;
         return Ok(to.div_euclid(length) - from.div_euclid(length) - moved);
     }

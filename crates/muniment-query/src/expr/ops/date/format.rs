@@ -1,4 +1,4 @@
-//! `$dateToString`, and the names of months and letters of formats that `$dateFromString` shares.
+//! `$dateToString`, and the names of months and letters of formats, which `$dateFromString` uses as well.
 //! Arguments: date, whether there is a format, format, timezone, onNull.
 
 use super::{Civil, Zone, args};
@@ -50,7 +50,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
         .get(1)
         .and_then(Expr::as_constant)
         .is_some_and(|v| v.truthy());
-    // A wrong format or zone is an error even if there is no date.
+    // An invalid format or zone is an error even if there is no date.
     let format = match arg_some(args, 2, ctx)? {
         None => None,
         Some(Value::String(f)) => {
@@ -85,7 +85,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     Ok(Some(Value::String(arena::alloc_str(ctx.arena, &text)?)))
 }
 
-/// A moment in milliseconds since 1970 as `2018-03-27T16:58:51.538Z`.
+/// A moment in milliseconds since 1970 in the form `2018-03-27T16:58:51.538Z`.
 ///
 /// # Errors
 /// 18537 for a year outside 0 to 9999.
@@ -95,10 +95,10 @@ pub(in crate::expr::ops) fn iso(ms: i64) -> Result<String> {
 
 const ISO: &str = "%Y-%m-%dT%H:%M:%S.%LZ";
 
-/// Checks that a format has no other letters than these after its percent signs.
+/// Checks that only these letters follow the percent signs of a format.
 ///
 /// # Errors
-/// 18535 for a percent sign at the end, 18536 for another letter.
+/// 18535 for a percent sign at the end, 18536 for any other letter.
 pub(super) fn check(format: &str, letters: &[u8]) -> Result<()> {
     let mut bytes = format.chars();
     while let Some(c) = bytes.next() {
@@ -124,7 +124,7 @@ pub(super) fn check(format: &str, letters: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Prints a moment in milliseconds since 1970. The format was checked.
+/// Prints a moment in milliseconds since 1970. The format must have been checked.
 ///
 /// # Errors
 /// 18537 for a year outside 0 to 9999.

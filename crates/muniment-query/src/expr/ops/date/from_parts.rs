@@ -1,5 +1,5 @@
-//! `$dateFromParts`: a date from year, month and day or from ISO year, week and day. Parts beyond
-//! their range carry. Arguments: whether by ISO week, the seven parts, timezone.
+//! `$dateFromParts`: a date from year, month and day, or from ISO year, week and day. Parts beyond their
+//! range carry over. Arguments: whether by ISO week, the seven parts, timezone.
 
 use super::{DAY_MS, args, days_from_civil};
 use crate::expr::ops::{NULL, Named, arg_some};
@@ -90,7 +90,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
         let months = year * 12 + second - 1;
         days_from_civil(months.div_euclid(12), months.rem_euclid(12) as u32 + 1, 1) + third - 1
     };
-    // All but seconds and milliseconds are small.
+    // All parts except seconds and milliseconds are small.
     let whole = days * DAY_MS + hours * 3_600_000 + minutes * 60_000;
     let ms = seconds
         .checked_mul(1000)
@@ -101,7 +101,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     Ok(Some(Value::DateTime(ms)))
 }
 
-/// A part as a number within its bounds.
+/// A part as a number, checked against its bounds.
 fn number(name: &str, v: Value<'_>) -> Result<i64> {
     let n = v.as_i64_exact().ok_or_else(|| {
         Error::location(

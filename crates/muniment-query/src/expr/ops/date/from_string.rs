@@ -1,5 +1,5 @@
-//! `$dateFromString`: a date from text, free or in a format. Arguments: dateString, whether there
-//! is a format, format, timezone, whether there is an onError, onError, onNull.
+//! `$dateFromString`: a date from text, with or without a format. Arguments: dateString, whether there is a
+//! format, format, timezone, whether there is an onError, onError, onNull.
 
 use super::format::{self, MONTHS};
 use super::read::{Found, Reader, invalid};
@@ -40,7 +40,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
             .is_some_and(|v| v.truthy())
     };
     let text = arg_some(args, 0, ctx)?;
-    // A wrong format or zone is an error even if there is no text.
+    // An invalid format or zone is an error even if there is no text.
     let format = match arg_some(args, 2, ctx)? {
         None => None,
         Some(Value::String(f)) => {
@@ -85,7 +85,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     }
 }
 
-/// Reads text in a format whose letters were checked.
+/// Reads text by a format whose letters were checked.
 fn in_format(text: &str, format: &str) -> Result<Found> {
     let mut r = Reader::new(text);
     let mut found = Found::default();
@@ -138,7 +138,7 @@ fn in_format(text: &str, format: &str) -> Result<Found> {
         }
         found.set_iso_week(year.into(), iso_week, iso_day);
     } else if let (Some(year), Some(day)) = (year, day_of_year) {
-        // Counted from 0, unlike what $dateToString prints: MongoDB's own reading.
+        // The days count from 0, unlike those that $dateToString prints; MongoDB does the same.
         found.set_day_of_year(year.into(), i64::from(day));
     }
     Ok(found)

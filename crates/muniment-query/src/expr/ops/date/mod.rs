@@ -1,8 +1,7 @@
-//! The date operators, one file each, and the calendar arithmetic that they and the conversions
-//! share.
+//! The date operators, with one file each, and the calendar arithmetic that they and the conversions use.
 //!
-//! Invariants: arithmetic is on milliseconds since 1970 in an int64 and never overflows silently;
-//! a wall clock is held as if it were UTC ([`Zone::to_local`]).
+//! Invariants: arithmetic uses milliseconds since 1970 in an int64, and never overflows silently; a wall
+//! clock is represented as if it were UTC ([`Zone::to_local`]).
 //!
 //! Source of the day count ↔ civil date formulas: Howard Hinnant, "chrono-Compatible Low-Level
 //! Date Algorithms".
@@ -24,26 +23,26 @@ pub(crate) use zone::Zone;
 
 use std::fmt::Write;
 
-/// Milliseconds of a day.
+/// The milliseconds of a day.
 const DAY_MS: i64 = 86_400_000;
 
 /// A moment's parts in the proleptic Gregorian calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Civil {
     pub(super) year: i64,
-    /// 1–12.
+    /// 1 to 12.
     pub(super) month: u32,
-    /// 1–31.
+    /// 1 to 31.
     pub(super) day: u32,
     pub(super) hour: u32,
     pub(super) minute: u32,
     pub(super) second: u32,
     pub(super) milli: u32,
-    /// Days since 1970-01-01.
+    /// The days since 1970-01-01.
     days: i64,
 }
 
-/// Days since 1970-01-01 of a civil date.
+/// The days from 1970-01-01 to a civil date.
 pub(super) fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     let y = if month <= 2 { year - 1 } else { year };
     let era = y.div_euclid(400);
@@ -54,7 +53,7 @@ pub(super) fn days_from_civil(year: i64, month: u32, day: u32) -> i64 {
     era * 146_097 + doe - 719_468
 }
 
-/// How many days a month (1–12) has.
+/// The number of days of a month (1 to 12).
 fn days_in_month(year: i64, month: u32) -> u32 {
     match month {
         2 => 28 + u32::from(year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)),
@@ -87,34 +86,34 @@ impl Civil {
         }
     }
 
-    /// 1 (Sunday) to 7.
+    /// The day of the week, 1 (Sunday) to 7.
     pub(super) fn day_of_week(&self) -> i64 {
         (self.days + 4).rem_euclid(7) + 1
     }
 
-    /// 1 (Monday) to 7.
+    /// The day of the week, 1 (Monday) to 7.
     pub(super) fn iso_day_of_week(&self) -> i64 {
         (self.days + 3).rem_euclid(7) + 1
     }
 
-    /// 1 to 366.
+    /// The day of the year, 1 to 366.
     pub(super) fn day_of_year(&self) -> i64 {
         self.days - days_from_civil(self.year, 1, 1) + 1
     }
 
-    /// 0 to 53; weeks begin on Sunday, and week 1 with the year's first Sunday.
+    /// The week of the year, 0 to 53. Weeks begin on Sunday, and week 1 with the year's first Sunday.
     pub(super) fn week(&self) -> i64 {
         (self.day_of_year() + 7 - self.day_of_week()) / 7
     }
 
-    /// ISO 8601's week and the year it belongs to.
+    /// The week by ISO 8601, and its year.
     pub(super) fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days - self.iso_day_of_week() + 4;
         let year = Civil::from_millis(thursday.saturating_mul(DAY_MS)).year;
         (year, (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
     }
 
-    /// `2018-03-27T16:58:51.538Z`.
+    /// The form `2018-03-27T16:58:51.538Z`.
     pub(super) fn iso(&self) -> String {
         let mut out = String::with_capacity(24);
         let _ = write!(

@@ -1,5 +1,5 @@
-//! `$year`, `$month`, `$dayOfMonth` and the like: a part of a date in a time zone. Arguments: date,
-//! and timezone if there is one.
+//! `$year`, `$month`, `$dayOfMonth` and the like: a part of a date in a time zone. Arguments: date and, if
+//! given, timezone.
 
 use super::{Civil, args};
 use crate::expr::ops::{NULL, arg_some};
@@ -44,7 +44,7 @@ parts! {
     YEAR "$year" "The year." |c| int(c.year);
 }
 
-/// The operand is a date, an array of one, or `{date, timezone}`.
+/// Parses the operand, which is a date, an array of one, or `{date, timezone}`.
 fn parse(op: &str, operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     match operand {
         Value::Document(d) if d.first().is_none_or(|e| !e.name().starts_with('$')) => {

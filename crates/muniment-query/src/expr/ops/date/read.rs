@@ -1,9 +1,7 @@
-//! Reads dates from text as people write them: ISO 8601, `oct 20 2020`, `15-Jan-2020`,
-//! `1/31/2020 3:05 pm EST`, `@1234567890`. Words that stand for a distance (`tomorrow`, `+1 day`)
-//! are refused, as MongoDB refuses them.
+//! Reads dates from text in people's notations: ISO 8601, `oct 20 2020`, `15-Jan-2020`, `1/31/2020 3:05 pm
+//! EST`, `@1234567890`. Words for a distance (`tomorrow`, `+1 day`) are refused, as in MongoDB.
 //!
-//! Source of the forms: PHP's documentation of date and time formats, which MongoDB's library
-//! implements.
+//! Source of the notations: PHP's documentation of date and time formats, which MongoDB's library implements.
 
 use super::format::MONTHS;
 use super::zone::{Zone, offset_minutes};
@@ -11,20 +9,20 @@ use super::{Civil, DAY_MS, days_from_civil, days_in_month};
 use muniment_value::{Code, Error, Result};
 use std::ops::RangeInclusive;
 
-/// What a text said.
+/// The parts that were found in a text.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) year: Option<i64>,
     pub(super) month: Option<u32>,
     pub(super) day: Option<u32>,
-    /// Hour, minute, second, millisecond.
+    /// The hour, minute, second and millisecond.
     pub(super) time: Option<(u32, u32, u32, u32)>,
     pub(super) zone: Option<Zone>,
-    /// 1 (Monday) to 7: the next such day is meant.
+    /// 1 (Monday) to 7: the date is the next such day.
     weekday: Option<i64>,
 }
 
-/// The error for a text that is no date.
+/// The error for a text that is not a date.
 pub(super) fn invalid(text: &str, why: &str) -> Error {
     Error::new(
         Code::ConversionFailure,
@@ -32,8 +30,7 @@ pub(super) fn invalid(text: &str, why: &str) -> Error {
     )
 }
 
-/// Reads a date: milliseconds since 1970. `zone` is where the text's clock hangs if the text does
-/// not say.
+/// Reads a date, as milliseconds since 1970. `zone` is the time zone if the text has none.
 ///
 /// # Errors
 /// 241 ConversionFailure.
@@ -62,7 +59,7 @@ pub(in crate::expr::ops) fn read(text: &str, zone: &Zone) -> Result<i64> {
 }
 
 impl Found {
-    /// The time's fields, midnight if there was none.
+    /// The fields of the time, which is midnight if there was none.
     pub(super) fn clock(&mut self) -> &mut (u32, u32, u32, u32) {
         self.time.get_or_insert((0, 0, 0, 0))
     }
@@ -72,23 +69,22 @@ impl Found {
         (self.year, self.month, self.day) = (Some(c.year), Some(c.month), Some(c.day));
     }
 
-    /// The date of an ISO year, week and day of the week.
+    /// Sets the date to that of an ISO year, week and day of the week.
     pub(super) fn set_iso_week(&mut self, year: i64, week: u32, day: u32) {
         let fourth = days_from_civil(year, 1, 4);
         let monday = fourth - (fourth + 3).rem_euclid(7);
         self.set_date(monday + (i64::from(week) - 1) * 7 + i64::from(day) - 1);
     }
 
-    /// The date of a year and a day of it, from 0.
+    /// Sets the date to that of a year and a day in it, from 0.
     pub(super) fn set_day_of_year(&mut self, year: i64, day: i64) {
         self.set_date(days_from_civil(year, 1, 1) + day);
     }
 
-    /// The moment: milliseconds since 1970.
+    /// The moment, as milliseconds since 1970.
     ///
     /// # Errors
-    /// 241 when something is missing or out of its range, or when both the text and the caller
-    /// name a time zone.
+    /// 241 if a part is missing or out of its range, or if both the text and the caller give a time zone.
     pub(super) fn finish(self, text: &str, zone: &Zone) -> Result<i64> {
         let (Some(year), Some(month), Some(day)) = (self.year, self.month, self.day) else {
             return Err(Error::new(
@@ -124,7 +120,7 @@ impl Found {
     }
 }
 
-/// A place in a text.
+/// A position in a text.
 pub(super) struct Reader<'t> {
     text: &'t str,
     at: usize,
@@ -151,7 +147,7 @@ impl<'t> Reader<'t> {
         self.text.as_bytes().get(self.at + ahead).copied()
     }
 
-    /// How many bytes from `ahead` on are as asked.
+    /// How many bytes from `ahead` on satisfy `is`.
     fn run(&self, ahead: usize, is: impl Fn(u8) -> bool) -> usize {
         let rest = self.text.as_bytes().get(self.at + ahead..);
         rest.unwrap_or_default()
@@ -171,7 +167,7 @@ impl<'t> Reader<'t> {
         s
     }
 
-    /// Takes a number of so many digits at least and at most (9).
+    /// Takes a number with at least `least` and at most `most` digits (up to 9).
     pub(super) fn number(&mut self, least: usize, most: usize) -> Result<u32> {
         let n = self.digit_count().min(most);
         if n < least || n == 0 {
@@ -188,13 +184,13 @@ impl<'t> Reader<'t> {
         Ok(self.number(1, 3)? * [1, 100, 10, 1].get(n).copied().unwrap_or(1))
     }
 
-    /// Takes letters.
+    /// Takes a run of letters.
     pub(super) fn word(&mut self) -> &'t str {
         let n = self.run(0, |b| b.is_ascii_alphabetic());
         self.take(n)
     }
 
-    /// Takes this very character.
+    /// Takes this character.
     pub(super) fn literal(&mut self, c: char) -> Result<()> {
         match self.text.get(self.at..) {
             Some(rest) if rest.starts_with(c) => {
@@ -230,7 +226,7 @@ impl<'t> Reader<'t> {
             let letters = self.run(0, |b| b.is_ascii_alphabetic());
             if let Some(zone) = abbreviation(name.get(..letters).unwrap_or_default()) {
                 self.at += letters;
-                // "GMT+2" and "UTC-05:00".
+                // This is the case in "GMT+2" and "UTC-05:00".
                 if zone.is_utc() && matches!(self.peek(), Some(b'+' | b'-')) {
                     return self.zone();
                 }
@@ -265,7 +261,7 @@ impl<'t> Reader<'t> {
         Ok(Zone::Fixed(if negative { -ms } else { ms }))
     }
 
-    /// Whatever begins with a digit.
+    /// Reads something that begins with a digit.
     fn digits(&mut self, found: &mut Found) -> Result<()> {
         let n = self.digit_count();
         let next = self.byte(n);
@@ -330,8 +326,8 @@ impl<'t> Reader<'t> {
                     Ok(())
                 }
             }
-            // Four digits are a time if they can be and there is none yet, else a year; what
-            // follows is read by itself. So MongoDB takes "20609-01-01" for 2060, then 9-01-01.
+            // Four digits are a time if they can be one and there is none yet, otherwise a year. The rest is
+            // read by itself. So MongoDB reads "20609-01-01" as 2060, and then as 9-01-01.
             (4.., _) => {
                 let (hour, minute) = (self.number(2, 2)?, self.number(2, 2)?);
                 if hour <= 24 && minute < 60 && found.time.is_none() {
@@ -347,7 +343,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Whether the digits at each place, so many, make a number within its range.
+    /// Whether each of these groups of digits is a number within its range.
     fn in_ranges(&self, places: &[(usize, usize, RangeInclusive<u32>)]) -> bool {
         places.iter().all(|(at, n, range)| {
             self.text
@@ -357,7 +353,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// Whether `n` digits, "-", and what follows are year, month and day: the last has one or two
+    /// Whether `n` digits, "-", and the following text are year, month and day: the day has one or two
     /// digits.
     fn is_year_first(&self, n: usize) -> bool {
         let digits = |at| self.run(at, |b| b.is_ascii_digit());
@@ -384,7 +380,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A year of four digits, or of two: 70 to 99 are of the last century.
+    /// A year with four digits, or with two, of which 70 to 99 belong to the last century.
     fn year(&mut self) -> Result<i64> {
         Ok(match self.digit_count() {
             4 => self.number(4, 4)?.into(),
@@ -396,7 +392,8 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// `2020-01-15`, `2020-1`, `2020-W05-3`, `2020-123`, `2020-Jan-15`; the year's sign was taken.
+    /// Reads `2020-01-15`, `2020-1`, `2020-W05-3`, `2020-123` or `2020-Jan-15`. The year's sign was already
+    /// taken.
     fn after_year(&mut self, found: &mut Found, sign: i64) -> Result<()> {
         let year = sign * i64::from(self.number(4, 4)?);
         self.literal('-')?;
@@ -434,7 +431,7 @@ impl<'t> Reader<'t> {
         self.date(found, year, month, day)
     }
 
-    /// `15 Jan 2020`, `3pm`, `15th of` …: a day before its month, or an hour.
+    /// Reads `15 Jan 2020`, `3pm`, `15th of` …: a day before its month, or an hour.
     fn day_first(&mut self, found: &mut Found) -> Result<()> {
         let n = self.number(1, 2)?;
         if let Some(afternoon) = self.meridian() {
@@ -478,7 +475,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `am`, `p.m.` and the like, after a blank or none: whether it is the afternoon.
+    /// Reads `am`, `p.m.` and the like, with or without a blank before it. True for the afternoon.
     fn meridian(&mut self) -> Option<bool> {
         let blanks = self.run(0, |b| matches!(b, b' ' | b'\t'));
         let letters = self.run(blanks, |b| b.is_ascii_alphabetic() || b == b'.');
@@ -499,7 +496,7 @@ impl<'t> Reader<'t> {
         Some(afternoon)
     }
 
-    /// `16:58`, `16:58:51`, `16:58:51.538`, `4:58 pm`, and with points for colons: `16:58.51`.
+    /// Reads `16:58`, `16:58:51`, `16:58:51.538`, `4:58 pm`, also with points instead of colons: `16:58.51`.
     fn time(&mut self, found: &mut Found) -> Result<()> {
         let hour = self.number(1, 2)?;
         if !self.skip(b":.") {
@@ -528,7 +525,7 @@ impl<'t> Reader<'t> {
         Ok(0)
     }
 
-    /// `165851`, `1658`, with a fraction.
+    /// Reads `165851` or `1658`, with an optional fraction.
     fn compact_time(&mut self, found: &mut Found) -> Result<()> {
         let n = self.digit_count();
         let hour = self.number(2, 2)?;
@@ -567,7 +564,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A sign: of a year, or of the offset after a time.
+    /// Reads a sign, which belongs to a year, or to the offset after a time.
     fn signed(&mut self, found: &mut Found) -> Result<()> {
         if found.year.is_none() && found.time.is_none() {
             let sign = if self.take(1) == "-" { -1 } else { 1 };
@@ -587,7 +584,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// `@` and seconds since 1970.
+    /// Reads `@` and seconds since 1970.
     fn unix(&mut self, found: &mut Found) -> Result<()> {
         self.at += 1;
         let negative = self.skip(b"-");
@@ -609,7 +606,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Whatever begins with a letter.
+    /// Reads something that begins with a letter.
     fn name(&mut self, found: &mut Found) -> Result<()> {
         let letters = self.run(0, |b| b.is_ascii_alphabetic());
         let word = self
@@ -641,7 +638,7 @@ impl<'t> Reader<'t> {
         self.set_zone(found)
     }
 
-    /// The day and the year after a month's name; or the year alone, which means the first day.
+    /// Reads the day and the year after a month's name; or only the year, which means the first day.
     fn after_month(&mut self, found: &mut Found) -> Result<()> {
         let blanks = self.run(0, |b| matches!(b, b' ' | b'\t' | b'.' | b'-'));
         let digits = self.run(blanks, |b| b.is_ascii_digit());
@@ -690,7 +687,7 @@ fn weekday_of(word: &str) -> Option<i64> {
         .map(|i| i as i64 + 1)
 }
 
-/// The offset of an abbreviation of a time zone, where it has one meaning.
+/// The offset of an abbreviation of a time zone, if it has a single meaning.
 fn abbreviation(word: &str) -> Option<Zone> {
     let offset = match word.to_ascii_uppercase().as_str() {
         "Z" | "UTC" | "GMT" | "UT" | "WET" => "+00",
@@ -751,7 +748,7 @@ mod tests {
                 "WED jan 31 12:05:28 +03:30 1996",
                 "1996-01-31T08:35:28.000Z",
             ),
-            // The next Friday from that day on.
+            // This is the next Friday from that day on.
             ("Fri, 01 Feb 2024 00:00:00 GMT", "2024-02-02T00:00:00.000Z"),
             ("2024-06-15 10:00 GMT+2", "2024-06-15T08:00:00.000Z"),
             ("2024-06-15 10:00 Europe/Paris", "2024-06-15T08:00:00.000Z"),
@@ -771,7 +768,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever is read is a moment of which the text is some form; nothing panics.
+        /// Any text is read without a panic, and the texts of a moment are read as that moment.
         #[test]
         fn texts_of_dates_are_read_back(
             ms in -62_135_596_800_000_i64..253_402_300_800_000,
@@ -788,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date() {
+    fn texts_that_are_no_date() {
         for text in [
             "",
             " ",

@@ -1,6 +1,6 @@
-//! `$dateTrunc`: the beginning of the bin that a date lies in. Bins are counted from
-//! 2000-01-01T00:00 in the time zone; weeks from the first beginning of a week after it.
-//! Arguments: date, unit, binSize, timezone, startOfWeek.
+//! `$dateTrunc`: the beginning of the bin of a date. Bins are counted from 2000-01-01T00:00 in the time zone,
+//! and weeks from the first beginning of a week after that. Arguments: date, unit, binSize, timezone,
+//! startOfWeek.
 
 use super::args::{self, Unit};
 use super::{Civil, DAY_MS, Zone, days_from_civil};
@@ -10,10 +10,10 @@ use muniment_value::{Error, Result, Value};
 
 const OP: &str = "$dateTrunc";
 
-/// Days from 1970 to 2000-01-01, a Saturday.
+/// The days from 1970 to 2000-01-01, a Saturday.
 const REFERENCE_DAY: i64 = 10_957;
 
-/// The largest bin of days and longer units, in units.
+/// The largest bin size for days and longer units.
 const MAX_BIN: i64 = 100_000_000_000;
 
 /// The specification.
@@ -66,11 +66,11 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     trunc(date, unit, bin, &zone, first_day).map(|ms| Some(Value::DateTime(ms)))
 }
 
-/// The beginning of the bin of `bin` (> 0) units around a moment, both in milliseconds since 1970.
-/// Weeks begin on `first_day`, 1 (Monday) to 7.
+/// The beginning of the bin with `bin` (> 0) units around a moment, both in milliseconds since 1970. Weeks
+/// begin on `first_day`, 1 (Monday) to 7.
 ///
 /// # Errors
-/// 5439002 and 5439006 for a bin that is too large, 5439005 for a result beyond the range of dates.
+/// 5439002 and 5439006 if the bin is too large, 5439005 if the result is beyond the range of dates.
 pub(crate) fn trunc(ms: i64, unit: Unit, bin: i64, zone: &Zone, first_day: i64) -> Result<i64> {
     let overflow = || Error::location(5439005, "dateTrunc overflowed");
     if let Some(length) = unit.millis() {
@@ -102,7 +102,7 @@ pub(crate) fn trunc(ms: i64, unit: Unit, bin: i64, zone: &Zone, first_day: i64) 
         let c = Civil::from_millis(local);
         let months = c.year * 12 + i64::from(c.month) - 1 - 2000 * 12;
         let months = 2000 * 12 + floor(months, bin * unit.months().unwrap_or(1));
-        // So far back that the day count would not hold it.
+        // The moment is so early that the count of days would overflow.
         if months < -12_000_000_000 {
             return Err(overflow());
         }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn odd_bins() {
-        // Of 2010-01-01T10:45:20.450Z.
+        // The moment is 2010-01-01T10:45:20.450Z.
         for (bin, unit, want) in [
             (7, "millisecond", "2010-01-01T10:45:20.445Z"),
             (7, "second", "2010-01-01T10:45:16.000Z"),

@@ -1,9 +1,9 @@
-//! Time zones: fixed offsets from UTC, and the names of the IANA database. The database is part of
-//! the binary, so that results do not depend on the host.
+//! Time zones: fixed offsets from UTC, and the names of the IANA database. The database is part of the
+//! binary, so that results do not depend on the host.
 //!
-//! Invariant: every moment has an offset. Rules are known from year -9999 to 9999 only; later
-//! moments are looked up in the cycle of 400 years that has the same weekdays, earlier ones have
-//! the zone's first offset.
+//! Invariant: every moment has an offset. The rules are known only from year -9999 to 9999. Later moments are
+//! looked up in the cycle of 400 years that has the same weekdays, and earlier ones have the zone's first
+//! offset.
 
 use jiff::Timestamp;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneDatabase};
@@ -14,17 +14,17 @@ use std::sync::OnceLock;
 /// A time zone.
 #[derive(Clone, Debug)]
 pub(crate) enum Zone {
-    /// Always this many milliseconds east of UTC.
+    /// A constant offset of this many milliseconds east of UTC.
     Fixed(i64),
     /// A zone of the IANA database.
     Named(TimeZone),
 }
 
-/// Seconds in 400 years.
+/// The seconds of 400 years.
 const CYCLE: i64 = 146_097 * 86_400;
 /// The last second whose offset is looked up directly, in the year 8307.
 const LAST: i64 = 200_000_000_000;
-/// The first one, in the year -7536.
+/// The first such second, in the year -7536.
 const FIRST: i64 = -300_000_000_000;
 
 fn in_range(seconds: i64) -> i64 {
@@ -39,7 +39,7 @@ impl Zone {
     /// Universal time.
     pub(crate) const UTC: Zone = Zone::Fixed(0);
 
-    /// The zone of this name: `Europe/Paris`, `UTC`, `+05:30`, `-0530`, `+03`. Case counts.
+    /// Finds the zone with this name: `Europe/Paris`, `UTC`, `+05:30`, `-0530`, `+03`. Case matters.
     ///
     /// # Errors
     /// 40485.
@@ -77,8 +77,8 @@ impl Zone {
         utc_ms.saturating_add(self.offset_at(utc_ms))
     }
 
-    /// The moment at which the wall clock shows this. A time that a clock change skips is read
-    /// with the offset before the change, as is a time that comes twice.
+    /// The moment at which the wall clock shows this time. A time that a clock change skips is read with the
+    /// offset before the change, as is a time that occurs twice.
     pub(crate) fn to_utc(&self, local_ms: i64) -> Option<i64> {
         let offset = match self {
             Zone::Fixed(ms) => *ms,
@@ -98,8 +98,7 @@ impl Zone {
     }
 }
 
-/// Looks a name up; the thread remembers the last one, because a query asks for the same zone with
-/// every document.
+/// Looks up a name. The thread remembers the last one, because a query uses the same zone for every document.
 fn named(id: &str) -> Option<Zone> {
     thread_local! {
         static LAST: RefCell<Option<(String, TimeZone)>> = const { RefCell::new(None) };
@@ -115,14 +114,14 @@ fn named(id: &str) -> Option<Zone> {
             .get_or_init(TimeZoneDatabase::bundled)
             .get(id)
             .ok()
-            // The database does not mind the case, MongoDB does.
+            // The database ignores case, but MongoDB does not.
             .filter(|tz| tz.iana_name() == Some(id))?;
         *last = Some((id.to_string(), tz.clone()));
         Some(Zone::Named(tz))
     })
 }
 
-/// Minutes east of UTC of `±hh`, `±hhmm`, `±hh:mm`.
+/// The minutes east of UTC of `±hh`, `±hhmm` or `±hh:mm`.
 pub(super) fn offset_minutes(text: &str) -> Option<i64> {
     let (sign, rest) = match text.split_at_checked(1)? {
         ("+", rest) => (1, rest),
@@ -140,7 +139,7 @@ pub(super) fn offset_minutes(text: &str) -> Option<i64> {
             .then(|| s.parse().ok())
             .flatten()
     };
-    // MongoDB takes +25:70 as well.
+    // MongoDB also accepts +25:70.
     Some(sign * (number(hours)? * 60 + number(minutes)?))
 }
 
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn clock_changes() {
         let zone = Zone::find("America/New_York").unwrap();
-        // 2021-03-14T02:30 does not exist, 2021-11-07T01:30 comes twice.
+        // 2021-03-14T02:30 does not exist, and 2021-11-07T01:30 occurs twice.
         let spring = 1_615_689_000_000;
         assert_eq!(zone.to_utc(spring), Some(spring + 5 * HOUR));
         let autumn = 1_636_248_600_000;
