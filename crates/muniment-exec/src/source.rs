@@ -4,12 +4,14 @@
 //! catalog. Only a name that none has is looked for elsewhere: among what is made when it is read,
 //! the buckets of time-series collections, and the views.
 
+use crate::context::query_context;
 use crate::operation::OpContext;
 use crate::oplog::{Generated, generated};
 use crate::timeseries::BUCKETS;
 use crate::view::{self, Resolved, View, check_collation, not_a_collection};
+use muniment_query::QueryContext;
 use muniment_storage::{Collection, Store};
-use muniment_value::{ArrayBuf, Code, Collation, Error, Result};
+use muniment_value::{ArrayBuf, Code, Collation, Doc, Error, Result};
 use std::sync::Arc;
 
 /// What a name stands for.
@@ -73,6 +75,14 @@ impl Source {
         }
     }
 
+    /// The stored collection that has the name itself.
+    pub(crate) fn collection(&self) -> Option<&Arc<Collection>> {
+        match self {
+            Source::Collection(c) => Some(c),
+            _ => None,
+        }
+    }
+
     /// The time-series collection whose buckets have the name.
     pub fn buckets(&self) -> Option<&Arc<Collection>> {
         match self {
@@ -109,6 +119,20 @@ impl Source {
             (Source::View(view), None) => Ok(view.collation.clone()),
             (_, given) => Ok(given.cloned().unwrap_or_default()),
         }
+    }
+
+    /// What a command on the name is parsed with: its `let`, and how its texts compare.
+    ///
+    /// # Errors
+    /// As [`Source::collation`], and what evaluating the variables raises.
+    pub(crate) fn context(
+        &self,
+        op: &OpContext,
+        namespace: &str,
+        let_: Doc<'_>,
+        given: Option<&Collation>,
+    ) -> Result<QueryContext> {
+        query_context(op, let_, self.collation(namespace, given)?)
     }
 
     /// What a view comes down to; `None` for what is none. Buckets are read as views are, and so is

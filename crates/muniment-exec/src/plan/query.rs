@@ -86,6 +86,16 @@ pub struct Told<'q> {
     pub projection: Option<Doc<'q>>,
 }
 
+impl<'q> Told<'q> {
+    /// Of a query with a sort and no more.
+    pub fn sorted(by: Doc<'q>) -> Told<'q> {
+        Told {
+            sort: Some(by),
+            ..Told::default()
+        }
+    }
+}
+
 impl Query<'_> {
     /// The error of a query that cannot be planned, with MongoDB's text around the reason.
     pub fn refused(&self, namespace: &str, code: Code, reason: &str) -> Error {

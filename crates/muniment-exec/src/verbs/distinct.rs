@@ -1,12 +1,11 @@
 //! `distinct`.
 
-use crate::context::query_context;
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::access::{Access, Candidate, IndexAccess};
 use crate::plan::candidate::{candidates, unbounded};
 use crate::plan::hint::Hint;
-use crate::plan::query::Query;
+use crate::plan::query::{Query, Told};
 use crate::plan::ranges::Checked;
 use crate::plan::shape::of_command;
 use crate::plan::text::{bind_text, refuse_text};
@@ -17,8 +16,8 @@ use crate::run::recipe::Recipe;
 use crate::run::wrap;
 use crate::run::{Stats, still_there};
 use crate::source::Source;
-use crate::verbs::aggregate::{AggregateRequest, aggregate_view};
-use crate::verbs::planning::plan;
+use crate::verbs::head::Head;
+use crate::verbs::planning::{is_filtered, plan, query};
 use crate::view::Resolved;
 use muniment_query::filter::Node;
 use muniment_query::{Clocks, Filter, Interrupt};
@@ -62,15 +61,27 @@ pub struct DistinctRequest<'a> {
     pub collation: Option<Collation>,
 }
 
+impl DistinctRequest<'_> {
+    /// What it has in common with other queries.
+    pub(crate) fn head(&self) -> Head<'_> {
+        Head {
+            namespace: self.namespace,
+            filter: self.filter,
+            hint: self.hint,
+            let_: self.let_,
+            collation: self.collation.as_ref(),
+        }
+    }
+}
+
 /// As [`Database::distinct`].
 pub(crate) fn distinct(
     engine: &Database,
     op: &Arc<OpContext>,
     request: &DistinctRequest<'_>,
 ) -> Result<ArrayBuf> {
-    let source = Source::resolve(&engine.store, op, request.namespace)?;
-    let collation = source.collation(request.namespace, request.collation.as_ref())?;
-    let ctx = query_context(op, request.let_, collation)?.with_clocks(Clocks::None);
+    let (source, ctx) = request.head().resolve(engine, op)?;
+    let ctx = ctx.with_clocks(Clocks::None);
     let filter = Filter::parse_query(request.filter, &ctx)?;
     let Source::Collection(collection) = source else {
         return match source.as_view(&engine.store, request.namespace)? {
@@ -81,11 +92,9 @@ pub(crate) fn distinct(
     let filter = bind_text(&collection, &filter)?;
     let path = Path::new(request.key);
     let mut found = Found::new(&ctx.collation);
-    let restricted = engine
-        .index_filters
-        .of(&collection, &filter, Doc::EMPTY, Doc::EMPTY)
-        .is_some();
-    if !restricted && let Some(scan) = distinct_scan(&collection, request, &filter)? {
+    if !is_filtered(engine, &collection, &filter, Doc::EMPTY, Doc::EMPTY)
+        && let Some(scan) = distinct_scan(&collection, request, &filter)?
+    {
         announce(op, &scan.candidate, Some(DISTINCT_SCAN), &How::default());
         scan.candidate.note_use();
         let keys = scan
@@ -116,11 +125,7 @@ pub(crate) fn distinct(
 
 /// The stages that a distinct's query stands for.
 pub(crate) fn distinct_stages(r: &DistinctRequest<'_>) -> ArrayBuf {
-    let mut stages = ArrayBuf::new();
-    if !r.filter.is_empty() {
-        stages.push(doc! { "$match": r.filter });
-    }
-    stages
+    r.head().stages(Doc::EMPTY, 0, 0)
 }
 
 pub(crate) fn distinct_view(
@@ -130,12 +135,7 @@ pub(crate) fn distinct_view(
     r: &DistinctRequest<'_>,
 ) -> Result<ArrayBuf> {
     let stages = distinct_stages(r);
-    let request = AggregateRequest {
-        hint: r.hint,
-        collation: r.collation.clone(),
-        ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
-    };
-    let mut cursor = aggregate_view(engine, op, view, &request, r.namespace)?;
+    let mut cursor = r.head().on_view(engine, op, view, &stages, None)?;
     let path = Path::new(r.key);
     let mut found = Found::new(r.collation.as_ref().unwrap_or(&view.collation));
     while let Some(d) = cursor.next_doc(op)? {
@@ -158,10 +158,7 @@ pub(crate) fn plan_distinct(
     let query = Query {
         hint: request.hint,
         needs: Some(&needs),
-        allowed: engine
-            .index_filters
-            .of(collection, filter, Doc::EMPTY, Doc::EMPTY),
-        ..Query::of(filter)
+        ..query(engine, collection, filter, Told::default())
     };
     let recipe = Recipe {
         needs: Some(needs.clone()),

@@ -3,11 +3,44 @@
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::candidate::candidates;
-use crate::plan::query::Query;
+use crate::plan::query::{Query, Told};
 use crate::run::choose::{Asked, Choice, choose};
 use crate::run::recipe::Recipe;
-use muniment_value::Result;
+use muniment_query::Filter;
+use muniment_storage::Collection;
+use muniment_value::{Doc, Result};
 use std::sync::Arc;
+
+/// A query on a stored collection, without a sort or a hint: the indexes that planCacheSetFilter left
+/// for its shape, and what its errors show.
+pub(crate) fn query<'q>(
+    engine: &Database,
+    collection: &Collection,
+    filter: &'q Filter,
+    told: Told<'q>,
+) -> Query<'q> {
+    let sort = told.sort.unwrap_or(Doc::EMPTY);
+    let projection = told.projection.unwrap_or(Doc::EMPTY);
+    Query {
+        allowed: engine
+            .index_filters
+            .of(collection, filter, sort, projection),
+        told,
+        ..Query::of(filter)
+    }
+}
+
+/// True if planCacheSetFilter restricts the indexes of this shape.
+pub(crate) fn is_filtered(
+    engine: &Database,
+    collection: &Collection,
+    filter: &Filter,
+    sort: Doc<'_>,
+    projection: Doc<'_>,
+) -> bool {
+    let filters = &engine.index_filters;
+    filters.of(collection, filter, sort, projection).is_some()
+}
 
 /// Chooses among all plans that could answer a query on the recipe's collection. `asked` tells the
 /// query for the plan cache; `explain` looks at all plans even when the cache knows better.

@@ -65,14 +65,14 @@ pub(crate) fn aggregate_context(
     request: &AggregateRequest<'_>,
 ) -> Result<QueryContext> {
     let given = request.collation.as_ref();
-    let collation = match request.collection {
+    let mut ctx = match request.collection {
         Some(c) => {
             let namespace = format!("{}.{c}", request.db);
-            Source::now(&engine.store, &namespace)?.collation(&namespace, given)?
+            let source = Source::now(&engine.store, &namespace)?;
+            source.context(op, &namespace, request.let_, given)?
         }
-        None => given.cloned().unwrap_or_default(),
+        None => query_context(op, request.let_, given.cloned().unwrap_or_default())?,
     };
-    let mut ctx = query_context(op, request.let_, collation)?;
     ctx.db = request.db.to_string();
     ctx.collection = request.collection.unwrap_or_default().to_string();
     let target = check_target(request.pipeline, request.db, request.collection.is_some());

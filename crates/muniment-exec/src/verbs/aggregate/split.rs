@@ -15,7 +15,7 @@ use crate::run::recipe::{Output, ProjectionKind, Recipe};
 use crate::verbs::count::CountRequest;
 use crate::verbs::count::count_filter;
 use crate::verbs::find::request::projection_kind;
-use crate::verbs::planning::plan;
+use crate::verbs::planning::{plan, query};
 use muniment_query::filter::Node;
 use muniment_query::stage::CountOnly;
 use muniment_query::{Filter, MetaSet, Needs, Pipeline, Projection, SortSpec};
@@ -198,6 +198,8 @@ pub(crate) fn plan_split(
     };
     let needs: Option<Arc<[String]>> = needs.map(Arc::from);
     let source = split.project.as_ref().map(|(_, source)| source.as_doc());
+    // A pipeline's shape has no projection.
+    let told = Told::sorted(split.sort_source());
     let query = Query {
         sort: split.sort.as_ref().map(|(s, _)| s),
         needs: needs.as_deref(),
@@ -206,16 +208,12 @@ pub(crate) fn plan_split(
             .as_ref()
             .is_some_and(|(p, _)| p.included_paths().is_some()),
         hint,
-        allowed: engine
-            .index_filters
-            .of(collection, &filter, split.sort_source(), Doc::EMPTY),
         look_up: split.look_up(needs.as_deref()),
         told: Told {
-            sort: Some(split.sort_source()),
             projection: source,
-            ..Told::default()
+            ..told
         },
-        ..Query::of(&filter)
+        ..query(engine, collection, &filter, told)
     };
     let covers = needs.as_ref().map_or_else(String::new, |n| n.join(","));
     let output = match &split.project {

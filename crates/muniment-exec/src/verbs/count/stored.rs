@@ -10,7 +10,8 @@ use crate::run::choose::{Asked, Choice};
 use crate::run::recipe::Recipe;
 use crate::verbs::explain::fast_count_ran;
 use crate::verbs::explain::ran::count_ran;
-use crate::verbs::planning::plan;
+use crate::verbs::head::Head;
+use crate::verbs::planning::{plan, query};
 use muniment_query::Filter;
 use muniment_query::filter::Node;
 use muniment_storage::Collection;
@@ -47,6 +48,17 @@ impl<'a> CountRequest<'a> {
             hint: None,
             let_: Doc::EMPTY,
             collation: None,
+        }
+    }
+
+    /// What it has in common with other queries.
+    pub(crate) fn head(&self) -> Head<'_> {
+        Head {
+            namespace: self.namespace,
+            filter: self.filter,
+            hint: self.hint,
+            let_: self.let_,
+            collation: self.collation.as_ref(),
         }
     }
 }
@@ -96,17 +108,14 @@ pub(crate) fn plan_count(
     explain: bool,
 ) -> Result<Choice> {
     let filter = &bind_text(collection, filter)?;
+    let told = Told {
+        limit: request.limit,
+        skip: request.skip,
+        ..Told::default()
+    };
     let query = Query {
         hint: request.hint,
-        allowed: engine
-            .index_filters
-            .of(collection, filter, Doc::EMPTY, Doc::EMPTY),
-        told: Told {
-            limit: request.limit,
-            skip: request.skip,
-            ..Told::default()
-        },
-        ..Query::of(filter)
+        ..query(engine, collection, filter, told)
     };
     let recipe = Recipe {
         skip: request.skip,

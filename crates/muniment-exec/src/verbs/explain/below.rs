@@ -1,57 +1,49 @@
 //! Explaining a command on a view: it is one on what lies below.
 
-use super::Explainable;
-use crate::plan::hint::Hint;
+use super::pipeline::explain_aggregate;
+use super::{Explainable, Verbosity};
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::plan::hint::{Hint, natural_hint};
 use crate::source::Source;
-use crate::verbs::count::count_stages;
-use crate::verbs::distinct::distinct_stages;
-use crate::verbs::find::view::find_stages;
+use crate::timeseries::BUCKETS;
+use crate::verbs::aggregate::AggregateRequest;
+use crate::verbs::head::Head;
 use crate::view::Resolved;
-use muniment_storage::Store;
-use muniment_value::{ArrayBuf, Doc, Result};
+use muniment_value::{ArrayBuf, DocBuf, Result};
+use std::sync::Arc;
 
-/// The view that is read, and the stages that stand for the command; 166 for a write.
-#[allow(clippy::type_complexity)] // the pieces of one request
-pub(crate) fn view_below<'w>(
-    store: &Store,
-    what: &'w Explainable<'w>,
-    source: Option<&Source>,
-) -> Result<Option<(Resolved, ArrayBuf, Option<Hint<'w>>, Doc<'w>)>> {
-    let (Some(namespace), Some(source)) = (what.namespace(), source) else {
-        return Ok(None);
-    };
-    match what {
-        Explainable::Update { .. } | Explainable::Delete { .. } | Explainable::FindAndModify(_) => {
-            return source.refuse_write(&namespace).map(|()| None);
-        }
-        Explainable::MapReduce(_) => return source.refuse_view(&namespace).map(|()| None),
-        _ => {}
+/// Explains a reading command on a view as the pipeline that it comes down to.
+pub(super) fn explain_view(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    view: &Resolved,
+    (what, head): (&Explainable<'_>, &Head<'_>),
+    verbosity: Verbosity,
+    d: &mut DocBuf,
+) -> Result<()> {
+    if let Some(given) = head.collation {
+        view.check_collation(head.namespace, given)?;
     }
-    let Some(view) = source.as_view(store, &namespace)? else {
-        return Ok(None);
-    };
-    let given = match what {
-        Explainable::Find(r) => &r.collation,
-        Explainable::Count(r) => &r.collation,
-        Explainable::Distinct(r) => &r.collation,
-        Explainable::Aggregate(r) => &r.collation,
-        _ => &None,
-    };
-    if let Some(given) = given {
-        view.check_collation(&namespace, given)?;
+    let mut pipeline = view.with(what.stages()?.as_doc());
+    let (db, mut collection) = view.parts();
+    let natural = natural_hint(false);
+    let mut hint = head.hint;
+    if Source::now(&engine.store, &view.namespace)?
+        .buckets()
+        .is_some()
+    {
+        // The plan of the measurements that buckets are made of; nothing below the making
+        // of buckets has a part in the rest.
+        collection = collection.strip_prefix(BUCKETS).unwrap_or(collection);
+        pipeline = ArrayBuf::new();
+        hint = Some(Hint::Pattern(natural.as_doc()));
     }
-    let (stages, hint, let_) = match what {
-        Explainable::Find(r) => (find_stages(r)?, r.hint, r.let_),
-        Explainable::Count(r) => (count_stages(r), r.hint, r.let_),
-        Explainable::Distinct(r) => (distinct_stages(r), r.hint, r.let_),
-        Explainable::Aggregate(r) => {
-            let mut stages = ArrayBuf::new();
-            for v in r.pipeline.values() {
-                stages.push(v);
-            }
-            (stages, r.hint, r.let_)
-        }
-        _ => return Ok(None),
+    let request = AggregateRequest {
+        collection: Some(collection),
+        hint,
+        collation: Some(view.collation.clone()),
+        ..AggregateRequest::new(db, pipeline.as_doc(), head.let_)
     };
-    Ok(Some((view, stages, hint, let_)))
+    explain_aggregate(engine, op, &request, verbosity, d)
 }

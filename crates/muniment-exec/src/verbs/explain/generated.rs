@@ -12,6 +12,7 @@ use crate::verbs::aggregate::aggregate;
 use crate::verbs::count::count;
 use crate::verbs::distinct::distinct;
 use crate::verbs::find::find;
+use crate::verbs::head::Head;
 use muniment_query::Filter;
 use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
@@ -19,34 +20,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// Explains a reading command on a generated collection; false for another command.
+/// Explains a reading command on a generated collection.
 pub(super) fn explain_generated(
     engine: &Database,
     op: &Arc<OpContext>,
     generated: &Generated,
-    what: &Explainable<'_>,
+    (what, head): (&Explainable<'_>, &Head<'_>),
     verbosity: Verbosity,
     d: &mut DocBuf,
-) -> Result<bool> {
-    let owned;
-    let (namespace, filter, sort, hint, let_) = match what {
-        Explainable::Find(r) => (r.namespace, r.filter, r.sort, r.hint, r.let_),
-        Explainable::Count(r) => (r.namespace, r.filter, Doc::EMPTY, r.hint, r.let_),
-        Explainable::Distinct(r) => (r.namespace, r.filter, Doc::EMPTY, r.hint, r.let_),
-        Explainable::Aggregate(r) => {
-            owned = r.namespace();
-            let (filter, sort) = front(r.pipeline);
-            (owned.as_str(), filter, sort, r.hint, r.let_)
-        }
-        _ => return Ok(false),
+) -> Result<()> {
+    let (filter, hint) = (head.filter, head.hint);
+    let sort = match what {
+        Explainable::Find(r) => r.sort,
+        Explainable::Aggregate(r) => front(r.pipeline).1,
+        _ => Doc::EMPTY,
     };
-    let ctx = query_context(op, let_, Default::default())?;
+    let ctx = query_context(op, head.let_, Default::default())?;
     let parsed = Filter::parse_query(filter, &ctx)?;
     let shape = match what {
         Explainable::Count(_) => of_command(&parsed, "count"),
         _ => shape(&parsed, sort, Doc::EMPTY),
     };
-    let planned = Planned::new(namespace, parsed.to_doc(), shape);
+    let planned = Planned::new(head.namespace, parsed.to_doc(), shape);
     let scan = generated.plan(filter, generated.is_backward(sort, hint)?);
     let around = |scan: &DocBuf| match what {
         Explainable::Count(_) => doc! { "stage": "COUNT", "inputStage": scan },
@@ -88,7 +83,7 @@ pub(super) fn explain_generated(
             d.append_all(planner.as_doc());
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Runs the command; how much it gives.

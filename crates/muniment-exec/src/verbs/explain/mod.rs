@@ -10,37 +10,38 @@ pub use pipeline::MapReduceRequest;
 pub(crate) use reply::fast_count_ran;
 pub use reply::{Verbosity, omitted};
 
-use crate::context::query_context;
 use crate::database::Database;
 use crate::operation::OpContext;
-use crate::plan::hint::{Hint, natural_hint};
 use crate::plan::shape::{of_command, shape};
 use crate::plan::text::{bind_text, refuse_text};
 use crate::source::Source;
-use crate::timeseries::BUCKETS;
 use crate::verbs::aggregate::AggregateRequest;
-use crate::verbs::count::plan_count;
-use crate::verbs::count::{CountRequest, window};
-use crate::verbs::distinct::{DistinctRequest, distinct_scan};
-use crate::verbs::distinct::{distinct, plan_distinct};
+use crate::verbs::count::{CountRequest, count_stages, plan_count, window};
+use crate::verbs::distinct::{
+    DistinctRequest, distinct, distinct_scan, distinct_stages, plan_distinct,
+};
 use crate::verbs::explain::generated::explain_generated;
-use crate::verbs::explain::pipeline::{explain_aggregate, explain_map_reduce};
+use crate::verbs::explain::pipeline::{explain_aggregate, explain_map_reduce, front};
 use crate::verbs::explain::ran::stage_of;
 use crate::verbs::explain::ran::write_figures;
 use crate::verbs::find::plan_find;
 use crate::verbs::find::request::{FindRequest, Parsed};
+use crate::verbs::find::view::find_stages;
+use crate::verbs::head::Head;
+use crate::verbs::planning::is_filtered;
+use crate::verbs::write::bulk::{Statement, Target};
 use crate::verbs::write::change::Change;
 use crate::verbs::write::change::Write;
 use crate::verbs::write::perform::plan_write;
 use crate::verbs::write::update::with_constants;
 use crate::verbs::write::{DeleteStatement, FindAndModifyRequest, UpdateStatement};
-use below::view_below;
+use below::explain_view;
 use muniment_query::Filter;
 use muniment_query::filter::Node;
 use muniment_query::stage::change_stream;
-use muniment_storage::{Collection, Store};
+use muniment_storage::Collection;
 use muniment_value::number::narrow;
-use muniment_value::{ArrayBuf, Collation, Doc, DocBuf, Result, doc};
+use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc};
 use reply::{Around, Planned, Ran, counted, drain, fast_count, planner_doc, report, whole};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -82,23 +83,43 @@ impl Explainable<'_> {
         })
     }
 
-    /// What that stands for.
-    fn source(&self, store: &Store) -> Result<Option<Source>> {
-        self.namespace()
-            .map(|namespace| Source::now(store, &namespace))
-            .transpose()
+    /// What a command that reads says of its query; `namespace` is its name.
+    fn head<'h>(&'h self, namespace: &'h str) -> Option<Head<'h>> {
+        Some(match self {
+            Explainable::Find(r) => r.head(),
+            Explainable::Count(r) => r.head(),
+            Explainable::Distinct(r) => r.head(),
+            Explainable::Aggregate(r) => Head {
+                namespace,
+                filter: front(r.pipeline).0,
+                hint: r.hint,
+                let_: r.let_,
+                collation: r.collation.as_ref(),
+            },
+            _ => return None,
+        })
     }
-}
 
-/// As [`Source::collation`], of a command that has one.
-fn collation(
-    source: &Option<Source>,
-    namespace: &str,
-    given: Option<&Collation>,
-) -> Result<Collation> {
-    match source {
-        Some(source) => source.collation(namespace, given),
-        None => Ok(given.cloned().unwrap_or_default()),
+    /// The stages that stand for a command that reads.
+    fn stages(&self) -> Result<ArrayBuf> {
+        Ok(match self {
+            Explainable::Find(r) => find_stages(r)?,
+            Explainable::Count(r) => count_stages(r),
+            Explainable::Distinct(r) => distinct_stages(r),
+            Explainable::Aggregate(r) => r.pipeline.values().collect(),
+            _ => ArrayBuf::new(),
+        })
+    }
+
+    /// Refuses a write by a name that takes none, although explaining it writes nothing.
+    fn refuse(&self, source: &Source, namespace: &str) -> Result<()> {
+        match self {
+            Explainable::Update { .. }
+            | Explainable::Delete { .. }
+            | Explainable::FindAndModify(_) => source.refuse_write(namespace),
+            Explainable::MapReduce(_) => source.refuse_view(namespace),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -110,41 +131,25 @@ pub(crate) fn explain(
     verbosity: Verbosity,
 ) -> Result<DocBuf> {
     let mut d = doc! { "explainVersion": "1" };
-    let source = what.source(&engine.store)?;
-    if let Some(Source::Generated(generated)) = &source
-        && explain_generated(engine, op, generated, what, verbosity, &mut d)?
-    {
-        return Ok(d);
-    }
-    if let Some((view, stages, hint, let_)) = view_below(&engine.store, what, source.as_ref())? {
-        let mut pipeline = view.with(stages.as_doc());
-        let (db, mut collection) = view.parts();
-        let natural = natural_hint(false);
-        let mut hint = hint;
-        if Source::now(&engine.store, &view.namespace)?
-            .buckets()
-            .is_some()
-        {
-            // The plan of the measurements that buckets are made of; nothing below the making
-            // of buckets has a part in the rest.
-            collection = collection.strip_prefix(BUCKETS).unwrap_or(collection);
-            pipeline = ArrayBuf::new();
-            hint = Some(Hint::Pattern(natural.as_doc()));
+    let named = what.namespace();
+    let namespace = named.as_deref().unwrap_or_default();
+    if named.is_some() {
+        let source = Source::now(&engine.store, namespace)?;
+        let head = what.head(namespace);
+        if let (Source::Generated(generated), Some(head)) = (&source, &head) {
+            explain_generated(engine, op, generated, (what, head), verbosity, &mut d)?;
+            return Ok(d);
         }
-        let request = AggregateRequest {
-            collection: Some(collection),
-            hint,
-            collation: Some(view.collation.clone()),
-            ..AggregateRequest::new(db, pipeline.as_doc(), let_)
-        };
-        explain_aggregate(engine, op, &request, verbosity, &mut d)?;
-        return Ok(d);
+        what.refuse(&source, namespace)?;
+        if let Some(head) = &head
+            && let Some(view) = source.as_view(&engine.store, namespace)?
+        {
+            explain_view(engine, op, &view, (what, head), verbosity, &mut d)?;
+            return Ok(d);
+        }
     }
     match what {
-        Explainable::Find(r) => {
-            let collation = collation(&source, r.namespace, r.collation.as_ref())?;
-            explain_find(engine, op, r, collation, verbosity, &mut d)?;
-        }
+        Explainable::Find(r) => explain_find(engine, op, r, verbosity, &mut d)?,
         Explainable::Count(r) => explain_count(engine, op, r, verbosity, &mut d)?,
         Explainable::Distinct(r) => explain_distinct(engine, op, r, verbosity, &mut d)?,
         Explainable::Aggregate(r) if change_stream::at_front(r.pipeline).is_some() => {
@@ -152,99 +157,54 @@ pub(crate) fn explain(
         }
         Explainable::Aggregate(r) => explain_aggregate(engine, op, r, verbosity, &mut d)?,
         Explainable::MapReduce(r) => explain_map_reduce(engine, op, r, verbosity, &mut d)?,
-        Explainable::Update {
-            namespace,
-            statement,
-        } => {
-            let variables = with_constants(statement.let_, statement.constants);
-            let collation = collation(&source, namespace, statement.collation.as_ref())?;
-            let ctx = query_context(op, variables.as_doc(), collation)?;
-            let update = statement.parse(&ctx)?;
-            let write = statement.write(&ctx, &update)?;
-            explain_write(engine, op, namespace, &write, verbosity, &mut d)?;
-        }
-        Explainable::Delete {
-            namespace,
-            statement,
-        } => {
-            let collation = collation(&source, namespace, statement.collation.as_ref())?;
-            let ctx = query_context(op, statement.let_, collation)?;
-            let write = Write::new(
-                &ctx,
-                statement.filter,
-                Doc::EMPTY,
-                statement.hint,
-                statement.multi,
-                Change::Delete,
-            )?;
-            explain_write(engine, op, namespace, &write, verbosity, &mut d)?;
-        }
-        Explainable::FindAndModify(r) => {
-            r.check()?;
-            let collation = collation(&source, r.namespace, r.collation.as_ref())?;
-            let ctx = query_context(op, r.let_, collation)?;
-            let update = r.parse(&ctx)?;
-            let write = r.write(&ctx, update.as_ref())?;
-            explain_write(engine, op, r.namespace, &write, verbosity, &mut d)?;
+        Explainable::Update { .. } | Explainable::Delete { .. } | Explainable::FindAndModify(_) => {
+            let on = Target::new(engine, namespace)?;
+            explain_statement(engine, op, what, &on, verbosity, &mut d)?;
         }
     }
     Ok(d)
 }
 
 /// The filter with a `$text` in the terms of the collection's index.
-fn bound(store: &Store, namespace: &str, filter: Filter) -> Result<Filter> {
-    match store.collection(namespace) {
-        Some(c) => bind_text(&c, &filter),
+fn bound(collection: Option<&Arc<Collection>>, namespace: &str, filter: Filter) -> Result<Filter> {
+    match collection {
+        Some(c) => bind_text(c, &filter),
         None => refuse_text(namespace, &filter).map(|()| filter),
     }
-}
-
-/// True if planCacheSetFilter restricts the indexes of this shape.
-fn is_filtered(engine: &Database, collection: &Collection, filter: &Filter, sort: Doc<'_>) -> bool {
-    let filter = engine
-        .index_filters
-        .of(collection, filter, sort, Doc::EMPTY);
-    filter.is_some()
 }
 
 fn explain_find(
     engine: &Database,
     op: &Arc<OpContext>,
     r: &FindRequest<'_>,
-    collation: Collation,
     verbosity: Verbosity,
     d: &mut DocBuf,
 ) -> Result<()> {
-    let ctx = query_context(op, r.let_, collation)?;
+    let (collection, ctx) = r.head().stored_now(engine, op)?;
     let mut parsed = Parsed::new(&ctx, r.filter, r.sort, r.projection)?;
-    parsed.filter = bound(&engine.store, r.namespace, parsed.filter)?;
+    parsed.filter = bound(collection.as_ref(), r.namespace, parsed.filter)?;
     let mut planned = Planned::new(
         r.namespace,
         parsed.filter.to_doc(),
         shape(&parsed.filter, r.sort, r.projection),
     );
-    if let Some(c) = engine.store.collection(r.namespace) {
-        let filters = &engine.index_filters;
-        planned.filtered = filters
-            .of(&c, &parsed.filter, r.sort, r.projection)
-            .is_some();
+    if let Some(c) = collection {
+        planned.filtered = is_filtered(engine, &c, &parsed.filter, r.sort, r.projection);
         planned.choice = Some(plan_find(engine, op, &c, r, parsed, true)?);
     }
     report(op, d, planned, verbosity, Around::Nothing, &mut drain)
 }
 
-/// The query of a command that has no more than that, as it is planned.
-fn query_of(
+/// What a query that is explained reads, if that is stored, and its filter as it is planned.
+fn filter_of(
     engine: &Database,
     op: &Arc<OpContext>,
-    namespace: &str,
-    query: Doc<'_>,
-    let_: Doc<'_>,
-    collation: Option<&Collation>,
-) -> Result<Filter> {
-    let collation = Source::now(&engine.store, namespace)?.collation(namespace, collation)?;
-    let ctx = query_context(op, let_, collation)?;
-    bound(&engine.store, namespace, Filter::parse_query(query, &ctx)?)
+    head: Head<'_>,
+) -> Result<(Option<Arc<Collection>>, Filter)> {
+    let (collection, ctx) = head.stored_now(engine, op)?;
+    let filter = Filter::parse_query(head.filter, &ctx)?;
+    let filter = bound(collection.as_ref(), head.namespace, filter)?;
+    Ok((collection, filter))
 }
 
 fn explain_count(
@@ -254,17 +214,15 @@ fn explain_count(
     verbosity: Verbosity,
     d: &mut DocBuf,
 ) -> Result<()> {
-    let collation = r.collation.as_ref();
-    let filter = query_of(engine, op, r.namespace, r.filter, r.let_, collation)?;
+    let (collection, filter) = filter_of(engine, op, r.head())?;
     let mut planned = Planned::new(r.namespace, filter.to_doc(), of_command(&filter, "count"));
-    let collection = engine.store.collection(r.namespace);
     if let Some(c) = &collection {
         if matches!(filter.root(), Node::True) && r.hint.is_none() {
             let n = window(c.count(), r);
             fast_count(d, &planned, verbosity, n);
             return Ok(());
         }
-        planned.filtered = is_filtered(engine, c, &filter, Doc::EMPTY);
+        planned.filtered = is_filtered(engine, c, &filter, Doc::EMPTY, Doc::EMPTY);
         planned.choice = Some(plan_count(engine, op, c, r, &filter, true)?);
     }
     report(
@@ -293,17 +251,16 @@ fn explain_distinct(
     verbosity: Verbosity,
     d: &mut DocBuf,
 ) -> Result<()> {
-    let collation = r.collation.as_ref();
-    let filter = query_of(engine, op, r.namespace, r.filter, r.let_, collation)?;
+    let (collection, filter) = filter_of(engine, op, r.head())?;
     let mut planned = Planned::new(
         r.namespace,
         filter.to_doc(),
         shape(&filter, Doc::EMPTY, Doc::EMPTY),
     );
-    let Some(c) = engine.store.collection(r.namespace) else {
+    let Some(c) = collection else {
         return report(op, d, planned, verbosity, Around::Nothing, &mut drain);
     };
-    planned.filtered = is_filtered(engine, &c, &filter, Doc::EMPTY);
+    planned.filtered = is_filtered(engine, &c, &filter, Doc::EMPTY, Doc::EMPTY);
     let scan = match planned.filtered {
         true => None,
         false => distinct_scan(&c, r, &filter)?,
@@ -344,10 +301,41 @@ fn explain_distinct(
     Ok(())
 }
 
+/// Explains a write.
+fn explain_statement(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    what: &Explainable<'_>,
+    on: &Target<'_>,
+    verbosity: Verbosity,
+    d: &mut DocBuf,
+) -> Result<()> {
+    match what {
+        Explainable::Update { statement, .. } => {
+            let variables = with_constants(statement.let_, statement.constants);
+            let ctx = on.context(op, variables.as_doc(), statement.collation.as_ref())?;
+            let update = statement.parse(&ctx)?;
+            let write = statement.write(&ctx, &update)?;
+            explain_write(engine, op, on, &write, verbosity, d)
+        }
+        Explainable::Delete { statement, .. } => statement.with_write(op, on, |write| {
+            explain_write(engine, op, on, write, verbosity, d)
+        }),
+        Explainable::FindAndModify(r) => {
+            r.check()?;
+            let ctx = on.context(op, r.let_, r.collation.as_ref())?;
+            let update = r.parse(&ctx)?;
+            let write = r.write(&ctx, update.as_ref())?;
+            explain_write(engine, op, on, &write, verbosity, d)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn explain_write(
     engine: &Database,
     op: &Arc<OpContext>,
-    namespace: &str,
+    on: &Target<'_>,
     write: &Write<'_>,
     verbosity: Verbosity,
     d: &mut DocBuf,
@@ -358,13 +346,13 @@ fn explain_write(
         .map(|(_, s)| s.clone())
         .unwrap_or_default();
     let mut planned = Planned::new(
-        namespace,
-        bound(&engine.store, namespace, write.filter.clone())?.to_doc(),
+        on.namespace,
+        bound(on.collection(), on.namespace, write.filter.clone())?.to_doc(),
         shape(&write.filter, source.as_doc(), Doc::EMPTY),
     );
-    if let Some(c) = engine.store.collection(namespace) {
-        planned.filtered = is_filtered(engine, &c, &write.filter, source.as_doc());
-        planned.choice = Some(plan_write(engine, op, &c, write, true)?);
+    if let Some(c) = on.collection() {
+        planned.filtered = is_filtered(engine, c, &write.filter, source.as_doc(), Doc::EMPTY);
+        planned.choice = Some(plan_write(engine, op, c, write, true)?);
     }
     let stage = stage_of(&write.change);
     let figures = |matched, modified| write_figures(&write.change, matched, modified);

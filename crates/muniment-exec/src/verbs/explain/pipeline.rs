@@ -19,8 +19,9 @@ use crate::verbs::aggregate::split::SplitPlan;
 use crate::verbs::aggregate::split::count_split;
 use crate::verbs::aggregate::split::plan_split;
 use crate::verbs::count::CountRequest;
-use crate::verbs::explain::{explain_count, is_filtered};
+use crate::verbs::explain::explain_count;
 use crate::verbs::find::FindRequest;
+use crate::verbs::planning::is_filtered;
 use muniment_query::stage::Watched;
 use muniment_query::stage::geo_near::{at_front, behind_near};
 use muniment_query::{DocStream, Pipeline, QueryContext};
@@ -122,7 +123,7 @@ pub(super) fn explain_aggregate(
         return Ok(());
     }
     if let Some(c) = &collection {
-        planned.filtered = is_filtered(engine, c, &split.filter, split.sort_source());
+        planned.filtered = is_filtered(engine, c, &split.filter, split.sort_source(), Doc::EMPTY);
         let how = SplitPlan {
             shared: None,
             hint: r.hint,

@@ -5,7 +5,6 @@ pub(crate) mod view;
 
 pub use request::FindRequest;
 
-use crate::context::query_context;
 use crate::cursor::{Cursor, CursorFlags, Opener};
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -22,7 +21,7 @@ use crate::run::still_there;
 use crate::source::Source;
 use crate::verbs::explain::ran::looked_up;
 use crate::verbs::explain::ran::nothing_found;
-use crate::verbs::planning::plan;
+use crate::verbs::planning::{plan, query};
 use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Interrupt, Needs, Projection};
@@ -39,9 +38,7 @@ pub(crate) fn find(
     op: &Arc<OpContext>,
     request: &FindRequest<'_>,
 ) -> Result<Cursor> {
-    let source = Source::resolve(&engine.store, op, request.namespace)?;
-    let collation = source.collation(request.namespace, request.collation.as_ref())?;
-    let ctx = query_context(op, request.let_, collation)?;
+    let (source, ctx) = request.head().resolve(engine, op)?;
     let parsed = Parsed::new(&ctx, request.filter, request.sort, request.projection)?;
     let flags = CursorFlags {
         tailable: request.tailable,
@@ -213,27 +210,21 @@ pub(crate) fn plan_find(
         needs: None,
         metadata: parsed.metadata,
     };
+    let told = Told {
+        limit: request.limit,
+        skip: request.skip,
+        sort: Some(request.sort),
+        projection: Some(request.projection),
+    };
     let query = Query {
-        filter: &recipe.filter,
         sort: recipe.sort.as_ref().map(|(s, _)| s),
         needs: needs.as_deref(),
         only_needs,
         hint,
         min: request.min,
         max: request.max,
-        allowed: engine.index_filters.of(
-            collection,
-            &recipe.filter,
-            request.sort,
-            request.projection,
-        ),
         look_up: request.look_up(recipe.metadata),
-        told: Told {
-            limit: request.limit,
-            skip: request.skip,
-            sort: Some(request.sort),
-            projection: Some(request.projection),
-        },
+        ..query(engine, collection, &recipe.filter, told)
     };
     plan(
         engine,

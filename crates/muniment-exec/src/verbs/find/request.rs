@@ -3,6 +3,7 @@
 use crate::plan::hint::{Hint, natural};
 use crate::plan::query::LookUp;
 use crate::run::recipe::ProjectionKind;
+use crate::verbs::head::Head;
 use muniment_query::{Filter, MetaSet, Projection, QueryContext, SortSpec};
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value};
 
@@ -77,6 +78,17 @@ impl<'a> FindRequest<'a> {
 }
 
 impl FindRequest<'_> {
+    /// What it has in common with other queries.
+    pub(crate) fn head(&self) -> Head<'_> {
+        Head {
+            namespace: self.namespace,
+            filter: self.filter,
+            hint: self.hint,
+            let_: self.let_,
+            collation: self.collation.as_ref(),
+        }
+    }
+
     /// True when an `_id` alone decides what is found.
     pub(super) fn may_look_up(&self) -> bool {
         self.hint.is_none()

@@ -5,7 +5,6 @@ use crate::cursor::Cursor;
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::hint::{Hint, natural};
-use crate::verbs::aggregate::{AggregateRequest, aggregate_view};
 use crate::view::Resolved;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
 use std::sync::Arc;
@@ -50,19 +49,7 @@ pub(crate) fn find_stages(r: &FindRequest<'_>) -> Result<ArrayBuf> {
             "Unrecognized expression '$elemMatch'",
         ));
     }
-    let mut stages = ArrayBuf::new();
-    if !r.filter.is_empty() {
-        stages.push(doc! { "$match": r.filter });
-    }
-    if !r.sort.is_empty() {
-        stages.push(doc! { "$sort": r.sort });
-    }
-    if r.skip > 0 {
-        stages.push(doc! { "$skip": i64::try_from(r.skip).unwrap_or(i64::MAX) });
-    }
-    if r.limit > 0 {
-        stages.push(doc! { "$limit": i64::try_from(r.limit).unwrap_or(i64::MAX) });
-    }
+    let mut stages = r.head().stages(r.sort, r.skip, r.limit);
     if !r.projection.is_empty() {
         stages.push(doc! { "$project": r.projection });
     }
@@ -93,13 +80,8 @@ pub(crate) fn find_view(
         }
     }
     let stages = find_stages(&read)?;
-    let request = AggregateRequest {
-        hint: r.hint,
-        allow_disk_use: r.allow_disk_use,
-        collation: r.collation.clone(),
-        ..AggregateRequest::new(view.parts().0, stages.as_doc(), r.let_)
-    };
-    let mut cursor = aggregate_view(engine, op, view, &request, r.namespace)?;
+    let head = r.head();
+    let mut cursor = head.on_view(engine, op, view, &stages, r.allow_disk_use)?;
     cursor.flags.single_batch = r.single_batch;
     cursor.flags.no_timeout = r.no_cursor_timeout;
     Ok(cursor)

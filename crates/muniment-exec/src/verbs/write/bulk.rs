@@ -15,9 +15,9 @@ use crate::verbs::write::perform::checks;
 use crate::verbs::write::perform::killed_by_drop;
 use crate::verbs::write::perform::note_found;
 use crate::verbs::write::perform::perform;
-use muniment_query::{Interrupt, MatchInfo};
+use muniment_query::{Interrupt, MatchInfo, QueryContext};
 use muniment_storage::Collection;
-use muniment_value::{Code, Collation, Error, Result};
+use muniment_value::{Code, Collation, Doc, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,17 +39,14 @@ pub(crate) struct Target<'t> {
 }
 
 impl<'t> Target<'t> {
-    pub(super) fn new(engine: &Database, namespace: &'t str) -> Result<Target<'t>> {
+    pub(crate) fn new(engine: &Database, namespace: &'t str) -> Result<Target<'t>> {
         let source = Source::now(&engine.store, namespace)?;
         Ok(Target { namespace, source })
     }
 
     /// The collection, if there is one.
     pub fn collection(&self) -> Option<&Arc<Collection>> {
-        match &self.source {
-            Source::Collection(collection) => Some(collection),
-            _ => None,
-        }
+        self.source.collection()
     }
 
     fn is(&self, collection: &Arc<Collection>) -> bool {
@@ -57,9 +54,14 @@ impl<'t> Target<'t> {
             .is_some_and(|c| Arc::ptr_eq(c, collection))
     }
 
-    /// As [`Source::collation`].
-    pub fn collation(&self, given: Option<&Collation>) -> Result<Collation> {
-        self.source.collation(self.namespace, given)
+    /// As [`Source::context`].
+    pub fn context(
+        &self,
+        op: &OpContext,
+        let_: Doc<'_>,
+        given: Option<&Collation>,
+    ) -> Result<QueryContext> {
+        self.source.context(op, self.namespace, let_, given)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Deletes.
 
 use super::bulk::{Statement, Target};
-use crate::context::query_context;
 use crate::operation::OpContext;
 use crate::plan::hint::Hint;
 use crate::verbs::write::change::Change;
@@ -30,8 +29,7 @@ impl Statement for DeleteStatement<'_> {
         on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {
-        let collation = on.collation(self.collation.as_ref())?;
-        let ctx = query_context(op, self.let_, collation)?;
+        let ctx = on.context(op, self.let_, self.collation.as_ref())?;
         run(&Write::new(
             &ctx,
             self.filter,

@@ -1,6 +1,5 @@
 //! `findAndModify`.
 
-use crate::context::query_context;
 use crate::database::Database;
 use crate::operation::OpContext;
 use crate::plan::hint::Hint;
@@ -151,8 +150,9 @@ pub(crate) fn find_and_modify(
 ) -> Result<FindAndModifyOutcome> {
     request.check()?;
     let source = Source::now(&engine.store, request.namespace)?;
-    let collation = source.collation(request.namespace, request.collation.as_ref())?;
-    let ctx = query_context(op, request.let_, collation)?.with_clocks(Clocks::NowAndCluster);
+    let given = request.collation.as_ref();
+    let ctx = source.context(op, request.namespace, request.let_, given)?;
+    let ctx = ctx.with_clocks(Clocks::NowAndCluster);
     let update = request.parse(&ctx)?;
     let mut write = request.write(&ctx, update.as_ref())?;
     let projection = if request.fields.is_empty() {

@@ -22,7 +22,7 @@ use crate::verbs::create::create_collection;
 use crate::verbs::explain::ran::looked_up;
 use crate::verbs::explain::ran::nothing_wrote;
 use crate::verbs::explain::ran::wrote;
-use crate::verbs::planning::plan;
+use crate::verbs::planning::{plan, query};
 use crate::verbs::write::change::Change;
 use crate::verbs::write::change::Done;
 use crate::verbs::write::change::Write;
@@ -252,21 +252,18 @@ pub(crate) fn plan_write(
     };
     let sort = write.sort.clone();
     let source = sort.as_ref().map_or_else(DocBuf::new, |(_, d)| d.clone());
+    let told = Told {
+        sort: Some(source.as_doc()),
+        ..Told::default()
+    };
     let query = Query {
         sort: write.sort.as_ref().map(|(s, _)| s),
         hint,
-        allowed: engine
-            .index_filters
-            .of(collection, &filter, source.as_doc(), Doc::EMPTY),
         look_up: LookUp {
             express: write.is_express(),
             ..LookUp::default()
         },
-        told: Told {
-            sort: Some(source.as_doc()),
-            ..Told::default()
-        },
-        ..Query::of(&filter)
+        ..query(engine, collection, &filter, told)
     };
     let recipe = Recipe {
         sort,

@@ -1,7 +1,6 @@
 //! Updates.
 
 use super::bulk::{Statement, Target};
-use crate::context::query_context;
 use crate::operation::OpContext;
 use crate::plan::hint::Hint;
 use crate::timeseries::TimeSeries;
@@ -136,9 +135,8 @@ impl Statement for UpdateStatement<'_> {
             series.check_update(self.update, self.multi, self.upsert)?;
         }
         let variables = with_constants(self.let_, self.constants);
-        let collation = on.collation(self.collation.as_ref())?;
-        let ctx =
-            query_context(op, variables.as_doc(), collation)?.with_clocks(Clocks::NowAndCluster);
+        let ctx = on.context(op, variables.as_doc(), self.collation.as_ref())?;
+        let ctx = ctx.with_clocks(Clocks::NowAndCluster);
         let update = self.parse(&ctx)?;
         run(&self.write(&ctx, &update)?)
     }

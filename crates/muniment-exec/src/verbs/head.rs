@@ -1,0 +1,95 @@
+//! The head of the commands that query one name: find, count and distinct begin with it when they run
+//! and when they are explained.
+
+use super::aggregate::{AggregateRequest, aggregate_view};
+use crate::cursor::Cursor;
+use crate::database::Database;
+use crate::operation::OpContext;
+use crate::plan::hint::Hint;
+use crate::source::Source;
+use crate::view::Resolved;
+use muniment_query::QueryContext;
+use muniment_storage::Collection;
+use muniment_value::{ArrayBuf, Collation, Doc, Result, doc};
+use std::sync::Arc;
+
+/// What every query says.
+#[derive(Clone, Copy)]
+pub(crate) struct Head<'r> {
+    /// `db.collection`.
+    pub namespace: &'r str,
+    /// The filter as the client wrote it.
+    pub filter: Doc<'r>,
+    /// The hint.
+    pub hint: Option<Hint<'r>>,
+    /// The command's `let`; empty for none.
+    pub let_: Doc<'r>,
+    /// How texts compare; `None`: as what is read has it.
+    pub collation: Option<&'r Collation>,
+}
+
+impl Head<'_> {
+    /// What the name stands for, and what the query is parsed with.
+    ///
+    /// # Errors
+    /// As [`Source::resolve`] and [`Source::context`].
+    pub fn resolve(&self, engine: &Database, op: &OpContext) -> Result<(Source, QueryContext)> {
+        let source = Source::resolve(&engine.store, op, self.namespace)?;
+        let ctx = source.context(op, self.namespace, self.let_, self.collation)?;
+        Ok((source, ctx))
+    }
+
+    /// The same for a query that is explained: what has the name now, if that is a stored collection.
+    ///
+    /// # Errors
+    /// As [`Source::now`] and [`Source::context`].
+    pub fn stored_now(
+        &self,
+        engine: &Database,
+        op: &OpContext,
+    ) -> Result<(Option<Arc<Collection>>, QueryContext)> {
+        let source = Source::now(&engine.store, self.namespace)?;
+        let ctx = source.context(op, self.namespace, self.let_, self.collation)?;
+        Ok((source.collection().cloned(), ctx))
+    }
+
+    /// The stages that the query begins with as a pipeline: its filter, then what is given.
+    pub fn stages(&self, sort: Doc<'_>, skip: u64, limit: u64) -> ArrayBuf {
+        let mut stages = ArrayBuf::new();
+        if !self.filter.is_empty() {
+            stages.push(doc! { "$match": self.filter });
+        }
+        if !sort.is_empty() {
+            stages.push(doc! { "$sort": sort });
+        }
+        for (name, n) in [("$skip", skip), ("$limit", limit)] {
+            if n > 0 {
+                let mut stage = doc! {};
+                stage.append(name, i64::try_from(n).unwrap_or(i64::MAX));
+                stages.push(stage);
+            }
+        }
+        stages
+    }
+
+    /// Runs the stages that stand for the command on top of a view.
+    ///
+    /// # Errors
+    /// As [`Database::aggregate`].
+    pub fn on_view(
+        &self,
+        engine: &Database,
+        op: &Arc<OpContext>,
+        view: &Resolved,
+        stages: &ArrayBuf,
+        allow_disk_use: Option<bool>,
+    ) -> Result<Cursor> {
+        let request = AggregateRequest {
+            hint: self.hint,
+            allow_disk_use,
+            collation: self.collation.cloned(),
+            ..AggregateRequest::new(view.parts().0, stages.as_doc(), self.let_)
+        };
+        aggregate_view(engine, op, view, &request, self.namespace)
+    }
+}
