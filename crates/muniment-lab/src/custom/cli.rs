@@ -56,7 +56,7 @@ pub const COMMAND: Spec = Spec {
 
 fn page() -> Page {
     let mut settings = String::from("\nSettings:\n");
-    for (key, about) in set::KEYS {
+    for set::Key { name: key, about, .. } in set::KEYS {
         let _ = writeln!(settings, "  {key:<13} {about}");
     }
     Page {

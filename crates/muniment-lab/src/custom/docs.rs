@@ -22,7 +22,7 @@ fn the_reference_names_everything_there_is() {
     for g in generate::ALL {
         let _ = writeln!(rows, "| `{}` | `{}` | {} |", g.name, g.form, g.about);
     }
-    for (key, about) in set::KEYS {
+    for set::Key { name: key, about, .. } in set::KEYS {
         let _ = writeln!(rows, "| `{key}` | {about} |");
     }
     for b in builtin::ALL {

@@ -1,4 +1,5 @@
-//! Changing a plan from the command line, and for runs that vary a setting.
+//! Changing a plan from the command line, and for runs that vary a setting: a row of [`KEYS`] for each
+//! key, and a function that reads its value and sets it.
 
 use super::draw::{NAMES, Shape};
 use super::operation::{Kind, Operation};
@@ -8,188 +9,230 @@ use muniment_load::fail::{Failure, Result};
 use muniment_options::meant;
 use muniment_value::doc;
 
-/// The keys that can be set, with what each is for, sorted.
-pub const KEYS: &[(&str, &str)] = &[
-    (
-        "batch",
-        "documents a message of insertMany in run phases, or of load phases where there is none",
-    ),
-    (
-        "distribution",
-        "how keys are drawn, for all operations of run phases",
-    ),
-    ("j", "journaled writes: true or false"),
-    ("operations", "operations of each run phase"),
-    ("pace", "steady or poisson, beside rate"),
-    ("rate", "operations a second of each run phase, or none"),
-    ("readConcern", "level of finds and aggregations"),
-    ("records", "documents of each load phase"),
-    ("seconds", "longest time of each run phase"),
-    ("theta", "θ of zipfian, scrambled and latest draws"),
-    (
-        "threads",
-        "connections of run phases, or of load phases where there is no other",
-    ),
-    ("w", "write concern: a number, majority or a tag set"),
-    ("wtimeout", "ms that a write waits for its concern"),
+/// A key that can be set.
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Sets it to a value wherever the plan has it, and says at how many places that was; an error is
+    /// about the value. The key's name is for this error.
+    set: fn(&mut Plan, name: &str, value: &str) -> Result<usize>,
+}
+
+/// The keys that can be set, sorted.
+pub const KEYS: &[Key] = &[
+    Key {
+        name: "batch",
+        about: "documents a message of insertMany in run phases, or of load phases where there is none",
+        set: batch,
+    },
+    Key {
+        name: "distribution",
+        about: "how keys are drawn, for all operations of run phases",
+        set: distribution,
+    },
+    Key {
+        name: "j",
+        about: "journaled writes: true or false",
+        set: j,
+    },
+    Key {
+        name: "operations",
+        about: "operations of each run phase",
+        set: operations,
+    },
+    Key {
+        name: "pace",
+        about: "steady or poisson, beside rate",
+        set: pace,
+    },
+    Key {
+        name: "rate",
+        about: "operations a second of each run phase, or none",
+        set: rate,
+    },
+    Key {
+        name: "readConcern",
+        about: "level of finds and aggregations",
+        set: read_concern,
+    },
+    Key {
+        name: "records",
+        about: "documents of each load phase",
+        set: records,
+    },
+    Key {
+        name: "seconds",
+        about: "longest time of each run phase",
+        set: seconds,
+    },
+    Key {
+        name: "theta",
+        about: "θ of zipfian, scrambled and latest draws",
+        set: theta,
+    },
+    Key {
+        name: "threads",
+        about: "connections of run phases, or of load phases where there is no other",
+        set: threads,
+    },
+    Key {
+        name: "w",
+        about: "write concern: a number, majority or a tag set",
+        set: w,
+    },
+    Key {
+        name: "wtimeout",
+        about: "ms that a write waits for its concern",
+        set: wtimeout,
+    },
 ];
+
+fn batch(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let n = positive(key, value)?;
+    let many = |o: &&mut Operation| o.kind == Kind::InsertMany;
+    let in_runs = plan.each(is_run, |p| {
+        p.work.iter_mut().filter(many).map(|o| o.batch = n).count()
+    });
+    Ok(match in_runs {
+        0 => plan.each(is_load, |p| p.work.iter_mut().map(|o| o.batch = n).count()),
+        some => some,
+    })
+}
+
+fn distribution(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let shape = Shape::named(value).ok_or_else(|| {
+        let all: Vec<&str> = NAMES.into_iter().filter(|n| *n != "histogram").collect();
+        Failure(format!(
+            "{key}={value}: {}there are {}",
+            meant(value, &all),
+            all.join(", ")
+        ))
+    })?;
+    Ok(plan.operations(|p, o| {
+        let is = is_run(p) && o.draws;
+        if is {
+            o.shape = shape.clone();
+        }
+        is
+    }))
+}
+
+fn j(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let j = typed(key, value, "true or false", |_: &bool| true)?;
+    Ok(plan.write_concern(key, &Node::flag(j)))
+}
+
+fn operations(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let n = positive(key, value)?;
+    Ok(plan.in_phases(is_run, |p| p.operations = Some(n)))
+}
+
+fn pace(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let poisson = match value {
+        "poisson" => true,
+        "steady" => false,
+        _ => {
+            return Err(Failure(format!(
+                "{key}={value}: {key} must be steady or poisson"
+            )));
+        }
+    };
+    Ok(plan.in_phases(|p| p.rate.is_some(), |p| p.poisson = poisson))
+}
+
+fn rate(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let rate = match value {
+        "none" => None,
+        _ => Some(typed(key, value, "a number above 0, or none", above_zero)?),
+    };
+    Ok(plan.in_phases(is_run, |p| p.rate = rate))
+}
+
+fn read_concern(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    const LEVELS: [&str; 5] = ["local", "available", "majority", "linearizable", "snapshot"];
+    if !LEVELS.contains(&value) {
+        return Err(Failure(format!(
+            "{key}={value}: {key} must be one of {}",
+            LEVELS.join(", ")
+        )));
+    }
+    Ok(plan.operations(|_, o| {
+        if o.kind.reads() {
+            o.read_concern = Some(doc! { "level": value });
+        }
+        o.kind.reads()
+    }))
+}
+
+fn records(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let n = positive(key, value)?;
+    Ok(plan.in_phases(is_load, |p| p.records = Some(n)))
+}
+
+fn seconds(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let s = typed(key, value, "a number above 0", above_zero)?;
+    Ok(plan.in_phases(is_run, |p| p.seconds = Some(s)))
+}
+
+fn theta(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let is_theta = |t: &f64| *t > 0.0 && *t < 1.0;
+    let theta = typed(key, value, "a number between 0 and 1", is_theta)?;
+    Ok(plan.operations(|p, o| match o.shape.with_theta(theta) {
+        Some(shape) if is_run(p) && o.draws => {
+            o.shape = shape;
+            true
+        }
+        _ => false,
+    }))
+}
+
+fn threads(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let n = typed(key, value, "a whole number from 1 to 10,000", |n| {
+        (1..=10_000).contains(n)
+    })?;
+    Ok(match plan.in_phases(is_run, |p| p.threads = n) {
+        0 => plan.in_phases(is_load, |p| p.threads = n),
+        some => some,
+    })
+}
+
+fn w(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let w = match value.parse::<u32>() {
+        Ok(n) => Node::whole(n.into()),
+        Err(_) if value.is_empty() || value.starts_with('-') => {
+            return Err(Failure(format!(
+                "{key}={value}: {key} must be a number of members, majority or a tag set's name"
+            )));
+        }
+        Err(_) => Node::text(value),
+    };
+    Ok(plan.write_concern(key, &w))
+}
+
+fn wtimeout(plan: &mut Plan, key: &str, value: &str) -> Result<usize> {
+    let ms = typed(key, value, "a whole number of ms", |_: &u32| true)?;
+    Ok(plan.write_concern(key, &Node::whole(ms.into())))
+}
 
 impl Plan {
     /// Sets one of [`KEYS`] in all phases that have it.
     ///
     /// # Errors
     /// A key that there is not; a value it cannot take; no phase that has it.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let changed = match key {
-            "batch" => {
-                let n = positive(key, value)?;
-                let many = |o: &&mut Operation| o.kind == Kind::InsertMany;
-                let in_runs = self.each(
-                    |p| p.records.is_none(),
-                    |p| p.work.iter_mut().filter(many).map(|o| o.batch = n).count(),
-                );
-                match in_runs {
-                    0 => self.each(
-                        |p| p.records.is_some(),
-                        |p| p.work.iter_mut().map(|o| o.batch = n).count(),
-                    ),
-                    some => some,
-                }
-            }
-            "distribution" => {
-                let shape = Shape::named(value).ok_or_else(|| {
-                    let all: Vec<&str> = NAMES.into_iter().filter(|n| *n != "histogram").collect();
-                    Failure(format!(
-                        "distribution={value}: {}there are {}",
-                        meant(value, &all),
-                        all.join(", ")
-                    ))
-                })?;
-                self.operations(|p, o| {
-                    let is = p.records.is_none() && o.draws;
-                    if is {
-                        o.shape = shape.clone();
-                    }
-                    is
-                })
-            }
-            "j" => {
-                let j = typed(key, value, "true or false", |_: &bool| true)?;
-                self.write_concern("j", &Node::flag(j))
-            }
-            "operations" => {
-                let n = positive(key, value)?;
-                self.runs_set(|p| p.operations = Some(n))
-            }
-            "pace" => {
-                let poisson = match value {
-                    "poisson" => true,
-                    "steady" => false,
-                    _ => {
-                        return Err(Failure(format!(
-                            "pace={value}: pace must be steady or poisson"
-                        )));
-                    }
-                };
-                self.each(
-                    |p| p.rate.is_some(),
-                    |p| {
-                        p.poisson = poisson;
-                        1
-                    },
-                )
-            }
-            "rate" => {
-                let rate = match value {
-                    "none" => None,
-                    _ => Some(typed(key, value, "a number above 0, or none", above_zero)?),
-                };
-                self.runs_set(|p| p.rate = rate)
-            }
-            "readConcern" => {
-                let levels = ["local", "available", "majority", "linearizable", "snapshot"];
-                if !levels.contains(&value) {
-                    return Err(Failure(format!(
-                        "readConcern={value}: readConcern must be one of {}",
-                        levels.join(", ")
-                    )));
-                }
-                self.operations(|_, o| {
-                    if o.kind.reads() {
-                        o.read_concern = Some(doc! { "level": value });
-                    }
-                    o.kind.reads()
-                })
-            }
-            "records" => {
-                let n = positive(key, value)?;
-                self.each(
-                    |p| p.records.is_some(),
-                    |p| {
-                        p.records = Some(n);
-                        1
-                    },
-                )
-            }
-            "seconds" => {
-                let s = typed(key, value, "a number above 0", above_zero)?;
-                self.runs_set(|p| p.seconds = Some(s))
-            }
-            "theta" => {
-                let theta = typed(key, value, "a number between 0 and 1", |t| {
-                    *t > 0.0 && *t < 1.0
-                })?;
-                self.operations(|p, o| match o.shape.with_theta(theta) {
-                    Some(shape) if p.records.is_none() && o.draws => {
-                        o.shape = shape;
-                        true
-                    }
-                    _ => false,
-                })
-            }
-            "threads" => {
-                let n = typed(key, value, "a whole number from 1 to 10,000", |n| {
-                    (1..=10_000).contains(n)
-                })?;
-                match self.runs_set(|p| p.threads = n) {
-                    0 => self.each(
-                        |_| true,
-                        |p| {
-                            p.threads = n;
-                            1
-                        },
-                    ),
-                    some => some,
-                }
-            }
-            "w" => {
-                let w = match value.parse::<u32>() {
-                    Ok(n) => Node::whole(n.into()),
-                    Err(_) if value.is_empty() || value.starts_with('-') => {
-                        return Err(Failure(format!(
-                            "w={value}: w must be a number of members, majority or a tag set's name"
-                        )));
-                    }
-                    Err(_) => Node::text(value),
-                };
-                self.write_concern("w", &w)
-            }
-            "wtimeout" => {
-                let ms = typed(key, value, "a whole number of ms", |_: &u32| true)?;
-                self.write_concern("wtimeout", &Node::whole(ms.into()))
-            }
-            _ => {
-                let all: Vec<&str> = KEYS.iter().map(|(k, _)| *k).collect();
-                return Err(Failure(format!(
-                    "there is no setting '{key}': {}there are {}",
-                    meant(key, &all),
-                    all.join(", ")
-                )));
-            }
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        let Some(key) = KEYS.iter().find(|k| k.name == name) else {
+            let all: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
+            return Err(Failure(format!(
+                "there is no setting '{name}': {}there are {}",
+                meant(name, &all),
+                all.join(", ")
+            )));
         };
-        match changed {
+        match (key.set)(self, name, value)? {
             0 => Err(Failure(format!(
-                "{key}={value}: nothing in the workload {} has {key}",
+                "{name}={value}: nothing in the workload {} has {name}",
                 self.name
             ))),
             _ => Ok(()),
@@ -205,14 +248,10 @@ impl Plan {
         self.phases.iter_mut().filter(|p| of(p)).map(change).sum()
     }
 
-    fn runs_set(&mut self, mut change: impl FnMut(&mut Phase)) -> usize {
-        self.each(
-            |p| p.records.is_none(),
-            |p| {
-                change(p);
-                1
-            },
-        )
+    /// Changes the phases that are `of` these; gives how many there are.
+    fn in_phases(&mut self, of: impl Fn(&Phase) -> bool, change: impl FnMut(&mut Phase)) -> usize {
+        let of_these = self.phases.iter_mut().filter(|p| of(p));
+        of_these.map(change).count()
     }
 
     /// Changes operations; `change` says whether it did.
@@ -237,6 +276,14 @@ impl Plan {
             o.kind.writes()
         })
     }
+}
+
+fn is_load(p: &Phase) -> bool {
+    p.records.is_some()
+}
+
+fn is_run(p: &Phase) -> bool {
+    p.records.is_none()
 }
 
 fn above_zero(n: &f64) -> bool {

@@ -371,7 +371,7 @@ fn settings_change_what_has_them() {
             .get_str("level"),
         Some("local")
     );
-    assert!(KEYS.is_sorted());
+    assert!(KEYS.is_sorted_by_key(|k| k.name));
 }
 
 #[test]
