@@ -293,89 +293,50 @@ impl Lab {
         }
         let first = self.described.is_empty();
         self.described.push(self.target_name.clone());
-        let data = t.data.clone();
-        let mut e = std::mem::take(&mut self.environment);
         if first {
             // In front of what was learned before there was a server.
-            let known = std::mem::replace(&mut e, environment::host(data.as_deref()));
-            e.extend(known);
+            let host = environment::host(t.data.as_deref());
+            self.environment.splice(0..0, host);
         }
         let name = self
             .target_name
             .as_ref()
             .map_or_else(String::new, |n| format!("{n}: "));
-        let mut add = |k: &str, v: String| e.push((format!("{name}{k}"), v));
-        add(
-            "Client and server",
-            match (&t.process, t.same_host) {
-                (Some(_), _) => "on the same host, embedded server".into(),
-                (None, true) => "on the same host: they share its cores".into(),
-                (None, false) => "on different hosts".into(),
-            },
-        );
-        let admin = |c: &mut Conn, cmd: DocBuf| c.command("admin", &cmd).ok();
-        if let Some(r) = admin(c, doc! { "buildInfo": 1 }) {
-            let mut v = string_at(r.as_doc(), "version").unwrap_or_else(|| "unknown".into());
-            if let Some(m) = string_at(r.as_doc(), "muniment.version")
-                .or_else(|| string_at(r.as_doc(), "munimentVersion"))
-            {
-                v = format!("Muniment {m}, speaking as {v}");
-            }
-            add("Server version", v);
+        let told = of_server(t, c);
+        let told = told.into_iter().map(|(k, v)| (format!("{name}{k}"), v));
+        self.environment.extend(told);
+        if first {
+            self.probe_disk(t);
         }
-        if let Some(r) = admin(c, doc! { "serverStatus": 1 }) {
-            let engine = string_at(r.as_doc(), "muniment.engine")
-                .or_else(|| string_at(r.as_doc(), "storageEngine.name"));
-            add(
-                "Storage engine",
-                engine.unwrap_or_else(|| "not said".into()),
-            );
-        }
-        if let Some(cache) = t.cache {
-            add("Configured cache", bytes(cache));
-        }
-        let concern = admin(c, doc! { "getDefaultRWConcern": 1 }).and_then(|r| {
-            let d = r.as_doc();
-            d.get_doc("defaultWriteConcern").map(|w| {
-                format!(
-                    "{w:?} ({})",
-                    d.get_str("defaultWriteConcernSource")
-                        .unwrap_or("source not said")
-                )
-            })
-        });
-        add(
-            "Default write concern, read back",
-            concern.unwrap_or_else(|| "not said by getDefaultRWConcern".into()),
-        );
-        if !first {
-            self.environment = e;
-            return;
-        }
+    }
+
+    /// Adds to the environment how long the disk takes to write and sync.
+    fn probe_disk(&mut self, t: &Target) {
         self.progress
             .step("Measuring the disk's own write + fdatasync");
-        let own_disk = data.or_else(|| t.same_host.then(|| self.data_parent.clone()));
+        let own_disk = t
+            .data
+            .clone()
+            .or_else(|| t.same_host.then(|| self.data_parent.clone()));
         let probe = own_disk.map(|d| disk::write_and_sync(&d, 200, Duration::from_secs(3)));
-        e.push((
-            "4 KiB write + fdatasync".to_string(),
-            match &probe {
-                Some(Ok(l)) => format!(
-                    "p50 {:.3} ms, p99 {:.3} ms, {} times{}",
-                    l.quantile_ms(0.5),
-                    l.quantile_ms(0.99),
-                    l.count(),
-                    if t.process.is_some() {
-                        ""
-                    } else {
-                        ", in this host's temporary directory, which may not be the server's disk"
-                    }
-                ),
-                Some(Err(e)) => format!("not measured: {e}"),
-                None => "not measured: the target's disk is not on this host".into(),
-            },
-        ));
+        let text = match &probe {
+            Some(Ok(l)) => format!(
+                "p50 {:.3} ms, p99 {:.3} ms, {} times{}",
+                l.quantile_ms(0.5),
+                l.quantile_ms(0.99),
+                l.count(),
+                if t.process.is_some() {
+                    ""
+                } else {
+                    ", in this host's temporary directory, which may not be the server's disk"
+                }
+            ),
+            Some(Err(e)) => format!("not measured: {e}"),
+            None => "not measured: the target's disk is not on this host".into(),
+        };
+        self.environment
+            .push(("4 KiB write + fdatasync".to_string(), text));
         self.fdatasync = probe.and_then(Result::ok);
-        self.environment = e;
     }
 
     /// The address of the null responder, started on first use.
@@ -574,6 +535,48 @@ fn external(uri: &Uri) -> Result<Target> {
         "no server to work on:\n  {}",
         reasons.join("\n  ")
     )))
+}
+
+/// What a server says of itself, and where it runs: a name and a text each.
+fn of_server(t: &Target, c: &mut Conn) -> Vec<(&'static str, String)> {
+    let place = match (&t.process, t.same_host) {
+        (Some(_), _) => "on the same host, embedded server",
+        (None, true) => "on the same host: they share its cores",
+        (None, false) => "on different hosts",
+    };
+    let mut told = vec![("Client and server", place.to_string())];
+    let mut admin = |cmd: DocBuf| c.command("admin", &cmd).ok();
+    if let Some(r) = admin(doc! { "buildInfo": 1 }) {
+        let mut v = string_at(r.as_doc(), "version").unwrap_or_else(|| "unknown".into());
+        if let Some(m) = string_at(r.as_doc(), "muniment.version")
+            .or_else(|| string_at(r.as_doc(), "munimentVersion"))
+        {
+            v = format!("Muniment {m}, speaking as {v}");
+        }
+        told.push(("Server version", v));
+    }
+    if let Some(r) = admin(doc! { "serverStatus": 1 }) {
+        let engine = string_at(r.as_doc(), "muniment.engine")
+            .or_else(|| string_at(r.as_doc(), "storageEngine.name"));
+        told.push((
+            "Storage engine",
+            engine.unwrap_or_else(|| "not said".into()),
+        ));
+    }
+    if let Some(cache) = t.cache {
+        told.push(("Configured cache", bytes(cache)));
+    }
+    let concern = admin(doc! { "getDefaultRWConcern": 1 }).and_then(|r| {
+        let d = r.as_doc();
+        let source = d.get_str("defaultWriteConcernSource");
+        d.get_doc("defaultWriteConcern")
+            .map(|w| format!("{w:?} ({})", source.unwrap_or("source not said")))
+    });
+    told.push((
+        "Default write concern, read back",
+        concern.unwrap_or_else(|| "not said by getDefaultRWConcern".into()),
+    ));
+    told
 }
 
 #[cfg(test)]

@@ -29,6 +29,15 @@ struct Kept {
 }
 
 impl Kept {
+    /// Nothing yet, of targets of these names.
+    fn new(names: &[String]) -> Kept {
+        Kept {
+            sheets: Sheets::new(names),
+            plots: vec![Vec::new(); names.len()],
+            first: vec![Vec::new(); names.len()],
+        }
+    }
+
     /// The next turn, which all targets have completed: by target. One that only some of them have
     /// done would be compared with another turn of the rest.
     fn add(&mut self, turn: &[Outcome]) {
@@ -80,6 +89,45 @@ fn whole_turn(
     }
     done.sort_by_key(|(i, _)| *i);
     Ok(Some(done.into_iter().map(|(_, out)| out).collect()))
+}
+
+/// The turns after the first one, as long as all targets complete them.
+///
+/// # Errors
+/// The first target's that failed.
+fn further_turns(
+    lab: &mut Lab,
+    (targets, turns): (&[Named], usize),
+    kept: &mut Kept,
+    out: &mut Outcome,
+    run: impl Fn(&mut Lab, &mut Outcome) -> Result<()>,
+) -> Result<()> {
+    for turn in 1..turns {
+        lab.progress.turn(Some((turn + 1, turns)));
+        let whole = whole_turn(targets.len(), turn, stop::asked, |i| {
+            let mut again = Outcome::default();
+            let Some(t) = targets.get(i) else {
+                return Ok(again);
+            };
+            aim(lab, t);
+            let result = run(lab, &mut again);
+            let news = again.warnings.iter().map(|w| format!("{}: {w}", t.name));
+            out.warnings.extend(news);
+            result.map_err(|e| e.while_doing(&t.name))?;
+            Ok(again)
+        })?;
+        match whole {
+            Some(whole) => kept.add(&whole),
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// What is measured next is this target.
+fn aim(lab: &mut Lab, target: &Named) {
+    lab.endpoint = target.endpoint.clone();
+    lab.target_name = Some(target.name.clone());
 }
 
 fn overlaid(names: &[String], plots: &[Vec<Plot>]) -> Vec<Plot> {
@@ -242,15 +290,7 @@ impl<'a> Session<'a> {
         run: impl Fn(&mut Lab, &mut Outcome) -> Result<()>,
     ) {
         let names: Vec<String> = targets.iter().map(|t| t.name.clone()).collect();
-        let mut kept = Kept {
-            sheets: Sheets::new(&names),
-            plots: vec![Vec::new(); targets.len()],
-            first: vec![Vec::new(); targets.len()],
-        };
-        let aim = |lab: &mut Lab, t: &Named| {
-            lab.endpoint = t.endpoint.clone();
-            lab.target_name = Some(t.name.clone());
-        };
+        let mut kept = Kept::new(&names);
         self.next(lab);
         let mut first = Vec::new();
         for t in targets {
@@ -280,30 +320,7 @@ impl<'a> Session<'a> {
                 let why = "there is nothing to compare: not every target completed the first turn";
                 return Err(Failure::new(why));
             }
-            let mut result = Ok(());
-            for turn in 1..turns {
-                lab.progress.turn(Some((turn + 1, turns)));
-                let whole = whole_turn(targets.len(), turn, stop::asked, |i| {
-                    let mut again = Outcome::default();
-                    let Some(t) = targets.get(i) else {
-                        return Ok(again);
-                    };
-                    aim(lab, t);
-                    let result = run(lab, &mut again);
-                    let news = again.warnings.iter().map(|w| format!("{}: {w}", t.name));
-                    out.warnings.extend(news);
-                    result.map_err(|e| e.while_doing(&t.name))?;
-                    Ok(again)
-                });
-                match whole {
-                    Ok(Some(whole)) => kept.add(&whole),
-                    Ok(None) => break,
-                    Err(e) => {
-                        result = Err(e);
-                        break;
-                    }
-                }
-            }
+            let result = further_turns(lab, (targets, turns), &mut kept, out, &run);
             let times = match kept.turns() {
                 all if all == turns => turns.to_string(),
                 some => format!("{some} of {turns}"),

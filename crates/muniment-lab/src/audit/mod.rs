@@ -176,36 +176,94 @@ struct Round {
     stall: Duration,
 }
 
+/// The servers that are crashed.
+struct Victims {
+    /// Somebody else's.
+    external: Option<External>,
+    /// A set of our own.
+    standing: Option<Standing>,
+    /// The embedded servers' commit interval.
+    interval: Duration,
+}
+
+impl Victims {
+    fn of(lab: &mut Lab, plan: &Plan) -> Result<Victims> {
+        // An embedded target is only asked about its surroundings: the servers that are crashed are
+        // others.
+        let target = lab.target(None)?;
+        let external = match (&plan.templates, &lab.endpoint) {
+            (Some(t), Endpoint::Server(uri)) => {
+                let parent = &lab.data_parent;
+                Some(External::new(
+                    &target.address,
+                    target.same_host,
+                    uri,
+                    t,
+                    parent,
+                )?)
+            }
+            _ => None,
+        };
+        if external.is_none() {
+            lab.done(target);
+        }
+        let standing = match plan.members {
+            Some(n) => Some(Standing::start(n, &lab.data_parent)?),
+            None => None,
+        };
+        let interval = Duration::from_millis(plan.journal_ms.unwrap_or(COMMIT_INTERVAL_MS));
+        Ok(Victims {
+            external,
+            standing,
+            interval,
+        })
+    }
+
+    /// All rounds of a row, on the victim that it is about.
+    fn rounds(
+        &mut self,
+        lab: &mut Lab,
+        plan: &Plan,
+        what: (Check, &Concern),
+        row: &mut Row,
+        rng: &mut Rng,
+    ) -> Result<()> {
+        if let (Some(v), Crash::Fault(fault)) = (&mut self.standing, row.crash) {
+            v.expect(fault);
+            row.server = Server::Set;
+        }
+        match (&mut self.external, &mut self.standing) {
+            (_, Some(v)) => rounds(lab, plan, v, what, row, rng),
+            (Some(v), None) => {
+                row.server = victim::kind(v.address(), v.is_set(), self.interval)?;
+                rounds(lab, plan, v, what, row, rng)
+            }
+            (None, None) => {
+                let (ms, us) = (plan.journal_ms, plan.sync_us);
+                let mut v = Embedded::start(&lab.data_parent, row.crash, ms, us)?;
+                rounds(lab, plan, &mut v, what, row, rng)
+            }
+        }
+    }
+
+    /// Leaves an external server as it was found.
+    fn done(&self) {
+        if let Some(v) = &self.external
+            && let Ok(mut c) = Conn::connect(v.address())
+        {
+            // Nothing more can be done about a server that has gone away.
+            let _ = c.command(DB, &doc! { "dropDatabase": 1 });
+        }
+    }
+}
+
 /// Runs the plan; `done` gets each row as it is complete.
 ///
 /// # Errors
 /// A server that cannot be started, crashed or asked, or does not come back.
 pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
     let mut rng = Rng::new(plan.seed);
-    // An embedded target is only asked about its surroundings: the servers that are crashed are
-    // others.
-    let target = lab.target(None)?;
-    let mut external = match (&plan.templates, &lab.endpoint) {
-        (Some(t), Endpoint::Server(uri)) => {
-            let parent = &lab.data_parent;
-            Some(External::new(
-                &target.address,
-                target.same_host,
-                uri,
-                t,
-                parent,
-            )?)
-        }
-        _ => None,
-    };
-    if external.is_none() {
-        lab.done(target);
-    }
-    let mut standing = match plan.members {
-        Some(n) => Some(Standing::start(n, &lab.data_parent)?),
-        None => None,
-    };
-    let interval = Duration::from_millis(plan.journal_ms.unwrap_or(COMMIT_INTERVAL_MS));
+    let mut victims = Victims::of(lab, plan)?;
     let strictest = concern::parse_list(STRICTEST)?;
     let rows: Vec<(Check, &Concern)> = plan
         .checks
@@ -225,29 +283,14 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
                 check,
                 left_out: None,
                 crash: *crash,
-                server: Server::Muniment(interval),
+                server: Server::Muniment(victims.interval),
                 tally: Tally::default(),
                 restart: Duration::ZERO,
                 promise: Promise::Unknown,
                 allowance: SLACK + Duration::from_micros(plan.sync_us),
-                external: external.is_some(),
+                external: victims.external.is_some(),
             };
-            if let (Some(v), Crash::Fault(fault)) = (&mut standing, *crash) {
-                v.expect(fault);
-                row.server = Server::Set;
-            }
-            let ended = match (&mut external, &mut standing) {
-                (_, Some(v)) => rounds(lab, plan, v, (check, concern), &mut row, &mut rng),
-                (Some(v), None) => {
-                    row.server = victim::kind(v.address(), v.is_set(), interval)?;
-                    rounds(lab, plan, v, (check, concern), &mut row, &mut rng)
-                }
-                (None, None) => {
-                    let (ms, us) = (plan.journal_ms, plan.sync_us);
-                    let mut v = Embedded::start(&lab.data_parent, *crash, ms, us)?;
-                    rounds(lab, plan, &mut v, (check, concern), &mut row, &mut rng)
-                }
-            };
+            let ended = victims.rounds(lab, plan, (check, concern), &mut row, &mut rng);
             // What was found before a round that could not be ended counts.
             if row.tally.rounds > 0 || row.left_out.is_some() {
                 done(row);
@@ -255,12 +298,7 @@ pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> 
             ended?;
         }
     }
-    if let Some(v) = &external
-        && let Ok(mut c) = Conn::connect(v.address())
-    {
-        // As it was found. Nothing more can be done about a server that has gone away.
-        let _ = c.command(DB, &doc! { "dropDatabase": 1 });
-    }
+    victims.done();
     Ok(())
 }
 

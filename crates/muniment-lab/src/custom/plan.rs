@@ -157,40 +157,82 @@ fn plan(root: &Item) -> Parsed<Plan> {
     let name = f.need("name")?.text("name")?.to_string();
     let about = f.get("about").map_or(Ok(""), |i| i.text("about"))?;
     let database = f.get("database").map_or(Ok(DB), |i| i.text("database"))?;
-    let listed = f.need("collection")?;
-    let mut collections = Vec::new();
-    for item in listed.list("[[collection]]")? {
-        let c = collection(item, database == DB)?;
-        if collections.iter().any(|o: &Collection| o.name == c.name) {
+    let collections = collections(f.need("collection")?, database == DB)?;
+    let templates = templates(&mut f, &mut seen)?;
+    let mut sequences = sequences(&mut f)?;
+    let list = f.need("phase")?;
+    let phases = phases(list, &templates, &collections, &mut seen)?;
+    if phases.is_empty() || collections.is_empty() {
+        return Err(list.bad("there must be one [[collection]] and one [[phase]] at least"));
+    }
+    f.end()?;
+    for name in &seen.taken {
+        sequences.entry(name.clone()).or_insert(0);
+    }
+    keys_have_sequences(&seen, &sequences)?;
+    Ok(Plan {
+        name,
+        about: about.to_string(),
+        database: database.to_string(),
+        collections,
+        sequences,
+        templates,
+        phases,
+    })
+}
+
+fn collections(list: &Item, own_database: bool) -> Parsed<Vec<Collection>> {
+    let mut collections: Vec<Collection> = Vec::new();
+    for item in list.list("[[collection]]")? {
+        let c = collection(item, own_database)?;
+        if collections.iter().any(|o| o.name == c.name) {
             return Err(item.bad(format!("there are two [[collection]] named {}", c.name)));
         }
         collections.push(c);
     }
+    Ok(collections)
+}
+
+fn templates(f: &mut Fields<'_>, seen: &mut Seen) -> Parsed<BTreeMap<String, Node>> {
     let mut templates = BTreeMap::new();
-    if let Some(all) = f.get("template") {
-        for (key, item) in all.table("[template.NAME]")? {
-            let what = format!("[template.{}]", key.name);
-            let before = seen.draws;
-            templates.insert(key.name.clone(), Node::document(item, &what, &mut seen)?);
-            if seen.draws > before {
-                seen.drawing.insert(key.name.clone());
-            }
+    let Some(all) = f.get("template") else {
+        return Ok(templates);
+    };
+    for (key, item) in all.table("[template.NAME]")? {
+        let what = format!("[template.{}]", key.name);
+        let before = seen.draws;
+        templates.insert(key.name.clone(), Node::document(item, &what, seen)?);
+        if seen.draws > before {
+            seen.drawing.insert(key.name.clone());
         }
     }
+    Ok(templates)
+}
+
+fn sequences(f: &mut Fields<'_>) -> Parsed<BTreeMap<String, u64>> {
     let mut sequences = BTreeMap::new();
-    if let Some(all) = f.get("sequence") {
-        for (key, item) in all.table("[sequence.NAME]")? {
-            let mut f = item.fields(format!("[sequence.{}]", key.name))?;
-            sequences.insert(key.name.clone(), f.need("start")?.count("start")?);
-            f.end()?;
-        }
+    let Some(all) = f.get("sequence") else {
+        return Ok(sequences);
+    };
+    for (key, item) in all.table("[sequence.NAME]")? {
+        let mut f = item.fields(format!("[sequence.{}]", key.name))?;
+        sequences.insert(key.name.clone(), f.need("start")?.count("start")?);
+        f.end()?;
     }
+    Ok(sequences)
+}
+
+fn phases(
+    list: &Item,
+    templates: &BTreeMap<String, Node>,
+    collections: &[Collection],
+    seen: &mut Seen,
+) -> Parsed<Vec<Phase>> {
     let names: Vec<String> = collections.iter().map(|c| c.name.clone()).collect();
+    let kept = collections.iter().find(|c| c.existing == Existing::Keep);
     let mut phases: Vec<Phase> = Vec::new();
-    let list = f.need("phase")?;
     for item in list.list("[[phase]]")? {
-        let p = phase(item, &templates, &names, &mut seen)?;
-        let kept = collections.iter().find(|c| c.existing == Existing::Keep);
+        let p = phase(item, templates, &names, seen)?;
         if let Some(c) = kept.filter(|_| p.fresh) {
             return Err(item.bad(format!(
                 "fresh = true would drop the collection {}, which existing = \"keep\" says to use as it is",
@@ -202,16 +244,15 @@ fn plan(root: &Item) -> Parsed<Plan> {
         }
         phases.push(p);
     }
-    if phases.is_empty() || collections.is_empty() {
-        return Err(list.bad("there must be one [[collection]] and one [[phase]] at least"));
-    }
-    f.end()?;
-    for name in &seen.taken {
-        sequences.entry(name.clone()).or_insert(0);
-    }
+    Ok(phases)
+}
+
+/// Refuses keys that are drawn from a sequence of which nothing takes numbers.
+fn keys_have_sequences(seen: &Seen, sequences: &BTreeMap<String, u64>) -> Parsed<()> {
     let known: Vec<&str> = sequences.keys().map(String::as_str).collect();
-    if let Some((name, line)) = seen.keys.iter().find(|(n, _)| !sequences.contains_key(*n)) {
-        return Err(none_of(
+    match seen.keys.iter().find(|(n, _)| !sequences.contains_key(*n)) {
+        None => Ok(()),
+        Some((name, line)) => Err(none_of(
             *line,
             "key",
             &format!(
@@ -219,17 +260,8 @@ fn plan(root: &Item) -> Parsed<Plan> {
                 meant(name, &known),
                 known.join(", ")
             ),
-        ));
+        )),
     }
-    Ok(Plan {
-        name,
-        about: about.to_string(),
-        database: database.to_string(),
-        collections,
-        sequences,
-        templates,
-        phases,
-    })
 }
 
 fn collection(item: &Item, own_database: bool) -> Parsed<Collection> {
@@ -323,35 +355,9 @@ fn phase(
     if p.threads > 10_000 {
         return Err(f.bad(format!("threads = {} is more than 10,000", p.threads)));
     }
-    if loads {
-        p.records = Some(f.need("records")?.positive("records")?);
-        p.work.push(Operation::load(&mut f, &around, seen)?);
-    } else {
-        p.operations = f
-            .get("operations")
-            .map(|i| i.positive("operations"))
-            .transpose()?;
-        p.warmup = f.get("warmup").map_or(Ok(0.0), |i| i.number("warmup"))?;
-        if !(0.0..=86_400.0).contains(&p.warmup) {
-            return Err(f.bad("warmup must be 0 to 86400 seconds"));
-        }
-        if p.operations.is_none() && p.seconds.is_none() {
-            return Err(f.bad("it needs operations or seconds, or both"));
-        }
-        let list = f.need("operation")?;
-        for o in list.list("[[phase.operation]]")? {
-            let o = Operation::read(o, &around, seen)?;
-            if p.work.iter().any(|other| other.name == o.name) {
-                return Err(list.bad(format!(
-                    "there are two operations named '{}': give each a name",
-                    o.name
-                )));
-            }
-            p.work.push(o);
-        }
-        if p.work.is_empty() {
-            return Err(list.bad("there must be one [[phase.operation]] at least"));
-        }
+    match loads {
+        true => p.load(&mut f, &around, seen)?,
+        false => p.run(&mut f, &around, seen)?,
     }
     if shape.is_some() && !p.work.iter().any(|o| o.draws) {
         return Err(f.bad("distribution: no key in this phase is drawn by it"));
@@ -359,6 +365,45 @@ fn phase(
     applies(&f, &concerns, &p)?;
     f.end()?;
     Ok(p)
+}
+
+impl Phase {
+    /// Reads what a load phase alone has.
+    fn load(&mut self, f: &mut Fields<'_>, around: &Around<'_>, seen: &mut Seen) -> Parsed<()> {
+        self.records = Some(f.need("records")?.positive("records")?);
+        self.work.push(Operation::load(f, around, seen)?);
+        Ok(())
+    }
+
+    /// Reads what a run phase alone has.
+    fn run(&mut self, f: &mut Fields<'_>, around: &Around<'_>, seen: &mut Seen) -> Parsed<()> {
+        self.operations = f
+            .get("operations")
+            .map(|i| i.positive("operations"))
+            .transpose()?;
+        self.warmup = f.get("warmup").map_or(Ok(0.0), |i| i.number("warmup"))?;
+        if !(0.0..=86_400.0).contains(&self.warmup) {
+            return Err(f.bad("warmup must be 0 to 86400 seconds"));
+        }
+        if self.operations.is_none() && self.seconds.is_none() {
+            return Err(f.bad("it needs operations or seconds, or both"));
+        }
+        let list = f.need("operation")?;
+        for o in list.list("[[phase.operation]]")? {
+            let o = Operation::read(o, around, seen)?;
+            if self.work.iter().any(|other| other.name == o.name) {
+                return Err(list.bad(format!(
+                    "there are two operations named '{}': give each a name",
+                    o.name
+                )));
+            }
+            self.work.push(o);
+        }
+        match self.work.is_empty() {
+            true => Err(list.bad("there must be one [[phase.operation]] at least")),
+            false => Ok(()),
+        }
+    }
 }
 
 /// `rate` and `pace`.

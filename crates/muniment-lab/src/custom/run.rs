@@ -203,25 +203,13 @@ fn one(
             create(&mut conn, plan, c, Existing::Drop)?;
         }
     }
-    for o in &phase.work {
-        if o.batch > target.max_batch as u64 {
-            return Err(Failure(format!(
-                "{name}: batch = {} is more than the server takes ({})",
-                o.batch, target.max_batch
-            )));
-        }
-    }
-    let pace = match phase.rate {
-        None => Pace::Closed,
-        Some(r) if phase.poisson => Pace::Poisson(r / phase.threads as f64),
-        Some(r) => Pace::Steady(r / phase.threads as f64),
-    };
+    batches_fit(name, phase, target)?;
     let first_error = Arc::new(OnceLock::new());
     if phase.warmup > 0.0 {
         lab.progress.step(format!("{} {name}: warm-up", plan.name));
         let workers = workers(target, plan, phase, ready, None, &first_error)?;
         let limit = Limit {
-            pace,
+            pace: pace(phase),
             ..Limit::time(seconds(phase.warmup))
         };
         lab.placed(&target.server(), placement, name, |lab| {
@@ -236,17 +224,8 @@ fn one(
         .transpose()?;
     let left = phase.records.map(|n| Arc::new(AtomicU64::new(n)));
     let workers = workers(target, plan, phase, ready, left, &first_error)?;
-    let time = phase.seconds.map_or(Duration::MAX, seconds);
-    let limit = match phase.operations {
-        None => Limit::time(time),
-        Some(n) => Limit {
-            extra: n % phase.threads,
-            ..Limit::operations(n / phase.threads, time)
-        },
-    };
-    let limit = Limit { pace, ..limit };
     let load = lab.placed(&target.server(), placement, name, |lab| {
-        load::run(name, workers, limit, target.pid, &mut lab.progress)
+        load::run(name, workers, limit(phase), target.pid, &mut lab.progress)
     })?;
     if let (Some(c), Some(before)) = (only, before) {
         let now = count(&mut conn, &plan.database, &c.name)?;
@@ -265,6 +244,41 @@ fn one(
             .push(format!("{name}: the server's first error: {e}"));
     }
     Ok(load)
+}
+
+/// Refuses batches that the server does not take.
+fn batches_fit(name: &str, phase: &Phase, target: &Target) -> Result<()> {
+    let most = target.max_batch as u64;
+    match phase.work.iter().find(|o| o.batch > most) {
+        None => Ok(()),
+        Some(o) => Err(Failure(format!(
+            "{name}: batch = {} is more than the server takes ({most})",
+            o.batch
+        ))),
+    }
+}
+
+/// When a worker of a phase sends.
+fn pace(phase: &Phase) -> Pace {
+    match phase.rate {
+        None => Pace::Closed,
+        Some(r) if phase.poisson => Pace::Poisson(r / phase.threads as f64),
+        Some(r) => Pace::Steady(r / phase.threads as f64),
+    }
+}
+
+/// How far a phase goes, and at which pace.
+fn limit(phase: &Phase) -> Limit {
+    let time = phase.seconds.map_or(Duration::MAX, seconds);
+    let limit = match phase.operations {
+        None => Limit::time(time),
+        Some(n) => Limit {
+            extra: n % phase.threads,
+            ..Limit::operations(n / phase.threads, time)
+        },
+    };
+    let pace = pace(phase);
+    Limit { pace, ..limit }
 }
 
 /// The collection whose count a phase lets foretell: it only inserts there, and nothing fails

@@ -101,61 +101,21 @@ impl Requester {
     fn choose(&mut self) -> (Operation, Next) {
         let operation = self.chooser.operation();
         let next = match operation {
-            Operation::AddLink | Operation::UpdateLink => {
-                let existing = if operation == Operation::AddLink {
-                    0.05
-                } else {
-                    0.9
-                };
-                let key = self.key(true, existing);
-                self.links.draw(&mut self.chooser.rng, &mut self.data);
-                Next::Put { key }
-            }
+            Operation::AddLink => self.link_to_put(0.05),
+            Operation::UpdateLink => self.link_to_put(0.9),
             Operation::DeleteLink => Next::Hide {
                 key: self.key(true, 0.9),
             },
             Operation::CountLink => {
                 let key = self.key(false, 0.5);
-                Next::Single {
-                    message: self.store.get_count(&key),
-                }
+                let message = self.store.get_count(&key);
+                Next::Single { message }
             }
-            Operation::GetLink => {
-                let mut key = self.key(false, 0.5);
-                let n = self.chooser.multiget();
-                let id2s: Vec<i64> = (0..n)
-                    .map(|_| self.chooser.id2(key.id1, key.link_type, 0.5))
-                    .collect();
-                key.id2 = id2s.first().copied().unwrap_or(key.id2);
-                Next::Links { key, id2s }
-            }
-            Operation::GetLinkList => {
-                if !self.history.is_empty() && self.chooser.rng.unit() < HISTORY {
-                    let at = self.chooser.rng.below(self.history.len() as u64) as usize;
-                    if let Some((key, newest)) = self.history.get(at).copied() {
-                        let history = Some(at);
-                        return (
-                            operation,
-                            Next::List {
-                                key,
-                                newest,
-                                history,
-                            },
-                        );
-                    }
-                }
-                let id1 = self.chooser.id1(false);
-                let link_type = self.chooser.link_type();
-                Next::List {
-                    key: LinkKey {
-                        id1,
-                        link_type,
-                        id2: 0,
-                    },
-                    newest: i64::MAX,
-                    history: None,
-                }
-            }
+            Operation::GetLink => self.links_to_get(),
+            Operation::GetLinkList => match self.older_list() {
+                Some(older) => older,
+                None => self.newest_list(),
+            },
             Operation::AddNode => {
                 self.nodes.draw(&mut self.chooser.rng, &mut self.data);
                 let id = self.graph.new_node();
@@ -173,21 +133,65 @@ impl Requester {
                     transaction: false,
                 }
             }
-            Operation::DeleteNode => Next::Retried {
-                message: {
-                    let id = self.chooser.node_to_delete();
-                    self.store.delete_node(id)
-                },
-                transaction: false,
-            },
-            Operation::GetNode => Next::Single {
-                message: {
-                    let id = self.chooser.node_to_read();
-                    self.store.get_node(id)
-                },
-            },
+            Operation::DeleteNode => {
+                let id = self.chooser.node_to_delete();
+                Next::Retried {
+                    message: self.store.delete_node(id),
+                    transaction: false,
+                }
+            }
+            Operation::GetNode => {
+                let id = self.chooser.node_to_read();
+                let message = self.store.get_node(id);
+                Next::Single { message }
+            }
         };
         (operation, next)
+    }
+
+    /// A link to write, which is there already with this probability, and its payload.
+    fn link_to_put(&mut self, existing: f64) -> Next {
+        let key = self.key(true, existing);
+        self.links.draw(&mut self.chooser.rng, &mut self.data);
+        Next::Put { key }
+    }
+
+    /// Some links of one node.
+    fn links_to_get(&mut self) -> Next {
+        let mut key = self.key(false, 0.5);
+        let n = self.chooser.multiget();
+        let id2s: Vec<i64> = (0..n)
+            .map(|_| self.chooser.id2(key.id1, key.link_type, 0.5))
+            .collect();
+        key.id2 = id2s.first().copied().unwrap_or(key.id2);
+        Next::Links { key, id2s }
+    }
+
+    /// What is older than a list that was cut off, now and then, if there was one.
+    fn older_list(&mut self) -> Option<Next> {
+        if self.history.is_empty() || self.chooser.rng.unit() >= HISTORY {
+            return None;
+        }
+        let at = self.chooser.rng.below(self.history.len() as u64) as usize;
+        let (key, newest) = self.history.get(at).copied()?;
+        Some(Next::List {
+            key,
+            newest,
+            history: Some(at),
+        })
+    }
+
+    /// The newest links of a node.
+    fn newest_list(&mut self) -> Next {
+        Next::List {
+            key: LinkKey {
+                id1: self.chooser.id1(false),
+                link_type: self.chooser.link_type(),
+                id2: 0,
+            },
+            newest: i64::MAX,
+            history: None,
+        }
     }
 
     /// Sends and checks; gives what `see` makes of the reply.

@@ -60,6 +60,20 @@ impl Side {
             ended: false,
         }
     }
+
+    /// Has it closed with a reset; should this fail, it is closed all the same.
+    fn reset(&self) {
+        if let Some(s) = &self.stream {
+            let _ = rustix::net::sockopt::set_socket_linger(s, Some(RESET));
+        }
+    }
+
+    /// Tells the other side that nothing more comes, unless that has gone meanwhile.
+    fn end(&self) {
+        if let Some(s) = &self.stream {
+            let _ = s.shutdown(Shutdown::Write);
+        }
+    }
 }
 
 /// How reading went.
@@ -274,50 +288,61 @@ impl Connection {
                 // A socket that is not connected yet cannot be reset or ended.
                 Some(_) if !side.connected => return Gave::Waits,
                 Some(Piece::Reset) => {
-                    if let Some(s) = &side.stream {
-                        // The socket is closed with a reset; should this fail, it is closed all the same.
-                        let _ = rustix::net::sockopt::set_socket_linger(s, Some(RESET));
-                    }
+                    side.reset();
                     return Gave::Over;
                 }
                 Some(Piece::End) => {
-                    if let Some(s) = &side.stream {
-                        // It fails when the other side has gone meanwhile.
-                        let _ = s.shutdown(Shutdown::Write);
-                    }
+                    side.end();
                     line.pop();
                     *self.done.of_mut(d) = true;
                     if *self.done.of(d.other()) {
                         return Gave::Over;
                     }
                 }
-                Some(Piece::Bytes(bytes, given)) => {
-                    if !side.writable {
-                        return Gave::Waits;
-                    }
-                    let Some(stream) = &mut side.stream else {
-                        return Gave::Waits;
-                    };
-                    if *given == 0 {
-                        figures.lateness.record(now - due);
-                    }
-                    match stream.write(bytes.get(*given..).unwrap_or_default()) {
-                        Ok(n) => {
-                            *given += n;
-                            turn += n;
-                            *figures.bytes.of_mut(d) += n as u64;
-                            if *given == bytes.len() {
-                                line.pop();
-                            }
-                        }
-                        Err(e) if e.kind() == ErrorKind::WouldBlock => {
-                            side.writable = false;
-                            return Gave::Waits;
-                        }
-                        Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                        Err(_) => self.gone(d, now, wires),
-                    }
+                Some(Piece::Bytes(..)) => match self.write(d, due, now, wires, figures) {
+                    Some(n) => turn += n,
+                    None => return Gave::Waits,
+                },
+            }
+        }
+    }
+
+    /// Writes what is left of the bytes that were due first in a direction, as far as their receiver
+    /// takes them: how many those were, or `None` if it has no room.
+    fn write(
+        &mut self,
+        d: Direction,
+        due: u64,
+        now: u64,
+        wires: &mut Both<Wire>,
+        figures: &mut Figures,
+    ) -> Option<usize> {
+        let line = self.lines.of_mut(d);
+        let side = self.sides.of_mut(d.other());
+        let Some(Piece::Bytes(bytes, given)) = line.front() else {
+            return None;
+        };
+        let stream = side.stream.as_mut().filter(|_| side.writable)?;
+        if *given == 0 {
+            figures.lateness.record(now - due);
+        }
+        match stream.write(bytes.get(*given..).unwrap_or_default()) {
+            Ok(n) => {
+                *given += n;
+                *figures.bytes.of_mut(d) += n as u64;
+                if *given == bytes.len() {
+                    line.pop();
                 }
+                Some(n)
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                side.writable = false;
+                None
+            }
+            Err(e) if e.kind() == ErrorKind::Interrupted => Some(0),
+            Err(_) => {
+                self.gone(d, now, wires);
+                Some(0)
             }
         }
     }

@@ -38,11 +38,52 @@ N-th link alone, as in 'partition out @2'.
 /// # Errors
 /// What would be right.
 pub fn parse(line: &str) -> Result<Line> {
-    let fail = |why: &str| Err(Failure(format!("'{}': {why}", line.trim())));
+    understand(line).map_err(|why| Failure(format!("'{}': {why}", line.trim())))
+}
+
+/// The same; the error alone says what would be right.
+fn understand(line: &str) -> std::result::Result<Line, String> {
     let mut words = line.split_whitespace().peekable();
     let verb = words.next().unwrap_or_default();
+    let alone = match verb {
+        "status" => Some(Line::Status),
+        "figures" => Some(Line::Figures),
+        "quit" => Some(Line::Quit),
+        _ => None,
+    };
+    if let Some(alone) = alone {
+        return match words.next() {
+            Some(_) => Err("there is nothing behind it".into()),
+            None => Ok(alone),
+        };
+    }
     let takes_value = matches!(verb, "delay" | "jitter" | "bandwidth" | "loss" | "timeout");
     let value = if takes_value { words.next() } else { None };
+    let what = what(verb, value)?;
+    let direction = words.peek().and_then(|w| direction_named(w));
+    if direction.is_some() {
+        words.next();
+    }
+    let mut link = None;
+    if let Some(n) = words.peek().and_then(|w| w.strip_prefix('@')) {
+        match n.parse::<usize>() {
+            Ok(n) if n > 0 => link = Some(n - 1),
+            _ => return Err("links are @1, @2, …".into()),
+        }
+        words.next();
+    }
+    if matches!(what, What::Refuse(_)) && direction.is_some() {
+        return Err("it is about both directions".into());
+    }
+    match words.next() {
+        Some(w) => Err(format!("'{w}' is neither out nor in nor @N")),
+        None => Ok(Line::Change(link, direction, what)),
+    }
+}
+
+/// The change that a verb with its value stands for.
+fn what(verb: &str, value: Option<&str>) -> std::result::Result<What, &'static str> {
+    const MS: &str = "it must be milliseconds, 0 to 3600000";
     let number = || {
         let n = value.and_then(|v| v.parse::<f64>().ok());
         n.filter(|n| n.is_finite() && *n >= 0.0)
@@ -52,65 +93,30 @@ pub fn parse(line: &str) -> Result<Line> {
         let n = number().filter(|n| *n <= 3_600_000.0);
         n.map(|ms| Duration::from_secs_f64(ms / 1e3))
     };
-    let what = match verb {
-        "delay" => time().map(What::Delay),
-        "jitter" => time().map(What::Jitter),
-        "timeout" if off => Some(What::Timeout(None)),
-        "timeout" => time().map(|t| What::Timeout(Some(t))),
-        "bandwidth" if off => Some(What::Bandwidth(None)),
-        "bandwidth" => match number() {
-            Some(mb) if mb >= 0.001 => Some(What::Bandwidth(Some((mb * 1e6) as u64))),
-            _ => None,
-        },
-        "loss" => {
-            let share = number().map(|n| n / 100.0).filter(|s| *s <= MOST_LOSS);
-            share.map(What::Loss)
-        }
-        "partition" => Some(What::Cut),
-        "heal" => Some(What::Heal),
-        "refuse" => Some(What::Refuse(true)),
-        "hang" => Some(What::Refuse(false)),
-        "status" | "figures" | "quit" => {
-            return match (words.next(), verb) {
-                (Some(_), _) => fail("there is nothing behind it"),
-                (None, "status") => Ok(Line::Status),
-                (None, "figures") => Ok(Line::Figures),
-                (None, _) => Ok(Line::Quit),
-            };
-        }
-        _ => {
-            return fail(
-                "there are delay, jitter, bandwidth, loss, timeout, partition, heal, refuse, hang, status, figures and quit",
-            );
-        }
-    };
-    let Some(what) = what else {
-        return fail(match verb {
-            "loss" => "it must be percent, 0 to 50",
-            "bandwidth" => "it must be megabytes a second, from 0.001, or off",
-            "timeout" => "it must be milliseconds, 0 to 3600000, or off",
-            _ => "it must be milliseconds, 0 to 3600000",
-        });
-    };
-    let mut direction = None;
-    if let Some(d) = words.peek().and_then(|w| direction_named(w)) {
-        direction = Some(d);
-        words.next();
-    }
-    let mut link = None;
-    if let Some(n) = words.peek().and_then(|w| w.strip_prefix('@')) {
-        match n.parse::<usize>() {
-            Ok(n) if n > 0 => link = Some(n - 1),
-            _ => return fail("links are @1, @2, …"),
-        }
-        words.next();
-    }
-    if matches!(what, What::Refuse(_)) && direction.is_some() {
-        return fail("it is about both directions");
-    }
-    match words.next() {
-        Some(w) => fail(&format!("'{w}' is neither out nor in nor @N")),
-        None => Ok(Line::Change(link, direction, what)),
+    match verb {
+        "delay" => time().map(What::Delay).ok_or(MS),
+        "jitter" => time().map(What::Jitter).ok_or(MS),
+        "timeout" if off => Ok(What::Timeout(None)),
+        "timeout" => time()
+            .map(|t| What::Timeout(Some(t)))
+            .ok_or("it must be milliseconds, 0 to 3600000, or off"),
+        "bandwidth" if off => Ok(What::Bandwidth(None)),
+        "bandwidth" => number()
+            .filter(|mb| *mb >= 0.001)
+            .map(|mb| What::Bandwidth(Some((mb * 1e6) as u64)))
+            .ok_or("it must be megabytes a second, from 0.001, or off"),
+        "loss" => number()
+            .map(|n| n / 100.0)
+            .filter(|share| *share <= MOST_LOSS)
+            .map(What::Loss)
+            .ok_or("it must be percent, 0 to 50"),
+        "partition" => Ok(What::Cut),
+        "heal" => Ok(What::Heal),
+        "refuse" => Ok(What::Refuse(true)),
+        "hang" => Ok(What::Refuse(false)),
+        _ => Err(
+            "there are delay, jitter, bandwidth, loss, timeout, partition, heal, refuse, hang, status, figures and quit",
+        ),
     }
 }
 

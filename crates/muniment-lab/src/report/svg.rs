@@ -397,6 +397,27 @@ impl Plot {
         height: f64,
         (labels, upright): (&[Vec<String>], bool),
     ) {
+        self.y_axis(o, f, ys);
+        self.x_ticks(o, f, xs);
+        for (i, lines) in labels.iter().enumerate() {
+            let Some(x) = xs.at(i as f64).map(|r| f.x(r)) else {
+                continue;
+            };
+            category(o, x, f.top + f.height, lines, upright);
+        }
+        if self.categories.is_empty() {
+            let _ = write!(
+                o,
+                "<text class=\"axis\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                f.left + f.width,
+                height - 8.0,
+                escape(&self.x.label)
+            );
+        }
+    }
+
+    /// The y axis: its label, and a line with its figure at each tick.
+    fn y_axis(&self, o: &mut String, f: &Frame, ys: &Span) {
         let _ = write!(
             o,
             "<text class=\"axis\" x=\"4\" y=\"14\">{}</text>",
@@ -417,6 +438,10 @@ impl Plot {
                 tick_text(*t)
             );
         }
+    }
+
+    /// The ticks of the x axis with their figures.
+    fn x_ticks(&self, o: &mut String, f: &Frame, xs: &Span) {
         let below = f.top + f.height;
         for t in &xs.ticks {
             let Some(x) = xs.at(*t).map(|r| f.x(r)) else {
@@ -437,38 +462,6 @@ impl Plot {
                 o,
                 "<path class=\"grid\" d=\"M{x:.1} {below:.1}v5\"/><text class=\"tick\" text-anchor=\"{anchor}\" x=\"{at:.1}\" y=\"{:.1}\">{text}</text>",
                 below + 18.0,
-            );
-        }
-        for (i, lines) in labels.iter().enumerate() {
-            let Some(x) = xs.at(i as f64).map(|r| f.x(r)) else {
-                continue;
-            };
-            if upright {
-                let y = below + 10.0;
-                let _ = write!(
-                    o,
-                    "<text class=\"tick\" text-anchor=\"end\" transform=\"translate({:.1} {y:.1}) rotate(-90)\">{}</text>",
-                    x + 4.0,
-                    escape(&lines.concat())
-                );
-                continue;
-            }
-            for (k, line) in lines.iter().enumerate() {
-                let _ = write!(
-                    o,
-                    "<text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
-                    below + 16.0 + LINE * k as f64,
-                    escape(line)
-                );
-            }
-        }
-        if self.categories.is_empty() {
-            let _ = write!(
-                o,
-                "<text class=\"axis\" text-anchor=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                f.left + f.width,
-                height - 8.0,
-                escape(&self.x.label)
             );
         }
     }
@@ -579,6 +572,28 @@ fn swatch(s: &Series) -> String {
                 "<path class=\"l{c}{p}\" d=\"M0 6H26\"/><circle class=\"d{c}{p}\" cx=\"13\" cy=\"6\" r=\"3\"/>"
             )
         }
+    }
+}
+
+/// A category's name below the middle of its bars, in lines or upright.
+fn category(o: &mut String, x: f64, below: f64, lines: &[String], upright: bool) {
+    if upright {
+        let y = below + 10.0;
+        let _ = write!(
+            o,
+            "<text class=\"tick\" text-anchor=\"end\" transform=\"translate({:.1} {y:.1}) rotate(-90)\">{}</text>",
+            x + 4.0,
+            escape(&lines.concat())
+        );
+        return;
+    }
+    for (k, line) in lines.iter().enumerate() {
+        let _ = write!(
+            o,
+            "<text class=\"tick\" text-anchor=\"middle\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>",
+            below + 16.0 + LINE * k as f64,
+            escape(line)
+        );
     }
 }
 

@@ -36,6 +36,66 @@ struct Member {
     address: String,
 }
 
+impl Member {
+    /// Starts a member with these options in a directory of its own below `parent`, under the file
+    /// layer if there is one.
+    fn start(parent: &Path, layer: Option<&Path>, options: ServerOptions) -> Result<Member> {
+        let dir = TempDir::new(parent)?;
+        let clock = dir.path().join("clock");
+        write_clock(&clock, 0)?;
+        let data = dir.path().join("data");
+        let layer = layer.map(|library| powerloss_image::Settings {
+            library: library.to_path_buf(),
+            dir: data.clone(),
+            shadow: Some(dir.path().join("shadow")),
+            clock: Some(clock),
+            ..Default::default()
+        });
+        let options = ServerOptions {
+            layer,
+            data,
+            ..options
+        };
+        let (process, address) = process::server_with(dir, &options)?;
+        Ok(Member {
+            process,
+            options,
+            address,
+        })
+    }
+}
+
+/// What a member is told beside its port: the set's name, and where it reaches the members that it does
+/// not reach directly.
+fn of_a_member(dialled: &[(String, String)]) -> Vec<String> {
+    let mut more = vec!["--replSet".to_string(), SET.to_string()];
+    if !dialled.is_empty() {
+        more.extend([
+            "--setParameter".into(),
+            format!("{ROUTES}={}", routes(dialled)),
+        ]);
+    }
+    more
+}
+
+/// The relays' ways between the members at these addresses, one for each of `pairs`.
+fn ways(shape: &Shape, pairs: &[(usize, usize)], addresses: &[SocketAddr]) -> Result<Vec<Route>> {
+    let way = |(a, b): &(usize, usize)| {
+        let one_way = Conditions::delayed(shape.round_trip(*a, *b) / 2);
+        Ok(Route {
+            listen: ANY,
+            to: *addresses.get(*b).ok_or_else(nobody)?,
+            conditions: Both {
+                out: one_way,
+                back: one_way,
+            },
+            // As in a network, a member that is cut off does not answer (nor refuse).
+            refuse: false,
+        })
+    };
+    pairs.iter().map(way).collect()
+}
+
 /// A set that runs.
 pub struct Cluster {
     /// How it is.
@@ -112,22 +172,8 @@ impl Cluster {
             .context("looking for free ports")?;
         let addresses: Vec<SocketAddr> = ports.iter().map(Reserved::address).collect();
         let pairs = shape.relayed();
-        let mut all = Vec::new();
-        for (a, b) in &pairs {
-            let one_way = Conditions::delayed(shape.round_trip(*a, *b) / 2);
-            all.push(Route {
-                listen: ANY,
-                to: *addresses.get(*b).ok_or_else(nobody)?,
-                conditions: Both {
-                    out: one_way,
-                    back: one_way,
-                },
-                // As in a network, a member that is cut off does not answer (nor refuse).
-                refuse: false,
-            });
-        }
         // Neither jitter nor loss: nothing here is drawn.
-        let relay = Relay::start(&all, 0)?;
+        let relay = Relay::start(&ways(&shape, &pairs, &addresses)?, 0)?;
         let links: Vec<(usize, usize, Link)> = pairs
             .iter()
             .zip(relay.links())
@@ -142,41 +188,16 @@ impl Cluster {
                     Some((addresses.get(*to)?.to_string(), link.address().to_string()))
                 })
                 .collect();
-            let mut more = vec!["--replSet".to_string(), SET.to_string()];
-            if !dialled.is_empty() {
-                more.extend([
-                    "--setParameter".into(),
-                    format!("{ROUTES}={}", routes(&dialled)),
-                ]);
-            }
-            let dir = TempDir::new(parent)?;
-            let clock = dir.path().join("clock");
-            write_clock(&clock, 0)?;
-            let data = dir.path().join("data");
-            let layer = layer.map(|library| powerloss_image::Settings {
-                library: library.to_path_buf(),
-                dir: data.clone(),
-                shadow: Some(dir.path().join("shadow")),
-                clock: Some(clock),
-                ..Default::default()
-            });
             let options = ServerOptions {
-                layer,
                 program: program.to_path_buf(),
-                data,
                 port: address.port(),
                 cache_gb: Some(cache_gb),
-                more,
+                more: of_a_member(&dialled),
                 ..ServerOptions::default()
             };
-            let started = process::server_with(dir, &options);
             let what = format!("starting member {} of {}", i + 1, addresses.len());
-            let (process, address) = started.map_err(|e| e.while_doing(&what))?;
-            members.push(Member {
-                process,
-                options,
-                address,
-            });
+            let started = Member::start(parent, layer, options);
+            members.push(started.map_err(|e| e.while_doing(&what))?);
         }
         Ok(Cluster {
             shape,

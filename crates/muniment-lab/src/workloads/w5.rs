@@ -262,7 +262,6 @@ fn scenarios(
     wanted: &[&str],
     rows: &mut Vec<Row>,
 ) -> Result<Option<Data>> {
-    let is_wanted = |s: &&'static Scenario| wanted.contains(&s.name);
     let mut post = Data {
         table: "usertable",
         common: POST,
@@ -273,28 +272,23 @@ fn scenarios(
         .chain(SCENARIOS.iter().map(|s| s.name))
         .any(|n| wanted.contains(&n));
     if needs_post {
-        let row = one(lab, target, &LOAD, &mut post, size.records, size, true)?;
+        let row = load(lab, target, &mut post, size)?;
         if wanted.contains(&LOAD.name) {
             rows.push(row);
         }
-        lab.settle(target, LONGEST_PAUSE);
     }
-    for s in SCENARIOS.iter().filter(is_wanted) {
-        if stop::asked() {
-            return Ok(Some(post));
-        }
-        rows.push(one(
-            lab,
-            target,
-            s,
-            &mut post,
-            size.operations,
-            size,
-            false,
-        )?);
-    }
+    let operations = size.operations;
+    all_of(
+        lab,
+        target,
+        &SCENARIOS,
+        wanted,
+        (&mut post, operations),
+        size,
+        rows,
+    )?;
     let post = needs_post.then_some(post);
-    if !STOCK.iter().any(|s| wanted.contains(&s.name)) {
+    if stop::asked() || !STOCK.iter().any(|s| wanted.contains(&s.name)) {
         return Ok(post);
     }
     let mut stock = Data {
@@ -302,31 +296,45 @@ fn scenarios(
         common: "",
         records: size.stock_records,
     };
-    one(
+    load(lab, target, &mut stock, size)?;
+    let operations = size.stock_operations;
+    all_of(
         lab,
         target,
-        &LOAD,
-        &mut stock,
-        size.stock_records,
+        &STOCK,
+        wanted,
+        (&mut stock, operations),
         size,
-        true,
+        rows,
     )?;
+    Ok(post)
+}
+
+/// Loads a collection, and lets the server finish what the load leaves to it.
+fn load(lab: &mut Lab, target: &Target, data: &mut Data, size: &Size) -> Result<Row> {
+    let records = data.records;
+    let row = one(lab, target, &LOAD, data, records, size, true)?;
     lab.settle(target, LONGEST_PAUSE);
-    for s in STOCK.iter().filter(is_wanted) {
+    Ok(row)
+}
+
+/// Those of `scenarios` that are wanted, each of so many operations on `data`.
+fn all_of(
+    lab: &mut Lab,
+    target: &Target,
+    scenarios: &'static [Scenario],
+    wanted: &[&str],
+    (data, operations): (&mut Data, u64),
+    size: &Size,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    for s in scenarios.iter().filter(|s| wanted.contains(&s.name)) {
         if stop::asked() {
             break;
         }
-        rows.push(one(
-            lab,
-            target,
-            s,
-            &mut stock,
-            size.stock_operations,
-            size,
-            false,
-        )?);
+        rows.push(one(lab, target, s, data, operations, size, false)?);
     }
-    Ok(post)
+    Ok(())
 }
 
 /// One scenario on `data`, which grows by what it inserts.

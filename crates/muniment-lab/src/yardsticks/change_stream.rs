@@ -301,24 +301,56 @@ fn keeping_up(
     let workers = vec![batches("filled", 2)?];
     lab.progress
         .step("Yardstick 17: insertMany beside a stream");
-    // Events that had come at a moment, a line a batch.
-    let mut came: Vec<(Instant, u64)> = Vec::new();
-    let seen = |_: Doc<'_>, at: Instant| match came.last_mut() {
-        Some((last, n)) if *last == at => *n += 1,
-        last => {
-            let n = last.map_or(0, |l| l.1);
-            came.push((at, n + 1));
-        }
-    };
+    let mut events = Came::default();
+    let seen = |_: Doc<'_>, at: Instant| events.one(at);
     let name = "Yardstick 17, insertMany(1000) beside a change stream";
     let (load, end) = beside(stream, seen, || {
         load::run(name, workers, limit, target.pid, &mut lab.progress)
     })?;
-    let by = |at: Instant| came.iter().rev().find(|c| c.0 <= at).map_or(0, |c| c.1) as f64;
-    let all = came.last().map_or(0, |c| c.1);
-    let late = came
-        .last()
-        .map_or(Duration::ZERO, |c| c.0.saturating_duration_since(end));
+    rows.push(kept_up(&alone, &load, &events, end)?);
+    out.samples.extend([alone.samples, load.samples]);
+    Ok(())
+}
+
+/// How many events had come at a moment, a line a batch.
+#[derive(Default)]
+struct Came(Vec<(Instant, u64)>);
+
+impl Came {
+    /// An event came at this moment; those of a batch come at the same.
+    fn one(&mut self, at: Instant) {
+        match self.0.last_mut() {
+            Some((last, n)) if *last == at => *n += 1,
+            last => {
+                let n = last.map_or(0, |l| l.1);
+                self.0.push((at, n + 1));
+            }
+        }
+    }
+
+    /// How many there were by then.
+    fn by(&self, at: Instant) -> f64 {
+        self.0.iter().rev().find(|c| c.0 <= at).map_or(0, |c| c.1) as f64
+    }
+
+    /// How many there were in all.
+    fn all(&self) -> u64 {
+        self.0.last().map_or(0, |c| c.1)
+    }
+
+    /// How long after `end` the last one came.
+    fn late(&self, end: Instant) -> Duration {
+        let last = self.0.last();
+        last.map_or(Duration::ZERO, |c| c.0.saturating_duration_since(end))
+    }
+}
+
+/// Line 17b, of inserts without a stream, and beside one until `end`.
+///
+/// # Errors
+/// More events than inserts.
+fn kept_up(alone: &Load, load: &Load, events: &Came, end: Instant) -> Result<Row> {
+    let all = events.all();
     if all > load.documents {
         return Err(Failure(format!(
             "{all} events of {} inserts came",
@@ -326,26 +358,22 @@ fn keeping_up(
         )));
     }
     let written = load.documents as f64;
-    rows.push(
-        Row::at_least(
-            "17b",
-            "change stream, events that have come 1 s after the last insertMany(1000) / inserts",
-            by(end + GRACE) / written,
-            "×",
-            1.0,
-        )
-        .because(format!(
-            "{} inserts/s ({} without a stream), {} events/s until the last insert, {:.1} % of all; {} events in all, the last one {} ms after it",
-            rate(load.rate()),
-            rate(alone.rate()),
-            rate(by(end) / load.samples.seconds),
-            100.0 * by(end) / written,
-            rate(all as f64),
-            ms(late.as_secs_f64() * 1e3),
-        )),
+    let row = Row::at_least(
+        "17b",
+        "change stream, events that have come 1 s after the last insertMany(1000) / inserts",
+        events.by(end + GRACE) / written,
+        "×",
+        1.0,
     );
-    out.samples.extend([alone.samples, load.samples]);
-    Ok(())
+    Ok(row.because(format!(
+        "{} inserts/s ({} without a stream), {} events/s until the last insert, {:.1} % of all; {} events in all, the last one {} ms after it",
+        rate(load.rate()),
+        rate(alone.rate()),
+        rate(events.by(end) / load.samples.seconds),
+        100.0 * events.by(end) / written,
+        rate(all as f64),
+        ms(events.late(end).as_secs_f64() * 1e3),
+    )))
 }
 
 fn idle(lab: &mut Lab, out: &mut Outcome, target: &Target, rows: &mut Vec<Row>) -> Result<()> {

@@ -7,8 +7,8 @@ use super::{Phase, output, phase};
 use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
 use crate::lab::{Lab, Preset, Target};
-use crate::report::experiments;
 use crate::report::table::rate;
+use crate::report::{Outcome, experiments};
 use crate::stdout::say;
 use crate::targets::Endpoint;
 use crate::uri;
@@ -178,16 +178,6 @@ pub fn run(o: &Options) -> Result<()> {
     let workload = Arc::new(Workload::new(&o.properties)?);
     let settings = Arc::new(Settings::new(&o.properties)?);
     let uri = o.uri.clone().or_else(|| settings.uri.clone());
-    let one = |lab: &mut Lab, target: &Target, loads: bool| {
-        let mut show = |s: &Status| eprintln!("{}", output::status(s, &settings));
-        let progress = &mut lab.progress;
-        let done = phase(target, &workload, &settings, loads, progress, &mut show)?;
-        if let Some(file) = &settings.export {
-            std::fs::write(file, output::export(&done, &settings))
-                .context(&format!("exportfile={}", file.display()))?;
-        }
-        Ok::<Phase, Failure>(done)
-    };
     if uri.is_some() && o.cache_gb.is_some() {
         return Err(Failure::new(
             "--cacheSizeGB belongs to the embedded server, and there is another one (--uri, mongodb.url)",
@@ -196,59 +186,98 @@ pub fn run(o: &Options) -> Result<()> {
     let endpoint = uri.map_or(Endpoint::Embedded, Endpoint::Server);
     // Counts are the properties'; nothing asks for the preset.
     let mut lab = Lab::new(endpoint, Preset::Paper, o.output.data.clone());
-    if o.as_ycsb {
-        let target = lab.target(o.cache_gb)?;
-        for warning in doubts(o, &settings) {
-            eprintln!("{warning}");
-        }
-        for loads in phases(o) {
-            let done = one(&mut lab, &target, loads)?;
-            lab.progress.end_line();
-            if settings.export.is_none() {
-                say(&output::export(&done, &settings));
-            }
-            if stop::asked() {
-                break;
-            }
-        }
-        lab.done(target);
-        return match stop::asked() {
-            true => Err(Failure::new("interrupted")),
-            false => Ok(()),
-        };
+    match o.as_ycsb {
+        true => as_ycsb(&mut lab, o, &workload, &settings),
+        false => cli::single(&mut lab, &o.output, "ycsb", "YCSB", |lab, out| {
+            as_the_lab(lab, o, &workload, &settings, out)
+        }),
     }
-    cli::single(&mut lab, &o.output, "ycsb", "YCSB", |lab, out| {
-        out.about = format!(
-            "YCSB's CoreWorkload on collection {}.{}: {} documents of {} fields, {} workers, keys as YCSB makes them.",
-            settings.database,
-            workload.table,
-            rate(workload.records as f64),
-            workload.fields.len(),
-            settings.threads
-        );
-        out.preset = "properties".into();
-        out.warnings.extend(doubts(o, &settings));
-        let mut target = lab.target(o.cache_gb)?;
-        target.database.clone_from(&settings.database);
-        let mut done = Vec::new();
-        for loads in phases(o) {
-            if stop::asked() {
-                break;
-            }
-            let p = match one(lab, &target, loads) {
-                Ok(p) => p,
-                Err(e) => {
-                    target.check_alive()?;
-                    return Err(e);
-                }
-            };
-            lab.doubt(p.name, &p.load, settings.threads as usize);
-            done.push(p);
+}
+
+/// One phase, and its summary in the file that the settings name.
+fn one(
+    lab: &mut Lab,
+    target: &Target,
+    workload: &Arc<Workload>,
+    settings: &Arc<Settings>,
+    loads: bool,
+) -> Result<Phase> {
+    let mut show = |s: &Status| eprintln!("{}", output::status(s, settings));
+    let progress = &mut lab.progress;
+    let done = phase(target, workload, settings, loads, progress, &mut show)?;
+    if let Some(file) = &settings.export {
+        std::fs::write(file, output::export(&done, settings))
+            .context(&format!("exportfile={}", file.display()))?;
+    }
+    Ok(done)
+}
+
+/// Runs it and prints what YCSB prints.
+fn as_ycsb(
+    lab: &mut Lab,
+    o: &Options,
+    workload: &Arc<Workload>,
+    settings: &Arc<Settings>,
+) -> Result<()> {
+    let target = lab.target(o.cache_gb)?;
+    for warning in doubts(o, settings) {
+        eprintln!("{warning}");
+    }
+    for loads in phases(o) {
+        let done = one(lab, &target, workload, settings, loads)?;
+        lab.progress.end_line();
+        if settings.export.is_none() {
+            say(&output::export(&done, settings));
         }
-        experiments::ycsb::tell(&done, settings.interval, out);
-        lab.done(target);
-        Ok(())
-    })
+        if stop::asked() {
+            break;
+        }
+    }
+    lab.done(target);
+    match stop::asked() {
+        true => Err(Failure::new("interrupted")),
+        false => Ok(()),
+    }
+}
+
+/// Runs it as an experiment of the lab.
+fn as_the_lab(
+    lab: &mut Lab,
+    o: &Options,
+    workload: &Arc<Workload>,
+    settings: &Arc<Settings>,
+    out: &mut Outcome,
+) -> Result<()> {
+    out.about = format!(
+        "YCSB's CoreWorkload on collection {}.{}: {} documents of {} fields, {} workers, keys as YCSB makes them.",
+        settings.database,
+        workload.table,
+        rate(workload.records as f64),
+        workload.fields.len(),
+        settings.threads
+    );
+    out.preset = "properties".into();
+    out.warnings.extend(doubts(o, settings));
+    let mut target = lab.target(o.cache_gb)?;
+    target.database.clone_from(&settings.database);
+    let mut done = Vec::new();
+    for loads in phases(o) {
+        if stop::asked() {
+            break;
+        }
+        let p = match one(lab, &target, workload, settings, loads) {
+            Ok(p) => p,
+            Err(e) => {
+                target.check_alive()?;
+                return Err(e);
+            }
+        };
+        lab.doubt(p.name, &p.load, settings.threads as usize);
+        done.push(p);
+    }
+    experiments::ycsb::tell(&done, settings.interval, out);
+    lab.done(target);
+    Ok(())
 }
 
 fn phases(o: &Options) -> impl Iterator<Item = bool> {

@@ -121,28 +121,8 @@ impl Workload {
     /// # Errors
     /// A property without sense; the property is named.
     pub fn new(p: &Properties) -> Result<Workload> {
-        let insert_start: u64 = p.number("insertstart", 0)?;
-        let records: u64 = match p.number("recordcount", 0)? {
-            0 => i32::MAX as u64,
-            n => n,
-        };
-        let insert_count: u64 = p.number("insertcount", records.saturating_sub(insert_start))?;
-        if records < insert_start + insert_count {
-            return Err(Failure(format!(
-                "recordcount={records} is less than insertstart + insertcount ({insert_start} + {insert_count})"
-            )));
-        }
-        let operations: u64 = p.number("operationcount", 0)?;
-        let weights = OPERATIONS
-            .iter()
-            .map(|(o, name, default)| Ok((*o, p.number(name, *default)?)))
-            .collect::<Result<Vec<_>>>()?;
-        let weights: Vec<_> = weights.into_iter().filter(|(_, w)| *w > 0.0).collect();
-        let field_count: u64 = p.number("fieldcount", 10)?;
-        if field_count == 0 {
-            return Err(Failure::new("fieldcount=0: a document needs a field"));
-        }
-        let prefix = p.text("fieldnameprefix").unwrap_or("field");
+        supported(p)?;
+        let [records, insert_start, insert_count] = counts(p)?;
         let length = length(p)?;
         let data_integrity = p.flag("dataintegrity", false);
         if data_integrity && !matches!(length, Length::Constant(_)) {
@@ -151,25 +131,13 @@ impl Workload {
             ));
         }
         let new_keys = Arc::new(Counter::new(records));
-        let (low, high): (u64, u64) = (
-            p.number("minscanlength", 1)?,
-            p.number("maxscanlength", 1000)?,
-        );
-        let workload = p
-            .text("workload")
-            .unwrap_or("site.ycsb.workloads.CoreWorkload");
-        if workload.rsplit('.').next() != Some("CoreWorkload") {
-            return Err(Failure(format!(
-                "workload={workload} is not supported; CoreWorkload is"
-            )));
-        }
         Ok(Workload {
             table: p.text("table").unwrap_or("usertable").to_string(),
             records,
-            operations,
+            operations: p.number("operationcount", 0)?,
             insert_start,
             insert_count,
-            fields: (0..field_count).map(|i| format!("{prefix}{i}")).collect(),
+            fields: fields(p)?,
             read_all_fields: p.flag("readallfields", true),
             read_all_by_name: p.flag("readallfieldsbyname", false),
             write_all_fields: p.flag("writeallfields", false),
@@ -178,17 +146,9 @@ impl Workload {
             insert_retry_interval: p.number("core_workload_insertion_retry_interval", 3.0)?,
             keep_going: p.flag("core_workload_insertion_keep_going_on_error", false),
             length,
-            scan_length: match p.text("scanlengthdistribution").unwrap_or("uniform") {
-                "uniform" => Length::Uniform(low, high),
-                "zipfian" => Length::Zipfian(Zipfian::new(low, high, THETA)),
-                other => {
-                    return Err(Failure(format!(
-                        "scanlengthdistribution={other}: there are uniform and zipfian"
-                    )));
-                }
-            },
+            scan_length: scan_length(p)?,
             request: request(p, &new_keys)?,
-            weights,
+            weights: weights(p)?,
             zero_padding: p.number("zeropadding", 1)?,
             hashed: p.text("insertorder").unwrap_or("hashed") == "hashed",
             load_keys: Arc::new(Counter::new(insert_start)),
@@ -289,6 +249,66 @@ impl Workload {
             add(out, &number);
         }
         out.truncate(start + size);
+    }
+}
+
+/// Refuses another workload class.
+fn supported(p: &Properties) -> Result<()> {
+    let workload = p
+        .text("workload")
+        .unwrap_or("site.ycsb.workloads.CoreWorkload");
+    match workload.rsplit('.').next() {
+        Some("CoreWorkload") => Ok(()),
+        _ => Err(Failure(format!(
+            "workload={workload} is not supported; CoreWorkload is"
+        ))),
+    }
+}
+
+/// Documents after the load, the first key of the load, and how many it inserts.
+fn counts(p: &Properties) -> Result<[u64; 3]> {
+    let start: u64 = p.number("insertstart", 0)?;
+    let records: u64 = match p.number("recordcount", 0)? {
+        0 => i32::MAX as u64,
+        n => n,
+    };
+    let count: u64 = p.number("insertcount", records.saturating_sub(start))?;
+    match records < start + count {
+        true => Err(Failure(format!(
+            "recordcount={records} is less than insertstart + insertcount ({start} + {count})"
+        ))),
+        false => Ok([records, start, count]),
+    }
+}
+
+/// The operations that there are, with their shares.
+fn weights(p: &Properties) -> Result<Vec<(Operation, f64)>> {
+    let weights = OPERATIONS
+        .iter()
+        .map(|(o, name, default)| Ok((*o, p.number(name, *default)?)))
+        .collect::<Result<Vec<_>>>()?;
+    Ok(weights.into_iter().filter(|(_, w)| *w > 0.0).collect())
+}
+
+/// The fields' names.
+fn fields(p: &Properties) -> Result<Vec<String>> {
+    let count: u64 = p.number("fieldcount", 10)?;
+    if count == 0 {
+        return Err(Failure::new("fieldcount=0: a document needs a field"));
+    }
+    let prefix = p.text("fieldnameprefix").unwrap_or("field");
+    Ok((0..count).map(|i| format!("{prefix}{i}")).collect())
+}
+
+fn scan_length(p: &Properties) -> Result<Length> {
+    let low: u64 = p.number("minscanlength", 1)?;
+    let high: u64 = p.number("maxscanlength", 1000)?;
+    match p.text("scanlengthdistribution").unwrap_or("uniform") {
+        "uniform" => Ok(Length::Uniform(low, high)),
+        "zipfian" => Ok(Length::Zipfian(Zipfian::new(low, high, THETA))),
+        other => Err(Failure(format!(
+            "scanlengthdistribution={other}: there are uniform and zipfian"
+        ))),
     }
 }
 

@@ -75,27 +75,8 @@ impl Settings {
             status: p.flag("status", false),
             status_every: Duration::from_secs(p.number("status.interval", 10)?),
             label: p.text("label").unwrap_or_default().to_string(),
-            interval: match p.text("measurement.interval").unwrap_or("op") {
-                "op" => Interval::Op,
-                "intended" => Interval::Intended,
-                "both" => Interval::Both,
-                other => {
-                    return Err(Failure(format!(
-                        "measurement.interval={other}: there are op, intended and both"
-                    )));
-                }
-            },
-            percentiles: p
-                .text("hdrhistogram.percentiles")
-                .unwrap_or("50,95,99")
-                .split(',')
-                .map(|x| {
-                    let parsed = x.trim().parse().ok().filter(|x| (0.0..=100.0).contains(x));
-                    parsed.ok_or_else(|| {
-                        Failure(format!("hdrhistogram.percentiles: '{x}' is no percentile"))
-                    })
-                })
-                .collect::<Result<_>>()?,
+            interval: interval(p)?,
+            percentiles: percentiles(p)?,
             export: p.text("exportfile").map(PathBuf::from),
         };
         if s.threads == 0 || s.batch == 0 || s.status_every.is_zero() {
@@ -103,37 +84,8 @@ impl Settings {
                 "threadcount, batchsize and status.interval must be at least 1",
             ));
         }
-        // Only one way of measuring is there; the others keep less.
-        let kind = p.text("measurementtype").unwrap_or("hdrhistogram");
-        if kind != "hdrhistogram" {
-            return Err(Failure(format!(
-                "measurementtype={kind} is not supported; hdrhistogram is"
-            )));
-        }
-        let mut w = None;
-        let mut j = None;
-        match p.text("mongodb.writeConcern").map(str::to_lowercase) {
-            None => {}
-            Some(c) => match c.as_str() {
-                "errors_ignored" | "unacknowledged" => w = Some("0".to_string()),
-                "acknowledged" => w = Some("1".into()),
-                "journaled" => j = Some(true),
-                "replica_acknowledged" => w = Some("2".into()),
-                "majority" => w = Some("majority".into()),
-                _ => {
-                    return Err(Failure(format!(
-                        "mongodb.writeConcern={c}: there are unacknowledged, acknowledged, journaled, replica_acknowledged and majority"
-                    )));
-                }
-            },
-        }
-        if let Some(pref) = p.text("mongodb.readPreference")
-            && !pref.eq_ignore_ascii_case("primary")
-        {
-            return Err(Failure(format!(
-                "mongodb.readPreference={pref} is not supported: the lab reads from the primary"
-            )));
-        }
+        supported(p)?;
+        let (mut w, mut j) = concern(p)?;
         if let Some(url) = p.text("mongodb.url") {
             s.url(url, &mut w, &mut j)?;
         }
@@ -196,6 +148,61 @@ impl Settings {
             Some(t) => Pace::Steady(t / self.threads as f64),
             None => Pace::Closed,
         }
+    }
+}
+
+fn interval(p: &Properties) -> Result<Interval> {
+    match p.text("measurement.interval").unwrap_or("op") {
+        "op" => Ok(Interval::Op),
+        "intended" => Ok(Interval::Intended),
+        "both" => Ok(Interval::Both),
+        other => Err(Failure(format!(
+            "measurement.interval={other}: there are op, intended and both"
+        ))),
+    }
+}
+
+fn percentiles(p: &Properties) -> Result<Vec<f64>> {
+    let all = p.text("hdrhistogram.percentiles").unwrap_or("50,95,99");
+    let one = |x: &str| {
+        let parsed = x.trim().parse().ok().filter(|x| (0.0..=100.0).contains(x));
+        parsed.ok_or_else(|| Failure(format!("hdrhistogram.percentiles: '{x}' is no percentile")))
+    };
+    all.split(',').map(one).collect()
+}
+
+/// Refuses what the lab does not do.
+fn supported(p: &Properties) -> Result<()> {
+    // Only one way of measuring is there; the others keep less.
+    let kind = p.text("measurementtype").unwrap_or("hdrhistogram");
+    if kind != "hdrhistogram" {
+        return Err(Failure(format!(
+            "measurementtype={kind} is not supported; hdrhistogram is"
+        )));
+    }
+    match p.text("mongodb.readPreference") {
+        Some(pref) if !pref.eq_ignore_ascii_case("primary") => Err(Failure(format!(
+            "mongodb.readPreference={pref} is not supported: the lab reads from the primary"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// `w` and `j` of `mongodb.writeConcern`.
+fn concern(p: &Properties) -> Result<(Option<String>, Option<bool>)> {
+    let Some(c) = p.text("mongodb.writeConcern").map(str::to_lowercase) else {
+        return Ok((None, None));
+    };
+    let w = |w: &str| Ok((Some(w.to_string()), None));
+    match c.as_str() {
+        "errors_ignored" | "unacknowledged" => w("0"),
+        "acknowledged" => w("1"),
+        "journaled" => Ok((None, Some(true))),
+        "replica_acknowledged" => w("2"),
+        "majority" => w("majority"),
+        _ => Err(Failure(format!(
+            "mongodb.writeConcern={c}: there are unacknowledged, acknowledged, journaled, replica_acknowledged and majority"
+        ))),
     }
 }
 
