@@ -1,4 +1,4 @@
-//! Parsing expressions, with constant folding.
+//! Parses expressions, and folds constants.
 
 use super::field_path::{self, FieldPath};
 use super::spec::{self, Arity, OpSpec};
@@ -8,24 +8,24 @@ use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
 use std::cell::Cell;
 use std::collections::HashSet;
 
-/// How deep expressions may nest.
+/// The deepest nesting of expressions.
 pub(crate) const MAX_DEPTH: usize = 150;
 
-/// Parses expressions; knows the variables in scope.
+/// Parses expressions, and keeps track of the variables in scope.
 pub struct Parser<'c> {
     ctx: &'c QueryContext,
     scope: Vec<String>,
     depth: usize,
-    /// Inside a branch that is never taken, or where failures come late: a constant that fails stays
-    /// an expression.
+    /// Set in a branch that is never taken, and where failures are to come late. A constant expression that
+    /// fails then stays an expression.
     dead: bool,
-    /// The first failure of a constant. It comes after all errors of parsing, as MongoDB's
-    /// optimizer comes after its parser.
+    /// The first failure of a constant expression. It is reported after all parse errors, because MongoDB's
+    /// optimizer runs after its parser.
     late: Cell<Option<Error>>,
 }
 
 impl<'c> Parser<'c> {
-    /// A parser with the command's variables only.
+    /// A parser that knows only the command's variables.
     pub fn new(ctx: &'c QueryContext) -> Parser<'c> {
         Parser {
             ctx,
@@ -36,7 +36,7 @@ impl<'c> Parser<'c> {
         }
     }
 
-    /// What surrounds the query.
+    /// The surroundings of the query.
     pub fn context(&self) -> &'c QueryContext {
         self.ctx
     }
@@ -44,7 +44,7 @@ impl<'c> Parser<'c> {
     /// Parses one expression.
     ///
     /// # Errors
-    /// MongoDB's codes; 15 Overflow for too deep a nesting.
+    /// MongoDB's codes; 15 Overflow if the nesting is too deep.
     pub fn parse(&mut self, value: Value<'_>) -> Result<Expr> {
         if self.depth >= MAX_DEPTH {
             return Err(Error::new(
@@ -93,11 +93,11 @@ impl<'c> Parser<'c> {
         items.values().map(|v| self.parse(v)).collect()
     }
 
-    /// Runs `f` with more variables in scope, innermost last; the evaluation must
-    /// [`bind`](EvalContext::bind) as many.
+    /// Runs `f` with more variables in scope, the innermost one last. The evaluation must
+    /// [`bind`](EvalContext::bind) the same number.
     ///
     /// # Errors
-    /// What `f` raises.
+    /// Those of `f`.
     pub fn with_vars<T>(
         &mut self,
         names: &[&str],
@@ -110,12 +110,13 @@ impl<'c> Parser<'c> {
         out
     }
 
-    /// A call of an operator whose arguments are parsed already; folded when constant.
+    /// A call of an operator with parsed arguments. It is folded if it is constant.
     ///
     /// # Errors
-    /// What evaluating a constant raises.
+    /// Those of evaluating a constant.
     pub fn call(&self, spec: &'static OpSpec, args: Vec<Expr>) -> Result<Expr> {
-        // One constant decides: the other operands are not evaluated, wherever it stands.
+        // A single constant can decide the result. The other operands are then not evaluated, wherever the
+        // constant stands.
         let decides = match spec.name {
             "$and" => Some(false),
             "$or" => Some(true),
@@ -137,7 +138,7 @@ impl<'c> Parser<'c> {
         Ok(if foldable { self.fold(e) } else { e })
     }
 
-    /// Parses an expression that constants before it have decided never to evaluate.
+    /// Parses an expression that will never be evaluated, because constants before it have decided so.
     ///
     /// # Errors
     /// See [`Parser::parse`].
@@ -148,8 +149,8 @@ impl<'c> Parser<'c> {
         e
     }
 
-    /// Evaluates a constant expression once. An error is the query's, even if no document would
-    /// meet the expression: MongoDB's optimizer does the same.
+    /// Evaluates a constant expression once. If it fails, the query fails, even if no document would ever
+    /// need the expression. MongoDB's optimizer does the same.
     fn fold(&self, e: Expr) -> Expr {
         let value = arena::with_arena(|a| {
             let cx = EvalContext {
@@ -241,10 +242,10 @@ impl<'c> Parser<'c> {
                 ));
             }
             let path = FieldPath::parse(path)?;
-            // A `$let` may have rebound CURRENT, which every plain path starts from.
+            // A `$let` may have rebound CURRENT, with which every plain path begins.
             return Ok(match self.scope.iter().rposition(|n| n == "CURRENT") {
                 Some(slot) => Node::Var { slot, path }.into(),
-                // So may the command's `let`.
+                // The command's `let` may have rebound it too.
                 None => match self.ctx.variables.as_doc().get("CURRENT") {
                     Some(v) => arena::with_arena(|a| {
                         let at = path.eval_in(v, a)?;
@@ -341,7 +342,7 @@ fn check_variable(name: &str) -> Result<()> {
     }
 }
 
-/// Checks a name that the user defines ($let, $map's `as`, the command's `let`).
+/// Checks a variable name from the user ($let, $map's `as`, the command's `let`).
 ///
 /// # Errors
 /// 9 FailedToParse.

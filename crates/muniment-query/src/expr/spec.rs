@@ -1,4 +1,4 @@
-//! What an expression operator is made of.
+//! The parts that define an expression operator.
 
 use super::{EvalContext, Expr, Parser};
 use muniment_value::{Error, Result, Value};
@@ -9,7 +9,7 @@ pub type EvalFn = for<'a> fn(&'a [Expr], &EvalContext<'a>) -> Result<Option<Valu
 /// Parses the operand of an operator that takes named arguments.
 pub type ParseFn = fn(Value<'_>, &mut Parser<'_>) -> Result<Vec<Expr>>;
 
-/// How many arguments an operator takes. One argument may be written without its array.
+/// The number of arguments that an operator takes. A single argument may be written without an array.
 #[derive(Clone, Copy, Debug)]
 pub enum Arity {
     /// Exactly this many.
@@ -31,9 +31,9 @@ pub struct OpSpec {
     pub arity: Arity,
     /// One line for the documentation.
     pub doc: &'static str,
-    /// False for operators whose result differs from call to call (`$rand`).
+    /// False for operators whose results differ from call to call (`$rand`).
     pub pure: bool,
-    /// The evaluation.
+    /// The function that evaluates it.
     pub eval: EvalFn,
 }
 
@@ -52,7 +52,7 @@ impl OpSpec {
     /// Checks the number of arguments.
     ///
     /// # Errors
-    /// 16020 and 28667 as MongoDB has them.
+    /// 16020 and 28667, as in MongoDB.
     pub(crate) fn check_count(&self, n: usize) -> Result<()> {
         match self.arity {
             Arity::Exactly(want) if n != want => Err(Error::location(

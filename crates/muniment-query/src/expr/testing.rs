@@ -6,10 +6,10 @@ use crate::context::QueryContext;
 use bumpalo::Bump;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, ValueBuf};
 
-/// Plain JSON with single quotes to BSON: whole numbers become int32 (int64 where they must), no
-/// Extended JSON, so that `{'$type': 2}` stays an operator. `['$long', 5]`, `['$date', 5]`,
-/// `['$undefined']`, `['$minKey']`, `['$maxKey']`, `['$re', 'p', 'i']`, `['$NaN']`,
-/// `['$oid', n]` stand for values JSON has not.
+/// Converts plain JSON with single quotes to BSON. Whole numbers become int32 (or int64 if they are too
+/// large). Extended JSON is not read, so that `{'$type': 2}` stays an operator. Values that JSON does not
+/// have are written `['$long', 5]`, `['$date', 5]`, `['$undefined']`, `['$minKey']`, `['$maxKey']`, `['$re',
+/// 'p', 'i']`, `['$NaN']`, `['$oid', n]`.
 pub(crate) fn json(text: &str) -> DocBuf {
     let v: serde_json::Value =
         serde_json::from_str(&text.replace('\'', "\"")).unwrap_or_else(|e| panic!("{e} in {text}"));
@@ -100,20 +100,20 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
     }
 }
 
-/// What an expression gives.
+/// The expected result of an expression.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// This value, of this very type.
+    /// This value, with exactly this type.
     Value(&'static str),
     /// Missing.
     Missing,
-    /// An error with this code, when parsing or evaluating.
+    /// An error with this code, from parsing or evaluation.
     Error(i32),
 }
 pub(crate) use Want::{Error as Fails, Missing, Value as Gives};
 
-/// Parses and evaluates `expr` on `doc`, twice: as written, and with every literal hidden behind a
-/// field, so that constant folding and evaluation must agree.
+/// Parses and evaluates `expr` on `doc` twice: as it is written, and with every literal replaced by a field
+/// that holds it. So constant folding and evaluation must agree.
 pub(crate) fn check(doc: &str, expr: &str, want: &Want) {
     let ctx = QueryContext::new();
     let d = json(doc);
@@ -136,7 +136,7 @@ fn run(e: Value<'_>, d: Doc<'_>, ctx: &QueryContext) -> muniment_value::Result<O
     Ok(e.eval(&EvalContext::new(d, &arena))?.map(ValueBuf::new))
 }
 
-/// Runs a table of (expression, want) on one document.
+/// Runs a table of (expression, expected result) on one document.
 pub(crate) fn table(doc: &str, rows: &[(&str, Want)]) {
     for (expr, want) in rows {
         check(doc, expr, want);

@@ -1,4 +1,4 @@
-//! From the tree to the program that the matcher runs.
+//! Compiles a filter's tree into the program that the matcher runs.
 
 use super::operand::{CmpOp, InSet, Operand};
 use super::parse::sorted;
@@ -32,7 +32,8 @@ pub(super) struct FieldProg {
     pub(super) name: Box<[u8]>,
     pub(super) rest: Box<[Part]>,
     pub(super) test: Test,
-    /// Its place among the conditions as written: the last one tells the positional operator.
+    /// The position among the conditions as they were written. The last one that matches through an array
+    /// determines the element for the positional operator.
     pub(super) order: usize,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct FieldGroup {
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) name: Box<[u8]>,
-    /// The array index that it can mean.
+    /// The array index that the part can stand for.
     pub(super) index: Option<usize>,
 }
 
@@ -63,12 +64,13 @@ pub(super) enum Test {
     Op(Arc<dyn FieldOp>),
     Not(Box<Test>),
     All(Box<[Test]>),
-    /// `$all` of many values: each is equal to some value at the path. One walk for all of them.
+    /// `$all` of many values: each equals some value at the path. A single walk along the path tests all of
+    /// them.
     Every(InSet),
 }
 
 impl Test {
-    /// Whether an array is also tried element by element.
+    /// Whether the elements of an array are tried too.
     pub(super) fn traverses(&self) -> bool {
         match self {
             Test::ElemObject(_) | Test::ElemValue(_) => false,
@@ -78,7 +80,7 @@ impl Test {
     }
 }
 
-/// The pass over a document keeps one bit per group.
+/// The most groups of a [`Prog::Fields`], because the pass over a document keeps one bit for each.
 const MAX_GROUPS: usize = 64;
 
 pub(super) fn compile(node: &Node, c: &Collation) -> Prog {
@@ -170,7 +172,7 @@ fn test(pred: &Pred, c: &Collation) -> Test {
     }
 }
 
-/// So many equalities on one path are looked up instead of tried one by one.
+/// From this number on, equalities on one path are looked up in a set instead of being tried one by one.
 const MANY: usize = 16;
 
 fn every(preds: &[Pred], c: &Collation) -> Option<InSet> {

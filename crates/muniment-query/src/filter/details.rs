@@ -1,9 +1,8 @@
 //! Why a document does not match a filter: `errInfo.details` of a failed validation.
 //!
-//! Works on the filter as it was written, clause by clause, and matches each clause by itself;
-//! it is only asked after a failure. Invariants: what it says never contains more than
-//! [`MAX_CONSIDERED`] values of the document for one clause; a clause that cannot be evaluated is
-//! named without a reason.
+//! The module works on the filter as it was written, clause by clause, and matches each clause separately. It
+//! is only called after a failure. Invariants: for one clause it shows at most [`MAX_CONSIDERED`] values of
+//! the document; a clause that cannot be evaluated is named without a reason.
 //!
 //! Source: the MongoDB manual, "Specify JSON Schema Validation" and "Specify Validation With
 //! Query Operators", which show these replies.
@@ -16,10 +15,10 @@ use crate::expr::{EvalContext, Expr, arena};
 use muniment_value::path::{Path, visit};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, ValueBuf, doc};
 
-/// Values of the document that one clause shows.
+/// The most values of the document that are shown for one clause.
 const MAX_CONSIDERED: usize = 10;
 
-/// How deep clauses are taken apart.
+/// Clauses nested deeper than this are not taken apart.
 const MAX_DEPTH: usize = 100;
 
 /// Explains why `document` does not match `filter`.
@@ -35,14 +34,14 @@ pub fn details(filter: Doc<'_>, document: Doc<'_>) -> DocBuf {
 struct Clause<'f> {
     /// The operator; `$eq` for a plain value.
     operator: &'f str,
-    /// The path; `None` for an operator beside fields.
+    /// The path; `None` for an operator that stands next to fields, not below one.
     path: Option<&'f str>,
     operand: Value<'f>,
-    /// The clause as a filter of its own, as it was written.
+    /// The clause as a separate filter, as it was written.
     source: DocBuf,
 }
 
-/// The conditions that stand side by side in a filter.
+/// The conditions at the top level of a filter.
 fn clauses(filter: Doc<'_>) -> Vec<Clause<'_>> {
     let mut out = Vec::new();
     for e in filter {
@@ -99,7 +98,7 @@ fn clauses(filter: Doc<'_>) -> Vec<Clause<'_>> {
     out
 }
 
-/// What an operator says when it did not match, and when it did.
+/// The reasons that an operator gives: when it did not match, and when it did.
 fn reasons(operator: &str) -> (&'static str, &'static str) {
     match operator {
         "$ne" => ("comparison succeeded", "comparison failed"),
@@ -149,7 +148,7 @@ fn reasons(operator: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The types that an operator looks at; empty for all.
+/// The types of values that an operator tests; empty for all types.
 fn expected(operator: &str) -> &'static [Type] {
     match operator {
         "$mod" => &[Type::Decimal128, Type::Double, Type::Int32, Type::Int64],
@@ -188,9 +187,9 @@ impl Explain<'_> {
         self.several("$and", &list, inverted, depth)
     }
 
-    /// Explains the clauses that are to blame.
+    /// Explains the clauses that are the reason.
     fn several(&self, operator: &str, list: &[Doc<'_>], inverted: bool, depth: usize) -> DocBuf {
-        // `$nor` wants its clauses not to match; an inverted operator wants the contrary.
+        // `$nor` demands that its clauses do not match; an inverted operator demands the opposite.
         let unwanted = (operator == "$nor") != inverted;
         let mut blamed = ArrayBuf::new();
         for (i, clause) in list.iter().enumerate() {
@@ -311,7 +310,7 @@ impl Explain<'_> {
         d
     }
 
-    /// The values at a path; elements of an array before the array.
+    /// The values at a path. The elements of an array come before the array itself.
     fn values(&self, path: &str, traverses: bool) -> Vec<Value<'_>> {
         let mut out = Vec::new();
         let path = Path::new(path);

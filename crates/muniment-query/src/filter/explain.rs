@@ -1,5 +1,5 @@
-//! A filter as `explain` prints it (parsedQuery): operators explicit, conjunctions flat, the
-//! children of `$and` and `$or` in MongoDB's order (kind, then path).
+//! Prints a filter for `explain` (parsedQuery): with explicit operators, flattened conjunctions, and the
+//! children of `$and` and `$or` in MongoDB's order (by kind, then by path).
 
 use super::{Node, Pred};
 use muniment_value::{ArrayBuf, DocBuf, Put, doc};
@@ -14,7 +14,7 @@ pub(super) fn to_doc(node: &Node) -> DocBuf {
     }
 }
 
-/// One printed condition, with what it sorts by.
+/// One printed condition, with the keys by which it is sorted.
 struct Printed {
     kind: u8,
     path: String,
@@ -82,7 +82,7 @@ fn field(path: &str, pred: &Pred, out: &mut Vec<Printed>) {
     });
 }
 
-/// MongoDB's order of the kinds.
+/// The position of a predicate's kind in MongoDB's order.
 fn kind(pred: &Pred) -> u8 {
     match pred {
         Pred::And(_) => 0,
@@ -116,7 +116,7 @@ fn one(name: &str, value: impl Put) -> DocBuf {
     d
 }
 
-/// `{$gt: 1}`: what stands below the path.
+/// The operators on a path, as in `{$gt: 1}`.
 fn operators(pred: &Pred) -> DocBuf {
     match pred {
         Pred::Eq(v) => one("$eq", v),
@@ -154,7 +154,7 @@ fn operators(pred: &Pred) -> DocBuf {
     }
 }
 
-/// Several operators in one document.
+/// Joins several operators into one document.
 fn merged(preds: &[Pred]) -> DocBuf {
     let mut d = DocBuf::new();
     for p in preds {

@@ -1,12 +1,12 @@
-//! The body of the fuzz target `filter`, shared with the test that replays its corpus. It panics
-//! if an invariant does not hold: never call it from production code.
+//! The body of the fuzz target `filter`, shared with the test that replays its corpus. It panics if an
+//! invariant does not hold, so production code must never call it.
 
 use super::{Filter, Node};
 use crate::context::QueryContext;
 use crate::expr::{EvalContext, Expr, arena};
 use muniment_value::{Doc, DocBuf, Value, array, doc, validate};
 
-/// Documents that every filter is matched against.
+/// The documents that every filter is matched against.
 fn documents() -> Vec<DocBuf> {
     vec![
         doc! {},
@@ -20,8 +20,8 @@ fn documents() -> Vec<DocBuf> {
     ]
 }
 
-/// Reads a filter, and a document after it if there is one: parsing and matching do not panic,
-/// the two ways of matching agree, and `$nor` is the complement. Then reads the same bytes as an
+/// Reads a filter, and a document after it if there is one. It checks that parsing and matching do not panic,
+/// that both ways of matching agree, and that `$nor` is the complement. Then it reads the same bytes as an
 /// expression.
 pub fn filter(data: &[u8]) {
     let ctx = QueryContext::new();
@@ -58,7 +58,7 @@ pub fn filter(data: &[u8]) {
             arena::with_arena(|a| {
                 if let Ok(Some(v)) = e.eval(&EvalContext::new(d.as_doc(), a)) {
                     let value = doc! { "v": v };
-                    // Deeper than a document may be is possible; malformed is not.
+                    // The value may nest deeper than a document may, but it must not be malformed.
                     if let Err(e) = validate(value.as_bytes()) {
                         assert!(e.code().0 == 15, "{e:?} in {value:?}");
                     }

@@ -8,13 +8,13 @@ use crate::context::MatchInfo;
 use crate::expr::{EvalContext, arena};
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 
-/// What a match carries along.
+/// The state of a match.
 #[derive(Default)]
 struct Env {
-    /// Where the positional operator points, if somebody asks.
+    /// Whether to record the index of the matched array element, which the positional operator needs.
     record: bool,
     index: Option<usize>,
-    /// The first error; the result does not count then.
+    /// The first error. If there is one, the result of the match is void.
     error: Option<Error>,
 }
 
@@ -28,7 +28,8 @@ impl Env {
         }
     }
 
-    /// Runs `f` without recording: `$or`, `$nor`, `$not` tell the positional operator nothing.
+    /// Runs `f` without recording, because `$or`, `$nor` and `$not` do not determine the positional
+    /// operator's element.
     #[inline]
     fn quietly<T>(&mut self, f: impl FnOnce(&mut Env) -> T) -> T {
         let record = std::mem::replace(&mut self.record, false);
@@ -85,7 +86,8 @@ fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env) -> bool {
 
 /// One pass over the document's elements for all groups.
 fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
-    // In the order in which the conditions were written, the last to point somewhere wins.
+    // The last condition, in the order in which they were written, that matched through an array determines
+    // the index.
     let mut last: Option<(usize, usize)> = None;
     let mut group = |g: &FieldGroup, e: Option<Elem<'_>>, env: &mut Env| {
         g.fields.iter().all(|f| {
@@ -105,7 +107,7 @@ fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
     for e in doc {
         let name = e.name_bytes();
         for (i, g) in groups.iter().enumerate() {
-            // The first of several fields with one name counts.
+            // If several fields have the same name, the first one counts.
             if *g.name == *name && pending >> i & 1 == 1 {
                 pending &= !(1 << i);
                 if !group(g, Some(e), env) {
@@ -129,7 +131,7 @@ fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
     true
 }
 
-/// A test of the values below the element of the path's first part.
+/// Runs a test on the values of a path, given the element of the path's first part.
 #[inline]
 fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
     if f.rest.is_empty() && e.is_none_or(|e| e.ty() != Type::Array) {
@@ -138,7 +140,8 @@ fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
     at_path(&f.test, f, e, env)
 }
 
-/// Negations and conjunctions apply to the whole path, everything else to any value at it.
+/// Negations and conjunctions apply to the path as a whole; every other test passes if any value at the path
+/// passes.
 fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
     match test {
         Test::Not(t) => env.quietly(|env| !at_path(t, f, e, env)),
@@ -156,8 +159,8 @@ fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bo
     }
 }
 
-/// Whether every value of the set is found at the path. The positional operator gets the place of
-/// the set's last value that came up.
+/// Whether every value of the set is found at the path. The positional operator gets the index of the element
+/// with which the last value was found.
 fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
     let mut found = vec![false; set.len()];
     let mut missing = set.len();
@@ -177,7 +180,7 @@ fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool
     missing == 0
 }
 
-/// Whether one value passes; `None` is missing.
+/// Whether one value passes. `None` stands for a missing field.
 #[inline]
 fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
     match test {
@@ -195,7 +198,7 @@ fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
         Test::Op(op) => op.matches(e.map(Elem::value)),
         Test::Not(t) => !env.quietly(|env| single(t, e, env)),
         Test::All(ts) => ts.iter().all(|t| single(t, e, env)),
-        // One value can equal one value of the set only.
+        // One value can equal only one value of the set.
         Test::Every(set) => set.len() == 1 && set.contains(e),
     }
 }
@@ -220,7 +223,7 @@ fn elements(
     false
 }
 
-/// A string that matches, or an equal regular expression.
+/// Whether the value is a string that matches, or an equal regular expression.
 fn regex(re: &Regex, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
     let Some(e) = e else {
         return false;

@@ -1,9 +1,9 @@
 //! Filters: parsed once per command into a [`Node`] tree, which the planner reads, and compiled
 //! into a program that matches raw documents.
 //!
-//! Every operator is one file below `ops/` with its `SPEC` and one line in the sorted registry
-//! there. Invariants: matching a document allocates nothing (but what `$expr` computes); nesting
-//! is bounded by [`parse::MAX_DEPTH`]; nothing here panics on any input.
+//! Every operator has a file in `ops/` with its `SPEC`, and a line in the sorted registry there. Invariants:
+//! matching a document allocates nothing (except for what `$expr` computes); nesting is bounded by
+//! [`parse::MAX_DEPTH`]; nothing here panics on any input.
 
 mod compile;
 pub mod details;
@@ -43,22 +43,23 @@ pub struct Filter(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     root: Node,
-    /// Compiled when the first document is matched: what finds a document by `_id` matches none.
+    /// Compiled when the first document is matched. A query that finds its document by `_id` never matches
+    /// one, and so never compiles.
     program: OnceLock<compile::Prog>,
     collation: Collation,
 }
 
-/// A filter's tree, as the planner reads it. Equality, ranges and the like stand in
-/// [`Node::Field`]; an implicit or explicit `$and` is flattened into one [`Node::And`].
+/// A filter's tree, as the planner reads it. Equalities, ranges and similar predicates are [`Node::Field`]s;
+/// an implicit or explicit `$and` is flattened into one [`Node::And`].
 #[derive(Clone, Debug)]
 pub enum Node {
     /// Matches everything (the empty filter).
     True,
     /// Matches nothing (`$alwaysFalse`, `$in: []`).
     False,
-    /// `$and`, and several fields side by side.
+    /// `$and`, and several fields in one document.
     And(Vec<Node>),
-    /// `$or`. Equalities of one path are rewritten to [`Pred::In`].
+    /// `$or`. Equalities on the same path are rewritten to [`Pred::In`].
     Or(Vec<Node>),
     /// `$nor`.
     Nor(Vec<Node>),
@@ -66,23 +67,23 @@ pub enum Node {
     Field {
         /// The path.
         path: Path,
-        /// What its values must satisfy.
+        /// The condition on its values.
         pred: Pred,
     },
     /// `$expr`.
     Expr {
         /// The expression.
         expr: Expr,
-        /// A condition on fields that every match satisfies, for the planner alone: so `$expr`
-        /// uses indexes.
+        /// A condition on fields that every matching document satisfies. Only the planner reads it, so that
+        /// `$expr` can use indexes.
         implied: Option<Box<Node>>,
     },
-    /// A predicate on the whole document that the planner has no use for (`$jsonSchema`).
+    /// A predicate on the whole document that the planner cannot use (`$jsonSchema`).
     Doc(Arc<dyn DocOp>),
 }
 
 impl Node {
-    /// As a query: what explain shows.
+    /// The tree as a query document, as explain shows it.
     pub fn to_doc(&self) -> DocBuf {
         explain::to_doc(self)
     }
@@ -118,20 +119,20 @@ pub enum Pred {
     ElemMatchValue(Vec<Pred>),
     /// `$not`, `$ne`, `$nin`.
     Not(Box<Pred>),
-    /// Several predicates on the same path written together, each of which any value at the
-    /// path may satisfy; also `$all`.
+    /// Several predicates on the same path that were written together; different values at the path may
+    /// satisfy them. Also `$all`.
     And(Vec<Pred>),
-    /// A predicate the planner has no use for ($type, $mod, $size, bits, …).
+    /// A predicate that the planner cannot use ($type, $mod, $size, bits, …).
     Other(Arc<dyn FieldOp>),
 }
 
-/// A predicate that is a file of its own in the operator registry.
+/// A predicate with a file of its own in the operator registry.
 pub trait FieldOp: std::fmt::Debug + Send + Sync {
     /// The operator's name with its dollar, for `explain`'s parsedQuery.
     fn name(&self) -> &'static str;
     /// The operand as written, for parsedQuery.
     fn operand(&self) -> ValueBuf;
-    /// Whether one value (never the elements of an array; the matcher sees to them) satisfies it.
+    /// Whether one value satisfies it. (The matcher passes the elements of an array one by one.)
     fn matches(&self, value: Option<Value<'_>>) -> bool;
     /// The types that `$type` asks for, for the planner.
     fn types(&self) -> Option<&[Type]> {
@@ -141,22 +142,22 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     fn wants_number(&self) -> bool {
         false
     }
-    /// The query of a geospatial predicate, for the planner.
+    /// The query, if this is a geospatial predicate, for the planner.
     fn geo(&self) -> Option<&GeoQuery> {
         None
     }
-    /// The query of a `$near`, for the planner.
+    /// The query, if this is a `$near`, for the planner.
     fn near(&self) -> Option<&Arc<NearQuery>> {
         None
     }
-    /// True when an array value is also tried element by element; `$size` says no here and looks
-    /// at the array itself.
+    /// True if the elements of an array value are tried too. `$size` returns false, because it tests the
+    /// array itself.
     fn traverses_array(&self) -> bool {
         true
     }
 }
 
-/// A predicate on the whole document that is a file of its own in the operator registry.
+/// A predicate on the whole document with a file of its own in the operator registry.
 pub trait DocOp: std::fmt::Debug + Send + Sync {
     /// The operator's name with its dollar, for `explain`'s parsedQuery.
     fn name(&self) -> &'static str;
@@ -165,17 +166,16 @@ pub trait DocOp: std::fmt::Debug + Send + Sync {
     /// Whether a document satisfies it.
     ///
     /// # Errors
-    /// The operator's own.
+    /// Those of the operator.
     fn matches(&self, doc: Doc<'_>) -> Result<bool>;
-    /// A `$text`, for the planner.
+    /// The operator, if this is a `$text`, for the planner.
     fn text(&self) -> Option<&ops::TextOp> {
         None
     }
 }
 
 impl Filter {
-    /// Parses a filter document that is matched, not planned: `$near`, `$text` and `$where` are
-    /// refused.
+    /// Parses a filter that is only matched and never planned: `$near`, `$text` and `$where` are refused.
     ///
     /// # Errors
     /// 2 BadValue and 9 FailedToParse with MongoDB's messages; 5626500 for `$near`.
@@ -185,10 +185,10 @@ impl Filter {
         })
     }
 
-    /// Parses the filter of a `$match`; a `$text` may stand in the first stage only.
+    /// Parses the filter of a `$match`. It may have a `$text` only in the first stage.
     ///
     /// # Errors
-    /// As [`Filter::parse`]; 17313 for a `$text` that may not stand there.
+    /// As [`Filter::parse`]; 17313 for a `$text` in a later stage.
     pub fn parse_match(doc: Doc<'_>, ctx: &QueryContext, first: bool) -> Result<Filter> {
         if !first {
             return Filter::parse_unplanned(doc, ctx, text::not_first);
@@ -221,10 +221,10 @@ impl Filter {
         Ok(Filter::from_root(root, &parser.ctx.collation))
     }
 
-    /// Parses the filter of a command that goes through the planner: there may be one `$near`.
+    /// Parses the filter of a command that uses the planner. It may have one `$near`.
     ///
     /// # Errors
-    /// As [`Filter::parse`]; 2 BadValue for a `$near` that does not stand at the top.
+    /// As [`Filter::parse`]; 2 BadValue for a `$near` that is not at the top level.
     pub fn parse_query(doc: Doc<'_>, ctx: &QueryContext) -> Result<Filter> {
         let mut parser = parse::Parser::new(ctx);
         parser.planned = true;
@@ -234,24 +234,24 @@ impl Filter {
         Ok(Filter::from_root(root, &ctx.collation))
     }
 
-    /// True if there is a `$text` in it.
+    /// True if the filter has a `$text`.
     pub fn has_text(&self) -> bool {
         text::is_in(&self.0.root)
     }
 
-    /// The filter with its `$text` in the terms of an index: it can be planned then, and matched
-    /// by itself.
+    /// The filter with its `$text` translated into the terms of an index. Then it can be planned, and matched
+    /// without the index.
     #[must_use]
     pub fn bind_text(&self, spec: &Arc<TextSpec>) -> Filter {
         Filter::from_root(text::bind(&self.0.root, spec), &self.0.collation)
     }
 
-    /// The `$near` of the filter with its path.
+    /// The `$near` of the filter, with its path.
     pub fn near(&self) -> Option<(&Path, &Arc<NearQuery>)> {
         near::find(&self.0.root)
     }
 
-    /// The metadata that documents have because they match.
+    /// The metadata that documents get by matching.
     pub fn metadata(&self) -> MetaSet {
         match self.near() {
             Some(_) => MetaSet::NONE
@@ -262,7 +262,7 @@ impl Filter {
         }
     }
 
-    /// The filter with a `$near` on a path beside it.
+    /// The filter with an additional `$near` on a path.
     #[must_use]
     pub fn with_near(&self, path: Path, near: Arc<NearQuery>) -> Filter {
         let near = Node::Field {
@@ -281,7 +281,7 @@ impl Filter {
         Filter::from_root(near::without(&self.0.root), &self.0.collation)
     }
 
-    /// The bound `$text` of a tree, when it is a condition of the whole.
+    /// The bound `$text` of a tree, if it is a condition of the whole tree.
     pub fn text_of(root: &Node) -> Option<&Arc<TextSearch>> {
         text::find(root)
     }
@@ -296,7 +296,7 @@ impl Filter {
         Filter::from_root(Node::True, &Collation::SIMPLE)
     }
 
-    /// A filter of a tree that parsing made: the planner's residual filters.
+    /// A filter from a tree that parsing has made, such as the planner's residual filters.
     pub fn from_root(root: Node, collation: &Collation) -> Filter {
         Filter(Arc::new(Inner {
             root,
@@ -314,7 +314,7 @@ impl Filter {
             .get_or_init(|| compile::compile(root, collation))
     }
 
-    /// How the filter compares texts.
+    /// The collation by which the filter compares texts.
     pub fn collation(&self) -> &Collation {
         &self.0.collation
     }
@@ -322,17 +322,18 @@ impl Filter {
     /// Whether `doc` matches.
     ///
     /// # Errors
-    /// What `$expr` raises; 51156 for a regular expression that exceeds its limits.
+    /// Those of `$expr`; 51156 for a regular expression that exceeds its limits.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         let matches = matcher::matches(self.program(), doc)?;
         running::give_up()?;
         Ok(matches)
     }
 
-    /// As [`Filter::matches`], with what the positional operator needs; `None` is no match.
+    /// As [`Filter::matches`], with the information that the positional operator needs; `None` means no
+    /// match.
     ///
     /// # Errors
-    /// What [`Filter::matches`] raises.
+    /// Those of [`Filter::matches`].
     pub fn matches_info(&self, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
         let info = matcher::matches_info(self.program(), doc)?;
         running::give_up()?;
@@ -344,8 +345,8 @@ impl Filter {
         &self.0.root
     }
 
-    /// The operand when the filter is exactly `{_id: <value>}` by equality with a value that is
-    /// no array, regex, undefined or null: the planner's short cut.
+    /// The operand, if the filter is exactly `{_id: <value>}`, an equality with a value other than an array,
+    /// regex, undefined or null. The planner has a short cut for it.
     pub fn id_equality(&self) -> Option<&ValueBuf> {
         match &self.0.root {
             Node::Field {
@@ -359,7 +360,7 @@ impl Filter {
         }
     }
 
-    /// As [`Filter::id_equality`], unless documents whose `_id`s collate by `of` could have it
+    /// As [`Filter::id_equality`], but `None` if an index whose keys collate by `of` could have the value
     /// more than once, or under another key.
     pub fn id_equality_by(&self, of: &Collation) -> Option<&ValueBuf> {
         self.id_equality()
@@ -371,7 +372,7 @@ impl Filter {
         explain::to_doc(&self.0.root)
     }
 
-    /// The filter as the planner's error messages show it: a line for each of its nodes.
+    /// The filter as the planner's error messages show it: one line for each of its nodes.
     pub fn to_tree(&self) -> String {
         tree::text(self)
     }

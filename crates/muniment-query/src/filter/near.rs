@@ -1,4 +1,4 @@
-//! `$near` in a filter: where it may stand, and taking it out for the planner.
+//! `$near` in a filter: checks where it may stand, and removes it for the planner.
 
 use super::parse::{Parser, and};
 use super::{Node, Pred};
@@ -7,7 +7,7 @@ use muniment_value::path::Path;
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 
-/// The error of a `$near` where nothing plans.
+/// The error for a `$near` in a filter that is not planned.
 pub fn not_here() -> Error {
     Error::location(
         5_626_500,
@@ -46,7 +46,7 @@ fn of(node: &Node) -> Option<(&Path, &Arc<NearQuery>)> {
     }
 }
 
-/// The `$near` at the top.
+/// The `$near` at the top level.
 pub(super) fn find(root: &Node) -> Option<(&Path, &Arc<NearQuery>)> {
     match root {
         Node::And(list) => list.iter().find_map(of),
@@ -54,7 +54,7 @@ pub(super) fn find(root: &Node) -> Option<(&Path, &Arc<NearQuery>)> {
     }
 }
 
-/// The tree without it.
+/// The tree without that `$near`.
 pub(super) fn without(root: &Node) -> Node {
     match root {
         Node::And(list) => and(list.iter().filter(|n| of(n).is_none()).cloned().collect()),

@@ -32,9 +32,9 @@ impl CmpOp {
 pub(super) enum Operand {
     /// An int32 or int64.
     Int(i64),
-    /// A double that is no NaN.
+    /// A double that is not NaN.
     Double(f64),
-    /// A NaN of either kind: equal to NaN only, and neither less nor greater than anything.
+    /// A NaN, double or decimal: equal only to NaN, and neither less nor greater than anything.
     NaN,
     Str(Box<[u8]>),
     Oid([u8; 12]),
@@ -42,7 +42,7 @@ pub(super) enum Operand {
     MinKey,
     MaxKey,
     Other(ValueBuf),
-    /// A value with text, document or array that compares by a collation.
+    /// A text, document or array that is compared by a collation.
     Collated(Box<(ValueBuf, Collation)>),
 }
 
@@ -67,7 +67,7 @@ pub(super) fn raw_f64(raw: &[u8]) -> f64 {
     raw.try_into().map_or(0.0, f64::from_le_bytes)
 }
 
-/// Up to here every whole number is a double.
+/// Up to this absolute value every whole number is exactly a double.
 const EXACT: i64 = 1 << 53;
 
 /// Compares a whole number with a double exactly; `None` for NaN.
@@ -103,12 +103,12 @@ impl Operand {
         }
     }
 
-    /// Whether `elem op self`; `None` is a missing field.
+    /// Whether `elem op self` holds; `None` is a missing field.
     #[inline]
     pub(super) fn test(&self, op: CmpOp, elem: Option<&Elem<'_>>) -> bool {
         let Some(e) = elem else {
             return match self {
-                // A missing field compares as null does; and it is between the keys.
+                // A missing field compares as null does, and lies between MinKey and MaxKey.
                 Operand::Null => matches!(op, CmpOp::Eq | CmpOp::Lte | CmpOp::Gte),
                 Operand::MinKey => matches!(op, CmpOp::Gt | CmpOp::Gte),
                 Operand::MaxKey => matches!(op, CmpOp::Lt | CmpOp::Lte),
@@ -128,8 +128,8 @@ impl Operand {
         }
     }
 
-    /// How an element compares with the operand; `None` outside the operand's type bracket and
-    /// for a NaN beside a number.
+    /// Compares an element with the operand; `None` if the element is outside the operand's type bracket, or
+    /// if one of two numbers is a NaN.
     #[inline]
     fn cmp(&self, e: &Elem<'_>) -> Option<Ordering> {
         let raw = e.raw_value();
@@ -181,7 +181,7 @@ impl Operand {
     }
 }
 
-/// Compares a decimal with a number that is no NaN.
+/// Compares a decimal with a number that is not NaN.
 fn cmp_decimal(a: Value<'_>, b: Value<'_>) -> Option<Ordering> {
     (!number::is_nan(a)).then(|| number::cmp(a, b))
 }
@@ -190,7 +190,7 @@ fn cmp_decimal(a: Value<'_>, b: Value<'_>) -> Option<Ordering> {
 #[derive(Clone, Debug)]
 pub(super) struct InSet {
     values: Values,
-    /// The place of null, which a missing field equals.
+    /// The position of null, which a missing field equals.
     null: Option<usize>,
 }
 
@@ -201,12 +201,12 @@ enum Values {
     Strings(Box<[Box<[u8]>]>),
     /// Sorted canonically.
     Any(Box<[ValueBuf]>),
-    /// With texts, sorted by the collation.
+    /// With texts among them, sorted by the collation.
     Collated(Box<[ValueBuf]>, Collation),
 }
 
 impl InSet {
-    /// `values` must be sorted canonically, texts by the collation.
+    /// `values` must be sorted canonically, with texts sorted by the collation.
     pub(super) fn new(values: &[ValueBuf], collation: &Collation) -> InSet {
         let null = values.iter().position(|v| v.ty() == Type::Null);
         if !collation.is_simple() && values.iter().any(|v| has_text(v.as_value())) {
@@ -238,7 +238,7 @@ impl InSet {
         self.position(elem).is_some()
     }
 
-    /// How many values there are.
+    /// The number of values.
     pub(super) fn len(&self) -> usize {
         match &self.values {
             Values::Ints(v) => v.len(),
@@ -247,7 +247,7 @@ impl InSet {
         }
     }
 
-    /// The place of the value that equals the element.
+    /// The position of the value that equals the element.
     #[inline]
     pub(super) fn position(&self, elem: Option<&Elem<'_>>) -> Option<usize> {
         let Some(e) = elem else {

@@ -6,39 +6,39 @@ use crate::context::QueryContext;
 use muniment_value::path::Path;
 use muniment_value::{Collation, Doc, Error, Result, Type, Value, ValueBuf};
 
-/// How deep a filter may nest: MongoDB's limit.
+/// The deepest nesting of a filter, which is MongoDB's limit.
 pub const MAX_DEPTH: usize = 100;
 
 /// Parses filters.
 pub struct Parser<'c> {
-    /// What surrounds the query.
+    /// The surroundings of the query.
     pub(super) ctx: &'c QueryContext,
     depth: usize,
-    /// How many object `$elemMatch`es surround the filter that is being parsed.
+    /// The number of object `$elemMatch`es around the filter that is being parsed.
     pub(super) inside: usize,
-    /// Whether there was a `$near`.
+    /// Whether a `$near` was found.
     pub(super) saw_near: bool,
-    /// Whether there was a `$text`.
+    /// Whether a `$text` was found.
     pub(super) saw_text: bool,
-    /// Whether there was a `$where`.
+    /// Whether a `$where` was found.
     pub(super) saw_where: bool,
-    /// Whether a `$near` may stand here: the filter goes through the planner.
+    /// Whether the filter goes through the planner, so that a `$near` is allowed.
     pub(super) planned: bool,
 }
 
-/// Where an operator below a path stands: its operand and the document that it is part of.
+/// An operator below a path: its operand, and its surroundings.
 pub struct FieldOperand<'v> {
     /// The path, as written; empty inside a value `$elemMatch`.
     pub path: &'v str,
     /// The operator's operand.
     pub value: Value<'v>,
-    /// The `$options` among the operators around it.
+    /// The `$options` in the same document.
     pub options: Option<Value<'v>>,
-    /// Whether it stands before a `$regex`.
+    /// Whether that `$options` stands before a `$regex`.
     pub options_first: bool,
-    /// Whether there is a `$regex` among them.
+    /// Whether there is a `$regex` in the same document.
     pub has_regex: bool,
-    /// All operators of the document that it is part of.
+    /// The document that the operator is part of.
     pub siblings: Doc<'v>,
 }
 
@@ -81,7 +81,7 @@ impl<'c> Parser<'c> {
     /// Parses the operators of `{path: {$gt: 1, …}}` or of a value `$elemMatch`.
     ///
     /// # Errors
-    /// 2 BadValue "unknown operator: $foo" and the operators' own.
+    /// 2 BadValue "unknown operator: $foo", and those of the operators.
     pub fn operators(&mut self, path: &str, doc: Doc<'_>) -> Result<Vec<Pred>> {
         self.deeper(doc, |p| {
             let mut preds = Vec::new();
@@ -119,7 +119,7 @@ impl<'c> Parser<'c> {
         })
     }
 
-    /// An error inside an object `$elemMatch`.
+    /// Fails inside an object `$elemMatch`: the operator is only allowed at the top level.
     ///
     /// # Errors
     /// 2 BadValue.
@@ -187,14 +187,14 @@ impl<'c> Parser<'c> {
     }
 }
 
-/// True for a document of operators: its first name starts with a dollar, and it is no DBRef, which
-/// has a collection and an `_id`.
+/// True for a document of operators: its first name starts with a dollar, and it is not a DBRef, which has a
+/// collection and an `_id`.
 pub(super) fn is_operators(d: Doc<'_>) -> bool {
     let collection = d.get("$ref").and_then(|v| v.as_str());
     begins_with_dollar(d) && (collection.is_none() || d.get("$id").is_none())
 }
 
-/// The same where a part of a DBRef may stand as well: within `$elemMatch`.
+/// As [`is_operators`], but for places where a part of a DBRef is also allowed, within `$elemMatch`.
 pub(super) fn is_operators_alone(d: Doc<'_>) -> bool {
     begins_with_dollar(d) && !d.iter().any(|e| matches!(e.name(), "$ref" | "$id" | "$db"))
 }
@@ -203,7 +203,7 @@ fn begins_with_dollar(d: Doc<'_>) -> bool {
     d.first().is_some_and(|e| e.name().starts_with('$'))
 }
 
-/// The operand of an equality or range.
+/// Checks and copies the operand of an equality or range.
 pub(super) fn comparable(v: Value<'_>) -> Result<ValueBuf> {
     match v {
         Value::Undefined => Err(Error::bad_value("cannot compare to undefined")),
@@ -218,7 +218,7 @@ pub(super) fn sorted(mut values: Vec<ValueBuf>, collation: &Collation) -> Vec<Va
     values
 }
 
-/// A conjunction, flattened.
+/// A conjunction, with nested conjunctions flattened.
 pub(super) fn and(nodes: Vec<Node>) -> Node {
     let mut flat = Vec::with_capacity(nodes.len());
     for n in nodes {
@@ -236,7 +236,7 @@ pub(super) fn and(nodes: Vec<Node>) -> Node {
     }
 }
 
-/// A disjunction, flattened; equalities of one path become an `$in`.
+/// A disjunction, with nested disjunctions flattened. Equalities on one path become an `$in`.
 pub(super) fn or(nodes: Vec<Node>, collation: &Collation) -> Node {
     let mut flat = Vec::with_capacity(nodes.len());
     for n in nodes {
@@ -267,7 +267,7 @@ fn as_in(nodes: &[Node], collation: &Collation) -> Option<Node> {
             return None;
         }
         match pred {
-            // A regex operand of $eq is a value, of $in a pattern.
+            // A regex is a plain value for $eq, but a pattern for $in.
             Pred::Eq(v) if v.ty() != Type::Regex => all_values.push(v.clone()),
             Pred::In { values, regexes } => {
                 all_values.extend(values.iter().cloned());
@@ -285,7 +285,7 @@ fn as_in(nodes: &[Node], collation: &Collation) -> Option<Node> {
     })
 }
 
-/// What `$nor` means.
+/// The node for a `$nor` of these.
 pub(super) fn nor(nodes: Vec<Node>) -> Node {
     let mut kept = Vec::with_capacity(nodes.len());
     for n in nodes {

@@ -1,15 +1,15 @@
-//! Regular expressions: PCRE2, as MongoDB has them.
+//! Regular expressions, which are those of PCRE2, as in MongoDB.
 //!
-//! A pattern cannot hang the server: PCRE2's match limit is set in front of every pattern, and
-//! reaching it is an error. Patterns that are only an anchored literal never reach the engine.
+//! A pattern cannot hang the server: a setting at the start of every pattern gives PCRE2 a match limit, and
+//! reaching it is an error. Patterns that are only an anchored literal do not use the engine.
 
 use muniment_value::{Error, Result, Value};
 use std::sync::Arc;
 
-/// Steps one match may take: PCRE2's match limit. Some tens of milliseconds at worst.
+/// The most steps of one match (PCRE2's match limit). They take some tens of milliseconds at worst.
 const MATCH_LIMIT: u32 = 1_000_000;
 
-/// The longest pattern, in bytes: MongoDB's limit.
+/// The greatest length of a pattern in bytes, which is MongoDB's limit.
 const MAX_PATTERN: usize = 16_384;
 
 /// A compiled regular expression with its source.
@@ -105,8 +105,8 @@ impl Regex {
         }
     }
 
-    /// The literal that every matching string starts with, for index bounds; and whether every
-    /// string that starts so matches (`^abc`). `None` for patterns without one.
+    /// The literal that every matching string starts with, for index bounds, and whether every string that
+    /// starts with it matches (`^abc`). `None` for patterns without such a literal.
     pub fn literal_prefix(&self) -> Option<(&str, bool)> {
         self.prefix.as_ref().map(|(p, exact)| (p.as_str(), *exact))
     }
@@ -123,16 +123,16 @@ impl Regex {
 /// The flags a pattern may have.
 const FLAGS: [char; 5] = ['i', 'm', 's', 'u', 'x'];
 
-/// Why a pattern cannot be compiled.
+/// The reasons why a pattern cannot be compiled.
 #[derive(Debug)]
 pub(crate) enum CompileError {
     /// An unknown flag.
     Flag(char),
-    /// What is wrong with the pattern.
+    /// The fault of the pattern.
     Pattern(String),
 }
 
-/// Compiles a pattern with the options i, m, s, x, u, and the limit on steps in front of it.
+/// Compiles a pattern with the options i, m, s, x, u, and puts the limit on steps before it.
 ///
 /// # Errors
 /// See [`CompileError`].
@@ -143,8 +143,8 @@ pub(crate) fn compile(
     compile_for(pattern, options, true)
 }
 
-/// As [`compile`], for texts that are ASCII: PCRE2 does not look through all of the text before
-/// each match then. `None` for patterns that need UTF-8 all the same.
+/// As [`compile`], for texts that are ASCII. PCRE2 then does not check all of the text for valid UTF-8 before
+/// each match. `None` for patterns that need UTF-8 anyway.
 pub(crate) fn compile_ascii(pattern: &str, options: &str) -> Option<pcre2::bytes::Regex> {
     if !pattern.is_ascii() || pattern.contains("(*") {
         return None;
@@ -173,12 +173,13 @@ fn compile_for(
         .build(&format!("(*LIMIT_MATCH={MATCH_LIMIT}){pattern}"))
         .map_err(|e| {
             let text = e.to_string();
-            // "PCRE2: error compiling pattern at offset 7: what is wrong"
+            // An example: "PCRE2: error compiling pattern at offset 7: missing closing parenthesis".
             CompileError::Pattern(text.splitn(3, ": ").nth(2).unwrap_or(&text).to_owned())
         })
 }
 
-/// See [`Regex::literal_prefix`]. Conservative: what is not plainly a literal ends the prefix.
+/// See [`Regex::literal_prefix`]. It is conservative: everything that is not clearly a literal ends the
+/// prefix.
 fn literal_prefix(pattern: &str, options: &str) -> Option<(String, bool)> {
     if options.contains(['i', 'm', 'x']) {
         return None;
@@ -186,7 +187,7 @@ fn literal_prefix(pattern: &str, options: &str) -> Option<(String, bool)> {
     let rest = pattern
         .strip_prefix('^')
         .or_else(|| pattern.strip_prefix("\\A"))?;
-    // An alternative makes the anchor hold for one branch only.
+    // In an alternative, the anchor only holds for one branch.
     if rest.contains('|') {
         return None;
     }
@@ -200,7 +201,7 @@ fn literal_prefix(pattern: &str, options: &str) -> Option<(String, bool)> {
                 Some(c) if !c.is_alphanumeric() && c.is_ascii() => prefix.push(c),
                 _ => break false,
             },
-            // The character before may be absent.
+            // With these quantifiers the character before may be absent.
             Some('*' | '?' | '{') => {
                 prefix.pop();
                 break false;

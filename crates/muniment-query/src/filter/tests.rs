@@ -1,4 +1,4 @@
-//! Helpers for the operators' table tests, and tests that concern no single operator.
+//! Helpers for the operators' table tests, and tests that do not belong to a single operator.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::{Filter, Node, Pred};
@@ -11,7 +11,8 @@ pub(crate) fn parse(filter: &str) -> Filter {
         .unwrap_or_else(|e| panic!("{filter}: {e:?}"))
 }
 
-/// The filter matches the first documents and not the second; its negation the other way round.
+/// Asserts that the filter matches the first documents and not the second, and that its negation does the
+/// opposite.
 pub(crate) fn matches(filter: &str, yes: &[&str], no: &[&str]) {
     let f = parse(filter);
     let negated = Filter::from_root(Node::Nor(vec![f.root().clone()]), f.collation());
@@ -30,7 +31,7 @@ pub(crate) fn matches(filter: &str, yes: &[&str], no: &[&str]) {
     }
 }
 
-/// The filter does not parse.
+/// Asserts that the filter does not parse.
 pub(crate) fn fails(filter: &str, code: i32, message: &str) {
     match Filter::parse_query(json(filter).as_doc(), &QueryContext::new()) {
         Ok(f) => panic!("{filter} parsed: {:?}", f.root()),

@@ -1,5 +1,4 @@
-//! `$text` in a filter: where it may stand, binding it to an index, and taking it out for the
-//! planner.
+//! `$text` in a filter: checks where it may stand, binds it to an index, and removes it for the planner.
 
 use super::Node;
 use super::ops::TextOp;
@@ -35,7 +34,7 @@ pub(super) fn check(parser: &Parser<'_>, root: &Node) -> Result<()> {
     Ok(())
 }
 
-/// How many there are; `outside` counts none in a `$nor`.
+/// The number of `$text`s; with `outside`, those in a `$nor` are not counted.
 fn count(node: &Node, outside: bool) -> usize {
     match node {
         Node::Nor(_) if outside => 0,
@@ -51,7 +50,7 @@ fn of(node: &Node) -> Option<&TextOp> {
     }
 }
 
-/// True if there is one; the grammar allows none below a path.
+/// True if there is a `$text`; the grammar does not allow one below a path.
 pub(super) fn is_in(node: &Node) -> bool {
     match node {
         Node::And(l) | Node::Or(l) => l.iter().any(is_in),
@@ -59,7 +58,7 @@ pub(super) fn is_in(node: &Node) -> bool {
     }
 }
 
-/// The tree with a `$text` that is bound to an index.
+/// The tree with its `$text` bound to an index.
 pub(super) fn bind(node: &Node, spec: &Arc<TextSpec>) -> Node {
     let all = |l: &[Node]| l.iter().map(|n| bind(n, spec)).collect();
     match node {
@@ -72,7 +71,7 @@ pub(super) fn bind(node: &Node, spec: &Arc<TextSpec>) -> Node {
     }
 }
 
-/// The bound `$text` at the top.
+/// The bound `$text` at the top level.
 pub(super) fn find(root: &Node) -> Option<&Arc<TextSearch>> {
     let at = |n| of(n).and_then(TextOp::search);
     match root {
@@ -81,7 +80,7 @@ pub(super) fn find(root: &Node) -> Option<&Arc<TextSearch>> {
     }
 }
 
-/// The tree without it.
+/// The tree without that `$text`.
 pub(super) fn without(root: &Node) -> Node {
     match root {
         Node::And(list) => and(list.iter().filter(|n| of(n).is_none()).cloned().collect()),

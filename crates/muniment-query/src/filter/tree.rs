@@ -1,15 +1,15 @@
-//! A filter as the planner's error messages show it: a node a line, indented by what it is in.
-//! Some clients read there which field a query is about.
+//! A filter as the planner's error messages show it: one line per node, indented by its depth. Some clients
+//! read there which field a query is about.
 
 use super::Filter;
 use crate::geo::NearQuery;
 use muniment_value::{Doc, Elem, Value, beginning};
 use std::fmt::Write;
 
-/// Bytes after which a text ends; a filter may have some millions.
+/// A text is cut off after this many bytes, because a filter may have some millions.
 const MOST: usize = 16 << 10;
 
-/// MongoDB's text of a tree of match expressions, with the line end of its last node.
+/// MongoDB's text for a tree of match expressions, which ends with a line end.
 pub(super) fn text(filter: &Filter) -> String {
     let mut out = String::new();
     let near = filter.near().map(|(_, near)| near.as_ref());
@@ -56,7 +56,7 @@ fn node(e: Elem<'_>, near: Option<&NearQuery>, level: usize, out: &mut String) {
 fn leaf(path: &str, op: Elem<'_>, near: Option<&NearQuery>, level: usize, out: &mut String) {
     match (op.name(), op.value()) {
         ("$near" | "$nearSphere" | "$geoNear", _) if let Some(near) = near => {
-            // MongoDB's form has the greatest double for no limit.
+            // Where there is no limit, MongoDB shows the greatest double.
             let most = general(near.max.min(f64::MAX));
             let sphere = u8::from(near.name == "$nearSphere");
             let text = format!("GEONEAR  field={path} maxdist={most} isNearSphere={sphere}");
@@ -66,7 +66,7 @@ fn leaf(path: &str, op: Elem<'_>, near: Option<&NearQuery>, level: usize, out: &
             line(level, "$not", out);
             d.iter().for_each(|op| leaf(path, op, near, level + 1, out));
         }
-        // They belong to what they stand beside.
+        // These are options of a neighbouring operator.
         ("$options" | "$minDistance" | "$maxDistance", _) => {}
         (name, v) => line(level, &format!("{path} {name} {}", v.to_display()), out),
     }

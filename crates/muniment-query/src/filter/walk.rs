@@ -1,14 +1,14 @@
-//! Following a path's rest from an element, as [`muniment_value::path::visit_leaves`] does from a
-//! document, over raw elements and without dynamic calls.
+//! Follows the rest of a path from an element. It does the same as [`muniment_value::path::visit_leaves`]
+//! does from a document, but over raw elements and without dynamic calls.
 
 use super::compile::Part;
 use muniment_value::{Doc, Elem, Type};
 
-/// A match, and the index within the outermost array that it went through. An array of which the path
-/// names an element by its number is not gone through: it tells the positional operator nothing.
+/// A match, with the index in the outermost array through which it was found. If the path names an array's
+/// element by its number, that array does not count, so the positional operator gets no index.
 pub(super) type Found = Option<Option<usize>>;
 
-/// The sub-document or elements of an array element.
+/// The contents of an element that is a document or an array.
 #[inline]
 pub(super) fn inner<'a>(e: &Elem<'a>) -> Doc<'a> {
     Doc::new(e.raw_value())
@@ -20,9 +20,9 @@ pub(super) fn lookup<'a>(doc: Doc<'a>, name: &[u8]) -> Option<Elem<'a>> {
     doc.iter().find(|e| e.name_bytes() == name)
 }
 
-/// Visits what `rest` means below `at` until `f` accepts something; `leaves` tells whether an
-/// array at the end of the path is tried element by element before it is tried as a whole.
-/// Recursion is bounded by the length of `rest` and by the document's depth.
+/// Visits the values that `rest` stands for below `at` until `f` accepts one. `leaves` says whether an array
+/// at the end of the path is tried element by element before it is tried as a whole. The recursion is bounded
+/// by the length of `rest` and by the document's depth.
 pub(super) fn walk<'a>(
     at: Option<Elem<'a>>,
     rest: &[Part],
@@ -32,7 +32,7 @@ pub(super) fn walk<'a>(
     let Some(e) = at else {
         return f(None).then_some(None);
     };
-    // In MongoDB a path that ends in a point ends at an array: `a.` is `a` there.
+    // In MongoDB a dot at the end of a path has no effect before an array: `a.` is the same as `a` there.
     let rest = match rest {
         [last] if last.name.is_empty() && e.ty() == Type::Array => &[],
         rest => rest,

@@ -1,9 +1,9 @@
-//! The cells of the sphere that a 2dsphere index has as keys.
+//! The cells of the sphere, which are the keys of a 2dsphere index.
 //!
-//! The hierarchy and the numbering are those of the S2 geometry library (s2geometry.io, "S2
-//! Cells"): six faces of a cube, each a quadtree of 30 levels along a Hilbert curve, with the
-//! quadratic projection; so the ids are the ones that MongoDB stores. An id is 3 bits of face, two
-//! bits a level, a one, and zeros.
+//! The hierarchy and the numbering are those of the S2 geometry library (s2geometry.io, "S2 Cells"): six
+//! faces of a cube, each a quadtree of 30 levels along a Hilbert curve, with the quadratic projection. So the
+//! ids are those that MongoDB stores. An id consists of 3 bits for the face, two bits for each level, a one,
+//! and zeros.
 
 use super::vector::V3;
 
@@ -11,11 +11,11 @@ use super::vector::V3;
 pub const MAX_LEVEL: u8 = 30;
 const SIZE: i64 = 1 << MAX_LEVEL;
 
-/// Along the curve, in each of its four orientations: from i and j to the position …
+/// The order along the curve, for each of its four orientations: the position of a quarter from its i and j …
 const IJ_TO_POS: [[u64; 4]; 4] = [[0, 1, 3, 2], [0, 3, 1, 2], [2, 3, 1, 0], [2, 1, 3, 0]];
-/// … and back.
+/// … and its i and j from the position.
 const POS_TO_IJ: [[u64; 4]; 4] = [[0, 1, 3, 2], [0, 2, 3, 1], [3, 2, 0, 1], [3, 1, 0, 2]];
-/// How the orientation changes at each position.
+/// The change of the orientation at each position.
 const TURN: [usize; 4] = [1, 0, 0, 3];
 
 fn at<T: Copy + Default>(table: &[[T; 4]; 4], orientation: usize, i: u64) -> T {
@@ -35,7 +35,7 @@ fn turn(pos: u64) -> usize {
 pub struct CellId(pub u64);
 
 impl CellId {
-    /// The leaf cell that holds a point.
+    /// The leaf cell that contains a point.
     pub fn of_point(p: V3) -> CellId {
         let (face, u, v) = to_face(p);
         let ij = |uv: f64| ((to_st(uv) * SIZE as f64).floor() as i64).clamp(0, SIZE - 1);
@@ -55,7 +55,7 @@ impl CellId {
         CellId(id << 1 | 1)
     }
 
-    /// The whole of a face (0 to 5).
+    /// The cell that is a whole face (0 to 5).
     pub fn of_face(face: u64) -> CellId {
         CellId((face << 61) | (1 << 60))
     }
@@ -64,12 +64,12 @@ impl CellId {
         self.0 & self.0.wrapping_neg()
     }
 
-    /// 0 for a face to 30 for a leaf.
+    /// The level, from 0 for a face to 30 for a leaf.
     pub fn level(self) -> u8 {
         MAX_LEVEL.saturating_sub((self.0.trailing_zeros() / 2) as u8)
     }
 
-    /// The cell of `level` that this one lies in; itself if it is not deeper.
+    /// The cell of `level` that contains this one; this cell itself if it is not deeper.
     pub fn parent(self, level: u8) -> CellId {
         if level >= self.level() {
             return self;
@@ -78,7 +78,7 @@ impl CellId {
         CellId((self.0 & lsb.wrapping_neg()) | lsb)
     }
 
-    /// The four cells it consists of; none of a leaf.
+    /// The four cells that this cell consists of; a leaf has none.
     pub fn children(self) -> impl Iterator<Item = CellId> {
         let lsb = self.lsb();
         let quarter = lsb >> 2;
@@ -87,7 +87,7 @@ impl CellId {
         (0..n).map(move |k| CellId(first.wrapping_add(2 * k * quarter)))
     }
 
-    /// The first and the last leaf in it: all ids in it lie between them.
+    /// The first and the last leaf of the cell; the ids of all cells in it lie between them.
     pub fn range(self) -> (CellId, CellId) {
         let lsb = self.lsb();
         (
@@ -112,12 +112,12 @@ pub struct Cell {
     pub center: V3,
     /// The corners, counterclockwise.
     pub corners: [V3; 4],
-    /// The greatest angle between the middle and a point of the cell, a little more.
+    /// The greatest angle between the middle and a point of the cell, rounded up a little.
     pub radius: f64,
 }
 
 impl Cell {
-    /// The place of a cell.
+    /// Computes the place of a cell.
     pub fn new(id: CellId) -> Cell {
         let face = id.0 >> 61;
         let mut orientation = (face & 1) as usize;
@@ -146,7 +146,8 @@ impl Cell {
             id,
             center,
             corners,
-            // Edges bend inwards on no side: a cell is the intersection of half spheres.
+            // No edge bends inwards, because a cell is the intersection of half spheres. So no point is
+            // farther from the middle than the farthest corner.
             radius: radius + 1e-15,
         }
     }
@@ -167,7 +168,7 @@ fn to_uv(s: f64) -> f64 {
     }
 }
 
-/// … and back.
+/// … and its inverse.
 fn to_st(u: f64) -> f64 {
     if u >= 0.0 {
         0.5 * (1.0 + 3.0 * u).sqrt()
@@ -176,7 +177,7 @@ fn to_st(u: f64) -> f64 {
     }
 }
 
-/// The face of the cube that a point projects to, and where on it.
+/// The face of the cube that a point is projected to, and the coordinates there.
 fn to_face(p: V3) -> (u64, f64, f64) {
     let (x, y, z) = (p.x.abs(), p.y.abs(), p.z.abs());
     let (axis, value) = if x > y && x > z {
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_s2() {
-        // From the S2 documentation and the published test data of its ports.
+        // The values are from the S2 documentation and the published test data of its ports.
         assert_eq!(CellId::of_face(3).0, 0x7000_0000_0000_0000);
         for (lat, lng, id) in [
             (0.0, 0.0, 0x1000_0000_0000_0001),

@@ -1,4 +1,4 @@
-//! Coverings: a few cells that together hold a region.
+//! Coverings: a few cells that together contain a region.
 
 use super::cell::{Cell, CellId, MAX_LEVEL};
 use super::geometry::Geometry;
@@ -7,9 +7,9 @@ use super::vector::V3;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A region as a covering sees it.
+/// The interface of a region that is to be covered.
 pub trait Region {
-    /// Whether a point is inside, and the angle to the boundary (or a lower bound of it).
+    /// Whether a point is inside, and its angle to the boundary (or a lower bound for that).
     fn reach(&self, p: V3) -> (bool, f64);
 }
 
@@ -20,7 +20,7 @@ impl Region for Cap {
     }
 }
 
-/// The points whose angle to a center lies between two.
+/// The points whose angle to a center lies between two limits.
 pub struct Ring {
     /// The middle.
     pub center: V3,
@@ -34,7 +34,7 @@ impl Region for Ring {
     fn reach(&self, p: V3) -> (bool, f64) {
         let d = self.center.angle(p);
         let out = (d - self.outer).abs();
-        // There is no boundary at the center of a whole cap.
+        // A whole cap has no inner boundary, so its center is not near one.
         let near = if self.inner > 0.0 {
             out.min((d - self.inner).abs())
         } else {
@@ -90,7 +90,7 @@ impl Ord for Open {
 fn open(id: CellId, region: &dyn Region) -> Option<Open> {
     let cell = Cell::new(id);
     let (inside, d) = region.reach(cell.center);
-    // A margin of a few leaf cells: the tolerance of what "on the boundary" means.
+    // The margin is a few leaf cells, which is the tolerance for points "on the boundary".
     let radius = cell.radius + 4e-9;
     (inside || d <= radius).then(|| Open {
         level: Reverse(id.level()),
@@ -99,8 +99,8 @@ fn open(id: CellId, region: &dyn Region) -> Option<Open> {
     })
 }
 
-/// At most `max_cells` cells (but up to six) that hold the region, none deeper than `max_level`,
-/// ascending. Always the coarsest cell is divided first.
+/// Returns at most `max_cells` cells (or up to six, if that is less) that contain the region, none deeper
+/// than `max_level`, in ascending order. It always divides the coarsest cell next.
 pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<CellId> {
     let mut out = Vec::new();
     let mut heap: BinaryHeap<Open> = (0..6)
@@ -123,8 +123,8 @@ pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<Cel
     out
 }
 
-/// A covering whose cells above `level` are divided into those of that level that the region meets;
-/// `None` if there are more than `most`.
+/// Divides the cells of a covering that are larger than those of `level`, and keeps the cells of that level
+/// that meet the region; `None` if there are more than `most`.
 pub fn divided(
     cells: Vec<CellId>,
     region: &dyn Region,
@@ -150,9 +150,9 @@ pub fn divided(
     Some(out)
 }
 
-/// The cells of a covering and all that lie in them, as closed intervals of ids taken as signed
-/// numbers: what keys an index has for geometries inside. With `ancestors` also the cells around
-/// them, in which a larger geometry may be stored.
+/// The cells of a covering and all cells in them, as closed intervals of ids taken as signed numbers. An
+/// index has the keys of the geometries inside in these intervals. With `ancestors`, the larger cells that
+/// contain them are included, because the key of a larger geometry may be one of those.
 pub fn intervals(cells: &[CellId], ancestors: bool) -> Vec<(i64, i64)> {
     let mut list: Vec<(i64, i64)> = Vec::new();
     for c in cells {

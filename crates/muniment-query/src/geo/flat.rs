@@ -36,7 +36,7 @@ impl Flat {
         }
     }
 
-    /// A box around it, its rounded edge within: least x and y, greatest x and y.
+    /// A box that contains the shape, including its boundary after rounding: least x and y, greatest x and y.
     pub fn bounds(&self) -> ((f64, f64), (f64, f64)) {
         match self {
             Flat::Box { low, high } => (*low, *high),
@@ -58,13 +58,13 @@ impl Flat {
     }
 }
 
-/// More than what sums of a coordinate and a radius are rounded by.
+/// More than the rounding error of the sum of a coordinate and a radius.
 pub(super) fn rounding(coordinate: f64, radius: f64) -> f64 {
     (coordinate.abs() + radius) * 4.0 * f64::EPSILON
 }
 
-/// Straight beside or above the middle the radius is added rather than the coordinates subtracted:
-/// 52 − 51.9999 is a little more than 0.0001, while 51.9999 + 0.0001 is 52.
+/// If the point is exactly beside or above the middle, the radius is added instead of subtracting the
+/// coordinates. 52 − 51.9999 is a little more than 0.0001 in floating point, while 51.9999 + 0.0001 is 52.
 fn in_circle(center: (f64, f64), radius: f64, (x, y): (f64, f64)) -> bool {
     let reaches = |a: f64, b: f64| a.min(b) + radius >= a.max(b);
     if x == center.0 {
@@ -76,9 +76,9 @@ fn in_circle(center: (f64, f64), radius: f64, (x, y): (f64, f64)) -> bool {
     }
 }
 
-/// Counts the sides that a line from the point to the right meets. Vertices, horizontal and
-/// vertical sides belong to the polygon; a point on a slanting side is inside when that side is on
-/// its right, as MongoDB counts.
+/// Counts the sides that a line from the point to the right meets. Vertices, and points on horizontal and
+/// vertical sides, belong to the polygon. A point on a slanting side is inside if that is a right side of the
+/// polygon, and outside if it is a left one, as MongoDB counts.
 fn in_polygon(corners: &[(f64, f64)], x: f64, y: f64) -> bool {
     let mut inside = false;
     let next = corners.iter().cycle().skip(1);

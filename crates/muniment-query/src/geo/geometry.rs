@@ -1,24 +1,25 @@
 //! GeoJSON geometries and legacy coordinate pairs, as documents and queries hold them.
 //!
-//! Every geometry is a list of points, lines and polygons: a collection is one flat list, within
-//! something when all of it is, meeting something when any of it does. Errors say what is wrong
-//! without a code: a query answers 2 BadValue, an index 16755, and a match simply fails.
+//! Every geometry is a list of points, lines and polygons. A collection is one flat list: it is within
+//! something if all its parts are, and it meets something if any of its parts does. Errors describe the fault
+//! without a code, because the code depends on the caller: a query answers 2 BadValue, an index 16755, and a
+//! match simply fails.
 
 use super::sphere::{Fault, Line, Loop, Polygon, Spot};
 use super::vector::V3;
 use crate::running::spent;
 use muniment_value::{Doc, Value, number};
 
-/// The name of the coordinate reference system in which polygons may be larger than half the
-/// sphere and their winding tells the inside.
+/// The name of the coordinate reference system in which polygons may be larger than half the sphere and the
+/// winding determines the inside.
 const STRICT: &str = "urn:x-mongodb:crs:strictwinding:EPSG:4326";
-/// The names of the usual one.
+/// The names of the usual coordinate reference system.
 const USUAL: [&str; 2] = ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"];
 
-/// How deep collections may nest.
+/// The deepest nesting of collections.
 const MAX_DEPTH: usize = 8;
 
-/// What is wrong with a geometry.
+/// A description of the fault of a geometry.
 pub type Wrong = String;
 
 /// A point as it was written.
@@ -28,12 +29,12 @@ pub struct GeoPoint {
     pub x: f64,
     /// Latitude, or y.
     pub y: f64,
-    /// True for GeoJSON: on the sphere. A legacy pair may be either.
+    /// True if it is from GeoJSON, and so on the sphere. A legacy pair may be on the sphere or in the plane.
     pub geojson: bool,
 }
 
 impl GeoPoint {
-    /// Whether it is a place on the sphere: a legacy pair need not be.
+    /// Whether it is a place on the sphere, which a legacy pair need not be.
     pub fn on_sphere(&self) -> bool {
         self.x.abs() <= 180.0 && self.y.abs() <= 90.0
     }
@@ -55,9 +56,9 @@ pub struct Geometry {
     pub polygons: Vec<Polygon>,
     /// True for a polygon in the strict winding system.
     pub strict: bool,
-    /// True for one point by itself, no collection of one.
+    /// True if the geometry is a single point, and not a collection of one.
     pub single_point: bool,
-    /// True for a legacy pair out of the sphere's range.
+    /// True if it is a legacy pair out of the sphere's range.
     pub off_sphere: bool,
 }
 
@@ -71,7 +72,7 @@ impl Geometry {
         }
     }
 
-    /// The point, if it is one by itself.
+    /// The point, if the geometry is a single point.
     pub fn as_point(&self) -> Option<&GeoPoint> {
         match self.points.as_slice() {
             [(p, _)] if self.single_point => Some(p),
@@ -79,7 +80,7 @@ impl Geometry {
         }
     }
 
-    /// Whether the two have a point in common.
+    /// Whether the two geometries have a point in common.
     pub fn meets(&self, other: &Geometry) -> bool {
         let one = |a: &Geometry, b: &Geometry| {
             a.points.iter().any(|(_, p)| {
@@ -104,7 +105,7 @@ impl Geometry {
                 .any(|g| other.polygons.iter().any(|h| g.meets_polygon(h)))
     }
 
-    /// Whether all of `other` lies in the polygons of this geometry, each part in one of them.
+    /// Whether all of `other` lies in the polygons of this geometry. Each part must lie in a single polygon.
     pub fn contains(&self, other: &Geometry) -> bool {
         let any = |f: &dyn Fn(&Polygon) -> bool| self.polygons.iter().any(f);
         other.points.iter().all(|(_, p)| any(&|g| g.has(p)))
@@ -112,7 +113,7 @@ impl Geometry {
             && other.polygons.iter().all(|h| any(&|g| g.has_polygon(h)))
     }
 
-    /// The angle in radians between a point and the nearest part.
+    /// The angle in radians between a point and the nearest part of the geometry.
     pub fn distance(&self, p: V3) -> f64 {
         let points = self.points.iter().map(|(_, s)| s.p.angle(p));
         let lines = self.lines.iter().map(|l| l.distance(p));
@@ -123,10 +124,10 @@ impl Geometry {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// What a document holds: GeoJSON or a legacy pair, after which more may follow.
+    /// Reads a geometry from a stored document: GeoJSON, or a legacy pair, which more elements may follow.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of its fault.
     pub fn from_storage(v: Value<'_>) -> Result<Geometry, Wrong> {
         let (Value::Document(d) | Value::Array(d)) = v else {
             return Err("geo element must be an array or object".to_string());
@@ -139,10 +140,10 @@ impl Geometry {
         Ok(Geometry::of_point(legacy_pair(d, true)?))
     }
 
-    /// What a query gives as `$geometry`: GeoJSON, or a legacy pair.
+    /// Reads a query's `$geometry`: GeoJSON, or a legacy pair.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of its fault.
     pub fn from_query(v: Value<'_>) -> Result<Geometry, Wrong> {
         match v {
             Value::Document(d) if d.get("type").is_some() => geojson(d, 0),
@@ -158,10 +159,10 @@ impl Geometry {
     }
 }
 
-/// A point to measure from: GeoJSON, or a legacy pair.
+/// Reads the point from which a query measures: GeoJSON, or a legacy pair.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of its fault.
 pub fn query_point(v: Value<'_>) -> Result<GeoPoint, Wrong> {
     let (Value::Document(d) | Value::Array(d)) = v else {
         return Err("Point must be an array or object".to_string());
@@ -171,7 +172,7 @@ pub fn query_point(v: Value<'_>) -> Result<GeoPoint, Wrong> {
     if !geojson {
         return legacy_pair(d, false);
     }
-    // The type may be left out.
+    // The type may be absent.
     if d.get("type").is_some_and(|t| t.as_str() != Some("Point")) {
         return Err(format!("Point expected: {}", v.to_display()));
     }
@@ -182,7 +183,7 @@ pub fn query_point(v: Value<'_>) -> Result<GeoPoint, Wrong> {
     }
 }
 
-/// A finite number.
+/// The value, if it is a finite number.
 pub fn coordinate(v: Value<'_>) -> Option<f64> {
     if !v.is_number() {
         return None;
@@ -190,10 +191,10 @@ pub fn coordinate(v: Value<'_>) -> Option<f64> {
     number::to_f64(v)
 }
 
-/// A legacy pair: the first two elements of an array or document.
+/// Reads a legacy pair: the first two elements of an array or document.
 ///
 /// # Errors
-/// What is wrong with it.
+/// A description of its fault.
 pub fn legacy_pair(d: Doc<'_>, more_allowed: bool) -> Result<GeoPoint, Wrong> {
     let mut values = d.values();
     let (Some(x), Some(y)) = (values.next(), values.next()) else {
@@ -238,7 +239,7 @@ fn show(v: Option<Value<'_>>) -> String {
     v.map_or_else(|| "EOO".to_string(), |v| v.to_display())
 }
 
-/// A position: an array (or object) that begins with two numbers; more may follow.
+/// Reads a position: an array (or object) that begins with two numbers, which more may follow.
 fn position(v: Value<'_>) -> Result<GeoPoint, Wrong> {
     let (Value::Array(d) | Value::Document(d)) = v else {
         return Err(format!(
@@ -264,7 +265,7 @@ fn array(v: Option<Value<'_>>) -> Result<Doc<'_>, Wrong> {
     }
 }
 
-/// The positions of a line or ring, without one that follows itself.
+/// Reads the positions of a line or ring, and drops a position that is equal to the one before it.
 fn positions(v: Option<Value<'_>>) -> Result<Vec<V3>, Wrong> {
     let mut out: Vec<V3> = Vec::new();
     for v in array(v)?.values() {
@@ -330,7 +331,7 @@ fn polygon(v: Option<Value<'_>>, strict: bool) -> Result<Polygon, Wrong> {
     })
 }
 
-/// Reads the coordinate reference system: true for strict winding.
+/// Reads the coordinate reference system. The result is true for strict winding.
 fn crs(d: Doc<'_>, strict_allowed: bool) -> Result<bool, Wrong> {
     let Some(crs) = d.get("crs") else {
         return Ok(false);
@@ -359,7 +360,7 @@ fn crs(d: Doc<'_>, strict_allowed: bool) -> Result<bool, Wrong> {
     Ok(true)
 }
 
-/// Reads GeoJSON. Recursion is bounded by [`MAX_DEPTH`].
+/// Reads GeoJSON. The recursion is bounded by [`MAX_DEPTH`].
 fn geojson(d: Doc<'_>, depth: usize) -> Result<Geometry, Wrong> {
     let mut g = Geometry::default();
     let kind = d.get_str("type").unwrap_or_default();

@@ -1,14 +1,14 @@
 //! The grid of a 2d index: a square of the plane, halved alternately by x and y.
 //!
-//! A cell's hash is the interleaved bits of x and y, x first, at the top of 64 bits; so all points
-//! of a cell are one range of hashes.
+//! A cell's hash consists of the interleaved bits of x and y, x first, at the top of 64 bits. So the hashes
+//! of all points of a cell form one range.
 
 use super::flat::{Flat, rounding};
 
 /// A 2d index's grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Grid {
-    /// Halvings of each axis, 1 to 32.
+    /// How often each axis is halved, 1 to 32.
     pub bits: u32,
     /// The least coordinate.
     pub min: f64,
@@ -25,12 +25,12 @@ pub struct Square {
     pub high: (f64, f64),
 }
 
-/// How a region relates to a square.
+/// The relation of a region to a square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// Nothing in common.
+    /// They have nothing in common.
     Apart,
-    /// Perhaps something.
+    /// They may have something in common.
     Some,
     /// All of the square lies in the region.
     Whole,
@@ -53,23 +53,24 @@ impl Grid {
             return None;
         }
         let scaled = (v - self.min) * (4_294_967_296.0 / (self.max - self.min));
-        // The greatest coordinate belongs to the last cell. `as` cuts off at the type's end.
+        // The greatest coordinate belongs to the last cell; the `as` conversion ensures this by stopping at
+        // the greatest value of the type.
         Some(scaled as u32)
     }
 
-    /// How wide a cell of the finest level is.
+    /// The width of a cell of the finest level.
     pub fn cell_size(&self) -> f64 {
         (self.max - self.min) / 2f64.powi(self.bits.clamp(1, 32) as i32)
     }
 
-    /// The hashes of at most `max_cells` cells (but at least four) that hold the region, as closed
-    /// ascending intervals.
+    /// The hashes of at most `max_cells` cells (or four, if that is less) that contain the region, as closed
+    /// intervals in ascending order.
     pub fn covering(
         &self,
         region: &dyn Fn(&Square) -> Relation,
         max_cells: usize,
     ) -> Vec<(u64, u64)> {
-        // Points are moved by up to a cell when they are hashed.
+        // Hashing moves a point by up to the width of a cell.
         let slack = self.cell_size() * 1.000_001;
         let around = |s: &Square| Square {
             low: (s.low.0 - slack, s.low.1 - slack),
@@ -141,7 +142,7 @@ impl Grid {
 }
 
 impl Square {
-    /// The least and the greatest distance of its points from a point.
+    /// The least and the greatest distance of the square's points from a point.
     pub fn distances(&self, x: f64, y: f64) -> (f64, f64) {
         let away = |v: f64, low: f64, high: f64| (low - v).max(v - high).max(0.0);
         let far = |v: f64, low: f64, high: f64| (v - low).abs().max((high - v).abs());
@@ -151,7 +152,7 @@ impl Square {
         )
     }
 
-    /// How it relates to the box between two corners.
+    /// The square's relation to the box between two corners.
     pub fn with_box(&self, low: (f64, f64), high: (f64, f64)) -> Relation {
         let apart = self.high.0 < low.0
             || self.low.0 > high.0
@@ -171,7 +172,7 @@ impl Square {
         }
     }
 
-    /// How it relates to a shape.
+    /// The square's relation to a shape.
     pub fn with(&self, shape: &Flat) -> Relation {
         let (low, high) = shape.bounds();
         match (self.with_box(low, high), shape) {
@@ -181,12 +182,12 @@ impl Square {
                 let slack = rounding(center.0, *radius) + rounding(center.1, *radius);
                 self.with_ring(*center, 0.0, radius + slack)
             }
-            // The box around a polygon says nothing of what is inside.
+            // The box around a polygon does not show whether the square is inside the polygon.
             (_, Flat::Polygon(_)) => Relation::Some,
         }
     }
 
-    /// How it relates to the points between two distances from a center.
+    /// The square's relation to the points between two distances from a center.
     pub fn with_ring(&self, center: (f64, f64), inner: f64, outer: f64) -> Relation {
         let (near, far) = self.distances(center.0, center.1);
         if near > outer || far < inner {
@@ -216,7 +217,7 @@ mod tests {
         assert!(GRID.hash(180.0, 180.0).is_some());
         assert_eq!(GRID.hash(180.1, 0.0), None);
         assert_eq!(GRID.hash(f64::NAN, 0.0), None);
-        // x is the first bit.
+        // The first bit is that of x.
         assert_eq!(GRID.hash(0.0, -180.0).map(|h| h >> 62), Some(2));
         let coarse = Grid { bits: 1, ..GRID };
         assert_eq!(coarse.hash(90.0, 90.0), Some(3 << 62));

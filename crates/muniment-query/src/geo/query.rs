@@ -13,10 +13,10 @@ use muniment_value::path::{self, Path};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 use std::f64::consts::PI;
 
-/// Most cells in the covering of a query.
+/// The most cells in the covering of a query.
 const QUERY_CELLS: usize = 20;
 
-/// What a shape is.
+/// The shape of a query.
 #[derive(Clone, Debug)]
 pub enum Shape {
     /// `$geometry`.
@@ -90,7 +90,7 @@ impl GeoQuery {
         })
     }
 
-    /// Whether a stored value satisfies it.
+    /// Whether a stored value satisfies the query.
     pub fn matches(&self, v: Value<'_>) -> bool {
         if !matches!(v, Value::Document(_) | Value::Array(_)) {
             return false;
@@ -98,7 +98,7 @@ impl GeoQuery {
         let Ok(g) = Geometry::from_storage(v) else {
             return false;
         };
-        // What is larger than half the sphere is never stored as such.
+        // A geometry larger than half the sphere is never stored as such.
         if g.strict {
             return false;
         }
@@ -115,8 +115,7 @@ impl GeoQuery {
         }
     }
 
-    /// The keys of a 2dsphere field outside of which there is no match; `None` for a shape of the
-    /// plane.
+    /// The keys of a 2dsphere field among which all matches are found; `None` for a shape in the plane.
     pub fn sphere_intervals(&self) -> Option<Vec<(i64, i64)>> {
         let cells = match &self.shape {
             Shape::Flat(_) => return None,
@@ -126,8 +125,8 @@ impl GeoQuery {
         Some(intervals(&cells, true))
     }
 
-    /// The keys of a 2d field outside of which there is no match; `None` for a shape that is not
-    /// asked of one.
+    /// The keys of a 2d field among which all matches are found; `None` for a shape for which a 2d index is
+    /// not used.
     pub fn plane_intervals(&self, grid: &Grid) -> Option<Vec<(u64, u64)>> {
         match &self.shape {
             Shape::Geometry(_) => None,
@@ -139,7 +138,8 @@ impl GeoQuery {
     }
 }
 
-/// How a square of degrees relates to a cap: by the latitudes and longitudes that it reaches.
+/// The relation of a square, in degrees, to a cap, computed from the latitudes and longitudes that the cap
+/// reaches.
 fn with_cap(s: &Square, center: V3, radius: f64) -> Relation {
     let slack = 1e-7;
     let lat = center.z.clamp(-1.0, 1.0).asin();
@@ -158,7 +158,7 @@ fn with_cap(s: &Square, center: V3, radius: f64) -> Relation {
         .asin()
         .to_degrees()
         + slack;
-    // Once around the date line on either side.
+    // The cap may reach across the date line on either side, so it is also compared a full turn away.
     [-360.0, 0.0, 360.0]
         .iter()
         .map(|turn| s.with_box((lng - reach + turn, south), (lng + reach + turn, north)))
@@ -168,7 +168,7 @@ fn with_cap(s: &Square, center: V3, radius: f64) -> Relation {
 }
 
 impl Relation {
-    /// A bounding box says nothing of what is wholly inside.
+    /// A bounding box does not show whether something is wholly inside the shape, so `Whole` becomes `Some`.
     fn min_some(self) -> Relation {
         match self {
             Relation::Apart => Relation::Apart,
@@ -275,12 +275,12 @@ fn circle(v: Value<'_>, name: &str) -> Result<(GeoPoint, f64)> {
     Ok((center, radius))
 }
 
-/// `$near`, `$nearSphere`, or a `$geoNear` stage: documents by their distance from a point.
+/// `$near`, `$nearSphere`, or a `$geoNear` stage, which give documents by their distance from a point.
 #[derive(Clone, Debug)]
 pub struct NearQuery {
-    /// From where.
+    /// The point from which distances are measured.
     pub center: GeoPoint,
-    /// Distances on the sphere.
+    /// True if distances are measured on the sphere.
     pub spherical: bool,
     /// The least distance in the unit of [`NearQuery::distance`].
     pub min: f64,
@@ -293,10 +293,10 @@ pub struct NearQuery {
 }
 
 impl NearQuery {
-    /// Parses `$near`, `$nearSphere` or `$geoNear` with what stands beside it.
+    /// Parses `$near`, `$nearSphere` or `$geoNear` with the operators next to it.
     ///
     /// # Errors
-    /// 2 BadValue; 34413 for another operator beside it; 16893 to 16896 for distances.
+    /// 2 BadValue; 34413 for a wrong operator next to it; 16893 to 16896 for distances.
     pub fn parse(name: &'static str, operand: Value<'_>, siblings: Doc<'_>) -> Result<NearQuery> {
         let mut q = NearQuery {
             center: GeoPoint {
@@ -364,7 +364,8 @@ impl NearQuery {
         Ok(q)
     }
 
-    /// A legacy point with distances beside it, in its own unit or, on the sphere, in radians.
+    /// Parses a legacy point with distances next to it, in the unit of its coordinates or, on the sphere, in
+    /// radians.
     fn parse_legacy(&mut self, operand: Value<'_>, siblings: Doc<'_>) -> Result<bool> {
         let mut found = false;
         for e in siblings {
@@ -389,7 +390,7 @@ impl NearQuery {
                     if d.first().is_some_and(|f| f.name().starts_with('$')) {
                         continue;
                     }
-                    // [x, y, greatest distance]
+                    // The array can hold the greatest distance as its third element.
                     if let Value::Array(list) = operand
                         && list.count() == 3
                         && let Some(max) = list.values().nth(2).and_then(coordinate)
@@ -432,13 +433,13 @@ impl NearQuery {
         Ok(found)
     }
 
-    /// Whether distances are in metres: from a GeoJSON point. Else they are radians on the sphere
-    /// and coordinates' units in the plane.
+    /// Whether distances are in metres, which is so if they are measured from a GeoJSON point. Otherwise they
+    /// are radians on the sphere, and in the unit of the coordinates in the plane.
     pub fn metres(&self) -> bool {
         self.spherical && self.center.geojson
     }
 
-    /// The distance of a geometry; `None` if it has none (in the plane, what is no point).
+    /// The distance of a geometry; `None` if it has none. (In the plane, only a point has one.)
     pub fn distance(&self, g: &Geometry) -> Option<f64> {
         if !self.spherical {
             let p = g.as_point()?;
@@ -447,7 +448,7 @@ impl NearQuery {
         if g.off_sphere || g.strict {
             return None;
         }
-        // Radians by way of metres: rounded as MongoDB rounds them.
+        // The radians are computed from metres, so that they are rounded as MongoDB rounds them.
         let metres = g.distance(self.center.vector()) * EARTH_RADIUS;
         Some(if self.metres() {
             metres
@@ -493,7 +494,7 @@ impl NearQuery {
         }
     }
 
-    /// The greatest distance that anything can have.
+    /// The greatest distance that is possible.
     pub fn farthest(&self, grid: Option<&Grid>) -> f64 {
         let all = match (self.spherical, grid) {
             (true, _) if self.metres() => PI * EARTH_RADIUS * 1.000_001,
@@ -509,7 +510,7 @@ impl NearQuery {
 
     /// The keys of a 2dsphere field that geometries between two distances can have.
     pub fn sphere_ring(&self, inner: f64, outer: f64) -> Vec<(i64, i64)> {
-        // A margin for the rounding of distances.
+        // The margin is for the rounding of distances.
         let (inner, outer) = (self.angle(inner), self.angle(outer));
         let ring = Ring {
             center: self.center.vector(),

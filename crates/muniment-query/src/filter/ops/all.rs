@@ -1,4 +1,4 @@
-//! `$all`: a conjunction of equalities, patterns, or `$elemMatch`es on one path.
+//! `$all`: a conjunction of equalities, patterns or `$elemMatch`es on one path.
 
 use super::OpSpec;
 use crate::filter::parse::{self, FieldOperand, Parser};
@@ -17,8 +17,8 @@ fn elem_match(v: Value<'_>) -> Option<Doc<'_>> {
         .filter(|d| d.first().is_some_and(|e| e.name() == "$elemMatch"))
 }
 
-/// True for an operator of a field; other names with `$` are those of a document's fields (the
-/// stages of a view's pipeline).
+/// True for a document of field operators. Other names with `$` are ordinary field names of a document (such
+/// as the stages of a view's pipeline).
 fn is_operator(d: Doc<'_>) -> bool {
     let known = |name: &str| super::find(name).is_some();
     parse::is_operators(d) && d.first().is_some_and(|e| known(e.name()))

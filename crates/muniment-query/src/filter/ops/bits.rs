@@ -1,5 +1,5 @@
-//! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`: whole numbers as two's
-//! complement of any width, and binary data with bit 0 the lowest of the first byte.
+//! `$bitsAllSet`, `$bitsAllClear`, `$bitsAnySet`, `$bitsAnyClear`. Whole numbers are tested as two's
+//! complement of any width; in binary data, bit 0 is the lowest bit of the first byte.
 
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
@@ -57,16 +57,17 @@ struct Bits {
     operand: ValueBuf,
 }
 
-/// The bits in question.
+/// The bits to test.
 #[derive(Debug)]
 enum Mask {
     Positions(Box<[u64]>),
-    /// Each byte's bits from the lowest; a position a bit would take 64 times the memory.
+    /// The bytes of the mask, each with its lowest bit first. A list with a position for each bit would take
+    /// 64 times the memory.
     Bytes(Box<[u8]>),
 }
 
 impl Mask {
-    /// Whether `f` holds for some position.
+    /// Whether `f` holds for any of the positions.
     fn any(&self, f: impl Fn(u64) -> bool) -> bool {
         match self {
             Mask::Positions(all) => all.iter().any(|&at| f(at)),
@@ -161,7 +162,7 @@ impl FieldOp for Bits {
                     .and_then(|i| bytes.get(i))
                     .is_some_and(|b| b >> (at % 8) & 1 == 1)
             },
-            // MongoDB rounds decimals and passes over doubles that are not whole.
+            // MongoDB rounds decimals, but lets doubles that are not whole never match.
             Some(Value::Decimal128(b)) => match rounded(Decimal::from_bid(b)) {
                 Some(n) => {
                     number = n;

@@ -1,4 +1,4 @@
-//! `$comment`: says nothing; allowed beside fields and below them.
+//! `$comment`: has no effect; it is allowed next to fields and below them.
 
 use super::OpSpec;
 use crate::filter::Node;

@@ -1,4 +1,5 @@
-//! `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Ranges hold within the operand's type bracket.
+//! `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`. Range conditions only match values in the operand's type
+//! bracket.
 
 use super::OpSpec;
 use crate::filter::Pred;

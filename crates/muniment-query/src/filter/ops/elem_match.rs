@@ -1,5 +1,6 @@
-//! `$elemMatch`: one element of an array satisfies everything at once. With operators it tests
-//! the elements themselves, with fields the sub-documents.
+//! `$elemMatch`: one element of an array satisfies all conditions at once. If the operand consists of
+//! operators, they test the elements themselves; if it consists of fields, they test the fields of
+//! sub-documents.
 
 use super::{OpSpec, Place};
 use crate::filter::Pred;
@@ -17,7 +18,7 @@ fn parse_elem_match(p: &mut Parser<'_>, o: &FieldOperand<'_>) -> Result<Option<P
     let Value::Document(d) = o.value else {
         return Err(Error::bad_value("$elemMatch needs an Object"));
     };
-    // `{$or: […]}` and the like speak about sub-documents.
+    // `{$or: […]}` and similar operators are conditions on sub-documents.
     let by_value = parse::is_operators_alone(d)
         && d.first().is_some_and(|e| {
             !matches!(super::find(e.name()).map(|s| s.place), Some(Place::Top(_)))

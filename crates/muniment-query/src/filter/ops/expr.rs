@@ -33,8 +33,8 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     },
 );
 
-/// `{$in: ["$field", [constants]]}`: MongoDB asks its own `$in` first then, which it forgets to
-/// tell the collation.
+/// True for `{$in: ["$field", [constants]]}`. MongoDB first tests this with its filter operator `$in`, to
+/// which it does not pass the collation.
 fn looks_up_a_field(v: Value<'_>) -> bool {
     let call = v.as_doc().and_then(|d| d.first());
     let Some(operands) = call
@@ -51,7 +51,7 @@ fn looks_up_a_field(v: Value<'_>) -> bool {
     field(wanted) && !among.values().any(|v| field(v) || v.as_doc().is_some())
 }
 
-/// A condition that every document satisfies for which the expression is true.
+/// A condition on fields that every document satisfies for which the expression is true.
 fn implied(e: &Expr) -> Option<Node> {
     let (spec, args) = e.as_call()?;
     match (spec.name, args) {
@@ -69,7 +69,7 @@ fn implied(e: &Expr) -> Option<Node> {
             let regexes = Vec::new();
             field(a, Pred::In { values, regexes })
         }
-        // What one of the conditions implies, all of them do.
+        // Every condition of a conjunction must hold, so the conjunction implies what each of them implies.
         ("$and", list) => {
             let list: Vec<Node> = list.iter().filter_map(implied).collect();
             (!list.is_empty()).then(|| and(list))
@@ -78,14 +78,14 @@ fn implied(e: &Expr) -> Option<Node> {
     }
 }
 
-/// `field` equals a constant.
+/// The condition that `field` equals a constant.
 fn equality(a: &Expr, constant: &Expr) -> Option<Node> {
     let v = constant.as_constant()?;
     comparable(v).then(|| field(a, Pred::Eq(ValueBuf::new(v))))?
 }
 
-/// Whether an equality with a value means the same in expressions and in filters, where arrays are
-/// looked into, null is missing too, and regular expressions are matched.
+/// Whether an equality with this value means the same in expressions and in filters. Filters also compare the
+/// elements of arrays, treat a missing field as null, and match regular expressions against strings.
 fn comparable(v: Value<'_>) -> bool {
     !matches!(
         v,
@@ -95,7 +95,7 @@ fn comparable(v: Value<'_>) -> bool {
 
 fn field(e: &Expr, pred: Pred) -> Option<Node> {
     let path = Path::new(e.as_field_path()?.as_str());
-    // Elsewhere a number may be an array's index.
+    // In filters a number in a path may be an array index; in expressions it never is.
     let number = |p: &str| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit());
     if path.as_str().split('.').any(number) {
         return None;
@@ -113,7 +113,7 @@ mod tests {
     use muniment_value::Collation;
 
     #[test]
-    fn what_is_implied() {
+    fn implied_conditions() {
         for (expr, want) in [
             ("{$eq: ['$a.b', 5]}", "{'a.b': {$eq: 5}}"),
             ("{$eq: ['x', '$a']}", "{a: {$eq: 'x'}}"),

@@ -1,7 +1,7 @@
 //! `$geoWithin`, `$geoIntersects` and the `$near` family.
 //!
-//! `$near` orders as well as it matches: only a geospatial index answers it, so the planner takes
-//! it out of the filter and nothing ever matches by it.
+//! `$near` not only selects documents but also orders them. Only a geospatial index can answer it, so the
+//! planner removes it from the filter, and no document is ever matched against it.
 
 use super::OpSpec;
 use crate::filter::parse::{FieldOperand, Parser};
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_refused() {
+    fn wrong_operands_are_refused() {
         for f in [
             "{'a': {'$geoWithin': {'$geometry': {'type': 'Point', 'coordinates': [0, 0]}}}}",
             "{'a': {'$geoWithin': {'$box': [[0, 0]]}}}",

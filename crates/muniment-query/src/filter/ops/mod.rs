@@ -1,4 +1,4 @@
-//! The query operators: one file each (or one for a family of one shape), one line each in the
+//! The query operators. Each has a file (or shares one with operators of the same form), and a line in the
 //! registry.
 
 mod all;
@@ -33,18 +33,18 @@ pub(super) fn near_pred(near: std::sync::Arc<crate::geo::NearQuery>) -> Pred {
     Pred::Other(std::sync::Arc::new(geo::Near(near)))
 }
 
-/// Parses an operator below a path; `None` if it says nothing ($comment, $options).
+/// Parses an operator below a path; `None` if it has no effect of its own ($comment, $options).
 pub type FieldParse = fn(&mut Parser<'_>, &FieldOperand<'_>) -> Result<Option<Pred>>;
 
-/// Parses an operator that stands beside fields.
+/// Parses an operator that stands next to fields.
 pub type TopParse = fn(&mut Parser<'_>, Value<'_>) -> Result<Node>;
 
-/// Where an operator stands.
+/// The places where an operator may stand.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
     /// Below a path: `{a: {$op: …}}`.
     Field(FieldParse),
-    /// Beside fields: `{$op: …}`.
+    /// Next to fields: `{$op: …}`.
     Top(TopParse),
 }
 
@@ -55,9 +55,9 @@ pub struct OpSpec {
     pub name: &'static str,
     /// One line for the documentation.
     pub doc: &'static str,
-    /// False for an operator that is known and refused.
+    /// False for an operator that is known but refused.
     pub supported: bool,
-    /// Where it stands, and how it is parsed.
+    /// The place where it stands, with the function that parses it.
     pub place: Place,
 }
 
@@ -81,7 +81,7 @@ impl OpSpec {
     }
 }
 
-/// All operators, sorted by name and place. `$comment` stands in both places.
+/// All operators, sorted by name and place. `$comment` is listed for both places.
 pub fn registry() -> &'static [&'static OpSpec] {
     REGISTRY
 }

@@ -1,4 +1,4 @@
-//! `$mod`: whole-number remainder.
+//! `$mod`: compares the remainder of a division of whole numbers.
 
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
@@ -20,7 +20,7 @@ struct Mod {
     remainder: i64,
 }
 
-/// A finite number in the range of int64, cut to a whole one.
+/// The value as a whole number without its fraction, if it is finite and in the range of int64.
 fn whole(v: Value<'_>) -> Option<i64> {
     match v {
         Value::Int32(n) => Some(i64::from(n)),

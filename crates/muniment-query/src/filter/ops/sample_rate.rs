@@ -1,5 +1,5 @@
-//! `$sampleRate`: each document matches with this probability, as `{$expr: {$lt: [{$rand: {}},
-//! rate]}}` would.
+//! `$sampleRate`: each document matches with the given probability, as it would with `{$expr: {$lt: [{$rand:
+//! {}}, rate]}}`.
 
 use super::OpSpec;
 use crate::expr::Expr;

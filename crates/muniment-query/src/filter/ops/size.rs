@@ -44,7 +44,7 @@ impl FieldOp for Size {
 
     fn matches(&self, value: Option<Value<'_>>) -> bool {
         match value {
-            // Counting stops one past the size asked for.
+            // Counting stops at one more than the wanted size.
             Some(Value::Array(items)) => {
                 let most = usize::try_from(self.0)
                     .unwrap_or(usize::MAX)

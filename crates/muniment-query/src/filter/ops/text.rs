@@ -1,4 +1,4 @@
-//! `$text`: words and phrases, looked up in the collection's text index.
+//! `$text`: words and phrases that are looked up in the collection's text index.
 
 use super::OpSpec;
 use crate::filter::parse::Parser;
@@ -14,7 +14,7 @@ pub(super) const SPEC: OpSpec = OpSpec::top(
     parse,
 );
 
-/// A `$text`, bound to an index or not yet.
+/// A `$text`. It may be bound to an index already.
 #[derive(Debug)]
 pub struct TextOp {
     query: TextQuery,
@@ -22,7 +22,7 @@ pub struct TextOp {
 }
 
 impl TextOp {
-    /// The same in the terms of an index.
+    /// The operator, bound to an index.
     pub(in crate::filter) fn bind(&self, spec: &Arc<TextSpec>) -> TextOp {
         TextOp {
             query: self.query.clone(),
@@ -30,7 +30,7 @@ impl TextOp {
         }
     }
 
-    /// What it searches for in the index that it is bound to.
+    /// The search in the index to which it is bound, if any.
     pub fn search(&self) -> Option<&Arc<TextSearch>> {
         self.search.as_ref()
     }
@@ -53,7 +53,8 @@ impl DocOp for TextOp {
     fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         match &self.search {
             Some(s) => s.matches(doc),
-            // After a stage that the caller of the parser ran itself.
+            // It was parsed for a first stage, but the pipeline's real first stage is one that the caller of
+            // the parser ran itself.
             None => Err(crate::filter::text::not_first()),
         }
     }

@@ -1,4 +1,4 @@
-//! `items`, `additionalItems`, `minItems`, `maxItems`, `uniqueItems`: about arrays only.
+//! `items`, `additionalItems`, `minItems`, `maxItems`, `uniqueItems`. They only restrict arrays.
 
 use super::limits::{Counted, least, most};
 use super::parse::{Keywords, mismatch, schemas};
@@ -25,7 +25,7 @@ pub(super) const ITEMS: KeywordSpec = KeywordSpec {
     },
 };
 
-/// `additionalItems`: what stands after the elements that `items` names one by one.
+/// `additionalItems`: restricts the elements after those that `items` describes one by one.
 pub(super) const ADDITIONAL_ITEMS: KeywordSpec = KeywordSpec {
     name: "additionalItems",
     doc: "A schema of the elements after those that items names, or whether there may be any",
@@ -58,7 +58,7 @@ pub(super) const UNIQUE_ITEMS: KeywordSpec = KeywordSpec {
 };
 
 fn additional(k: &Keywords<'_>, v: Value<'_>) -> Result<Option<Box<dyn Rule>>> {
-    // Without a list of schemas every element is one of `items`.
+    // If `items` is not a list of schemas, it describes every element, and none is additional.
     let from = k.doc.get_array("items").map(|a| a.count());
     match v {
         Value::Document(d) => {
@@ -85,7 +85,7 @@ fn elements(v: Value<'_>) -> Doc<'_> {
     v.as_array().unwrap_or(Doc::EMPTY)
 }
 
-/// One schema of all elements from a place on.
+/// One schema for all elements from a position on.
 #[derive(Debug)]
 struct Every {
     keyword: &'static str,
@@ -120,7 +120,7 @@ impl Rule for Every {
     }
 }
 
-/// A schema of each of the first elements.
+/// A schema for each of the first elements.
 #[derive(Debug)]
 struct Tuple(Vec<Schema>);
 

@@ -1,8 +1,8 @@
-//! Equality as JSON Schema has it: the order of an object's fields does not count.
+//! Equality as JSON Schema defines it: the order of an object's fields does not matter.
 
 use muniment_value::{ArrayBuf, DocBuf, Value, ValueBuf, keyenc};
 
-/// A string of bytes that is equal for values that are equal.
+/// A byte string that is the same for equal values.
 pub(super) fn key(v: Value<'_>) -> Vec<u8> {
     match v {
         Value::Document(_) | Value::Array(_) => keyenc::encoded(sorted(v, 0).as_value()),
@@ -10,7 +10,7 @@ pub(super) fn key(v: Value<'_>) -> Vec<u8> {
     }
 }
 
-/// Deeper than what a client may send nothing is sorted.
+/// Documents nested deeper than this are not sorted. It is more than a client may send.
 const MAX_DEPTH: usize = 200;
 
 fn sorted(v: Value<'_>, depth: usize) -> ValueBuf {

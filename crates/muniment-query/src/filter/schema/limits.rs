@@ -1,17 +1,17 @@
-//! The rule of the keywords that limit how much a value has of something: `minItems`,
-//! `maxItems`, `minLength`, `maxLength`, `minProperties`, `maxProperties`.
+//! The rule of the keywords that limit a size of a value: `minItems`, `maxItems`, `minLength`, `maxLength`,
+//! `minProperties`, `maxProperties`.
 
 use super::Rule;
 use super::parse::length;
 use muniment_value::{DocBuf, Result, Value, ValueBuf};
 use std::ops::RangeInclusive;
 
-/// What is counted.
+/// The size that a keyword limits.
 #[derive(Debug)]
 pub(super) struct Counted {
-    /// How much a value has of it; `None`: the keyword says nothing about such a value.
+    /// The size of a value; `None` if the keyword does not restrict such a value.
     pub of: fn(Value<'_>) -> Option<usize>,
-    /// The failure of a keyword with its operand, for a value.
+    /// The explanation of why a value fails the keyword with its operand.
     pub explain: fn(&str, Value<'_>, Value<'_>) -> DocBuf,
 }
 
@@ -23,7 +23,7 @@ struct Limits {
     counted: &'static Counted,
 }
 
-/// The rule of a keyword that says how much there must be at least.
+/// The rule of a keyword that sets the least size.
 pub(super) fn least(
     keyword: &'static str,
     v: Value<'_>,
@@ -37,7 +37,7 @@ pub(super) fn least(
     })))
 }
 
-/// The rule of a keyword that says how much there may be at most.
+/// The rule of a keyword that sets the greatest size.
 pub(super) fn most(
     keyword: &'static str,
     v: Value<'_>,

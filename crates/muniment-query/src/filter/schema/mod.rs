@@ -1,10 +1,9 @@
-//! JSON Schema, draft 4 as MongoDB has it: what `$jsonSchema` tests.
+//! JSON Schema, draft 4 as MongoDB implements it, for `$jsonSchema`.
 //!
-//! Every keyword stands in one of the files here with a [`KeywordSpec`] and one line in the
-//! sorted registry below. A schema is a list of rules; a rule that does not speak about a value's
-//! type holds. Invariants: nesting is bounded by [`MAX_DEPTH`]; matching a value without
-//! `uniqueItems` and `enum` allocates nothing; a rule that does not hold can say why in the shape
-//! of MongoDB's `errInfo.details`.
+//! Every keyword has a [`KeywordSpec`] in one of the files here, and a line in the sorted registry below. A
+//! schema is a list of rules; a rule that does not restrict values of a type holds for them. Invariants:
+//! nesting is bounded by [`MAX_DEPTH`]; matching a value without `uniqueItems` and `enum` allocates nothing;
+//! a rule that does not hold can explain why in the form of MongoDB's `errInfo.details`.
 //!
 //! Source: the MongoDB manual, "$jsonSchema: Available Keywords" and "Omissions".
 
@@ -23,16 +22,16 @@ mod types;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use parse::Keywords;
 
-/// How deep schemas may nest: MongoDB's limit on the nesting of what a client sends.
+/// The deepest nesting of schemas, which is MongoDB's limit for the nesting of a document that a client
+/// sends.
 pub(super) const MAX_DEPTH: usize = 100;
 
-/// What one keyword demands.
+/// The demand of one keyword.
 trait Rule: std::fmt::Debug + Send + Sync {
-    /// Whether `v` is as the keyword wants it; also true for a value of a type that the keyword
-    /// says nothing about.
+    /// Whether `v` satisfies the keyword. Also true for a value of a type that the keyword does not restrict.
     fn holds(&self, v: Value<'_>) -> Result<bool>;
 
-    /// Why it does not hold, as an element of `schemaRulesNotSatisfied` or `details`.
+    /// Explains why it does not hold, as an element of `schemaRulesNotSatisfied` or `details`.
     fn explain(&self, v: Value<'_>) -> Result<DocBuf>;
 }
 
@@ -66,7 +65,7 @@ impl Schema {
         Ok(true)
     }
 
-    /// The rules that do not hold.
+    /// The explanations of the rules that do not hold.
     ///
     /// # Errors
     /// As [`Schema::matches`].
@@ -80,7 +79,7 @@ impl Schema {
         Ok(out)
     }
 
-    /// What `errInfo.details` says about a document that does not match.
+    /// The `errInfo.details` for a document that does not match.
     ///
     /// # Errors
     /// As [`Schema::matches`].
@@ -92,14 +91,14 @@ impl Schema {
     }
 }
 
-/// Parses a keyword's operand; `None` if it demands nothing.
+/// Parses a keyword's operand; `None` if it makes no demand.
 type ParseKeyword = fn(&Keywords<'_>, Value<'_>) -> Result<Option<Box<dyn Rule>>>;
 
 /// One keyword.
 pub struct KeywordSpec {
     /// Its name.
     pub name: &'static str,
-    /// One line for people.
+    /// One line of documentation.
     pub doc: &'static str,
     parse: ParseKeyword,
 }
@@ -144,7 +143,7 @@ const REGISTRY: &[&KeywordSpec] = &[
     &array::UNIQUE_ITEMS,
 ];
 
-/// Keywords of JSON Schema that MongoDB knows and does not support.
+/// Keywords of JSON Schema that MongoDB knows but does not support.
 const UNSUPPORTED: &[&str] = &["$ref", "$schema", "default", "definitions", "format", "id"];
 
 /// All keywords, sorted by name.
@@ -152,7 +151,7 @@ pub fn registry() -> &'static [&'static KeywordSpec] {
     REGISTRY
 }
 
-/// The head of an explanation: `{operatorName, specifiedAs: {keyword: …}}`.
+/// The beginning of an explanation: `{operatorName, specifiedAs: {keyword: …}}`.
 fn head(keyword: &str, operand: Value<'_>) -> DocBuf {
     let mut specified = DocBuf::new();
     specified.append(keyword, operand);

@@ -1,4 +1,4 @@
-//! `title` and `description`: for people; explanations repeat them.
+//! `title` and `description`: texts for people, which explanations repeat.
 
 use super::KeywordSpec;
 use muniment_value::{Error, Result, Value};

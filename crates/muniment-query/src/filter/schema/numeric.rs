@@ -1,4 +1,4 @@
-//! `minimum`, `maximum` with their exclusive forms, and `multipleOf`: about numbers only.
+//! `minimum` and `maximum` with their exclusive forms, and `multipleOf`. They only restrict numbers.
 
 use super::parse::{Keywords, mismatch, refuse};
 use super::{KeywordSpec, Rule};
@@ -19,14 +19,14 @@ pub(super) const MAXIMUM: KeywordSpec = KeywordSpec {
     parse: |k, v| bound(k, &GREATEST, v),
 };
 
-/// `exclusiveMinimum`: `minimum` reads it.
+/// `exclusiveMinimum`, which is evaluated by `minimum`.
 pub(super) const EXCLUSIVE_MINIMUM: KeywordSpec = KeywordSpec {
     name: "exclusiveMinimum",
     doc: "Whether the minimum itself is excluded",
     parse: |k, v| exclusive(k, &LEAST, v),
 };
 
-/// `exclusiveMaximum`: `maximum` reads it.
+/// `exclusiveMaximum`, which is evaluated by `maximum`.
 pub(super) const EXCLUSIVE_MAXIMUM: KeywordSpec = KeywordSpec {
     name: "exclusiveMaximum",
     doc: "Whether the maximum itself is excluded",
@@ -133,7 +133,7 @@ struct MultipleOf(ValueBuf);
 
 impl Rule for MultipleOf {
     fn holds(&self, v: Value<'_>) -> Result<bool> {
-        // In decimals, where 0.3 is three times 0.1.
+        // The division is done in decimals, in which 0.3 is three times 0.1.
         Ok(
             match (number::to_decimal(v), number::to_decimal(self.0.as_value())) {
                 (Some(n), Some(divisor)) => n.rem(divisor).is_zero(),

@@ -1,4 +1,4 @@
-//! `required`, `minProperties`, `maxProperties`, `dependencies`: about objects only.
+//! `required`, `minProperties`, `maxProperties`, `dependencies`. They only restrict objects.
 
 use super::limits::{Counted, least, most};
 use super::parse::{Keywords, mismatch, names};

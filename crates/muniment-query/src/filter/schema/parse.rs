@@ -1,10 +1,10 @@
-//! Parsing a schema: what is common to its keywords.
+//! Parses a schema: the code that all keywords share.
 
 use super::{MAX_DEPTH, REGISTRY, Rule, Schema, UNSUPPORTED};
 use crate::bytes::show;
 use muniment_value::{Doc, DocBuf, Elem, Error, Result, Value};
 
-/// The document that a keyword stands in, for keywords that read their neighbours.
+/// The document that contains a keyword, for keywords that read their neighbours.
 pub(super) struct Keywords<'d> {
     pub doc: Doc<'d>,
     depth: usize,
@@ -64,8 +64,8 @@ pub(super) fn schema(source: Doc<'_>, depth: usize) -> Result<Schema> {
     })
 }
 
-/// Where a keyword's explanation stands among the others: the cheap ones about the value itself,
-/// arrays, objects, then what combines schemas.
+/// The position of a keyword's explanation among the others: first the cheap ones about the value itself,
+/// then those about arrays and about objects, and at the end those of keywords that combine schemas.
 fn place(keyword: &str) -> u8 {
     match keyword {
         "type" | "bsonType" => 0,
@@ -88,7 +88,7 @@ pub(super) fn refuse(keyword: &str, what: &str) -> Error {
     Error::failed_to_parse(format!("$jsonSchema keyword '{keyword}' {what}"))
 }
 
-/// A whole number of at least 0.
+/// Reads a whole number that is at least 0.
 ///
 /// # Errors
 /// 9 FailedToParse.
@@ -112,7 +112,7 @@ pub(super) fn length(keyword: &str, v: Value<'_>) -> Result<u64> {
     })
 }
 
-/// The strings of an array of names: not empty, no name twice.
+/// Reads an array of names. It must not be empty or have a name twice.
 ///
 /// # Errors
 /// 14 for an element that is no string, 9 for an empty array or a name given twice.
@@ -140,7 +140,7 @@ pub(super) fn names(keyword: &str, array: Doc<'_>) -> Result<Vec<String>> {
     Ok(out)
 }
 
-/// The schemas of an array of schemas.
+/// Parses the schemas in an array.
 ///
 /// # Errors
 /// 14 for an element that is no document.
@@ -160,7 +160,7 @@ pub(super) fn schemas(k: &Keywords<'_>, keyword: &str, array: Doc<'_>) -> Result
         .collect()
 }
 
-/// The schema below a name, e.g. a property's.
+/// Parses a schema with its name, such as a property's.
 ///
 /// # Errors
 /// 14 for a value that is no document.

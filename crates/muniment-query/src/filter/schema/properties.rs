@@ -1,5 +1,5 @@
-//! `properties`, `patternProperties`, `additionalProperties`: about objects only. A field may
-//! fall under the first two at once; the third concerns those that fall under neither.
+//! `properties`, `patternProperties`, `additionalProperties`. They only restrict objects. A field may be
+//! subject to both of the first two; the third restricts the fields to which neither of them applies.
 
 use super::parse::{Keywords, mismatch, named};
 use super::{KeywordSpec, Rule, Schema, head};
@@ -127,7 +127,7 @@ impl Rule for Patterns {
 struct Additional {
     names: HashSet<String>,
     patterns: Vec<Regex>,
-    /// `None`: there may be none.
+    /// `None` if there may be no additional fields.
     schema: Option<Schema>,
 }
 

@@ -5,7 +5,7 @@ use super::Schema;
 use crate::expr::testing::json;
 use muniment_value::Value;
 
-/// The schema takes the first documents and refuses the second.
+/// Asserts that the schema accepts the first documents and refuses the second.
 pub(super) fn valid(schema: &str, yes: &[&str], no: &[&str]) {
     let s = Schema::parse(json(schema).as_doc()).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
     for (docs, want) in [(yes, true), (no, false)] {
@@ -18,7 +18,7 @@ pub(super) fn valid(schema: &str, yes: &[&str], no: &[&str]) {
     }
 }
 
-/// The schema does not parse.
+/// Asserts that the schema does not parse.
 pub(super) fn fails(schema: &str, code: i32, message: &str) {
     match Schema::parse(json(schema).as_doc()) {
         Ok(s) => panic!("{schema} parsed: {s:?}"),
@@ -26,7 +26,7 @@ pub(super) fn fails(schema: &str, code: i32, message: &str) {
     }
 }
 
-/// What does not hold of a document, as its rules tell it.
+/// Asserts how the rules explain that a document is not valid.
 pub(super) fn explains(schema: &str, document: &str, rules: &str) {
     let s = Schema::parse(json(schema).as_doc()).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
     let document = json(document);

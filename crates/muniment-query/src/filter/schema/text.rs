@@ -1,4 +1,4 @@
-//! `minLength`, `maxLength` (in code points) and `pattern`: about strings only.
+//! `minLength`, `maxLength` (in code points) and `pattern`. They only restrict strings.
 
 use super::limits::{Counted, least, most};
 use super::parse::mismatch;

@@ -4,7 +4,7 @@ use super::parse::{Keywords, mismatch, refuse};
 use super::{KeywordSpec, Rule, considered};
 use muniment_value::{DocBuf, Error, Result, Type, Value, ValueBuf};
 
-/// `type`: JSON's names.
+/// `type`, with JSON's type names.
 pub(super) const TYPE: KeywordSpec = KeywordSpec {
     name: "type",
     doc: "The JSON type, or one of several",
@@ -18,7 +18,7 @@ pub(super) const TYPE: KeywordSpec = KeywordSpec {
     },
 };
 
-/// `bsonType`: the aliases of `$type`.
+/// `bsonType`, with the aliases of `$type`.
 pub(super) const BSON_TYPE: KeywordSpec = KeywordSpec {
     name: "bsonType",
     doc: "The BSON type, or one of several",
