@@ -1,8 +1,8 @@
 //! The query language as pure functions over documents: filters, expressions, projections,
 //! updates, sorts and aggregation stages.
 //!
-//! Invariants: no I/O but the scratch files of stages that spill; no knowledge of the
-//! storage or of commands; everything works on raw BSON bytes; nothing panics on any input.
+//! Invariants: the only I/O is that on the scratch files of stages that spill; nothing here knows the storage
+//! or the commands; everything works on raw BSON bytes; nothing panics on any input.
 
 #![warn(unreachable_pub)]
 

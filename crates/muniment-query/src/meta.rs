@@ -1,13 +1,13 @@
-//! Metadata that travels with a document through a pipeline: what a query found out about it
-//! beside its fields, and `{$meta: …}` reads.
+//! Metadata that travels with a document through a pipeline: information about it that a query has found, and
+//! that `{$meta: …}` reads.
 //!
-//! A document of a stream may be followed, in the same bytes, by a second document whose fields
-//! are the metadata by their names. Whatever moves, sorts or spills a document's bytes keeps them
-//! so without knowing of them, and a document without metadata costs nothing. Code that
-//! makes one document of another calls [`carry`]; code that hands documents to a client, or puts them
-//! into other documents, takes [`muniment_value::Doc::as_bytes`], which ends before them.
+//! In a stream, a document may be followed, in the same bytes, by a second document whose fields are the
+//! metadata by their names. Code that moves, sorts or spills a document's bytes thus keeps the metadata
+//! without knowing about them, and a document without metadata costs nothing. Code that makes one document
+//! from another calls [`carry`]. Code that sends documents to a client, or puts them into other documents,
+//! uses [`muniment_value::Doc::as_bytes`], which ends before the metadata.
 //!
-//! Invariant: nobody attaches what [`Metadata::asked`] does not name.
+//! Invariant: only metadata that [`Metadata::asked`] names are attached.
 
 use bytes::Bytes;
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
@@ -20,23 +20,23 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 pub enum Meta {
     /// The distance that `$near` or `$geoNear` measured, in the unit of its query.
     GeoNearDistance,
-    /// The point that it measured to.
+    /// The point to which that distance was measured.
     GeoNearPoint,
     /// The index key by which the document was found.
     IndexKey,
-    /// The random number by which `$sample` chose.
+    /// The random number by which `$sample` selected the document.
     RandVal,
     /// The record's key.
     RecordId,
     /// The score of a `$rankFusion`.
     Score,
-    /// How that score came about.
+    /// The details of how that score was computed.
     ScoreDetails,
-    /// What the last sort compared, an array.
+    /// The values that the last sort compared, as an array.
     SortKey,
     /// The score of a `$text`.
     TextScore,
-    /// Those of Atlas Search and of a cluster's internals, which no document here has.
+    /// Metadata of Atlas Search and of a cluster's internals, which no document here has.
     SearchHighlights,
     #[allow(missing_docs)]
     SearchScore,
@@ -54,8 +54,8 @@ pub enum Meta {
     VectorSearchScore,
 }
 
-/// Every kind with its name in `{$meta: …}` and, when it is an error to ask a query for it that
-/// does not give it, its name in that error.
+/// Every kind with its name in `{$meta: …}`. The third part is its name in the error of a query that asks for
+/// the kind without providing it; `None` if that is not an error.
 const KINDS: [(Meta, &str, Option<&str>); 17] = {
     use Meta::*;
     [
@@ -102,7 +102,7 @@ impl Meta {
         KINDS.iter().find(|k| k.0 == self).map_or("", |k| k.1)
     }
 
-    /// The name in the error of a query that lacks it; `None`: it may be missing.
+    /// The kind's name in the error of a query that does not provide it; `None` if it may be absent.
     fn demanded(self) -> Option<&'static str> {
         KINDS.iter().find(|k| k.0 == self).and_then(|k| k.2)
     }
@@ -130,38 +130,38 @@ impl MetaSet {
         MetaSet(self.0 | 1 << m as u8)
     }
 
-    /// The kinds of both.
+    /// The kinds of both sets.
     #[must_use]
     pub const fn and(self, o: MetaSet) -> MetaSet {
         MetaSet(self.0 | o.0)
     }
 
-    /// Whether the kind is there.
+    /// Whether the kind is in the set.
     #[inline]
     pub const fn has(self, m: Meta) -> bool {
         self.0 & 1 << m as u8 != 0
     }
 
-    /// True for no kind.
+    /// True for the empty set.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
-/// What is known about metadata while a query is parsed.
+/// The facts about metadata that are known while a query is parsed.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    /// What the part of the query that comes before gives.
+    /// The kinds that the earlier part of the query provides.
     pub available: MetaSet,
-    /// What any part of the query has asked for; shared by all contexts that stem from one.
+    /// The kinds that any part of the query has asked for. All contexts that stem from one share them.
     asked: Arc<AtomicU32>,
 }
 
 impl Metadata {
-    /// Notes that something reads this kind.
+    /// Records that something reads this kind.
     ///
-    /// # Errors
+    /// 40218 if the query does not provide it and MongoDB demands that it does.
     /// 40218 when the query does not give it and MongoDB demands that it does.
     pub fn ask(&self, m: Meta) -> Result<()> {
         if let (Some(name), false) = (m.demanded(), self.available.has(m)) {
@@ -174,19 +174,19 @@ impl Metadata {
         Ok(())
     }
 
-    /// Notes that these are read.
+    /// Records that these kinds are read.
     pub fn note(&self, kinds: MetaSet) {
         self.asked.fetch_or(kinds.0, Relaxed);
     }
 
-    /// What has been asked for up to now: what is to be attached.
+    /// The kinds that have been asked for so far, which are to be attached.
     pub fn asked(&self) -> MetaSet {
         MetaSet(self.asked.load(Relaxed))
     }
 }
 
-/// The document with this metadata beside what it has; a kind that is there already is replaced.
-/// One copy of the document.
+/// The document with these metadata added to those that it has. A kind that it already has is replaced. This
+/// copies the document once.
 pub fn attach(doc: Doc<'_>, kinds: &[(Meta, Value<'_>)]) -> Bytes {
     let mut meta = DocBuf::new();
     if !doc.behind().is_empty() {
@@ -202,7 +202,7 @@ pub fn attach(doc: Doc<'_>, kinds: &[(Meta, Value<'_>)]) -> Bytes {
     [doc.as_bytes(), meta.as_bytes()].concat().into()
 }
 
-/// Gives the document in `out` the metadata of the one that it was made of.
+/// Appends to the document in `out` the metadata of the document from which it was made.
 #[inline]
 pub fn carry(from: Doc<'_>, out: &mut Vec<u8>) {
     let meta = from.behind();
@@ -211,7 +211,7 @@ pub fn carry(from: Doc<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The document alone.
+/// The document without its metadata.
 #[inline]
 pub fn without(doc: Bytes) -> Bytes {
     let len = Doc::new(&doc).byte_len();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_demanded_must_be_available() {
+    fn demanded_metadata_must_be_available() {
         let mut m = Metadata::default();
         assert_eq!(m.ask(Meta::TextScore).unwrap_err().code().0, 40218);
         assert!(m.asked().is_empty());

@@ -1,6 +1,7 @@
-//! Which fields of a document something looks at: what decides whether an index alone has them.
+//! The fields of a document that a pipeline reads, which determine whether an index alone can provide them.
 //!
-//! Too many is safe, too few is not: a stage that does not know asks for the whole document.
+//! Too many fields are safe, too few are not. A stage that does not know its fields asks for the whole
+//! document.
 
 use crate::expr::Expr;
 use crate::filter::Node;
@@ -15,35 +16,35 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// The value at `path`, with all below it.
+    /// Adds the value at `path`, with everything below it.
     pub fn path(&mut self, path: &str) {
         if !self.whole {
             self.paths.insert(path.to_string());
         }
     }
 
-    /// The whole document.
+    /// Adds the whole document.
     pub fn whole(&mut self) {
         self.whole = true;
         self.paths.clear();
     }
 
-    /// The document's metadata.
+    /// Adds the document's metadata.
     pub fn metadata(&mut self) {
         self.metadata = true;
     }
 
-    /// Whether metadata are read: what stands after the stage that gives them must stay there.
+    /// Whether metadata are read. If so, a stage must stay after the stage that provides them.
     pub fn has_metadata(&self) -> bool {
         self.metadata
     }
 
-    /// What the expression reads.
+    /// Adds the fields that the expression reads.
     pub fn expr(&mut self, e: &Expr) {
         e.needs(self);
     }
 
-    /// What the filter reads.
+    /// Adds the fields that the filter reads.
     pub fn filter(&mut self, node: &Node) {
         match node {
             Node::True | Node::False => {}
@@ -57,13 +58,13 @@ impl Needs {
         }
     }
 
-    /// The paths without those below another of them; `None`: the whole document.
+    /// The paths, without those that are below another one; `None` stands for the whole document.
     pub fn into_paths(self) -> Option<Vec<String>> {
         if self.whole {
             return None;
         }
         let mut out: Vec<String> = Vec::new();
-        // Not by the set's order alone: "a-b" stands between "a" and "a.b".
+        // Comparing neighbours in the set's order would not do, because "a-b" stands between "a" and "a.b".
         for p in &self.paths {
             let covered = p
                 .match_indices('.')
@@ -118,7 +119,7 @@ mod tests {
         }
     }
 
-    /// The short form of the table as JSON.
+    /// Converts the short form in the table to JSON.
     fn quote(text: &str) -> String {
         let mut out = String::new();
         let mut chars = text.chars().peekable();

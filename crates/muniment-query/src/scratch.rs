@@ -1,7 +1,7 @@
-//! Scratch space: anonymous files for what stages cannot hold in memory.
+//! Scratch space: anonymous files for data that stages cannot hold in memory.
 //!
-//! A file has no name (or loses it at once), so nobody can guess it and nothing is left behind, not
-//! even by a killed process. Invariant: what is written has been asked for, so that no sort takes the
+//! A file has no name (or loses it at once), so nobody can guess it, and nothing is left on the disk, not
+//! even by a killed process. Invariant: space is requested before it is written to, so that no sort takes the
 //! space that the database itself needs to go on.
 
 use muniment_value::{Code, Error, Result};
@@ -11,10 +11,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// May so many bytes be written?
+/// Asks whether this many bytes may be written.
 type Ask = dyn Fn(u64) -> Result<()> + Send + Sync;
 
-/// A directory for scratch files, which is made when it is needed, and the function that gives out its space.
+/// A directory for scratch files, which is made when it is first needed, and the function that grants its
+/// space.
 #[derive(Clone)]
 pub struct Scratch {
     dir: Arc<Path>,
@@ -28,7 +29,7 @@ impl fmt::Debug for Scratch {
 }
 
 impl Scratch {
-    /// Files below `dir`; `ask` refuses bytes for which there is no space.
+    /// Scratch space in `dir`. `ask` refuses bytes for which there is no space.
     pub fn new(dir: PathBuf, ask: impl Fn(u64) -> Result<()> + Send + Sync + 'static) -> Scratch {
         Scratch {
             dir: dir.into(),
@@ -36,7 +37,7 @@ impl Scratch {
         }
     }
 
-    /// Files below `dir` as long as the disk takes them: for tests.
+    /// Scratch space in `dir` that is limited only by the disk, for tests.
     pub fn unlimited(dir: &Path) -> Scratch {
         Scratch::new(dir.to_path_buf(), |_| Ok(()))
     }
@@ -63,19 +64,19 @@ impl Scratch {
     }
 }
 
-/// An anonymous file. A write whose bytes are refused fails with the error of the refusal, wrapped.
+/// An anonymous file. If its bytes are refused, a write fails with that error, wrapped.
 pub struct ScratchFile {
     file: File,
     scratch: Scratch,
 }
 
 impl ScratchFile {
-    /// The file itself, to be read.
+    /// The file itself, for reading.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The same, when nothing more is to be written.
+    /// The file itself, after the last write.
     pub fn into_file(self) -> File {
         self.file
     }
@@ -103,7 +104,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
     #[test]
-    fn what_is_refused_is_not_written_and_says_why() {
+    fn a_refused_write_writes_nothing_and_says_why() {
         let dir = tempfile::tempdir().unwrap();
         let left = Arc::new(AtomicU64::new(100));
         let of = left.clone();
@@ -120,7 +121,7 @@ mod tests {
         assert_eq!(e.code(), Code::OutOfDiskSpace);
         assert!(e.message().contains("cannot spill to") && e.message().ends_with("no space"));
         assert_eq!(file.get_ref().file().metadata().unwrap().len(), 90);
-        // Nothing is left that has a name.
+        // No file with a name is left.
         assert_eq!(
             std::fs::read_dir(dir.path().join("new")).unwrap().count(),
             0

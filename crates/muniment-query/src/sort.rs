@@ -1,7 +1,8 @@
 //! Sort specifications and sort keys.
 //!
-//! A sort key is the concatenation of order-preserving encodings, so comparing two documents is
-//! one `memcmp`. Arrays follow the rules of index keys: a path that meets an array stands for one
+//! A sort key is the concatenation of order-preserving encodings, so two documents are compared by a single
+//! `memcmp`. Arrays follow the rules of index keys: a path that meets an array stands for one key per
+//! element, and the least key (in the sort's own order) counts.
 //! key per element, and the least key (in the sort's own order) counts.
 
 use crate::context::QueryContext;
@@ -26,22 +27,21 @@ pub struct SortSpec {
 /// One key of a sort.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SortKey {
-    /// The path; for metadata one that no field of an index can have.
+    /// The path. For metadata it is one that no field of an index can have.
     pub path: Path,
     /// True for −1.
     pub descending: bool,
-    /// The kind of metadata that counts instead of a field.
+    /// The kind of metadata that is compared instead of a field.
     pub meta: Option<Meta>,
 }
 
 impl SortSpec {
-    /// Parses `{a: 1, b: -1}`. `{$natural: ±1}` is not a sort key: the caller treats it as a hint.
-    /// An empty document gives a sort without keys; the `$sort` stage refuses it, find means no
-    /// sort.
+    /// Parses `{a: 1, b: -1}`. `{$natural: ±1}` is not a sort key: the caller treats it as a hint. An empty
+    /// document gives a sort without keys; the `$sort` stage refuses it, and for find it means no sort.
     ///
     /// # Errors
-    /// 15974, 15975, 7472500, 13103 for illegal keys; 16410, 15998, 40352, 40353 for names that are
-    /// no paths; 17312, 31138 and 40218 for `{$meta: …}`.
+    /// 15974, 15975, 7472500, 13103 for illegal keys; 16410, 15998, 40352, 40353 for names that are not
+    /// paths; 17312, 31138 and 40218 for `{$meta: …}`.
     pub fn parse(doc: Doc<'_>, ctx: &QueryContext) -> Result<SortSpec> {
         let mut keys: Vec<SortKey> = Vec::new();
         let mut fields = 0;
@@ -52,7 +52,7 @@ impl SortSpec {
                     ctx.metadata.ask(meta)?;
                     keys.push(SortKey {
                         path: Path::new(&format!("${}", meta.name())),
-                        // The best scores come first, and so do the farthest places.
+                        // The best scores come first, but so do the greatest distances.
                         descending: true,
                         meta: Some(meta),
                     });
@@ -104,7 +104,7 @@ impl SortSpec {
         })
     }
 
-    /// How texts are ordered.
+    /// The collation by which texts are ordered.
     pub fn collation(&self) -> &Collation {
         &self.collation
     }
@@ -114,8 +114,8 @@ impl SortSpec {
         &self.keys
     }
 
-    /// Appends `doc`'s sort key: byte strings whose `memcmp` order is the sort's order. An array
-    /// counts by its least element (greatest when descending), an empty array as undefined, a
+    /// Appends `doc`'s sort key: byte strings whose `memcmp` order is the sort's order. For an array, its
+    /// least element counts (the greatest one in a descending sort); an empty array counts as undefined, a
     /// missing field as null.
     ///
     /// # Errors
@@ -134,8 +134,8 @@ impl SortSpec {
         Ok(())
     }
 
-    /// What the sort compares of `doc`, a value for each key: `{$meta: "sortKey"}`. Of an array
-    /// it is the least element in the key's own order.
+    /// The values of `doc` that the sort compares, one for each key: `{$meta: "sortKey"}`. For an array it is
+    /// the least element in the key's own order.
     ///
     /// # Errors
     /// As [`SortSpec::key`].
@@ -168,7 +168,7 @@ impl SortSpec {
         Ok(values)
     }
 
-    /// The document with its [`SortSpec::values`] as metadata.
+    /// The document with [`SortSpec::values`] as metadata.
     ///
     /// # Errors
     /// As [`SortSpec::key`].
@@ -178,7 +178,8 @@ impl SortSpec {
         Ok(attach(doc, &[(Meta::SortKey, values)]))
     }
 
-    /// The slow path: a key per element of the array that the paths share; the least is taken.
+    /// The slow path: makes a key for each element of the array that the paths share, and takes the least
+    /// one.
     fn key_of_arrays(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         let states: Vec<At<'_, '_>> = self.keys.iter().map(|k| k.of(doc)).collect();
         let mut best: Option<Vec<u8>> = None;
@@ -193,7 +194,7 @@ impl SortSpec {
         Ok(())
     }
 
-    /// Gives every key that the arrays stand for, with its values.
+    /// Passes every key that the arrays stand for to `give`, with its values.
     fn expand(
         &self,
         states: &[At<'_, '_>],
@@ -230,7 +231,8 @@ impl SortSpec {
                 .iter()
                 .map(|s| match s {
                     At::Array { rest, .. } => match element {
-                        // An empty array is undefined where the path ends, and has no fields.
+                        // An empty array counts as undefined at the end of a path; before that, it has no
+                        // fields.
                         None if rest.is_empty() => At::Value(Value::Undefined),
                         None => At::Value(Value::Null),
                         Some(v) if rest.is_empty() => At::Value(v),
@@ -252,8 +254,7 @@ impl SortSpec {
     }
 }
 
-/// The whole number that a key's value stands for: doubles are cut, decimals rounded half to
-/// even.
+/// The whole number for a key's value: doubles lose their fraction, decimals are rounded half to even.
 fn direction(v: Value<'_>) -> Option<i64> {
     match v {
         Value::Decimal128(b) => {
@@ -265,10 +266,10 @@ fn direction(v: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A key whose value is a document: `{$meta: …}`.
+/// Parses a key whose value is a document: `{$meta: …}`.
 ///
 /// # Errors
-/// 17312, 31138 and 9 for what is no such key.
+/// 17312, 31138 and 9 for a document that is not such a key.
 fn meta(d: Doc<'_>) -> Result<Meta> {
     let Some(meta) = d.first().filter(|m| m.name() == "$meta") else {
         return Err(Error::location(
@@ -301,7 +302,7 @@ const ORDERING: [Meta; 6] = [
 ];
 
 impl SortKey {
-    /// What the key compares of a document.
+    /// The part of a document that the key compares.
     fn of<'a, 'p>(&'p self, doc: Doc<'a>) -> At<'a, 'p> {
         match self.meta {
             None => follow(Value::Document(doc), self.path.parts()),
@@ -310,7 +311,7 @@ impl SortKey {
     }
 }
 
-/// Where a path leads: to a value, or to an array that stands for several.
+/// The end of a path: a value, or an array that stands for several values.
 enum At<'a, 'p> {
     Value(Value<'a>),
     Array { array: Doc<'a>, rest: &'p [String] },
@@ -345,7 +346,7 @@ fn follow<'a, 'p>(from: Value<'a>, parts: &'p [String]) -> At<'a, 'p> {
     }
 }
 
-/// An array directly inside an array is entered by index only.
+/// A path enters an array that is directly inside an array only by index.
 fn nested<'a, 'p>(array: Doc<'a>, rest: &'p [String]) -> At<'a, 'p> {
     let entered = rest.split_first().and_then(|(part, below)| {
         let v = crate::bytes::array_index(part).and_then(|i| array.values().nth(i))?;
@@ -354,7 +355,7 @@ fn nested<'a, 'p>(array: Doc<'a>, rest: &'p [String]) -> At<'a, 'p> {
     entered.unwrap_or(At::Value(Value::Null))
 }
 
-/// Whether `path` can be a field path in a sort, projection or stage.
+/// Checks whether `path` can be a field path in a sort, projection or stage.
 ///
 /// # Errors
 /// 40352, 40353, 15998, 16410 with MongoDB's messages; 15 Overflow beyond 200 parts.
@@ -412,7 +413,7 @@ mod tests {
 
     #[test]
     fn table_of_orders() {
-        // Each row: the sort, then documents in the order it must give.
+        // Each row has a sort, and documents in the order that the sort must produce.
         for (spec, docs) in [
             (
                 "{a:1}",

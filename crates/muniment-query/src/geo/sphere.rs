@@ -1,19 +1,19 @@
 //! Lines, loops and polygons on the sphere.
 //!
-//! Edges are the shorter arcs of great circles. Regions are closed: a point on the boundary is
-//! inside, and a line that only touches intersects; polygons must overlap. "On the boundary" has a
-//! tolerance of half a centimetre (MongoDB's is a leaf cell), because a point between two others is
-//! never exactly on the arc between them. A loop has its inside on the left.
+//! Edges are the shorter arcs of great circles. Regions are closed: a point on the boundary is inside, and a
+//! line that only touches a region intersects it. Two polygons, however, must overlap. Whether a point is "on
+//! the boundary" is decided with a tolerance of half a centimetre (MongoDB's is a leaf cell), because a point
+//! between two others is never exactly on the arc between them. The inside of a loop is on its left.
 
 use super::cell::CellId;
 use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_ccw};
 use crate::running::spent;
 use std::f64::consts::FRAC_PI_2;
 
-/// What a look at one edge costs, in the steps of [`spent`].
+/// The cost of testing one edge, in the steps of [`spent`].
 const EDGE: usize = 16;
 
-/// What is no farther from a boundary than this angle lies on it: about half a centimetre.
+/// A point whose angle to a boundary is at most this counts as being on it: about half a centimetre.
 const TOUCH: f64 = 1e-9;
 
 /// A point.
@@ -29,12 +29,12 @@ impl Spot {
         Spot { p }
     }
 
-    /// The leaf cell that it lies in.
+    /// The leaf cell that contains it.
     pub fn leaf(&self) -> CellId {
         CellId::of_point(self.p)
     }
 
-    /// Whether two points are the same: in one leaf cell.
+    /// Whether two points count as the same, which is so if they are in the same leaf cell.
     pub fn meets(&self, other: &Spot) -> bool {
         self.p.minus(other.p).norm2() < 1e-15 && self.leaf() == other.leaf()
     }
@@ -45,17 +45,18 @@ impl Spot {
     }
 }
 
-/// A cap that bounds something: nothing of it is farther from `center` than `radius`.
+/// A cap that bounds a shape: no part of the shape is farther from `center` than `radius`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound {
     /// The middle.
     pub center: V3,
-    /// The angle in radians; at least π for everything.
+    /// The angle in radians; at least π if the cap covers everything.
     pub radius: f64,
 }
 
 impl Bound {
-    /// The bound of the arcs between points; of a loop of at most half the sphere too.
+    /// The bound of the arcs between the points. If the points form a loop around at most half the sphere, it
+    /// is the bound of the loop too.
     fn of(points: &[V3]) -> Bound {
         let sum = points
             .iter()
@@ -69,7 +70,7 @@ impl Bound {
         }
         let center = sum.normalize();
         let radius = points.iter().map(|p| center.angle(*p)).fold(0.0, f64::max);
-        // A cap is convex up to half the sphere: with the ends of an arc it holds the arc.
+        // A cap of up to half the sphere is convex: if it contains the ends of an arc, it contains the arc.
         if radius > FRAC_PI_2 - 1e-9 {
             return everything;
         }
@@ -98,7 +99,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// The line through the points, of which there are two or more.
+    /// The line through the points; there must be at least two.
     pub fn new(points: Vec<V3>) -> Line {
         let bound = Bound::of(&points);
         Line { points, bound }
@@ -182,7 +183,7 @@ fn edges_cross(
     false
 }
 
-/// Why points make no loop.
+/// The reasons why points do not form a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Fewer than three different vertices.
@@ -193,7 +194,7 @@ pub enum Fault {
     Crossing,
 }
 
-/// A closed line without crossings: what is on its left is inside.
+/// A closed line that does not cross itself. The region on its left is inside.
 #[derive(Clone, Debug)]
 pub struct Loop {
     points: Vec<V3>,
@@ -201,7 +202,7 @@ pub struct Loop {
     bound: Bound,
 }
 
-/// The point from which the inside is told: one that no vertex is likely to be.
+/// The reference point from which the inside is determined. It is a place where a vertex is unlikely to be.
 const ORIGIN: V3 = V3::new(
     -0.009_999_466_435_025_02,
     0.002_592_454_260_932_412,
@@ -209,10 +210,10 @@ const ORIGIN: V3 = V3::new(
 );
 
 impl Loop {
-    /// A loop of its vertices, the first of which is not repeated at the end.
+    /// A loop from its vertices. The first one is not repeated at the end.
     ///
     /// # Errors
-    /// The fault that it has.
+    /// The fault of the points.
     pub fn new(points: Vec<V3>) -> Result<Loop, Fault> {
         if points.len() < 3 {
             return Err(Fault::TooFew);
@@ -261,7 +262,7 @@ impl Loop {
         &self.points
     }
 
-    /// Edges in the order of their southern ends are compared only while their latitudes overlap.
+    /// Sorts the edges by their southern ends, and compares two edges only if their latitudes overlap.
     fn crosses_itself(&self) -> bool {
         struct Span {
             low: f64,
@@ -275,7 +276,7 @@ impl Loop {
             .edges()
             .enumerate()
             .map(|(at, (a, b))| {
-                // An arc rises above its ends by no more than its length.
+                // An arc rises above its ends by less than the square of the distance between them.
                 let rise = a.minus(b).norm2();
                 Span {
                     low: a.z.min(b.z) - rise,
@@ -304,7 +305,7 @@ impl Loop {
         false
     }
 
-    /// Turns it around, so that it has at most half the sphere inside.
+    /// Reverses the loop if necessary, so that at most half the sphere is inside.
     pub fn normalize(&mut self) {
         if self.turning() < -1e-14 {
             self.points.reverse();
@@ -312,8 +313,8 @@ impl Loop {
         }
     }
 
-    /// The sum of the angles by which the boundary turns left: positive for less than half the
-    /// sphere (Gauss and Bonnet: 2π less the area).
+    /// The sum of the angles by which the boundary turns left. By Gauss and Bonnet it is 2π minus the area,
+    /// so it is positive if less than half the sphere is inside.
     fn turning(&self) -> f64 {
         let n = self.points.len();
         let mut sum = 0.0;
@@ -330,8 +331,8 @@ impl Loop {
         sum
     }
 
-    /// Whether the way from the origin to p crosses the loop an odd number of times, taking the
-    /// origin as it stands.
+    /// Whether `p` is inside, if `origin_inside` is right as it is now. Every crossing of the way from the
+    /// origin to `p` with the loop changes the side.
     fn winds_around(&self, p: V3) -> bool {
         if spent(self.points.len() * EDGE) {
             return false;
@@ -343,7 +344,8 @@ impl Loop {
         self.origin_inside ^ (crossings % 2 == 1)
     }
 
-    /// Whether a point is inside; of a point exactly on the boundary one side's answer.
+    /// Whether a point is inside. For a point exactly on the boundary, the result is that of one of the two
+    /// sides.
     pub fn holds(&self, p: V3) -> bool {
         self.winds_around(p)
     }
@@ -378,17 +380,17 @@ impl Loop {
 pub struct Polygon {
     shell: Loop,
     holes: Vec<Loop>,
-    /// Set when the shell may hold more than its bound does.
+    /// Set if the shell may contain more than its bound does.
     big: bool,
 }
 
 impl Polygon {
-    /// A polygon of a shell and its holes, each of which lies in the shell; `None` if one does not.
+    /// A polygon from a shell and its holes. Each hole must lie in the shell, or else the result is `None`.
     pub fn new(mut shell: Loop, mut holes: Vec<Loop>) -> Option<Polygon> {
         shell.normalize();
         for h in &mut holes {
             h.normalize();
-            // It may touch the shell in one point, not along an edge.
+            // A hole may touch the shell in one point, but not along an edge.
             let touching = |p: &&V3| shell.touches(&Spot::new(**p));
             let touches = h.points.iter().filter(touching).take(2).count();
             let inside = |p: &V3| shell.holds(*p) || touching(&p);
@@ -415,7 +417,7 @@ impl Polygon {
         })
     }
 
-    /// A loop with its inside on the left, however large that is.
+    /// A polygon from a loop whose inside is on the left, however large that is.
     pub fn big(shell: Loop) -> Polygon {
         Polygon {
             shell,
@@ -459,12 +461,12 @@ impl Polygon {
             && !edges_cross(self.edges(), edges)
     }
 
-    /// Whether a line lies in it.
+    /// Whether a line lies in the polygon.
     pub fn has_line(&self, line: &Line) -> bool {
         self.has_edges(line.edges())
     }
 
-    /// Whether another polygon lies in it.
+    /// Whether another polygon lies in this one.
     pub fn has_polygon(&self, other: &Polygon) -> bool {
         self.has_edges(other.edges())
             && other.shell.inner_point().is_none_or(|p| self.holds(p))
@@ -472,7 +474,7 @@ impl Polygon {
                 .holes
                 .iter()
                 .any(|h| h.inner_point().is_some_and(|p| other.holds(p)))
-            // What is outside of a big loop is a hole too.
+            // The region outside of a big loop counts as a hole too.
             && !(self.big
                 && self
                     .shell
@@ -480,7 +482,7 @@ impl Polygon {
                     .any(|(a, b)| other.holds(a.plus(b).normalize())))
     }
 
-    /// Whether it has a point in common with a line.
+    /// Whether the polygon has a point in common with a line.
     pub fn meets_line(&self, line: &Line) -> bool {
         self.may_meet(&line.bound)
             && (line.points.iter().any(|p| self.has(&Spot::new(*p)))
@@ -493,13 +495,13 @@ impl Polygon {
         points.any(|p| line.has(&Spot::new(*p)))
     }
 
-    /// Whether it overlaps another polygon. Neighbours that share no more than their boundary do
-    /// not, as in MongoDB.
+    /// Whether the polygon overlaps another one. Neighbours that only share their boundary do not overlap, as
+    /// in MongoDB.
     pub fn meets_polygon(&self, other: &Polygon) -> bool {
         if !other.big && !self.may_meet(&other.shell.bound) {
             return false;
         }
-        // The cheap test first: one point of each.
+        // The cheap test of one point of each polygon comes first.
         let inside = |a: &Polygon, b: &Polygon| b.shell.inner_point().is_some_and(|p| a.holds(p));
         let reaches = |a: &Polygon, b: &Polygon| {
             b.edges()
@@ -513,7 +515,7 @@ impl Polygon {
             || reaches(other, self)
     }
 
-    /// The angle between a point and the polygon: zero inside.
+    /// The angle between a point and the polygon; zero if the point is inside.
     pub fn distance(&self, p: V3) -> f64 {
         if self.holds(p) {
             0.0
@@ -528,7 +530,7 @@ impl Polygon {
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// Whether a point is inside, and how far the boundary is.
+    /// Whether a point is inside, and its angle to the boundary.
     pub fn reach(&self, p: V3) -> (bool, f64) {
         (self.holds(p), self.boundary_distance(p))
     }
@@ -553,13 +555,13 @@ impl Cap {
         self.center.angle(p) <= self.radius
     }
 
-    /// Whether a point, with the tolerance of its cell, is inside.
+    /// Whether a point is inside, with the tolerance of [`TOUCH`].
     pub fn has(&self, s: &Spot) -> bool {
         self.center.angle(s.p) <= self.radius + TOUCH
     }
 
     fn has_edges(&self, mut edges: impl Iterator<Item = (V3, V3)>) -> bool {
-        // What is farther away than the radius is near the point on the other side.
+        // A point is outside of the cap if it is near the point on the other side of the sphere.
         let other_side = self.center.times(-1.0);
         let rest = std::f64::consts::PI - self.radius;
         edges.all(|(a, b)| {
@@ -567,12 +569,12 @@ impl Cap {
         })
     }
 
-    /// Whether a line lies in it.
+    /// Whether a line lies in the cap.
     pub fn has_line(&self, line: &Line) -> bool {
         self.has_edges(line.edges())
     }
 
-    /// Whether a polygon lies in it.
+    /// Whether a polygon lies in the cap.
     pub fn has_polygon(&self, polygon: &Polygon) -> bool {
         self.has_edges(polygon.shell.edges())
             && (self.radius >= std::f64::consts::PI || !polygon.holds(self.center.times(-1.0)))

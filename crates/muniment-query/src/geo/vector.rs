@@ -1,14 +1,14 @@
 //! Points of the unit sphere and the exact predicates on them.
 //!
-//! [`sign`] is exact: where floating point cannot decide, the determinant is computed as an exact
-//! sum of products, and where it is zero a symbolic perturbation decides, so that three different
-//! points are never collinear and every answer fits every other (Edelsbrunner and Mücke,
-//! "Simulation of Simplicity"; the order of the perturbations is that of the S2 geometry library,
-//! Apache-2.0). Everything that asks on which side something lies is built on it.
+//! [`sign`] is exact. Where floating point cannot decide, the determinant is computed as an exact sum of
+//! products; where that is zero, a symbolic perturbation decides. So three different points are never
+//! collinear, and all results are consistent with each other (Edelsbrunner and Mücke, "Simulation of
+//! Simplicity"; the order of the perturbations is that of the S2 geometry library, Apache-2.0). Everything
+//! that determines the side on which a point lies is built on this function.
 
 use std::cmp::Ordering;
 
-/// A vector; a point of the sphere when its length is one.
+/// A vector. It is a point of the sphere if its length is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct V3 {
     /// Towards longitude 0, latitude 0.
@@ -20,7 +20,7 @@ pub struct V3 {
 }
 
 impl V3 {
-    /// A vector of its components.
+    /// A vector from its components.
     pub const fn new(x: f64, y: f64, z: f64) -> V3 {
         V3 { x, y, z }
     }
@@ -66,18 +66,18 @@ impl V3 {
         self.dot(self)
     }
 
-    /// The same direction with length one (the zero vector stays as it is).
+    /// The vector with the same direction and length one (the zero vector stays as it is).
     pub fn normalize(self) -> V3 {
         let n = self.norm2().sqrt();
         if n > 0.0 { self.times(1.0 / n) } else { self }
     }
 
-    /// The angle to another vector in radians: accurate for small and for large angles.
+    /// The angle to another vector in radians. It is accurate for small and for large angles.
     pub fn angle(self, o: V3) -> f64 {
         self.cross(o).norm2().sqrt().atan2(self.dot(o))
     }
 
-    /// A unit vector at right angles to this one, always the same.
+    /// A unit vector at right angles to this one. The result for a vector is always the same.
     pub fn ortho(self) -> V3 {
         let (x, y, z) = (self.x.abs(), self.y.abs(), self.z.abs());
         let mut other = V3::new(0.012, 0.0053, 0.00457);
@@ -91,7 +91,7 @@ impl V3 {
         self.cross(other).normalize()
     }
 
-    /// A vector at right angles to both, also when they are nearly the same point.
+    /// A vector at right angles to both, even if they are nearly the same point.
     pub fn robust_cross(self, o: V3) -> V3 {
         let c = o.plus(self).cross(o.minus(self));
         if c == V3::new(0.0, 0.0, 0.0) {
@@ -109,7 +109,7 @@ impl V3 {
     }
 }
 
-/// Error of (a × b) · c in floating point, for unit vectors.
+/// The greatest error of (a × b) · c in floating point, for unit vectors.
 const DETERMINANT_ERROR: f64 = 1.8274 * f64::EPSILON;
 
 /// 1 if the points are counterclockwise, -1 if they are clockwise, 0 if two of them are the same.
@@ -124,7 +124,7 @@ pub fn sign(a: V3, b: V3, c: V3) -> i32 {
     if a == b || b == c || c == a {
         return 0;
     }
-    // Sorted, with the sign of the permutation.
+    // The points are sorted, and `parity` keeps the sign of the permutation.
     let mut p = [a, b, c];
     let mut parity = 1;
     for (i, j) in [(0, 1), (1, 2), (0, 1)] {
@@ -145,7 +145,7 @@ pub fn sign(a: V3, b: V3, c: V3) -> i32 {
         }
 }
 
-/// An exact sum of floating point numbers: components that do not overlap, ascending.
+/// An exact sum of floating-point numbers: components in ascending order that do not overlap.
 struct Expansion {
     parts: [f64; 32],
     len: usize,
@@ -159,7 +159,7 @@ impl Expansion {
         }
     }
 
-    /// Adds a number without an error (Shewchuk's grow-expansion).
+    /// Adds a number without error (Shewchuk's grow-expansion).
     fn add(&mut self, value: f64) {
         let mut q = value;
         let mut n = 0;
@@ -185,7 +185,7 @@ impl Expansion {
         self.len = n.min(self.parts.len());
     }
 
-    /// Adds x · y · z without an error.
+    /// Adds x · y · z without error.
     fn add_product(&mut self, x: f64, y: f64, z: f64) {
         let high = x * y;
         let low = x.mul_add(y, -high);
@@ -235,8 +235,8 @@ fn of(n: f64) -> i32 {
     }
 }
 
-/// The sign of the determinant of three different vectors, in ascending order, for which it is
-/// zero, after each component was moved by an infinitesimal amount.
+/// The sign of the determinant of three different vectors, in ascending order, if the determinant itself is
+/// zero: the sign after each component was moved by an infinitesimal amount.
 fn perturbed(a: V3, b: V3, c: V3) -> i32 {
     let steps = [
         det2(b.x, c.y, b.y, c.x),
@@ -255,7 +255,7 @@ fn perturbed(a: V3, b: V3, c: V3) -> i32 {
     steps.into_iter().find(|s| *s != 0).unwrap_or(1)
 }
 
-/// True if b comes on the way from a counterclockwise to c, all seen from o.
+/// True if b lies between a and c on the way counterclockwise, as seen from o.
 pub fn ordered_ccw(a: V3, b: V3, c: V3, o: V3) -> bool {
     let votes = i32::from(sign(b, o, a) >= 0)
         + i32::from(sign(c, o, b) >= 0)
@@ -270,7 +270,7 @@ pub enum Crossing {
     None,
     /// They share a vertex.
     Shared,
-    /// At a point inside both.
+    /// They meet at a point inside both.
     Proper,
 }
 
@@ -282,7 +282,7 @@ pub fn crossing(a: V3, b: V3, c: V3, d: V3) -> Crossing {
     if a == b || c == d {
         return Crossing::None;
     }
-    // abc, bad must both be turned the other way than cda, dcb … all four the same way.
+    // The edges cross if the triangles acb, cbd, bda and dac are all turned the same way.
     let acb = -sign(a, b, c);
     if sign(a, b, d) != acb {
         return Crossing::None;
@@ -298,8 +298,8 @@ pub fn crossing(a: V3, b: V3, c: V3, d: V3) -> Crossing {
     }
 }
 
-/// Whether edges that share a vertex count as crossing, so that counting tells inside from
-/// outside: ab comes after cd counterclockwise around the vertex from a fixed direction.
+/// Whether edges that share a vertex count as crossing. The rule makes counting separate inside from outside:
+/// they cross if ab comes after cd, counterclockwise around the vertex from a fixed direction.
 fn vertex_crossing(a: V3, b: V3, c: V3, d: V3) -> bool {
     if a == b || c == d {
         return false;
@@ -319,7 +319,7 @@ fn vertex_crossing(a: V3, b: V3, c: V3, d: V3) -> bool {
     false
 }
 
-/// Whether ab crosses cd as counting needs it.
+/// Whether ab crosses cd when crossings are counted.
 pub fn counts(a: V3, b: V3, c: V3, d: V3) -> bool {
     match crossing(a, b, c, d) {
         Crossing::None => false,
@@ -335,8 +335,8 @@ pub fn distance_to_edge(p: V3, a: V3, b: V3) -> f64 {
         return ends;
     }
     let n = a.robust_cross(b);
-    // The nearest point of the great circle lies on the edge if p is between the planes through
-    // the axis and each end.
+    // The nearest point of the great circle lies on the edge if p is between the planes that go through the
+    // axis and each end.
     if n.cross(a).dot(p) > 0.0 && b.cross(n).dot(p) > 0.0 {
         let on_circle = p.minus(n.times(p.dot(n) / n.norm2()));
         return p.angle(on_circle.normalize()).min(ends);

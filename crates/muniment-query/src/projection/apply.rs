@@ -1,4 +1,4 @@
-//! Applying a projection: one pass over the raw document.
+//! Applies a projection in one pass over the raw document.
 
 use super::{Action, Fields, Mode, Projection};
 use crate::bytes::{IndexName, body, close, head, open, put};
@@ -12,9 +12,9 @@ use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 struct Cx<'a> {
     mode: Mode,
     eval: EvalContext<'a>,
-    /// The matched element of the first array below a positional field.
+    /// Tells the matched element of the first array below a positional field.
     info: MatchInfo,
-    /// True below the array that was cut to that element.
+    /// True below the array that has been cut to that element.
     cut: bool,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Cx<'a> {
         let mut seen_late: Vec<usize> = Vec::new();
         let mut left = level.fields.len();
         let bytes = doc.as_bytes();
-        // What lies between `run` and the current element is to be copied.
+        // The bytes from `run` to the current element are still to be copied.
         let mut run = 4;
         let mut elems = doc.iter();
         while left > 0 {
@@ -78,7 +78,7 @@ impl<'a> Cx<'a> {
                 again
             };
             if again {
-                // A second field of the same name: only the first counts.
+                // If several fields have the same name, only the first one counts.
                 if !self.keeps() {
                     out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
                     run = elems.offset();
@@ -92,7 +92,8 @@ impl<'a> Cx<'a> {
             out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
             run = elems.offset();
             if !self.existing(&field.action, e, out)? {
-                // Not written where it stood: it is made below, if it is made.
+                // The field was not written at its old place. If it gets a value, that is written after the
+                // others, below.
                 if i < 64 {
                     seen &= !(1u64 << i);
                 } else {
@@ -122,7 +123,8 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// Writes what becomes of an element; false if it has to be made after the others.
+    /// Writes the result for an existing element. False if the result has to be written after the other
+    /// fields.
     fn existing(&self, action: &'a Action, e: Elem<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let name = e.name_bytes();
         match action {
@@ -180,8 +182,9 @@ impl<'a> Cx<'a> {
         Ok(true)
     }
 
-    /// Projects every element of an array, or of those that are left of it the one at `only`: the
-    /// inclusion comes before the cut, so that elements without fields do not count.
+    /// Projects every element of an array. With `only`, it keeps a single one: the element at that index
+    /// among those that the inclusion leaves. The inclusion comes before the cut, so elements without fields
+    /// do not count.
     fn array(
         &self,
         level: &'a Fields,
@@ -221,7 +224,7 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// An array, begun at `start`, of one element.
+    /// Writes the only element of an array that was begun at `start`.
     fn cut_to(
         &self,
         level: &'a Fields,
@@ -244,7 +247,7 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// Makes a computed field that the document has not, or not where it stood.
+    /// Writes a computed field that the document does not have, or that is not written at its old place.
     fn missing(
         &self,
         name: &[u8],
@@ -273,7 +276,7 @@ impl<'a> Cx<'a> {
         Ok(())
     }
 
-    /// `a.$` at its end: an array is cut to the matched element.
+    /// The end of the path of `a.$`: cuts an array to the matched element.
     fn positional(&self, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
         let array = match e.value() {
             Value::Array(array) if !self.cut => array,
@@ -292,7 +295,7 @@ impl<'a> Cx<'a> {
     }
 }
 
-/// Whether the array that is met here is the one that the positional operator below cuts.
+/// Whether the array at this level is the one that a positional operator below cuts.
 fn only_positional(level: &Fields) -> bool {
     level.fields.iter().any(|f| match &f.action {
         Action::Positional => true,
@@ -312,7 +315,7 @@ fn mismatch() -> Error {
     Error::location(51247, "positional operator '.$' element mismatch")
 }
 
-/// find's `$slice`: a part of an array; anything else stays as it is.
+/// find's `$slice`: a part of an array. Other values stay as they are.
 fn slice(e: Elem<'_>, skip: i64, limit: i64, out: &mut Vec<u8>) {
     let Value::Array(array) = e.value() else {
         out.extend_from_slice(e.as_bytes());
@@ -337,7 +340,7 @@ fn slice(e: Elem<'_>, skip: i64, limit: i64, out: &mut Vec<u8>) {
     close(out, start);
 }
 
-/// `$elemMatch`: the first element that matches, if there is one.
+/// `$elemMatch`: writes the first element that matches, if there is one.
 fn elem_match(filter: &Filter, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
     let Value::Array(array) = e.value() else {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Projections of find, and what `$project`, `$addFields` and `$unset` share with them.
+//! The projections of find, and the code that `$project`, `$addFields` and `$unset` share with them.
 //!
-//! A projection is parsed into a tree of fields and applied in one pass over the raw document:
-//! elements that are kept are copied in runs. Inclusion keeps the document's field order; computed
-//! fields follow in the order of the specification.
+//! A projection is parsed into a tree of fields and applied in one pass over the raw document. Elements that
+//! are kept are copied in runs. An inclusion keeps the document's field order; computed fields follow in the
+//! order of the specification.
 
 mod apply;
 mod parse;
@@ -25,14 +25,14 @@ pub struct Projection {
     positional: bool,
 }
 
-/// What happens to fields that the projection does not name.
+/// The treatment of fields that the projection does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// They go.
+    /// They are removed.
     Inclusion,
-    /// They stay.
+    /// They are kept.
     Exclusion,
-    /// They stay, and the named ones are computed (`$addFields`).
+    /// They are kept, and the named ones are computed (`$addFields`).
     Addition,
 }
 
@@ -50,19 +50,21 @@ struct Field {
     action: Action,
 }
 
-/// What happens to a named field.
+/// The treatment of a named field.
 #[derive(Clone, Debug)]
 enum Action {
     Include,
     Exclude,
-    /// `$slice` of find: skip (negative counts from the end) and how many.
+    /// `$slice` of find: the number of elements to skip (a negative one counts from the end), and the number
+    /// of elements to keep.
     Slice {
         skip: i64,
         limit: i64,
     },
-    /// `a.$`: of the first array on the way, the element that the filter matched.
+    /// `a.$`: keeps only the element that the filter matched, of the first array on the path.
     Positional,
-    /// `$elemMatch`: the first element that matches, in an array; tested as the field `e`.
+    /// `$elemMatch`: keeps only the first element that matches, in an array. The element is tested as the
+    /// field `e`.
     ElemMatch(Box<Filter>),
     Compute(Box<Expr>),
     Below(Fields),
@@ -75,8 +77,8 @@ impl Fields {
 }
 
 impl Projection {
-    /// Parses find's `projection`; `filter` is the command's (the positional `$` must name an
-    /// array that it mentions).
+    /// Parses find's `projection`. `filter` is that of the command, because the positional `$` must name an
+    /// array that it mentions.
     ///
     /// # Errors
     /// MongoDB's codes, e.g. 31254 "Cannot do exclusion on field a in inclusion projection".
@@ -112,7 +114,7 @@ impl Projection {
     /// Appends the projected document to `out`.
     ///
     /// # Errors
-    /// What expressions raise; 51246 when `$` has no matched element.
+    /// Those of the expressions; 51246 if `$` has no matched element.
     pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<()> {
         crate::expr::arena::with_arena(|arena| apply::apply(self, doc, info, arena, out))
     }
@@ -122,8 +124,8 @@ impl Projection {
         self.positional
     }
 
-    /// Adds the fields that the projection reads. True: what it does not name does not reach its
-    /// result, so nothing else is needed.
+    /// Adds the fields that the projection reads. If the result is true, fields that it does not name do not
+    /// reach its result, so nothing else is needed.
     pub fn needs(&self, needs: &mut Needs) -> bool {
         if self.positional {
             needs.whole();
@@ -138,8 +140,8 @@ impl Projection {
         self.root.computes
     }
 
-    /// For covered queries: the dotted paths (with `_id` if it is included) when the projection
-    /// is a plain inclusion that needs nothing else.
+    /// For covered queries: the dotted paths (with `_id` if it is included) if the projection is a plain
+    /// inclusion that needs nothing else.
     pub fn included_paths(&self) -> Option<Vec<String>> {
         if self.mode != Mode::Inclusion {
             return None;
@@ -149,8 +151,8 @@ impl Projection {
         Some(paths)
     }
 
-    /// True when a value at or below `path` may come out different: for what runs before and
-    /// after a stage.
+    /// True if a value at or below `path` may be different in the result. This decides whether stages may
+    /// change their order.
     pub fn may_touch(&self, path: &str) -> bool {
         match self.mode {
             Mode::Inclusion => !self
@@ -161,7 +163,7 @@ impl Projection {
     }
 }
 
-/// Adds what the fields of one level read.
+/// Adds the fields that one level reads.
 fn needed(level: &Fields, prefix: &str, keeps: bool, needs: &mut Needs) {
     for f in &level.fields {
         let path = if prefix.is_empty() {
@@ -175,7 +177,8 @@ fn needed(level: &Fields, prefix: &str, keeps: bool, needs: &mut Needs) {
                 needs.path(&path);
             }
             Action::Compute(e) => {
-                // What is there decides whether a nested field is put into elements of an array.
+                // If the path leads to an array, its contents determine whether a nested field is put into
+                // its elements.
                 if !keeps && !prefix.is_empty() {
                     needs.path(prefix);
                 }
@@ -195,7 +198,7 @@ fn included(level: &Fields, prefix: &str, paths: &mut Vec<String>) -> Option<()>
         };
         match &f.action {
             Action::Include => paths.push(path),
-            // `_id: 0` beside inclusions.
+            // This is `_id: 0` in an inclusion.
             Action::Exclude => {}
             Action::Below(below) => included(below, &path, paths)?,
             _ => return None,
@@ -204,7 +207,7 @@ fn included(level: &Fields, prefix: &str, paths: &mut Vec<String>) -> Option<()>
     Some(())
 }
 
-/// Whether the path meets a named field; an array index in it may mean anything.
+/// Whether the path meets a named field. An array index in the path may stand for any of them.
 fn touches(level: &Fields, parts: &[&str]) -> bool {
     let Some((part, rest)) = parts.split_first() else {
         return true;
@@ -223,7 +226,7 @@ fn touches(level: &Fields, parts: &[&str]) -> bool {
         })
 }
 
-/// A number or boolean, which includes or excludes.
+/// The value as a switch, if it is a number or boolean: true to include, false to exclude.
 fn switch(v: Value<'_>) -> Option<bool> {
     match v {
         Value::Bool(b) => Some(b),

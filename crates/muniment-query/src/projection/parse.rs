@@ -1,4 +1,4 @@
-//! Parsing projections, with MongoDB's codes for what contradicts itself.
+//! Parses projections, and refuses contradictions with MongoDB's codes.
 
 use super::{Action, Field, Fields, Mode, Projection, switch};
 use crate::context::QueryContext;
@@ -7,14 +7,14 @@ use crate::filter::{Filter, Node};
 use crate::sort::check_field_path;
 use muniment_value::{Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, Result, Value};
 
-/// Whose projection it is.
+/// The command or stage that a projection belongs to.
 #[derive(Clone, Copy)]
 pub(crate) enum Dialect<'f> {
-    /// find's, with its `$slice`, `$elemMatch` and `$`, and the command's filter.
+    /// find, with its `$slice`, `$elemMatch` and `$`, and the command's filter.
     Find(Option<&'f Filter>),
-    /// The `$project` stage's.
+    /// The `$project` stage.
     Stage,
-    /// The `$addFields` stage's.
+    /// The `$addFields` stage.
     AddFields,
 }
 
@@ -56,7 +56,7 @@ pub(super) fn parse(doc: Doc<'_>, dialect: Dialect<'_>, ctx: &QueryContext) -> R
     for e in doc {
         s.element(e, e.name(), 0)?;
     }
-    // With metadata alone, find keeps the document and the stage does not.
+    // If only metadata are named, find keeps the document's fields and `$project` does not.
     let meta = s.meta && matches!(dialect, Dialect::Stage);
     let mode = s.mode.unwrap_or(if s.id_included || s.elem_match || meta {
         Mode::Inclusion
@@ -153,7 +153,7 @@ impl State<'_> {
             };
         }
         if first.name() == "$meta" {
-            // Allowed beside exclusions too, and decides nothing.
+            // Metadata are also allowed in an exclusion, and do not decide the mode.
             let expr = Expr::parse(e.value(), self.ctx)?;
             self.meta = true;
             return self.add(path, Action::Compute(Box::new(expr)));
@@ -232,14 +232,14 @@ impl State<'_> {
             });
         }
         let expr = Expr::parse(v, self.ctx).map_err(|e| match v {
-            // find and $project have a code of their own for an operator that is none.
+            // For an unknown operator, find and $project have their own code.
             Value::Document(d)
                 if self.mode != Some(Mode::Addition)
                     && e.code() == Code::InvalidPipelineOperator
                     && e.message().starts_with("Unrecognized expression") =>
             {
                 match d.first() {
-                    // $elemMatch is one, but find's.
+                    // $elemMatch is a known operator, but only in find.
                     Some(f)
                         if f.name() != "$elemMatch"
                             && e.message().ends_with(&format!("'{}'", f.name())) =>
@@ -349,7 +349,7 @@ impl State<'_> {
 impl Fields {
     /// Adds `action` at `path`.
     ///
-    /// # Errors
+    /// 31250 if the path exists already or has fields below it; 31249 if a field above it exists.
     /// 31250 when the path is there or has fields below it; 31249 when a field above it is.
     fn add(&mut self, path: &str, action: Action) -> Result<()> {
         let computes = matches!(action, Action::Compute(_) | Action::ElemMatch(_));
@@ -391,14 +391,14 @@ impl Fields {
     }
 }
 
-/// find's `$slice`: a number, or skip and limit. Anything else is left to the expression of the
-/// same name.
+/// find's `$slice` with a number, or with skip and limit. `None` leaves anything else to the expression of
+/// the same name.
 fn slice(e: Elem<'_>) -> Result<Option<(i64, i64)>> {
     use muniment_value::number::to_i64_clamped;
     match e.value() {
         v if v.is_number() => {
             let n = to_i64_clamped(v).unwrap_or(0);
-            // A negative count is that many from the end.
+            // A negative number counts from the end.
             Ok(Some(if n < 0 {
                 (n, n.checked_neg().unwrap_or(i64::MAX))
             } else {
@@ -432,7 +432,7 @@ fn slice(e: Elem<'_>) -> Result<Option<(i64, i64)>> {
     }
 }
 
-/// 31395 for `$` beside exclusions.
+/// 31395, for `$` in an exclusion.
 fn exclusion() -> Error {
     Error::location(31395, "positional projection cannot be used with exclusion")
 }

@@ -1,4 +1,4 @@
-//! `$addFields` and its other name `$set`: computes fields and keeps the others.
+//! `$addFields`, also called `$set`: computes fields and keeps the others.
 
 use super::Stage;
 use super::registry::{Place, Spec};

@@ -1,5 +1,5 @@
-//! `$bucket`: groups documents by the range that a value falls into. It is a `$group` by the
-//! range's lower end, sorted by it.
+//! `$bucket`: groups documents by the range that contains a value. It becomes a `$group` by the lower end of
+//! the range, sorted by it.
 
 use super::Stage;
 use super::group::{Key, group, parse_field};
@@ -17,27 +17,27 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// Ranges of values, each with its lower and without its upper end.
+/// Ranges of values. Each includes its lower and excludes its upper end.
 #[derive(Debug)]
 pub(super) struct Buckets {
     by: Expr,
-    /// The ends in ascending order.
+    /// The ends of the ranges, in ascending order.
     boundaries: Vec<ValueBuf>,
-    /// The bucket of all other values.
+    /// The bucket for all other values.
     default: Option<ValueBuf>,
     collation: Collation,
 }
 
 impl Buckets {
-    /// What decides about the bucket.
+    /// The expression that determines the bucket.
     pub(crate) fn by(&self) -> &Expr {
         &self.by
     }
 
-    /// The lower end of the range that the document falls into, or the default.
+    /// The lower end of the range that contains the document's value, or the default.
     ///
     /// # Errors
-    /// 40066 when there is neither.
+    /// 40066 if there is neither.
     pub(crate) fn of<'a>(&'a self, cx: &EvalContext<'a>) -> Result<Value<'a>> {
         if let Some(v) = self.by.eval(cx)? {
             let after = self
@@ -61,7 +61,8 @@ impl Buckets {
     }
 }
 
-/// The constant that `v` is. What depends on the time is none, though a command has only one.
+/// The constant value of `v`. An expression that depends on the time does not count as constant, although the
+/// time is the same for the whole command.
 fn constant(v: Value<'_>, ctx: &QueryContext) -> Result<Option<ValueBuf>> {
     let expr = Expr::parse(v, ctx)?;
     if matches!(v, Value::String(_) | Value::Document(_) | Value::Array(_))
@@ -132,7 +133,7 @@ fn boundaries(v: Value<'_>, ctx: &QueryContext) -> Result<Vec<ValueBuf>> {
     Ok(all)
 }
 
-/// Whether `v` can be what documents are bucketed by: a path or an operator.
+/// Whether documents can be bucketed by `v`, which must be a path or an operator.
 pub(super) fn is_group_by(v: Value<'_>) -> bool {
     match v {
         Value::String(s) => s.starts_with('$'),

@@ -1,8 +1,8 @@
 //! `$bucketAuto`: groups documents into a given number of ranges of about the same size.
 //!
-//! The documents are sorted by the value that they are grouped by (spilling past the memory
-//! limit); a bucket takes its share of them and all that equal its greatest value. With a
-//! granularity the ends are numbers of a series of preferred numbers.
+//! The documents are sorted by the value by which they are grouped (spilling beyond the memory limit). A
+//! bucket takes its share of the documents, and all further ones that equal its greatest value. With a
+//! granularity, the ends of the buckets are members of a series of preferred numbers.
 
 use super::accumulators::{Accumulator, write_result};
 use super::bucket::is_group_by;
@@ -185,15 +185,15 @@ struct BucketAutoStream {
     spec: Arc<BucketAuto>,
     source: Option<Box<dyn DocStream>>,
     sorted: Option<Sorter>,
-    /// How many documents a bucket takes.
+    /// The number of documents that a bucket takes.
     share: u64,
-    /// The number of the bucket that comes next, from 1.
+    /// The number of the next bucket, from 1.
     number: u64,
-    /// The value and the document that begin it.
+    /// The first value and document of the next bucket.
     next: Option<(ValueBuf, Bytes)>,
-    /// The end of the bucket before, with a granularity.
+    /// The end of the previous bucket, if there is a granularity.
     previous: Option<ValueBuf>,
-    /// What the bucket's accumulators hold.
+    /// The bytes that the bucket's accumulators hold.
     held: Share,
     rt: Runtime,
     ticker: Ticker,
@@ -231,7 +231,7 @@ impl BucketAutoStream {
                 sorter.spill(&self.rt)?;
             }
         }
-        // Rounded half up.
+        // The share is rounded half up.
         self.share = ((2 * n + self.spec.buckets) / (2 * self.spec.buckets)).max(1);
         sorter.finish(&self.rt)?;
         self.sorted = Some(sorter);
@@ -264,7 +264,8 @@ impl BucketAutoStream {
             .try_hold(bucket.states.iter().map(|s| s.heap()).sum())?)
     }
 
-    /// Takes the documents that follow as long as their values are below (or equal) the bucket's.
+    /// Takes the following documents as long as their values are less than `limit` (or, with `equal`, equal
+    /// to it).
     fn absorb(&mut self, bucket: &mut Bucket, limit: &ValueBuf, equal: bool) -> Result<()> {
         while let Some((v, _)) = &self.next {
             match self.spec.collation.cmp(v.as_value(), limit.as_value()) {
@@ -321,7 +322,7 @@ impl DocStream for BucketAutoStream {
         if let Some(g) = &spec.granularity {
             end = g.round_up(bucket.max.as_value());
             self.absorb(&mut bucket, &end.clone(), false)?;
-            // A bucket of zeros ends where the next begins.
+            // A bucket that contains only zeros ends where the next one begins.
             if number::is_zero(end.as_value())
                 && let Some((v, _)) = &self.next
             {

@@ -1,5 +1,5 @@
-//! `$changeStream`: what it is told. The events themselves come from the executor, which opens a
-//! pipeline that begins with this stage itself.
+//! `$changeStream`: its options. The events themselves come from the executor, which opens a pipeline that
+//! begins with this stage.
 //!
 //! Source: the MongoDB manual, "$changeStream (aggregation)", and observed replies of MongoDB 8.0.
 
@@ -11,7 +11,7 @@ use muniment_value::{Code, Doc, Elem, Error, Result, Value};
 
 /// The name.
 pub const NAME: &str = "$changeStream";
-/// The stage that takes large events apart, after all others.
+/// The stage that splits large events; it comes after all others.
 pub const SPLIT: &str = "$changeStreamSplitLargeEvent";
 
 pub(crate) const SPEC: Spec = Spec {
@@ -54,7 +54,7 @@ pub struct ChangeStreamSpec<'a> {
     pub expanded: bool,
 }
 
-/// A field that must be one of these.
+/// Reads a field that must have one of these values.
 fn one_of<'a>(d: Doc<'a>, field: &str, known: &[&str]) -> Result<Option<&'a str>> {
     if d.get(field).is_some_and(|v| v.is_nullish()) {
         return Ok(None);
@@ -68,11 +68,11 @@ fn one_of<'a>(d: Doc<'a>, field: &str, known: &[&str]) -> Result<Option<&'a str>
 }
 
 impl<'a> ChangeStreamSpec<'a> {
-    /// Reads the stage.
+    /// Parses the stage.
     ///
     /// # Errors
-    /// 6188500 for what is no document; 40415 for an unknown field, 14 for one of the wrong type, 2 for
-    /// a word that is none; 50865 and 40674 for two places to begin at.
+    /// 6188500 for an operand that is not a document; 40415 for an unknown field, 14 for one of the wrong
+    /// type, 2 for an unknown word; 50865 and 40674 for two places to begin at.
     pub fn parse(e: Elem<'a>) -> Result<ChangeStreamSpec<'a>> {
         let Value::Document(d) = e.value() else {
             return Err(Error::location(
@@ -83,7 +83,7 @@ impl<'a> ChangeStreamSpec<'a> {
                 ),
             ));
         };
-        // Null is as good as nothing.
+        // Null counts as absent.
         let given = |field: &str| d.get(field).filter(|v| !v.is_nullish());
         only(
             NAME,
@@ -160,17 +160,17 @@ impl<'a> ChangeStreamSpec<'a> {
     }
 }
 
-/// The stage of a pipeline that begins with it.
+/// The `$changeStream` stage of a pipeline that begins with it.
 pub fn at_front(stages: Doc<'_>) -> Option<Elem<'_>> {
     let first = stages.values().next()?.as_doc()?.first()?;
     (first.name() == NAME).then_some(first)
 }
 
-/// Checks which stages stand after the first.
+/// Checks the stages after the first one.
 ///
 /// # Errors
-/// 20 IllegalOperation for one that may not; 40602 for a second `$changeStream`; 7182802 where the
-/// stage that splits events is not the last.
+/// 20 IllegalOperation for one that is not allowed; 40602 for a second `$changeStream`; 7182802 if the stage
+/// that splits events is not the last.
 pub fn check_behind(stages: Doc<'_>) -> Result<()> {
     let stages = stages.values().skip(1).filter_map(|v| v.as_doc()?.first());
     let stages: Vec<Elem<'_>> = stages.collect();
@@ -199,7 +199,7 @@ pub fn check_behind(stages: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// True for a `$fill` that is as good as `$addFields`: no document depends on another.
+/// True for a `$fill` that works like `$addFields`: no document depends on another one.
 fn fills_with_constants(stage: Elem<'_>) -> bool {
     let spec = stage.value().as_doc().unwrap_or(Doc::EMPTY);
     let output = spec.get_doc("output").unwrap_or(Doc::EMPTY);
@@ -211,7 +211,7 @@ fn parse(e: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
     ChangeStreamSpec::parse(e).map(drop)
 }
 
-/// What explain says of a change stream.
+/// The error of explain for a change stream.
 pub fn not_explained() -> Error {
     Error::new(
         Code::IllegalOperation,
@@ -226,7 +226,7 @@ mod tests {
     use muniment_value::{array, doc};
 
     #[test]
-    fn what_is_refused() {
+    fn wrong_options_are_refused() {
         let t = doc! { "_data": "82" };
         for (spec, code) in [
             (doc! { "fullDocument": "often" }, 2),

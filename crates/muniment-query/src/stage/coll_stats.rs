@@ -22,7 +22,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ),
         ));
     };
-    // A field that stands twice counts where it is not null.
+    // If a field occurs more than once, the first one that is not null counts.
     let mut operand = DocBuf::new();
     for o in d {
         let name = o.name();
@@ -70,10 +70,10 @@ fn check(name: &str, options: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The `scale` of `storageStats`: 1 when it is not there, at most 2³¹ − 1.
+/// The `scale` of `storageStats`: 1 if it is absent, and at most 2³¹ − 1.
 ///
 /// # Errors
-/// 14 for what is no number, 2 below 1.
+/// 14 for a value that is not a number, 2 for a number below 1.
 pub fn scale(options: Doc<'_>) -> Result<i32> {
     let v = match options.get("scale") {
         None | Some(Value::Null | Value::Undefined) => return Ok(1),

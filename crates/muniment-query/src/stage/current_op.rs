@@ -1,4 +1,4 @@
-//! `$currentOp`: what the server is doing.
+//! `$currentOp`: the operations that the server is running.
 
 use super::registry::{Input, Place, Spec};
 use super::{Stage, idl, report};

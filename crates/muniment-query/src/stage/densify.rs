@@ -1,9 +1,8 @@
-//! `$densify`: documents for the steps of a range that no document has.
+//! `$densify`: adds documents for the steps of a range at which there is no document.
 //!
-//! The documents are sorted by their partition and the field (spilling past the memory limit) and
-//! merged with the steps. With bounds for all partitions ("full" or given ones) every partition
-//! has the whole range; "full" needs the least and the greatest value before the first document,
-//! which the sorting finds on its way.
+//! The documents are sorted by partition and field (spilling beyond the memory limit) and merged with the
+//! steps. With bounds for all partitions ("full" or given ones), every partition gets the whole range. "full"
+//! needs the least and the greatest value before the first document; sorting finds them.
 
 use super::registry::{Place, Spec};
 use super::sorter::Sorter;
@@ -31,7 +30,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// MongoDB's limit on the documents that one stage makes.
+/// The most documents that one stage may make, which is MongoDB's limit.
 const MAX_GENERATED: u64 = 500_000;
 
 #[derive(Debug)]
@@ -54,12 +53,12 @@ struct Step {
 enum Bounds {
     Full,
     Partition,
-    /// From the first up to the second, which is not part of it.
+    /// From the first value up to the second, which is excluded.
     Given(ValueBuf, ValueBuf),
 }
 
 impl Step {
-    /// `from` and `n` steps more.
+    /// The value `n` steps after `from`.
     fn at(&self, from: Value<'_>, n: i64) -> Result<ValueBuf> {
         if let (Some(unit), Value::DateTime(ms)) = (self.unit, from) {
             let by = number::to_i64_exact(self.by.as_value()).unwrap_or(1);
@@ -67,7 +66,7 @@ impl Step {
             return Ok(ValueBuf::new(Value::DateTime(ms)));
         }
         let way = number::mul(self.by.as_value(), Value::Int64(n), true)?;
-        // A whole number of steps of an int is an int.
+        // Whole steps of an int give an int.
         let way = match (self.by.as_value(), way) {
             (Value::Int32(_), Value::Int64(w)) => number::narrow(w),
             (_, way) => way,
@@ -159,7 +158,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// The value at a path, and the path.
+/// The expression for a path, and the path.
 fn expression(name: &str, ctx: &QueryContext) -> Result<(Expr, Path)> {
     crate::sort::check_field_path(name)?;
     let path = format!("${name}");
@@ -324,7 +323,7 @@ struct DensifyStream {
     /// The least and the greatest value of all documents.
     whole: Option<(ValueBuf, ValueBuf)>,
     current: Option<Current>,
-    /// Documents that come next.
+    /// Documents to be given out next.
     ready: VecDeque<Bytes>,
     finished: bool,
     any: bool,
@@ -336,12 +335,12 @@ struct DensifyStream {
 /// The partition that is being given out.
 struct Current {
     key: Bytes,
-    /// The document whose fields the new ones have: the partition's.
+    /// The document from which the new ones take the partition's fields.
     template: Bytes,
-    /// Where the steps are counted from, and how many of them have been passed.
+    /// The value from which the steps are counted, and the number of steps that have been passed.
     base: Option<ValueBuf>,
     step: i64,
-    /// Up to where there are steps; `true` when the end belongs to them.
+    /// The end of the steps; `true` if the end itself is a step.
     end: Option<(ValueBuf, bool)>,
 }
 
@@ -353,7 +352,7 @@ impl Densify {
         })
     }
 
-    /// The field's value; `None` when it is null or missing.
+    /// The field's value; `None` if it is null or missing.
     fn field(&self, doc: &[u8]) -> Result<Option<ValueBuf>> {
         let Some(v) = self.value(&self.by, doc)? else {
             return Ok(None);
@@ -398,8 +397,8 @@ impl Densify {
 }
 
 impl DensifyStream {
-    /// Sorts the input by partition and field. A payload is the length of the partition's key,
-    /// that key and the document.
+    /// Sorts the input by partition and field. A payload consists of the length of the partition's key, that
+    /// key, and the document.
     fn consume(&mut self, mut source: Box<dyn DocStream>) -> Result<()> {
         let spec = Arc::clone(&self.spec);
         let mut key = Vec::new();
@@ -458,7 +457,7 @@ impl DensifyStream {
         Ok(Some((payload.slice(4..end), payload.slice(end..))))
     }
 
-    /// A partition that begins with this document.
+    /// Begins a partition with this document.
     fn begin(&self, key: Bytes, template: Bytes) -> Current {
         let (base, end) = match (&self.spec.bounds, &self.whole) {
             (Bounds::Given(low, high), _) => (Some(low.clone()), Some((high.clone(), false))),
@@ -474,8 +473,8 @@ impl DensifyStream {
         }
     }
 
-    /// Whether there is a step before `limit` (or before the end, for `None`): makes its document
-    /// and passes it.
+    /// If there is a step before `limit` (or before the end, for `None`), makes a document for it and passes
+    /// it. Returns whether there was one.
     fn step(&mut self, p: &mut Current, limit: Option<&ValueBuf>) -> Result<bool> {
         let Some(base) = &p.base else {
             return Ok(false);
@@ -497,7 +496,7 @@ impl DensifyStream {
         if let Some(limit) = limit {
             match cmp_values(at.as_value(), limit.as_value()) {
                 Ordering::Less => {}
-                // The document itself stands on the step.
+                // The document itself is at this step.
                 Ordering::Equal => {
                     p.step += 1;
                     return Ok(false);
@@ -524,7 +523,7 @@ impl DensifyStream {
         Ok(true)
     }
 
-    /// Gives out what comes next in `ready`; false at the end.
+    /// Puts the next documents into `ready`; false at the end.
     fn advance(&mut self) -> Result<bool> {
         let Some((key, doc)) = self.pull()? else {
             if let Some(mut p) = self.current.take() {
@@ -533,7 +532,7 @@ impl DensifyStream {
                 }
                 return Ok(true);
             }
-            // Given bounds make documents even of nothing.
+            // With given bounds, documents are made even if the input is empty.
             if !self.any && !self.finished && self.spec.partition.is_empty() {
                 self.finished = true;
                 if matches!(self.spec.bounds, Bounds::Given(..)) {
@@ -544,7 +543,7 @@ impl DensifyStream {
             }
             return Ok(false);
         };
-        // The partition before is given out to its end first.
+        // First the previous partition is completed.
         if let Some(mut p) = self.current.take() {
             if p.key != key && self.step(&mut p, None)? {
                 self.current = Some(p);
@@ -558,12 +557,12 @@ impl DensifyStream {
         self.document(key, doc)
     }
 
-    /// A document of the input: the steps before it come first.
+    /// Processes a document of the input. The steps before it are made first.
     fn document(&mut self, key: Bytes, doc: Bytes) -> Result<bool> {
         let mut p = match self.current.take() {
             Some(mut p) if p.key == key => {
                 if !self.spec.collation.is_simple() {
-                    // Partitions that are equal need not look the same.
+                    // Partitions that are equal for the collation may have different values.
                     p.template = doc.clone();
                 }
                 p

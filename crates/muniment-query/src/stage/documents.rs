@@ -22,7 +22,7 @@ struct Literal(Expr);
 
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     let expr = Expr::parse(e.value(), ctx)?;
-    // A literal of the wrong kind is said at once.
+    // A constant of the wrong type is refused at once.
     if let Some(v) = expr.as_constant() {
         documents(Some(v))?;
     }

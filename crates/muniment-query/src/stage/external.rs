@@ -1,6 +1,6 @@
-//! Sorted runs on disk and their merging: what `$sort` and `$group` spill.
+//! Sorted runs on disk and their merging, for the data that `$sort` and `$group` spill.
 //!
-//! A run is a scratch file. A record is two lengths (u32, little-endian), the key, the document.
+//! A run is a scratch file. A record consists of two lengths (u32, little-endian), the key, and the document.
 
 use super::Ticker;
 use crate::context::Runtime;
@@ -11,10 +11,10 @@ use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 
-/// More runs than this are merged into one first, to bound the open files.
+/// If there are more runs than this, some are merged into one first, to bound the number of open files.
 const MAX_RUNS: usize = 32;
 
-/// Buffers of a file while it is read, and written.
+/// The buffers for reading and for writing a file.
 const READ_BUFFER: usize = 64 * 1024;
 const WRITE_BUFFER: usize = 256 * 1024;
 
@@ -25,10 +25,10 @@ pub(crate) struct Record {
     pub doc: Vec<u8>,
 }
 
-/// Where `rt` lets a stage spill.
+/// The scratch space in which `rt` lets a stage spill.
 ///
 /// # Errors
-/// 292 QueryExceededMemoryLimitNoDiskUseAllowed when it may not; `what` begins the message.
+/// 292 QueryExceededMemoryLimitNoDiskUseAllowed if it does not; the message begins with `what`.
 pub(crate) fn scratch<'r>(rt: &'r Runtime, what: &str) -> Result<&'r Scratch> {
     rt.scratch.as_ref().ok_or_else(|| {
         Error::new(
@@ -51,7 +51,7 @@ impl SpillFile {
     /// An empty file.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn new(scratch: &Scratch) -> Result<SpillFile> {
         Ok(SpillFile {
             file: BufWriter::with_capacity(WRITE_BUFFER, scratch.file()?),
@@ -61,7 +61,7 @@ impl SpillFile {
     /// Appends a document.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn append(&mut self, doc: &[u8]) -> Result<()> {
         let len = u32::try_from(doc.len())
             .map_err(|_| Error::internal("a spilled document is larger than 4 GiB"))?;
@@ -70,18 +70,18 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Makes everything readable.
+    /// Makes everything written so far readable.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn flush(&mut self) -> Result<()> {
         Ok(self.file.flush()?)
     }
 
-    /// Fills `buf` from `offset` on; fewer bytes only at the end.
+    /// Fills `buf` from `offset` on. It returns fewer bytes only at the end of the file.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         use std::os::unix::fs::FileExt;
         let mut got = 0;
@@ -114,10 +114,11 @@ struct Run {
 }
 
 impl Runs {
-    /// Runs where `rt` lets stages spill.
+    /// An empty list of runs, in the scratch space of `rt`.
     ///
     /// # Errors
-    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed when it does not; `what` begins the message.
+    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed if spilling is not allowed; the message begins with
+    /// `what`.
     pub(crate) fn new(rt: &Runtime, what: &str) -> Result<Runs> {
         Ok(Runs {
             scratch: scratch(rt, what)?.clone(),
@@ -131,10 +132,10 @@ impl Runs {
         self.bytes
     }
 
-    /// Writes one run of records that come sorted by key.
+    /// Writes one run from records that are sorted by key.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn write<K: AsRef<[u8]>, D: AsRef<[u8]>>(
         &mut self,
         records: impl Iterator<Item = (K, D)>,
@@ -165,11 +166,11 @@ impl Runs {
         Ok(())
     }
 
-    /// All records in the order of their keys; equal keys in the order in which they were
+    /// All records in the order of their keys. Records with equal keys come in the order in which they were
     /// written.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn merge(self) -> Result<Merge> {
         Merge::of(self.runs)
     }
@@ -213,7 +214,7 @@ impl RunWriter {
 }
 
 impl Run {
-    /// The next record's key and the length of its document, which is to be read by [`Run::doc`];
+    /// Reads the next record's key and the length of its document, which the caller reads with [`Run::doc`];
     /// `None` at the end.
     fn next(&mut self) -> Result<Option<(Vec<u8>, usize)>> {
         let mut head = [0u8; 8];
@@ -237,8 +238,8 @@ impl Run {
     }
 }
 
-/// Several runs as one sorted stream. Of each it holds the next key; a document is read when its turn
-/// comes, since a group may be large.
+/// Merges several runs into one sorted stream. It holds the next key of each; a document is only read when it
+/// is needed, because a group may be large.
 pub(crate) struct Merge {
     runs: Vec<Run>,
     heads: BinaryHeap<Head>,
@@ -246,7 +247,7 @@ pub(crate) struct Merge {
 
 struct Head {
     key: Vec<u8>,
-    /// The length of the document, which the run stands before.
+    /// The length of the document that is next in the run.
     len: usize,
     run: usize,
 }
@@ -263,7 +264,8 @@ impl PartialOrd for Head {
     }
 }
 impl Ord for Head {
-    /// Reversed: the heap gives its greatest, and the least key of the oldest run is wanted.
+    /// The order is reversed, because the heap returns its greatest entry and the least key (of the oldest
+    /// run) is wanted.
     fn cmp(&self, other: &Head) -> Ordering {
         (&other.key, other.run).cmp(&(&self.key, self.run))
     }
@@ -283,7 +285,7 @@ impl Merge {
     /// The next record.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn next(&mut self) -> Result<Option<Record>> {
         let Some(mut head) = self.heads.peek_mut() else {
             return Ok(None);
@@ -302,7 +304,7 @@ impl Merge {
         Ok(Some(Record { key, doc }))
     }
 
-    /// Bytes that it holds.
+    /// The bytes that the merge holds.
     pub(crate) fn memory(&self) -> usize {
         let keys: usize = self.heads.iter().map(|h| h.key.len()).sum();
         self.runs.len() * READ_BUFFER + keys

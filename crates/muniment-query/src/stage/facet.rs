@@ -1,6 +1,6 @@
-//! `$facet`: several pipelines over the same documents; their results are arrays of one document.
+//! `$facet`: several pipelines over the same documents. The results are arrays in a single document.
 //!
-//! The input is kept (spilling past the memory limit) and every pipeline reads it in turn.
+//! The input is kept (spilling beyond the memory limit), and the pipelines read it one after the other.
 
 use super::pipeline::Pipeline;
 use super::registry::{Place, Spec, Within};
@@ -25,7 +25,7 @@ struct Facet {
     pipelines: Vec<(String, Pipeline)>,
 }
 
-/// A field's name: not empty, without dots and dollars.
+/// Checks a field's name: it must not be empty or contain dots or dollars.
 fn check_name(name: &str) -> Result<()> {
     if name.contains('.') {
         return Err(Error::location(
@@ -120,7 +120,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// All of the spool's documents.
+    /// A stream of all documents in the spool.
     pub(crate) fn new(spool: Arc<Spool>) -> Kept {
         Kept {
             cursor: spool.cursor(),
@@ -129,10 +129,10 @@ impl Kept {
     }
 }
 
-/// The most that the facets' document may hold, in bytes, as MongoDB's.
+/// The greatest size of the facets' document in bytes, as in MongoDB.
 const MAX_OUTPUT: usize = 100 << 20;
 
-/// 4031700 when it is more.
+/// Fails with 4031700 if the document is larger.
 fn check_output(bytes: usize) -> Result<()> {
     if bytes > MAX_OUTPUT {
         return Err(Error::location(

@@ -1,5 +1,5 @@
-//! `$fill`: values for fields that are null or missing. It is a `$setWindowFields` for the fields
-//! that are filled from their neighbours, followed by an `$addFields` for those with a value.
+//! `$fill`: values for fields that are null or missing. It becomes a `$setWindowFields` for the fields that
+//! are filled from their neighbours, followed by an `$addFields` for those with a value.
 
 use super::registry::{Place, Spec, find};
 use super::{Stage, window};
@@ -9,7 +9,7 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, doc};
 pub(crate) const SPEC: Spec = Spec {
     name: "$fill",
     doc: "Values for fields that are null or missing.",
-    // With values alone it is an $addFields.
+    // If there are only fields with values, it is an $addFields.
     place: Place::UPDATE,
     parse,
 };
@@ -67,8 +67,8 @@ fn options(d: Doc<'_>) -> Result<Options<'_>> {
     Ok(o)
 }
 
-/// The expression that stands for a partition by several fields: a document of their values. The
-/// names may be dotted, so the values have numbers.
+/// The expression for a partition by several fields: a document with their values. The values are named by
+/// numbers, because the fields' names may contain dots.
 fn by_fields(names: Doc<'_>) -> Result<DocBuf> {
     let mut fields = DocBuf::new();
     for (i, v) in names.values().enumerate() {

@@ -1,7 +1,7 @@
-//! `$geoNear`: documents by their distance from a point, with the distance in them.
+//! `$geoNear`: documents by their distance from a point, with the distance as a field.
 //!
-//! The stage reads an index, so the executor runs it: here are its options, their errors, and
-//! what becomes of a document.
+//! The stage reads an index, so the executor runs it. This module has its options, their errors, and the
+//! function that adds the fields to a document.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Pipeline, Stage, StageOp};
@@ -23,11 +23,12 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// The deepest field that a result may get, and the longest path of `key`, in parts.
+/// The most parts of the path of a field that a result may get, and of the path `key`.
 const MAX_OUTPUT_PARTS: usize = 199;
 const MAX_KEY_PARTS: usize = 180;
 
-/// The executor takes the stage off the front of a pipeline before it opens the rest.
+/// The stage in a place where it cannot run: the executor removes a `$geoNear` from the front of a pipeline
+/// before it opens the rest.
 #[derive(Debug)]
 struct Elsewhere;
 
@@ -47,7 +48,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// 40603: the stage does not stand first.
+/// 40603, for a stage that does not stand first.
 pub fn not_first() -> Error {
     Error::location(
         40603,
@@ -56,8 +57,8 @@ pub fn not_first() -> Error {
     )
 }
 
-/// The position and the operand of the `$geoNear` that a pipeline begins with: only `$match`es of
-/// everything may stand before it.
+/// The position and the operand of the `$geoNear` with which a pipeline begins. Only `$match`es of everything
+/// may stand before it.
 pub fn at_front(stages: Doc<'_>) -> Option<(usize, Value<'_>)> {
     for (i, v) in stages.values().enumerate() {
         let e = v.as_doc()?.first()?;
@@ -70,7 +71,7 @@ pub fn at_front(stages: Doc<'_>) -> Option<(usize, Value<'_>)> {
     None
 }
 
-/// What stands after the `$geoNear` at position `at`: its documents have distances.
+/// Parses the stages after the `$geoNear` at position `at`, where documents have distances.
 ///
 /// # Errors
 /// As [`Pipeline::parse`].
@@ -79,7 +80,7 @@ pub fn behind_near(stages: Doc<'_>, at: usize, ctx: &QueryContext) -> Result<Pip
     Pipeline::parse(rest.as_doc(), &ctx.clone().with_metadata(METADATA))
 }
 
-/// The metadata of the documents.
+/// The metadata that the stage gives to its documents.
 const METADATA: MetaSet = MetaSet::NONE
     .with(Meta::GeoNearDistance)
     .with(Meta::GeoNearPoint);
@@ -87,11 +88,11 @@ const METADATA: MetaSet = MetaSet::NONE
 /// A parsed `$geoNear`.
 #[derive(Clone, Debug)]
 pub struct GeoNear {
-    /// From where, and between which distances.
+    /// The point to measure from, and the limits of the distance.
     pub near: Arc<NearQuery>,
-    /// The field with the geometries; without it the collection's only geospatial index tells.
+    /// The field with the geometries. If it is absent, the collection's only geospatial index determines it.
     pub key: Option<String>,
-    /// What documents must match besides.
+    /// The other conditions for the documents.
     pub query: Filter,
     distance_field: Option<Path>,
     include_locs: Option<Path>,
@@ -162,12 +163,12 @@ impl GeoNear {
         })
     }
 
-    /// The filter of documents, with the distance as its `$near` on `key`.
+    /// The filter for the documents, with the distance as its `$near` on `key`.
     pub fn filter(&self, key: &str) -> Filter {
         self.query.with_near(Path::new(key), self.near.clone())
     }
 
-    /// Appends `doc` with its distance and location; its metadata stay with it.
+    /// Appends `doc` with its distance and location, and with its metadata.
     pub fn append(&self, doc: Doc<'_>, key: &Path, out: &mut Vec<u8>) {
         self.append_fields(doc, key, out);
         carry(doc, out);
@@ -190,7 +191,7 @@ impl GeoNear {
     }
 }
 
-/// `doc` with the value at a path, whatever stood there. Recursion is bounded by the path.
+/// `doc` with the value at a path, whatever was there before. The recursion is bounded by the path.
 fn with_field(doc: Doc<'_>, parts: &[String], value: Value<'_>) -> DocBuf {
     let mut out = DocBuf::new();
     let Some((name, rest)) = parts.split_first() else {
@@ -222,7 +223,7 @@ fn with_field(doc: Doc<'_>, parts: &[String], value: Value<'_>) -> DocBuf {
     out
 }
 
-/// The value of an expression that depends on no document; `Err` with `code` when it does.
+/// The value of an expression that does not depend on a document. If it does, fails with `code`.
 fn constant(v: Value<'_>, code: i32, what: &str, ctx: &QueryContext) -> Result<ValueBuf> {
     let expr = Expr::parse(v, ctx)?;
     match expr.as_constant() {
@@ -249,7 +250,7 @@ fn depends(expr: &Expr) -> bool {
 
 fn point(v: Value<'_>, ctx: &QueryContext) -> Result<ValueBuf> {
     let value = match v {
-        // Coordinates are no expressions, and most points are written so.
+        // A document with coordinates is not an expression, and most points are written in this form.
         Value::Document(d) if d.get("coordinates").is_some() => ValueBuf::new(v),
         v => constant(v, 5_860_402, "near", ctx)?,
     };

@@ -1,4 +1,4 @@
-//! Series of preferred numbers, to whose members `$bucketAuto` rounds the ends of its buckets.
+//! Series of preferred numbers, to which `$bucketAuto` rounds the ends of its buckets.
 //!
 //! Sources: ISO 3 (Renard series R5 to R80), IEC 60063 (E series), the 1-2-5 series, and powers
 //! of two.
@@ -37,7 +37,7 @@ const E24: &[u32] = &[
     10, 11, 12, 13, 15, 16, 18, 20, 22, 24, 27, 30, 33, 36, 39, 43, 47, 51, 56, 62, 68, 75, 82, 91,
 ];
 
-/// E48 and finer: the n-th roots of ten, to three digits. IEC 60063 has one exception, 9.20.
+/// E48 and finer: powers of the n-th root of ten, rounded to three digits. IEC 60063 has one exception, 9.20.
 fn e_series(n: u32) -> Vec<f64> {
     (0..n)
         .map(|k| {
@@ -51,7 +51,7 @@ impl Granularity {
     /// The series with this name.
     ///
     /// # Errors
-    /// 40257 when there is none.
+    /// 40257 if there is none.
     pub(crate) fn named(name: &str) -> Result<Granularity> {
         let series = |s: &[u32]| s.iter().map(|n| f64::from(*n)).collect();
         Ok(Granularity::Series(match name {
@@ -61,7 +61,7 @@ impl Granularity {
             "R20" => series(R20),
             "R40" => series(R40),
             "R80" => {
-                // R80 has the members of R40 and one between each two of them.
+                // R80 has the members of R40, and another one after each of them.
                 let mut all: Vec<u32> = R40.iter().chain(R80).copied().collect();
                 all.sort_unstable();
                 series(&all)
@@ -82,10 +82,10 @@ impl Granularity {
         }))
     }
 
-    /// Whether `v` can be rounded.
+    /// Checks whether `v` can be rounded.
     ///
     /// # Errors
-    /// 40258 for what is no number, 40259 for NaN, 40260 for negative numbers.
+    /// 40258 for a value that is not a number, 40259 for NaN, 40260 for negative numbers.
     pub(crate) fn check(v: Value<'_>) -> Result<()> {
         if !v.is_number() {
             return Err(Error::location(
@@ -114,12 +114,12 @@ impl Granularity {
         Ok(())
     }
 
-    /// The least member above `v`; 0 and infinity stay.
+    /// The least member above `v`; 0 and infinity stay as they are.
     pub(crate) fn round_up(&self, v: Value<'_>) -> ValueBuf {
         self.round(v, true)
     }
 
-    /// The greatest member below `v`; 0 and infinity stay.
+    /// The greatest member below `v`; 0 and infinity stay as they are.
     pub(crate) fn round_down(&self, v: Value<'_>) -> ValueBuf {
         self.round(v, false)
     }
@@ -159,7 +159,7 @@ fn power_of_2(n: f64, decimal: bool, up: bool) -> Value<'static> {
     }
 }
 
-/// A number that a series can be scaled to.
+/// The type of numbers to which a series can be scaled.
 trait Number: Copy {
     fn of(n: f64) -> Self;
     fn times(self, other: Self) -> Self;
@@ -204,7 +204,7 @@ fn in_series<N: Number>(series: &[f64], n: N, up: bool) -> N {
     };
     let (first, last, ten) = (N::of(*first), N::of(*last), N::of(10.0));
     let mut scale = N::of(1.0);
-    // Each loop ends after as many steps as the numbers' range has decades.
+    // Each loop takes at most as many steps as the range of the numbers has decades.
     if up {
         while !n.less(last.times(scale)) && last.times(scale).less(last.times(scale.times(ten))) {
             scale = scale.times(ten);

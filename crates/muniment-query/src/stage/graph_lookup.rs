@@ -1,7 +1,7 @@
-//! `$graphLookup`: the documents that can be reached from one along a relation.
+//! `$graphLookup`: the documents that can be reached from a document along a relation.
 //!
-//! Breadth first: the values that the last level gave are looked up at once, each value once and
-//! each document once.
+//! The search is breadth-first: the values found at one level are looked up together, each value once, and
+//! each document is returned once.
 
 use super::host::Join;
 use super::lookup::find_by_pipeline;
@@ -29,10 +29,10 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// Bytes that the documents of one search may have:
-/// internalDocumentSourceGraphLookupMaxMemoryBytes.
+/// The most bytes that the documents of one search may have
+/// (internalDocumentSourceGraphLookupMaxMemoryBytes).
 const MAX_REACHED: usize = 100 << 20;
-/// What a document takes beside its bytes and its `_id`.
+/// The bytes that a document takes in addition to its own and its `_id`.
 const PER_DOCUMENT: usize = 96;
 
 #[derive(Debug)]
@@ -198,7 +198,7 @@ struct GraphStream {
     source: Box<dyn DocStream>,
     join: Option<Box<dyn Join>>,
     spec: Arc<GraphLookup>,
-    /// What a search has reached.
+    /// The memory for the documents that a search has reached.
     share: Share,
     ticker: Ticker,
     rt: Runtime,
@@ -237,7 +237,7 @@ impl DocStream for GraphStream {
 }
 
 impl GraphStream {
-    /// Every document that can be reached, with its depth.
+    /// Returns every document that can be reached, with its depth.
     fn search(&mut self, doc: Doc<'_>) -> Result<Vec<(Bytes, i64)>> {
         let spec = self.spec.clone();
         let mut frontier = Frontier::new(&spec.ctx.collation);
@@ -267,7 +267,7 @@ impl GraphStream {
                 {
                     return Ok(());
                 }
-                // `_id`s that differ only for a collation are documents of their own.
+                // `_id`s that only a collation considers equal belong to different documents.
                 let id = found.get("_id").map(|id| Collation::SIMPLE.encoded(id));
                 let id = id.unwrap_or_default();
                 let id_bytes = id.len() + PER_DOCUMENT;
@@ -290,7 +290,7 @@ impl GraphStream {
                 None => find_by_pipeline(&*self.rt.host, &spec.ctx, &spec.to, &values, &mut take)?,
             }
             for d in level {
-                // As an expression reads the path: arrays on the way give one value each.
+                // The path is read as in an expression: each element of an array on the path gives a value.
                 connected(
                     Value::Document(Doc::new(&d)),
                     spec.from.parts(),
@@ -304,7 +304,7 @@ impl GraphStream {
     }
 }
 
-/// Adds the values at a path; of an array its elements.
+/// Adds the values at a path; if it leads to an array, adds its elements.
 fn connected(v: Value<'_>, parts: &[String], frontier: &mut Frontier) {
     match (parts.split_first(), v) {
         (None, Value::Array(a)) => a.values().for_each(|v| frontier.add(v)),
@@ -322,7 +322,7 @@ fn connected(v: Value<'_>, parts: &[String], frontier: &mut Frontier) {
     }
 }
 
-/// Values to look up next; each comes once.
+/// The values to look up next; each is added only once.
 struct Frontier {
     seen: HashSet<Vec<u8>>,
     next: Vec<ValueBuf>,

@@ -1,4 +1,4 @@
-//! `$addToSet`: the different values as an array.
+//! `$addToSet`: the distinct values as an array.
 
 use super::push::Push;
 use super::sliding_sorted::SlidingSet;
@@ -15,7 +15,7 @@ pub(super) const SPEC: Spec = Spec::unary(
 
 #[derive(Debug, Default)]
 pub(super) struct AddToSet {
-    /// The encodings of the values: equal values have equal ones.
+    /// The encodings of the values; those of equal values are equal.
     keys: HashSet<Box<[u8]>>,
     key_bytes: usize,
     values: Push,

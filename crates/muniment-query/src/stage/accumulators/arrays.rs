@@ -1,4 +1,4 @@
-//! `$concatArrays` and `$setUnion`: arrays of arrays' elements.
+//! `$concatArrays` and `$setUnion`: one array with the elements of several arrays.
 
 use super::add_to_set::AddToSet;
 use super::push::Push;
@@ -31,7 +31,7 @@ pub(super) const UNION: Spec = Spec::unary(
 )
 .windows(|c| Box::new(SlidingSet::new(Some("$setUnion"), c)));
 
-/// The error for a value that is no array.
+/// The error for a value that is not an array.
 pub(super) fn no_array(name: &str, v: Value<'_>) -> Error {
     Error::type_mismatch(format!(
         "{name} requires array inputs, but input {} is of type {}",
@@ -40,7 +40,7 @@ pub(super) fn no_array(name: &str, v: Value<'_>) -> Error {
     ))
 }
 
-/// Hands the elements of arrays to an accumulator of values.
+/// Passes the elements of arrays to an accumulator of values.
 #[derive(Debug)]
 struct Elements {
     name: &'static str,

@@ -1,4 +1,4 @@
-//! `$count`: how many documents.
+//! `$count`: the number of documents.
 
 use super::{Accumulator, Sliding, Spec};
 use crate::bytes::put;

@@ -27,7 +27,7 @@ struct End {
     last: bool,
 }
 
-/// Bytes of a value on the heap, roughly; scalars count as nothing.
+/// The bytes of a value on the heap, roughly. Scalars count as zero.
 pub(super) fn size(v: &ValueBuf) -> usize {
     match v.as_value() {
         Value::Document(d) | Value::Array(d) => d.byte_len(),

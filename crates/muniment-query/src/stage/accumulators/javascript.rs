@@ -1,4 +1,4 @@
-//! `$accumulator`: JavaScript functions that make, change, merge and finish a state.
+//! `$accumulator`: JavaScript functions that create, change, merge and finish a state.
 //!
 //! The state is kept as BSON between the calls.
 
@@ -15,7 +15,7 @@ pub(super) const SPEC: Spec = Spec::options(
     parse,
 );
 
-/// The functions, shared by the states.
+/// The functions, which all states share.
 #[derive(Debug)]
 struct Functions {
     init: Arc<str>,

@@ -1,4 +1,5 @@
-//! `$mergeObjects`: one document of all documents; later fields win.
+//! `$mergeObjects`: one document with the fields of all documents. If names are equal, the later field
+//! counts.
 
 use super::{Accumulator, Spec, check_held};
 use crate::bytes::put;
@@ -13,7 +14,7 @@ pub(super) const SPEC: Spec = Spec::unary(
 #[derive(Debug)]
 struct MergeObjects(DocBuf);
 
-/// `a` with the fields of `b`: those that `a` has keep their place.
+/// `a` with the fields of `b`. Fields that `a` has keep their place.
 fn merged(a: Doc<'_>, b: Doc<'_>) -> DocBuf {
     let mut out = DocBuf::with_capacity(a.byte_len() + b.byte_len());
     for e in a {

@@ -1,4 +1,4 @@
-//! Accumulators of `$group`: each one file with its SPEC, one line in the sorted registry.
+//! The accumulators of `$group`. Each has a file with its SPEC, and a line in the sorted registry.
 
 mod add_to_set;
 mod arrays;
@@ -24,21 +24,22 @@ use crate::expr::{EvalContext, Expr};
 use muniment_value::{Code, Collation, Doc, Error, Result, Value, ValueBuf};
 use std::fmt::Debug;
 
-/// One accumulator: its name, a line for the generated page, and how it is parsed.
+/// One accumulator: its name, a line for the generated page, and its parser.
 #[derive(Debug)]
 pub struct Spec {
     /// The name with its dollar.
     pub name: &'static str,
-    /// One line that says what it does.
+    /// One line of documentation.
     pub doc: &'static str,
     operand: Operand,
-    /// How `$setWindowFields` makes a state that values leave again; options have their own.
+    /// Makes the state for `$setWindowFields`, from which values can be removed. Accumulators with options do
+    /// this in their own way.
     sliding: Option<MakeOf<dyn Sliding>>,
-    /// Whether `$setWindowFields` may have it.
+    /// Whether `$setWindowFields` may use it.
     pub windows: bool,
 }
 
-/// What an accumulator's operand is.
+/// The kinds of an accumulator's operand.
 #[derive(Debug)]
 enum Operand {
     /// An expression.
@@ -47,17 +48,16 @@ enum Operand {
     Options(fn(Options<'_>) -> Result<Parsed>),
 }
 
-/// How a state is made for a collation.
+/// Makes a state for a collation.
 type MakeOf<T> = fn(&Collation) -> Box<T>;
 
-/// How a state is made.
+/// Makes a state.
 pub(crate) type Make<T> = Box<dyn Fn() -> Box<T> + Send + Sync>;
 
-/// A parsed accumulator: what is evaluated per document, and how a state is made.
+/// A parsed accumulator: the expression that is evaluated per document, and the function that makes a state.
 pub(crate) struct Parsed {
     pub expr: Expr,
-    /// What a state is told of its group before it takes documents: an expression over the
-    /// group's `_id`.
+    /// An expression over the group's `_id`, whose value the state gets before any document.
     pub start: Option<Expr>,
     pub make: Make<dyn Accumulator>,
     /// The state for a window whose lower end moves.
@@ -68,7 +68,7 @@ impl Parsed {
     /// The state of a group with this `_id`.
     ///
     /// # Errors
-    /// What the expression over the `_id` raises, and [`Accumulator::start`].
+    /// Those of the expression over the `_id`, and of [`Accumulator::start`].
     pub(crate) fn state(&self, id: Value<'_>) -> Result<Box<dyn Accumulator>> {
         let mut state = (self.make)();
         if let Some(start) = &self.start {
@@ -93,7 +93,7 @@ struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// 9 FailedToParse for an option that is none of these.
+    /// Fails with 9 FailedToParse if there is an option other than these.
     fn only(&self, names: &[&str]) -> Result<()> {
         match self.doc.iter().find(|e| !names.contains(&e.name())) {
             None => Ok(()),
@@ -105,7 +105,7 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// The option's value, or an error with this code.
+    /// The option's value. If it is absent, fails with this code.
     fn need(&self, option: &str, code: i32) -> Result<Value<'a>> {
         self.doc.get(option).ok_or_else(|| {
             Error::location(
@@ -115,8 +115,8 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// `n`: a whole number above 0, or else an expression over the group's `_id` that gives one
-    /// (see [`Parsed::start`]).
+    /// Reads `n`: a whole number above 0, or an expression over the group's `_id` that gives one (see
+    /// [`Parsed::start`]).
     fn n(&self, missing: i32) -> Result<(usize, Option<Expr>)> {
         let expr = Expr::parse(self.need("n", missing)?, self.ctx)?;
         match expr.as_constant() {
@@ -129,7 +129,7 @@ impl<'a> Options<'a> {
 /// The number of values that an accumulator keeps.
 ///
 /// # Errors
-/// 7548606 for what is no whole number above 0.
+/// 7548606 for a value that is not a whole number above 0.
 fn whole_n(v: Option<Value<'_>>) -> Result<usize> {
     v.filter(Value::is_number)
         .and_then(|v| v.as_i64_exact())
@@ -157,7 +157,7 @@ impl Spec {
         }
     }
 
-    /// With the state for windows.
+    /// This specification with a state for windows.
     const fn windows(self, sliding: MakeOf<dyn Sliding>) -> Spec {
         Spec {
             sliding: Some(sliding),
@@ -219,7 +219,7 @@ impl Spec {
 
 /// The state of one accumulator in one group.
 pub trait Accumulator: Debug + Send {
-    /// Takes what [`Parsed::start`] gives for the group, before any document.
+    /// Takes the value of [`Parsed::start`] for the group, before any document.
     ///
     /// # Errors
     /// For a value that the accumulator cannot take.
@@ -228,7 +228,7 @@ pub trait Accumulator: Debug + Send {
         Ok(())
     }
 
-    /// Takes a document's value; `None` is missing.
+    /// Takes a document's value; `None` means missing.
     ///
     /// # Errors
     /// For values that the accumulator cannot take.
@@ -237,7 +237,8 @@ pub trait Accumulator: Debug + Send {
     /// Appends the result as an element.
     fn finish(&self, name: &[u8], out: &mut Vec<u8>);
 
-    /// The result of an accumulator whose last step can fail; the others write theirs.
+    /// The result of an accumulator whose last step can fail. The others return `None` and write theirs in
+    /// `finish`.
     ///
     /// # Errors
     /// As [`Accumulator::add`].
@@ -248,7 +249,7 @@ pub trait Accumulator: Debug + Send {
     /// Appends the state as an element that [`Accumulator::merge`] understands.
     fn save(&self, name: &[u8], out: &mut Vec<u8>);
 
-    /// Takes what a state that came later has saved.
+    /// Adds the saved state of another accumulator, whose documents come later.
     ///
     /// # Errors
     /// As [`Accumulator::add`].
@@ -272,16 +273,16 @@ pub(crate) fn write_result(a: &dyn Accumulator, name: &[u8], out: &mut Vec<u8>) 
     Ok(())
 }
 
-/// The state of one accumulator in a window that moves: values come at its upper end and go at
-/// its lower one.
+/// The state of one accumulator in a moving window. Values are added at its upper end and removed at its
+/// lower end.
 pub trait Sliding: Debug + Send {
-    /// Takes a document's value; `None` is missing.
+    /// Takes a document's value; `None` means missing.
     ///
     /// # Errors
     /// For values that the accumulator cannot take.
     fn add(&mut self, v: Option<Value<'_>>) -> Result<()>;
 
-    /// Forgets the value that was added first of those that are left.
+    /// Removes the oldest of the values that are left.
     ///
     /// # Errors
     /// As [`Sliding::add`].
@@ -347,10 +348,10 @@ pub(crate) fn find(name: &str) -> Result<&'static Spec> {
     ))
 }
 
-/// The most that one accumulator may hold.
+/// The most bytes that one accumulator may hold.
 const MAX_HELD: usize = 100 * 1024 * 1024;
 
-/// 146 when an accumulator grows beyond what one may hold.
+/// Fails with 146 if an accumulator holds more than it may.
 fn check_held(name: &str, bytes: usize) -> Result<()> {
     if bytes > MAX_HELD {
         return Err(Error::new(

@@ -1,7 +1,7 @@
 //! `$percentile` and `$median`.
 //!
-//! MongoDB's method "approximate" allows an error; here all numbers are kept and the answer is
-//! exact: the least value that at least the share p of the values does not exceed.
+//! MongoDB's method "approximate" allows an error. Here all numbers are kept and the result is exact: the
+//! least value that is not exceeded by at least the share p of the values.
 
 use super::sliding_sorted::SlidingPercentile;
 use super::{Accumulator, Options, Parsed, Spec, check_held};

@@ -10,7 +10,7 @@ pub(super) const SPEC: Spec = Spec::unary("$push", "All values, in order.", |_| 
 })
 .windows(|_| Box::new(Queue::new(Kind::Values)));
 
-/// An array that grows: its elements as bytes.
+/// A growing array: its elements as bytes.
 #[derive(Debug, Default)]
 pub(super) struct Push {
     n: usize,

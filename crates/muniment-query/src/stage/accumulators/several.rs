@@ -31,7 +31,7 @@ pub(super) const MIN_N: Spec = Spec::options("$minN", "The least values, least f
 enum Which {
     First,
     Last,
-    /// Those that compare so with the others; null and missing do not count.
+    /// The values that compare in this way with the others; null and missing do not count.
     Best(Ordering),
 }
 
@@ -42,7 +42,7 @@ fn parse(o: &Options<'_>, which: Which) -> Result<Parsed> {
     let (collation, sliding) = (o.ctx.collation.clone(), o.ctx.collation.clone());
     Ok(Parsed {
         expr: Expr::parse(input, o.ctx)?,
-        // A window has no group: its n is a constant.
+        // A window has no group, so its n is a constant.
         sliding: start.is_none().then(|| -> Make<dyn Sliding> {
             match which {
                 Which::First => Box::new(move || Box::new(Queue::new(Kind::FirstN(n)))),
@@ -103,7 +103,7 @@ impl Accumulator for Several {
                 let Some(v) = v.filter(|v| !v.is_nullish()) else {
                     return Ok(());
                 };
-                // After those that are better or equal.
+                // The new value goes after those that are better or equal.
                 let at = self
                     .values
                     .partition_point(|x| self.collation.cmp(v, x.as_value()) != wanted);

@@ -1,4 +1,4 @@
-//! Windows' states that keep values in the order in which they came.
+//! The states of windows that keep values in the order in which they came.
 
 use super::arrays::no_array;
 use super::first_last::size;
@@ -7,16 +7,16 @@ use crate::bytes::{IndexName, close, head, open, put};
 use muniment_value::{Result, Type, Value, ValueBuf};
 use std::collections::VecDeque;
 
-/// What a [`Queue`] gives.
+/// The result of a [`Queue`].
 #[derive(Clone, Copy, Debug)]
 pub(in crate::stage) enum Kind {
     /// The first value.
     First,
     /// An array of the first values.
     FirstN(usize),
-    /// An array of all values; missing ones are left out.
+    /// An array of all values, without missing ones.
     Values,
-    /// An array of the elements of all values, which are arrays.
+    /// An array of the elements of all values, which are arrays themselves.
     Elements,
 }
 
@@ -38,7 +38,7 @@ impl Queue {
         }
     }
 
-    /// The value as it is kept.
+    /// The form in which a value is kept.
     fn kept<'a>(&self, v: Option<Value<'a>>) -> Result<Option<Value<'a>>> {
         match (self.kind, v) {
             (Kind::First | Kind::FirstN(_), v) => Ok(Some(v.unwrap_or(Value::Null))),
@@ -104,14 +104,14 @@ pub(super) fn array<'v>(
     close(out, start);
 }
 
-/// The last values of the window: those that came before them need not be kept.
+/// The last values of the window. Those before them need not be kept.
 #[derive(Debug)]
 pub(in crate::stage) struct LastFew {
-    /// How many; `None` is one, given without an array.
+    /// The number of values; `None` stands for a single one that is returned without an array.
     n: Option<usize>,
     values: VecDeque<ValueBuf>,
     held: usize,
-    /// How many values the window has.
+    /// The number of values in the window.
     count: usize,
 }
 

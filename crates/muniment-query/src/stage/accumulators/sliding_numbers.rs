@@ -1,4 +1,4 @@
-//! Windows' states of numbers from which a number can be taken away again.
+//! The states of windows over numbers, from which a number can be removed again.
 
 use super::Sliding;
 use super::sum::exact;
@@ -6,8 +6,8 @@ use crate::bytes::put;
 use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Value, number};
 
-/// A sum that numbers leave again: whole numbers exactly, doubles compensated, what is not finite
-/// by counting.
+/// A sum from which numbers can be removed. Whole numbers are added exactly and doubles with compensation;
+/// numbers that are not finite are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::stage) struct RemovableSum {
     whole: i128,
@@ -20,12 +20,12 @@ pub(in crate::stage) struct RemovableSum {
     nan: i64,
     infinite: i64,
     negative_infinite: i64,
-    /// How many numbers there are.
+    /// The number of numbers.
     pub count: i64,
 }
 
 impl RemovableSum {
-    /// Takes a number (`sign` 1) or takes it away (−1); ignores what is none.
+    /// Adds a number (`sign` 1) or removes it (−1). Other values are ignored.
     pub(crate) fn update(&mut self, v: Value<'_>, sign: i64) {
         if !v.is_number() {
             return;
@@ -66,7 +66,7 @@ impl RemovableSum {
         }
     }
 
-    /// Adds a double for good.
+    /// Adds a double to the sum.
     fn add_double(&mut self, n: f64) {
         let sum = self.double + n;
         if sum.is_finite() {
@@ -79,7 +79,7 @@ impl RemovableSum {
         self.double = sum;
     }
 
-    /// NaN or an infinity when the sum is not finite.
+    /// NaN or an infinity, if the sum is not finite.
     fn special(&self) -> Option<f64> {
         match (self.nan, self.infinite, self.negative_infinite) {
             (0, 0, 0) => None,
@@ -98,7 +98,7 @@ impl RemovableSum {
         self.whole as f64 + (self.double + self.lost) + decimal
     }
 
-    /// The sum as a decimal, when a decimal is among the numbers.
+    /// The sum as a decimal, if there is a decimal among the numbers.
     pub(crate) fn as_decimal(&self) -> Option<Decimal> {
         if self.decimals == 0 {
             return None;
@@ -116,7 +116,7 @@ impl RemovableSum {
         })
     }
 
-    /// The sum in the widest type that is there.
+    /// The sum in the widest type among the numbers.
     pub(crate) fn sum(&self) -> Value<'static> {
         if let Some(d) = self.as_decimal() {
             return Value::Decimal128(d.to_bid());
@@ -131,7 +131,7 @@ impl RemovableSum {
         }
     }
 
-    /// The mean; null of nothing.
+    /// The mean; null if there are no numbers.
     pub(crate) fn mean(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;
@@ -184,15 +184,15 @@ impl Sliding for SlidingSum {
     }
 }
 
-/// `$stdDevPop` and `$stdDevSamp`: the sum and the sum of the squared differences, updated with
-/// the recurrence of Youngs and Cramer in both directions.
+/// `$stdDevPop` and `$stdDevSamp`: the sum and the sum of the squared differences, which the recurrence of
+/// Youngs and Cramer updates in both directions.
 #[derive(Debug)]
 pub(super) struct SlidingDev {
     sample: bool,
     n: i64,
     sum: RemovableSum,
     squares: RemovableSum,
-    /// Values that are not finite: while there is one the deviation is null.
+    /// The number of values that are not finite. While there is one, the deviation is null.
     odd: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Windows' states that keep values in their order: adding and removing cost O(log n).
+//! The states of windows that keep values sorted, in which adding and removing cost O(log n).
 
 use super::arrays::no_array;
 use super::first_last::size;
@@ -14,14 +14,14 @@ use std::sync::Arc;
 
 const WHAT: &str = "a window's values";
 
-/// Bytes that a value in a tree needs beside its own.
+/// The bytes that a value in a tree needs in addition to its own.
 const NODE: usize = 96;
 
-/// `$min` and `$max`: only values that no later one beats are kept, best first.
+/// `$min` and `$max`: keeps only values that no later value beats, best first.
 #[derive(Debug)]
 pub(crate) struct SlidingExtreme {
     wanted: Ordering,
-    /// The values with the numbers of their arrival.
+    /// The values, each with its number in the order of arrival.
     best: VecDeque<(u64, ValueBuf)>,
     held: usize,
     added: u64,
@@ -52,7 +52,7 @@ impl Sliding for SlidingExtreme {
         let Some(v) = v.filter(|v| !v.is_nullish()) else {
             return Ok(());
         };
-        // Of equal values the first is the least and the last the greatest.
+        // Among equal values, `$min` returns the first one and `$max` the last one.
         while let Some((_, last)) = self.best.back() {
             let order = self.collation.cmp(v, last.as_value());
             let beaten = order == self.wanted
@@ -85,7 +85,7 @@ impl Sliding for SlidingExtreme {
     }
 }
 
-/// Values by a key of bytes; of equal keys in the order in which they came.
+/// Values sorted by a key of bytes. Values with equal keys stay in the order in which they came.
 #[derive(Debug, Default)]
 struct Tree {
     values: BTreeMap<(Vec<u8>, u64), ValueBuf>,
@@ -189,7 +189,7 @@ impl SlidingTop {
         }
     }
 
-    /// The sort key of a value, which has the document and the output.
+    /// The sort key of a value, which contains the document and the output.
     fn key(&self, v: Option<Value<'_>>) -> Result<Vec<u8>> {
         let mut key = Vec::new();
         if let Some(Value::Document(both)) = v {
@@ -239,10 +239,10 @@ impl Sliding for SlidingTop {
     }
 }
 
-/// `$addToSet` and `$setUnion`: how often each value is there.
+/// `$addToSet` and `$setUnion`: counts how often each value occurs.
 #[derive(Debug)]
 pub(super) struct SlidingSet {
-    /// The name when the values are arrays whose elements count.
+    /// The accumulator's name if the values are arrays whose elements are counted.
     elements: Option<&'static str>,
     values: BTreeMap<Vec<u8>, (usize, ValueBuf)>,
     held: usize,
@@ -311,7 +311,7 @@ impl Sliding for SlidingSet {
     }
 }
 
-/// Values in a sorted sequence of sorted blocks, so that the k-th one is found quickly.
+/// Sorted values in a sequence of blocks, in which the k-th value is found quickly.
 #[derive(Debug, Default)]
 struct Blocks {
     blocks: Vec<Vec<f64>>,

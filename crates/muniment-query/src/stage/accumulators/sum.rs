@@ -12,11 +12,11 @@ pub(super) const SPEC: Spec =
     })
     .windows(|_| Box::new(SlidingSum::new(false)));
 
-/// A sum that keeps whole numbers exact and doubles compensated.
+/// A sum in which whole numbers stay exact and doubles are compensated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Total {
     whole: i128,
-    /// Neumaier's summation: the sum and what rounding lost.
+    /// Neumaier's summation: the sum, and the part that was lost to rounding.
     double: f64,
     lost: f64,
     decimal: Option<Decimal>,
@@ -46,10 +46,10 @@ impl Total {
         self.count += 1;
     }
 
-    /// Adds to what a mean is made of: a long counts as a double.
+    /// Adds a number to the sum for a mean. There, a long counts as a double.
     pub(crate) fn add_to_mean(&mut self, v: Value<'_>) {
         self.add(match v {
-            // Up to there it makes no difference.
+            // Up to this value the conversion makes no difference.
             Value::Int64(n) if n.unsigned_abs() > 1 << 53 => Value::Double(n as f64),
             v => v,
         });
@@ -103,7 +103,7 @@ impl Total {
         }
     }
 
-    /// The mean; null of nothing.
+    /// The mean; null if there are no numbers.
     pub(crate) fn mean(&self) -> Value<'static> {
         if self.count == 0 {
             return Value::Null;
@@ -159,7 +159,7 @@ impl Total {
     }
 }
 
-/// The double's value, with no more digits after the point than it needs.
+/// The double's value as a decimal, with no more digits after the point than it needs.
 pub(crate) fn exact(n: f64) -> Decimal {
     let d = Decimal::from_f64_exact(n);
     let Some((negative, mut coefficient, mut exponent)) = d.parts() else {

@@ -1,5 +1,5 @@
-//! `$top`, `$topN`, `$bottom` and `$bottomN`: the values of the documents that come first or last
-//! in an order of their own.
+//! `$top`, `$topN`, `$bottom` and `$bottomN`: values from the documents that come first or last in the
+//! accumulator's own sort order.
 
 use super::sliding_sorted::SlidingTop;
 use super::{Accumulator, Make, Options, Parsed, Sliding, Spec, check_held, whole_n};
@@ -48,7 +48,7 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
         ));
     };
     let sort = Arc::new(SortSpec::parse(sort, o.ctx)?);
-    // One expression gives the document, for its sort key, and the output.
+    // A single expression gives both the document, for its sort key, and the output.
     let mut both = DocBuf::new();
     both.append("d", "$$ROOT");
     both.append("o", output);
@@ -63,7 +63,7 @@ fn parse(o: &Options<'_>, bottom: bool, single: bool) -> Result<Parsed> {
     let order = Arc::clone(&sort);
     Ok(Parsed {
         expr: Expr::parse(Value::Document(both.as_doc()), o.ctx)?,
-        // A window has no group: its n is a constant.
+        // A window has no group, so its n is a constant.
         sliding: start.is_none().then(|| -> Make<dyn Sliding> {
             Box::new(move || Box::new(SlidingTop::new(n, bottom, single, Arc::clone(&order))))
         }),
@@ -111,13 +111,13 @@ impl Top {
     }
 }
 
-/// Appends the sort key of what the one expression gave.
+/// Appends the sort key for the value of that expression.
 pub(super) fn sort_key(sort: &SortSpec, both: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
     let Some(Value::Document(d)) = both.get("d") else {
         return Ok(());
     };
     match both.get("m") {
-        // Metadata stand after the document.
+        // Metadata come after the document.
         Some(Value::Document(m)) => sort.key(Doc::new(&[d.as_bytes(), m.as_bytes()].concat()), key),
         _ => sort.key(d, key),
     }

@@ -1,10 +1,9 @@
-//! `$rankFusion` and what it would share with other fusions: several pipelines over one
-//! collection, whose documents come out once each with a score made of what every pipeline says
-//! about them.
+//! `$rankFusion`, and the code that it would share with other fusions: several pipelines over one collection.
+//! Each document comes out once, with a score that is computed from its place in each of the pipelines.
 //!
-//! An execution stage of its own, not a rewriting into other stages: the documents of all inputs
-//! go through one sort by `_id`, which brings those of one document together, and through a second
-//! one by score. Both spill, so no input need fit into the memory.
+//! It is an execution stage of its own, and is not rewritten into other stages. The documents of all inputs
+//! go through a sort by `_id`, which brings the entries of one document together, and then through a second
+//! sort by score. Both can spill, so no input needs to fit into memory.
 
 mod rank;
 mod spec;
@@ -30,22 +29,22 @@ pub(super) struct Input {
     name: String,
     weight: f64,
     stages: ArrayBuf,
-    /// The stages parsed, for a pipeline over the documents of a `$facet`.
+    /// The parsed stages, for a pipeline over the documents of a `$facet`.
     parsed: Pipeline,
     order: Order,
 }
 
-/// By what an input's documents are ranked.
+/// The order by which an input's documents are ranked.
 #[derive(Debug)]
 pub(super) enum Order {
-    /// By its last `$sort`.
+    /// The order of the input's last `$sort`.
     Sort(SortSpec),
-    /// By the distance that its `$geoNear` found.
+    /// The distance that the input's `$geoNear` measured.
     Distance,
 }
 
 impl Order {
-    /// Appends what documents of one rank have in common.
+    /// Appends the key that is the same for all documents of one rank.
     fn key(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         match self {
             Order::Sort(spec) => spec.key(doc, out),
@@ -58,11 +57,11 @@ impl Order {
     }
 }
 
-/// A parsed fusion by ranks.
+/// A parsed fusion by rank.
 #[derive(Debug)]
 pub(super) struct Fusion {
     inputs: Vec<Input>,
-    /// Documents get `scoreDetails`.
+    /// Whether documents get `scoreDetails`.
     details: bool,
     /// The context of the inputs.
     ctx: QueryContext,
@@ -83,7 +82,7 @@ impl StageOp for Fusion {
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>> {
-        // The two sorts hold what they have at the same time.
+        // Each of the two sorts gets half of the memory, because both hold data at the same time.
         let sorter = || Sorter::new(None, rt.memory_limit / 2, &rt.ledger);
         Ok(Box::new(FusionStream {
             source: Some(source),
@@ -110,7 +109,7 @@ impl StageOp for Fusion {
 
 struct FusionStream {
     spec: Arc<Fusion>,
-    /// The documents of a `$facet`; elsewhere the inputs read the collection themselves.
+    /// The documents of a `$facet`. Elsewhere the inputs read the collection themselves.
     source: Option<Box<dyn DocStream>>,
     metadata: Metadata,
     by_id: Sorter,
@@ -119,10 +118,10 @@ struct FusionStream {
     ticker: Ticker,
 }
 
-/// The bytes in front of an entry's `_id` key: that key's length, the input and the rank.
+/// The bytes before an entry's `_id` key: the length of that key, the input, and the rank.
 const HEAD: usize = 16;
 
-/// What one input says about a document.
+/// The entry of a document in one input.
 struct Entry {
     id: Bytes,
     input: usize,
@@ -151,7 +150,7 @@ impl Entry {
     }
 }
 
-/// A document while its entries are read.
+/// A document whose entries are being read.
 struct Candidate {
     id: Bytes,
     doc: Bytes,
@@ -186,8 +185,8 @@ impl FusionStream {
         self.by_id.finish(&self.rt)
     }
 
-    /// Takes the documents of an input with their ranks: documents that sort alike share one, and
-    /// the next rank counts them all.
+    /// Adds the documents of an input with their ranks. Documents that sort alike share a rank, and the next
+    /// rank counts all of them.
     fn rank(&mut self, input: usize, order: &Order, mut stream: Box<dyn DocStream>) -> Result<()> {
         let mut seen = 0_u64;
         let mut rank = 0_u64;
@@ -210,7 +209,7 @@ impl FusionStream {
             len.copy_from_slice(&(id.len() as u32).to_le_bytes());
             number.copy_from_slice(&(input as u32).to_le_bytes());
             place.copy_from_slice(&rank.to_le_bytes());
-            // The sort is stable: the inputs of a document stay in their order.
+            // The sort is stable, so the entries of a document stay in the order of the inputs.
             if self.by_id.push(&id, &[&head, &id, doc.as_bytes()])? {
                 self.by_id.spill(&self.rt)?;
             }
@@ -218,7 +217,7 @@ impl FusionStream {
         Ok(())
     }
 
-    /// Scores every document.
+    /// Computes the score of every document.
     fn combine(&mut self) -> Result<()> {
         let mut current: Option<Candidate> = None;
         while let Some(payload) = self.by_id.next()? {

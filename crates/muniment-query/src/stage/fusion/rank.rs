@@ -1,5 +1,5 @@
-//! `$rankFusion`: reciprocal rank fusion. A document's score is the sum of weight / (60 + rank)
-//! over the inputs that have it, ranks counted from 1.
+//! `$rankFusion`: reciprocal rank fusion. A document's score is the sum of weight / (60 + rank) over the
+//! inputs that contain it; ranks are counted from 1.
 
 use super::super::Stage;
 use super::super::registry::{Place, Spec};
@@ -23,7 +23,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse: parse_stage,
 };
 
-/// What is added to every rank.
+/// The number that is added to every rank.
 const CONSTANT: f64 = 60.0;
 
 fn parse_stage(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
@@ -38,11 +38,11 @@ pub(super) fn score(inputs: &[Input], ranks: &[Option<u64>]) -> f64 {
         let rank = (*rank)? as f64;
         Some(input.weight * (1.0 / (CONSTANT + rank)))
     });
-    // An iterator's sum begins with -0.0, which would show.
+    // The method `sum` of an iterator begins with -0.0, which would be visible in the result.
     parts.fold(0.0, |a, b| a + b)
 }
 
-/// How the score came about: `{$meta: "scoreDetails"}`.
+/// The details of how the score was computed: `{$meta: "scoreDetails"}`.
 pub(super) fn details(inputs: &[Input], ranks: &[Option<u64>], score: f64) -> DocBuf {
     let mut all = ArrayBuf::new();
     for (input, rank) in inputs.iter().zip(ranks) {

@@ -1,4 +1,4 @@
-//! The specification of a fusion: its inputs, their weights, and what may stand in an input.
+//! The specification of a fusion: its inputs, their weights, and the stages that an input may have.
 
 use super::super::idl::{missing, only, wrong_type};
 use super::super::pipeline::{Pipeline, single};
@@ -9,7 +9,7 @@ use crate::context::QueryContext;
 use crate::meta::{Meta, MetaSet};
 use muniment_value::{ArrayBuf, Doc, Elem, Error, Result, Value, number};
 
-/// The stages that an input may consist of: they choose documents and do not change them.
+/// The stages that an input may consist of. They select documents and do not change them.
 const SELECTING: [&str; 8] = [
     "$geoNear",
     "$limit",
@@ -21,10 +21,10 @@ const SELECTING: [&str; 8] = [
     "$vectorSearch",
 ];
 
-/// Those of them that rank, when an input begins with one.
+/// The stages of these that rank documents, if an input begins with one.
 const RANKING: [&str; 3] = ["$geoNear", "$search", "$vectorSearch"];
 
-/// The fusions, of which none may stand in another.
+/// The fusions; none of them may be inside another.
 const FUSIONS: [&str; 2] = [NAME, "$scoreFusion"];
 
 /// A field of a document; null counts as absent.
@@ -43,9 +43,9 @@ fn object<'a>(at: &str, d: Doc<'a>, name: &str) -> Result<Option<Doc<'a>>> {
 /// Parses the stage.
 ///
 /// # Errors
-/// 9 for an operand that is no object; 40414, 40415 and 14 for its fields; 2 without an input;
-/// 15998, 16410 and 16412 for their names; 9834300, 9191100, 9191103, 10170100 and 10473002 for
-/// their stages, and those stages' own; 13118, 9460300, 9460301 and 9967500 for weights.
+/// 9 for an operand that is not an object; 40414, 40415 and 14 for its fields; 2 if there is no input; 15998,
+/// 16410 and 16412 for the names of inputs; 9834300, 9191100, 9191103, 10170100 and 10473002 for their
+/// stages, and the errors of those stages; 13118, 9460300, 9460301 and 9967500 for weights.
 pub(super) fn parse(e: Elem<'_>, ctx: &QueryContext) -> Result<Fusion> {
     let Value::Document(d) = e.value() else {
         return Err(Error::failed_to_parse(format!(
@@ -163,7 +163,7 @@ fn parse_input(p: Elem<'_>, ctx: &QueryContext) -> Result<Input> {
     })
 }
 
-/// Whether the stages are such as an input may have, and rank its documents.
+/// Checks that the stages are allowed in an input, and that they rank its documents.
 fn check_stages(name: &str, stages: Doc<'_>) -> Result<()> {
     let mut ranked = false;
     if stages.is_empty() {

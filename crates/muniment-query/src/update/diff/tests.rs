@@ -72,7 +72,7 @@ fn differences() {
 }
 
 #[test]
-fn what_is_no_difference() {
+fn operands_that_are_no_difference_are_refused() {
     for diff in [
         doc! { "u": 1 },
         doc! { "x": doc! {} },
@@ -279,7 +279,7 @@ fn found() {
 }
 
 #[test]
-fn what_cannot_be_told_by_name() {
+fn repeated_names_cannot_be_told_apart() {
     for (old, new) in [
         (twice(), doc! { "x": 1, "x": 3 }),
         (twice(), doc! { "x": 1 }),
@@ -297,7 +297,7 @@ fn what_cannot_be_told_by_name() {
 }
 
 #[test]
-fn what_is_deep_or_long() {
+fn deep_and_long_documents() {
     let text = "text".repeat(1_000);
     let nest = |depth: usize, n: i32| {
         (0..depth).fold(doc! { "n": n, "t": text.as_str() }, |d, level| {
@@ -475,7 +475,7 @@ fn repeats(of: &[(String, Tree)]) -> bool {
 }
 
 #[test]
-fn what_is_found_makes_the_new_document() {
+fn the_difference_makes_the_new_document() {
     let mut exact_of_odd = 0;
     let mut not_exact = 0;
     let mut below = 0;
