@@ -1,4 +1,4 @@
-//! Laws that hold for every filter on every document.
+//! Laws that must hold for every filter on every document.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use muniment_query::{Filter, QueryContext};
@@ -52,7 +52,7 @@ fn leaf() -> impl Strategy<Value = ValueBuf> {
     .into_iter()
     .map(ValueBuf::new)
     .collect();
-    // Small numbers more often, so that things match.
+    // Small numbers are more frequent, so that filters match.
     pool.extend((0..3).cycle().take(20).map(ValueBuf::new));
     prop::sample::select(pool)
 }
@@ -81,7 +81,7 @@ fn document(value: impl Strategy<Value = ValueBuf>) -> impl Strategy<Value = Doc
     })
 }
 
-/// Any value but undefined and regular expressions, which are no operands of comparisons.
+/// Any value except undefined and regular expressions, which are not allowed as operands of comparisons.
 fn value() -> impl Strategy<Value = ValueBuf> {
     leaf().prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
@@ -111,7 +111,7 @@ fn one(name: &str, v: impl muniment_value::Put) -> DocBuf {
     d
 }
 
-/// The operators below a path, as a document of one.
+/// The operators below a path, as a document with one field.
 fn operator() -> impl Strategy<Value = DocBuf> {
     let cmp = prop::sample::select(vec!["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]);
     let list =
@@ -173,7 +173,7 @@ fn matches(f: &DocBuf, d: &DocBuf) -> bool {
     m
 }
 
-/// A comparison as the manual words it, over the canonical order and the path walk of
+/// A comparison as the manual defines it, computed with the canonical order and the path walk of
 /// muniment-value.
 fn reference(op: &str, path: &str, operand: Value<'_>, d: &DocBuf) -> bool {
     let accepts = |o: Ordering| match op {

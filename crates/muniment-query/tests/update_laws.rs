@@ -1,5 +1,5 @@
-//! The one-pass update against a slow implementation on a tree: random documents, random
-//! updates of `$set`, `$unset`, `$inc` and `$push`; and projections likewise.
+//! Compares the one-pass update with a slow implementation on a tree, for random documents and random updates
+//! of `$set`, `$unset`, `$inc` and `$push`. Projections are compared in the same way.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use muniment_query::{MatchInfo, Projection, QueryContext, Update};
@@ -143,7 +143,7 @@ fn order(a: &str, b: &str) -> std::cmp::Ordering {
     a.split('.').count().cmp(&b.split('.').count())
 }
 
-/// The slow update of one path; an error where MongoDB has one.
+/// The slow update of one path. It fails if MongoDB does.
 fn slow(t: &mut Tree, path: &[&str], op: &Op) -> Result<(), ()> {
     let (name, rest) = path.split_first().unwrap();
     match t {
@@ -206,7 +206,7 @@ fn slow(t: &mut Tree, path: &[&str], op: &Op) -> Result<(), ()> {
     }
 }
 
-/// What the operator makes of a value; `None` is nothing.
+/// The operator's result for a value; `None` means that there is no field.
 fn leaf(old: Option<&Tree>, op: &Op) -> Result<Option<Tree>, ()> {
     Ok(match (op, old) {
         (Op::Set(v), _) => Some(v.clone()),
@@ -255,7 +255,7 @@ fn update_doc(ops: &[(String, Op)]) -> DocBuf {
     u
 }
 
-/// Slow projection by paths.
+/// A slow projection by paths.
 fn project(t: &Tree, paths: &[Vec<&str>], include: bool) -> Tree {
     let Tree::Doc(fields) = t else { panic!() };
     let mut out = Vec::new();
@@ -380,7 +380,7 @@ proptest! {
     }
 }
 
-/// Values that look like updates: operators over paths over any small value.
+/// Values that look like updates: operators over paths and any small values.
 fn any_update() -> impl Strategy<Value = ValueBuf> {
     let operators: Vec<&'static str> = muniment_query::update::registry()
         .iter()

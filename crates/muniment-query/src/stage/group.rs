@@ -1,9 +1,9 @@
-//! `$group`: accumulates documents by the value of an expression.
+//! `$group`: groups documents by the value of an expression and accumulates each group.
 //!
-//! Groups are held in a hash table by the order-preserving encoding of their `_id`, so that 1 and
-//! 1.0 are one group. Past the memory limit the table is written out as a run sorted by that
-//! encoding, each group as its partial states; at the end the runs are merged and equal groups
-//! folded. Without spilling, groups come out in the order in which they first appeared.
+//! Groups are in a hash table by the order-preserving encoding of their `_id`, so that 1 and 1.0 are one
+//! group. Beyond the memory limit, the table is written out as a run sorted by that encoding, with the
+//! partial states of each group; at the end the runs are merged and the states of equal groups combined.
+//! Without spilling, groups come out in the order in which they first appeared.
 
 use super::accumulators::{self, Accumulator};
 use super::bucket::Buckets;
@@ -34,22 +34,22 @@ pub(super) struct Group {
     id: Key,
     fields: Vec<Field>,
     collation: Collation,
-    /// Whether MongoDB's other engine would run it, which has codes of its own for divisions by
+    /// Whether MongoDB would run the stage in its other engine, which has its own codes for divisions by
     /// zero.
     first: bool,
-    /// Whether that engine hands its documents on to another stage: see [`Group::output`].
+    /// Whether that engine passes the documents to another stage; see [`Group::output`].
     handed_on: bool,
 }
 
-/// What documents are grouped by.
+/// The value by which documents are grouped.
 #[derive(Debug)]
 pub(super) enum Key {
     /// The value of an expression.
     Value(Expr),
-    /// An object of one field, in which a missing value is null, as in MongoDB (an object of several
-    /// keeps them apart).
+    /// An object with one field, in which a missing value becomes null, as in MongoDB. (An object with
+    /// several fields distinguishes them.)
     Field(String, Expr),
-    /// The bucket that the value of an expression falls into.
+    /// The bucket that contains the value of an expression.
     Bucket(Buckets),
 }
 
@@ -70,7 +70,7 @@ impl Key {
     }
 }
 
-/// A field of the output and what accumulates it.
+/// A field of the output, and its accumulator.
 #[derive(Debug)]
 pub(super) struct Field {
     pub name: String,
@@ -106,10 +106,10 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// Parses what documents are grouped by.
+/// Parses the `_id`, by which documents are grouped.
 ///
 /// # Errors
-/// 17390; the expression's own.
+/// 17390; those of the expression.
 fn parse_id(id: Value<'_>, ctx: &QueryContext) -> Result<Key> {
     let whole = || Expr::parse(id, ctx).map(Key::Value);
     let Value::Document(fields) = id else {
@@ -146,10 +146,10 @@ pub(super) fn group(id: Key, fields: Vec<Field>, ctx: &QueryContext) -> Stage {
     }))
 }
 
-/// Parses a field of the output, which is an accumulator.
+/// Parses a field of the output, which must be an accumulator.
 ///
 /// # Errors
-/// 40234 to 40238 and 15952; the accumulator's own.
+/// 40234 to 40238 and 15952; those of the accumulator.
 pub(super) fn parse_field(f: Elem<'_>, ctx: &QueryContext) -> Result<Field> {
     let name = f.name();
     if name.contains('.') {
@@ -252,17 +252,17 @@ impl StageOp for Group {
     }
 }
 
-/// One group while it grows.
+/// One group while it accumulates.
 struct Entry {
     id: ValueBuf,
     states: Vec<Box<dyn Accumulator>>,
 }
 
-/// Room that a group needs beside its values: the heads of four allocations.
+/// The bytes that a group needs in addition to its values, for the headers of four allocations.
 const GROUP_OVERHEAD: usize = 64;
-/// And its place in the table, of which a part is free.
+/// The bytes for its place in the table, a part of which is free.
 const PLACE: usize = 2 * (size_of::<Box<[u8]>>() + size_of::<usize>());
-/// Room that an accumulator needs beside what it reports.
+/// The bytes that an accumulator needs in addition to those that it reports.
 const STATE_OVERHEAD: usize = 64;
 
 #[derive(Default)]
@@ -273,7 +273,7 @@ struct Table {
 }
 
 impl Table {
-    /// Bytes held, with what is free in the tables.
+    /// The bytes of the table, including free places.
     fn memory(&self) -> usize {
         self.bytes + self.places.capacity() * PLACE + self.entries.capacity() * size_of::<Entry>()
     }
@@ -284,15 +284,16 @@ struct GroupStream {
     state: State,
     rt: Runtime,
     ticker: Ticker,
-    /// What the groups in memory take.
+    /// The memory of the groups.
     share: Share,
     done: Done,
 }
 
-/// What the stage did, for explain.
+/// The figures of the stage, for explain.
 #[derive(Default)]
 struct Done {
-    /// Most bytes that the accumulators of each field have had in memory; of a watched stage alone.
+    /// The most bytes that the accumulators of each field have had in memory. Only a watched stage records
+    /// this.
     memory: Vec<usize>,
     output: u64,
     spills: u64,
@@ -301,7 +302,7 @@ struct Done {
 }
 
 impl Done {
-    /// What stands in memory before it goes out or to the disk.
+    /// Records the memory of the table, before it is given out or spilled.
     fn holds(&mut self, table: &Table) {
         let fields = table.entries.first().map_or(0, |e| e.states.len());
         self.memory.resize(fields.max(self.memory.len()), 0);
@@ -312,7 +313,7 @@ impl Done {
         }
     }
 
-    /// A table that goes to the disk.
+    /// Records that a table is spilled.
     fn spills(&mut self, table: &Table) {
         self.spills += 1;
         self.spilled_groups += table.entries.len() as u64;
@@ -331,7 +332,7 @@ impl Group {
         self.fields.iter().map(|f| f.parsed.state(id)).collect()
     }
 
-    /// The error of an expression, with the code that it has here.
+    /// The error of an expression, with the code that it has in this stage.
     fn error(&self, e: Error) -> Error {
         match e.message() {
             "can't $divide by zero" if self.first => Error::location(4_848_401, e.message()),
@@ -373,8 +374,8 @@ impl Group {
         })
     }
 
-    /// A group's document. When another stage takes it, MongoDB's engine hands over minKey and
-    /// maxKey wrapped in a document, and code as a string.
+    /// A group's document. If another stage takes it, MongoDB's engine passes minKey and maxKey wrapped in a
+    /// document, and code as a string, so this does the same.
     fn output(&self, entry: &Entry) -> Result<Bytes> {
         let mut out = Vec::with_capacity(64);
         let start = open(&mut out);
@@ -394,7 +395,7 @@ impl Group {
         Ok(out.into())
     }
 
-    /// Writes the table as a run and empties it.
+    /// Writes the table as a run, and empties it.
     fn spill(&self, table: &mut Table, runs: &mut Runs, ticker: &mut Ticker) -> Result<()> {
         let Table {
             places,
@@ -403,7 +404,7 @@ impl Group {
         } = std::mem::take(table);
         let mut sorted: Vec<(Box<[u8]>, usize)> = places.into_iter().collect();
         sorted.sort_unstable();
-        // One by one: together they would take as much as the table does.
+        // The records are made one by one, because together they would take as much memory as the table.
         let records = sorted.into_iter().filter_map(|(key, at)| {
             let Entry { id, states } = entries.get_mut(at)?;
             let mut doc = Vec::new();
@@ -418,7 +419,7 @@ impl Group {
         runs.write(records, ticker)
     }
 
-    /// Folds a spilled group into `entry`, or begins one.
+    /// Merges a spilled group into `entry`, or begins an entry with it.
     fn fold(&self, entry: Option<Entry>, doc: Doc<'_>) -> Result<Entry> {
         let mut elems = doc.iter();
         let id = elems
@@ -438,7 +439,7 @@ impl Group {
     }
 }
 
-/// Rewrites the element at `at`, the last one, as MongoDB hands it on.
+/// Rewrites the last element, which is at `at`, in the way in which MongoDB's engine passes it on.
 fn hand_on(out: &mut Vec<u8>, at: usize) {
     let odd = |t: u8| {
         [Type::MinKey, Type::MaxKey, Type::Code]
@@ -545,7 +546,7 @@ impl DocStream for GroupStream {
                             break;
                         }
                         folded = self.spec.fold(Some(folded), Doc::new(&r.doc))?;
-                        // It is one group, which cannot be written to the disk.
+                        // This is a single group, which cannot be spilled.
                         let held: usize = folded.states.iter().map(|s| s.heap()).sum();
                         self.share.try_hold(merge.memory() + held + r.doc.len())?;
                     }
@@ -638,7 +639,7 @@ mod tests {
                 "[{$facet:{x:[{$group:{_id:{q:'$a'}}}]}}]",
                 "[{x:[{_id:{q:1}},{_id:{q:null}}]}]",
             ),
-            // Several fields, and an object in the one field, keep what is missing apart.
+            // With several fields, or with an object in the only field, missing and null are distinguished.
             (
                 "[{a:1},{a:1,b:null}]",
                 "[{$group:{_id:{x:'$a',y:'$b'}}}]",
@@ -766,11 +767,11 @@ mod tests {
             Some(150)
         );
         assert!(rt.ledger.total().peak < 5 << 20);
-        // 10 MB in one group.
+        // This puts 10 MB into one group.
         let e = run(input(1000), all, &rt).unwrap_err();
         assert_eq!(e.code().0, 146, "{e:?}");
         assert!(rt.ledger.total().peak < 6 << 20, "{:?}", rt.ledger.total());
-        // As many in groups of their own.
+        // The same amount in separate groups is possible.
         let each = "[{$group:{_id:'$i',all:{$push:'$v'}}},{$count:'n'}]";
         let got = run(input(1000), each, &rt).unwrap();
         assert_eq!(
@@ -816,7 +817,7 @@ mod tests {
                 .map(|i| doc! { "v": format!("{i}{megabyte}") })
                 .collect()
         };
-        // The group as a whole may hold more.
+        // A group as a whole may hold more than one accumulator.
         let rt = Runtime {
             memory_limit: 1 << 30,
             ..Runtime::for_tests()
@@ -826,7 +827,7 @@ mod tests {
             let e = run(input(), &pipeline, &rt).unwrap_err();
             assert_eq!(e.code().0, 146, "{accumulator}: {e:?}");
         }
-        // What one document of a $facet can hold is less.
+        // A document of a $facet can hold less.
         let e = run(input(), "[{$facet:{all:[{$match:{}}]}}]", &rt).unwrap_err();
         assert_eq!(e.code().0, 4_031_700);
     }

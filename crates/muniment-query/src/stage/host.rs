@@ -1,5 +1,5 @@
-//! What the stages that reach beyond their input ask of the database: the one door between the
-//! query language and the storage. The executor implements it.
+//! The interface that stages use if they need more than their input. It is the only connection between the
+//! query language and the storage, and the executor implements it.
 
 use super::DocStream;
 use super::merge::MergeSpec;
@@ -12,16 +12,15 @@ use std::collections::BTreeSet;
 
 /// The database around a running pipeline.
 pub trait Host: Send + Sync {
-    /// Opens `pipeline` over the collection `ctx.db`.`ctx.collection` (or over nothing, when that
-    /// is empty), with the context's variables. A collection that does not exist is empty.
+    /// Opens `pipeline` over the collection `ctx.db`.`ctx.collection` (or without a collection, if the name
+    /// is empty), with the context's variables. A collection that does not exist counts as empty.
     ///
     /// # Errors
-    /// The stages' own.
+    /// Those of the stages.
     fn pipeline(&self, pipeline: Doc<'_>, ctx: &QueryContext) -> Result<Box<dyn DocStream>>;
 
-    /// Prepares equality look-ups on a field of a collection of the context's database, by its
-    /// collation; `None` when that collection can
-    /// only be read through [`Host::pipeline`] (a view).
+    /// Prepares equality look-ups on a field of a collection of the context's database, by the context's
+    /// collation; `None` if that collection can only be read through [`Host::pipeline`] (a view).
     ///
     /// # Errors
     /// Damaged data.
@@ -32,33 +31,33 @@ pub trait Host: Send + Sync {
         ctx: &QueryContext,
     ) -> Result<Option<Box<dyn Join>>>;
 
-    /// The documents of a stage that tells about the server or a collection (`$collStats`,
-    /// `$currentOp`, …), whose operand is checked already.
+    /// The documents of a stage that reports about the server or a collection (`$collStats`, `$currentOp`,
+    /// …). Its operand has been checked already.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound where the stage needs a collection.
+    /// 26 NamespaceNotFound if the stage needs a collection and it does not exist.
     fn figures(&self, stage: &str, operand: Doc<'_>, ctx: &QueryContext) -> Result<Vec<Bytes>>;
 
     /// Opens the target of a `$merge`.
     ///
     /// # Errors
-    /// 51183 without the unique index that `on` needs, and what the namespace raises.
+    /// 51183 if there is no unique index on the `on` fields, and those of the namespace.
     fn merge(&self, spec: &MergeSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>>;
 
     /// Opens the target of an `$out`.
     ///
     /// # Errors
-    /// What the namespace raises.
+    /// Those of the namespace.
     fn out(&self, spec: &OutSpec, ctx: &QueryContext) -> Result<Box<dyn Writer>>;
 
-    /// What the pipelines and joins of this host have read since it was asked the last time; which
-    /// indexes and scans from the first time on.
+    /// The amount of data that the pipelines and joins of this host have read since the last call. The
+    /// indexes and scans are counted from the beginning.
     fn reads(&self) -> Reads {
         Reads::default()
     }
 }
 
-/// What was read of collections.
+/// The amount of data that was read from collections.
 #[derive(Clone, Debug, Default)]
 pub struct Reads {
     /// Index keys examined.
@@ -73,11 +72,11 @@ pub struct Reads {
 
 /// Equality look-ups on one field of one collection.
 pub trait Join: Send {
-    /// Gives every document whose field equals one of `values`, each document once. `null`
-    /// finds missing fields too; an array finds itself, and arrays that hold it.
+    /// Passes every document whose field equals one of `values` to `found`, each document once. `null` also
+    /// finds missing fields; an array finds equal arrays, and arrays that contain it.
     ///
     /// # Errors
-    /// Damaged data, an interrupt, what `found` returns.
+    /// Damaged data, an interrupt, those of `found`.
     fn find(
         &mut self,
         values: &[Value<'_>],
@@ -85,23 +84,23 @@ pub trait Join: Send {
     ) -> Result<()>;
 }
 
-/// Where a pipeline's documents go. Dropped before [`Writer::finish`], an `$out` leaves its
-/// target as it was.
+/// The target of a pipeline's documents. If an `$out` is dropped before [`Writer::finish`], its target stays
+/// as it was.
 pub trait Writer: Send {
     /// Takes one document.
     ///
     /// # Errors
-    /// What writing raises.
+    /// Those of writing.
     fn write(&mut self, doc: Bytes) -> Result<()>;
 
-    /// Writes what is left and makes it visible.
+    /// Writes the remaining documents and makes the result visible.
     ///
     /// # Errors
-    /// What writing raises.
+    /// Those of writing.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// No database: for pipelines over documents in memory.
+/// A host without a database, for pipelines over documents in memory.
 pub struct NoHost;
 
 fn no_database<T>() -> Result<T> {

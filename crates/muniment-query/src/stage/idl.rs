@@ -1,9 +1,8 @@
-//! Checks that the operands of many stages share, with the messages of MongoDB's generated
-//! parsers.
+//! Checks of operands that many stages share, with the messages of MongoDB's generated parsers.
 
 use muniment_value::{Doc, Error, Result, Value};
 
-/// 40415 for a field that is not among `known`; 40413 for one that stands twice.
+/// Fails with 40415 for a field that is not in `known`, and with 40413 for one that occurs twice.
 pub(crate) fn only(stage: &str, d: Doc<'_>, known: &[&str]) -> Result<()> {
     let mut seen: Vec<&str> = Vec::new();
     for e in d {
@@ -25,7 +24,7 @@ pub(crate) fn only(stage: &str, d: Doc<'_>, known: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// 40414 for a field that must be there.
+/// 40414, for a required field that is absent.
 pub(crate) fn missing(stage: &str, field: &str) -> Error {
     Error::location(
         40414,
@@ -33,7 +32,7 @@ pub(crate) fn missing(stage: &str, field: &str) -> Error {
     )
 }
 
-/// 14 for a field of the wrong type.
+/// 14, for a field of the wrong type.
 pub(crate) fn wrong_type(stage: &str, field: &str, v: Value<'_>, expected: &str) -> Error {
     Error::type_mismatch(format!(
         "BSON field '{stage}.{field}' is the wrong type '{}', expected type '{expected}'",
@@ -41,7 +40,7 @@ pub(crate) fn wrong_type(stage: &str, field: &str, v: Value<'_>, expected: &str)
     ))
 }
 
-/// A field that must be a string if it is there.
+/// Reads a field that must be a string if it is present.
 pub(crate) fn string<'a>(stage: &str, d: Doc<'a>, field: &str) -> Result<Option<&'a str>> {
     match d.get(field) {
         None => Ok(None),
@@ -50,7 +49,7 @@ pub(crate) fn string<'a>(stage: &str, d: Doc<'a>, field: &str) -> Result<Option<
     }
 }
 
-/// A field that must be a boolean if it is there.
+/// Reads a field that must be a boolean if it is present.
 pub(crate) fn boolean(stage: &str, d: Doc<'_>, field: &str) -> Result<Option<bool>> {
     match d.get(field) {
         None => Ok(None),
@@ -59,7 +58,7 @@ pub(crate) fn boolean(stage: &str, d: Doc<'_>, field: &str) -> Result<Option<boo
     }
 }
 
-/// A field that must be a document if it is there.
+/// Reads a field that must be a document if it is present.
 pub(crate) fn document<'a>(stage: &str, d: Doc<'a>, field: &str) -> Result<Option<Doc<'a>>> {
     match d.get(field) {
         None => Ok(None),

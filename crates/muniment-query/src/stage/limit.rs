@@ -1,4 +1,4 @@
-//! `$limit`: at most so many documents.
+//! `$limit`: passes a limited number of documents.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage};
@@ -22,7 +22,7 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     Ok(())
 }
 
-/// The non-negative whole number that `$limit` and `$skip` take.
+/// Reads the operand of `$limit` and `$skip`: a whole number that is not negative.
 pub(crate) fn whole(e: Elem<'_>, code: i32) -> Result<u64> {
     let bad = |what: &str| {
         Error::location(
@@ -60,7 +60,7 @@ impl LimitStream {
 impl DocStream for LimitStream {
     fn next(&mut self) -> Result<Option<Bytes>> {
         if self.left == 0 {
-            // Whatever the source holds is given back as soon as it is not needed.
+            // The resources of the source are released as soon as it is not needed.
             self.source = None;
         }
         let Some(source) = &mut self.source else {

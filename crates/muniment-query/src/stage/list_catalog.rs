@@ -1,4 +1,4 @@
-//! `$listCatalog`: what the catalog keeps of a collection, or of all.
+//! `$listCatalog`: the catalog's entry of a collection, or of all collections.
 
 use super::registry::{Input, Place, Spec};
 use super::{Stage, report};

@@ -1,4 +1,4 @@
-//! `$listClusterCatalog`: the collections of a database, or of all.
+//! `$listClusterCatalog`: the collections of a database, or of all databases.
 
 use super::registry::{Input, Place, Spec};
 use super::{Stage, idl, report};

@@ -64,7 +64,7 @@ fn parse(
     Ok(())
 }
 
-/// Checks `users`; how many are named (null is nobody).
+/// Checks `users`, and returns how many users are named (null counts as none).
 fn count_users(stage: &str, users: Doc<'_>) -> Result<usize> {
     let mut n = 0;
     for v in users.values() {

@@ -1,9 +1,9 @@
-//! `$lookup`: documents of another collection as an array in each document.
+//! `$lookup`: adds documents of another collection to each document, as an array.
 //!
-//! By fields alone the host's equality look-up gives the documents. A pipeline runs once per
-//! document with its `let` variables as constants, so that it can use an index; one that uses no
-//! variable of this stage runs once, and its result is kept within a limit. A following `$unwind`
-//! of the array is done here, so that the array is never built.
+//! If only fields are given, the host's equality look-up finds the documents. A pipeline runs once per
+//! document, with its `let` variables as constants, so that it can use an index; a pipeline that uses no
+//! variable of this stage runs only once, and its result is kept if it is not too large. A following
+//! `$unwind` of the array is done here, so that the array is never built.
 
 use super::host::{Host, Join, Reads};
 use super::registry::{Place, Spec, Within};
@@ -33,11 +33,11 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// Bytes that the documents of one array may have:
-/// internalLookupStageIntermediateDocumentMaxSizeBytes.
+/// The most bytes that the documents of one array may have
+/// (internalLookupStageIntermediateDocumentMaxSizeBytes).
 const MAX_JOINED: usize = 100 << 20;
 
-/// Bytes of an uncorrelated pipeline's result that are kept.
+/// The most bytes that are kept of the result of an uncorrelated pipeline.
 const MAX_CACHED: usize = 100 << 20;
 
 /// A parsed `$lookup`.
@@ -48,14 +48,14 @@ pub(crate) struct Lookup {
     fields: Option<(Path, Path)>,
     let_: Vec<(String, Expr)>,
     pipeline: Option<ArrayBuf>,
-    /// The pipeline uses a variable of `let`.
+    /// Whether the pipeline uses a variable of `let`.
     correlated: bool,
     as_: Path,
     unwind: Option<Unwound>,
     ctx: QueryContext,
 }
 
-/// A `$unwind` of the array that follows.
+/// The options of a `$unwind` of the array.
 #[derive(Clone, Debug)]
 pub struct Unwound {
     /// `includeArrayIndex`.
@@ -90,7 +90,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         Some(v) => Err(idl::wrong_type("$lookup", field, v, "string")),
     };
     let as_ = text("as")?.ok_or_else(|| idl::missing("$lookup", "as"))?;
-    // An empty name is none.
+    // An empty name counts as absent.
     let local = text("localField")?.filter(|s| !s.is_empty());
     let foreign = text("foreignField")?.filter(|s| !s.is_empty());
     let let_ = match d.get("let") {
@@ -151,7 +151,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     }
     if let Some(p) = pipeline {
         check_target(p, &ctx.db, !given.is_empty())?;
-        // For its errors: the variables have no values yet.
+        // This parse only finds errors: the variables have no values yet.
         let mut names = inner.clone();
         names.sub_pipelines = ctx.sub_pipelines;
         for (name, _) in &vars {
@@ -173,7 +173,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// The foreign collection; empty for a pipeline that needs none.
+/// The name of the foreign collection; empty for a pipeline that needs no collection.
 fn given<'d>(d: Doc<'d>, ctx: &QueryContext) -> Result<&'d str> {
     let pipeline = d.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let documents = starts_with_documents(pipeline);
@@ -210,8 +210,8 @@ fn given<'d>(d: Doc<'d>, ctx: &QueryContext) -> Result<&'d str> {
     }
 }
 
-/// True if a value somewhere in `v` may refer to one of the variables, or differs from run to
-/// run.
+/// True if a value somewhere in `v` may refer to one of the variables, or may differ from one run to the
+/// next.
 fn uses(v: Value<'_>, vars: &[(String, Expr)]) -> bool {
     match v {
         Value::String(s) => s.strip_prefix("$$").is_some_and(|rest| {
@@ -227,7 +227,7 @@ fn uses(v: Value<'_>, vars: &[(String, Expr)]) -> bool {
 }
 
 impl Lookup {
-    /// The stage with the `$unwind` of its array in it.
+    /// The stage with the `$unwind` of its array merged into it.
     pub(crate) fn with_unwind(&self, path: &Path, unwind: Unwound) -> Option<Lookup> {
         (self.unwind.is_none() && *path == self.as_).then(|| Lookup {
             unwind: Some(unwind),
@@ -235,7 +235,7 @@ impl Lookup {
         })
     }
 
-    /// The context of the pipeline for one document.
+    /// The context in which the pipeline runs for one document.
     fn bound(&self, doc: Doc<'_>) -> Result<QueryContext> {
         let mut ctx = self.ctx.clone();
         if self.let_.is_empty() {
@@ -268,8 +268,8 @@ impl Lookup {
     }
 }
 
-/// What the local field holds, as equality look-ups take it: an array by its elements, nothing
-/// and an empty array as null.
+/// The values of the local field for equality look-ups: the elements of an array, and null for a missing
+/// field or an empty array.
 pub(crate) fn local_values<'d>(doc: Doc<'d>, path: &Path, out: &mut Vec<Value<'d>>) {
     out.clear();
     visit(doc, path.parts(), &mut |v, _| {
@@ -293,7 +293,7 @@ impl StageOp for Lookup {
         }
         self.let_.iter().for_each(|(_, e)| needs.expr(e));
         if self.as_.parts().len() > 1 || self.unwind.is_some() {
-            // What stands beside the new field is kept.
+            // Fields next to the new one are kept.
             needs.whole();
         }
         false
@@ -337,7 +337,7 @@ impl StageOp for Lookup {
     }
 }
 
-/// True if one of the paths is the other or a part of it.
+/// True if the paths are equal, or one of them is a prefix of the other.
 pub(crate) fn overlap(a: &str, b: &str) -> bool {
     let within = |long: &str, short: &str| {
         long.strip_prefix(short)
@@ -346,7 +346,7 @@ pub(crate) fn overlap(a: &str, b: &str) -> bool {
     within(a, b) || within(b, a)
 }
 
-/// The result of a pipeline that is the same for every document.
+/// The state of a result that is the same for every document.
 enum Cached {
     Not,
     Kept(Arc<Vec<Bytes>>),
@@ -359,13 +359,13 @@ struct LookupStream {
     spec: Arc<Lookup>,
     cached: Cached,
     joined: Vec<Bytes>,
-    /// The document whose joined documents are being unwound, and which is next.
+    /// The document whose joined documents are being unwound, and the index of the next one.
     pending: Option<(Bytes, usize)>,
-    /// What `joined` holds.
+    /// The memory of `joined`.
     share: Share,
     ticker: Ticker,
     rt: Runtime,
-    /// What its look-ups have read, if that is to be told.
+    /// The amount of data that the look-ups have read, if the stage is watched.
     reads: Reads,
 }
 
@@ -382,7 +382,7 @@ impl DocStream for LookupStream {
                 return Ok(None);
             };
             if self.rt.watched {
-                // What came before was read for others.
+                // This call resets the count, because the earlier reads were done for others.
                 self.rt.host.reads();
             }
             self.lookup(Doc::new(&doc))?;
@@ -411,7 +411,7 @@ impl DocStream for LookupStream {
 }
 
 impl LookupStream {
-    /// Fills `joined`.
+    /// Fills `joined` with the documents for `doc`.
     fn lookup(&mut self, doc: Doc<'_>) -> Result<()> {
         self.joined.clear();
         let spec = self.spec.clone();
@@ -474,7 +474,7 @@ impl LookupStream {
         Ok(())
     }
 
-    /// The document with the array of the joined ones.
+    /// The document with the array of the joined documents.
     fn with_array(&self, doc: &Bytes) -> Bytes {
         let total: usize = self.joined.iter().map(|d| d.len() + 8).sum();
         let mut array = Vec::with_capacity(total + 8);
@@ -493,7 +493,7 @@ impl LookupStream {
         out.into()
     }
 
-    /// The next document of those that `doc` is unwound to.
+    /// The next document that comes from unwinding `doc`.
     fn unwound(&mut self, doc: Bytes, at: usize) -> Option<Bytes> {
         let spec = self.spec.clone();
         let unwind = spec.unwind.as_ref()?;
@@ -527,12 +527,12 @@ impl LookupStream {
 }
 
 impl Lookup {
-    /// The pipeline with the equality in front, where no join can do it.
+    /// The pipeline with the equality at the front, for a collection without a join.
     fn stages(&self, values: &[Value<'_>]) -> ArrayBuf {
         let mut stages = ArrayBuf::new();
         let mut rest = self.pipeline.iter().flat_map(|p| p.as_doc().values());
         if self.from.is_empty() {
-            // $documents stays first.
+            // $documents must stay the first stage.
             rest.by_ref().take(1).for_each(|s| {
                 stages.push(s);
             });
@@ -555,7 +555,7 @@ impl Lookup {
     }
 }
 
-/// For `$graphLookup`: the host's join, or a pipeline for every look-up.
+/// Runs a look-up of `$graphLookup` as a pipeline, for a collection without a join.
 pub(crate) fn find_by_pipeline(
     host: &dyn Host,
     ctx: &QueryContext,

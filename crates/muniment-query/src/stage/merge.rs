@@ -1,4 +1,4 @@
-//! `$merge`: writes the documents into a collection, by what is there already.
+//! `$merge`: writes the documents into a collection, and combines them with existing documents.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, idl, write_stream};
@@ -16,29 +16,29 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// What becomes of a document that is there already.
+/// The treatment of a document that already exists.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WhenMatched {
-    /// The new document takes its place.
+    /// The new document replaces it.
     Replace,
-    /// It stays.
+    /// It stays as it is.
     KeepExisting,
     /// The new document's fields are set in it.
     Merge,
-    /// An error.
+    /// The stage fails.
     Fail,
-    /// A pipeline update makes the result; `$$new` is the new document.
+    /// The result is computed by a pipeline update, in which `$$new` is the new document.
     Pipeline(DocBuf),
 }
 
-/// What becomes of a document that is not there.
+/// The treatment of a document that does not exist yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenNotMatched {
     /// It is inserted.
     Insert,
-    /// It is forgotten.
+    /// It is discarded.
     Discard,
-    /// An error.
+    /// The stage fails.
     Fail,
 }
 
@@ -49,11 +49,11 @@ pub struct MergeSpec {
     pub db: String,
     /// The target.
     pub collection: String,
-    /// The fields that identify a document; empty when the operand does not say (`_id`).
+    /// The fields that identify a document; empty if the operand does not name any (`_id`).
     pub on: Vec<Path>,
-    /// What becomes of a document that is there already.
+    /// The treatment of a document that already exists.
     pub when_matched: WhenMatched,
-    /// What becomes of one that is not.
+    /// The treatment of a document that does not.
     pub when_not_matched: WhenNotMatched,
     /// Variables of the pipeline, evaluated on the new document: name and expression.
     pub let_: Vec<(String, Expr)>,
@@ -289,7 +289,7 @@ fn parse_when_matched(v: Value<'_>) -> Result<WhenMatched> {
         Value::String("fail") => WhenMatched::Fail,
         Value::String(other) => return Err(not_in_enumeration("whenMatched", other)),
         Value::Array(stages) => {
-            // The stages themselves are looked at when the first document comes.
+            // The stages themselves are checked when the first document arrives.
             if !stages.values().all(|s| s.as_doc().is_some()) {
                 return Err(Error::type_mismatch(
                     "Each element of the 'pipeline' array must be an object",
@@ -367,7 +367,7 @@ impl StageOp for Merge {
 }
 
 impl MergeSpec {
-    /// The document's values of the `on` fields, in their order; `None` where one is missing.
+    /// The document's values of the `on` fields, in the order of the fields; `None` for a missing one.
     pub fn on_values(&self, doc: Doc<'_>) -> Vec<(String, Option<ValueBuf>)> {
         self.on
             .iter()

@@ -1,8 +1,8 @@
-//! Aggregation stages: each one file with its SPEC, one line in the sorted registry.
+//! The aggregation stages. Each has a file with its SPEC, and a line in the sorted registry.
 //!
-//! Invariants: a stage pulls from the one below it and holds no more than it must; what has to
-//! see its whole input (`$sort`, `$group`) stays within [`Runtime::memory_limit`] or spills; every
-//! loop over documents asks [`crate::Interrupt`] every [`CHECK_EVERY`] documents.
+//! Invariants: a stage pulls documents from its source and holds no more than necessary; a stage that must
+//! see its whole input (`$sort`, `$group`) stays within [`Runtime::memory_limit`] or spills; every loop over
+//! documents checks [`crate::Interrupt`] every [`CHECK_EVERY`] documents.
 
 pub mod accumulators;
 mod add_fields;
@@ -79,25 +79,25 @@ use muniment_value::{Doc, DocBuf, Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// How many documents pass between two looks at the interrupt.
+/// The number of documents between two checks of the interrupt.
 pub(crate) const CHECK_EVERY: u32 = 128;
 
-/// A stream of documents: what storage scans give and stages transform. The bytes are one
-/// complete document each; a scan hands out slices of its blocks without copying. After it may
-/// stand its metadata: see [`crate::meta`].
+/// A stream of documents, from a storage scan or from a stage. Each item has the bytes of one complete
+/// document; a scan returns slices of its blocks without copying. The document's metadata may follow it: see
+/// [`crate::meta`].
 pub trait DocStream: Send {
     /// The next document; `None` at the end.
     ///
     /// # Errors
-    /// Whatever stops the stream.
+    /// Everything that stops the stream.
     fn next(&mut self) -> Result<Option<Bytes>>;
 
-    /// Appends what it has done beyond what every stage tells, of those that were opened with
+    /// Appends the figures that only this kind of stage has. Called for streams that were opened with
     /// [`Runtime::watched`].
     fn tell(&self, _: &mut DocBuf) {}
 }
 
-/// A parsed stage. Those that the planner may push into its access plan stand in the open.
+/// A parsed stage. Those that the planner can include in its access plan have their own variants.
 #[derive(Clone, Debug)]
 pub enum Stage {
     /// `$match`.
@@ -112,9 +112,9 @@ pub enum Stage {
     Skip(u64),
     /// `$count` with the name of its field.
     Count(String),
-    /// A stage that makes one document of one.
+    /// A stage that makes one document from one document.
     Map(Arc<dyn Transform>),
-    /// Any other.
+    /// Any other stage.
     Other(Arc<dyn StageOp>),
 }
 
@@ -130,23 +130,23 @@ impl Stage {
     }
 }
 
-/// A stage that is a file of its own.
+/// A stage with a file of its own.
 pub trait StageOp: Debug + Send + Sync {
-    /// Puts the stage on top of `source`. A pipeline inside another may be opened many times.
+    /// Opens the stage on top of `source`. A pipeline inside another one may be opened many times.
     ///
     /// # Errors
-    /// What opening it raises.
+    /// Those of opening.
     fn open(
         self: Arc<Self>,
         source: Box<dyn DocStream>,
         rt: &Runtime,
     ) -> Result<Box<dyn DocStream>>;
 
-    /// As [`StageOp::open`], where this stage and those after it read only the paths `needs` of
-    /// the input (`None`: whole documents).
+    /// As [`StageOp::open`], if this stage and the later ones only read the paths `needs` of the input
+    /// (`None`: whole documents).
     ///
     /// # Errors
-    /// What opening it raises.
+    /// Those of opening.
     fn open_for(
         self: Arc<Self>,
         source: Box<dyn DocStream>,
@@ -157,55 +157,56 @@ pub trait StageOp: Debug + Send + Sync {
         self.open(source, rt)
     }
 
-    /// Adds the fields that the stage reads of its input. True: nothing else of the input reaches
-    /// the stages after it. A stage that says nothing needs whole documents.
+    /// Adds the fields that the stage reads from its input. True means that nothing else of the input reaches
+    /// the later stages. The default is that the stage needs whole documents.
     fn needs(&self, needs: &mut Needs) -> bool {
         needs.whole();
         true
     }
 
-    /// Called when nothing but what the planner does stands before the stage in a command's
-    /// pipeline; `followed`: another stage takes what this one gives.
+    /// Called if only stages that the planner runs stand before the stage in a command's pipeline. `followed`
+    /// says whether another stage takes its documents.
     fn comes_first(&mut self, followed: bool) {
         let _ = followed;
     }
 
-    /// The constant `_id` and the names of the fields that only count, when the stage is a
-    /// `$group` of that shape: it can be answered from a count.
+    /// If the stage is a `$group` with a constant `_id` that only counts: that `_id` and the names of its
+    /// fields. Such a stage can be answered from a count.
     fn counts(&self) -> Option<CountOnly> {
         None
     }
 
-    /// Whether the stage can change a value at or below `path`, or documents' being there because
-    /// of it: a `$match` on other paths may run before it. A stage that says nothing can.
+    /// Whether the stage can change a value at or below `path`, or whether that value can determine which
+    /// documents the stage returns. If not, a `$match` on the path may run before it. The default is that it
+    /// can.
     fn changes(&self, path: &str) -> bool {
         let _ = path;
         true
     }
 
-    /// This stage with the next one in it, when that saves work.
+    /// This stage with the next one merged into it, if that saves work.
     fn absorb(&self, next: &Stage) -> Option<Arc<dyn StageOp>> {
         let _ = next;
         None
     }
 
-    /// The path and the options of a `$unwind`.
+    /// The path and the options, if this is a `$unwind`.
     fn as_unwind(&self) -> Option<(&Path, lookup::Unwound)> {
         None
     }
 
-    /// True for a stage that begins a pipeline and reads no collection: it is opened on an empty
+    /// True for a stage that begins a pipeline and does not read a collection. It is opened on an empty
     /// stream.
     fn is_source(&self) -> bool {
         false
     }
 
-    /// The error when the stage is a source that cannot read a time-series collection.
+    /// The error of a source that cannot read a time-series collection.
     fn refuses_time_series(&self) -> Option<Error> {
         None
     }
 
-    /// Checks what opening would, without the stage's effects: for explain.
+    /// Makes the checks of opening, without the stage's effects. For explain.
     ///
     /// # Errors
     /// As [`StageOp::open`].
@@ -214,8 +215,8 @@ pub trait StageOp: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Which metadata documents can have after the stage when they can have `before` in front
-    /// of it. A stage that makes new documents of several says none.
+    /// The metadata that documents can have after the stage if they can have `before` before it. A stage that
+    /// makes new documents from several ones returns none.
     fn metadata(&self, before: MetaSet) -> MetaSet {
         before
     }
@@ -226,12 +227,12 @@ pub trait StageOp: Debug + Send + Sync {
     }
 }
 
-/// A stage that makes one document of one document: what a pipeline update may consist of.
+/// A stage that makes one document from one document. A pipeline update may consist of such stages.
 pub trait Transform: Debug + Send + Sync {
-    /// Appends what becomes of `doc` to `out`.
+    /// Appends the document for `doc` to `out`.
     ///
     /// # Errors
-    /// What the stage's expressions raise.
+    /// Those of the stage's expressions.
     fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()>;
 
     /// As [`StageOp::needs`].
@@ -247,7 +248,7 @@ pub trait Transform: Debug + Send + Sync {
     }
 }
 
-/// Looks at the interrupt every [`CHECK_EVERY`] calls.
+/// Checks the interrupt every [`CHECK_EVERY`] calls.
 pub(crate) struct Ticker {
     interrupt: Arc<dyn crate::Interrupt>,
     n: u32,
@@ -294,14 +295,14 @@ impl DocStream for MapStream {
     }
 }
 
-/// What a pipeline gives may be a little larger than what is stored.
+/// The greatest size of a pipeline's result, which may be a little larger than a stored document.
 const MAX_RESULT: usize = crate::bytes::MAX_DOCUMENT + 16 * 1024;
 
-/// What a stage hands on may be larger still: a later stage may make it small again. Somewhat more than
-/// an accumulator may gather.
+/// The greatest size of a document between stages. It may be larger, because a later stage may make it small
+/// again. The limit is a little more than an accumulator may gather.
 const MAX_INTERNAL: usize = 128 << 20;
 
-/// 10334 when a pipeline's result is larger than a document may be.
+/// Fails with 10334 if a pipeline's result is larger than a document may be.
 ///
 /// # Errors
 /// See above.
@@ -312,7 +313,7 @@ pub fn check_result_size(bytes: usize) -> Result<()> {
     }
 }
 
-/// 10334 when a computed document is larger than any may be.
+/// Fails with 10334 if a computed document is larger than any document may be.
 pub(crate) fn check_size(bytes: usize) -> Result<()> {
     match bytes > MAX_INTERNAL {
         true => Err(too_large(bytes)),

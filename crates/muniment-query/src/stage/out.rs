@@ -1,4 +1,4 @@
-//! `$out`: the documents become a collection, in the place of the one that is there.
+//! `$out`: stores the documents as a collection, which replaces an existing one.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, idl, write_stream};
@@ -24,7 +24,7 @@ pub struct OutSpec {
     pub timeseries: Option<SeriesSpec>,
 }
 
-/// What a `$out` says of the time-series collection that it makes.
+/// The options for the time-series collection that an `$out` creates.
 #[derive(Clone, Debug)]
 pub struct SeriesSpec {
     /// The field with the date.
@@ -114,10 +114,10 @@ fn check_target(spec: &OutSpec) -> Result<()> {
     Ok(())
 }
 
-/// The longest span of a bucket: a year.
+/// The longest span of a bucket, which is a year.
 const MAX_SECONDS: i64 = 31_536_000;
 
-/// The options, of the right types and within their ranges.
+/// Parses the options, and checks their types and ranges.
 fn parse_timeseries(d: Doc<'_>) -> Result<SeriesSpec> {
     const NAME: &str = "$out.timeseries";
     idl::only(

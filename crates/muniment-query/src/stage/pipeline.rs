@@ -1,4 +1,4 @@
-//! Pipelines: parsing, what the planner may take from the front, and opening.
+//! Pipelines: parsing them, removing the stages at the front that the planner runs, and opening the rest.
 
 use super::registry::{Input, Position, Within, find, place};
 use super::sort::SortStream;
@@ -14,23 +14,24 @@ use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf, do
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// MongoDB's limit on the stages of a pipeline.
+/// The most stages of a pipeline, which is MongoDB's limit.
 const MAX_STAGES: usize = 1000;
 
 /// A parsed pipeline.
 ///
-/// The planner takes what it can do itself from the front (`take_leading_…`), in the order in
-/// which the stages stand, and opens the rest on top of its stream.
+/// The planner removes stages that it can run itself from the front (`take_leading_…`), in the order of the
+/// stages, and opens the rest on top of its stream.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     stages: VecDeque<Stage>,
-    /// Each stage as it was written, for explain; empty for what another stage became too.
+    /// Each stage as it was written, for explain. If one written stage became several stages, the further
+    /// ones have an empty document here.
     sources: VecDeque<DocBuf>,
-    /// What any stage of the command's pipelines asks for.
+    /// The metadata that any stage of the command's pipelines asks for.
     metadata: Metadata,
 }
 
-/// What a pipeline makes of a mere count: see [`Pipeline::count_only`].
+/// The form of a pipeline's result if it only depends on a count: see [`Pipeline::count_only`].
 #[derive(Clone, Debug)]
 pub struct CountOnly {
     /// The constant `_id` of a `$group`.
@@ -40,7 +41,7 @@ pub struct CountOnly {
 }
 
 impl CountOnly {
-    /// The result document for `n` documents: none for 0.
+    /// The result document for `n` documents; there is none for 0.
     pub fn result(&self, n: u64) -> Option<DocBuf> {
         if n == 0 {
             return None;
@@ -55,7 +56,7 @@ impl CountOnly {
     }
 }
 
-/// Appends the stages that `v` stands for.
+/// Appends the stages for the specification `v`.
 fn parse_stage(v: Value<'_>, ctx: &QueryContext, parsed: &mut Vec<Stage>) -> Result<()> {
     let e = single(v)?;
     (find(e.name())?.parse)(e, ctx, parsed)?;
@@ -68,11 +69,11 @@ fn parse_stage(v: Value<'_>, ctx: &QueryContext, parsed: &mut Vec<Stage>) -> Res
     Ok(())
 }
 
-/// An error when a stage stands where it may not.
+/// Fails if a stage stands in a wrong place.
 ///
 /// # Errors
-/// 40602 for a source of documents that is not first, 40601 for an end that is not last; those
-/// of nested pipelines: 40600, 51047, 31441.
+/// 40602 for a source of documents that is not first, 40601 for a final stage that is not last; those for
+/// nested pipelines: 40600, 51047, 31441.
 fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
     let mut stages = all.values().enumerate().peekable();
     while let Some((i, v)) = stages.next() {
@@ -106,7 +107,7 @@ fn check_places(all: Doc<'_>, within: Within) -> Result<()> {
     Ok(())
 }
 
-/// The one field of a stage's specification.
+/// The only field of a stage's specification.
 pub(super) fn single(v: Value<'_>) -> Result<Elem<'_>> {
     let Value::Document(d) = v else {
         return Err(Error::type_mismatch(
@@ -124,17 +125,17 @@ pub(super) fn single(v: Value<'_>) -> Result<Elem<'_>> {
 }
 
 impl Pipeline {
-    /// Parses the stages of a command's pipeline, or those after the ones that the caller runs
-    /// itself; see [`Pipeline::check`] for their places.
+    /// Parses the stages of a command's pipeline, or those after the stages that the caller runs itself.
+    /// Their places are checked by [`Pipeline::check`].
     ///
     /// # Errors
-    /// 40324 "Unrecognized pipeline stage name: '$x'" and the stages' own.
+    /// 40324 "Unrecognized pipeline stage name: '$x'" and those of the stages.
     pub fn parse(stages: Doc<'_>, ctx: &QueryContext) -> Result<Pipeline> {
         let mut parsed = Vec::new();
         let mut sources = VecDeque::new();
-        // The context of a stage after those that change which metadata there are.
+        // The context of the stages after one that changes which metadata are available.
         let mut behind: Option<QueryContext> = None;
-        // What constants raise comes after all errors of parsing.
+        // Errors of constants are reported after all errors of parsing.
         let mut late = None;
         for v in stages.values() {
             let at = parsed.len();
@@ -158,7 +159,7 @@ impl Pipeline {
             sources.resize_with(parsed.len(), DocBuf::new);
         }
         if let Some(e) = late {
-            // One inside another's stage says so once.
+            // Only the outermost pipeline adds this context, so that it does not appear twice.
             return Err(match ctx.sub_pipelines {
                 0 => e.context("Failed to optimize pipeline :: caused by :: "),
                 _ => e,
@@ -177,11 +178,11 @@ impl Pipeline {
         Ok(p)
     }
 
-    /// Whether the stages of a whole pipeline stand where they may. Mistakes inside a stage are
-    /// reported before its place.
+    /// Checks that the stages of a whole pipeline stand in the right places. Errors inside the stages are
+    /// reported before errors of their places.
     ///
     /// # Errors
-    /// 40601 and 40602, and what parsing raises.
+    /// 40601 and 40602, and those of parsing.
     pub fn check(stages: Doc<'_>, ctx: &QueryContext) -> Result<()> {
         let placed = check_places(stages, Within::Command);
         if placed.is_err() {
@@ -190,17 +191,15 @@ impl Pipeline {
         placed
     }
 
-    /// Parses the pipeline inside a stage, which may be opened many times: see
-    /// [`Pipeline::clone`].
+    /// Parses a pipeline inside a stage, which may be opened many times: see [`Pipeline::clone`].
     ///
     /// # Errors
-    /// As [`Pipeline::parse`]; 232 beyond 20 levels; those of stages that stand where they may
-    /// not.
+    /// As [`Pipeline::parse`]; 232 if it is nested more than 20 levels deep; those of stages in wrong places.
     pub fn parse_nested(stages: Doc<'_>, outer: &QueryContext, within: Within) -> Result<Pipeline> {
         let mut ctx = outer.nested()?;
         if within == Within::Facet {
             ctx.in_facet = true;
-            // Its documents come from outside.
+            // Its documents come from the outer pipeline, with their metadata.
             ctx.metadata.available = outer.metadata.available;
         }
         let parsed = Pipeline::parse(stages, &ctx);
@@ -209,7 +208,7 @@ impl Pipeline {
         {
             return parsed;
         }
-        // A stage with an error of its own for a collection says that first.
+        // A first stage that has its own error for a collection reports that one first.
         let first = stages.values().next().and_then(|v| v.as_doc()?.first());
         let place = first.and_then(|e| place(e.name()));
         if within == Within::Facet
@@ -220,14 +219,14 @@ impl Pipeline {
         }
         check_places(stages, within)?;
         if ctx.in_facet {
-            // Nor may a pipeline inside one of $facet's have what those may not.
+            // A pipeline inside a pipeline of $facet must obey the rules for $facet too.
             check_places(stages, Within::Facet)?;
         }
         parsed
     }
 
-    /// Tells the first stage that the planner does not take that it is the first, and whether
-    /// another follows it.
+    /// Tells the first stage that the planner does not run that it is the first one, and whether another
+    /// stage follows it.
     fn mark_first(&mut self) {
         let planned = |s: &Stage| {
             matches!(
@@ -246,7 +245,7 @@ impl Pipeline {
         }
     }
 
-    /// Moves every `$match`, or what of it can be, in front of the stages that it commutes with.
+    /// Moves every `$match`, or a part of it, before the stages with which it commutes.
     fn hoist_matches(&mut self) {
         for i in 1..self.stages.len() {
             let mut at = i;
@@ -282,7 +281,7 @@ impl Pipeline {
         }
     }
 
-    /// Lets stages take in the ones after them.
+    /// Lets stages merge with the ones after them.
     fn absorb(&mut self) {
         let mut at = 0;
         while at + 1 < self.stages.len() {
@@ -295,7 +294,7 @@ impl Pipeline {
                     *s = Stage::Other(op);
                 }
                 self.stages.remove(at + 1);
-                // Explain shows both.
+                // Explain shows both stages.
                 let next = self.sources.remove(at + 1).unwrap_or_default();
                 if let Some(s) = self.sources.get_mut(at) {
                     s.append_all(next.as_doc());
@@ -337,12 +336,12 @@ impl Pipeline {
         }
     }
 
-    /// True when the first stage reads no collection.
+    /// True if the first stage does not read a collection.
     pub fn has_source(&self) -> bool {
         matches!(self.stages.front(), Some(Stage::Other(op)) if op.is_source())
     }
 
-    /// Checks what opening the stages would, without their effects: for explain.
+    /// Makes the checks of opening the stages, without their effects. For explain.
     ///
     /// # Errors
     /// As [`Pipeline::open`].
@@ -353,12 +352,12 @@ impl Pipeline {
         })
     }
 
-    /// True when the last stage writes.
+    /// True if the last stage writes.
     pub fn writes(&self) -> bool {
         matches!(self.stages.back(), Some(Stage::Other(op)) if op.writes())
     }
 
-    /// Takes the last stage away if it writes; returns it as it was written.
+    /// Removes the last stage if it writes, and returns it as it was written.
     pub fn take_writer(&mut self) -> Option<DocBuf> {
         if !self.writes() {
             return None;
@@ -372,7 +371,7 @@ impl Pipeline {
         self.stages.pop_front().map(|s| (s, source))
     }
 
-    /// Takes the `$match` stages at the front, as one filter.
+    /// Removes the `$match` stages at the front, and returns them as one filter.
     pub fn take_leading_match(&mut self) -> Option<Filter> {
         let mut taken: Option<Filter> = None;
         while let Some(Stage::Match(_)) = self.stages.front() {
@@ -393,8 +392,8 @@ impl Pipeline {
         taken
     }
 
-    /// The `$sort` at the front: the planner looks whether an index gives that order before it
-    /// takes the stage with [`Pipeline::take_leading_sort`].
+    /// The `$sort` at the front. The planner looks for an index with that order before it removes the stage
+    /// with [`Pipeline::take_leading_sort`].
     pub fn leading_sort(&self) -> Option<&SortSpec> {
         match self.stages.front() {
             Some(Stage::Sort(s)) => Some(s),
@@ -402,8 +401,8 @@ impl Pipeline {
         }
     }
 
-    /// Takes the `$sort` at the front. Ask [`Pipeline::wanted`] afterwards for how many documents
-    /// the rest can use.
+    /// Removes the `$sort` at the front. After that, [`Pipeline::wanted`] tells how many documents the rest
+    /// can use.
     pub fn take_leading_sort(&mut self) -> Option<(SortSpec, DocBuf)> {
         self.leading_sort()?;
         match self.pop() {
@@ -415,7 +414,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes the `$skip` at the front.
+    /// Removes the `$skip` at the front.
     pub fn take_leading_skip(&mut self) -> Option<u64> {
         let Some(Stage::Skip(n)) = self.stages.front() else {
             return None;
@@ -425,7 +424,7 @@ impl Pipeline {
         Some(n)
     }
 
-    /// Takes the `$limit` at the front.
+    /// Removes the `$limit` at the front.
     pub fn take_leading_limit(&mut self) -> Option<u64> {
         let Some(Stage::Limit(n)) = self.stages.front() else {
             return None;
@@ -443,7 +442,7 @@ impl Pipeline {
         }
     }
 
-    /// Takes the `$project` at the front.
+    /// Removes the `$project` at the front.
     pub fn take_leading_project(&mut self) -> Option<(Arc<Projection>, DocBuf)> {
         self.leading_project()?;
         match self.pop() {
@@ -455,8 +454,8 @@ impl Pipeline {
         }
     }
 
-    /// How many documents the pipeline can use of its input, where `$skip` and `$limit` at the
-    /// front say so.
+    /// The number of input documents that the pipeline can use, if `$skip` and `$limit` at the front limit
+    /// it.
     pub fn wanted(&self) -> Option<u64> {
         let mut skipped = 0u64;
         let mut wanted: Option<u64> = None;
@@ -467,7 +466,7 @@ impl Pipeline {
                     let n = n.saturating_add(skipped);
                     wanted = Some(wanted.map_or(n, |w| w.min(n)));
                 }
-                // One out for one in: what follows cannot change how many are asked for.
+                // These stages return one document for each, so later limits apply to the input too.
                 Stage::Project(_) | Stage::Map(_) => {}
                 _ => break,
             }
@@ -475,8 +474,8 @@ impl Pipeline {
         wanted
     }
 
-    /// When what is left needs only the number of its input's documents: `$count`, or the
-    /// `$group` that drivers' countDocuments sends.
+    /// If the remaining stages only need the number of input documents: a `$count`, or the `$group` that
+    /// drivers send for countDocuments.
     pub fn count_only(&self) -> Option<CountOnly> {
         if self.stages.len() != 1 {
             return None;
@@ -491,7 +490,7 @@ impl Pipeline {
         }
     }
 
-    /// The paths that the stages read of their input; `None`: whole documents.
+    /// The paths that the stages read from their input; `None` means whole documents.
     pub fn needs(&self) -> Option<Vec<String>> {
         let mut needs = Needs::default();
         for s in &self.stages {
@@ -518,15 +517,15 @@ impl Pipeline {
         None
     }
 
-    /// Puts the stages on top of `source`.
+    /// Opens the stages on top of `source`.
     ///
     /// # Errors
-    /// What opening a stage raises.
+    /// Those of opening a stage.
     pub fn open(self, source: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
         self.open_each(source, rt, |_, top| top)
     }
 
-    /// As [`Pipeline::open`], with the stages as they were written and what each is found to give.
+    /// As [`Pipeline::open`]. It also returns the stages as they were written, with the figures of each.
     ///
     /// # Errors
     /// As [`Pipeline::open`].
@@ -544,7 +543,8 @@ impl Pipeline {
         let top = self.open_each(source, &rt, |source, top| {
             let (watched, figures) = Watched::new(top);
             match all.last_mut() {
-                // What another stage became too: the last of them gives what that one gives.
+                // This stage comes from the same written stage as the one before. The figures of the last one
+                // count for all of them.
                 Some((_, last)) if source.as_doc().is_empty() => *last = figures,
                 _ => all.push((source, figures)),
             }
@@ -562,7 +562,8 @@ impl Pipeline {
         let mut top = source;
         let keeps_key = self.metadata.asked().has(Meta::SortKey);
         loop {
-            // Many documents of one: what is left out of it is left out of all.
+            // An unwind makes many documents from one, so leaving fields out of its input saves copying them
+            // many times.
             let needs = match self.stages.front() {
                 Some(Stage::Other(op)) if op.as_unwind().is_some() => self.needs(),
                 _ => None,
@@ -595,7 +596,7 @@ impl Pipeline {
     }
 }
 
-/// Checks that the first stage fits what the command names: a collection, or `1`.
+/// Checks that the first stage fits the target of the command: a collection, or `1`.
 ///
 /// # Errors
 /// 73 InvalidNamespace.
@@ -632,11 +633,11 @@ pub fn check_target(stages: Doc<'_>, db: &str, collection: bool) -> Result<()> {
     }
 }
 
-/// What of a filter may run before a stage, and what may not.
+/// Divides a filter into the part that may run before a stage and the part that may not.
 fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     let changes = |path: &str| match before {
         Stage::Sort(_) | Stage::Match(_) => false,
-        // `a.` may mean all of `a`.
+        // The path `a.` may stand for all of `a`.
         Stage::Map(m) => m.may_touch(path.trim_end_matches('.')),
         Stage::Project(p) => p.may_touch(path.trim_end_matches('.')),
         Stage::Other(op) => op.changes(path.trim_end_matches('.')),
@@ -648,7 +649,7 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     if matches!(before, Stage::Sort(_)) {
         return (Some(f.clone()), None);
     }
-    // After another $match it is as well placed as before it.
+    // Moving it before another $match would not help.
     if matches!(before, Stage::Match(_)) {
         return (None, Some(f.clone()));
     }
@@ -675,14 +676,14 @@ fn divide(f: &Filter, before: &Stage) -> (Option<Filter>, Option<Filter>) {
     (filter(first), filter(second))
 }
 
-/// Whether a filter looks at metadata: it stays after the stage that gives them.
+/// Whether a filter reads metadata. If so, it must stay after the stage that provides them.
 fn reads_metadata(f: &Filter) -> bool {
     let mut needs = Needs::default();
     needs.filter(f.root());
     needs.has_metadata()
 }
 
-/// A filter that asks for both.
+/// A filter that demands both.
 fn both(a: &Filter, b: &Filter) -> Filter {
     let mut nodes = Vec::new();
     for f in [a, b] {
@@ -699,13 +700,11 @@ fn both(a: &Filter, b: &Filter) -> Filter {
     }
 }
 
-/// Parses the stages of a pipeline update.
+/// Checks that an update's pipeline only has stages that are allowed in it.
 ///
 /// # Errors
-/// Checks that an update's pipeline has only stages that may stand in it.
-///
-/// # Errors
-/// 40324 for one that there is not, 72 InvalidOptions for another's, 40323 for what is no stage.
+/// 40324 for a stage that does not exist, 72 InvalidOptions for one that is not allowed, 40323 for a value
+/// that is not a stage.
 pub fn check_update_stages(stages: Doc<'_>) -> Result<()> {
     for v in stages.values() {
         let e = single(v)?;
@@ -716,7 +715,7 @@ pub fn check_update_stages(stages: Doc<'_>) -> Result<()> {
             )
         };
         let spec = find(e.name()).map_err(|err| match err.code() {
-            // A stage that MongoDB has: none of those that are missing may stand in an update.
+            // MongoDB has this stage and Muniment does not. No such stage is allowed in an update.
             Code::CommandNotSupported => refused(),
             _ => err,
         })?;
@@ -727,7 +726,8 @@ pub fn check_update_stages(stages: Doc<'_>) -> Result<()> {
     Ok(())
 }
 
-/// 72 InvalidOptions for a stage that an update may not have.
+/// Parses the stages of a pipeline update. Fails with 72 InvalidOptions for a stage that is not allowed in
+/// it.
 pub(crate) fn parse_update_pipeline(
     stages: Doc<'_>,
     ctx: &QueryContext,

@@ -1,5 +1,5 @@
-//! `$querySettings` and `$queryStats`: what administrators set for query shapes, and what was
-//! counted of them.
+//! `$querySettings` and `$queryStats`: the settings that administrators made for query shapes, and the
+//! statistics of query shapes.
 
 use super::registry::{Input, Place, Spec};
 use super::{Stage, idl, report};

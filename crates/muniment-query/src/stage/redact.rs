@@ -1,4 +1,4 @@
-//! `$redact`: keeps, cuts out or looks into each level of a document, as an expression says.
+//! `$redact`: for each level of a document, an expression decides to keep it, remove it, or look into it.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker};
@@ -18,7 +18,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// The variables of the expression, in the order in which they are bound; CURRENT is the level.
+/// The variables of the expression, in the order in which they are bound. CURRENT is the level.
 const VARIABLES: [&str; 4] = ["DESCEND", "PRUNE", "KEEP", "CURRENT"];
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// What the expression says about a level.
+/// The expression's decision about a level.
 enum Verdict {
     Keep,
     Prune,
@@ -64,7 +64,7 @@ impl Redact {
         })
     }
 
-    /// Appends what is left of `level`; false (and nothing appended) when it is cut out.
+    /// Appends the remaining part of `level`. Returns false (and appends nothing) if it is removed.
     fn level(&self, root: Doc<'_>, level: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         match self.verdict(root, level)? {
             Verdict::Prune => return Ok(false),
@@ -82,7 +82,7 @@ impl Redact {
         Ok(true)
     }
 
-    /// Appends what is left of an element; false when it is cut out.
+    /// Appends the remaining part of an element. Returns false if it is removed.
     fn element(
         &self,
         root: Doc<'_>,

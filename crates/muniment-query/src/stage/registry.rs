@@ -1,4 +1,4 @@
-//! The sorted list of stages, and the names of those that MongoDB has and Muniment has not yet.
+//! The sorted list of stages, and the names of stages that MongoDB has and Muniment does not have yet.
 
 use super::{
     Stage, add_fields, bucket, bucket_auto, change_stream, coll_stats, count, current_op, densify,
@@ -10,62 +10,62 @@ use super::{
 use crate::context::QueryContext;
 use muniment_value::{Code, Elem, Error, Result};
 
-/// Where a stage may stand.
+/// The places where a stage may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its position in its pipeline.
     pub position: Position,
-    /// The code of the error when it makes the documents and does not stand first.
+    /// The code of the error if the stage makes the documents and does not stand first.
     pub not_first: i32,
-    /// What it needs below it.
+    /// The input that the stage needs.
     pub input: Input,
-    /// Whether a pipeline update may have it.
+    /// Whether it is allowed in a pipeline update.
     pub in_updates: bool,
-    /// Whether a pipeline of `$facet` may have it.
+    /// Whether it is allowed in a pipeline of `$facet`.
     pub in_facet: bool,
-    /// Whether a pipeline of `$lookup` may have it.
+    /// Whether it is allowed in a pipeline of `$lookup`.
     pub in_lookup: bool,
-    /// Whether a pipeline of `$unionWith` may have it.
+    /// Whether it is allowed in a pipeline of `$unionWith`.
     pub in_union: bool,
 }
 
 /// A stage's position in its pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Any.
+    /// Any position.
     Any,
-    /// It makes the documents: nothing may come before it.
+    /// The first one, because the stage makes the documents.
     First,
-    /// It ends the pipeline.
+    /// The last one.
     Last,
 }
 
-/// What a stage needs below it.
+/// The kinds of input that a stage can need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Documents: of a collection or of other stages.
+    /// Documents of a collection or of other stages.
     Documents,
-    /// A collection, whose documents it does not read: `$collStats` and its like.
+    /// A collection whose documents the stage does not read, as for `$collStats`.
     Collection,
-    /// Whatever the command names: a collection, a database or all of them.
+    /// Any target of a command: a collection, a database, or all databases.
     Any,
-    /// Nothing; it stands in `{aggregate: 1}`.
+    /// No input; the stage stands in `{aggregate: 1}`.
     Nothing,
-    /// As [`Input::Nothing`], with an error of its own for a collection.
+    /// As [`Input::Nothing`], but with a different error for a collection.
     Database,
-    /// Nothing; it stands in `{aggregate: 1}` on the database admin.
+    /// No input; the stage stands in `{aggregate: 1}` on the database admin.
     AdminDatabase,
-    /// As [`Input::Collection`] or as [`Input::AdminDatabase`].
+    /// As [`Input::Collection`] or [`Input::AdminDatabase`].
     CollectionOrAdmin,
 }
 
 impl Place {
-    /// The same place with other needs.
+    /// The same place with a different input.
     pub const fn needs(self, input: Input) -> Place {
         Place { input, ..self }
     }
 
-    /// In every pipeline but an update's.
+    /// In every pipeline except that of an update.
     pub const ANYWHERE: Place = Place {
         position: Position::Any,
         not_first: 40602,
@@ -80,28 +80,28 @@ impl Place {
         in_updates: true,
         ..Place::ANYWHERE
     };
-    /// In every pipeline but those of updates and of `$facet`.
+    /// In every pipeline except those of updates and of `$facet`.
     pub const NO_FACET: Place = Place {
         in_facet: false,
         ..Place::ANYWHERE
     };
-    /// A source of documents, which `$lookup` and `$unionWith` may read.
+    /// A source of documents, which is also allowed in `$lookup` and `$unionWith`.
     pub const SOURCE: Place = Place {
         position: Position::First,
         ..Place::NO_FACET
     };
-    /// A source of documents about a collection or the server.
+    /// A source of documents that describe a collection or the server.
     pub const REPORT: Place = Place {
         input: Input::Collection,
         ..Place::SOURCE
     };
-    /// A source that never ends: in no nested pipeline.
+    /// A source that never ends, which is not allowed in a nested pipeline.
     pub const CHANGES: Place = Place {
         in_lookup: false,
         in_union: false,
         ..Place::REPORT
     };
-    /// The end of a pipeline; in no nested one.
+    /// The last stage of a pipeline, which is not allowed in a nested one.
     pub const END: Place = Place {
         position: Position::Last,
         input: Input::Documents,
@@ -109,7 +109,7 @@ impl Place {
     };
 }
 
-/// What a pipeline belongs to.
+/// The owner of a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Within {
     /// A command or a view.
@@ -123,7 +123,7 @@ pub enum Within {
 }
 
 impl Within {
-    /// An error when a stage in this place may not stand in such a pipeline.
+    /// Fails if a stage with this place is not allowed in such a pipeline.
     ///
     /// # Errors
     /// 40600 in `$facet`, 51047 in `$lookup`, 31441 in `$unionWith`.
@@ -151,11 +151,11 @@ impl Within {
 pub struct Spec {
     /// The name with its dollar.
     pub name: &'static str,
-    /// One line that says what it does.
+    /// One line of documentation.
     pub doc: &'static str,
-    /// Where it may stand.
+    /// The places where it may stand.
     pub place: Place,
-    /// Parses the stage's element and appends what it consists of.
+    /// Parses the stage's element and appends the stages that it becomes.
     pub(crate) parse: fn(Elem<'_>, &QueryContext, &mut Vec<Stage>) -> Result<()>,
 }
 
@@ -211,7 +211,7 @@ pub fn registry() -> &'static [Spec] {
     ]
 }
 
-/// MongoDB's other stages, sorted, and where they may stand.
+/// MongoDB's other stages with their places, sorted.
 const NOT_YET: &[(&str, Place)] = &[
     ("$changeStreamSplitLargeEvent", Place::END),
     (
@@ -225,7 +225,7 @@ const NOT_YET: &[(&str, Place)] = &[
     ),
 ];
 
-/// Where the stage with this name may stand, if MongoDB has it.
+/// The place of the stage with this name, if MongoDB has it.
 pub(crate) fn place(name: &str) -> Option<Place> {
     let all = registry();
     if let Ok(i) = all.binary_search_by(|s| s.name.cmp(name)) {
@@ -238,7 +238,7 @@ pub(crate) fn place(name: &str) -> Option<Place> {
 /// The stage with this name.
 ///
 /// # Errors
-/// 115 CommandNotSupported for a stage that is not there yet; 40324 for one that never was.
+/// 115 CommandNotSupported for a stage that Muniment does not have yet; 40324 for one that does not exist.
 pub(crate) fn find(name: &str) -> Result<&'static Spec> {
     let all = registry();
     if let Some(spec) = all

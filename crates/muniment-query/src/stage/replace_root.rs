@@ -1,4 +1,4 @@
-//! `$replaceRoot` and `$replaceWith`: a document computed from the document.
+//! `$replaceRoot` and `$replaceWith`: replace the document with one that is computed from it.
 
 use super::registry::{Place, Spec};
 use super::{Stage, Transform};
@@ -25,7 +25,7 @@ pub(crate) const WITH: Spec = Spec {
 #[derive(Debug)]
 struct ReplaceRoot {
     expr: Expr,
-    /// How messages name the expression.
+    /// The name of the expression in messages.
     what: &'static str,
 }
 

@@ -1,5 +1,5 @@
-//! What the stages share that begin a pipeline with documents about the server, the database or a
-//! collection: their operand is checked where it is parsed, the documents come from
+//! The common code of the stages that begin a pipeline with documents about the server, the database or a
+//! collection. Their operand is checked when it is parsed; the documents come from
 //! [`super::host::Host::figures`].
 
 use super::{DocStream, Stage, StageOp};
@@ -39,7 +39,7 @@ impl StageOp for Report {
     }
 }
 
-/// Documents at hand.
+/// A stream of documents in memory.
 pub(crate) struct Documents(pub VecDeque<Bytes>);
 
 impl DocStream for Documents {

@@ -1,7 +1,7 @@
-//! `$sample`: documents chosen at random.
+//! `$sample`: selects documents at random.
 //!
-//! Every document gets a random key, and those with the least keys are the sample: each set of
-//! that size is equally likely, and no more than the sample is held.
+//! Every document gets a random key, and those with the least keys are the sample. So every set of that size
+//! is equally likely, and only the sample is held in memory.
 
 use super::registry::{Place, Spec};
 use super::sorter::Sorter;
@@ -57,7 +57,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             let d = Decimal::from_bid(b).round_to(0, Round::HalfEven);
             number::to_i64_clamped(Value::Decimal128(d.to_bid()))
         }
-        // The fraction of a double is cut off.
+        // The fraction of a double is dropped.
         v => number::to_i64_clamped(v),
     };
     let size = whole
@@ -100,7 +100,7 @@ impl StageOp for Sample {
 struct SampleStream {
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
-    /// The random number goes with the document.
+    /// Whether documents keep the random number as metadata.
     keeps_number: bool,
     rt: Runtime,
     ticker: Ticker,
@@ -188,7 +188,8 @@ mod tests {
         let b = chosen(&run(input(), "[{$sample:{size:100}}]", &rt).unwrap());
         assert_eq!((a.len(), b.len()), (100, 100));
         assert_ne!(a, b);
-        // Uniform: the mean of 100 of 0..1000 is within five standard deviations of 499.5.
+        // The distribution is uniform: the mean of 100 numbers from 0..1000 is within five standard
+        // deviations of 499.5.
         let mean = a.iter().sum::<i64>() as f64 / 100.0;
         assert!((mean - 499.5).abs() < 150.0, "{mean}");
     }

@@ -1,5 +1,4 @@
-//! The stages of Atlas Search, which a community server without a search process knows and
-//! refuses.
+//! The stages of Atlas Search. A community server without a search process knows them and refuses them.
 
 use super::Stage;
 use super::registry::{Place, Spec};
@@ -33,7 +32,7 @@ fn parse(_: Elem<'_>, _: &QueryContext, _: &mut Vec<Stage>) -> Result<()> {
     ))
 }
 
-/// What `$listSearchIndexes` and the commands on search indexes say.
+/// The error of `$listSearchIndexes`, and of the commands on search indexes.
 pub fn indexes_refused() -> Error {
     Error::new(
         Code::SearchNotEnabled,

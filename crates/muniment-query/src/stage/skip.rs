@@ -1,4 +1,4 @@
-//! `$skip`: leaves out the first documents.
+//! `$skip`: leaves out a number of documents at the beginning.
 
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, Ticker};

@@ -34,19 +34,19 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
 
 /// A sorted stream.
 pub(crate) struct SortStream {
-    /// What is to be sorted, until it has been read.
+    /// The stream to be sorted, until it has been read.
     source: Option<Box<dyn DocStream>>,
     sorter: Sorter,
     spec: SortSpec,
-    /// What was compared goes with the documents.
+    /// Whether documents keep their sort keys as metadata.
     keeps_key: bool,
     rt: Runtime,
     ticker: Ticker,
 }
 
 impl SortStream {
-    /// `source` in the order of `spec`, or the first `limit` documents of it, with their sort keys
-    /// as metadata when it `keeps_key`. Nothing is read before the first call of `next`.
+    /// Sorts `source` by `spec`, or gives its first `limit` documents; with `keeps_key`, they have their sort
+    /// keys as metadata. Nothing is read before the first call of `next`.
     pub(crate) fn new(
         source: Box<dyn DocStream>,
         spec: SortSpec,
@@ -143,7 +143,7 @@ mod tests {
         ]);
     }
 
-    /// Pseudo-random documents with many equal keys; `i` tells the input order.
+    /// Pseudo-random documents with many equal keys; `i` is the number in the input.
     fn input(n: i32) -> Vec<DocBuf> {
         let mut x = 12345u32;
         (0..n)
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn spilled_and_kept_in_memory_agree_and_are_stable() {
         let dir = tempfile::tempdir().unwrap();
-        // The smaller limit makes more runs than are merged at once.
+        // The smaller limit makes more runs than can be merged at once.
         for limit in [20_000, 200_000] {
             let rt = small(Some(&dir.path().join("spill")), limit);
             let got = run(input(5000), "[{$sort:{k:1}}]", &rt).unwrap();
@@ -198,7 +198,7 @@ mod tests {
         let rt = small(None, 20_000);
         let got = run(input(5000), "[{$sort:{k:1}},{$limit:10}]", &rt).unwrap();
         assert_eq!(show(&got), show(&expected(5000)[..10]));
-        // More than fits: falls back to the external sort.
+        // If the documents do not fit, the stage uses the external sort.
         let dir = tempfile::tempdir().unwrap();
         let rt = small(Some(dir.path()), 20_000);
         let got = run(input(5000), "[{$sort:{k:1}},{$limit:3000}]", &rt).unwrap();

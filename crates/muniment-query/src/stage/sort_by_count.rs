@@ -1,4 +1,4 @@
-//! `$sortByCount`: how often each value of an expression occurs, most frequent first.
+//! `$sortByCount`: the number of documents for each value of an expression, most frequent first.
 
 use super::Stage;
 use super::registry::{Place, Spec, find};

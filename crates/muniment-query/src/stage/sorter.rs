@@ -1,10 +1,10 @@
-//! The sort itself, over keys and payloads of bytes: `$sort` sorts documents with it, the executor
-//! its rows.
+//! The sort itself, over keys and payloads of bytes. `$sort` uses it for documents, and the executor for its
+//! rows.
 //!
-//! With a limit only the best are ever held (`top_k`). Without one, keys and payloads are copied
-//! into large blocks, sorted in chunks that take some milliseconds each, spilled as merged runs
-//! above the memory limit, and merged while they are read: no step is long, so whoever drives it
-//! can stop between two. The sort is stable.
+//! With a limit, only the best entries are ever held (`top_k`). Without a limit, keys and payloads are copied
+//! into large blocks, sorted in chunks that take some milliseconds each, spilled as merged runs above the
+//! memory limit, and merged while they are read. No step is long, so the caller can stop between two steps.
+//! The sort is stable.
 
 use super::Ticker;
 use super::external::{Merge, Runs};
@@ -17,19 +17,19 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// Entries that are sorted at once.
+/// The number of entries that are sorted at once.
 const CHUNK: usize = 1 << 16;
 
-/// With a limit above this, everything is sorted instead of keeping the best.
+/// If the limit is higher than this, everything is sorted instead of keeping only the best.
 const MAX_TOP: u64 = 1 << 16;
 
 const FIRST_BLOCK: usize = 16 * 1024;
 const BLOCK: usize = 1024 * 1024;
 
-/// Where one key and its payload lie in the blocks.
+/// The place of one key and its payload in the blocks.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// The first bytes of the key, big-endian: most comparisons end here.
+    /// The first bytes of the key, big-endian. They decide most comparisons.
     prefix: u64,
     block: u32,
     at: u32,
@@ -37,7 +37,7 @@ struct Entry {
     doc_len: u32,
 }
 
-/// Keys and payloads in memory, in the order they came.
+/// Keys and payloads in memory, in the order in which they came.
 #[derive(Default)]
 struct Buffer {
     blocks: Vec<Vec<u8>>,
@@ -54,7 +54,7 @@ fn prefix(key: &[u8]) -> u64 {
 }
 
 impl Buffer {
-    /// Bytes held, with what the bookkeeping needs.
+    /// The bytes of the data and of the bookkeeping.
     fn memory(&self) -> usize {
         self.bytes + self.entries.capacity() * size_of::<Entry>()
     }
@@ -97,7 +97,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Sorts what is there.
+    /// Sorts the entries of the buffer.
     fn seal(mut self) -> Chunk {
         let blocks = &self.blocks;
         let key = |e: &Entry| {
@@ -136,7 +136,7 @@ impl Chunk {
     }
 }
 
-/// Several chunks as one sorted sequence; of equal keys the one of the older chunk comes first.
+/// Several chunks as one sorted sequence. Among equal keys, that of the oldest chunk comes first.
 struct Chunks {
     chunks: Vec<Chunk>,
     heads: BinaryHeap<Reverse<(Bytes, usize)>>,
@@ -147,7 +147,7 @@ impl Chunks {
     fn of(mut chunks: Vec<Chunk>) -> Chunks {
         let mut heads = BinaryHeap::new();
         let mut payloads = vec![Bytes::new(); chunks.len()];
-        // A single chunk needs no heap.
+        // If there is only one chunk, no heap is needed.
         if chunks.len() > 1 {
             for (i, (chunk, payload)) in chunks.iter_mut().zip(&mut payloads).enumerate() {
                 if let Some((key, doc)) = chunk.next() {
@@ -183,7 +183,7 @@ impl Iterator for Chunks {
     }
 }
 
-/// What has been sorted.
+/// The sorted output.
 enum Output {
     Filling,
     Few(std::vec::IntoIter<Bytes>),
@@ -208,8 +208,8 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// A sort that gives everything, or the first `limit` payloads, and holds at most
-    /// `memory_limit` bytes, less when the ledger says so.
+    /// A sort that returns everything, or the first `limit` payloads. It holds at most `memory_limit` bytes,
+    /// or fewer if the ledger demands it.
     pub fn new(limit: Option<u64>, memory_limit: usize, ledger: &Arc<Ledger>) -> Sorter {
         Sorter {
             share: Share::new(ledger, Account::Stages),
@@ -229,12 +229,13 @@ impl Sorter {
         }
     }
 
-    /// False when a payload with this key cannot be among the first: it need not be pushed.
+    /// False if a payload with this key cannot be among the first ones and so need not be pushed.
     pub fn wants(&self, key: &[u8]) -> bool {
         self.top.as_ref().is_none_or(|t| t.wants(key))
     }
 
-    /// Adds a payload, given in parts. True: the memory is used up; call [`Sorter::spill`].
+    /// Adds a payload, given in parts. True means that the memory is used up; the caller must call
+    /// [`Sorter::spill`].
     ///
     /// # Errors
     /// A payload that is larger than 4 GiB.
@@ -246,7 +247,7 @@ impl Sorter {
             if !self.share.holds(memory) && memory <= self.memory_limit {
                 return Ok(false);
             }
-            // The best alone do not fit: sort everything, and cut at the end.
+            // Even the best ones do not fit, so everything is sorted, and cut at the end.
             for (key, doc) in top.take() {
                 self.open.push(&key, &[&doc])?;
             }
@@ -269,11 +270,11 @@ impl Sorter {
         }
     }
 
-    /// Writes what is in memory to the disk.
+    /// Writes the entries in memory to the disk.
     ///
     /// # Errors
-    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed without a spill directory; the disk's; what
-    /// the interrupt says.
+    /// 292 QueryExceededMemoryLimitNoDiskUseAllowed if there is no spill directory; those of the disk and of
+    /// the interrupt.
     pub fn spill(&mut self, rt: &Runtime) -> Result<()> {
         self.seal();
         if self.sealed.is_empty() {
@@ -292,7 +293,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Ends the input: [`Sorter::next`] gives the result from now on.
+    /// Ends the input. From now on [`Sorter::next`] returns the result.
     ///
     /// # Errors
     /// As [`Sorter::spill`].
@@ -319,7 +320,7 @@ impl Sorter {
     /// The next payload.
     ///
     /// # Errors
-    /// The disk's.
+    /// Those of the disk.
     #[allow(clippy::should_implement_trait)] // it is fallible, and a method of several
     pub fn next(&mut self) -> Result<Option<Bytes>> {
         if self.left == 0 {
@@ -335,17 +336,17 @@ impl Sorter {
         })
     }
 
-    /// Bytes of keys and payloads that were pushed.
+    /// The number of bytes of keys and payloads that were pushed.
     pub fn total_bytes(&self) -> u64 {
         self.total
     }
 
-    /// Bytes that were written to the disk.
+    /// The number of bytes that were written to the disk.
     pub fn spilled_bytes(&self) -> u64 {
         self.spilled_bytes
     }
 
-    /// How often the memory was written to the disk.
+    /// How often entries in memory were written to the disk.
     pub fn spills(&self) -> u64 {
         self.spills
     }
@@ -377,7 +378,8 @@ mod tests {
             }
             sorter.finish(&rt).unwrap();
             assert_eq!(sorter.spills() > 0, memory != usize::MAX);
-            // Key and number of arrival: strictly ascending when the sort is stable.
+            // Each payload has the key and the number of arrival, so a stable sort makes them strictly
+            // ascending.
             let (mut last, mut count) = (None, 0);
             while let Some(p) = sorter.next().unwrap() {
                 assert!(last < Some(p.clone()), "{p:?} after {last:?}");

@@ -1,6 +1,6 @@
-//! Documents that are kept to be read again: in memory, past the limit in an anonymous file.
+//! Keeps documents for repeated reading: in memory, or in an anonymous file beyond the limit.
 //!
-//! Several cursors may read one spool, each forwards and at its own pace.
+//! Several cursors can read one spool, each forwards and at its own speed.
 
 use super::Ticker;
 use super::external::{SpillFile, scratch};
@@ -9,10 +9,10 @@ use bytes::Bytes;
 use muniment_op::{Account, Share};
 use muniment_value::Result;
 
-/// Bytes that a cursor reads ahead from the file.
+/// The number of bytes that a cursor reads ahead from the file.
 const READ_AHEAD: usize = 64 * 1024;
 
-/// Room that a document needs beside its bytes.
+/// The bytes that a document needs in addition to its own.
 const OVERHEAD: usize = size_of::<Bytes>() + 16;
 
 /// Documents in the order in which they came.
@@ -25,17 +25,17 @@ pub(crate) struct Spool {
     count: u64,
 }
 
-/// A place in a spool.
+/// A position in a spool.
 pub(crate) struct Cursor {
     index: u64,
     offset: u64,
-    /// What has been read of the file, and where it begins.
+    /// The bytes that have been read from the file, and their offset.
     ahead: Vec<u8>,
     ahead_at: u64,
 }
 
 impl Spool {
-    /// An empty one; `what` begins the message when spilling is not allowed.
+    /// An empty spool; the message begins with `what` if spilling is not allowed.
     pub(crate) fn new(what: &'static str) -> Spool {
         Spool {
             what,
@@ -47,7 +47,7 @@ impl Spool {
         }
     }
 
-    /// How many documents it has.
+    /// The number of documents.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
@@ -55,7 +55,7 @@ impl Spool {
     /// Appends a document.
     ///
     /// # Errors
-    /// 292 above the memory limit when spilling is not allowed; what the disk raises.
+    /// 292 above the memory limit if spilling is not allowed; those of the disk.
     pub(crate) fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &mut Ticker) -> Result<()> {
         self.count += 1;
         if let Some(file) = &mut self.file {
@@ -78,10 +78,10 @@ impl Spool {
         Ok(())
     }
 
-    /// No more documents come: what is buffered can be read from now on.
+    /// Ends the input. From now on, buffered documents can be read too.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn finish(&mut self) -> Result<()> {
         match &mut self.file {
             Some(f) => f.flush(),
@@ -101,7 +101,7 @@ impl Spool {
 }
 
 impl Cursor {
-    /// How many documents it has passed.
+    /// The number of documents that it has passed.
     pub(crate) fn index(&self) -> u64 {
         self.index
     }
@@ -109,7 +109,7 @@ impl Cursor {
     /// The next document; `None` at the end.
     ///
     /// # Errors
-    /// What the disk raises.
+    /// Those of the disk.
     pub(crate) fn next(&mut self, spool: &Spool) -> Result<Option<Bytes>> {
         if self.index >= spool.count {
             return Ok(None);
@@ -166,7 +166,7 @@ mod tests {
             let mut spool = Spool::new("test");
             let docs: Vec<Bytes> = (0..500_usize)
                 .map(|i| {
-                    // One is larger than what is read ahead.
+                    // One document is larger than the bytes that are read ahead.
                     let pad = if i == 77 { 100_000 } else { i };
                     doc! { "i": i as i32, "pad": "x".repeat(pad) }
                         .into_bytes()

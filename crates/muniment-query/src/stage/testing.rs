@@ -1,4 +1,4 @@
-//! What the table tests of the stages share.
+//! The common helpers of the stages' table tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::{DocStream, Pipeline};
@@ -7,7 +7,7 @@ use crate::update::testing::json_array;
 use bytes::Bytes;
 use muniment_value::{Doc, DocBuf, Result, Value};
 
-/// Documents from memory.
+/// A stream of documents from memory.
 pub(crate) struct Docs(pub std::vec::IntoIter<DocBuf>);
 
 impl DocStream for Docs {
@@ -47,7 +47,7 @@ pub(crate) fn show(docs: &[DocBuf]) -> String {
     format!("[{}]", all.join(", "))
 }
 
-/// Rows of input documents, pipeline, and the result: documents, or `code: message`.
+/// Runs rows of input documents, pipeline, and expected result: documents, or `code: message`.
 pub(crate) fn table(rows: &[(&str, &str, &str)]) {
     for (input, pipeline, want) in rows {
         let got = match run(docs(input), pipeline, &Runtime::for_tests()) {

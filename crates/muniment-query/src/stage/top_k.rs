@@ -1,9 +1,9 @@
-//! The best documents of a stream: a heap of at most k, whose worst is on top.
+//! The best documents of a stream, in a heap of at most k with the worst one on top.
 
 use bytes::Bytes;
 use std::collections::BinaryHeap;
 
-/// Room that one kept document needs beside its bytes.
+/// The bytes that a kept document needs in addition to its own.
 const OVERHEAD: usize = 96;
 
 pub(crate) struct TopK {
@@ -13,8 +13,8 @@ pub(crate) struct TopK {
     bytes: usize,
 }
 
-/// Ordered by key, then by arrival: the derive compares the fields in this order, and no two
-/// sequence numbers are equal.
+/// Ordered by key, then by arrival. The derived comparison uses the fields in this order, and no two sequence
+/// numbers are equal.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Kept {
     key: Box<[u8]>,
@@ -32,13 +32,13 @@ impl TopK {
         }
     }
 
-    /// Bytes held.
+    /// The number of bytes held.
     pub(crate) fn memory(&self) -> usize {
         self.bytes + self.heap.len() * OVERHEAD
     }
 
-    /// True when the key is among the best so far. A later one does not replace an equal earlier
-    /// one: the sort is stable.
+    /// True if the key is among the best so far. A later document does not replace an earlier one with an
+    /// equal key, because the sort is stable.
     pub(crate) fn wants(&self, key: &[u8]) -> bool {
         self.heap.len() < self.k
             || self
@@ -58,7 +58,8 @@ impl TopK {
         {
             self.bytes -= worst.key.len() + worst.doc.len();
         }
-        // A copy, so that one kept document does not pin a whole block of the scan.
+        // The document is copied, so that one kept document does not keep a whole block of the scan in
+        // memory.
         let doc = Bytes::from(doc.concat());
         self.bytes += key.len() + doc.len();
         self.heap.push(Kept {
@@ -77,7 +78,7 @@ impl TopK {
             .collect()
     }
 
-    /// Keys and documents in the order of arrival; nothing is left.
+    /// Removes all keys and documents, and returns them in the order of arrival.
     pub(crate) fn take(&mut self) -> Vec<(Box<[u8]>, Bytes)> {
         let mut all = std::mem::take(&mut self.heap).into_vec();
         all.sort_by_key(|k| k.seq);

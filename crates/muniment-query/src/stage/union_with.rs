@@ -1,4 +1,4 @@
-//! `$unionWith`: the documents of another pipeline after one's own.
+//! `$unionWith`: adds the documents of another pipeline after those of its own input.
 
 use super::registry::{Place, Spec, Within};
 use super::{DocStream, Pipeline, Stage, StageOp, check_target, idl};
@@ -59,7 +59,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         }
     }
     check_target(stages_of, &ctx.db, !inner.collection.is_empty())?;
-    // For its errors; the planner parses it again with the collection at hand.
+    // This parse only finds errors; the planner parses the pipeline again when it knows the collection.
     let outer = QueryContext {
         collection: inner.collection.clone(),
         ..ctx.clone()
@@ -72,7 +72,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     Ok(())
 }
 
-/// True for a pipeline that needs no collection.
+/// True for a pipeline that does not need a collection.
 pub(crate) fn starts_with_documents(stages: Doc<'_>) -> bool {
     let first = stages.values().next().and_then(|v| v.as_doc());
     first

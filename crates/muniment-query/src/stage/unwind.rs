@@ -1,4 +1,4 @@
-//! `$unwind`: one document per element of an array.
+//! `$unwind`: returns one document per element of an array.
 
 use super::lookup::{Unwound, overlap};
 use super::registry::{Place, Spec};
@@ -172,7 +172,7 @@ impl StageOp for Unwind {
 struct UnwindStream {
     source: Box<dyn DocStream>,
     spec: Arc<Unwind>,
-    /// The top fields that the stages after this one read; `None`: all.
+    /// The top-level fields that the later stages read; `None` means all fields.
     keep: Option<Vec<String>>,
     current: Option<Current>,
     ticker: Ticker,
@@ -181,14 +181,14 @@ struct UnwindStream {
 /// A document whose array is being unwound.
 struct Current {
     doc: Bytes,
-    /// Where the field with the array lies in the document, when it is a top field.
+    /// The place of the field with the array in the document, if it is a top-level field.
     field: Option<Range<usize>>,
-    /// Where the next element lies in the array's bytes.
+    /// The offset of the next element in the array's bytes.
     at: usize,
     index: i64,
 }
 
-/// The value at `path`, through documents only.
+/// The value at `path`; the path only leads through documents.
 fn lookup<'a>(doc: Doc<'a>, path: &Path) -> Option<Value<'a>> {
     let mut at = Value::Document(doc);
     for part in path.parts() {
@@ -199,8 +199,8 @@ fn lookup<'a>(doc: Doc<'a>, path: &Path) -> Option<Value<'a>> {
 }
 
 impl Current {
-    /// Begins with a document that has an array at `path`. Each element gets a copy of it, so it
-    /// is worth leaving out what nobody reads.
+    /// Begins with a document that has an array at `path`. Every element gets a copy of the document, so it
+    /// is worth leaving out fields that no later stage reads.
     fn new(doc: Bytes, path: &Path, keep: Option<&[String]>) -> Current {
         let mut current = Current {
             doc,
@@ -236,7 +236,7 @@ impl Current {
     /// The array.
     fn array(&self, path: &Path) -> Option<Doc<'_>> {
         let value = match &self.field {
-            // After its type and name.
+            // The array's bytes come after the type and the name of the field.
             Some(field) => {
                 let name = path.as_str().len();
                 let bytes = self.doc.get(field.start + name + 2..field.end)?;
@@ -247,7 +247,7 @@ impl Current {
         value.as_array()
     }
 
-    /// The document with `item` in the array's place.
+    /// The document with `item` in place of the array.
     fn with(&self, item: Elem<'_>, path: &Path, out: &mut Vec<u8>) {
         let doc = Doc::new(&self.doc);
         let Some(field) = &self.field else {
@@ -263,7 +263,7 @@ impl Current {
 }
 
 impl UnwindStream {
-    /// The finished document: with the index, and the metadata of `doc`, which it was made of.
+    /// The finished document: with the index, and with the metadata of `doc`, from which it was made.
     fn output(&self, doc: Doc<'_>, mut out: Vec<u8>, index: Option<i64>) -> Result<Bytes> {
         if let Some(path) = &self.spec.index {
             let mut indexed = Vec::with_capacity(out.len() + 32);
@@ -275,7 +275,7 @@ impl UnwindStream {
         Ok(out.into())
     }
 
-    /// The next element's document.
+    /// The document of the next element.
     fn item(&mut self) -> Result<Option<Bytes>> {
         let Some(current) = &self.current else {
             return Ok(None);
@@ -351,7 +351,7 @@ mod tests {
                 "[{$unwind:'$a.b'}]",
                 "[{a:{b:1,c:1}},{a:{b:2,c:1}}]",
             ),
-            // Only what the stages after it read is copied for each element.
+            // Only fields that the later stages read are copied for each element.
             (
                 "[{x:9,a:[{k:1,n:2},{k:1,n:3}],b:3,c:4,y:[1]}]",
                 "[{$unwind:'$a'},{$group:{_id:'$a.k',n:{$sum:{$add:['$a.n','$c']}}}}]",

@@ -1,4 +1,4 @@
-//! What every stage of a running pipeline gives and how long it takes, for explain.
+//! Counts the documents of every stage of a running pipeline and measures its time, for explain.
 
 use super::DocStream;
 use bytes::Bytes;
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Figures of one stage.
+/// The figures of one stage.
 #[derive(Debug, Default)]
 pub struct Figures {
     returned: AtomicU64,
     nanos: AtomicU64,
-    /// What the stage tells of itself.
+    /// The stage's own figures.
     own: Mutex<DocBuf>,
 }
 
 impl Figures {
-    /// Appends what the stage tells of itself, once it is gone, then `nReturned` and
-    /// `executionTimeMillisEstimate`: the time in the stage and in those below it.
+    /// Appends the stage's own figures, once it has been dropped, and then `nReturned` and
+    /// `executionTimeMillisEstimate`, the time in the stage and in those before it.
     pub fn append(&self, d: &mut DocBuf) {
         d.append_all(self.own().as_doc());
         let millis = self.nanos.load(Relaxed) / 1_000_000;
@@ -30,20 +30,20 @@ impl Figures {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Documents that it gave.
+    /// The number of documents that it returned.
     pub fn returned(&self) -> u64 {
         self.returned.load(Relaxed)
     }
 }
 
-/// A stage that is counted.
+/// A stage whose documents are counted.
 pub struct Watched {
     source: Box<dyn DocStream>,
     figures: Arc<Figures>,
 }
 
 impl Watched {
-    /// Counts what `source` gives.
+    /// Counts the documents of `source`.
     pub fn new(source: Box<dyn DocStream>) -> (Watched, Arc<Figures>) {
         let figures = Arc::new(Figures::default());
         let watched = Watched {

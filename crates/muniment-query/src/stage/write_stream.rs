@@ -1,4 +1,4 @@
-//! The last stage of a pipeline that writes: takes every document and gives none.
+//! The last stage of a pipeline that writes: it takes every document and returns none.
 
 use super::host::Writer;
 use super::{DocStream, Ticker};
@@ -7,14 +7,14 @@ use crate::meta;
 use bytes::Bytes;
 use muniment_value::Result;
 
-/// Drains its source into a writer at the first call.
+/// Writes all documents of its source at the first call.
 struct WriteStream {
     source: Box<dyn DocStream>,
     writer: Option<Box<dyn Writer>>,
     ticker: Ticker,
 }
 
-/// The documents of `source` written by `writer`.
+/// A stream that writes the documents of `source` with `writer`.
 pub(crate) fn open(
     source: Box<dyn DocStream>,
     writer: Box<dyn Writer>,

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::OnceLock;
 
-/// A language that texts can be in.
+/// A language of texts.
 pub struct Language {
     /// Its name as index options show it.
     pub name: &'static str,
-    /// The two letters that may stand for it.
+    /// The two-letter code that may be used instead.
     code: &'static str,
     stemmer: Option<Algorithm>,
     stop_words: OnceLock<HashSet<&'static str>>,
@@ -30,7 +30,7 @@ const fn language(name: &'static str, code: &'static str, stemmer: Option<Algori
     }
 }
 
-/// MongoDB's, with its codes (Norwegian is Bokmål, `nb`).
+/// MongoDB's languages with their codes (Norwegian is Bokmål, `nb`).
 static LANGUAGES: [Language; 16] = [
     language("danish", "da", Some(Algorithm::Danish)),
     language("dutch", "nl", Some(Algorithm::Dutch)),
@@ -50,8 +50,8 @@ static LANGUAGES: [Language; 16] = [
     language("turkish", "tr", Some(Algorithm::Turkish)),
 ];
 
-/// The words that English searches leave out: pronouns, auxiliaries and their contractions,
-/// articles, conjunctions, prepositions.
+/// The words that searches in English ignore: pronouns, auxiliaries and their contractions, articles,
+/// conjunctions, prepositions.
 #[rustfmt::skip]
 const ENGLISH: &[&str] = &[
     "i", "me", "my", "myself", "we", "our", "ours", "ourselves", "you", "your", "yours",
@@ -76,24 +76,24 @@ const ENGLISH: &[&str] = &[
 ];
 
 impl Language {
-    /// The language with this name or code, in whatever case.
+    /// The language with this name or code; case does not matter.
     pub fn find(name: &str) -> Option<&'static Language> {
         LANGUAGES
             .iter()
             .find(|l| l.name.eq_ignore_ascii_case(name) || l.code.eq_ignore_ascii_case(name))
     }
 
-    /// English: the language where none is named.
+    /// English, which is the language if none is named.
     pub fn english() -> &'static Language {
         LANGUAGES.get(2).unwrap_or(&LANGUAGES[0])
     }
 
-    /// True for a word, in lower case, that searches leave out.
+    /// True for a word, in lower case, that searches ignore.
     pub(super) fn is_stop_word(&self, word: &str) -> bool {
         let words = self.stop_words.get_or_init(|| match self.name {
             "none" => HashSet::new(),
             "english" => ENGLISH.iter().copied().collect(),
-            // The list has the code of Norwegian as such.
+            // The library's list uses the general code for Norwegian.
             "norwegian" => library("no"),
             _ => library(self.code),
         });
@@ -108,12 +108,12 @@ impl Language {
         }
     }
 
-    /// True where a dotless i is the small letter of I.
+    /// True if a dotless i is the small letter of I.
     pub(super) fn is_turkish(&self) -> bool {
         self.name == "turkish"
     }
 
-    /// True where an apostrophe is part of a word.
+    /// True if an apostrophe is part of a word.
     pub(super) fn is_english(&self) -> bool {
         self.name == "english"
     }

@@ -1,10 +1,10 @@
-//! Text search: what a text index holds of a document, and what a `$text` asks of it.
+//! Text search: the terms that a text index has for a document, and the terms that a `$text` asks for.
 //!
-//! A text becomes tokens (runs of characters that are no delimiters), of which the stop words of
-//! its language go and the rest are stemmed, in lower case and without diacritics: MongoDB's
-//! text index version 3. A term's score in a document is computed when its key is made, so a
-//! query only adds up what it reads. Everything here is a pure function of index options, query
-//! and document: the index, the planner and a match without an index agree by construction.
+//! A text is split into tokens (runs of characters that are not delimiters). The stop words of its language
+//! are removed and the other tokens are stemmed, in lower case and without diacritics, as in version 3 of
+//! MongoDB's text index. A term's score in a document is computed when its key is made, so a query only adds
+//! up the scores that it reads. Everything here is a pure function of index options, query and document, so
+//! the index, the planner and a match without an index always agree.
 
 mod language;
 mod query;

@@ -1,4 +1,4 @@
-//! What a `$text` searches for, and whether a document has it.
+//! The search of a `$text`, and the test whether a document matches it.
 
 use super::tokens::{Keep, each_term};
 use super::unicode::normalized;
@@ -12,11 +12,11 @@ use std::sync::Arc;
 pub struct TextQuery {
     /// The words and phrases.
     pub search: String,
-    /// The language they are in; `None` for the index's own.
+    /// The language of the search; `None` for that of the index.
     pub language: Option<&'static Language>,
-    /// Capital letters matter.
+    /// Whether capital letters matter.
     pub case_sensitive: bool,
-    /// Diacritics matter.
+    /// Whether diacritics matter.
     pub diacritic_sensitive: bool,
 }
 
@@ -28,18 +28,18 @@ pub struct TextSearch {
     keep: Keep,
     /// The terms to look up in the index.
     terms: BTreeSet<String>,
-    /// One of these must come up; the same as `terms` where neither case nor diacritics matter.
+    /// A document must have one of these. They are the same as `terms` if neither case nor diacritics matter.
     wanted: BTreeSet<String>,
     negated: BTreeSet<String>,
-    /// As written.
+    /// The phrases as they were written.
     phrases: Vec<String>,
     negated_phrases: Vec<String>,
-    /// In the form that texts are brought into before they are compared.
+    /// The phrases in the form to which texts are converted before they are compared.
     looked_for: Vec<String>,
     refused: Vec<String>,
 }
 
-/// What a search string says.
+/// The parts of a search string.
 #[derive(Default)]
 struct Parts {
     words: String,
@@ -48,9 +48,9 @@ struct Parts {
     negated_phrases: Vec<String>,
 }
 
-/// Takes a search string apart. A hyphen after white space negates up to the next white space;
-/// quotation marks enclose a phrase, whose words are searched for as well; a phrase that nobody
-/// ends is none.
+/// Splits a search string. A hyphen after white space negates everything up to the next white space.
+/// Quotation marks enclose a phrase; its words are searched for too. A quotation mark without a closing one
+/// does not begin a phrase.
 fn parse(search: &str) -> Parts {
     let mut parts = Parts::default();
     let (mut negated, mut phrase) = (false, None::<usize>);
@@ -85,7 +85,7 @@ fn parse(search: &str) -> Parts {
                     end = next + c.len_utf8();
                 }
                 let word = search.get(at..end).unwrap_or_default();
-                // The words of a phrase that must not come up may do so alone.
+                // If a phrase is negated, its words are still allowed alone.
                 let list = match (negated, phrase) {
                     (true, Some(_)) => None,
                     (true, None) => Some(&mut parts.negated),
@@ -158,7 +158,7 @@ impl TextQuery {
 }
 
 impl TextSearch {
-    /// The terms to look up in the index, ascending: what matches has one of them at least.
+    /// The terms to look up in the index, ascending. Every matching document has at least one of them.
     pub fn terms(&self) -> impl ExactSizeIterator<Item = &str> {
         self.terms.iter().map(String::as_str)
     }
@@ -168,7 +168,7 @@ impl TextSearch {
         self.language
     }
 
-    /// True when a term in the index decides alone: no document need be looked at.
+    /// True if having a term in the index is sufficient, so that no document needs to be read.
     pub fn is_by_terms(&self) -> bool {
         self.keep == Keep::default()
             && self.negated.is_empty()
@@ -176,10 +176,10 @@ impl TextSearch {
             && self.refused.is_empty()
     }
 
-    /// Whether a document that has one of the terms has all that is asked for besides.
+    /// Whether a document that has one of the terms satisfies the other conditions too.
     ///
     /// # Errors
-    /// 17261 and 17262 for a language that is none.
+    /// 17261 and 17262 for an unknown language.
     pub fn accepts(&self, doc: Doc<'_>) -> Result<bool> {
         if self.is_by_terms() {
             return Ok(true);
@@ -193,10 +193,10 @@ impl TextSearch {
         self.phrases_fit(doc)
     }
 
-    /// Whether a document matches, found out without the index.
+    /// Whether a document matches, determined without the index.
     ///
     /// # Errors
-    /// 17261 and 17262 for a language that is none.
+    /// 17261 and 17262 for an unknown language.
     pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
         Ok(self.has_term(doc, &self.terms, Keep::default())? && self.accepts(doc)?)
     }
@@ -210,7 +210,7 @@ impl TextSearch {
         Ok(found)
     }
 
-    /// All phrases that are looked for come up, none of the others.
+    /// Whether the document has all wanted phrases and none of the negated ones.
     fn phrases_fit(&self, doc: Doc<'_>) -> Result<bool> {
         if self.looked_for.is_empty() && self.refused.is_empty() {
             return Ok(true);
@@ -227,7 +227,7 @@ impl TextSearch {
         Ok(missing.is_empty() && !refused)
     }
 
-    /// parsedTextQuery of `explain`.
+    /// The parsedTextQuery of `explain`.
     pub fn to_doc(&self) -> DocBuf {
         let list =
             |terms: &BTreeSet<String>| terms.iter().map(String::as_str).collect::<ArrayBuf>();

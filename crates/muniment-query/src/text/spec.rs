@@ -1,18 +1,18 @@
-//! What a text index holds: its fields with their weights, and the terms of a document.
+//! The content of a text index: its fields with their weights, and the terms of a document.
 
 use super::Language;
 use super::tokens::{Keep, each_term};
 use muniment_value::{Doc, Error, Result, Value};
 use std::collections::HashMap;
 
-/// The text fields of an index, as its options say.
+/// The text fields of an index, from its options.
 #[derive(Clone, Debug)]
 pub struct TextSpec {
     /// Paths with their weights, sorted by path.
     weights: Vec<(String, f64)>,
-    /// All strings of a document are indexed.
+    /// Whether all strings of a document are indexed.
     wildcard: bool,
-    /// The language of documents that name none, and of queries.
+    /// The language of documents that do not name one, and of queries.
     pub default_language: &'static Language,
     /// The field in which a document, or part of one, names its language.
     pub language_override: String,
@@ -21,16 +21,16 @@ pub struct TextSpec {
 /// The name that stands for all fields.
 const WILDCARD: &str = "$**";
 
-/// What a field outside the weights counts in a wildcard index.
+/// The weight, in a wildcard index, of a field without a weight of its own.
 const PLAIN_WEIGHT: f64 = 1.0;
 
 /// The receiver of [`TextSpec::each_text`].
 type Visitor<'v> = dyn FnMut(&str, &'static Language, f64) -> bool + 'v;
 
-/// How often a term came up in one text.
+/// Counts a term in one text.
 #[derive(Default)]
 struct Tally {
-    /// What the next occurrence is divided by.
+    /// The number by which the next occurrence is divided.
     divisor: f64,
     count: f64,
     frequency: f64,
@@ -62,7 +62,7 @@ impl TextSpec {
         }
     }
 
-    /// True if some indexed path lies below `path`.
+    /// True if an indexed path lies below `path`.
     fn reaches_below(&self, path: &str) -> bool {
         let below = |p: &str| {
             p.strip_prefix(path)
@@ -71,8 +71,8 @@ impl TextSpec {
         self.wildcard || self.weights.iter().any(|(p, _)| below(p))
     }
 
-    /// True if the terms of a document can depend on what is at a path for which `touched` says
-    /// yes (it says so too for a path above or below one that was written).
+    /// True if the terms of a document can depend on a path for which `touched` returns true. (It also
+    /// returns true for paths above and below the one that was written.)
     pub fn depends_on(&self, touched: &dyn Fn(&str) -> bool) -> bool {
         if self.wildcard || touched(&self.language_override) {
             return true;
@@ -86,7 +86,7 @@ impl TextSpec {
         })
     }
 
-    /// The language of a document or sub-document that stands in `outer`.
+    /// The language of a document, or of a sub-document in a document with the language `outer`.
     fn language_of(&self, doc: Doc<'_>, outer: &'static Language) -> Result<&'static Language> {
         match doc.get(&self.language_override) {
             None => Ok(outer),
@@ -100,18 +100,17 @@ impl TextSpec {
         }
     }
 
-    /// Calls `f` with every indexed string of `doc`, its language and weight, until it says
-    /// false.
+    /// Calls `f` with every indexed string of `doc`, its language and its weight, until `f` returns false.
     ///
     /// # Errors
-    /// 17261 and 17262 for a language that is none.
+    /// 17261 and 17262 for an unknown language.
     pub(super) fn each_text(&self, doc: Doc<'_>, f: &mut Visitor<'_>) -> Result<()> {
         let mut path = String::new();
         self.in_document(doc, self.default_language, &mut path, f)
             .map(|_| ())
     }
 
-    /// Recursion is bounded by the document's depth.
+    /// The recursion is bounded by the document's depth.
     fn in_document(
         &self,
         doc: Doc<'_>,
@@ -166,12 +165,13 @@ impl TextSpec {
         }
     }
 
-    /// The terms of `doc` with their scores, ascending by term. A term counts in each text: the
-    /// first occurrence whole, each further one half of the one before; times one half plus half
-    /// its share of the text's terms; a tenth more where it is the whole text; times the weight.
+    /// The terms of `doc` with their scores, ascending by term. In each text, the first occurrence of a term
+    /// counts 1, and each further one half of the one before. The sum is multiplied by one half plus half of
+    /// the term's share of the text's terms, by 1.1 if the term is the whole text, and by the weight. The
+    /// scores of all texts are added.
     ///
     /// # Errors
-    /// 17261 and 17262 for a language that is none.
+    /// 17261 and 17262 for an unknown language.
     pub fn terms(&self, doc: Doc<'_>) -> Result<Vec<(String, f64)>> {
         let mut scores: HashMap<String, f64> = HashMap::new();
         let mut tallies: HashMap<String, Tally> = HashMap::new();
@@ -284,7 +284,7 @@ mod tests {
             let e = terms(&one, json).unwrap_err();
             assert_eq!(e.code().0, code, "{json}");
         }
-        // Nothing is indexed there.
+        // The field `c` is not indexed, so its language does not matter.
         assert_eq!(terms(&one, r#"{"c": {"language": 5}}"#).unwrap(), "");
     }
 

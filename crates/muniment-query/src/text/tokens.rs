@@ -1,9 +1,9 @@
-//! From a text to its terms.
+//! Splits a text into its terms.
 
 use super::Language;
 use super::unicode::{fold, is_delimiter, push_stripped};
 
-/// What terms keep of the text's letters.
+/// The properties of the text's letters that terms keep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keep {
     /// Capital letters.
@@ -12,9 +12,9 @@ pub(super) struct Keep {
     pub(super) marks: bool,
 }
 
-/// Calls `f` with every term of `text`, in order, without stop words; stops when it says false,
-/// and says then the same. Stop words are looked up and words are stemmed before diacritics go,
-/// as both know them.
+/// Calls `f` with every term of `text`, in order and without stop words. If `f` returns false, it stops and
+/// returns false too. Stop words are looked up, and words are stemmed, before diacritics are removed, because
+/// both depend on diacritics.
 pub(super) fn each_term(
     text: &str,
     language: &Language,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn no_text_is_too_strange() {
-        // Stemmers are other people's code: they must take whatever a client sends.
+        // The stemmers are code of others, and they must accept everything that a client sends.
         let odd = [
             "ı İ ß ŉ ǰ ΐ ﬃ",
             "\u{301}\u{301}",
@@ -117,7 +117,7 @@ mod tests {
             "x\u{200d}y",
             "aé\u{fe0f}é",
         ];
-        // Long words take time in proportion.
+        // The time for long words must grow only in proportion.
         let long = ["é", "ası", "ing", "'s", "ность", "ABc"]
             .map(|w| w.repeat(10_000))
             .join(" ");
@@ -132,7 +132,7 @@ mod tests {
                     });
                 }
             }
-            // All short words over letters that stemmers look at.
+            // These are all short words over letters that stemmers look at.
             let letters: Vec<char> = "aeiouyhlnrstéøőıяеёЙI'".chars().collect();
             for i in 0..letters.len().pow(3) {
                 let word: String = [i, i / letters.len(), i / letters.len().pow(2)]
@@ -153,7 +153,7 @@ mod tests {
             for name in NAMES {
                 let language = Language::find(name).unwrap();
                 each_term(&text, language, Keep { case, marks }, &mut |t| {
-                    // Diacritics are gone, whatever the stemmer made of the word.
+                    // Diacritics must be removed, whatever the stemmer returned.
                     assert!(marks || !t.contains('\u{301}'), "{t:?}");
                     true
                 });

@@ -1,4 +1,4 @@
-//! Characters as text search sees them: delimiters, case, diacritics.
+//! The properties of characters for text search: delimiters, case, diacritics.
 
 use super::Language;
 use icu_normalizer::ComposingNormalizerBorrowed;
@@ -9,7 +9,7 @@ use icu_properties::props::{
 };
 use std::sync::LazyLock;
 
-/// True for a character between tokens: dashes, hyphens, quotation marks, punctuation, syntax and
+/// True for a character that separates tokens: dashes, hyphens, quotation marks, punctuation, syntax and
 /// white space. In English an apostrophe is part of the word.
 pub(super) fn is_delimiter(c: char, language: &Language) -> bool {
     match c {
@@ -23,7 +23,7 @@ pub(super) fn is_delimiter(c: char, language: &Language) -> bool {
     }
 }
 
-/// A bit for every character of the basic plane: the delimiters.
+/// A bit for every character of the basic plane: whether it is a delimiter.
 static DELIMITERS: LazyLock<Vec<u64>> = LazyLock::new(|| {
     let mut bits = vec![0; 0x1_0000 / 64];
     for c in (0..0x1_0000).filter_map(char::from_u32) {
@@ -45,13 +45,13 @@ fn has_delimiting_property(c: char) -> bool {
         || CodePointSetData::new::<QuotationMark>().contains(c)
 }
 
-/// The character in lower case, one for one, so that all forms of a letter become the same.
+/// The character in lower case, converted one to one, so that all forms of a letter become the same.
 pub(super) fn fold(c: char, turkish: bool) -> char {
     match c {
         'A'..='Z' if !(turkish && c == 'I') => c.to_ascii_lowercase(),
         'I' => 'ı',
         'İ' if turkish => 'i',
-        // It has a capital letter in common with i, but is none of its forms.
+        // The dotless i has the same capital letter as i, but is a different letter.
         'ı' => c,
         c if c.is_ascii() => c,
         c => {
@@ -61,7 +61,7 @@ pub(super) fn fold(c: char, turkish: bool) -> char {
     }
 }
 
-/// A changed letter, where it stays one character.
+/// The converted letter, if it is a single character.
 fn single(mut forms: impl ExactSizeIterator<Item = char>, otherwise: char) -> char {
     match (forms.len(), forms.next()) {
         (1, Some(c)) => c,
@@ -69,10 +69,10 @@ fn single(mut forms: impl ExactSizeIterator<Item = char>, otherwise: char) -> ch
     }
 }
 
-/// Appends the character without its diacritics: nothing for one that is a diacritic itself.
+/// Appends the character without its diacritics. A character that is a diacritic itself is dropped.
 pub(super) fn push_stripped(c: char, out: &mut String) {
     if c.is_ascii() {
-        // The circumflex and the grave accent that stand alone.
+        // A circumflex or a grave accent alone is dropped.
         if !matches!(c, '^' | '`') {
             out.push(c);
         }
@@ -80,7 +80,7 @@ pub(super) fn push_stripped(c: char, out: &mut String) {
     }
     match STRIPPED.get(c as usize) {
         Some(Some(bare)) => return out.push(*bare),
-        // Ideographs and syllables have none.
+        // Ideographs and Hangul syllables do not have diacritics.
         None if matches!(c, '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}') => {
             return out.push(c);
         }
@@ -89,7 +89,7 @@ pub(super) fn push_stripped(c: char, out: &mut String) {
     strip(c, out);
 }
 
-/// The characters of the alphabets without their diacritics, where one is left of one.
+/// The characters of the alphabets without their diacritics, where the result is a single character.
 static STRIPPED: LazyLock<Vec<Option<char>>> = LazyLock::new(|| {
     let one = |n: u32| {
         let mut out = String::new();
@@ -118,7 +118,7 @@ fn strip(c: char, out: &mut String) {
     out.push_str(&ComposingNormalizerBorrowed::new_nfc().normalize(&bare));
 }
 
-/// The text in the form in which phrases are looked for.
+/// The text in the form in which phrases are searched for.
 pub(super) fn normalized(text: &str, keep_case: bool, keep_marks: bool, turkish: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,9 @@
-//! The one pass: walks a raw document beside the tree of paths and writes the new one.
+//! Applies an update in one pass: walks over a raw document together with the tree of paths, and writes the
+//! new document.
 //!
-//! Invariants: untouched elements are copied in the longest runs there are, and once every path
-//! of a level is done the rest of that level is one copy; nothing is allocated beyond the output
-//! buffer (but for `$[id]`, which wraps each element, and for paths that collide at run time).
+//! Invariants: untouched elements are copied in the longest possible runs, and once all paths of a level are
+//! done, the rest of that level is copied at once; nothing is allocated except for the output buffer (and for
+//! `$[id]`, which wraps each element, and for paths that collide at run time).
 
 use super::array_filter::ArrayFilters;
 use super::registry::{Outcome, Target};
@@ -11,20 +12,20 @@ use crate::bytes::{IndexName, close, head, open, show};
 use crate::context::MatchInfo;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value};
 
-/// MongoDB's limit on the nulls that `$set: {"a.N": …}` may pad an array with.
+/// The most nulls with which `$set: {"a.N": …}` may pad an array, which is MongoDB's limit.
 const MAX_PADDING: usize = 1_500_000;
 
-/// What every step of one application sees.
+/// The information that every step of one application needs.
 pub(crate) struct Cx<'a> {
     /// The document before the update.
     pub root: Doc<'a>,
-    /// What the filter found out.
+    /// The details of the filter's match.
     pub info: MatchInfo,
     /// The array filters.
     pub filters: &'a ArrayFilters,
 }
 
-/// Which children of a level are done.
+/// The set of children of a level that are done.
 enum Seen {
     Few(u64),
     Many(Vec<bool>),
@@ -39,7 +40,7 @@ impl Seen {
         }
     }
 
-    /// Marks `i`; false if it was marked.
+    /// Marks `i`; false if it was marked before.
     fn mark(&mut self, i: usize) -> bool {
         match self {
             Seen::Few(bits) => {
@@ -139,7 +140,7 @@ impl Cx<'_> {
             let each = each.filter_map(|c| Some((c.index?, std::iter::once(c))));
             return self.elements(each, array, out);
         }
-        // `a.01` and `a.1` are the same element.
+        // `a.01` and `a.1` stand for the same element.
         let mut sorted: Vec<&Named> = tree.named.iter().filter(|c| c.index.is_some()).collect();
         sorted.sort_by_key(|c| c.index);
         let same = sorted.chunk_by(|a, b| a.index == b.index);
@@ -150,8 +151,8 @@ impl Cx<'_> {
         self.elements(each, array, out)
     }
 
-    /// Writes an array with its elements changed or made: `each` gives them in their order, and what is
-    /// to be applied to each, one after the other.
+    /// Writes an array with some elements changed or created. `each` gives the elements' indexes in ascending
+    /// order, each with the children that are to be applied to it one after the other.
     fn elements<'t>(
         &self,
         each: impl Iterator<Item = (usize, impl Iterator<Item = &'t Named>)>,
@@ -189,7 +190,8 @@ impl Cx<'_> {
                 head(out, Type::Null, IndexName::new(i).as_bytes());
             }
             if out.len() > super::PADDED {
-                // Each of many arrays may be padded: what cannot be stored is not built to its end.
+                // Each of many arrays may be padded, so a result that cannot be stored is not built to its
+                // end.
                 return Err(super::too_large(17_419, "Resulting document after update"));
             }
             let at = out.len();
@@ -215,7 +217,7 @@ impl Cx<'_> {
         Ok(changed)
     }
 
-    /// Writes an element with all of these applied, each to what the one before it has left.
+    /// Writes an element after applying all of these, each to the result of the one before.
     fn element<'t>(
         &self,
         mut named: impl Iterator<Item = &'t Named>,
@@ -234,7 +236,7 @@ impl Cx<'_> {
         Ok(changed)
     }
 
-    /// Applies a child to the element that stands last in `out`, at `at`.
+    /// Applies a child to the last element in `out`, which begins at `at`.
     fn again(&self, child: &Named, at: usize, out: &mut Vec<u8>) -> Result<bool> {
         let element = out.get(at..).unwrap_or_default();
         let mut before = Vec::with_capacity(element.len() + 5);
@@ -248,7 +250,7 @@ impl Cx<'_> {
         }
     }
 
-    /// The common case of one `$`: a single element changes. `None` if there is no such element.
+    /// The common case of one `$`, which changes a single element. `None` if there is no such element.
     fn one(
         &self,
         node: &Node,
@@ -277,7 +279,7 @@ impl Cx<'_> {
         Ok(Some(changed))
     }
 
-    /// `$[]` and `$[id]`: every element that is meant.
+    /// `$[]` and `$[id]`: changes every element that they select.
     fn each(&self, tree: &Tree, array: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let bytes = array.as_bytes();
         let start = open(out);
@@ -320,7 +322,7 @@ impl Cx<'_> {
         Ok(changed)
     }
 
-    /// Applies `node` to an element that exists, and writes what becomes of it.
+    /// Applies `node` to an existing element, and writes the result.
     fn existing(
         &self,
         node: &Node,
@@ -362,7 +364,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Creates what `node` creates where nothing is; true if it created anything.
+    /// Creates the fields of `node` where no element exists; true if it created any.
     fn missing(&self, node: &Node, name: &[u8], in_array: bool, out: &mut Vec<u8>) -> Result<bool> {
         match node {
             Node::Leaf(leaf) => Ok(self.leaf(leaf, name, None, in_array, out)? == Outcome::Changed),
@@ -415,8 +417,8 @@ impl Cx<'_> {
         )
     }
 
-    /// `elem` can have no child `name`: an error for the operators that mind.
-    /// Below it there is no array either, which is an error for all of them.
+    /// Handles a child `name` that `elem` cannot have. This is an error for most operators, but some ignore
+    /// it. There is no array below the child either, so a `$[]` there is always an error.
     fn unviable(&self, node: &Node, name: &str, elem: Elem<'_>) -> Result<()> {
         if let Node::Inner(tree) = node {
             if !tree.each.is_empty() {
@@ -455,7 +457,7 @@ fn not_an_array(e: Elem<'_>) -> Error {
     ))
 }
 
-/// The error for `$[]` below a field that is not there.
+/// The error for `$[]` below a field that does not exist.
 fn must_exist(node: &Node) -> Error {
     let mut path = String::new();
     let found = node.each_leaf(&mut |leaf| {

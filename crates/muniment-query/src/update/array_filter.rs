@@ -1,4 +1,4 @@
-//! `arrayFilters`: which elements `$[id]` means.
+//! `arrayFilters`: the conditions for the elements that `$[id]` selects.
 
 use crate::bytes::{close, open};
 use crate::context::QueryContext;
@@ -76,7 +76,7 @@ impl ArrayFilters {
         Ok(ArrayFilters { filters })
     }
 
-    /// The filter of `id`, which `path` names; marks it as used.
+    /// The filter for `id`, which `path` uses. Marks it as used.
     ///
     /// # Errors
     /// 2 BadValue if there is none.
@@ -93,7 +93,7 @@ impl ArrayFilters {
         Ok(at)
     }
 
-    /// 9 if a filter was not used by `update`.
+    /// Fails with 9 if `update` does not use one of the filters.
     pub(crate) fn check_used(&self, update: Doc<'_>) -> Result<()> {
         match self.filters.iter().find(|f| !f.used) {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl ArrayFilters {
     }
 }
 
-/// Finds the one top-level field name that a filter speaks of, through `$and`, `$or`, `$nor`.
+/// Finds the single top-level field name that a filter tests, including inside `$and`, `$or`, `$nor`.
 fn identifier(d: Doc<'_>, found: &mut Option<String>, level: usize) -> Result<()> {
     if level > muniment_value::MAX_DEPTH {
         return Ok(());

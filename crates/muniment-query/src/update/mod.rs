@@ -1,8 +1,8 @@
-//! Updates: operators, replacements and pipelines, applied to raw documents in one pass.
+//! Updates: operators, replacements and pipelines, which are applied to raw documents in one pass.
 //!
-//! The paths of all operators are merged into one tree when the update is parsed; applying it is
-//! one walk over the document's bytes that copies what is not named in the longest runs there
-//! are. Nothing here builds a tree of a document.
+//! The paths of all operators are merged into one tree when the update is parsed. Applying it is one walk
+//! over the document's bytes, which copies everything else in the longest possible runs. No tree of the
+//! document is built.
 
 mod apply;
 mod array_filter;
@@ -49,22 +49,22 @@ enum Kind {
 /// A document of operators.
 #[derive(Debug, Default)]
 struct Operators {
-    /// What applies to a document that exists.
+    /// The changes to an existing document.
     tree: Tree,
-    /// What applies to an upsert's document, where `$setOnInsert` makes it another tree.
+    /// The changes to the document of an upsert, if `$setOnInsert` makes them different.
     insert: Option<Tree>,
     filters: ArrayFilters,
-    /// All paths as written.
+    /// All paths, as they were written.
     paths: Vec<Arc<str>>,
-    /// Those of arrays that get more elements at their ends.
+    /// The paths of arrays to which elements are appended.
     appends: Vec<Arc<str>>,
-    /// The path that touches `_id`, if one does.
+    /// The path that touches `_id`, if there is one.
     id_path: Option<String>,
-    /// The top-level names that begin with a dollar: an update may remove such fields, and an
-    /// upsert insert them, but an update may not make them.
+    /// The top-level names that begin with a dollar. An update may remove such fields, and an upsert may
+    /// insert them, but an update may not create them.
     dollars: Vec<String>,
     positional: bool,
-    /// Whether the result may nest deeper than is allowed.
+    /// Whether the result may be nested more deeply than is allowed.
     deep: bool,
 }
 
@@ -107,15 +107,16 @@ impl Update {
         Ok(Update { kind })
     }
 
-    /// The update that applies the difference of two documents, as MongoDB's oplog has it
-    /// (`{$v: 2, diff}`). What is wrong with it is found when it is applied: 9 FailedToParse.
+    /// The update that applies the difference of two documents in the form of MongoDB's oplog (`{$v: 2,
+    /// diff}`). Faults of the difference are found when it is applied: 9 FailedToParse.
     pub fn from_diff(diff: Doc<'_>) -> Update {
         Update {
             kind: Kind::Diff(Arc::new(diff.to_buf())),
         }
     }
 
-    /// The update, with the `Timestamp(0, 0)` of a replacement kept as it is or, as else, filled in.
+    /// This update; `keep` says that a replacement keeps `Timestamp(0, 0)` as it is instead of filling in the
+    /// time.
     pub fn keep_empty_timestamps(mut self, keep: bool) -> Update {
         if let Kind::Replacement(r) = &mut self.kind
             && keep
@@ -135,7 +136,7 @@ impl Update {
         matches!(self.kind, Kind::Pipeline(_))
     }
 
-    /// True when `apply` needs a [`MatchInfo`] (the positional `$`).
+    /// True if `apply` needs a [`MatchInfo`] (for the positional `$`).
     pub fn needs_match_info(&self) -> bool {
         match &self.kind {
             Kind::Operators(ops) => ops.positional,
@@ -143,12 +144,12 @@ impl Update {
         }
     }
 
-    /// Appends the updated document to `out` and tells whether it differs from `doc`; when it
-    /// does not, or on an error, `out` is left as it was. `_id` is kept first and may not change.
+    /// Appends the updated document to `out`, and returns whether it differs from `doc`. If it does not, or
+    /// after an error, `out` is as it was. `_id` stays first and may not change.
     ///
     /// # Errors
-    /// 66 ImmutableField, 28 PathNotViable, 14 TypeMismatch, … with MongoDB's messages;
-    /// 17419 when the result is larger than a document may be.
+    /// 66 ImmutableField, 28 PathNotViable, 14 TypeMismatch, … with MongoDB's messages; 17419 if the result
+    /// is larger than a document may be.
     pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<bool> {
         let start = out.len();
         let result = self.apply_at(doc, info, start, out);
@@ -188,7 +189,7 @@ impl Update {
                 out.get(start..) != Some(doc.as_bytes())
             }
         };
-        // Operators know how deep they write.
+        // For operators, the depth of their results is known from parsing.
         if changed && !matches!(self.kind, Kind::Operators(_)) {
             check_depth(Doc::new(out.get(start..).unwrap_or_default()))?;
         }
@@ -199,10 +200,10 @@ impl Update {
     }
 
     /// Appends the document that an upsert inserts: the filter's equalities, then the update with
-    /// `$setOnInsert`. Adds an ObjectId `_id` at the front when there is none.
+    /// `$setOnInsert`. If there is no `_id`, an ObjectId is added at the front.
     ///
     /// # Errors
-    /// As [`Update::apply`], but 17420; 54 NotSingleValueField for contradicting equalities.
+    /// As [`Update::apply`], but with 17420; 54 NotSingleValueField if equalities contradict each other.
     pub fn upsert(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         let result = self.upsert_at(filter, out);
@@ -243,8 +244,8 @@ impl Update {
         Ok(())
     }
 
-    /// Whether operators change what lies below a field by itself, given with the names that lead to
-    /// it: an oplog tells of that, where it tells of the field else.
+    /// Whether operators change the contents of a field separately. The field is given by the names that lead
+    /// to it. An oplog then has the differences of the contents, otherwise the field as a whole.
     pub fn changes_below(&self, field: &[&[u8]]) -> bool {
         let Kind::Operators(ops) = &self.kind else {
             return true;
@@ -254,8 +255,8 @@ impl Update {
         ops.paths.iter().any(more) || ops.appends.iter().any(ends)
     }
 
-    /// Whether the update can change a value at or below `path`: false lets the write path skip
-    /// the index on it.
+    /// Whether the update can change a value at or below `path`. If not, the write path can skip the index on
+    /// it.
     pub fn may_touch(&self, path: &str) -> bool {
         if path == "_id" {
             return false;
@@ -264,8 +265,8 @@ impl Update {
             Kind::Operators(ops) => ops.paths.iter().any(|p| overlaps(p, path)),
             Kind::Replacement(_) | Kind::Diff(_) => true,
             Kind::Pipeline(stages) => {
-                // What a stage does below a field may change any key below it: an inclusion takes the
-                // scalars out of an array, and so moves what follows them.
+                // What a stage does below a field may change any key below it. For example, an inclusion
+                // removes the scalars from an array, and so moves the elements after them.
                 let field = path.split('.').next().unwrap_or(path);
                 stages.iter().any(|s| s.may_touch(field))
             }
@@ -273,8 +274,8 @@ impl Update {
     }
 }
 
-/// Whether a path with operators leads to a field, given with the names that lead there: how many
-/// more names it has then.
+/// Whether an operator's path leads to a field, which is given by the names that lead to it. The result is
+/// the number of further names in the path.
 fn leads_to(path: &str, field: &[&[u8]]) -> Option<usize> {
     let mut parts = path.split('.');
     for name in field {
@@ -289,10 +290,11 @@ fn leads_to(path: &str, field: &[&[u8]]) -> Option<usize> {
     Some(parts.count())
 }
 
-/// Whether an update of `updated` may change what an index on `indexed` holds: one of the paths lies at or
-/// below the other, when elements of arrays are left out (`a.$[x].b` may change the keys of `a.b`). Where
-/// `updated` names an element by its number it may make that element, which has a key in every index on a
-/// field below: `a.1.c` adds a null to an index on `a.b`. So it ends there.
+/// Whether an update of `updated` may change the keys of an index on `indexed`. It may if one of the paths is
+/// equal to the other or a prefix of it, where elements of arrays are left out (`a.$[x].b` may change the
+/// keys of `a.b`). If `updated` names an element by its number, it may create that element, which has a key
+/// in every index on a field below: `a.1.c` adds a null to an index on `a.b`. So only the part of `updated`
+/// before the number counts.
 pub(crate) fn overlaps(updated: &str, indexed: &str) -> bool {
     let is_number = |(i, part): &(usize, &str)| *i > 0 && array_position(part).is_some();
     let changed = updated
@@ -306,8 +308,8 @@ pub(crate) fn overlaps(updated: &str, indexed: &str) -> bool {
     changed.zip(held).all(|(x, y)| x == y)
 }
 
-/// What is built of arrays that are padded may be so long before it is given up: other parts of a message
-/// may stand before it.
+/// When arrays are padded, the update fails if the output becomes longer than this. The limit is greater than
+/// that for a document, because the output may begin with other parts of a message.
 const PADDED: usize = 4 * MAX_DOCUMENT;
 
 fn too_large(code: i32, what: &str) -> Error {
@@ -328,8 +330,8 @@ fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) 
     last.transform(current.as_deref().map_or(doc, Doc::new), out)
 }
 
-/// Holds what a pipeline made of `old` (from `start` on in `out`) to the rule that `_id` stays:
-/// a document without one gets the old one.
+/// Enforces that `_id` stays in the result of a pipeline for `old` (from `start` on in `out`): a document
+/// without one gets the old one.
 fn keep_id(old: Doc<'_>, start: usize, out: &mut Vec<u8>) -> Result<()> {
     let Some(id) = old.get_elem("_id") else {
         return Ok(());
@@ -382,7 +384,7 @@ impl Operators {
                     let Operators { tree, filters, .. } = &mut ops;
                     let find = &mut |id: &str, path: &str| filters.index(id, path);
                     if on_insert {
-                        // The tree of inserts has every path, so it finds the conflicts.
+                        // The tree for inserts has all paths, so it is the one that finds conflicts.
                         insert.insert(&path, Arc::clone(&op), find)?;
                     }
                     if inserts_only {
@@ -399,7 +401,7 @@ impl Operators {
         Ok(ops)
     }
 
-    /// Remembers what a path means for the checks after an update.
+    /// Records the properties of a path for the checks after an update.
     fn note(&mut self, path: &Arc<str>, op: &Arc<dyn LeafOp>) {
         let parts = path.split('.').count();
         self.deep |= parts + op.depth() > MAX_DEPTH;
@@ -730,7 +732,7 @@ mod tests {
             ("ab", false),
             ("c.d", true),
             ("c", true),
-            // A new element has a null there.
+            // A new element has a null for such a field.
             ("c.e", true),
             ("c.0.d", true),
             ("e.g", false),

@@ -1,4 +1,4 @@
-//! The update operators: what one is, and the sorted list of all of them.
+//! The definition of an update operator, and the sorted list of all of them.
 
 use super::ops;
 use crate::context::QueryContext;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct Spec {
     /// The name with its dollar.
     pub name: &'static str,
-    /// One line that says what it does.
+    /// One line of documentation.
     pub doc: &'static str,
     pub(crate) parse: Parse,
 }
@@ -19,23 +19,23 @@ pub struct Spec {
 /// Parses one `path: operand` of an operator and adds its leaves to the sink.
 pub(crate) type Parse = fn(&ParseCx<'_>, Elem<'_>, &mut Sink<'_>) -> Result<()>;
 
-/// Takes a path and what happens there.
+/// Takes a path and the operation at its end.
 pub(crate) type Sink<'s> = dyn FnMut(&str, Arc<dyn LeafOp>) -> Result<()> + 's;
 
-/// What an operator's parser may need.
+/// The surroundings that an operator's parser may need.
 pub(crate) struct ParseCx<'a> {
     /// The command's context.
     pub ctx: &'a QueryContext,
 }
 
-/// What an operator does at the end of one path.
+/// The operation at the end of one path.
 pub(crate) trait LeafOp: Debug + Send + Sync {
-    /// Computes the new element into `out`: the whole element for [`Outcome::Changed`], nothing
-    /// for the others.
+    /// Computes the new element into `out`: the whole element for [`Outcome::Changed`], and nothing
+    /// otherwise.
     fn apply(&self, target: &Target<'_>, out: &mut Vec<u8>) -> Result<Outcome>;
 
-    /// Whether it creates its field when that is missing; then a path that cannot be created is
-    /// an error.
+    /// Whether it creates its field if that is missing. In that case, a path that cannot be created is an
+    /// error.
     fn creates(&self, root: Doc<'_>) -> bool {
         let _ = root;
         true
@@ -46,28 +46,28 @@ pub(crate) trait LeafOp: Debug + Send + Sync {
         false
     }
 
-    /// Whether it adds elements to the end of an array and leaves the others as they are.
+    /// Whether it adds elements at the end of an array and leaves the others as they are.
     fn appends(&self) -> bool {
         false
     }
 
-    /// How deep what it may put at its path nests.
+    /// How deeply the value nests that it may write at its path.
     fn depth(&self) -> usize {
         0
     }
 }
 
-/// Where a leaf is applied.
+/// The place at which a leaf is applied.
 pub(crate) struct Target<'a> {
     /// The field's name (an index in an array).
     pub name: &'a [u8],
-    /// The element there, if there is one.
+    /// The element at the place, if there is one.
     pub old: Option<Elem<'a>>,
     /// Whether the parent is an array.
     pub in_array: bool,
     /// The whole document before the update.
     pub root: Doc<'a>,
-    /// The path as the update names it.
+    /// The path as it is written in the update.
     pub path: &'a str,
 }
 
@@ -78,14 +78,14 @@ impl Target<'_> {
     }
 }
 
-/// What a leaf did.
+/// The result of applying a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The element stays (or stays missing).
+    /// The element stays as it is (or stays missing).
     Unchanged,
     /// The new element has been written.
     Changed,
-    /// The element goes.
+    /// The element is removed.
     Removed,
 }
 

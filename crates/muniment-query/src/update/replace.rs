@@ -1,4 +1,4 @@
-//! Replacement documents, and the rules every stored document is held to: `_id`'s types, field
+//! Replacement documents, and the rules that every stored document must obey: the types of `_id`, field
 //! names, and timestamps that the server fills in.
 
 use super::tree::dollar_field;
@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A parsed replacement.
 #[derive(Clone, Debug)]
 pub(crate) struct Replacement {
-    /// The `_id` element, if the replacement names one: a document of that one field.
+    /// The `_id` element, if the replacement has one, as a document with only that field.
     id: Option<Vec<u8>>,
-    /// Whether it stands first.
+    /// Whether it is the first element.
     id_leads: bool,
     /// All other elements.
     rest: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Checks and takes a replacement document.
+    /// Checks and copies a replacement document.
     ///
     /// # Errors
     /// 52 DollarPrefixedFieldName for a field such as `$set` after plain fields.
@@ -52,7 +52,7 @@ impl Replacement {
         Ok(r)
     }
 
-    /// Stores `Timestamp(0, 0)` as it is.
+    /// Makes the replacement store `Timestamp(0, 0)` as it is.
     pub(crate) fn keep_empty_timestamps(&mut self) {
         self.zero_timestamps = false;
     }
@@ -61,10 +61,10 @@ impl Replacement {
         self.id.as_ref().and_then(|id| Doc::new(id).first())
     }
 
-    /// Writes the replacement for `doc`, keeping `doc`'s `_id`.
+    /// Writes the replacement of `doc`, with `doc`'s `_id`.
     ///
     /// # Errors
-    /// 66 ImmutableField when the replacement names another `_id`.
+    /// 66 ImmutableField if the replacement has another `_id`.
     pub(crate) fn apply(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
         let old = doc.get_elem("_id");
         let id = self.id();
@@ -82,13 +82,13 @@ impl Replacement {
         {
             fill_zero_timestamps(new);
         }
-        // As MongoDB counts: a replacement is only then no change when it is the document itself,
-        // `_id` included.
+        // As in MongoDB, a replacement only counts as no change if it is exactly the document itself,
+        // including `_id`.
         Ok(!self.id_leads || out.get(start..) != Some(doc.as_bytes()))
     }
 }
 
-/// 66 for an operator that would change `_id`.
+/// 66, for an operator that would change `_id`.
 pub(crate) fn immutable_id(path: &str) -> Error {
     Error::new(
         Code::ImmutableField,
@@ -96,7 +96,7 @@ pub(crate) fn immutable_id(path: &str) -> Error {
     )
 }
 
-/// 66 unless `new` is the `_id` that the document had.
+/// Fails with 66 unless `new` is equal to the `_id` that the document had.
 pub(crate) fn check_same_id(old: Elem<'_>, new: Elem<'_>) -> Result<()> {
     if values_equal(old.value(), new.value()) {
         return Ok(());
@@ -111,7 +111,7 @@ pub(crate) fn check_same_id(old: Elem<'_>, new: Elem<'_>) -> Result<()> {
     ))
 }
 
-/// Whether `v` may be a document's `_id`.
+/// Checks whether `v` may be a document's `_id`.
 ///
 /// # Errors
 /// 53 InvalidIdField for arrays, regular expressions and undefined; 52 DollarPrefixedFieldName
@@ -140,8 +140,8 @@ fn zero_timestamp(e: Elem<'_>) -> bool {
     e.ty() == Type::Timestamp && e.raw_value() == [0; 8] && e.name_bytes() != b"_id"
 }
 
-/// Puts the current time into every top-level `Timestamp(0, 0)` of a document (but not into
-/// `_id`), as MongoDB does for inserts and replacements. Works in place: the size stays.
+/// Sets every top-level `Timestamp(0, 0)` of a document (but not `_id`) to the current time, as MongoDB does
+/// for inserts and replacements. This works in place, because the size stays the same.
 pub fn fill_zero_timestamps(doc: &mut [u8]) {
     let mut at = 4;
     loop {
@@ -166,7 +166,7 @@ pub fn fill_zero_timestamps(doc: &mut [u8]) {
     }
 }
 
-/// A timestamp of the current second, greater than every one given out before by this process.
+/// A timestamp of the current second that is greater than every earlier one of this process.
 pub(crate) fn next_timestamp() -> Value<'static> {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let seconds = SystemTime::now()
@@ -184,7 +184,7 @@ pub(crate) fn next_timestamp() -> Value<'static> {
     }
 }
 
-/// Appends `doc` with `_id` in front, making an ObjectId when there is none.
+/// Appends `doc` with `_id` at the front. If there is none, an ObjectId is made.
 pub(crate) fn id_first(doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     let start = open(out);
     match doc.get_elem("_id") {

@@ -1,4 +1,4 @@
-//! What the table tests of the operators share.
+//! The common helpers of the operators' table tests.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::Update;
@@ -6,7 +6,7 @@ use crate::context::{MatchInfo, QueryContext};
 use crate::filter::Filter;
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
-/// Loose JSON: names need no quotes, and quotes may be single.
+/// Parses loose JSON, in which names need no quotes and quotes may be single.
 pub(crate) fn json(text: &str) -> DocBuf {
     let mut strict = String::new();
     let mut chars = text.chars().peekable();
@@ -42,7 +42,7 @@ pub(crate) fn json(text: &str) -> DocBuf {
     DocBuf::from_json(&strict).unwrap_or_else(|e| panic!("{strict}: {e}"))
 }
 
-/// Loose JSON of an array.
+/// Parses loose JSON of an array.
 pub(crate) fn json_array(text: &str) -> DocBuf {
     let d = json(&format!("{{v:{text}}}"));
     d.as_doc().get_array("v").unwrap().to_buf()
@@ -61,7 +61,7 @@ pub(crate) fn parse(u: &str, filters: &str) -> Result<Update> {
     }
 }
 
-/// Applies `u` to `d`; `None` when nothing changes.
+/// Applies `u` to `d`; `None` if nothing changes.
 pub(crate) fn apply(d: &str, u: &str) -> Result<Option<DocBuf>> {
     apply_with(d, u, None, "[]")
 }
@@ -99,14 +99,14 @@ fn check(context: &str, got: Result<Option<DocBuf>>, want: &str) {
     }
 }
 
-/// Rows of document, update, and the result: a document, `=` for no change, or `code: message`.
+/// Runs rows of document, update, and expected result: a document, `=` for no change, or `code: message`.
 pub(crate) fn table(rows: &[(&str, &str, &str)]) {
     for (d, u, want) in rows {
         check(&format!("{d} {u}"), apply(d, u), want);
     }
 }
 
-/// As [`table`], with the matched array index and array filters.
+/// As [`table`], with the index of the matched array element and array filters.
 pub(crate) fn table_with(index: usize, filters: &str, rows: &[(&str, &str, &str)]) {
     for (d, u, want) in rows {
         check(
@@ -117,7 +117,7 @@ pub(crate) fn table_with(index: usize, filters: &str, rows: &[(&str, &str, &str)
     }
 }
 
-/// Rows of filter, update, and the document an upsert inserts.
+/// Runs rows of filter, update, and the document that an upsert inserts.
 pub(crate) fn upserts(rows: &[(&str, &str, &str)]) {
     for (f, u, want) in rows {
         let run = || {

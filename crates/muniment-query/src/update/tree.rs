@@ -1,6 +1,6 @@
-//! The update's paths merged into one tree, so that one walk over a document applies them all.
+//! The tree into which the update's paths are merged, so that one walk over a document applies all of them.
 //!
-//! Invariants: no leaf has anything below it; the children of a node are sorted as MongoDB
+//! Invariants: there is nothing below a leaf; the children of a node are sorted in the order in which MongoDB
 //! applies them ([`order`]), so that new fields appear in that order.
 
 use super::registry::LeafOp;
@@ -9,7 +9,7 @@ use muniment_value::{Code, Error, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// The longest path an update may name; a longer one could not be stored anyway.
+/// The most components of an update's path. A longer one could not be stored anyway.
 const MAX_PARTS: usize = 200;
 
 /// A node below which there are further paths.
@@ -19,7 +19,7 @@ pub(crate) struct Tree {
     pub named: Vec<Named>,
     /// The child of the positional `$`.
     pub positional: Option<Box<Node>>,
-    /// Children of `$[]` and `$[id]`; then `named` and `positional` are empty.
+    /// Children of `$[]` and `$[id]`. If there are any, `named` and `positional` are empty.
     pub each: Vec<Each>,
 }
 
@@ -30,16 +30,16 @@ pub(crate) struct Named {
     pub name: Arc<str>,
     /// The element of an array that the name can stand for.
     pub index: Option<usize>,
-    /// What is below.
+    /// The subtree of the child.
     pub node: Node,
 }
 
 /// A child that stands for many elements of an array.
 #[derive(Clone, Debug)]
 pub(crate) struct Each {
-    /// Which array filter the elements must satisfy; `None` for `$[]`.
+    /// The index of the array filter that the elements must satisfy; `None` for `$[]`.
     pub filter: Option<usize>,
-    /// What is below.
+    /// The subtree of the child.
     pub node: Node,
 }
 
@@ -48,14 +48,14 @@ pub(crate) struct Each {
 pub(crate) enum Node {
     /// The end of a path.
     Leaf(Leaf),
-    /// More to come.
+    /// A part of a path with more components.
     Inner(Tree),
 }
 
 /// The end of a path.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
-    /// What happens there.
+    /// The operation.
     pub op: Arc<dyn LeafOp>,
     /// The path as written.
     pub path: Arc<str>,
@@ -71,9 +71,9 @@ impl Named {
     }
 }
 
-/// The order in which MongoDB applies and creates fields: as text, but of two names that begin with
-/// a digit the shorter one is first, so that 9 is before 10. A zero with more after it makes a name
-/// a text.
+/// The order in which MongoDB applies and creates fields. Names are compared as text; but of two names that
+/// begin with a digit, the shorter one comes first, so that 9 is before 10. A name that begins with a zero
+/// and has more characters counts as text.
 fn order(a: &str, b: &str) -> Ordering {
     let number = |s: &str| match s.as_bytes() {
         [b'0', _, ..] => false,
@@ -93,7 +93,7 @@ enum Part<'p> {
     Each(Option<usize>),
 }
 
-/// Checks the components of an update's path and resolves array filters by `filter_index`.
+/// Splits an update's path and checks its components. `filter_index` finds the array filters.
 fn split<'p>(
     path: &'p str,
     filter_index: &mut dyn FnMut(&str, &str) -> Result<usize>,
@@ -151,7 +151,7 @@ fn split<'p>(
     Ok(parts)
 }
 
-/// 52 for a field that begins with a dollar where that is not allowed.
+/// 52, for a field that begins with a dollar in a place where that is not allowed.
 pub(crate) fn dollar_field(field: &str, path: &str) -> Error {
     Error::new(
         Code::DollarPrefixedFieldName,
@@ -185,8 +185,8 @@ impl Tree {
     /// Adds `op` at `path`.
     ///
     /// # Errors
-    /// 40 ConflictingUpdateOperators when the path lies above, below or on one that is there;
-    /// 56 and 2 for paths that are none.
+    /// 40 ConflictingUpdateOperators if the path is above, below or equal to an existing one; 56 and 2 for
+    /// malformed paths.
     pub(crate) fn insert(
         &mut self,
         path: &Arc<str>,
@@ -197,7 +197,8 @@ impl Tree {
             op,
             path: Arc::clone(path),
         });
-        // The first of an update, if it is one name: most updates have no other.
+        // This is the short way for the first path of an update, if it is a single name. Most updates have no
+        // other path.
         let is_name = !path.is_empty() && !path.starts_with('$') && !path.contains('.');
         if is_name && self.named.is_empty() && self.each.is_empty() {
             self.named = vec![Named::new(Arc::clone(path), leaf)];
@@ -227,8 +228,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The child for `part`, made when it is missing, and whether it was; `None` if the node
-    /// holds children of the other kind (`$[]` beside names).
+    /// The child for `part`, which is made if it does not exist, and whether it was made. `None` if the node
+    /// has children of the other kind (`$[]` next to names).
     fn child(
         &mut self,
         part: Part<'_>,
@@ -267,7 +268,7 @@ impl Tree {
         }
     }
 
-    /// The place of the child `name`, made when it is missing.
+    /// The index of the child `name`, which is made if it does not exist.
     fn named_at(&mut self, name: &str, make: &mut dyn FnMut() -> Node) -> (usize, bool) {
         match self.named.binary_search_by(|c| order(&c.name, name)) {
             Ok(at) => (at, false),
@@ -288,18 +289,18 @@ impl Tree {
         self.named.binary_search_by(|c| order(&c.name, name)).ok()
     }
 
-    /// Whether the names that stand for elements of an array come in the order of the elements and
-    /// each element once, as all do that have no leading zeros.
+    /// Whether the names that stand for elements of an array are in the order of the elements, with each
+    /// element once. All names without leading zeros are.
     pub(crate) fn ascends(&self) -> bool {
         let positions = self.named.iter().filter_map(|c| c.index);
         positions.is_sorted_by(|a, b| a < b)
     }
 
-    /// A copy in which the positional child stands under its index's name, for the rare case
-    /// that both a `$` and a name may mean the same element.
+    /// A copy in which the positional child has its index as a name. This is for the rare case that a `$` and
+    /// a name may stand for the same element.
     ///
     /// # Errors
-    /// 40 when both do and cannot be merged.
+    /// 40 if both do and cannot be merged.
     pub(crate) fn resolve(&self, index: usize) -> Result<Tree> {
         let mut tree = self.clone();
         if let Some(node) = tree.positional.take() {
@@ -315,7 +316,7 @@ impl Tree {
     }
 
     fn merge(&mut self, other: Tree) -> Result<()> {
-        // Names and `$[]` cannot stand beside each other.
+        // A tree cannot have both names and `$[]`.
         let plain = |t: &Tree| !t.named.is_empty() || t.positional.is_some();
         if (plain(&other) && !self.each.is_empty()) || (plain(self) && !other.each.is_empty()) {
             return Err(created_conflict("$[]"));
@@ -354,7 +355,7 @@ impl Node {
     /// Merges another node for the same element into this one.
     ///
     /// # Errors
-    /// 40 when a leaf meets anything.
+    /// 40 if one of them is a leaf.
     pub(crate) fn merge(&mut self, other: Node, name: &str) -> Result<()> {
         match (self, other) {
             (Node::Inner(a), Node::Inner(b)) => a.merge(b),

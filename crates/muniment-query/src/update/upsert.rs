@@ -1,4 +1,4 @@
-//! The document an upsert starts from: the equalities that a filter demands.
+//! The document with which an upsert begins: the equalities of a filter.
 
 use super::apply::Cx;
 use super::array_filter::ArrayFilters;
@@ -9,10 +9,10 @@ use crate::filter::{Filter, Node, Pred};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
 
-/// Appends the document of the filter's equalities; only `_id` when `only_id` (replacements).
+/// Appends a document with the filter's equalities; only with `_id` if `only_id` is set (for replacements).
 ///
 /// # Errors
-/// 54 NotSingleValueField when a path is demanded twice, or beside one above it; 111
+/// 54 NotSingleValueField if a path has two equalities, or one together with a path above it; 111
 /// NotExactValueField for a part of the `_id` of a replacement.
 pub(crate) fn base(filter: &Filter, only_id: bool, out: &mut Vec<u8>) -> Result<()> {
     let mut found: Vec<(&str, Value<'_>)> = Vec::new();

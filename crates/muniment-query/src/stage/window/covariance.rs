@@ -1,7 +1,7 @@
 //! `$covariancePop` and `$covarianceSamp`.
 //!
-//! The sum of the products of the differences from the means is updated when a pair comes or goes
-//! (Welford's recurrence for two variables). Pairs that are not finite are counted beside it.
+//! The sum of the products of the differences from the means is updated when a pair is added or removed
+//! (Welford's recurrence for two variables). Pairs that are not finite are counted separately.
 
 use super::super::accumulators::Sliding;
 use super::super::accumulators::sliding_numbers::RemovableSum;
@@ -48,7 +48,7 @@ struct Covariance {
     x: RemovableSum,
     y: RemovableSum,
     products: Value<'static>,
-    /// The sums of the pairs that are not finite.
+    /// The sum over the pairs that are not finite.
     odd: RemovableSum,
 }
 
@@ -65,7 +65,7 @@ impl Default for Covariance {
     }
 }
 
-/// The two numbers of a pair; what is none does not count.
+/// The two numbers of a pair; `None` if the value is not such a pair, which is then ignored.
 fn pair<'a>(v: Option<Value<'a>>) -> Option<(Value<'a>, Value<'a>)> {
     let a: Doc<'a> = v?.as_array()?;
     let mut values = a.values();
@@ -75,7 +75,7 @@ fn pair<'a>(v: Option<Value<'a>>) -> Option<(Value<'a>, Value<'a>)> {
     }
 }
 
-/// What a pair that is not finite adds up to; `None` for one that is.
+/// The sum of a pair that is not finite; `None` if it is finite.
 fn odd(x: Value<'_>, y: Value<'_>) -> Option<Value<'static>> {
     let finite = |v| !number::is_nan(v) && !number::is_infinite(v);
     if finite(x) && finite(y) {
@@ -90,8 +90,8 @@ fn odd(x: Value<'_>, y: Value<'_>) -> Option<Value<'static>> {
     })
 }
 
-/// `n` with the fifteen digits that MongoDB gives a double that becomes a decimal: they decide
-/// how many digits a quotient has.
+/// `n` with fifteen digits. MongoDB gives this number of digits to a double that becomes a decimal, and it
+/// determines how many digits a quotient has.
 fn fifteen_digits(n: i64) -> Decimal {
     let digits = n.unsigned_abs().checked_ilog10().unwrap_or(0) + 1;
     let zeros = 15_u32.saturating_sub(digits);

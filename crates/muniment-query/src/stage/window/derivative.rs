@@ -1,4 +1,4 @@
-//! `$derivative`: the mean rate of change from a window's first to its last document.
+//! `$derivative`: the average rate of change from a window's first to its last document.
 
 use super::super::accumulators::Sliding;
 use super::frame::bad_unit;
@@ -11,7 +11,7 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{ArrayBuf, Error, Result, Value, ValueBuf, number};
 use std::collections::VecDeque;
 
-/// Bytes that a point takes: two numbers with their buffers.
+/// The bytes that a point takes, for two numbers with their buffers.
 const POINT: usize = 128;
 
 pub(super) const SPEC: Spec = Spec {
@@ -20,8 +20,8 @@ pub(super) const SPEC: Spec = Spec {
     parse,
 };
 
-/// The options of `$derivative` and `$integral`: the expression of `[sort value, input]`, and the
-/// unit's length in milliseconds.
+/// The options of `$derivative` and `$integral`: the expression for `[sort value, input]`, and the unit's
+/// length in milliseconds.
 pub(super) fn options(call: &Call<'_>) -> Result<(Expr, Option<i64>)> {
     let options = call.options(&["input", "unit"])?;
     let input = call.need(options, "input")?;
@@ -57,7 +57,8 @@ pub(super) fn options(call: &Call<'_>) -> Result<(Expr, Option<i64>)> {
 /// The sort value and the input of a document.
 ///
 /// # Errors
-/// The first code where a unit needs a date, the second where none needs a number.
+/// The first code if there is a unit and the sort value is not a date, the second if there is none and it is
+/// not a number.
 pub(super) fn point(
     name: &str,
     v: Option<Value<'_>>,
@@ -71,7 +72,7 @@ pub(super) fn point(
     let x = values.next().unwrap_or(Value::Null);
     let y = values.next().unwrap_or(Value::Null);
     check_sort_value(name, x, unit, codes)?;
-    // Milliseconds count as a whole number.
+    // A date counts as its whole number of milliseconds.
     let x = match x {
         Value::DateTime(ms) => Value::Int64(ms),
         x => x,

@@ -1,7 +1,7 @@
-//! `$expMovingAvg`: a mean in which a value counts less the longer it is past.
+//! `$expMovingAvg`: an average in which older values count less.
 //!
-//! mean = value · α + mean before · (1 − α), with α given or 2 / (N + 1). What is no number leaves
-//! the mean as it is.
+//! mean = value · α + previous mean · (1 − α), where α is given or is 2 / (N + 1). A value that is not a
+//! number leaves the mean as it is.
 
 use super::registry::Spec;
 use super::{Call, Function, Row, Rowwise, check_beside};
@@ -71,12 +71,12 @@ struct Moving {
     input: Arc<Expr>,
     alpha: Decimal,
     mean: Option<Decimal>,
-    /// Whether a decimal has come: then the mean is one, too.
+    /// Whether there was a decimal. If so, the mean is a decimal too.
     decimals: bool,
 }
 
 impl Moving {
-    /// The mean is computed in decimals whatever the numbers are, so that its last digits are
+    /// Adds a number. The mean is always computed in decimals, so that its last digits are the same as
     /// MongoDB's.
     fn add(&mut self, v: Value<'_>) {
         let Some(n) = number::to_decimal(v) else {

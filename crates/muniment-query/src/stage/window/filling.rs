@@ -1,4 +1,4 @@
-//! `$locf` and `$linearFill`: values for documents that have none.
+//! `$locf` and `$linearFill`: values for documents that do not have one.
 
 use super::super::spool::Cursor;
 use super::registry::Spec;
@@ -83,9 +83,9 @@ struct Linear {
     /// The points with values around the current document.
     left: Option<Point>,
     right: Option<Point>,
-    /// Where the search for `right` has come to; `None` before it began.
+    /// The position of the search for `right`; `None` before it begins.
     ahead: Option<Cursor>,
-    /// The sort value of the document before.
+    /// The sort value of the previous document.
     key: Option<ValueBuf>,
 }
 
@@ -114,7 +114,7 @@ impl Linear {
         Ok(Point { x, y, number })
     }
 
-    /// Finds the first point with a value after the document `number`.
+    /// Finds the first point with a value after the document with this number.
     fn search(&mut self, row: &Row<'_>) -> Result<()> {
         if self.right.as_ref().is_some_and(|r| r.number > row.number) {
             return Ok(());

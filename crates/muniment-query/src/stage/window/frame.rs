@@ -1,4 +1,4 @@
-//! Windows: from which document to which, counted in documents or in the values of the sort key.
+//! Windows: their first and last document, given by counting documents or by values of the sort key.
 
 use super::Order;
 use crate::expr::ops::date::Zone;
@@ -10,9 +10,9 @@ use std::cmp::Ordering;
 /// A window. `None` is unbounded; the offsets are relative to the current document.
 #[derive(Clone, Debug)]
 pub(in crate::stage) enum Frame {
-    /// In documents: the first and the last.
+    /// The first and the last document, as numbers of documents.
     Documents(Option<i64>, Option<i64>),
-    /// In values of the sort key: the least and the greatest.
+    /// The least and the greatest value of the sort key.
     Range {
         low: Option<ValueBuf>,
         high: Option<ValueBuf>,
@@ -27,8 +27,8 @@ impl Frame {
     /// Parses a `window`.
     ///
     /// # Errors
-    /// 9 FailedToParse for what is no window; 5339900 for bounds in the wrong order; 5339901,
-    /// 5339902 and 8947401 for the sort that it needs.
+    /// 9 FailedToParse for a value that is not a window; 5339900 for bounds in the wrong order; 5339901,
+    /// 5339902 and 8947401 for a sort that the window cannot use.
     pub(crate) fn parse(window: Option<Value<'_>>, order: &Order) -> Result<Frame> {
         let Some(window) = window else {
             return Ok(Frame::ALL);
@@ -66,7 +66,7 @@ impl Frame {
     }
 }
 
-/// The error for what is no unit of time.
+/// The error for a value that is not a unit of time.
 pub(super) fn bad_unit(v: Value<'_>) -> Error {
     Error::failed_to_parse(match v {
         Value::String(s) => format!("unknown time unit value: {s}"),
@@ -78,7 +78,7 @@ fn unit_without_range() -> Error {
     Error::failed_to_parse("Window bounds can only specify 'unit' with range-based bounds.")
 }
 
-/// The two elements of a bounds array.
+/// The two elements of an array of bounds.
 fn pair<'a>(name: &str, v: Value<'a>) -> Result<(Value<'a>, Value<'a>)> {
     let wrong = || {
         Error::failed_to_parse(format!(
@@ -180,10 +180,10 @@ fn range(v: Value<'_>, unit: Option<Unit>, order: &Order) -> Result<Frame> {
     })
 }
 
-/// An error when a sort value cannot be measured.
+/// Fails if a sort value cannot be used for a range.
 ///
 /// # Errors
-/// 5429414 for what is no number, 5429513 for what is no date where the range has a unit.
+/// 5429414 for a value that is not a number, 5429513 for a value that is not a date if the range has a unit.
 pub(super) fn check(v: Value<'_>, unit: Option<Unit>) -> Result<()> {
     match (unit, v) {
         (Some(_), Value::DateTime(_)) => Ok(()),
@@ -205,7 +205,7 @@ pub(super) fn check(v: Value<'_>, unit: Option<Unit>) -> Result<()> {
     }
 }
 
-/// The end of a range: `by` away from the value `from`, both checked.
+/// The end of a range, at the distance `by` from the value `from`. Both have been checked.
 ///
 /// # Errors
 /// Those of adding to dates.

@@ -1,4 +1,4 @@
-//! `$integral`: the area below the line through the documents of a window (trapezoids).
+//! `$integral`: the area under the line through the documents of a window (by trapezoids).
 
 use super::super::accumulators::Sliding;
 use super::super::accumulators::sliding_numbers::RemovableSum;
@@ -10,7 +10,7 @@ use muniment_value::decimal::Decimal;
 use muniment_value::{Result, Value, ValueBuf, number};
 use std::collections::VecDeque;
 
-/// Bytes that a point takes: two numbers with their buffers.
+/// The bytes that a point takes, for two numbers with their buffers.
 const POINT: usize = 128;
 
 pub(super) const SPEC: Spec = Spec {
@@ -48,7 +48,7 @@ struct Integral {
 
 const CODES: (i32, i32) = (5_423_901, 5_423_902);
 
-/// The area between two points; `None` when it is nothing that can be computed.
+/// The area between two points; `None` if it cannot be computed.
 fn area(a: &(ValueBuf, ValueBuf), b: &(ValueBuf, ValueBuf)) -> Option<Value<'static>> {
     let width = number::sub(b.0.as_value(), a.0.as_value()).ok()?;
     let height = number::add(a.1.as_value(), b.1.as_value(), true).ok()?;

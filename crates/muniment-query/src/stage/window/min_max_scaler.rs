@@ -1,5 +1,5 @@
-//! `$minMaxScaler`: where a number lies between the least and the greatest of its window, scaled to
-//! a range that is 0 to 1 unless `min` and `max` say otherwise.
+//! `$minMaxScaler`: the position of a number between the least and the greatest one of its window, scaled to
+//! the range from `min` to `max`, by default 0 to 1.
 
 use super::super::accumulators::Sliding;
 use super::super::accumulators::sliding_sorted::SlidingExtreme;
@@ -44,7 +44,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
         input: Expr::parse(input, call.ctx)?,
         growing: None,
         sliding: Box::new(|| {
-            // Numbers have no collation.
+            // Collations do not matter for numbers.
             Box::new(Extremes {
                 least: SlidingExtreme::new(Ordering::Less, &Collation::SIMPLE),
                 greatest: SlidingExtreme::new(Ordering::Greater, &Collation::SIMPLE),
@@ -54,7 +54,7 @@ fn parse(call: &Call<'_>) -> Result<Function> {
     }))
 }
 
-/// A constant number among the options.
+/// Reads a constant number from the options.
 fn bound(call: &Call<'_>, options: Doc<'_>, name: &str, default: i32) -> Result<ValueBuf> {
     let Some(v) = options.get(name) else {
         return Ok(ValueBuf::new(default));
@@ -69,7 +69,7 @@ fn bound(call: &Call<'_>, options: Doc<'_>, name: &str, default: i32) -> Result<
     }
 }
 
-/// (x − least) / (greatest − least) · width + low; `low` where all are equal.
+/// (x − least) / (greatest − least) · width + low; `low` if all are equal.
 fn scale(
     own: Option<Value<'_>>,
     extremes: Value<'_>,

@@ -1,8 +1,8 @@
 //! `$setWindowFields`: fields computed over windows of the documents around each document.
 //!
-//! The documents are sorted by partition and order (spilling past the memory limit), a partition
-//! is kept (in memory, past the limit on disk), and every output field walks over it with a window
-//! whose ends only move forwards: each document enters and leaves it once.
+//! The documents are sorted by partition and order (spilling beyond the memory limit), and a partition is
+//! kept (in memory, or on disk beyond the limit). For every output field, a window moves over the partition.
+//! Its ends only move forwards, so each document enters and leaves it once.
 
 mod covariance;
 mod derivative;
@@ -50,14 +50,14 @@ struct SetWindowFields {
 /// The stage's `sortBy`.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// The sort; without keys when it is an empty document.
+    /// The sort. It has no keys if it is an empty document.
     pub sort: Option<SortSpec>,
-    /// The value of its key, when it has exactly one.
+    /// The expression of its key, if it has exactly one.
     pub by: Option<Arc<Expr>>,
 }
 
 impl Order {
-    /// The expression of the only key, and whether that ascends.
+    /// The expression of the only key, and whether the order is ascending.
     pub(crate) fn single(&self) -> Option<(&Arc<Expr>, bool)> {
         let by = self.by.as_ref()?;
         let key = self.sort.as_ref()?.keys().first()?;
@@ -65,30 +65,30 @@ impl Order {
     }
 }
 
-/// What computes one output field.
+/// The function that computes one output field.
 pub(super) enum Function {
-    /// From the documents of a window.
+    /// It is computed from the documents of a window.
     Framed(Framed),
-    /// From one document after the other.
+    /// It is computed from one document after the other.
     Rowwise(Make<dyn Rowwise>),
 }
 
 /// A function of the documents of a window.
 pub(super) struct Framed {
-    /// What is evaluated for a document that comes or goes.
+    /// The expression that is evaluated for a document that enters or leaves the window.
     pub input: Expr,
     pub frame: Frame,
-    /// The state for a window that only grows, where there is a cheaper one.
+    /// The state for a window that only grows, if there is a cheaper one.
     pub growing: Option<Make<dyn Accumulator>>,
     pub sliding: Make<dyn Sliding>,
-    /// What an empty window gives instead of the state's result.
+    /// The result for an empty window, instead of that of the state.
     pub empty: Option<ValueBuf>,
-    /// Makes the field of the current document's own value and the state's result.
+    /// Computes the field from the current document's own value and the state's result.
     pub relate: Option<Relate>,
 }
 
-/// Takes a document's value of a function's input, `None` for missing, and the result of the
-/// window around it.
+/// Takes a document's value of the function's input (`None` if it is missing), and the result of the window
+/// around it.
 pub(super) type Relate =
     Box<dyn Fn(Option<Value<'_>>, Value<'_>) -> Result<ValueBuf> + Send + Sync>;
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// A function of one document after the other, in their order.
+/// A function that takes one document after the other, in their order.
 pub(super) trait Rowwise: Send {
     /// Appends the field of the next document.
     ///
@@ -110,7 +110,7 @@ pub(super) trait Rowwise: Send {
     fn row(&mut self, row: &Row<'_>, name: &[u8], out: &mut Vec<u8>) -> Result<()>;
 }
 
-/// A document of a partition.
+/// A document of a partition, with its surroundings.
 pub(super) struct Row<'r> {
     pub doc: Doc<'r>,
     /// Its number in the partition, from 0.
@@ -118,28 +118,28 @@ pub(super) struct Row<'r> {
     pub spool: &'r Spool,
 }
 
-/// A function's place in the stage, as it is parsed.
+/// The call of a function, while it is parsed.
 pub(super) struct Call<'a> {
     pub name: &'static str,
     pub operand: Value<'a>,
-    /// The output field's whole document.
+    /// The whole document for the output field.
     pub field: Doc<'a>,
     pub order: &'a Order,
     pub ctx: &'a QueryContext,
 }
 
 impl<'a> Call<'a> {
-    /// The window that was given.
+    /// The window, if one is given.
     pub(crate) fn window(&self) -> Option<Value<'a>> {
         self.field.get("window")
     }
 
-    /// The parsed window; the whole partition when none was given.
+    /// The parsed window; the whole partition if none is given.
     pub(crate) fn frame(&self) -> Result<Frame> {
         Frame::parse(self.window(), self.order)
     }
 
-    /// An error when a window was given.
+    /// Fails if a window is given.
     pub(crate) fn no_window(&self) -> Result<()> {
         match self.window() {
             None => Ok(()),
@@ -150,7 +150,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The only key of `sortBy`, and whether it ascends.
+    /// The only key of `sortBy`, and whether its order is ascending.
     pub(crate) fn sort_key(&self) -> Result<(&'a Arc<Expr>, bool)> {
         self.order.single().ok_or_else(|| {
             Error::failed_to_parse(format!(
@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
         })
     }
 
-    /// The operand's options, each of which must be one of these.
+    /// The operand's options. Each of them must be one of these.
     pub(crate) fn options(&self, names: &[&str]) -> Result<Doc<'a>> {
         let Value::Document(d) = self.operand else {
             return Err(Error::failed_to_parse(format!(
@@ -178,7 +178,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// An option that must be there.
+    /// An option that must be present.
     pub(crate) fn need(&self, options: Doc<'a>, name: &str) -> Result<Value<'a>> {
         options.get(name).ok_or_else(|| {
             Error::failed_to_parse(format!("{} requires an '{name}' expression", self.name))
@@ -272,7 +272,7 @@ fn parse_output(o: Elem<'_>, order: &Order, ctx: &QueryContext) -> Result<Functi
     })
 }
 
-/// 9 FailedToParse for what may not stand beside a function and its window.
+/// Fails with 9 FailedToParse for a field that is not allowed next to a function and its window.
 fn check_beside(call: &Call<'_>) -> Result<()> {
     for e in call.field {
         if e.name() == call.name || e.name() == "window" {
@@ -301,7 +301,7 @@ impl StageOp for SetWindowFields {
     }
 }
 
-/// The stage as `$fill` writes it.
+/// The stage, as `$fill` builds it.
 pub(super) fn stage(
     partition: Option<Value<'_>>,
     sort: Option<Doc<'_>>,

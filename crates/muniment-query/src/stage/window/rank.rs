@@ -1,4 +1,4 @@
-//! `$rank`, `$denseRank` and `$documentNumber`: a document's place in its partition.
+//! `$rank`, `$denseRank` and `$documentNumber`: a document's position in its partition.
 
 use super::registry::Spec;
 use super::{Call, Function, Row, Rowwise};
@@ -68,12 +68,12 @@ fn parse(call: &Call<'_>, kind: Kind) -> Result<Function> {
     })))
 }
 
-/// Documents that the sort holds for equal have the same rank: null and a missing field, and arrays
-/// with the same least element.
+/// Documents that are equal for the sort have the same rank. These include null and a missing field, and
+/// arrays with the same least element.
 struct Rank {
     kind: Kind,
     sort: Arc<SortSpec>,
-    /// The sort key of the document before.
+    /// The sort key of the previous document.
     last: Option<Vec<u8>>,
     rank: i64,
 }

@@ -1,4 +1,4 @@
-//! The sorted list of window functions that are no accumulators, and how a name is found.
+//! The sorted list of window functions that are not accumulators, and the search for a function by name.
 
 use super::super::accumulators;
 use super::{
@@ -11,12 +11,12 @@ use muniment_value::{Error, Result, Value};
 pub struct Spec {
     /// The name with its dollar.
     pub name: &'static str,
-    /// One line that says what it does.
+    /// One line of documentation.
     pub doc: &'static str,
     pub(super) parse: fn(&Call<'_>) -> Result<Function>,
 }
 
-/// Every window function that is no accumulator, sorted by name.
+/// Every window function that is not an accumulator, sorted by name.
 pub fn registry() -> &'static [Spec] {
     static ALL: &[Spec] = &[
         covariance::POP,
@@ -38,7 +38,7 @@ pub fn registry() -> &'static [Spec] {
 /// Parses a call of the function with this name.
 ///
 /// # Errors
-/// 9 FailedToParse for an unknown function; the function's own.
+/// 9 FailedToParse for an unknown function; those of the function.
 pub(super) fn find<'a>(
     name: &str,
     call: impl Fn(&'static str) -> Result<Call<'a>>,
@@ -63,7 +63,7 @@ pub(super) fn find<'a>(
     let frame = call.frame()?;
     let parsed = spec.parse(call.operand, call.ctx)?;
     let sliding = parsed.sliding.ok_or_else(unknown)?;
-    // A sorted state gives its result without sorting anew for every document.
+    // Sorted states give their result without sorting again for every document.
     let sorted = matches!(spec.name, "$median" | "$percentile");
     Ok(Function::Framed(Framed {
         relate: None,
@@ -75,7 +75,7 @@ pub(super) fn find<'a>(
     }))
 }
 
-/// The error of a sort value that is no number, or no date where a unit was given.
+/// Fails for a sort value that is not a number, or not a date if a unit is given.
 pub(super) fn check_sort_value(
     name: &str,
     v: Value<'_>,

@@ -1,4 +1,4 @@
-//! `$shift`: the value of a document a number of places before or after it.
+//! `$shift`: the value of a document a given number of positions before or after the current one.
 
 use super::super::accumulators::sliding::{Kind, Queue};
 use super::frame::Frame;

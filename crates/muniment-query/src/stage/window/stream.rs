@@ -20,10 +20,10 @@ use std::sync::Arc;
 pub(super) struct WindowStream {
     spec: Arc<SetWindowFields>,
     input: Input,
-    /// The first document of the next partition, with its partition's key.
+    /// The first document of the next partition, with the key of that partition.
     pending: Option<(Bytes, Bytes)>,
     partition: Option<Partition>,
-    /// What the windows hold.
+    /// The memory of the windows.
     share: Share,
     rt: Runtime,
     ticker: Ticker,
@@ -31,7 +31,7 @@ pub(super) struct WindowStream {
 
 enum Input {
     Fresh(Box<dyn DocStream>),
-    /// Nothing to sort and one partition only.
+    /// Nothing to sort, and only one partition.
     Plain(Box<dyn DocStream>),
     Sorted(Box<Sorter>),
     Done,
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// An end of a window: where it is, and the document after it with its sort value.
+/// An end of a window: its position, and the next document with its sort value.
 struct Edge {
     cursor: Cursor,
     ahead: Option<(Bytes, ValueBuf)>,
@@ -108,7 +108,7 @@ impl Edge {
     }
 }
 
-/// The value of an expression; null when it is missing.
+/// The value of an expression; null if it is missing.
 pub(super) fn value(e: &Expr, doc: Doc<'_>) -> Result<ValueBuf> {
     with_arena(|arena| {
         let cx = EvalContext::new(doc, arena);
@@ -170,7 +170,7 @@ impl Window {
         let spool = row.spool;
         match &f.frame {
             Frame::Documents(low, high) => {
-                // Offsets beyond the partition's ends are cut: nothing can overflow.
+                // Offsets are cut at the partition's ends, so nothing can overflow.
                 let n = i64::try_from(spool.count()).unwrap_or(i64::MAX);
                 let here = i64::try_from(row.number).unwrap_or(i64::MAX);
                 let at = |by: i64| here.saturating_add(by).clamp(0, n) as u64;
@@ -265,7 +265,7 @@ impl WindowStream {
         }
     }
 
-    /// Sorts the input, if need be. A payload is the length of the partition's key, that key and
+    /// Sorts the input if necessary. A payload consists of the length of the partition's key, that key, and
     /// the document.
     fn prepare(&mut self, mut source: Box<dyn DocStream>) -> Result<Input> {
         let spec = Arc::clone(&self.spec);
@@ -389,7 +389,7 @@ impl WindowStream {
                 check_size(done.len())?;
             }
         }
-        // A window cannot be written to the disk.
+        // A window cannot be spilled.
         self.share.try_hold(held)?;
         carry(row.doc, &mut done);
         Ok(Some(done.into()))

@@ -1,5 +1,5 @@
-//! Tables of the stage and its functions; windows against a model that looks at every document
-//! anew; windows that spill against windows in memory.
+//! Table tests of the stage and its functions; a comparison of windows with a model that processes all
+//! documents again for each one; and a comparison of windows that spill with windows in memory.
 #![allow(clippy::unwrap_used)]
 
 use crate::context::Runtime;
@@ -205,7 +205,7 @@ fn table_of_the_stage() {
     ]);
 }
 
-/// Documents with ties, gaps and values of several types.
+/// Documents with equal sort values, gaps, and values of several types.
 fn input(n: i32) -> Vec<DocBuf> {
     let mut x = 99_u32;
     (0..n)
@@ -254,7 +254,7 @@ const FUNCTIONS: &[&str] = &[
     "{$percentile:{input:'$v',p:[0.1,0.9],method:'approximate'}}",
 ];
 
-/// The same window by looking at every document anew: a `$group` over those that are in it.
+/// Computes the same window for every document separately, as a `$group` over the documents in it.
 fn model(docs: &[DocBuf], function: &str, of: impl Fn(&DocBuf, &DocBuf) -> bool) -> Vec<String> {
     let pipeline = format!("[{{$group:{{_id:null,r:{function}}}}},{{$project:{{_id:0}}}}]");
     docs.iter()
@@ -328,7 +328,7 @@ fn check(
     let got = run(docs.to_vec(), &pipeline, &Runtime::for_tests()).unwrap();
     let want = model(docs, function, within);
     for ((g, w), d) in got.iter().zip(&want).zip(docs) {
-        // A group of nothing gives nothing.
+        // A group without documents gives no result.
         if w != "[]" {
             assert_eq!(
                 &show(std::slice::from_ref(g)),

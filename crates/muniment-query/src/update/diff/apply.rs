@@ -5,11 +5,10 @@ use super::{Change, Few, Name, Sections, array_change, is_array, malformed, posi
 use crate::bytes::{IndexName, close, head, open};
 use muniment_value::{Doc, Elem, Result, Type};
 
-/// Appends the document that `diff` makes of `old` to `out`; on an error `out` is left as it was.
+/// Applies `diff` to `old`, and appends the resulting document to `out`. After an error `out` is as it was.
 ///
 /// # Errors
-/// 9 FailedToParse for what is no difference; 17419 when the result is larger than a document may
-/// be.
+/// 9 FailedToParse for a malformed difference; 17419 if the result is larger than a document may be.
 pub fn apply(old: Doc<'_>, diff: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     let start = out.len();
     let result = document(old, diff, out);
@@ -19,13 +18,13 @@ pub fn apply(old: Doc<'_>, diff: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     result
 }
 
-/// What becomes of the fields of a name. Of several the first counts.
+/// The change to the fields with one name. If there are several changes, the first one counts.
 #[derive(Clone, Copy, Default)]
 enum Fate<'d> {
-    /// Goes, or stands at the end as an inserted one.
+    /// It is removed; if it is an inserted field, it comes back at the end.
     #[default]
     Goes,
-    /// Becomes this element.
+    /// It becomes this element.
     Update(&'d [u8]),
     Below(Doc<'d>),
 }
@@ -44,7 +43,7 @@ impl Fate<'_> {
 struct Field<'d> {
     name: Name<'d>,
     fate: Fate<'d>,
-    /// The document had it.
+    /// Whether the document had the field.
     had: bool,
 }
 
@@ -115,7 +114,7 @@ fn document(old: Doc<'_>, diff: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     check_size(out, start)
 }
 
-/// True if `diff` is a difference of what `e` is.
+/// True if `diff` is a difference for the type of `e`.
 fn fits(e: Elem<'_>, diff: Doc<'_>) -> bool {
     match e.ty() {
         Type::Document => !is_array(diff),
@@ -124,7 +123,7 @@ fn fits(e: Elem<'_>, diff: Doc<'_>) -> bool {
     }
 }
 
-/// Appends the value that `diff`, which fits, makes of that of `e`.
+/// Applies `diff`, which fits, to the value of `e`, and appends the result.
 fn below(e: Elem<'_>, diff: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     let old = Doc::new(e.raw_value());
     match e.ty() {
@@ -133,7 +132,8 @@ fn below(e: Elem<'_>, diff: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     }
 }
 
-/// What grows beyond what can be stored is not built to its end: each of many parts may be as large.
+/// Fails if the result is too large to be stored. Each of many parts may be this large, so the result is not
+/// built to its end.
 fn check_size(out: &[u8], start: usize) -> Result<()> {
     match out.len().saturating_sub(start) > MAX_DOCUMENT {
         true => Err(too_large(17_419, "Resulting document after update")),

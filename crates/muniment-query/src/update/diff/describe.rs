@@ -1,4 +1,4 @@
-//! Describes a difference as an event of a change stream does.
+//! Describes a difference in the form of a change stream's event.
 
 use super::{Change, Sections, array_change, is_array};
 use crate::bytes::{MAX_DOCUMENT, array_index};
@@ -7,19 +7,19 @@ use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Elem, Error, Result, doc};
 /// The parts of a change event's `updateDescription`.
 #[derive(Clone, Debug, Default)]
 pub struct Description {
-    /// The new values by their paths.
+    /// The new values, by their paths.
     pub updated_fields: DocBuf,
-    /// The paths of fields that are no more.
+    /// The paths of removed fields.
     pub removed_fields: ArrayBuf,
-    /// `{field, newSize}` of arrays that are shorter than they were.
+    /// `{field, newSize}` for arrays that have become shorter.
     pub truncated_arrays: ArrayBuf,
-    /// The components, text for names and int for array indexes, of those paths above whose text
-    /// leaves open what they are: events have it when `showExpandedEvents` is set.
+    /// The components (text for names, int for array indexes) of those of these paths whose text is
+    /// ambiguous. Events have it if `showExpandedEvents` is set.
     pub disambiguated_paths: DocBuf,
 }
 
 impl Description {
-    /// The `updateDescription` of an event; `expanded` as `showExpandedEvents`.
+    /// The `updateDescription` of an event. `expanded` is `showExpandedEvents`.
     pub fn to_doc(&self, expanded: bool) -> DocBuf {
         let mut d = doc! {
             "updatedFields": &self.updated_fields,
@@ -34,12 +34,13 @@ impl Description {
     }
 }
 
-/// What `diff`, a difference of documents, does, as change events tell it: at each level updated
-/// fields, inserted ones, those that went, then what lies below.
+/// Describes the changes of `diff`, a difference of documents, as change events do. At each level, updated
+/// fields come first, then inserted ones, removed ones, and at last the changes below the level.
 ///
 /// # Errors
-/// 9 FailedToParse for what is no difference; 10334 BSONObjectTooLarge when paths, which the difference
-/// has once and the description with every field below, make it larger than a document may be.
+/// 9 FailedToParse for a malformed difference; 10334 BSONObjectTooLarge if the description is larger than a
+/// document may be. That is possible because it repeats a path for every field below, while the difference
+/// has the path only once.
 pub fn describe(diff: Doc<'_>) -> Result<Description> {
     let mut walk = Walk::default();
     walk.document(diff)?;
@@ -57,9 +58,9 @@ struct Walk<'d> {
 #[derive(Clone, Copy)]
 struct Part<'d> {
     step: Step<'d>,
-    /// How long the path before it is.
+    /// The length of the path before it.
     before: usize,
-    /// The path up to it can be read in more than one way.
+    /// Whether the path up to here can be read in more than one way.
     ambiguous: bool,
 }
 
@@ -124,7 +125,7 @@ impl<'d> Walk<'d> {
         Ok(())
     }
 
-    /// Nothing is built further that nobody can be sent.
+    /// Stops if the description has become too large to be sent.
     fn check(&self) -> Result<()> {
         let to = &self.to;
         let docs = [to.updated_fields.as_doc(), to.disambiguated_paths.as_doc()];
@@ -144,7 +145,7 @@ impl<'d> Walk<'d> {
         let first = self.parts.is_empty();
         let ambiguous = self.parts.last().is_some_and(|p| p.ambiguous)
             || match step {
-                // At the top there is no array that a number could index.
+                // There is no array at the top level that a number could index.
                 Step::Name(n) => n.contains('.') || (!first && numeric(n)),
                 Step::Index(_) => false,
             };
@@ -189,7 +190,7 @@ fn numeric(name: &str) -> bool {
     digits && (array_index(name).is_some() || !name.starts_with('0'))
 }
 
-/// Indexes and lengths are below [`super::MAX_LENGTH`].
+/// Converts an index or a length, which is below [`super::MAX_LENGTH`].
 fn int(n: usize) -> i32 {
     i32::try_from(n).unwrap_or(i32::MAX)
 }

@@ -1,31 +1,30 @@
 //! Finds the difference of two documents.
 //!
-//! Must not: write a difference that [`super::apply()`] does not turn into exactly the new document;
-//! recovery stands on it.
+//! Must not: write a difference that [`super::apply()`] does not turn into exactly the new document. Recovery
+//! depends on this.
 
 use super::{Few, MAX_LENGTH, Name, position};
 use crate::bytes::{IndexName, MAX_DOCUMENT, close, head, open};
 use muniment_value::{Doc, Elem, Type};
 
-/// Appends the difference that leads from `old` to `new`, a document with MongoDB's sections, to
-/// `out`; it is empty when nothing differs. [`super::apply()`] makes of `old` and the difference
-/// `new`, byte for byte.
+/// Appends the difference from `old` to `new`, a document with MongoDB's sections, to `out`. It is empty if
+/// the documents are equal. Applying it to `old` with [`super::apply()`] gives `new`, byte for byte.
 ///
-/// Returns false, and leaves `out` as it was, where there is no such difference: a field that
-/// changes has a name that stands there twice, or `new` is larger than a document may be. What lies
-/// below a field is never a reason, since the field can take its new value as a whole.
+/// Returns false, and leaves `out` as it was, if there is no such difference: because the name of a changed
+/// field occurs twice, or `new` is larger than a document may be. Contents below a field are never a reason,
+/// because the field can get its new value as a whole.
 ///
-/// The difference may be larger than `new`: a caller that has the choice compares. A field with fields
-/// below takes its new value as a whole where that is shorter.
+/// The difference may be larger than `new`, so a caller that can choose should compare the sizes. A field
+/// with fields below it gets its new value as a whole if that is shorter.
 pub fn encode(old: Doc<'_>, new: Doc<'_>, out: &mut Vec<u8>) -> bool {
     encode_at(old, new, None, out)
 }
 
-/// Whether what lies below a field, given with the names that lead to it, was changed by itself:
-/// then it is told of, and else the field's new value as a whole.
+/// Decides about a field, given by the names that lead to it: true if its contents were changed separately,
+/// so that their differences are written; false if the field's new value is written as a whole.
 pub type Below<'p> = &'p dyn Fn(&[&[u8]]) -> bool;
 
-/// As [`encode`], but `below` decides about what is told of fields with fields below.
+/// As [`encode`], but `below` decides how changes of fields with fields below them are written.
 pub fn encode_by(old: Doc<'_>, new: Doc<'_>, below: Below<'_>, out: &mut Vec<u8>) -> bool {
     let mut way = Way {
         below,
@@ -34,7 +33,7 @@ pub fn encode_by(old: Doc<'_>, new: Doc<'_>, below: Below<'_>, out: &mut Vec<u8>
     encode_at(old, new, Some(&mut way), out)
 }
 
-/// Where in a document its difference is being found.
+/// The place in the documents whose difference is being determined.
 struct Way<'p, 'a> {
     below: Below<'p>,
     names: Vec<&'a [u8]>,
@@ -54,33 +53,33 @@ fn encode_at<'a>(
     exact
 }
 
-/// What becomes of a field.
+/// The change to a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// Is not at its place in the new document.
+    /// It is not at its place in the new document.
     #[default]
     Gone,
-    /// As `Gone`, and the new document has ended.
+    /// It is gone, and the new document has no further fields.
     GoneLast,
-    /// Another value at its place.
+    /// It has another value at its place.
     Update,
-    /// A difference of what lies below it is written.
+    /// The difference of its contents is written.
     Below,
-    /// Stands at the end of the new document.
+    /// It is at the end of the new document.
     Insert,
 }
 
-/// A field that differs. The order is that of names.
+/// A field that differs. Fields are ordered by name.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Field<'a> {
     name: Name<'a>,
     fate: Fate,
-    /// The new element, of `Update`.
+    /// The new element, if it is an update.
     elem: &'a [u8],
 }
 
-/// Appends the difference of two documents. False, with something written, when there is none or
-/// it is certain to have `limit` bytes or more.
+/// Appends the difference of two documents. If there is none, or if it is certain to have at least `limit`
+/// bytes, the result is false, and something may have been written.
 fn document<'a>(
     old: Doc<'_>,
     new: Doc<'a>,
@@ -162,7 +161,8 @@ fn document<'a>(
         out.extend_from_slice(inserted);
         close(out, at);
     }
-    // What lies below was written first, since only then it was known that it is no update.
+    // The differences below fields were written first, because only then was it known which fields are not
+    // updates.
     if let Some(body) = out.get_mut(start + 4..) {
         body.rotate_left(below_end - start - 4);
     }
@@ -175,8 +175,8 @@ fn section(name: u8, out: &mut Vec<u8>) -> usize {
     open(out)
 }
 
-/// The fields sorted by their names; `None` if not all of them can be told by their names: what
-/// applies the difference does to each field of a name the same.
+/// The fields sorted by their names; `None` if the names do not identify them. Applying a difference changes
+/// all fields of a name in the same way.
 fn by_name<'a>(old: Doc<'_>, fields: &Few<Field<'a>>) -> Option<Few<Field<'a>>> {
     let mut sorted = Few::new();
     let mut in_old = 0;
@@ -193,7 +193,7 @@ fn by_name<'a>(old: Doc<'_>, fields: &Few<Field<'a>>) -> Option<Few<Field<'a>>> 
             return None;
         }
     }
-    // No field that stays as it is may have one of the names.
+    // No unchanged field may have one of the names.
     let mut named = 0;
     let mut elems = old.iter();
     for e in elems.by_ref() {
@@ -202,8 +202,8 @@ fn by_name<'a>(old: Doc<'_>, fields: &Few<Field<'a>>) -> Option<Few<Field<'a>>> 
     (named == in_old && elems.offset() + 1 == old.byte_len()).then_some(sorted)
 }
 
-/// Appends the section of the fields that go and do not come again: those after the end of the
-/// new document as they stand, then the others by name, as MongoDB has them.
+/// Appends the section of the fields that are removed and not inserted again. As in MongoDB, fields after the
+/// end of the new document come first, in their order, and then the others by name.
 fn gone(fields: &[Field<'_>], sorted: &[Field<'_>], out: &mut Vec<u8>) {
     let at = section(b'd', out);
     let empty = out.len();
@@ -213,7 +213,7 @@ fn gone(fields: &[Field<'_>], sorted: &[Field<'_>], out: &mut Vec<u8>) {
     }
     let mut sorted = sorted.iter().peekable();
     while let Some(f) = sorted.next() {
-        // An insert of the same name stands next.
+        // If the field is inserted again, that entry is the next one.
         let again = sorted.peek().is_some_and(|next| next.name == f.name);
         if f.fate == Fate::Gone && !again {
             head(out, Type::Bool, f.name);
@@ -221,14 +221,14 @@ fn gone(fields: &[Field<'_>], sorted: &[Field<'_>], out: &mut Vec<u8>) {
         }
     }
     match out.len() == empty {
-        // Type, name, zero and length of the section.
+        // These bytes are the section's type, name, zero byte and length.
         true => out.truncate(at.saturating_sub(3)),
         false => close(out, at),
     }
 }
 
-/// Appends the difference of what lies below two elements as `s` and `name`, if there is one that
-/// is shorter than the new value, or wanted whatever its length.
+/// Appends the difference of the contents of two elements, under `s` and `name`, if there is one and it is
+/// shorter than the new value or wanted whatever its length.
 fn below<'a>(
     was: Elem<'_>,
     is: Elem<'a>,
@@ -269,8 +269,8 @@ fn below<'a>(
     shorter
 }
 
-/// As [`document`], of two arrays. The new one's elements must be named as an array's are, for
-/// applying names them so.
+/// As [`document`], for two arrays. The elements of the new one must have the names of array elements,
+/// because applying a difference gives them these names.
 fn array<'a>(
     old: Doc<'_>,
     new: Doc<'a>,
@@ -310,7 +310,7 @@ fn array<'a>(
         return false;
     }
     if had.next().is_some() {
-        // The new length stands first.
+        // The new length comes first.
         let at = start + 8;
         let end = out.len();
         head(out, Type::Int32, b"l");

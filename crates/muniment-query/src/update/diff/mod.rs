@@ -1,13 +1,13 @@
-//! The difference of two documents as MongoDB's oplog has it (`{$v: 2, diff: …}`): found, applied
-//! and described.
+//! The difference of two documents in the form of MongoDB's oplog (`{$v: 2, diff: …}`): finding it, applying
+//! it and describing it.
 //!
-//! A difference of documents has the sections `d` (fields that go), `u` (fields that become another
-//! value), `i` (fields that are new, which stand at the end) and, named `s` and the field's name, the
-//! differences of what lies below a field. A difference of arrays is marked `a: true` and has `l` (the
-//! new length), `u<index>` and `s<index>`.
+//! A difference of documents has the sections `d` (removed fields), `u` (fields with new values), and `i`
+//! (new fields, which are at the end). The differences of fields' contents are named `s` followed by the
+//! field's name. A difference of arrays is marked with `a: true` and has `l` (the new length), `u<index>` and
+//! `s<index>`.
 //!
-//! Applying one twice does what applying it once does: what is not as the difference expects it
-//! stays as it is.
+//! Applying a difference twice has the same result as applying it once: a field that is not as the difference
+//! expects stays as it is.
 
 mod apply;
 mod describe;
@@ -21,22 +21,22 @@ pub use encode::{Below, encode, encode_by};
 
 use muniment_value::{Doc, Elem, Error, Result, Value};
 
-/// Arrays are not lengthened beyond this many elements, as by updates of a far index.
+/// Arrays are not made longer than this many elements, as by updates with a far index.
 const MAX_LENGTH: usize = 1_500_000;
 
-/// A difference of documents, taken apart.
+/// The sections of a difference of documents.
 #[derive(Clone, Copy)]
 struct Sections<'d> {
     diff: Doc<'d>,
-    /// Fields that go.
+    /// Removed fields.
     gone: Doc<'d>,
     updates: Doc<'d>,
-    /// Fields that go where they are, and stand at the end.
+    /// Fields that are removed at their old place and added at the end.
     inserts: Doc<'d>,
 }
 
 impl<'d> Sections<'d> {
-    /// 9 FailedToParse for what is no difference of documents.
+    /// Fails with 9 FailedToParse if it is not a difference of documents.
     fn of(diff: Doc<'d>) -> Result<Sections<'d>> {
         unique(diff)?;
         let mut s = Sections {
@@ -61,7 +61,7 @@ impl<'d> Sections<'d> {
         Ok(s)
     }
 
-    /// The differences of what lies below fields, by the fields' names.
+    /// The differences of the contents of fields, by the fields' names.
     fn below(&self) -> impl Iterator<Item = (&'d str, Doc<'d>)> + use<'d> {
         self.diff
             .iter()
@@ -69,7 +69,7 @@ impl<'d> Sections<'d> {
     }
 }
 
-/// No name may stand twice in a difference.
+/// Fails if a name occurs twice in a difference.
 fn unique(d: Doc<'_>) -> Result<()> {
     let mut seen = Few::<Name<'_>>::new();
     for e in d {
@@ -93,14 +93,14 @@ fn is_array(diff: Doc<'_>) -> bool {
         .is_some_and(|e| e.name_bytes() == b"a" && matches!(e.value(), Value::Bool(true)))
 }
 
-/// What an element of a difference of arrays, after its mark, says.
+/// The meaning of an element of a difference of arrays, after the mark.
 enum Change<'d> {
     Length(usize),
     Update(usize, Elem<'d>),
     Below(usize, Doc<'d>),
 }
 
-/// 9 FailedToParse for what cannot stand in a difference of arrays.
+/// Fails with 9 FailedToParse for an element that is not allowed in a difference of arrays.
 fn array_change(e: Elem<'_>) -> Result<Change<'_>> {
     if e.name_bytes() == b"l" {
         return e
@@ -131,17 +131,17 @@ fn malformed(e: Elem<'_>) -> Error {
     ))
 }
 
-/// A field's name as it stands in the bytes.
+/// A field's name as bytes.
 type Name<'a> = &'a [u8];
 
-/// How many things [`Few`] holds without an allocation.
+/// The number of items that [`Few`] holds without an allocation.
 const FEW: usize = 8;
 
-/// A list that mostly has a few things, and then needs no allocation.
+/// A list that usually has only a few items, and then does not allocate.
 struct Few<T> {
     few: [T; FEW],
     len: usize,
-    /// All of them, once they are more.
+    /// All items, if there are too many for `few`.
     many: Vec<T>,
 }
 
@@ -185,11 +185,12 @@ impl<T: Copy + Default> Few<T> {
     }
 }
 
-/// The place in `sorted` of the first thing with this name.
+/// The index in `sorted` of the first item with this name.
 #[inline]
 fn position<T>(sorted: &[T], name: Name<'_>, of: impl Fn(&T) -> Name<'_>) -> Option<usize> {
     if sorted.len() <= FEW {
-        // Names of one length mostly differ in their first byte: cheaper than a call of memcmp.
+        // Names of the same length usually differ in their first byte, so comparing that first is cheaper
+        // than calling memcmp.
         return sorted.iter().position(|t| {
             let n = of(t);
             n.len() == name.len() && n.first() == name.first() && n == name

@@ -4,7 +4,7 @@ use crate::bytes::{close, head, open};
 use muniment_value::{DocBuf, MAX_DEPTH, Type, array, doc, validate_depth};
 
 fn applied(old: Doc<'_>, diff: Doc<'_>) -> Result<DocBuf> {
-    // What stands in the buffer stays.
+    // Earlier contents of the buffer must stay.
     let mut out = b"before".to_vec();
     let result = apply(old, diff, &mut out);
     let new = out.strip_prefix(b"before").unwrap();
@@ -18,7 +18,7 @@ fn encoded(old: Doc<'_>, new: Doc<'_>) -> Option<DocBuf> {
     let diff = out.strip_prefix(b"before").unwrap();
     assert_eq!(!exact, diff.is_empty());
     exact.then(|| {
-        // A section is a level of its own.
+        // A section adds a level of nesting.
         validate_depth(diff, MAX_DEPTH + 2).unwrap();
         Doc::new(diff).to_buf()
     })
@@ -50,7 +50,7 @@ fn differences() {
             doc! { "se": doc! { "a": true, "l": 1 } },
             doc! { "_id": 1, "a": 1, "b": doc! { "c": 1, "d": 2 }, "e": array![1] },
         ),
-        // What is of another kind, or is not there, stays.
+        // Fields of another type, and absent ones, stay as they are.
         (
             doc! { "sa": doc! { "u": doc! { "x": 1 } }, "sb": doc! { "a": true, "u0": 1 },
             "sz": doc! { "u": doc! { "x": 1 } } },
@@ -62,7 +62,7 @@ fn differences() {
         let twice = applied(once.as_doc(), diff.as_doc()).unwrap();
         assert_eq!(twice, new, "{diff:?}");
     }
-    // A field that goes is not changed, and many fields are found as few are.
+    // A removed field is not changed, and fields are found in a long list as in a short one.
     let diff = doc! { "d": doc! { "a": false, "k1": false, "k2": false, "k3": false, "k4": false,
     "k5": false, "k6": false, "k7": false }, "u": doc! { "a": 7, "b": 8 }, "i": doc! { "e": 9 } };
     assert_eq!(
@@ -97,7 +97,7 @@ fn operands_that_are_no_difference_are_refused() {
     }
 }
 
-/// A document with a name that stands twice.
+/// A document in which a name occurs twice.
 fn twice() -> DocBuf {
     doc! { "x": 1, "x": 2 }
 }
@@ -131,7 +131,7 @@ impl muniment_value::Put for ValueOf {
 fn found() {
     let long = "a string that is longer than what the difference needs";
     for (old, new, diff) in [
-        // Nothing, and everything.
+        // The documents are empty, or have nothing in common.
         (doc! {}, doc! {}, doc! {}),
         (
             doc! { "a": array![doc! {}] },
@@ -145,7 +145,7 @@ fn found() {
             doc! { "A": 1, "B": 2 },
             doc! { "d": doc! { "a": false, "b": false }, "i": doc! { "A": 1, "B": 2 } },
         ),
-        // A field before the others makes them move.
+        // A new field before the others moves them.
         (
             doc! { "b": 1, "c": 1 },
             doc! { "a": 1, "b": 1, "c": 1 },
@@ -161,7 +161,7 @@ fn found() {
             doc! { "c": 3, "b": 2, "a": 1 },
             doc! { "i": doc! { "b": 2, "a": 1 } },
         ),
-        // Those that go: by name, but those at the end as they stand and first.
+        // Removed fields come by name, but those at the end come first, in their order.
         (
             doc! { "b": 1, "a": 2, "c": 3, "d": 4 },
             doc! { "c": 3, "d": 4 },
@@ -172,7 +172,7 @@ fn found() {
             doc! { "c": "value" },
             doc! { "d": doc! { "g": false, "f": false, "a": false, "b": false } },
         ),
-        // Another type is another value, and a field can become deep or flat.
+        // A value of another type is another value, and a field can become a document or stop being one.
         (
             doc! { "a": 1, "c": doc! { "x": 1, "y": 3.0 }, "d": 4 },
             doc! { "a": 1, "c": doc! { "x": 1, "y": 3_i64 }, "d": 4 },
@@ -198,7 +198,7 @@ fn found() {
             doc! { "a": 1, "c": doc! { "p": 1, "q": 1, "r": 2, "s": 1 }, "d": 4 },
             doc! { "sc": doc! { "i": doc! { "s": 1 } } },
         ),
-        // Arrays.
+        // These are arrays.
         (
             doc! { "field1": "abcd", "field2": array![1, 2, 3] },
             doc! { "field1": "abcd", "field2": array![1, 2, 3, 4] },
@@ -236,7 +236,7 @@ fn found() {
             doc! { "f": array![] },
             doc! { "u": doc! { "f": array![] } },
         ),
-        // Names of any kind; sections in their order, whatever was found first.
+        // Names can be of any kind. The sections have a fixed order, whatever was found first.
         (
             doc! { "s": doc! { "d": 1, "t": long }, "": 1, "a": true, "d.e": 1, "$x": 1, "u": 5 },
             doc! { "s": doc! { "d": 2, "t": long }, "": 2, "a": true, "$x": 2, "u": 5, "i": 1 },
@@ -248,7 +248,7 @@ fn found() {
             doc! { "": doc! { "a": 2, "t": long } },
             doc! { "s": doc! { "u": doc! { "a": 2 } } },
         ),
-        // A name that stands twice is no harm where it stays, nor below a field.
+        // A name may occur twice in fields that do not change, and below a field.
         (
             doc! { "x": 1, "x": 2, "y": 1 },
             doc! { "x": 1, "x": 2, "y": 2 },
@@ -259,7 +259,7 @@ fn found() {
             doc! { "a": doc! { "x": 1, "x": 3 } },
             doc! { "u": doc! { "a": doc! { "x": 1, "x": 3 } } },
         ),
-        // Elements with other names than an array's.
+        // The elements do not have the names of array elements.
         (
             doc! { "a": named(&["0", "2", "1", "3", "4"]) },
             doc! { "a": array![0, 1, 2, 3, 4] },
@@ -311,7 +311,7 @@ fn deep_and_long_documents() {
     let diff = encoded(old.as_doc(), new.as_doc()).unwrap();
     assert!(diff.len() * 2 < old.len(), "{}", diff.len());
     assert_eq!(applied(old.as_doc(), diff.as_doc()).unwrap(), new);
-    // Far elements cannot be named in a difference.
+    // A difference cannot name elements this far away.
     let long = |last: i32| {
         let mut raw = Vec::new();
         let start = open(&mut raw);
@@ -334,7 +334,7 @@ fn deep_and_long_documents() {
     assert_eq!(applied(old.as_doc(), diff.as_doc()).unwrap(), new);
 }
 
-/// Numbers that look like chance and are the same each time.
+/// Pseudo-random numbers that are the same each time.
 struct Chance(u64);
 
 impl Chance {
@@ -350,7 +350,7 @@ impl Chance {
     }
 }
 
-/// A tree of what may stand in a document, with names that may stand twice.
+/// A tree of values for a document, in which names may occur twice.
 #[derive(Clone, PartialEq)]
 enum Tree {
     Int(i32),
@@ -361,12 +361,12 @@ enum Tree {
 
 const NAMES: [&str; 12] = ["a", "b", "d", "i", "u", "l", "s", "", "0", "1", "sa", "a.b"];
 
-/// What random documents may have that others have not.
+/// Whether random documents may have unusual features.
 #[derive(Clone, Copy)]
 struct Odd(bool);
 
 fn fields(c: &mut Chance, depth: u64, ty: Type, odd: Odd) -> Vec<(String, Tree)> {
-    // Now and then more fields than a list without an allocation holds.
+    // Sometimes there are more fields than a list holds without an allocation.
     let most = if c.of(6) { 13 } else { 5 };
     let mut of = Vec::new();
     for i in 0..c.below(most) {
@@ -384,7 +384,7 @@ fn name(c: &mut Chance, ty: Type, i: usize, odd: Odd) -> String {
     }
 }
 
-/// Without what is odd: each name once, and arrays' elements with arrays' names.
+/// Removes unusual features: each name is left once, and array elements get their usual names.
 fn tidy(of: &mut Vec<(String, Tree)>, ty: Type, odd: Odd) {
     if odd.0 {
         return;
@@ -467,7 +467,7 @@ fn write(of: &[(String, Tree)], out: &mut Vec<u8>) {
     close(out, start);
 }
 
-/// Whether two of some fields have one name.
+/// Whether two of the fields have the same name.
 fn repeats(of: &[(String, Tree)]) -> bool {
     of.iter()
         .enumerate()
@@ -512,7 +512,7 @@ fn the_difference_makes_the_new_document() {
         assert_eq!(diff.as_doc().is_empty(), old.as_bytes() == new.as_bytes());
         describe(diff.as_doc()).unwrap();
     }
-    // Each kind was there often.
+    // Each kind must have occurred often.
     let seen = [exact_of_odd, not_exact, below];
     assert!(seen.iter().all(|n| *n > 500), "{seen:?}");
 }
@@ -523,7 +523,7 @@ fn described() {
     let text = |d: &dyn std::fmt::Debug| format!("{d:?}");
     for (diff, (updated, removed, truncated, paths)) in [
         (doc! {}, none()),
-        // At each level: updates, inserts, what went, what lies below.
+        // At each level, updates come first, then inserts, removed fields, and the changes below.
         (
             doc! { "d": doc! { "z": false, "y": false }, "u": doc! { "b": 1 }, "i": doc! { "a": 2 },
             "sn": doc! { "d": doc! { "x": false }, "u": doc! { "y": doc! { "q": 1 } } } },
@@ -555,7 +555,7 @@ fn described() {
                 "k.l.m": array!["k", "l.m"] },
             ),
         ),
-        // A number is a name at the top, and with a leading zero.
+        // A number is a name at the top level, and if it has a leading zero.
         (
             doc! { "u": doc! { "0": 1 }, "sa": doc! { "u": doc! { "0": 1, "01": 1, "99999999999": 1 } } },
             (
@@ -609,7 +609,7 @@ fn described() {
                 "f.1.2.3": array!["f", "1", "2", 3], "f.1.2.4.5": array!["f", "1", "2", 4, "5"] },
             ),
         ),
-        // Two paths with one text.
+        // These two paths have the same text.
         (
             doc! { "u": doc! { "a.b": 2 }, "sa": doc! { "u": doc! { "b": 1 } } },
             (

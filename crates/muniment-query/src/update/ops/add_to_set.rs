@@ -1,4 +1,4 @@
-//! `$addToSet`: appends values that the array does not have yet.
+//! `$addToSet`: appends values that the array does not contain yet.
 
 use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open};
@@ -13,7 +13,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// So many values are compared with every element.
+/// Up to this number of values are compared with every element; more values are looked up.
 const FEW: usize = 16;
 
 /// The values, without duplicates.
@@ -42,7 +42,7 @@ fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
                     e.value().to_display()
                 )));
             }
-            // Each once, in the order of the first ones.
+            // Each value is kept once, in the order of their first occurrences.
             let mut all: Vec<(usize, Elem<'_>)> = array.iter().enumerate().collect();
             running::sort_by(&mut all, |a, b| collation.cmp(a.1.value(), b.1.value()))?;
             all.dedup_by(|a, b| collation.equal(a.1.value(), b.1.value()));
@@ -73,7 +73,7 @@ impl LeafOp for AddToSet {
         out.extend_from_slice(body(array));
         let mut n = array.count();
         let had = n;
-        // Many values are looked up, few are compared.
+        // Many values are looked up; a few are compared.
         let mut sorted: Vec<Value<'_>> = Vec::new();
         if self.0.len() > FEW {
             sorted = array.values().collect();

@@ -1,4 +1,4 @@
-//! `$inc`: adds to a number. Shares its arithmetic frame with `$mul`.
+//! `$inc`: adds to a number. The code is shared with `$mul`.
 
 use crate::bytes::{put, show, show_id};
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
@@ -16,7 +16,7 @@ pub(crate) const SPEC: Spec = Spec {
 pub(crate) struct Arithmetic {
     pub name: &'static str,
     pub operand: ValueBuf,
-    /// What a missing field becomes.
+    /// The new value of a missing field.
     pub initial: ValueBuf,
     pub compute: fn(Value<'_>, Value<'_>, bool) -> Result<Value<'static>>,
 }
@@ -62,7 +62,7 @@ impl LeafOp for Arithmetic {
                 show_id(t.root)
             ))
         })?;
-        // The same number of the same type is no change, even where the bytes differ (-0.0).
+        // A result of the same type and value is no change, even if the bytes differ (-0.0).
         if new.ty() == old.ty() && values_equal(new, value) {
             return Ok(Outcome::Unchanged);
         }
@@ -71,7 +71,7 @@ impl LeafOp for Arithmetic {
     }
 }
 
-/// A number with its type, as MongoDB prints operands of failed arithmetic.
+/// A number with its type, in the form in which MongoDB prints the operands of failed arithmetic.
 fn typed(v: Value<'_>) -> String {
     let ty = match v {
         Value::Int32(_) => "NumberInt",

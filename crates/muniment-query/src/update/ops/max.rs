@@ -1,4 +1,4 @@
-//! `$max`: sets a field when the operand is greater.
+//! `$max`: sets a field if the operand is greater.
 
 use super::min::Extreme;
 use crate::update::registry::{ParseCx, Sink, Spec};

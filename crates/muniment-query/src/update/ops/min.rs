@@ -1,4 +1,4 @@
-//! `$min`: sets a field when the operand is less.
+//! `$min`: sets a field if the operand is less.
 
 use super::Raw;
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
@@ -20,7 +20,7 @@ fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Extreme {
     operand: Raw,
-    /// How the operand must compare with the field to replace it.
+    /// The result of comparing the operand with the field for which the operand replaces the field.
     wanted: Ordering,
     collation: Collation,
 }

@@ -1,4 +1,4 @@
-//! One file per update operator, and what several of them share.
+//! The update operators, one file for each, and the code that several of them share.
 
 pub(crate) mod add_to_set;
 pub(crate) mod bit;
@@ -31,7 +31,7 @@ impl Raw {
         Raw(ValueBuf::new(v))
     }
 
-    /// True if `e` has exactly this type and these bytes.
+    /// True if `e` has exactly the same type and bytes.
     #[inline]
     pub(crate) fn same(&self, e: Elem<'_>) -> bool {
         e.ty() == self.0.ty() && e.raw_value() == self.0.raw()
@@ -42,20 +42,20 @@ impl Raw {
         self.0.as_value()
     }
 
-    /// Appends the element `name`.
+    /// Appends the value as the element `name`.
     #[inline]
     pub(crate) fn put(&self, name: &[u8], out: &mut Vec<u8>) {
         crate::bytes::head(out, self.0.ty(), name);
         out.extend_from_slice(self.0.raw());
     }
 
-    /// How deep the value nests.
+    /// How deeply the value nests.
     pub(crate) fn depth(&self) -> usize {
         crate::bytes::depth(self.value())
     }
 }
 
-/// Writes `name: v` unless `old` is exactly that.
+/// Writes `name: v`, unless `old` already is exactly that.
 pub(crate) fn put_if_new(
     old: Option<Elem<'_>>,
     name: &[u8],
@@ -76,7 +76,7 @@ pub(crate) fn put_if_new(
     Outcome::Changed
 }
 
-/// A whole number an operator takes as an option.
+/// Reads a whole number that an operator takes as an option.
 pub(crate) fn whole(v: Value<'_>) -> Option<i64> {
     if v.is_number() {
         v.as_i64_exact()

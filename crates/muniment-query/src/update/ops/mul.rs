@@ -23,7 +23,7 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
     let initial = match operand {
         Value::Double(_) => ValueBuf::new(0.0),
         Value::Int64(_) => ValueBuf::new(0_i64),
-        // Zero with exponent 0, in the BID encoding: the biased exponent is 6176.
+        // This is zero with exponent 0, in the BID encoding: the biased exponent is 6176.
         Value::Decimal128(_) => ValueBuf::new(Value::Decimal128((6176_u128 << 113).to_le_bytes())),
         _ => ValueBuf::new(0),
     };

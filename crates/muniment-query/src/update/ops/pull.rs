@@ -1,4 +1,4 @@
-//! `$pull`: removes an array's elements that satisfy a condition. `$pullAll` shares the walk.
+//! `$pull`: removes an array's elements that satisfy a condition. `$pullAll` uses the same walk.
 
 use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open, put};
@@ -13,22 +13,22 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// Which elements go.
+/// The condition for the elements that are removed.
 #[derive(Debug)]
 enum Condition {
-    /// Those canonically equal to the value.
+    /// Elements that are canonically equal to the value.
     Equal(Raw, Collation),
-    /// Documents that match.
+    /// Documents that match the filter.
     Document(Filter),
-    /// Elements that match when they stand as the field `e` of a document: conditions such as
-    /// `{$gte: 5}`, and regular expressions.
+    /// Elements that match as the field `e` of a document. This is for conditions such as `{$gte: 5}`, and
+    /// for regular expressions.
     Wrapped(Filter),
 }
 
 #[derive(Debug)]
 struct Pull(Condition);
 
-/// Operators that speak of whole documents, not of one value.
+/// The operators whose operand is a whole document and not one value.
 const LOGICAL: &[&str] = &[
     "$and",
     "$or",
@@ -87,7 +87,7 @@ impl LeafOp for Pull {
     }
 }
 
-/// Copies the array without the elements that `goes` names.
+/// Copies the array without the elements that `goes` selects.
 pub(crate) fn remove(
     t: &Target<'_>,
     out: &mut Vec<u8>,

@@ -26,9 +26,9 @@ struct Push {
 
 #[derive(Debug)]
 enum Sort {
-    /// The elements as wholes.
+    /// By the whole elements.
     Whole { descending: bool },
-    /// Fields of the elements.
+    /// By fields of the elements.
     Fields(Vec<(Path, bool)>),
 }
 
@@ -149,7 +149,7 @@ impl Sort {
     }
 }
 
-/// The field of an element to sort by; null stands for a missing one.
+/// The field by which an element is sorted; null if it is missing.
 fn field<'a>(v: Value<'a>, path: &Path) -> Value<'a> {
     match v {
         Value::Document(d) => path.get_exact(d).unwrap_or(Value::Null),
@@ -207,7 +207,7 @@ impl LeafOp for Push {
 }
 
 impl Push {
-    /// The general case: the elements as a list of views, rearranged, then copied.
+    /// The general case: makes a list of views of the elements, rearranges it, and copies the elements.
     fn rearrange(&self, array: Doc<'_>, out: &mut Vec<u8>) {
         let mut items: Vec<Value<'_>> = array.values().collect();
         let len = items.len();

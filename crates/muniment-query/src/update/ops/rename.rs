@@ -1,7 +1,8 @@
 //! `$rename`: moves a field.
 //!
-//! Two leaves: one removes the source, one sets the destination from the document as it was
-//! before the update (nothing else can have touched the source: that would be a conflict).
+//! The operator makes two leaves: one removes the source, and the other sets the destination from the
+//! document as it was before the update. (Nothing else can have changed the source, because that would be a
+//! conflict.)
 
 use super::put_if_new;
 use crate::bytes::{show, show_id};
@@ -80,7 +81,7 @@ fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
     sink(to, Arc::new(To(source)))
 }
 
-/// The value at `path`, and an error when an array lies on the way to an existing value.
+/// The value at `path`. Fails if an array lies on the way to an existing value.
 fn lookup<'a>(root: Doc<'a>, path: &Path, what: &str) -> Result<Option<Value<'a>>> {
     let mut at = Value::Document(root);
     let mut array = None;
@@ -118,7 +119,7 @@ fn array_element(root: Doc<'_>, path: &Path, array: &str, what: &str) -> Error {
     ))
 }
 
-/// An error when the destination lies in an array.
+/// Fails if the destination is in an array.
 fn check_destination(root: Doc<'_>, path: &Path) -> Result<()> {
     let mut at = Value::Document(root);
     let mut name = "";
@@ -170,7 +171,8 @@ impl LeafOp for To {
         true
     }
 
-    /// Not known before; what is moved may end up deeper, so the result is always checked.
+    /// The depth is not known when the update is parsed, and the moved value may be nested more deeply
+    /// afterwards. So the result is always checked.
     fn depth(&self) -> usize {
         muniment_value::MAX_DEPTH
     }

@@ -1,4 +1,4 @@
-//! `$setOnInsert`: gives a field a value when an upsert inserts.
+//! `$setOnInsert`: gives a field a value if an upsert inserts a document.
 
 use super::Raw;
 use super::set::Set;
@@ -12,7 +12,7 @@ pub(crate) const SPEC: Spec = Spec {
     parse,
 };
 
-/// The leaf is `$set`'s; that it counts for inserts only is seen to where the trees are built.
+/// The leaf is the same as that of `$set`; the code that builds the trees makes it apply to inserts only.
 fn parse(_: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
     sink(e.name(), Arc::new(Set(Raw::new(e))))
 }
