@@ -1,6 +1,6 @@
-//! The raw load client: one blocking connection that sends pre-encoded OP_MSG messages and
-//! reads replies into a reused buffer. No pool, no session, no retry, no re-encoding: what is
-//! measured is the server and the kernel, not a driver.
+//! The raw load client: one blocking connection that sends pre-encoded OP_MSG messages and reads replies into
+//! a reused buffer. It has no pool, no session, no retry and no re-encoding, so measurements show the server
+//! and the kernel, and not a driver.
 //!
 //! One request is in flight at a time, except for w:0 messages (moreToCome), which have no reply.
 
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 const OP_MSG: i32 = 2013;
 const HEADER: usize = 16;
-/// After the header: flags, and the kind of the first section.
+/// The offset of the body, after the header, the flags, and the kind of the first section.
 const BODY: usize = HEADER + 5;
-/// No reply is longer than the protocol's message limit.
+/// The protocol's limit for a message, so no reply is longer.
 const MAX_REPLY: usize = 48_000_000;
 
 /// A complete OP_MSG, ready to be sent many times.
@@ -28,7 +28,7 @@ impl Message {
         Message::with_flags(0, db, body)
     }
 
-    /// As [`Message::command`] for a write with w:0: there will be no reply.
+    /// As [`Message::command`], for a write with w:0, which has no reply.
     pub fn unacknowledged(db: &str, body: &DocBuf) -> Message {
         Message::with_flags(2, db, body)
     }
@@ -42,8 +42,8 @@ impl Message {
         finish(m)
     }
 
-    /// An insert whose documents go in a kind-1 section: the constant part. Documents are added
-    /// with [`InsertTemplate::begin`].
+    /// The constant part of an insert whose documents are in a kind-1 section. A message with documents is
+    /// begun with [`InsertTemplate::begin`].
     pub fn insert(db: &str, coll: &str, concern: Option<&DocBuf>) -> InsertTemplate {
         Message::insert_as(db, coll, concern, true)
     }
@@ -64,7 +64,7 @@ impl Message {
         Message::insert_command(db, body, no_reply)
     }
 
-    /// An insert with this body, whose documents go in a kind-1 section.
+    /// An insert with this body, and with its documents in a kind-1 section.
     pub fn insert_command(db: &str, mut body: DocBuf, no_reply: bool) -> InsertTemplate {
         body.append("$db", db);
         let mut m = start(if no_reply { 2 } else { 0 });
@@ -81,7 +81,7 @@ impl Message {
         }
     }
 
-    /// Makes this a command whose body `fill` writes, in the memory it has already; with
+    /// Makes this message a command whose body `fill` writes, and reuses the message's memory. With
     /// `unacknowledged` there will be no reply.
     pub fn write(&mut self, db: &str, unacknowledged: bool, fill: impl FnOnce(&mut DocWriter<'_>)) {
         self.0.clear();
@@ -98,7 +98,7 @@ impl Message {
         self.patch(0, &n.to_le_bytes());
     }
 
-    /// Appends fields to the body of a message that is nothing but its body.
+    /// Appends fields to the body of a message that consists only of its body.
     pub fn append(&mut self, fields: &DocBuf) {
         let inner = fields.as_bytes();
         let inner = inner.get(4..inner.len() - 1).unwrap_or_default();
@@ -110,8 +110,8 @@ impl Message {
         self.patch(0, &(n as u32).to_le_bytes());
     }
 
-    /// Empties the message and begins a command: its body is appended to `.0`, then
-    /// [`Message::seal`]. `more`: there will be no reply.
+    /// Empties the message and begins a command: the caller appends the body to `.0` and then calls
+    /// [`Message::seal`]. With `more` there will be no reply.
     #[inline]
     pub fn begin(&mut self, more: bool) {
         self.0.clear();
@@ -128,12 +128,12 @@ impl Message {
         self.patch(0, &n.to_le_bytes());
     }
 
-    /// Where `needle` stands in the message, for patching in place.
+    /// The offset of `needle` in the message, for patching in place.
     pub fn find(&self, needle: &[u8]) -> Option<usize> {
         self.0.windows(needle.len()).position(|w| w == needle)
     }
 
-    /// Overwrites the bytes at `at`; out of range is ignored.
+    /// Overwrites the bytes at `at`. An offset out of range is ignored.
     #[inline]
     pub fn patch(&mut self, at: usize, bytes: &[u8]) {
         if let Some(slot) = self.0.get_mut(at..at + bytes.len()) {
@@ -142,7 +142,8 @@ impl Message {
     }
 }
 
-/// Whether a write with this concern may go without a reply: w:0 that asks for no journal either.
+/// Whether a write with this concern may go without a reply, which is so for w:0 without a demand for the
+/// journal.
 pub fn is_unacknowledged(c: Doc<'_>) -> bool {
     let zero = c.get("w").and_then(num).is_some_and(|w| w == 0.0);
     zero && c.get("j").and_then(|j| j.as_bool()) != Some(true)
@@ -175,7 +176,7 @@ pub struct InsertTemplate {
 }
 
 impl InsertTemplate {
-    /// Resets `m` to the constant part; documents are appended to `m.0`, then [`Self::seal`].
+    /// Resets `m` to the constant part. The caller appends documents to `m.0` and then calls [`Self::seal`].
     #[inline]
     pub fn begin(&self, m: &mut Message) {
         m.0.clear();
@@ -240,7 +241,7 @@ impl Conn {
             .is_ok_and(|a| a.ip().to_canonical().is_loopback())
     }
 
-    /// A reply that takes longer than this fails the request. `None` waits for ever.
+    /// Sets a limit after which a request without a reply fails; with `None`, it waits for ever.
     pub fn set_timeout(&self, limit: Option<Duration>) -> Result<()> {
         self.stream.set_read_timeout(limit)?;
         self.stream.set_write_timeout(limit)?;
@@ -255,7 +256,7 @@ impl Conn {
         self.stream.write_all(&m.0).context("sending")
     }
 
-    /// Reads the reply to the message sent last; the view lives until the next call.
+    /// Reads the reply to the last message. The view lives until the next call.
     #[inline]
     pub fn receive(&mut self) -> Result<Doc<'_>> {
         self.filled = 0;
@@ -298,12 +299,12 @@ impl Conn {
                 word(8)
             )));
         }
-        // Flags, then a kind-0 section: servers answer with nothing else.
+        // After the flags comes a kind-0 section; servers never reply with another kind.
         let body = self.reply.get(BODY..self.filled).unwrap_or_default();
         Ok(Doc::new(body))
     }
 
-    /// Sends and waits for the reply, whatever it says.
+    /// Sends a message and waits for the reply, whatever it says.
     #[inline]
     pub fn call(&mut self, m: &mut Message) -> Result<Doc<'_>> {
         self.send(m)?;
@@ -374,7 +375,7 @@ pub fn number_at(doc: Doc<'_>, path: &str) -> Option<f64> {
     None
 }
 
-/// The string, if there is one.
+/// The string in field `path` (dotted) of `doc`.
 pub fn string_at(doc: Doc<'_>, path: &str) -> Option<String> {
     let mut at = doc;
     let mut parts = path.split('.').peekable();
@@ -391,7 +392,7 @@ pub fn string_at(doc: Doc<'_>, path: &str) -> Option<String> {
     None
 }
 
-/// A find by `_id` with an int64 that is patched: the message and the offset of the number.
+/// A find by `_id` with an int64 that is to be patched: the message, and the offset of the number.
 pub fn find_by_id(db: &str, coll: &str) -> (Message, usize) {
     let mark = i64::from_le_bytes(*b"\x01patchme");
     let mut body = DocBuf::new();
@@ -404,8 +405,8 @@ pub fn find_by_id(db: &str, coll: &str) -> (Message, usize) {
     (m, at)
 }
 
-/// `{update: coll, updates: [{q: {_id: I}, u: {$set: {n: N}}}]}` with both numbers patched: the
-/// message, the offset of the int64 I and that of the int32 N.
+/// `{update: coll, updates: [{q: {_id: I}, u: {$set: {n: N}}}]}`, in which both numbers are to be patched:
+/// the message, the offset of the int64 I, and that of the int32 N.
 pub fn update_by_id(db: &str, coll: &str) -> (Message, usize, usize) {
     let id = i64::from_le_bytes(*b"\x01patchme");
     let n = i32::from_le_bytes(*b"\x02me2");
@@ -507,7 +508,7 @@ mod tests {
             m.push(0);
             m.extend_from_slice(reply.as_bytes());
             let m = finish(m).0;
-            // In two pieces, as a network may.
+            // The reply is sent in two pieces, as a network may deliver it.
             s.write_all(&m[..10]).unwrap();
             s.flush().unwrap();
             std::thread::sleep(Duration::from_millis(20));

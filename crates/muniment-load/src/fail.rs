@@ -1,8 +1,8 @@
-//! The lab's one error: a sentence for the person at the terminal.
+//! The lab's only error type: a sentence for the person at the terminal.
 
 use std::fmt;
 
-/// Why an experiment could not be run, in words that say what to do about it.
+/// The reason why an experiment could not be run, in words that tell what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure(pub String);
 
@@ -10,12 +10,12 @@ pub struct Failure(pub String);
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// A failure that says `text`.
+    /// A failure with this text.
     pub fn new(text: impl Into<String>) -> Failure {
         Failure(text.into())
     }
 
-    /// The same failure, with what was being done in front.
+    /// The same failure, with the attempted action before its text.
     pub fn while_doing(self, what: &str) -> Failure {
         Failure(format!("{what}: {}", self.0))
     }
@@ -27,17 +27,17 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whatever went wrong, in its own words. (So a failure is no [`std::error::Error`] itself: it is where
-/// errors end.)
+/// Converts every error by its own text. (This is why a failure is not a [`std::error::Error`] itself: this
+/// conversion would then conflict with that of a failure to itself.)
 impl<E: std::error::Error> From<E> for Failure {
     fn from(e: E) -> Failure {
         Failure(e.to_string())
     }
 }
 
-/// Adds what was being done to any error.
+/// Adds the attempted action to any error.
 pub trait Context<T> {
-    /// `what` stands in front of the error's own words.
+    /// Puts `what` before the error's own text.
     fn context(self, what: &str) -> Result<T>;
 }
 

@@ -1,4 +1,4 @@
-//! Test only: a server that answers as a script says and remembers what it heard.
+//! Test only: a server that replies by a script and records the commands that it receives.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -7,19 +7,19 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// The commands a server heard, of all connections, in the order of their arrival.
+/// The commands that a server has received on all connections, in the order of their arrival.
 #[derive(Clone, Default)]
 pub struct Heard(Arc<Mutex<Vec<DocBuf>>>);
 
 impl Heard {
-    /// All of them.
+    /// All commands so far.
     pub fn all(&self) -> Vec<DocBuf> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// Starts a server; `answer` gets the number of the command (from 0) and its body. Gives the
-/// address and what is heard. It ends with the test's process.
+/// Starts a server. `answer` gets the number of the command (from 0) and its body. Returns the address and
+/// the record of commands. The server ends with the test's process.
 pub fn server(answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static) -> (String, Heard) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -55,7 +55,7 @@ pub fn server(answer: impl FnMut(usize, Doc<'_>) -> DocBuf + Send + 'static) -> 
     (address, heard)
 }
 
-/// One request's number and body; `None` when the client is gone.
+/// Reads a request's number and body; `None` if the client has disconnected.
 fn request(stream: &mut TcpStream) -> Option<(i32, DocBuf)> {
     let mut head = [0; 16];
     stream.read_exact(&mut head).ok()?;

@@ -1,12 +1,12 @@
-//! Latency recording: an HDR histogram in nanoseconds, merged over workers, and how it is
-//! written down (quantiles for people, the HDR V2 encoding for tools).
+//! Latency recording: an HDR histogram in nanoseconds that is merged over the workers, and the form in which
+//! it is written (quantiles for people, the HDR V2 encoding for tools).
 
 use crate::number;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-/// The longest latency kept apart from longer ones: one hour.
+/// Latencies longer than this, one hour, are not distinguished.
 const MAX_NS: u64 = 3_600_000_000_000;
 
 /// Latencies of one kind of operation.
@@ -24,7 +24,7 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Nothing recorded yet.
+    /// An empty recording.
     pub fn new() -> Latency {
         Latency {
             hist: Histogram::new_with_bounds(1, MAX_NS, 3).ok(),
@@ -41,7 +41,7 @@ impl Latency {
         }
     }
 
-    /// Takes over everything `other` holds.
+    /// Adds everything that `other` has recorded.
     pub fn merge(&mut self, other: &Latency) {
         self.sum_ns += other.sum_ns;
         if let (Some(h), Some(o)) = (&mut self.hist, &other.hist) {
@@ -50,12 +50,12 @@ impl Latency {
         }
     }
 
-    /// The histogram itself, ns.
+    /// The histogram itself, in ns.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         self.hist.as_ref()
     }
 
-    /// Every latency that occurs, ms, ascending, with how many are not longer.
+    /// Every latency that occurs, in ms, ascending, with the number of latencies that are not longer.
     pub fn cumulative_ms(&self) -> Vec<(f64, u64)> {
         let mut sum = 0;
         let recorded = self.hist.iter().flat_map(Histogram::iter_recorded);
@@ -67,51 +67,51 @@ impl Latency {
             .collect()
     }
 
-    /// How many were recorded.
+    /// The number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.hist.as_ref().map_or(0, Histogram::len)
     }
 
-    /// The sum of all, ns.
+    /// The sum of all latencies, in ns.
     pub fn sum_ns(&self) -> f64 {
         self.sum_ns as f64
     }
 
-    /// The mean, ms (exact, not from the buckets).
+    /// The mean, in ms (exact, and not from the buckets).
     pub fn mean_ms(&self) -> f64 {
         self.sum_ns as f64 / self.count() as f64 / 1e6
     }
 
-    /// The standard deviation, ms, to three significant digits.
+    /// The standard deviation, in ms, to three significant digits.
     pub fn deviation_ms(&self) -> f64 {
         self.hist.as_ref().map_or(f64::NAN, |h| h.stdev() / 1e6)
     }
 
-    /// The `q` quantile (0..=1), ms, to three significant digits.
+    /// The `q` quantile (0..=1), in ms, to three significant digits.
     pub fn quantile_ms(&self, q: f64) -> f64 {
         self.hist
             .as_ref()
             .map_or(f64::NAN, |h| h.value_at_quantile(q) as f64 / 1e6)
     }
 
-    /// The smallest, ms.
+    /// The smallest latency, in ms.
     pub fn min_ms(&self) -> f64 {
         self.hist
             .as_ref()
             .map_or(f64::NAN, |h| h.min() as f64 / 1e6)
     }
 
-    /// The largest, ms.
+    /// The largest latency, in ms.
     pub fn max_ms(&self) -> f64 {
         self.hist
             .as_ref()
             .map_or(f64::NAN, |h| h.max() as f64 / 1e6)
     }
 
-    /// The latencies of a compressed HDR V2 histogram, ns; `sum_ns` is their exact sum.
+    /// The latencies of a compressed HDR V2 histogram in ns. `sum_ns` is their exact sum.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// A description of the fault in the bytes.
     pub fn from_hdr(hdr: &[u8], sum_ns: u128) -> Result<Latency, String> {
         let read: Histogram<u64> = hdrhistogram::serialization::Deserializer::new()
             .deserialize(&mut &*hdr)
@@ -125,8 +125,8 @@ impl Latency {
         Ok(l)
     }
 
-    /// The histogram in the compressed HDR V2 form. A failure leaves it empty; the quantiles still
-    /// stand.
+    /// The histogram in the compressed HDR V2 form. After a failure it is empty, and only the quantiles are
+    /// left.
     pub fn hdr(&self) -> Vec<u8> {
         let mut raw = Vec::new();
         if let Some(h) = &self.hist
@@ -138,7 +138,7 @@ impl Latency {
     }
 }
 
-/// How a [`Latency`] stands in the JSON: its quantiles for people, the histogram for programs.
+/// The JSON form of a [`Latency`]: its quantiles for people, the histogram for programs.
 #[derive(Serialize, Deserialize)]
 struct Written {
     count: u64,
@@ -211,7 +211,7 @@ mod tests {
         }
         let j = serde_json::to_value(&a).unwrap();
         assert_eq!(j["count"], 999);
-        // 0x1c849304, the cookie of the compressed V2 format, begins "HIST".
+        // The cookie of the compressed V2 format, 0x1c849304, becomes "HIST" in base64.
         let hdr = j["hdr_v2_deflate_base64_ns"].as_str().unwrap();
         assert!(hdr.starts_with("HIST"));
         let b: Latency = serde_json::from_value(j.clone()).unwrap();

@@ -1,18 +1,18 @@
-//! The load generator of the lab: raw connections, the loads that workers make over them, and what is
-//! measured of both sides.
+//! The load generator of the lab: raw connections, the loads that workers make over them, and the
+//! measurements of both sides.
 //!
-//! | module | what |
+//! | module | content |
 //! |---|---|
-//! | [`conn`] | one connection that sends messages which were encoded before |
-//! | [`load`] | workers, their pace and limits; what a load did |
+//! | [`conn`] | one connection that sends pre-encoded messages |
+//! | [`load`] | workers, their pace and limits; the results of a load |
 //! | [`meter`], [`hist`] | latencies by kind of operation; histograms |
-//! | [`samples`], [`number`] | what is kept of a load, and its numbers in JSON |
-//! | [`procs`], [`usage`] | what the server's process and the workers used |
-//! | [`placement`] | on which cores a single connection's client and server run |
+//! | [`samples`], [`number`] | the data that is kept of a load, and its numbers in JSON |
+//! | [`procs`], [`usage`] | the resources that the server's process and the workers used |
+//! | [`placement`] | the cores on which a single connection's client and server run |
 //! | [`stats`], [`usl`], [`rng`] | ratios with intervals, the Universal Scalability Law, random numbers |
-//! | [`stop`], [`fail`] | Ctrl-C, and the one error |
+//! | [`stop`], [`fail`] | Ctrl-C, and the only error type |
 //!
-//! Must not: know an experiment, lay anything out for people, or link the server.
+//! Must not: know an experiment, lay out anything for people, or link the server.
 
 pub mod conn;
 pub mod fail;

@@ -1,9 +1,9 @@
-//! Measurements by kind of operation: what the workers of one load record, and the board it flows
-//! together on while the load runs.
+//! Measurements by kind of operation: the recordings of the workers of a load, and the board that collects
+//! them while the load runs.
 //!
-//! A worker records into histograms of its own and hands them over when the board asks (once a
-//! status line), when a second of the load is over, and at the end: no operation waits for another
-//! worker's measurement.
+//! A worker records into its own histograms. It hands them over when the board asks (once per status line),
+//! when a second of the load is over, and at the end. So no operation waits for the measurements of another
+//! worker.
 
 use crate::hist::Latency;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What was measured of one kind of operation.
+/// The measurements of one kind of operation.
 #[derive(Clone, Default)]
 pub struct Measured {
-    /// From the sending to the answer.
+    /// Latencies from sending to the answer.
     pub service: Latency,
-    /// From when it should have been sent to the answer; empty without a schedule.
+    /// Latencies from the time when the operation was due to the answer; empty without a schedule.
     pub intended: Latency,
-    /// How many ended how.
+    /// The number of operations that ended with each status.
     pub statuses: BTreeMap<&'static str, u64>,
 }
 
@@ -36,7 +36,7 @@ impl Measured {
     }
 }
 
-/// Where the workers' measurements flow together. Kinds are kept in the order of their names.
+/// Collects the workers' measurements. Kinds are kept in the order of their names.
 #[derive(Default)]
 pub struct Board {
     epoch: AtomicU64,
@@ -47,11 +47,11 @@ pub struct Board {
 struct Sums {
     total: BTreeMap<&'static str, Measured>,
     interval: BTreeMap<&'static str, Measured>,
-    /// Every operation of the load, whatever its kind.
+    /// The latencies of all operations of the load, of every kind.
     whole: Latency,
-    /// The same by the second in which it ended, until somebody takes it away.
+    /// The same latencies by the second in which the operation ended, until they are taken.
     seconds: BTreeMap<u64, Latency>,
-    /// Seconds before this one have been taken away.
+    /// The seconds before this one have been taken.
     taken: u64,
     payload: u64,
 }
@@ -61,18 +61,18 @@ impl Board {
         self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the workers for what they have measured since they were asked last; it comes with
-    /// their next operations.
+    /// Asks the workers for their measurements since the last request. They deliver them with their next
+    /// operations.
     pub fn ask(&self) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What has come since this was called last.
+    /// The measurements that were delivered since the last call.
     pub fn interval(&self) -> BTreeMap<&'static str, Measured> {
         std::mem::take(&mut self.sums().interval)
     }
 
-    /// Everything that has come.
+    /// All measurements that were delivered.
     pub fn total(&self) -> BTreeMap<&'static str, Measured> {
         self.sums().total.clone()
     }
@@ -82,14 +82,14 @@ impl Board {
         self.sums().whole.clone()
     }
 
-    /// Bytes of documents and changes that the workers have sent.
+    /// The number of bytes of documents and changes that the workers have sent.
     pub fn payload(&self) -> u64 {
         self.sums().payload
     }
 
-    /// The seconds before `second` that have not been taken yet: their numbers and the latencies
-    /// of what ended in them. What a worker hands over later counts for the first second that is
-    /// still there.
+    /// Takes the seconds before `second` that have not been taken yet: their numbers, and the latencies of
+    /// operations that ended in them. Measurements that a worker hands over later count for the first second
+    /// that is still there.
     pub fn take_seconds(&self, second: u64) -> BTreeMap<u64, Latency> {
         let mut sums = self.sums();
         sums.taken = sums.taken.max(second);
@@ -97,30 +97,30 @@ impl Board {
         std::mem::replace(&mut sums.seconds, rest)
     }
 
-    /// What has come of the newest second that is over for some worker.
+    /// The measurements of the newest second that some worker has completed.
     pub fn newest(&self) -> Option<Latency> {
         self.sums().seconds.last_entry().map(|e| e.get().clone())
     }
 }
 
-/// A worker's own measurements.
+/// The measurements of one worker.
 pub struct Meter {
     board: Arc<Board>,
     seen: u64,
-    /// When the operation that runs should have been sent, if there is a schedule.
+    /// The time when the current operation was due, if there is a schedule.
     due: Option<Instant>,
     kinds: BTreeMap<&'static str, Measured>,
-    /// All operations since the last handing over.
+    /// All operations since the measurements were last handed over.
     whole: Latency,
     begin: Instant,
-    /// The second that runs, and when it ends.
+    /// The current second, and the time when it ends.
     second: u64,
     second_ends: Instant,
     payload: u64,
 }
 
 impl Meter {
-    /// A meter that flows into `board`.
+    /// A meter that delivers to `board`.
     pub fn new(board: Arc<Board>) -> Meter {
         let begin = Instant::now();
         Meter {
@@ -136,20 +136,20 @@ impl Meter {
         }
     }
 
-    /// The load begins now.
+    /// Sets the beginning of the load.
     pub fn begin(&mut self, now: Instant) {
         self.begin = now;
         self.second_ends = now + Duration::from_secs(1);
     }
 
-    /// A write has been sent whose documents or changes take so many bytes: what the server writes
-    /// is held against their sum.
+    /// Adds the bytes of the documents or changes of a write that has been sent. Their sum is compared with
+    /// the amount that the server writes to the disk.
     #[inline]
     pub fn payload(&mut self, bytes: usize) {
         self.payload += bytes as u64;
     }
 
-    /// An operation has taken so long and ended now. Called by the load driver.
+    /// Records the duration of an operation that has just ended. Called by the load driver.
     #[inline]
     pub fn operation(&mut self, ns: u64, now: Instant) {
         if now >= self.second_ends {
@@ -160,12 +160,12 @@ impl Meter {
         self.whole.record(ns);
     }
 
-    /// The next operations should have been sent at `due`.
+    /// Sets the time at which the next operations are due.
     pub fn set_due(&mut self, due: Option<Instant>) {
         self.due = due;
     }
 
-    /// An operation of this kind began at `start` and has just been answered.
+    /// Records an operation of this kind that began at `start` and has just been answered.
     #[inline]
     pub fn record(&mut self, kind: &'static str, start: Instant) {
         let now = Instant::now();
@@ -177,14 +177,14 @@ impl Meter {
         }
     }
 
-    /// An operation of this kind ended so.
+    /// Counts the status with which an operation of this kind ended.
     #[inline]
     pub fn status(&mut self, kind: &'static str, status: &'static str) {
         let m = self.kinds.entry(kind).or_default();
         *m.statuses.entry(status).or_default() += 1;
     }
 
-    /// Hands everything over if the board has asked.
+    /// Hands over all measurements if the board has asked.
     #[inline]
     pub fn answer(&mut self) {
         let epoch = self.board.epoch.load(Ordering::Relaxed);
@@ -225,7 +225,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_workers_measure_flows_together() {
+    fn measurements_of_workers_flow_together() {
         let board = Arc::new(Board::default());
         let (mut a, mut b) = (Meter::new(board.clone()), Meter::new(board.clone()));
         let start = Instant::now();
@@ -236,7 +236,7 @@ mod tests {
         board.ask();
         a.answer();
         assert_eq!(board.interval()["READ"].service.count(), 1);
-        // Where it is late the wait counts.
+        // If the worker is late, the waiting time counts.
         b.set_due(start.checked_sub(Duration::from_secs(1)));
         b.record("READ", start);
         b.status("READ", "NOT_FOUND");
@@ -272,7 +272,7 @@ mod tests {
         let taken = board.take_seconds(1);
         assert_eq!(taken.keys().collect::<Vec<_>>(), [&0]);
         assert_eq!(taken[&0].count(), 2);
-        // Too late for a second that has been taken: it is not lost.
+        // This is too late for a second that has been taken, but the measurement is not lost.
         let mut late = Meter::new(board.clone());
         late.begin(start);
         late.operation(5000, at(500));

@@ -1,5 +1,5 @@
-//! How numbers stand in the JSON: a figure that is none (NaN, infinite) is `null`, which JSON has
-//! and comes back as NaN; bytes are base64.
+//! The JSON forms of numbers and bytes. JSON has no NaN and no infinity, so a figure that is not finite is
+//! written as `null`, which is read as NaN. Bytes are in base64.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -22,12 +22,12 @@ impl<'de> Deserialize<'de> for Number {
     }
 }
 
-/// `null` for what is no number.
+/// Writes `null` for a number that is not finite.
 pub fn serialize<S: Serializer>(x: &f64, s: S) -> Result<S::Ok, S::Error> {
     Number(*x).serialize(s)
 }
 
-/// NaN for `null`.
+/// Reads `null` as NaN.
 pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
     Number::deserialize(d).map(|n| n.0)
 }
@@ -37,12 +37,12 @@ pub mod list {
     use super::Number;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Each as a number of its own.
+    /// Writes each number separately.
     pub fn serialize<S: Serializer>(x: &[f64], s: S) -> Result<S::Ok, S::Error> {
         s.collect_seq(x.iter().map(|x| Number(*x)))
     }
 
-    /// Each as a number of its own.
+    /// Reads each number separately.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<f64>, D::Error> {
         let all = Vec::<Number>::deserialize(d)?;
         Ok(all.into_iter().map(|n| n.0).collect())
@@ -54,12 +54,12 @@ pub mod pairs {
     use super::Number;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// Each as an array of two.
+    /// Writes each pair as an array of two.
     pub fn serialize<S: Serializer>(x: &[(f64, f64)], s: S) -> Result<S::Ok, S::Error> {
         s.collect_seq(x.iter().map(|(x, y)| (Number(*x), Number(*y))))
     }
 
-    /// Each from an array of two.
+    /// Reads each pair from an array of two.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<(f64, f64)>, D::Error> {
         let all = Vec::<(Number, Number)>::deserialize(d)?;
         Ok(all.into_iter().map(|(x, y)| (x.0, y.0)).collect())
@@ -73,12 +73,12 @@ pub mod base64 {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
 
-    /// As text.
+    /// Writes bytes as text.
     pub fn serialize<S: Serializer>(bytes: &[u8], s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(&STANDARD.encode(bytes))
     }
 
-    /// From text.
+    /// Reads bytes from text.
     pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<u8>, D::Error> {
         STANDARD
             .decode(String::deserialize(d)?)

@@ -1,27 +1,27 @@
-//! What Linux says about a process, this thread and the host. Everything is optional: on another
-//! system, or for a process that is not ours, there is simply no figure.
+//! Figures of Linux about a process, this thread and the host. All of them are optional: on another system,
+//! or for a process of another user, they are simply absent.
 
 use std::fs;
 
-/// A server process's figures at one moment.
+/// The figures of a server's process at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     /// CPU seconds so far, user and system.
     pub cpu_seconds: f64,
-    /// In what steps that is counted, s: a nanosecond, or a tick of the kernel's clock where it does
-    /// not show the process's own.
+    /// The step in which that is counted, in s: a nanosecond, or a tick of the kernel's clock if the
+    /// process's own clock cannot be read.
     pub cpu_step: f64,
     /// Resident bytes now.
     pub rss: f64,
     /// Largest resident bytes so far.
     pub peak_rss: f64,
-    /// Bytes handed to the block layer so far.
+    /// Bytes written to the block layer so far.
     pub written: f64,
-    /// Bytes fetched from the block layer so far.
+    /// Bytes read from the block layer so far.
     pub read: f64,
 }
 
-/// The figures of process `pid`; `None` if it is gone or not readable.
+/// The figures of process `pid`; `None` if it has ended or cannot be read.
 pub fn sample(pid: u32) -> Option<Sample> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -42,8 +42,8 @@ pub fn sample(pid: u32) -> Option<Sample> {
     })
 }
 
-/// CPU seconds of process `pid` by its own clock, which counts nanoseconds; `None` where there is no
-/// such clock.
+/// The CPU seconds of process `pid` by its own clock, which counts nanoseconds; `None` if there is no such
+/// clock.
 #[cfg(target_os = "linux")]
 fn cpu_clock(pid: u32) -> Option<f64> {
     let pid = libc::pid_t::try_from(pid).ok()?;
@@ -52,27 +52,28 @@ fn cpu_clock(pid: u32) -> Option<f64> {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `clock` and `t` are valid to write to; a process that is gone is an error code.
+    // SAFETY: `clock` and `t` are valid to write to. For a process that has ended, the calls return an error
+    // code.
     let read = unsafe {
         libc::clock_getcpuclockid(pid, &mut clock) == 0 && libc::clock_gettime(clock, &mut t) == 0
     };
     read.then_some(t.tv_sec as f64 + t.tv_nsec as f64 / 1e9)
 }
 
-/// Other systems show no other process's clock.
+/// Other systems do not show the clock of another process.
 #[cfg(not(target_os = "linux"))]
 fn cpu_clock(_: u32) -> Option<f64> {
     None
 }
 
-/// Sets the largest resident size of process `pid` back to what is resident now, and gives that.
-/// `None` where the kernel does not allow it.
+/// Resets the largest resident size of process `pid` to its present one, and returns that. `None` if the
+/// kernel does not allow it.
 pub fn reset_peak(pid: u32) -> Option<f64> {
     fs::write(format!("/proc/{pid}/clear_refs"), "5").ok()?;
     sample(pid).map(|s| s.rss)
 }
 
-/// utime + stime: fields 14 and 15; the name in field 2 may hold spaces and brackets.
+/// Returns utime + stime, which are fields 14 and 15. The name in field 2 may contain spaces and brackets.
 fn cpu_ticks(stat: &str) -> Option<f64> {
     let after = stat.rsplit_once(')')?.1;
     let mut fields = after.split_whitespace().skip(11);
@@ -105,7 +106,7 @@ pub fn thread_cpu_seconds() -> f64 {
     t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
 }
 
-/// CPU seconds of this whole process.
+/// The CPU seconds of this process with all its threads.
 pub fn own_cpu_seconds() -> f64 {
     let mut t = libc::timespec {
         tv_sec: 0,
@@ -135,7 +136,7 @@ mod tests {
     fn this_process_has_figures() {
         let s = sample(std::process::id());
         assert!(s.is_some_and(|s| s.rss > 0.0 && s.peak_rss >= s.rss * 0.5));
-        // Far less than a tick of the kernel's clock is seen, where the process's own can be read.
+        // If the process's own clock can be read, far less than a tick of the kernel's clock is visible.
         if s.is_some_and(|s| s.cpu_step < 1e-3) {
             let before = s.map_or(0.0, |s| s.cpu_seconds);
             let mut x = 0u64;

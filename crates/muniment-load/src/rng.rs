@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn matches_the_reference_vector_of_splitmix64() {
-        // Seed 1234567, from the reference implementation's well-known output.
+        // The seed 1234567 and its values are the well-known output of the reference implementation.
         let mut r = Rng::new(1234567);
         assert_eq!(r.next_u64(), 6457827717110365317);
         assert_eq!(r.next_u64(), 3203168211198807973);

@@ -1,19 +1,19 @@
-//! Statistics for comparisons that can be trusted: interleaved A B B A pairs, the median of the
-//! paired log-ratios, and a bootstrap 95 % interval. Running all of A and then all of B is known
-//! to show differences of 17 % between two runs of the same binary; pairs cancel that drift.
+//! Statistics for reliable comparisons: interleaved A B B A pairs, the median of the paired log-ratios, and a
+//! 95 % interval by bootstrap. Running all of A and then all of B is known to show differences of 17 %
+//! between two runs of the same binary; pairs cancel that drift.
 
 use crate::rng::Rng;
 
-/// Which of two variants runs next.
+/// The variant that runs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The variant under test.
     A,
-    /// What it is compared with.
+    /// The variant with which it is compared.
     B,
 }
 
-/// The order of `pairs` pairs: A B, B A, A B, …, so that slow drift hits both sides alike.
+/// The order of `pairs` pairs: A B, B A, A B, …, so that slow drift has the same effect on both sides.
 pub fn abba(pairs: usize) -> Vec<[Side; 2]> {
     (0..pairs)
         .map(|i| {
@@ -26,17 +26,17 @@ pub fn abba(pairs: usize) -> Vec<[Side; 2]> {
         .collect()
 }
 
-/// The arithmetic mean; NaN for nothing.
+/// The arithmetic mean; NaN if there are no values.
 pub fn mean(xs: &[f64]) -> f64 {
     xs.iter().sum::<f64>() / xs.len() as f64
 }
 
-/// The median (mean of the two middle values for an even count); NaN for nothing.
+/// The median (the mean of the two middle values for an even count); NaN if there are no values.
 pub fn median(xs: &[f64]) -> f64 {
     quantile(xs, 0.5)
 }
 
-/// The `q` quantile with linear interpolation between order statistics; NaN for nothing.
+/// The `q` quantile with linear interpolation between order statistics; NaN if there are no values.
 pub fn quantile(xs: &[f64], q: f64) -> f64 {
     let mut v: Vec<f64> = xs.to_vec();
     v.sort_by(f64::total_cmp);
@@ -54,8 +54,7 @@ fn sorted_quantile(v: &[f64], q: f64) -> f64 {
     a + (b - a) * frac
 }
 
-/// The 95 % interval of `statistic` of `values` by a bootstrap; `None` for fewer than [`MIN_PAIRS`]
-/// values.
+/// The 95 % interval of `statistic` over `values`, by bootstrap; `None` for fewer than [`MIN_PAIRS`] values.
 pub fn interval(values: &[f64], statistic: impl Fn(&[f64]) -> f64) -> Option<(f64, f64)> {
     if values.len() < MIN_PAIRS {
         return None;
@@ -75,20 +74,20 @@ pub fn interval(values: &[f64], statistic: impl Fn(&[f64]) -> f64) -> Option<(f6
     Some((sorted_quantile(&all, 0.025), sorted_quantile(&all, 0.975)))
 }
 
-/// What a comparison of A with B showed.
+/// The result of a comparison of A with B.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
     /// exp(median of ln(A/B) over the pairs).
     pub median: f64,
-    /// Lower end of the bootstrap 95 % interval of that median.
+    /// The lower end of that median's 95 % interval by bootstrap.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end of that interval.
     pub high: f64,
-    /// How many pairs there were.
+    /// The number of pairs.
     pub pairs: usize,
 }
 
-/// A comparison in one word.
+/// The result of a comparison in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// The interval lies above 1.
@@ -97,12 +96,12 @@ pub enum Verdict {
     Lower,
     /// The interval contains 1.
     NoDifference,
-    /// There are fewer than [`MIN_PAIRS`]: no interval is believed.
+    /// There are fewer than [`MIN_PAIRS`] pairs, so no interval is reliable.
     TooFew,
 }
 
 impl Verdict {
-    /// As printed.
+    /// The printed form.
     pub fn text(self) -> &'static str {
         match self {
             Verdict::Higher => "higher",
@@ -113,14 +112,14 @@ impl Verdict {
     }
 }
 
-/// Fewest pairs from which an interval is believed.
+/// The least number of pairs for which an interval is used.
 pub const MIN_PAIRS: usize = 5;
 
 const RESAMPLES: usize = 10_000;
 
 impl Ratio {
-    /// Compares paired measurements. Pairs in which either side is not a positive number are left
-    /// out. `None` when no pair is left.
+    /// Compares paired measurements. Pairs in which one side is not a positive number are left out. `None` if
+    /// no pair is left.
     pub fn of_pairs(a: &[f64], b: &[f64]) -> Option<Ratio> {
         let logs: Vec<f64> = a
             .iter()
@@ -151,7 +150,7 @@ impl Ratio {
         })
     }
 
-    /// What it shows.
+    /// The verdict on the ratio.
     pub fn verdict(&self) -> Verdict {
         if self.pairs < MIN_PAIRS {
             Verdict::TooFew
@@ -164,7 +163,7 @@ impl Ratio {
         }
     }
 
-    /// `0.84 (0.80 … 0.91, 5 pairs)`.
+    /// The text, such as `0.84 (0.80 … 0.91, 5 pairs)`.
     pub fn text(&self) -> String {
         format!(
             "{:.3} ({:.3} … {:.3}, {} pairs)",
@@ -219,7 +218,7 @@ mod tests {
 
     #[test]
     fn drift_shared_by_both_sides_shows_no_difference() {
-        // The machine gets 10 % faster with each pair; A and B differ only by noise of either sign.
+        // The machine gets 10 % faster with each pair; A and B only differ by noise of either sign.
         let noise = [1.01, 0.98, 1.02, 0.99, 1.0, 0.985, 1.015];
         let b: Vec<f64> = (0..7).map(|i| 100.0 * 1.1f64.powi(i)).collect();
         let a: Vec<f64> = b.iter().zip(noise).map(|(x, n)| x * n).collect();
@@ -232,7 +231,7 @@ mod tests {
     fn few_pairs_show_nothing_and_bad_ones_are_left_out() {
         let r = Ratio::of_pairs(&[2.0, f64::NAN, 0.0], &[1.0, 1.0, 1.0]).unwrap();
         assert_eq!(r.pairs, 1);
-        // A ratio of 2 in one pair is neither a difference nor none.
+        // A ratio of 2 in one pair proves neither a difference nor the lack of one.
         assert_eq!(r.verdict(), Verdict::TooFew);
         assert!(Ratio::of_pairs(&[], &[]).is_none());
     }

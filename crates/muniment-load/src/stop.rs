@@ -1,5 +1,5 @@
-//! Ctrl-C: the first one asks everything to end and write what there is, the second ends at once.
-//! Either way the exit code is that of the signal: 130 for Ctrl-C.
+//! Ctrl-C: the first one asks all parts to end and to write their results, the second one ends the process at
+//! once. In both cases the exit code is that of the signal: 130 for Ctrl-C.
 
 use crate::fail::Failure;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -10,19 +10,19 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 extern "C" fn on_signal(signal: libc::c_int) {
     SIGNAL.store(signal, Ordering::Relaxed);
     if ASKED.fetch_add(1, Ordering::Relaxed) > 0 {
-        // SAFETY: _exit is async-signal-safe. The embedded server dies with us (PDEATHSIG).
+        // SAFETY: _exit is async-signal-safe. The embedded server dies with this process (PDEATHSIG).
         unsafe { libc::_exit(128 + signal) };
     }
 }
 
-/// The exit code of what was ended by a signal, as shells give it: 130 for Ctrl-C, 143 for a
-/// termination. `None` if none came.
+/// The exit code of a process that was ended by a signal, as shells define it: 130 for Ctrl-C, 143 for a
+/// termination. `None` if no signal came.
 pub fn exit_code() -> Option<u8> {
     let signal = SIGNAL.load(Ordering::Relaxed);
     u8::try_from(128 + signal).ok().filter(|_| asked())
 }
 
-/// What a run that was ended so says.
+/// The failure of a run that was ended in this way.
 pub fn interrupted() -> Failure {
     Failure::new("interrupted; what there was has been written")
 }
@@ -40,7 +40,7 @@ pub fn install() {
     }
 }
 
-/// True once the user has asked to end.
+/// True after the user has asked to end.
 #[inline]
 pub fn asked() -> bool {
     ASKED.load(Ordering::Relaxed) > 0

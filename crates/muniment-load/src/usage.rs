@@ -1,40 +1,41 @@
-//! What a load cost: CPU on both sides, and what the server read and wrote. The terms are those of
-//! efficiency per operation: microseconds of CPU, and bytes.
+//! The costs of a load: CPU time on both sides, and the server's reads and writes. They are expressed per
+//! operation, as microseconds of CPU time and bytes.
 
 use crate::number;
 use crate::procs::Sample;
 use serde::{Deserialize, Serialize};
 
-/// What a server's process used in a stretch of time.
+/// The resources that a server's process used in a period.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerUsage {
     /// CPU seconds, user and system.
     #[serde(rename = "cpu_s", with = "number")]
     pub cpu: f64,
-    /// In what steps the CPU was counted, s.
+    /// The step in which the CPU time was counted, in s.
     #[serde(rename = "cpu_step_s", with = "number", default = "tick")]
     pub cpu_step: f64,
-    /// Bytes fetched from the block layer.
+    /// Bytes read from the block layer.
     #[serde(rename = "read_bytes", with = "number")]
     pub read: f64,
-    /// Bytes handed to the block layer.
+    /// Bytes written to the block layer.
     #[serde(rename = "written_bytes", with = "number")]
     pub written: f64,
-    /// Resident bytes: the largest that was seen, or those at the end of an interval.
+    /// Resident bytes: the largest value that was seen, or the value at the end of an interval.
     #[serde(rename = "rss_bytes", with = "number")]
     pub rss: f64,
 }
 
-/// What a system counts CPU in that shows no more: results that do not say it were counted so.
+/// The step of systems that do not show a finer clock. Results that do not name a step were counted in this
+/// one.
 fn tick() -> f64 {
     0.01
 }
 
-/// Fewer steps of the clock than these are no figure: the first and the last of them may be almost
-/// nothing or almost whole.
+/// If fewer steps of the clock than this were counted, the figure is not used, because the first and the last
+/// step may be almost empty or almost complete.
 const STEPS: f64 = 20.0;
 
-/// What stands in a table where there were fewer.
+/// The text in a table if there were fewer steps.
 pub const TOO_SHORT: &str = "too short to measure";
 
 impl ServerUsage {
@@ -43,7 +44,7 @@ impl ServerUsage {
         (self.cpu >= STEPS * self.cpu_step).then_some(self.cpu)
     }
 
-    /// Between two samples; `rss` is the later one's.
+    /// The usage between two samples; `rss` is that of the later one.
     pub fn between(before: &Sample, after: &Sample) -> ServerUsage {
         ServerUsage {
             cpu: after.cpu_seconds - before.cpu_seconds,
@@ -55,23 +56,24 @@ impl ServerUsage {
     }
 }
 
-/// What a load cost both sides.
+/// The costs of a load on both sides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Documents written or read, or operations where that says more: what the costs are divided by.
+    /// The number by which costs are divided: documents written or read, or operations where that is more
+    /// meaningful.
     pub units: u64,
     /// CPU seconds of the load's workers.
     #[serde(rename = "client_cpu_s", with = "number")]
     pub client_cpu: f64,
-    /// The server's part, if its process can be read.
+    /// The server's usage, if its process can be read.
     pub server: Option<ServerUsage>,
-    /// Bytes of documents and changes that were sent to be written.
+    /// The bytes of documents and changes that were sent to be written.
     #[serde(rename = "payload_bytes")]
     pub payload: u64,
 }
 
 impl Usage {
-    /// `x` by its units.
+    /// The quantity `x` per unit.
     pub fn each(&self, x: f64) -> f64 {
         x / self.units.max(1) as f64
     }

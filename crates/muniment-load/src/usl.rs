@@ -1,16 +1,16 @@
 //! The Universal Scalability Law: how throughput grows with the number of clients, and where it
 //! stops growing.
 //!
-//! X(N) = λN / (1 + σ(N − 1) + κN(N − 1)): λ the rate of one client, σ what is done one after the
-//! other (contention), κ what costs every pair (coherence). Source: N. Gunther, "Guerrilla
-//! Capacity Planning", 2007. Fitted by least squares on X (Levenberg–Marquardt), with σ and κ
-//! between 0 and 1.
+//! X(N) = λN / (1 + σ(N − 1) + κN(N − 1)), where λ is the rate of one client, σ the share of work that is
+//! done one after the other (contention), and κ the cost for every pair of clients (coherence). Source: N.
+//! Gunther, "Guerrilla Capacity Planning", 2007. It is fitted by least squares on X (Levenberg–Marquardt),
+//! with σ and κ between 0 and 1.
 
 use crate::rng::Rng;
 
-/// Fits of the bootstrap.
+/// The number of fits of the bootstrap.
 const RESAMPLES: usize = 1000;
-/// With fewer points a fit says little.
+/// With fewer points than this, a fit has little meaning.
 pub const ENOUGH: usize = 6;
 
 /// A parameter with its uncertainty.
@@ -18,9 +18,9 @@ pub const ENOUGH: usize = 6;
 pub struct Estimate {
     /// The value that fits best.
     pub value: f64,
-    /// Its standard error: √diag((JᵀJ)⁻¹·RSS/(n − p)); 0 for one that lies on its bound.
+    /// Its standard error: √diag((JᵀJ)⁻¹·RSS/(n − p)); 0 for a parameter on its bound.
     pub error: f64,
-    /// The bootstrap's 95 % interval.
+    /// Its 95 % interval by bootstrap.
     pub interval: (f64, f64),
 }
 
@@ -33,29 +33,29 @@ pub struct Fit {
     pub sigma: Estimate,
     /// Coherence.
     pub kappa: Estimate,
-    /// Residual standard error, in the unit of X.
+    /// The residual standard error, in the unit of X.
     pub residual: f64,
-    /// The number of clients with the highest throughput; `None` without a knee: throughput does
+    /// The number of clients with the highest throughput; `None` if there is no knee, because throughput does
     /// not provably fall.
     pub knee: Option<f64>,
-    /// True when the knee lies beyond what was measured.
+    /// True if the knee lies beyond the measured range.
     pub extrapolated: bool,
-    /// How many points there were.
+    /// The number of points.
     pub points: usize,
 }
 
 /// λ, σ, κ.
 type Parameters = [f64; 3];
 
-/// X(n).
+/// X(n) for these parameters.
 pub fn throughput(p: Parameters, n: f64) -> f64 {
     let [lambda, sigma, kappa] = p;
     lambda * n / (1.0 + sigma * (n - 1.0) + kappa * n * (n - 1.0))
 }
 
 impl Fit {
-    /// Fits the law to (clients, throughput) pairs. `None` for fewer than three different numbers
-    /// of clients, or throughputs that are no positive numbers.
+    /// Fits the law to (clients, throughput) pairs. `None` if there are fewer than three different numbers of
+    /// clients, or throughputs that are not positive numbers.
     pub fn new(points: &[(f64, f64)]) -> Option<Fit> {
         let mut clients: Vec<f64> = points.iter().map(|p| p.0).collect();
         clients.sort_by(f64::total_cmp);
@@ -72,7 +72,7 @@ impl Fit {
         let rss: f64 = residuals.iter().map(|r| r * r).sum();
         let used = free.iter().filter(|f| **f).count();
         let spare = points.len().saturating_sub(used);
-        // As many points as parameters: nothing is left to judge by.
+        // With as many points as parameters, there is nothing left from which to compute the variance.
         let variance = if spare > 0 { rss / spare as f64 } else { 0.0 };
         let errors = errors(points, best, free, variance);
         let intervals = bootstrap(points, best, &residuals, used);
@@ -100,7 +100,7 @@ impl Fit {
         throughput(self.parameters(), n)
     }
 
-    /// Amdahl's limit λ/σ: what no number of clients can pass; infinite without contention.
+    /// Amdahl's limit λ/σ, which no number of clients can exceed; infinite without contention.
     pub fn limit(&self) -> f64 {
         self.lambda.value / self.sigma.value
     }
@@ -110,11 +110,11 @@ impl Fit {
     }
 }
 
-/// The best fit within the bounds, and which parameters are free in it.
+/// The best fit within the bounds, and which of its parameters are free.
 fn bounded(points: &[(f64, f64)]) -> Option<(Parameters, [bool; 3])> {
     let start = points.iter().map(|(n, x)| x / n).fold(0.0, f64::max);
     let mut best: Option<(f64, Parameters, [bool; 3])> = None;
-    // A parameter that wants to leave its bound is put onto it.
+    // A parameter whose best value is outside its bound is set to the bound.
     for free in [
         [true, true, true],
         [true, true, false],
@@ -155,7 +155,7 @@ fn rss(points: &[(f64, f64)], p: Parameters) -> f64 {
         .sum()
 }
 
-/// Levenberg–Marquardt over the free parameters; the parameters and the sum of squares.
+/// Levenberg–Marquardt over the free parameters. Returns the parameters and the sum of squares.
 fn minimize(
     points: &[(f64, f64)],
     start: Parameters,
@@ -192,7 +192,7 @@ fn minimize(
     sum.is_finite().then_some((p, sum))
 }
 
-/// JᵀJ and Jᵀr; a parameter that is not free has the unit row.
+/// JᵀJ and Jᵀr. A parameter that is not free has the row of the unit matrix.
 fn normal(points: &[(f64, f64)], p: Parameters, free: [bool; 3]) -> ([[f64; 3]; 3], Parameters) {
     let mut a = [[0.0; 3]; 3];
     let mut g = [0.0; 3];
@@ -212,7 +212,8 @@ fn normal(points: &[(f64, f64)], p: Parameters, free: [bool; 3]) -> ([[f64; 3]; 
     (a, g)
 }
 
-/// x with a·x = b, by elimination with pivots, rows scaled (σ and κ differ by orders).
+/// Solves a·x = b by elimination with pivots. The rows are scaled, because σ and κ differ by orders of
+/// magnitude.
 fn solve(mut a: [[f64; 3]; 3], mut b: Parameters) -> Option<Parameters> {
     let scale: [f64; 3] = std::array::from_fn(|i| a[i][i].abs().sqrt().max(1e-150));
     for i in 0..3 {
@@ -245,7 +246,7 @@ fn solve(mut a: [[f64; 3]; 3], mut b: Parameters) -> Option<Parameters> {
     Some(std::array::from_fn(|i| x[i] / scale[i]))
 }
 
-/// Standard errors of the free parameters.
+/// The standard errors of the free parameters.
 fn errors(points: &[(f64, f64)], p: Parameters, free: [bool; 3], variance: f64) -> Parameters {
     let (a, _) = normal(points, p, free);
     std::array::from_fn(|i| {
@@ -258,8 +259,8 @@ fn errors(points: &[(f64, f64)], p: Parameters, free: [bool; 3], variance: f64) 
     })
 }
 
-/// 95 % intervals of λ, σ and κ: the fit repeated over residuals that are drawn anew (and made as
-/// large as they would be without the fit).
+/// The 95 % intervals of λ, σ and κ: repeats the fit with residuals that are drawn anew (and enlarged to
+/// their size without the fit).
 fn bootstrap(
     points: &[(f64, f64)],
     best: Parameters,
@@ -358,7 +359,7 @@ mod tests {
         near(six.sigma.value, 0.024_44, 1e-2);
         near(six.kappa.value, 0.001_63, 1e-2);
         near(six.lambda.value, 20.856, 1e-3);
-        // Without bounds coherence would be negative: on its bound there is no knee.
+        // Without bounds, coherence would be negative; on its bound, there is no knee.
         let free = minimize(&points, [20.0, 0.01, 1e-4], [true; 3]).unwrap().0;
         near(free[2], -2.01e-4, 1e-2);
         let all = Fit::new(&points).unwrap();
@@ -368,10 +369,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted() {
+    fn points_that_cannot_be_fitted_and_a_straight_line() {
         assert!(Fit::new(&[(1.0, 1.0), (2.0, 2.0)]).is_none());
         assert!(Fit::new(&[(1.0, 1.0), (2.0, f64::NAN), (3.0, 2.0)]).is_none());
-        // A straight line: neither contention nor a knee.
+        // A straight line has neither contention nor a knee.
         let f = Fit::new(&[(1.0, 10.0), (2.0, 20.0), (4.0, 40.0), (8.0, 80.0)]).unwrap();
         assert!(f.sigma.value < 1e-6 && f.knee.is_none());
     }

@@ -1,7 +1,7 @@
-//! The load driver: one thread and one connection a worker, latencies by the monotonic clock, and
-//! what is needed to tell a slow server from a slow client. Without a pace it is a closed loop;
-//! with one, operations have a time at which they are due, and a worker that is late sends
-//! back to back: the latency from the due time on has no coordinated omission.
+//! The load driver. It has one thread and one connection per worker, measures latencies with the monotonic
+//! clock, and records the figures that distinguish a slow server from a slow client. Without a pace it is a
+//! closed loop. With a pace, operations have a time at which they are due, and a worker that is late sends
+//! them back to back; so the latency from the due time has no coordinated omission.
 
 use crate::fail::{Failure, Result};
 use crate::meter::{Board, Measured, Meter};
@@ -16,54 +16,54 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One worker's work.
+/// The work of one worker.
 pub trait Worker: Send {
-    /// Makes the next request ready, outside the clock of the operation; false: there is none.
+    /// Prepares the next request, outside the measured time of the operation. False means that there is none.
     fn prepare(&mut self) -> bool {
         true
     }
 
-    /// One operation; returns how many documents it wrote or read. A load of several kinds of
-    /// operations records each in `meter`; the driver records the whole.
+    /// Runs one operation, and returns the number of documents that it wrote or read. If a load has several
+    /// kinds of operations, this records each of them in `meter`; the driver records the whole.
     fn operate(&mut self, meter: &mut Meter) -> Result<u64>;
 
-    /// After the last one, inside the clock: for w:0, an acknowledged command on the same
-    /// connection, so that everything sent has been applied.
+    /// Runs after the last operation, inside the measured time. For w:0 it sends an acknowledged command on
+    /// the same connection, so that everything that was sent has been applied.
     fn finish(&mut self) -> Result<()> {
         Ok(())
     }
 }
 
-/// When a worker sends.
+/// The times at which a worker sends.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub enum Pace {
-    /// The next operation when the last one is answered.
+    /// The next operation is sent when the last one has been answered.
     #[default]
     Closed,
-    /// So many operations a second and worker, evenly, as YCSB's `-target` does: up to one a
-    /// millisecond, workers begin at random within the first tick.
+    /// This number of operations per second and worker, evenly, as YCSB's `-target` does. For rates up to one
+    /// per millisecond, workers begin at a random time within the first interval.
     Steady(f64),
-    /// So many a second and worker, at random (exponential) distances.
+    /// This number per second and worker, at random (exponential) intervals.
     Poisson(f64),
 }
 
-/// When to end.
+/// The limits of a load.
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Operations a worker.
+    /// The number of operations per worker.
     pub operations: u64,
-    /// So many of the first workers do one more.
+    /// This number of the first workers do one more operation.
     pub extra: u64,
-    /// When each sends.
+    /// The times at which each worker sends.
     pub pace: Pace,
-    /// Time for all.
+    /// The time for the whole load.
     pub time: Duration,
-    /// Keep every latency, for a plot against the operation's number.
+    /// Whether to keep every latency, for a plot over the operation's number.
     pub keep_each: bool,
 }
 
 impl Limit {
-    /// For a time, however many operations that are.
+    /// A limit by time only, for any number of operations.
     pub fn time(time: Duration) -> Limit {
         Limit {
             operations: u64::MAX,
@@ -74,7 +74,7 @@ impl Limit {
         }
     }
 
-    /// A number of operations a worker, but not longer than `time`.
+    /// A number of operations per worker, for at most `time`.
     pub fn operations(operations: u64, time: Duration) -> Limit {
         Limit {
             operations,
@@ -86,38 +86,38 @@ impl Limit {
     }
 }
 
-/// Why the client may have been the bottleneck.
+/// The reasons why the client may have been the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
-    /// A worker used so much of a core.
+    /// A worker used this share of a core.
     Core(f64),
-    /// Workers spent so much of the time between operations.
+    /// Workers spent this share of the time between operations.
     Between(f64),
 }
 
-/// How a load stands.
+/// The state of a running load.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Live {
     /// Operations so far.
     pub operations: u64,
-    /// Operations to do, if they have a number.
+    /// The number of operations to do, if there is one.
     pub all: Option<u64>,
     /// Documents that were written or read so far.
     pub documents: u64,
-    /// Seconds since it began.
+    /// Seconds since the load began.
     pub seconds: f64,
-    /// Seconds after which it ends, if there is such a limit.
+    /// Seconds after which the load ends, if there is such a limit.
     pub limit: Option<f64>,
-    /// Documents a second, over the last second.
+    /// Documents per second, over the last second.
     pub rate: f64,
-    /// p50 and p99 of the last second, ms.
+    /// The p50 and p99 of the last second, in ms.
     pub latency: Option<(f64, f64)>,
-    /// What the server used in the last second.
+    /// The resources that the server used in the last second.
     pub server: Option<ServerUsage>,
 }
 
 impl Live {
-    /// How much is done, 0 to 1: by operations or by time, whichever is further.
+    /// The share of the work that is done, 0 to 1: by operations or by time, whichever is greater.
     pub fn share(&self) -> Option<f64> {
         let by_operations = self
             .all
@@ -131,94 +131,94 @@ impl Live {
         Some(share.clamp(0.0, 1.0))
     }
 
-    /// Seconds that are left if it goes on as so far.
+    /// The seconds that are left if the load goes on at the same rate.
     pub fn left(&self) -> Option<f64> {
         let share = self.share().filter(|s| *s > 0.0)?;
         Some(self.seconds / share - self.seconds)
     }
 }
 
-/// Sees how a load stands, some ten times a second.
+/// Is shown the state of a load, about ten times a second.
 pub trait Onlooker {
-    /// It stands so.
+    /// Shows the current state.
     fn live(&mut self, live: &Live);
 }
 
-/// Nobody looks.
+/// An onlooker that ignores everything.
 impl Onlooker for () {
     fn live(&mut self, _: &Live) {}
 }
 
-/// What a load did.
+/// The results of a load.
 #[derive(Clone, Default)]
 pub struct Load {
-    /// Latencies, time line, count; `seconds` includes the closing of w:0.
+    /// Latencies, time line and count. `seconds` includes the final command for w:0.
     pub samples: SampleSet,
-    /// Documents in all.
+    /// The number of documents in all.
     pub documents: u64,
     /// Seconds until the last operation had been sent (w:0) or answered.
     pub sent_seconds: f64,
     /// The busiest worker's share of a core.
     pub busiest_worker: f64,
-    /// CPU seconds of all workers.
+    /// The CPU seconds of all workers.
     pub client_cpu: f64,
-    /// Time inside operations over workers × time: below 0.95 the client is what is slow.
+    /// The time inside operations, divided by workers × time. Below 0.95, the client is the slow side.
     pub occupancy: f64,
-    /// What the server used, if its process can be read.
+    /// The resources that the server used, if its process can be read.
     pub server: Option<ServerUsage>,
-    /// True if the time limit or Ctrl-C came before the operations were done.
+    /// True if the time limit or Ctrl-C ended the load before the operations were done.
     pub cut_short: bool,
-    /// True if it was Ctrl-C: what there is of it is no measurement of the whole.
+    /// True if Ctrl-C ended it. The results are then no measurement of the whole load.
     pub stopped: bool,
     /// Whether the workers had to wait for the time at which an operation was due.
     pub paced: bool,
-    /// What the workers recorded by kind of operation.
+    /// The measurements of the workers by kind of operation.
     pub kinds: BTreeMap<&'static str, Measured>,
 }
 
-/// How a load stands, at one of its status lines.
+/// The state of a load at one of its status lines.
 pub struct Status {
-    /// Since it began.
+    /// The time since the load began.
     pub elapsed: Duration,
-    /// Since the last status.
+    /// The time since the last status.
     pub interval: Duration,
     /// Operations so far.
     pub operations: u64,
     /// Operations since the last status.
     pub new: u64,
-    /// Operations still to do; `None` without a number.
+    /// Operations still to do; `None` if there is no number of operations.
     pub left: Option<u64>,
-    /// What was measured since the last status.
+    /// The measurements since the last status.
     pub kinds: BTreeMap<&'static str, Measured>,
 }
 
-/// What is told how a load stands, and how often.
+/// The receiver of status reports, and their interval.
 pub struct Watch<'a> {
-    /// How often.
+    /// The interval.
     pub every: Duration,
-    /// Called at the start, then so often, and at the end.
+    /// Called at the start, at every interval, and at the end.
     pub show: &'a mut dyn FnMut(&Status),
 }
 
 impl Load {
-    /// Documents a second, applied.
+    /// Documents per second, until all are applied.
     pub fn rate(&self) -> f64 {
         self.documents as f64 / self.samples.seconds
     }
 
-    /// Documents a second, sent.
+    /// Documents per second, until all are sent.
     pub fn sent_rate(&self) -> f64 {
         self.documents as f64 / self.sent_seconds
     }
 
-    /// Server CPU in µs a document; `None` where its process cannot be read, or its clock ticked too
-    /// seldom.
+    /// The server's CPU time in µs per document; `None` if its process cannot be read, or if too few steps of
+    /// its clock were counted.
     pub fn server_us(&self) -> Option<f64> {
         let cpu = self.server?.cpu_believed()?;
         Some(cpu * 1e6 / self.documents as f64)
     }
 
-    /// What an operation cost both sides, in words.
+    /// The cost of an operation on both sides, in words.
     pub fn cost_in_words(&self) -> String {
         let n = self.samples.operations;
         let client = self.client_cpu * 1e6 / n.max(1) as f64;
@@ -232,8 +232,8 @@ impl Load {
         format!("{server}, {client:.1} µs of the client's")
     }
 
-    /// The server's CPU in µs by `units`, as a table shows it: a dash where its process cannot be read,
-    /// and words where the clock ticked too seldom.
+    /// The server's CPU time in µs per unit, in the form for a table: a dash if its process cannot be read,
+    /// and words if too few steps of its clock were counted.
     pub fn server_us_text(&self, units: u64) -> String {
         match self.server {
             None => "–".into(),
@@ -244,13 +244,13 @@ impl Load {
         }
     }
 
-    /// Client and server CPU in µs a document.
+    /// The CPU time of client and server in µs per document.
     pub fn both_us(&self) -> Option<f64> {
         self.server
             .map(|s| (s.cpu + self.client_cpu) * 1e6 / self.documents as f64)
     }
 
-    /// Why the client may have been the bottleneck, if it may.
+    /// The reason why the client may have been the bottleneck, if there is one.
     pub fn client_bound(&self) -> Option<Bound> {
         if self.busiest_worker > 0.8 {
             return Some(Bound::Core(self.busiest_worker));
@@ -260,7 +260,7 @@ impl Load {
     }
 }
 
-/// What one worker did.
+/// The results of one worker.
 #[derive(Default)]
 struct Part {
     each: Vec<f64>,
@@ -271,7 +271,7 @@ struct Part {
     cut_short: bool,
     stopped: bool,
     error: Option<Failure>,
-    /// Why it was not where it should have been.
+    /// The reason, if it did not run on the core where it should have run.
     misplaced: Option<String>,
 }
 
@@ -286,7 +286,7 @@ pub fn run<W: Worker>(
     run_watched(name, workers, limit, server, progress, None)
 }
 
-/// What a [`Watch`] has seen.
+/// The progress of a [`Watch`]: what it has been shown.
 struct Watcher<'w, 'a> {
     watch: Option<&'w mut Watch<'a>>,
     shared: &'w Shared,
@@ -309,7 +309,7 @@ impl<'w, 'a> Watcher<'w, 'a> {
     fn look(&mut self, elapsed: Duration, operations: u64, end: bool) {
         let Some(watch) = &mut self.watch else { return };
         let due = self.shown + watch.every;
-        // The workers answer with their next operations.
+        // The workers hand over their measurements with their next operations.
         if !self.asked && elapsed + Duration::from_millis(50) >= due {
             self.shared.board.ask();
             self.asked = true;
@@ -331,15 +331,15 @@ impl<'w, 'a> Watcher<'w, 'a> {
     }
 }
 
-/// What the workers of a load share.
+/// The data that the workers of a load share.
 struct Shared {
     limit: Limit,
-    /// Where a worker has to be, if it has to be somewhere.
+    /// The core to which a worker must pin itself, if there is one.
     place: Option<placement::Worker>,
     board: Arc<Board>,
-    /// One each.
+    /// One counter for each worker.
     counters: Vec<Counter>,
-    /// All begin at once, with the thread that looks on.
+    /// Makes all workers begin at the same time, together with the thread that watches them.
     barrier: Barrier,
     failed: AtomicBool,
 }
@@ -356,7 +356,7 @@ impl Shared {
         }
     }
 
-    /// Operations of all workers, if they have a number.
+    /// The number of operations of all workers, if there is one.
     fn all(&self) -> Option<u64> {
         let Limit {
             operations, extra, ..
@@ -377,7 +377,7 @@ impl Shared {
         all.map(|c| c.1.load(Ordering::Relaxed)).sum()
     }
 
-    /// What worker `i` does in its thread.
+    /// Runs worker `i` in its thread.
     fn work<W: Worker>(&self, i: usize, counter: &Counter, w: W) -> Part {
         let meter = Meter::new(self.board.clone());
         let one_more = u64::from((i as u64) < self.limit.extra);
@@ -398,13 +398,13 @@ impl Shared {
     }
 }
 
-/// The course of a load, as the thread sees it that waits for the workers.
+/// The course of a load, as seen by the thread that waits for the workers.
 struct Course<'a> {
     shared: &'a Shared,
     recorder: Recorder<'a>,
-    /// Seconds and operations.
+    /// Seconds and numbers of operations.
     timeline: Vec<(f64, f64)>,
-    /// Documents at the same moments.
+    /// Numbers of documents at the same times.
     documents: Vec<u64>,
 }
 
@@ -419,7 +419,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// The load has run for `t` seconds.
+    /// Takes a look at the load after `t` seconds.
     fn look(&mut self, t: f64, operations: u64, onlooker: &mut dyn Onlooker) {
         self.recorder.look(t);
         if self.timeline.last().is_some_and(|l| t - l.0 < 0.1) {
@@ -446,12 +446,12 @@ impl<'a> Course<'a> {
     }
 }
 
-/// What all workers did together.
+/// The results of all workers together.
 #[derive(Default)]
 struct Sum {
     each: Vec<f64>,
     documents: u64,
-    /// Until the last operation had been sent, s, and until everything was done.
+    /// The seconds until the last operation had been sent, and until everything was done.
     sent: f64,
     total: f64,
     cpu: f64,
@@ -464,7 +464,7 @@ impl Sum {
     /// Adds a worker's part.
     ///
     /// # Errors
-    /// The worker's own.
+    /// The error of the worker.
     fn add(&mut self, p: Part) -> Result<()> {
         if let Some(e) = p.error {
             return Err(e);
@@ -485,7 +485,7 @@ impl Sum {
     }
 }
 
-/// As [`run`], and tells `watch` how it goes.
+/// As [`run`], with status reports to `watch`.
 pub fn run_watched<W: Worker>(
     name: &str,
     workers: Vec<W>,
@@ -511,7 +511,7 @@ pub fn run_watched<W: Worker>(
         let began = unix_now();
         let mut tick = 0u32;
         while handles.iter().any(|h| !h.is_finished()) {
-            // Short runs end promptly, long ones are not disturbed.
+            // The short interval lets short runs end promptly; the longer one does not disturb long runs.
             std::thread::sleep(Duration::from_millis(if tick < 50 { 2 } else { 20 }));
             tick += 1;
             let (elapsed, operations) = (begin.elapsed(), shared.operations());
@@ -541,7 +541,7 @@ pub fn run_watched<W: Worker>(
     }
 }
 
-/// The load whose workers have all ended well.
+/// Builds the results of a load whose workers have all ended without error.
 fn whole(name: &str, shared: &Shared, course: Course<'_>, sum: Sum, began: f64) -> Load {
     let count = shared.counters.len();
     let latency = shared.board.whole();
@@ -587,35 +587,35 @@ fn whole(name: &str, shared: &Shared, course: Course<'_>, sum: Sum, began: f64) 
     }
 }
 
-/// Now, s since 1970.
+/// The current time, in s since 1970.
 pub fn unix_now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// A limit of time beyond this is none.
+/// A time limit beyond this counts as no limit.
 const FOREVER: Duration = Duration::from_secs(30 * 86_400);
 
-/// Makes the intervals of a load while it runs.
+/// Builds the intervals of a load while it runs.
 struct Recorder<'a> {
     board: &'a Board,
     pid: Option<u32>,
     before: Option<procs::Sample>,
     last: Option<procs::Sample>,
     top_rss: f64,
-    /// Seconds that are over: what the server used in each.
+    /// The resources that the server used in each past second.
     used: Vec<Option<ServerUsage>>,
     at_second: Option<procs::Sample>,
     intervals: Vec<Interval>,
-    /// p50 and p99 of the newest second, ms.
+    /// The p50 and p99 of the newest second, in ms.
     newest: Option<[f64; 2]>,
-    /// What the server used in the newest second.
+    /// The resources that the server used in the newest second.
     server_now: Option<ServerUsage>,
 }
 
 impl<'a> Recorder<'a> {
-    /// How many seconds a worker's figures may come late.
+    /// The number of seconds that a worker's figures may be late.
     const PATIENCE: u64 = 30;
 
     fn new(board: &'a Board, pid: Option<u32>, before: Option<procs::Sample>) -> Recorder<'a> {
@@ -641,7 +641,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The load has run for `t` seconds.
+    /// Takes a look at the load after `t` seconds.
     fn look(&mut self, t: f64) {
         let over = t as u64;
         if over <= self.used.len() as u64 {
@@ -654,7 +654,7 @@ impl<'a> Recorder<'a> {
             .map(|(a, b)| ServerUsage::between(&a, &b));
         self.at_second = self.last;
         self.server_now = used;
-        // A late look covers several seconds: the first of them gets it all.
+        // If a look is late and covers several seconds, all usage is attributed to the first of them.
         self.used.push(used);
         self.used.resize(over as usize, None);
         self.newest = self
@@ -680,7 +680,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// From the beginning to the newest sample.
+    /// The server's usage from the beginning to the newest sample.
     fn whole(&self) -> Option<ServerUsage> {
         let mut u = ServerUsage::between(&self.before?, &self.last?);
         u.rss = self.top_rss;
@@ -690,7 +690,7 @@ impl<'a> Recorder<'a> {
     /// The intervals of a load that took `total` seconds.
     fn finish(mut self, total: f64) -> Vec<Interval> {
         self.take(u64::MAX, total);
-        // A second in which nothing ended is the most telling of all.
+        // Seconds in which no operation ended are added, because they tell the most about a stall.
         for second in 0..total.ceil() as u64 {
             let start = second as f64;
             if self.intervals.iter().all(|i| i.start != start) {
@@ -707,12 +707,12 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// A worker's counters, operations and documents, alone in their cache line.
+/// A worker's counters for operations and documents, in a cache line of their own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Counter(AtomicU64, AtomicU64);
 
-/// When a worker's operations are due.
+/// The times at which a worker's operations are due.
 struct Clock {
     pace: Pace,
     rng: Rng,
@@ -728,8 +728,8 @@ impl Clock {
         }
     }
 
-    /// When the next operation is due. `done` operations have been sent
-    /// since `begin`. YCSB's first operation has no due time but that of its sending.
+    /// The time at which the next operation is due, when `done` operations have been sent since `begin`. It
+    /// is `None` for a closed loop.
     fn due(&mut self, begin: Instant, done: u64) -> Option<Instant> {
         let due = match self.pace {
             Pace::Closed => return None,
@@ -764,7 +764,7 @@ fn sleep_until(due: Instant) {
     }
 }
 
-/// As a duration; what is none (a rate of zero) is a day.
+/// The seconds as a duration. A value that cannot be one (from a rate of zero) becomes a day.
 fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s).unwrap_or(Duration::from_secs(86_400))
 }
@@ -790,7 +790,7 @@ fn worker<W: Worker>(
         let due = clock.due(begin, n);
         if let Some(d) = due {
             if d.saturating_duration_since(begin) >= limit.time {
-                // It is due when the load is over.
+                // The operation is only due after the end of the load.
                 part.cut_short = limit.operations != u64::MAX;
                 break;
             }

@@ -1,6 +1,6 @@
-//! Pacing: the rate that was asked for, the shape of the gaps, and what a server that stops for a
-//! while looks like. Bounds are relative to what the server's script did, since a busy machine
-//! may stop everybody.
+//! Tests of pacing: whether the requested rate is reached, the distribution of the gaps, and the figures if a
+//! server stops for a while. Bounds are relative to the durations in the server's script, because a busy
+//! machine may stop every thread.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -11,7 +11,7 @@ use crate::hist::Latency;
 use muniment_value::doc;
 use std::sync::Mutex;
 
-/// Asks the server one thing after the other.
+/// A worker that sends one request after the other.
 struct Asks(Conn);
 
 impl Worker for Asks {
@@ -35,7 +35,7 @@ fn paced(address: &str, workers: usize, operations: u64, pace: Pace) -> Load {
     run("paced", all, limit, None, &mut ()).unwrap()
 }
 
-/// The moments at which a clock's operations are due, as a worker that is never late sees them.
+/// The times at which a clock's operations are due, for a worker that is never late.
 fn due(pace: Pace, worker: u64, n: u64) -> Vec<f64> {
     let begin = Instant::now();
     let mut clock = Clock::new(pace, worker);
@@ -51,11 +51,11 @@ fn steady_operations_are_due_evenly() {
     for (k, t) in at.iter().enumerate() {
         assert!((t - at[0] - k as f64 / 250.0).abs() < 1e-6);
     }
-    // Workers do not all begin at once.
+    // The workers do not all begin at the same time.
     assert!((due(Pace::Steady(250.0), 4, 1)[0] - at[0]).abs() > 1e-6);
 }
 
-/// The largest distance of the gaps' distribution from that of rate `rate`, times √n.
+/// The greatest distance between the distribution of the gaps and that of rate `rate`, times √n.
 fn kolmogorov(at: &[f64], rate: f64) -> f64 {
     let mut gaps: Vec<f64> = at.windows(2).map(|w| w[1] - w[0]).collect();
     gaps.sort_by(f64::total_cmp);
@@ -71,14 +71,14 @@ fn kolmogorov(at: &[f64], rate: f64) -> f64 {
 fn poisson_gaps_are_exponential() {
     for worker in 0..4 {
         let at = due(Pace::Poisson(500.0), worker, 20_000);
-        // 1.95 is the point that one of a thousand exceeds (Kolmogorov's limit).
+        // Only one in a thousand samples exceeds 1.95 (Kolmogorov's distribution).
         assert!(kolmogorov(&at, 500.0) < 1.95, "{}", kolmogorov(&at, 500.0));
         let rate = (at.len() - 1) as f64 / (at[at.len() - 1] - at[0]);
         assert!((rate / 500.0 - 1.0).abs() < 0.03, "{rate}");
-        // A rate that is 5 % off is seen.
+        // The test must detect a rate that is 5 % off.
         assert!(kolmogorov(&at, 525.0) > 1.95);
     }
-    // Even gaps are no Poisson's.
+    // Even gaps do not have a Poisson distribution.
     assert!(kolmogorov(&due(Pace::Steady(500.0), 1, 2000), 500.0) > 10.0);
 }
 
@@ -91,15 +91,15 @@ fn the_rate_that_was_asked_for_is_reached() {
         let load = paced(&address, workers, each, pace);
         assert_eq!(heard.all().len() - before, workers * each as usize);
         assert!(load.paced);
-        // Random gaps have a sum of their own, which the schedule gives.
+        // The sum of random gaps varies, so it is taken from the schedule.
         let last = (0..workers as u64)
             .map(|w| due(pace, w, each)[each as usize - 1])
             .fold(0.0, f64::max);
-        // Never ahead of the schedule, and no later than its last operation was late.
+        // The load must never be before its schedule, and never later than its last operation was late.
         let late = load.kinds["ASK"].intended.max_ms() / 1e3;
         let took = load.samples.seconds;
         assert!(took >= last * 0.999, "{took} {last}");
-        // A busy machine may keep a worker waiting before it can say that it has ended.
+        // A busy machine may delay a worker before it can report its end.
         let sent = load.sent_seconds;
         assert!(sent <= last * 1.03 + late, "{sent} {last} {late}");
         let rate = load.samples.operations as f64 / (sent - late).max(last);
@@ -114,7 +114,7 @@ fn the_rate_that_was_asked_for_is_reached() {
 #[test]
 fn a_stall_is_in_the_intended_latencies_of_all_that_were_due() {
     const STALL: Duration = Duration::from_millis(300);
-    // What the server took, by its own clock.
+    // The durations that the server took, by its own clock.
     let took = Arc::new(Mutex::new(Vec::new()));
     let noted = took.clone();
     let (address, _) = fake::server(move |n, _| {
@@ -132,7 +132,7 @@ fn a_stall_is_in_the_intended_latencies_of_all_that_were_due() {
     let ask = &load.kinds["ASK"];
     let (service, intended) = (&ask.service, &ask.intended);
     assert!(service.max_ms() >= 300.0 && intended.max_ms() >= 300.0);
-    // Due during its first half: these were late by at least the other half.
+    // Operations that were due in the first half of the stall were late by at least its second half.
     let half = STALL.as_secs_f64() / 2.0;
     let due_then = (half * rate) as u64;
     let late = |l: &Latency| {
@@ -145,7 +145,8 @@ fn a_stall_is_in_the_intended_latencies_of_all_that_were_due() {
         "{} of {due_then}",
         late(intended)
     );
-    // Without a schedule it is one operation's (and those that the machine itself held up).
+    // The latency without the schedule shows the stall in one operation only (and in those that the machine
+    // itself delayed).
     assert!(
         late(service) >= 1 && late(service) * 5 < due_then,
         "{}",
@@ -153,7 +154,7 @@ fn a_stall_is_in_the_intended_latencies_of_all_that_were_due() {
     );
 }
 
-/// Asks to be stopped in its fifth operation.
+/// A worker that requests a stop in its fifth operation.
 struct Stops(u64);
 
 impl Worker for Stops {
@@ -169,7 +170,7 @@ impl Worker for Stops {
 
 #[test]
 fn a_load_that_a_signal_ends_says_so() {
-    // A signal would stop the other tests as well: it is sent in a process of its own.
+    // A signal would stop the other tests too, so it is sent in a separate process.
     const OWN: &str = "MUNIMENT_LAB_TEST_STOPS";
     if std::env::var_os(OWN).is_none() {
         let test = "load::tests::a_load_that_a_signal_ends_says_so";
@@ -189,7 +190,7 @@ fn a_load_that_a_signal_ends_says_so() {
         (load.samples.operations, load.cut_short, load.stopped)
     };
     assert_eq!(go(4, 0), (4, false, false));
-    // The last one had been done when it came.
+    // The last operation had been done when the signal came.
     assert_eq!(go(1, 4), (1, false, false));
     assert_eq!(go(10, 5), (1, true, true));
 }

@@ -1,29 +1,29 @@
-//! Which cores client and server get.
+//! The choice of cores for client and server.
 
 use super::Placement;
 
-/// Where they go.
+/// The chosen cores.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The server's core.
     pub server: usize,
-    /// Whether the client may go there too.
+    /// Whether the client may run on the server's core too.
     pub together: bool,
-    /// Another one, for the client, if there is one.
+    /// Another core, for the client, if there is one.
     pub apart: Option<usize>,
-    /// Whether that other one is a second hardware thread of the same core.
+    /// Whether that core is a second hardware thread of the same physical core.
     pub siblings: bool,
 }
 
 impl Place {
-    /// The placements there are, in the order in which they are measured.
+    /// The possible placements, in the order in which they are measured.
     pub fn placements(&self) -> Vec<Placement> {
         let together = self.together.then_some(Placement::OneCore);
         let apart = self.apart.map(|_| Placement::TwoCores);
         [together, apart].into_iter().flatten().collect()
     }
 
-    /// For the environment.
+    /// The text for the description of the environment.
     pub fn text(&self) -> String {
         let mut o = format!("the server pinned to CPU {}", self.server);
         if self.together {
@@ -39,9 +39,10 @@ impl Place {
     }
 }
 
-/// The best place for a client and a server that may run on these cores: one that both may have,
-/// and another of the same package beside it; `core` tells (package, core) of a CPU. The first
-/// core, where most interrupts go, is avoided where there are others. `None` if there is neither.
+/// Chooses the best place for a client and a server that may run on these cores: preferably a core that both
+/// may use, and another one of the same package. `core` returns (package, core) for a CPU. The first core,
+/// which gets most interrupts, is avoided if there are others. `None` if there is neither a common core nor a
+/// pair of cores.
 pub fn choose(
     client: &[usize],
     server: &[usize],
@@ -74,7 +75,7 @@ pub fn choose(
     })
 }
 
-/// CPUs as Linux writes them: `0-3,6`.
+/// CPUs in the notation of Linux: `0-3,6`.
 pub fn list(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
@@ -98,8 +99,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Two packages of two cores with two hardware threads: CPUs 0 to 3 are the first threads of
-    /// the cores, 4 to 7 the second ones.
+    /// Two packages with two cores of two hardware threads each: CPUs 0 to 3 are the first threads of the
+    /// cores, 4 to 7 the second ones.
     fn big(cpu: usize) -> (usize, usize) {
         (cpu % 4 / 2, cpu % 4)
     }
@@ -111,13 +112,13 @@ mod tests {
         assert_eq!((p.server, p.apart), (2, Some(3)));
         assert!(p.together && !p.siblings);
         assert_eq!(p.placements(), [Placement::OneCore, Placement::TwoCores]);
-        // Only one core is allowed: its hardware threads, and it is said.
+        // If only one core is allowed, its two hardware threads are used, and the text says so.
         let p = choose(&[1, 5], &[1, 5], big).unwrap();
         assert!(p.siblings && p.text().contains("hardware threads of one core"));
-        // Two CPUs in all: the first is taken too.
+        // If there are only two CPUs, the first one is used too.
         let p = choose(&[0, 1], &[0, 1], |c| (0, c)).unwrap();
         assert_eq!((p.server, p.apart), (0, Some(1)));
-        // Across packages where there is nothing nearer.
+        // If there is nothing nearer, the pair is across packages.
         let p = choose(&[1, 2], &[1, 2], big).unwrap();
         assert_eq!((p.server, p.apart, p.siblings), (1, Some(2), false));
     }

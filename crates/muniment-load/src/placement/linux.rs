@@ -1,12 +1,12 @@
-//! Cores of threads as Linux has them: sched_setaffinity(2), /proc and /sys (proc(5), proc_net(5),
-//! sysfs's cpu topology).
+//! The cores of threads on Linux: sched_setaffinity(2), /proc and /sys (proc(5), proc_net(5), sysfs's cpu
+//! topology).
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
 use std::path::Path;
 
-/// The thread's id as the system calls take it; `None` is the calling thread.
+/// The thread's id in the form for system calls; `None` is the calling thread.
 fn pid(tid: Option<u32>) -> Result<Option<Pid>> {
     let Some(tid) = tid else { return Ok(None) };
     let pid = i32::try_from(tid).ok().and_then(Pid::from_raw);
@@ -18,19 +18,19 @@ fn pid(tid: Option<u32>) -> Result<Option<Pid>> {
     })
 }
 
-/// The CPUs on which thread `tid` (the calling one) may run, ascending.
+/// The CPUs on which thread `tid` may run, ascending. `None` is the calling thread.
 ///
 /// # Errors
-/// There is no such thread, or it may not be asked.
+/// The thread does not exist, or this process may not ask for it.
 pub fn cpus(tid: Option<u32>) -> Result<Vec<usize>> {
     let set = sched_getaffinity(pid(tid)?)?;
     Ok((0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect())
 }
 
-/// Lets thread `tid` (the calling one) run on these CPUs alone.
+/// Restricts thread `tid` to these CPUs. `None` is the calling thread.
 ///
 /// # Errors
-/// There is no such thread, it belongs to somebody else, or none of the CPUs may be used.
+/// The thread does not exist or belongs to another user, or none of the CPUs may be used.
 pub fn set_cpus(tid: Option<u32>, cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     cpus.iter()
@@ -42,7 +42,7 @@ pub fn set_cpus(tid: Option<u32>, cpus: &[usize]) -> Result<()> {
 /// The threads of process `pid`.
 ///
 /// # Errors
-/// There is no such process.
+/// The process does not exist.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
     let all = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(all
@@ -55,7 +55,7 @@ pub fn running_on() -> usize {
     sched_getcpu()
 }
 
-/// Whether an error says that a thread has ended.
+/// Whether an error means that a thread has ended.
 pub fn is_gone(e: &Error) -> bool {
     e.raw_os_error() == Some(libc::ESRCH)
 }
@@ -63,7 +63,7 @@ pub fn is_gone(e: &Error) -> bool {
 /// Whether process `pid` has a socket that listens on this port of this host.
 ///
 /// # Errors
-/// Its descriptors cannot be read: there is no such process, or it is somebody else's.
+/// Its descriptors cannot be read, because the process does not exist or belongs to another user.
 pub fn listens(pid: u32, port: u16) -> Result<bool> {
     let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -72,7 +72,7 @@ pub fn listens(pid: u32, port: u16) -> Result<bool> {
         .map(|inode| format!("socket:[{inode}]"))
         .collect();
     for e in fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // One that has been closed meanwhile is not the listener.
+        // A descriptor that has been closed meanwhile is not the listener.
         let Some(target) = e.ok().and_then(|e| fs::read_link(e.path()).ok()) else {
             continue;
         };
@@ -95,7 +95,7 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(one).collect()
 }
 
-/// Package and core of a CPU; where the system does not say, every CPU is a core.
+/// The package and the core of a CPU. If the system does not tell, every CPU counts as a core.
 pub fn core_of(cpu: usize) -> (usize, usize) {
     let read = |what: &str| -> Option<usize> {
         let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_known_of_ones_own_processes() {
+    fn the_listener_is_known_among_ones_own_processes() {
         let l = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = l.local_addr().unwrap().port();
         let me = std::process::id();

@@ -1,13 +1,13 @@
-//! Where the two threads of a single connection run.
+//! The placement of the two threads of a single connection.
 //!
-//! A request over one connection is two switches between two threads. Where the scheduler puts them
-//! decides more than the server does: a ping took 13 µs with both threads on one core and 97 µs
-//! across two, on the same server. So what has one connection is measured in both placements, with
-//! the threads pinned, and what could not be pinned says so.
+//! A request over one connection causes two switches between two threads. The places where the scheduler puts
+//! them have a greater effect than the server: a ping took 13 µs with both threads on one core and 97 µs
+//! across two cores, on the same server. So loads with one connection are measured in both placements, with
+//! pinned threads, and the results say if threads could not be pinned.
 //!
-//! Pinned are every thread of the server's process (those that are born meanwhile inherit it) and
-//! the load's worker; the thread that drives the load stays free, so that its looks disturb neither.
-//! [`Pin`] undoes it at its end. After every measurement the kernel is asked whether the pins held.
+//! All threads of the server's process are pinned (new threads inherit it), and so is the load's worker. The
+//! thread that drives the load stays free, so that it disturbs neither of them. Dropping [`Pin`] undoes the
+//! pinning. After every measurement the kernel is asked whether the pins held.
 
 mod choice;
 #[cfg(target_os = "linux")]
@@ -26,20 +26,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 
-/// Where client and server run while a load is measured.
+/// The cores on which client and server run while a load is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Wherever the scheduler puts them.
+    /// Any cores, as the scheduler decides.
     #[default]
     Anywhere,
     /// Both on the same core.
     OneCore,
-    /// On a core each.
+    /// Each on a core of its own.
     TwoCores,
 }
 
 impl Placement {
-    /// As it is printed; empty for none.
+    /// The printed name; empty for [`Placement::Anywhere`].
     pub fn name(self) -> &'static str {
         match self {
             Placement::Anywhere => "",
@@ -48,7 +48,7 @@ impl Placement {
         }
     }
 
-    /// The name of a load without its placement: what [`Placement::called`] was given.
+    /// The name of a load without its placement, as it was passed to [`Placement::called`].
     pub fn without(name: &str) -> &str {
         [Placement::OneCore, Placement::TwoCores]
             .iter()
@@ -56,7 +56,7 @@ impl Placement {
             .unwrap_or(name)
     }
 
-    /// What a load that is called `load` is called in this placement.
+    /// The name of the load `load` in this placement.
     pub fn called(self, load: &str) -> String {
         match self.name() {
             "" => load.to_string(),
@@ -65,33 +65,34 @@ impl Placement {
     }
 }
 
-/// The placement that stands for one connection where there can be only one figure of it, in a
-/// sweep over workers: two cores, since more workers spread over the cores too.
+/// The placement that represents one connection where there can be only one figure, as in a sweep over
+/// workers. It is two cores, because several workers spread over the cores too.
 pub fn representative(all: &[Placement]) -> Placement {
     all.last().copied().unwrap_or_default()
 }
 
-/// What tables say of their rows.
+/// The note on the rows of tables.
 pub const NOTE: &str = "One core: the client's and the server's threads are pinned to the same core. Two cores: to a core each.";
 
-/// How a warning about a missing placement begins.
+/// The beginning of a warning about a missing placement.
 pub const UNPINNED: &str = "One connection: ";
 
 /// The server that is to be pinned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Its process, if it is known.
+    /// Its process id, if that is known.
     pub pid: Option<u32>,
     /// `host:port`.
     pub address: String,
-    /// Whether it is on this host.
+    /// Whether it runs on this host.
     pub same_host: bool,
 }
 
-/// Where this server and its client can be pinned, or why they cannot. It has been tried.
+/// The cores to which this server and its client can be pinned, or the reason why they cannot. The pinning
+/// has been tried.
 pub fn place(server: &Server) -> Result<Place, String> {
     let (pid, place) = find(server)?;
-    // Whether it is allowed shows only when it is done.
+    // Only trying shows whether it is allowed.
     Pin::new(pid, &place, representative(&place.placements())).map_err(|e| e.to_string())?;
     Ok(place)
 }
@@ -107,7 +108,7 @@ pub fn find(server: &Server) -> Result<(u32, Place), String> {
     let said = |what: &str, e: std::io::Error| format!("{what}: {e}");
     let client = system::cpus(None).map_err(|e| said("reading the client's cores", e))?;
     let port = server.address.rsplit_once(':').map_or("", |a| a.1);
-    // A server in a container names a process that may be another one out here.
+    // A server in a container reports its process id there, which may be that of another process here.
     if !system::listens(pid, port.parse().unwrap_or(0))
         .map_err(|e| said("looking whether the server is the process that it says", e))?
     {
@@ -121,13 +122,13 @@ pub fn find(server: &Server) -> Result<(u32, Place), String> {
     Ok((pid, place))
 }
 
-/// The placements that a client of this server can have: [`Placement::Anywhere`] alone where they
-/// cannot be pinned.
+/// The placements that a client of this server can have. It is only [`Placement::Anywhere`] if they cannot be
+/// pinned.
 pub fn possible(server: &Server) -> Vec<Placement> {
     place(server).map_or_else(|_| vec![Placement::Anywhere], |p| p.placements())
 }
 
-/// What a load's worker does about its own core.
+/// The core to which a load's worker pins itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Worker {
     placement: Placement,
@@ -135,19 +136,19 @@ pub struct Worker {
 }
 
 thread_local! {
-    /// What the loads that this thread drives do; there while a [`Pin`] is.
+    /// The setting for the workers of loads that this thread drives, while there is a [`Pin`].
     static WORKER: Cell<Option<Worker>> = const { Cell::new(None) };
-    /// What was found wrong with the pins of those loads.
+    /// The faults that were found in the pins of those loads.
     static LOST: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What the worker of a load that this thread drives shall do, if anything.
+/// The setting for the worker of a load that this thread drives, if there is one.
 pub fn for_worker() -> Option<Worker> {
     WORKER.get()
 }
 
-/// Does `f` on the calling thread where a load's worker would be, and tells what the kernel says
-/// against it afterwards.
+/// Runs `f` on the calling thread, on the core of a load's worker. If the kernel reports afterwards that the
+/// thread was not there, this is recorded.
 pub fn here<T>(f: impl FnOnce() -> T) -> T {
     let (Some(worker), Ok(before)) = (for_worker(), system::cpus(None)) else {
         return f();
@@ -157,29 +158,29 @@ pub fn here<T>(f: impl FnOnce() -> T) -> T {
     if let Some(why) = worker.check() {
         lost(why);
     }
-    // They were its own before.
+    // This thread was allowed on these cores before, so an error is not expected.
     let _ = system::set_cpus(None, &before);
     result
 }
 
-/// A load has found that its worker was elsewhere.
+/// Records that the worker of a load was on another core.
 pub fn lost(why: String) {
     LOST.with_borrow_mut(|l| l.push(why));
 }
 
 impl Worker {
-    /// Where this is.
+    /// The placement of the worker.
     pub fn placement(self) -> Placement {
         self.placement
     }
 
     /// Pins the calling thread.
     pub fn take(self) {
-        // What comes of it is seen by `check`, which asks the kernel.
+        // An error is noticed by `check`, which asks the kernel.
         let _ = system::set_cpus(None, &[self.cpu]);
     }
 
-    /// What the kernel says against the calling thread being where it should be.
+    /// Asks the kernel whether the calling thread is on its core. The result is the fault, if there is one.
     pub fn check(self) -> Option<String> {
         let may = match system::cpus(None) {
             Ok(cpus) => cpus,
@@ -197,12 +198,12 @@ impl Worker {
     }
 }
 
-/// A server whose threads are pinned, and where the workers of loads pin themselves meanwhile.
-/// Both end with it. It belongs to the thread that made it.
+/// A server whose threads are pinned. While it exists, the workers of loads pin themselves too. Dropping it
+/// ends both. It belongs to the thread that made it.
 pub struct Pin {
     pid: u32,
     cpu: usize,
-    /// The threads' cores before, by thread.
+    /// The earlier cores of the threads, by thread.
     before: BTreeMap<u32, Vec<usize>>,
     here: PhantomData<*const ()>,
 }
@@ -211,7 +212,7 @@ impl Pin {
     /// Pins every thread of process `pid`.
     ///
     /// # Errors
-    /// Where that is not allowed, or the process has ended.
+    /// The pinning is not allowed, or the process has ended.
     pub fn new(pid: u32, place: &Place, placement: Placement) -> std::io::Result<Pin> {
         let client = match placement {
             Placement::TwoCores => place.apart,
@@ -223,7 +224,7 @@ impl Pin {
             before: BTreeMap::new(),
             here: PhantomData,
         };
-        // The first one's cores are what threads get that are born meanwhile.
+        // The first thread's cores are later given to new threads too.
         pin.thread(pid, true)?;
         for round in 0..ROUNDS {
             let mut news = false;
@@ -241,8 +242,8 @@ impl Pin {
         Ok(pin)
     }
 
-    /// Pins one thread; false if it needed nothing. `first`: its cores now are its own, not those
-    /// of a thread that was pinned already and made it.
+    /// Pins one thread; false if that was not necessary. `first` says that the thread's cores are its own,
+    /// and were not inherited from a thread that was pinned already.
     fn thread(&mut self, tid: u32, first: bool) -> std::io::Result<bool> {
         let pinned = [self.cpu];
         let result = system::cpus(Some(tid)).and_then(|before| {
@@ -254,13 +255,13 @@ impl Pin {
             Ok(true)
         });
         match result {
-            // It has ended meanwhile.
+            // The thread has ended meanwhile.
             Err(e) if system::is_gone(&e) && tid != self.pid => Ok(false),
             other => other,
         }
     }
 
-    /// Ends it and gives what the kernel says against its having held.
+    /// Ends the pinning, and returns the faults that the kernel reports.
     pub fn end(self) -> Vec<String> {
         let mut wrong = LOST.take();
         let elsewhere: Vec<Vec<usize>> = system::threads(self.pid)
@@ -281,7 +282,7 @@ impl Pin {
     }
 }
 
-/// A server makes threads while it is being pinned, but not for ever.
+/// A server may make new threads while it is being pinned, but not for ever.
 const ROUNDS: u32 = 8;
 
 impl Drop for Pin {
@@ -290,13 +291,14 @@ impl Drop for Pin {
         let Some(own) = self.before.get(&self.pid).cloned() else {
             return;
         };
-        // As when it was pinned: a thread that is still pinned may make another meanwhile.
+        // This takes several rounds, as when it was pinned, because a thread that is still pinned may make
+        // another one meanwhile.
         for _ in 0..ROUNDS {
             let mut left = false;
             for tid in system::threads(self.pid).unwrap_or_default() {
                 let cpus = self.before.get(&tid).unwrap_or(&own);
                 if system::cpus(Some(tid)).is_ok_and(|now| now != *cpus) {
-                    // A thread that cannot be freed has ended.
+                    // If a thread cannot be freed, it has ended.
                     let _ = system::set_cpus(Some(tid), cpus);
                     left = true;
                 }
@@ -308,7 +310,8 @@ impl Drop for Pin {
     }
 }
 
-/// What to say of loads over one connection that nobody pinned; nothing where `told` says it.
+/// The warning about loads over one connection whose threads were not pinned; `None` if `told` contains it
+/// already.
 pub fn unpinned(samples: &[SampleSet], told: &[String]) -> Option<String> {
     const MOST: usize = 4;
     if told.iter().any(|w| w.starts_with(UNPINNED)) {

@@ -1,4 +1,4 @@
-//! Systems on which threads are not pinned.
+//! Systems on which threads cannot be pinned.
 
 use std::io::{Error, ErrorKind, Result};
 
@@ -14,7 +14,7 @@ pub fn cpus(_: Option<u32>) -> Result<Vec<usize>> {
     none()
 }
 
-/// Sets them.
+/// Sets the cores on which a thread may run.
 pub fn set_cpus(_: Option<u32>, _: &[usize]) -> Result<()> {
     none()
 }
@@ -29,7 +29,7 @@ pub fn running_on() -> usize {
     0
 }
 
-/// Whether an error says that a thread has ended.
+/// Whether an error means that a thread has ended.
 pub fn is_gone(_: &Error) -> bool {
     false
 }
@@ -39,7 +39,7 @@ pub fn listens(_: u32, _: u16) -> Result<bool> {
     none()
 }
 
-/// Package and core of a CPU.
+/// The package and the core of a CPU.
 pub fn core_of(cpu: usize) -> (usize, usize) {
     (0, cpu)
 }

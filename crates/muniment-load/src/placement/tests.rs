@@ -3,7 +3,7 @@ use super::*;
 use crate::samples::SampleSet;
 use std::process::{Child, Command};
 
-/// A process that does nothing, ended with its value.
+/// A process that does nothing. It is ended when the value is dropped.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -19,7 +19,7 @@ impl Drop for Sleeper {
     }
 }
 
-/// Both on the process's last core.
+/// A place with both sides on the process's last core.
 fn together(cpus: &[usize]) -> Place {
     Place {
         server: *cpus.last().unwrap(),
@@ -56,7 +56,8 @@ fn threads_that_are_born_meanwhile_are_freed_too() {
     let pid = child.0.id();
     let before = system::cpus(Some(pid)).unwrap();
     let mut pin = Pin::new(pid, &together(&before), Placement::OneCore).unwrap();
-    // A thread that the pin has not seen, and that inherited it: as the process itself is now.
+    // This simulates a thread that the pin has not seen and that inherited the pinning: the process's own
+    // thread is in that state now.
     let own = pin.before.remove(&pid).unwrap();
     assert!(!pin.thread(pid, false).unwrap(), "it needed nothing");
     assert!(
@@ -74,12 +75,12 @@ fn a_pin_that_did_not_hold_is_told() {
     let pid = child.0.id();
     let before = system::cpus(Some(pid)).unwrap();
     if before.len() < 2 {
-        // Nothing can be elsewhere.
+        // With a single core, no thread can be on another one.
         return;
     }
     let place = together(&before);
     let pin = Pin::new(pid, &place, Placement::OneCore).unwrap();
-    // Somebody else sets it free.
+    // Another program frees the thread.
     system::set_cpus(Some(pid), &before).unwrap();
     lost("the client was elsewhere".into());
     let wrong = pin.end();
