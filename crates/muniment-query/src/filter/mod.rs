@@ -43,8 +43,8 @@ pub struct Filter(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     root: Node,
-    /// Compiled when the first document is matched. A query that finds its document by `_id` never matches
-    /// one, and so never compiles.
+    /// Compiled when the first document is matched. A query that finds its document by `_id` does not match
+    /// it against the filter, so it saves the compilation.
     program: OnceLock<compile::Prog>,
     collation: Collation,
 }

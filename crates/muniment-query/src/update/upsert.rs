@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// Appends a document with the filter's equalities; only with `_id` if `only_id` is set (for replacements).
 ///
 /// # Errors
-/// 54 NotSingleValueField if a path has two equalities, or one together with a path above it; 111
-/// NotExactValueField for a part of the `_id` of a replacement.
+/// 54 NotSingleValueField if there are two equalities for a path, or one for it and one for a path above it;
+/// 111 NotExactValueField for a part of the `_id` of a replacement.
 pub(crate) fn base(filter: &Filter, only_id: bool, out: &mut Vec<u8>) -> Result<()> {
     let mut found: Vec<(&str, Value<'_>)> = Vec::new();
     collect(filter.root(), &mut found);
