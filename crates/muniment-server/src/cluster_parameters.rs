@@ -227,7 +227,7 @@ pub fn set(
     };
     let outcome = settings::change(server, || {
         let outcome = server.engine.update(op, NAMESPACE, &statement)?;
-        server.cluster_parameters.put(parameter, parsed);
+        server.settings.cluster.put(parameter, parsed);
         Ok(outcome)
     })?;
     if let Some(commit) = outcome.commit {
@@ -266,7 +266,7 @@ pub fn load(server: &ServerState) {
             }
             None => (parameter.default)(),
         };
-        server.cluster_parameters.put(parameter, value);
+        server.settings.cluster.put(parameter, value);
     }
 }
 

@@ -5,6 +5,7 @@
 //! thread's stack is small, so nothing here or in what it calls may recurse on the nesting of a client's
 //! document beyond the depth that documents may have.
 
+use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::log::Severity;
 use crate::metrics::Counter;
@@ -12,7 +13,7 @@ use crate::receive::{LARGE, Received, Socket};
 use crate::replica_set::OP_REPLICATION;
 use crate::request::{self, Caller};
 use crate::send;
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, doc};
@@ -81,7 +82,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
     let received = Rc::new(Received::new(server));
     let socket = Socket(Arc::clone(&shared.stream), Rc::clone(&received));
     let mut reader = MessageReader::new(socket);
-    let room = ReplyRoom::new(&server.engine.memory, &server.waiting_replies);
+    let room = ReplyRoom::new(&server.engine.memory, &server.connections.waiting_replies);
     let room = Arc::new(room);
     let mut c = Connection {
         server,
@@ -165,7 +166,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
                 Next::Close
             }
         };
-        if next == Next::Close || server.is_stopping() {
+        if next == Next::Close || server.lifecycle.is_stopping() {
             return;
         }
     }
@@ -249,7 +250,7 @@ impl Connection<'_> {
 
     /// Logs and counts a message whose bytes stopped coming.
     fn too_slow(&self) {
-        self.server.slow_connections.fetch_add(1, Ordering::Relaxed);
+        self.server.connections.slow.fetch_add(1, Ordering::Relaxed);
         self.complain(&Error::new(
             Code::NetworkTimeout,
             format!(
@@ -409,7 +410,7 @@ impl Connection<'_> {
             if done.last {
                 return Next::Close;
             }
-            if !done.exhaust || self.server.is_stopping() {
+            if !done.exhaust || self.server.lifecycle.is_stopping() {
                 return Next::Go;
             }
         }
@@ -561,7 +562,7 @@ pub fn turn_away(server: &ServerState, stream: &Stream) {
         Code::ResourceExhausted,
         format!(
             "connection refused because there are already {} connections (--maxConns)",
-            server.max_conns
+            server.connections.most
         ),
     );
     let mut buf = Vec::new();

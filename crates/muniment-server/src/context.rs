@@ -2,10 +2,11 @@
 
 use crate::args::{Args, Types, check_type, missing_field};
 use crate::concern::WriteConcern;
+use crate::connections::ConnShared;
 use crate::generic::Generic;
 use crate::metrics::OpKind;
 use crate::registry::CommandSpec;
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use crate::transactions::CheckedOut;
 use muniment_exec::{
     BatchLimits, Cursor, CursorOwner, Database, OpContext, Origin, ReplyRoom, Source,

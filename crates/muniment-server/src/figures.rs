@@ -32,11 +32,13 @@ impl Figures for ServerFigures {
             }
             "$indexStats" => {
                 let ns = format!("{db}.{collection}");
-                server.engine.index_stats(&ns, Some(&server.host))
+                server.engine.index_stats(&ns, Some(&server.address.host))
             }
             "$planCacheStats" => {
                 let ns = format!("{db}.{collection}");
-                server.engine.plan_cache_stats(&ns, Some(&server.host))
+                server
+                    .engine
+                    .plan_cache_stats(&ns, Some(&server.address.host))
             }
             "$currentOp" => Ok(current_op::stage(&server, operand)),
             "$listLocalSessions" => Ok(sessions(&server, operand)),

@@ -37,7 +37,7 @@ fn keep_house(server: &Arc<ServerState>) {
     let mut freed = false;
     // Damages that were logged at the start are not logged again.
     let mut damages = server.engine.store.damages();
-    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+    while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
         freed |= any == Some(true);
         let now = server.metrics.totals().requests;
@@ -61,7 +61,7 @@ fn keep_house(server: &Arc<ServerState>) {
 /// disk.
 fn expire_documents(server: &Arc<ServerState>) {
     let mut last = Instant::now();
-    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+    while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         let every = server.parameters.ttl_sleep_secs.load(Relaxed).max(1) as u64;
         if last.elapsed() >= Duration::from_secs(every) {
             if server.parameters.ttl_enabled.load(Relaxed) && server.is_writable() {
@@ -76,7 +76,7 @@ fn expire_documents(server: &Arc<ServerState>) {
 fn keep_sessions(server: &Arc<ServerState>) {
     let mut last_expiry = Instant::now();
     let mut last_refresh = Instant::now();
-    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+    while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         if last_expiry.elapsed() >= Duration::from_secs(60) {
             for gone in server.sessions.expire() {
                 for id in &gone {
@@ -104,7 +104,7 @@ fn keep_sessions(server: &Arc<ServerState>) {
 /// server ends. This has a thread of its own, because other jobs may wait for what such a transaction holds,
 /// and writers on a full disk for the space of such a copy.
 fn end_what_is_old(server: &Arc<ServerState>) {
-    while !server.wait_for_stop_for(Duration::from_secs(1)) {
+    while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         if let Some(set) = &server.replica_set {
             set.copies.expire();
         }
@@ -140,7 +140,7 @@ fn begin<'s>(server: &'s ServerState, job: &'static str) -> OpGuard<'s> {
 
 fn refresh_sessions(server: &Arc<ServerState>) {
     let op = begin(server, "refreshSessions");
-    if server.is_stopping() {
+    if server.lifecycle.is_stopping() {
         op.kill(Code::InterruptedAtShutdown);
     }
     let done = guarded(server, "LogicalSessionCacheRefresh", || {
@@ -160,7 +160,7 @@ fn refresh_sessions(server: &Arc<ServerState>) {
 
 fn ttl_pass(server: &Arc<ServerState>) {
     let op = begin(server, "ttl");
-    if server.is_stopping() {
+    if server.lifecycle.is_stopping() {
         op.kill(Code::InterruptedAtShutdown);
     }
     let pass = guarded(server, "TTLMonitor", || {

@@ -9,12 +9,14 @@
 
 #![recursion_limit = "512"]
 
+mod address;
 pub mod args;
 mod catalog_figures;
 pub mod cluster_parameters;
 mod commands;
 mod concern;
 mod connection;
+mod connections;
 mod context;
 pub mod doctor;
 mod failpoint;
@@ -26,6 +28,7 @@ mod hangups;
 mod heap;
 mod housekeeping;
 mod ingress;
+mod lifecycle;
 mod listener;
 pub mod log;
 mod machine_figures;
@@ -38,6 +41,7 @@ mod options;
 mod own_collections;
 pub mod parameters;
 mod profiler;
+mod profiling;
 mod receive;
 mod registry;
 mod replica_set;
@@ -51,6 +55,7 @@ mod snapshots;
 mod stack;
 mod startup;
 mod state;
+mod topology;
 mod transactions;
 mod verbosity;
 mod watch;

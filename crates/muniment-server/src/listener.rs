@@ -4,11 +4,12 @@
 //! connection's own thread.
 
 use crate::connection::{self, STACK};
+use crate::connections::{ClientInfo, ConnShared};
 use crate::hangups::Hangups;
 use crate::ingress::Limiter;
 use crate::log::{Seldom, Severity};
 use crate::options::ServerOptions;
-use crate::state::{ClientInfo, ConnShared, ServerState};
+use crate::state::ServerState;
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
@@ -213,7 +214,7 @@ impl Listener {
                 std::thread::sleep(std::time::Duration::from_millis(10));
             }
             waker.drain();
-            if server.is_stopping() {
+            if server.lifecycle.is_stopping() {
                 return;
             }
             for s in &self.sockets {
@@ -244,7 +245,7 @@ fn next_of(
     let depth = usize::try_from(ingress.queue_depth.load(Ordering::Relaxed)).unwrap_or(0);
     while queue.len() > depth {
         queue.pop_back();
-        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        server.connections.rejected.fetch_add(1, Ordering::Relaxed);
     }
     None
 }
@@ -333,7 +334,7 @@ fn accept(socket: &Socket, server: &ServerState, spare: &mut Spare) -> Option<St
             std::thread::sleep(std::time::Duration::from_millis(5));
             return None;
         }
-        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        server.connections.rejected.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -369,9 +370,9 @@ struct Way<'w> {
 /// Gives a new connection its thread.
 fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
     let turning_away = &way.turning_away;
-    let open = server.open_connections.load(Ordering::Relaxed);
-    if open as usize >= server.max_conns {
-        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+    let open = server.connections.open.load(Ordering::Relaxed);
+    if open as usize >= server.connections.most {
+        server.connections.rejected.fetch_add(1, Ordering::Relaxed);
         if turning_away.fetch_add(1, Ordering::Relaxed) >= TURNING_AWAY {
             turning_away.fetch_sub(1, Ordering::Relaxed);
             return;
@@ -388,7 +389,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         }
         return;
     }
-    let id = server.created_connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let id = server.connections.created.fetch_add(1, Ordering::Relaxed) + 1;
     let stream = Arc::new(stream);
     let shared = Arc::new(ConnShared {
         id,
@@ -402,7 +403,11 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         stuck: AtomicBool::new(false),
         uuid: std::sync::OnceLock::new(),
     });
-    server.connections.lock().insert(id, Arc::clone(&shared));
+    server
+        .connections
+        .all
+        .lock()
+        .insert(id, Arc::clone(&shared));
     let count = opened(server, &shared, way.hangups);
     let state = Arc::clone(server);
     let spawned = std::thread::Builder::new()
@@ -422,14 +427,14 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
                 );
             }
             let _ = shared.stream.shutdown();
-            state.connections.lock().remove(&id);
-            let left = state.open_connections.fetch_sub(1, Ordering::Relaxed) - 1;
+            state.connections.all.lock().remove(&id);
+            let left = state.connections.open.fetch_sub(1, Ordering::Relaxed) - 1;
             log_connection(&state, &shared, 22944, "Connection ended", left);
         });
     if let Err(e) = spawned {
-        server.connections.lock().remove(&id);
-        server.open_connections.fetch_sub(1, Ordering::Relaxed);
-        server.rejected_connections.fetch_add(1, Ordering::Relaxed);
+        server.connections.all.lock().remove(&id);
+        server.connections.open.fetch_sub(1, Ordering::Relaxed);
+        server.connections.rejected.fetch_add(1, Ordering::Relaxed);
         static THREADLESS: Seldom = Seldom::new();
         if let Some(times) = THREADLESS.note() {
             let count = count as i64;
@@ -452,7 +457,7 @@ fn opened(server: &ServerState, shared: &ConnShared, hangups: &Hangups) -> u64 {
     if let Err(e) = hangups.watch(&*shared.stream, shared.id) {
         unwatched(server, shared.id, &e);
     }
-    let count = server.open_connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let count = server.connections.open.fetch_add(1, Ordering::Relaxed) + 1;
     log_connection(server, shared, 22943, "Connection accepted", count);
     count
 }

@@ -194,7 +194,7 @@ impl Logger {
             "Process Details",
             &muniment_value::doc! {
                 "pid": std::process::id().to_string(),
-                "host": crate::state::hostname(),
+                "host": crate::address::hostname(),
                 "architecture": "64-bit",
             },
         );

@@ -102,7 +102,7 @@ pub fn keep_to_goal(server: &Arc<ServerState>) {
     let mut less = 0_usize;
     let (mut spared, mut since) = (0_usize, Instant::now());
     let mut pause = LOOK;
-    while !server.wait_for_stop_for(pause) {
+    while !server.lifecycle.wait_for_stop_for(pause) {
         let Some(mut resident) = heap::resident() else {
             return;
         };

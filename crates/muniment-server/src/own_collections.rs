@@ -5,11 +5,12 @@
 //! Invariant: none of this keeps the server from starting. If a collection cannot be written (because the
 //! disk is full), the log warns, and the next start or refresh tries again.
 
+use crate::address::hostname;
 use crate::log::now_ms;
 use crate::oplog_window;
 use crate::replica_set::ask_primary;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
-use crate::state::{ServerState, hostname};
+use crate::state::ServerState;
 use muniment_exec::{
     DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
 };
@@ -111,7 +112,7 @@ fn version(server: &ServerState, op: &Arc<OpContext>) -> Result<()> {
 
 /// The document about this start in [`STARTUP_LOG`].
 fn startup_document(server: &ServerState) -> DocBuf {
-    let (host, now) = (hostname(), server.started_ms);
+    let (host, now) = (hostname(), server.lifecycle.started_ms);
     doc! {
         "_id": format!("{host}-{now}"),
         "hostname": host.as_str(),

@@ -492,7 +492,12 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "saslHostName",
         doc: "The name of this host, for authentication (there is none yet)",
-        get: |s| v(s.host.rsplit_once(':').map_or(&*s.host, |(name, _)| name)),
+        get: |s| {
+            v(s.address
+                .host
+                .rsplit_once(':')
+                .map_or(&*s.address.host, |(name, _)| name))
+        },
         set: Set::Fixed,
         apply: nothing,
     },

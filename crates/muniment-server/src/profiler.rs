@@ -9,6 +9,7 @@
 use crate::log::Severity;
 use crate::metrics::OpKind;
 use crate::options::ServerOptions;
+use crate::profiling::Profile;
 use crate::registry::{Kind, Statements};
 use crate::request::KEEP_COMMAND;
 use crate::request::account::Finished;
@@ -20,7 +21,6 @@ use muniment_query::filter::Filter;
 use muniment_storage::{CollectionOptions, KeyCounts};
 use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Doc, DocBuf, MAX_DEPTH, Result, Value, doc, nests_deeper};
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -38,41 +38,13 @@ const RECORDED_PLAN: usize = 256 << 10;
 /// The longest time that the reply of an operation waits for the operation's record.
 const RECORD_WAIT: Duration = Duration::from_millis(100);
 
-/// What `profile` sets for one database. `slowms`, from which an operation is slow, and `sampleRate`, the
-/// share of slow operations that are kept, hold for the whole server.
-#[derive(Clone, Default)]
-pub struct Profile {
-    /// 0 off, 1 slow operations, 2 all.
-    pub level: i32,
-    /// A query that selects what is logged, and recorded at level 1, instead of slow operations.
-    pub filter: Option<Filter>,
-}
-
-impl Profile {
-    /// True if operations may be recorded.
-    pub fn wants(&self) -> bool {
-        self.level > 0
-    }
-
-    /// True if it has an effect on what is logged or recorded.
-    pub fn acts(&self) -> bool {
-        self.level > 0 || self.filter.is_some()
-    }
-
-    /// True if a statement with this record is kept.
-    fn keeps(&self, record: Doc<'_>, slow: bool, server: &ServerState) -> bool {
-        let chosen = || match &self.filter {
-            Some(filter) => filter.matches(record).unwrap_or(false),
-            None => slow && sample(server),
-        };
-        self.level == 2 || chosen()
-    }
-}
-
-/// What `profile` has set for a database, or else the options for all databases.
-pub fn of(server: &ServerState, db: &str) -> Profile {
-    let set = server.profile.read().get(db).cloned();
-    set.unwrap_or_else(|| server.profile_default.clone())
+/// True if a statement with this record is kept.
+fn keeps(p: &Profile, record: Doc<'_>, slow: bool, server: &ServerState) -> bool {
+    let chosen = || match &p.filter {
+        Some(filter) => filter.matches(record).unwrap_or(false),
+        None => slow && sample(server),
+    };
+    p.level == 2 || chosen()
 }
 
 /// The options' setting for all databases. The filter has already been checked ([`check_filter`]).
@@ -109,25 +81,8 @@ pub fn set(
     if profile.level > 0 {
         make_collection(server, db, interrupt)?;
     }
-    change(server, |all| {
-        all.insert(db.to_string(), profile);
-    });
+    server.profiling.set(db, profile);
     Ok(())
-}
-
-fn change(server: &ServerState, how: impl FnOnce(&mut BTreeMap<String, Profile>)) {
-    let mut all = server.profile.write();
-    how(&mut all);
-    let any = all.values().any(Profile::acts);
-    let any = any || server.profile_default.acts();
-    server.profiling.store(any, Relaxed);
-}
-
-/// Forgets the profile of a database that was dropped.
-pub fn forget(server: &ServerState, db: &str) {
-    change(server, |all| {
-        all.remove(db);
-    });
 }
 
 /// Logs and records a finished operation, as its database's profile asks.
@@ -135,7 +90,7 @@ pub fn finished(f: &Finished<'_>) {
     let slow_ms = f.caller.server.parameters.slow_ms.load(Relaxed);
     let is_slow = |took: Duration| took.as_micros() as i64 >= slow_ms.saturating_mul(1000);
     let slow = is_slow(f.took);
-    let profiling = f.caller.server.profiling.load(Relaxed);
+    let profiling = f.caller.server.profiling.acts();
     if !slow && !profiling {
         return;
     }
@@ -151,7 +106,7 @@ pub fn finished(f: &Finished<'_>) {
         }
         return;
     };
-    let p = of(f.caller.server, db);
+    let p = f.caller.server.profiling.of(db);
     // An operation that writes to the records themselves is not recorded, nor is one without a collection.
     let own = collection == "system.profile" && f.spec.kind != Kind::Read;
     let of_none = collection.starts_with("$cmd");
@@ -168,7 +123,7 @@ pub fn finished(f: &Finished<'_>) {
             let own = documents.nth(s.index.saturating_sub(at));
             at = s.index + 1;
             let entry = record(f, Some((s, own)));
-            if p.keeps(entry.as_doc(), slow, f.caller.server) {
+            if keeps(&p, entry.as_doc(), slow, f.caller.server) {
                 write(f.caller.server, db, entry);
             }
         }

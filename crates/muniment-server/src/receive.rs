@@ -8,8 +8,9 @@
 //! Invariant: while a connection waits for room, another one that has room and sends next to nothing is
 //! closed.
 
+use crate::connections::ConnShared;
 use crate::front_door::{FrontDoor, Stranger};
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use muniment_exec::Waiting;
 use muniment_op::{Account, Interrupt, Refused, Share, Sleepers};
 use muniment_value::{Code, Error};
@@ -84,14 +85,14 @@ struct Sender<'s>(&'s ServerState, &'s ConnShared);
 
 impl Interrupt for Sender<'_> {
     fn check(&self) -> muniment_value::Result<()> {
-        match self.0.is_stopping() || self.1.remote.is_gone() {
+        match self.0.lifecycle.is_stopping() || self.1.remote.is_gone() {
             true => Err(Error::new(Code::ClientDisconnect, "nobody waits for it")),
             false => Ok(()),
         }
     }
 
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        show(&self.0.stops);
+        show(&self.0.lifecycle.sleepers);
         show(self.1.remote.sleepers());
     }
 }
@@ -159,7 +160,7 @@ impl Received {
     }
 
     fn others_wait(&self) -> bool {
-        self.server.waiting_messages.load(Relaxed) > 0
+        self.server.connections.waiting_messages.load(Relaxed) > 0
     }
 
     /// Makes room for a message of this many bytes, or for what it unpacks to. Returns false if the server
@@ -204,7 +205,8 @@ impl Received {
             if never(refused) && !packed || began >= until {
                 return Err(refused);
             }
-            waiting.get_or_insert_with(|| Waiting::begin(&self.server.waiting_messages));
+            waiting
+                .get_or_insert_with(|| Waiting::begin(&self.server.connections.waiting_messages));
             let whose = Sender(&self.server, shared);
             // How long the message waits depends on which limit refuses it. Another limit may become the
             // refusing one without waking this thread, so it looks again from time to time.

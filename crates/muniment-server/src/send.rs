@@ -4,9 +4,10 @@
 //! no byte of a reply for `munimentReplyTimeoutSeconds`, or next to nothing while others need the memory, is
 //! cut off; the server's shutdown waits for no such client.
 
+use crate::connections::ConnShared;
 use crate::log::Severity;
 use crate::receive::Pace;
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use muniment_exec::ReplyRoom;
 use muniment_value::{Code, doc};
 use muniment_wire::Stream;
@@ -69,12 +70,12 @@ fn send_rest(
         rest = rest.get(n..).unwrap_or_default();
         shared.stuck.store(n == 0, Relaxed);
         let slow = pace.moves(n, || room.is_in_the_way());
-        if n == 0 && server.is_stopping() {
+        if n == 0 && server.lifecycle.is_stopping() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let most = server.parameters.reply_timeout_secs.load(Relaxed);
         if slow || pace.stalls().as_secs() as i64 >= most {
-            server.slow_connections.fetch_add(1, Relaxed);
+            server.connections.slow.fetch_add(1, Relaxed);
             tell(server, shared, whole, rest.len(), &pace);
             return Err(io::ErrorKind::TimedOut.into());
         }

@@ -1,6 +1,7 @@
 //! Starts and ends a server.
 
 use crate::hangups::Hangups;
+use crate::lifecycle::Restart;
 use crate::listener::{Listener, Waker};
 use crate::log::{Logger, Severity};
 use crate::oplog_window;
@@ -9,7 +10,7 @@ use crate::parameters::Parameters;
 use crate::replica_set::{Keys, Sockets, Threads, Told};
 use crate::signals;
 use crate::startup;
-use crate::state::{Parts, Restart, ServerState};
+use crate::state::{Parts, ServerState};
 use muniment_exec::Database;
 use muniment_storage::{Damage, DirLock, EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
@@ -184,14 +185,17 @@ impl Server {
             server.spawn(name, move || job(&state))?;
         }
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
-        write_file(state.options.port_file.as_deref(), state.port.into())?;
+        write_file(
+            state.options.port_file.as_deref(),
+            state.address.port.into(),
+        )?;
         state.log.info(
             "NETWORK",
             23016,
             "listener",
             "Waiting for connections",
             &doc! {
-                "port": i32::from(state.port),
+                "port": i32::from(state.address.port),
                 "ssl": "off",
                 "startupMillis": began.elapsed().as_millis() as i64,
             },
@@ -206,7 +210,7 @@ impl Server {
         self.spawn("listener", move || listener.run(&state, &waker, &hangups))?;
         let (state, hangups) = (Arc::clone(&self.state), Arc::clone(&self.hangups));
         self.spawn("hangups", move || {
-            hangups.run(|number| state.hangs_up(number))
+            hangups.run(|number| state.connections.hangs_up(number))
         })
     }
 
@@ -221,7 +225,7 @@ impl Server {
 
     /// The bound TCP port.
     pub fn port(&self) -> u16 {
-        self.state.port
+        self.state.address.port
     }
 
     /// The state that all connections share, for embedding and tests.
@@ -235,7 +239,7 @@ impl Server {
     /// I/O errors of the last sync.
     pub fn wait(mut self) -> Result<()> {
         loop {
-            let why = self.state.wait_for_stop();
+            let why = self.state.lifecycle.wait_for_stop();
             let Some(how) = why.restart else {
                 return self.end(&why.reason);
             };
@@ -252,7 +256,7 @@ impl Server {
         let (options, log) = (self.state.options.clone(), Arc::clone(&self.state.log));
         self.ended = true;
         let closed = self.stop(reason);
-        if self.state.is_asked_to_end() {
+        if self.state.lifecycle.is_asked_to_end() {
             leave(&self.listener, &options, &log, closed.is_err());
             return closed.map(|()| None);
         }
@@ -285,7 +289,9 @@ impl Server {
     /// # Errors
     /// I/O errors of the last sync.
     pub fn shutdown(mut self) -> Result<()> {
-        self.state.request_stop("asked by the embedding process");
+        self.state
+            .lifecycle
+            .request_stop("asked by the embedding process");
         self.end("asked by the embedding process")
     }
 
@@ -337,7 +343,14 @@ impl Server {
                 .engine
                 .operations
                 .kill_all(Code::InterruptedAtShutdown);
-            let open: Vec<_> = self.state.connections.lock().values().cloned().collect();
+            let open: Vec<_> = self
+                .state
+                .connections
+                .all
+                .lock()
+                .values()
+                .cloned()
+                .collect();
             if open.is_empty() {
                 return;
             }
@@ -358,7 +371,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.state.request_stop("dropped");
+        self.state.lifecycle.request_stop("dropped");
         let _ = self.end("dropped");
     }
 }
@@ -638,7 +651,7 @@ fn log_start(log: &Logger, options: &ServerOptions) {
             "pid": std::process::id() as i64,
             "port": i32::from(options.port),
             "dbPath": options.dbpath.to_string_lossy().into_owned(),
-            "host": crate::state::hostname(),
+            "host": crate::address::hostname(),
             "muniment": VERSION,
             "version": MONGODB_VERSION,
         },

@@ -7,12 +7,14 @@
 //! record is reported as applied. Taking values over waits for no other thread, since the thread that
 //! applies records must not wait.
 
-use crate::cluster_parameters;
+use crate::cluster_parameters::{self, ClusterParameters};
 use crate::commands::set_default_rw_concern;
+use crate::concern::WriteConcern;
 use crate::state::ServerState;
 use muniment_value::Result;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use parking_lot::{Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
 /// The database of the collections.
@@ -21,13 +23,40 @@ pub const DB: &str = "config";
 /// How long a client waits at most for a thread that stores a value, which a full disk may delay.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The lock of storing settings and putting them in force.
-#[derive(Default)]
+/// The default concerns that setDefaultRWConcern keeps.
+#[derive(Clone, Debug, Default)]
+pub struct DefaultConcern {
+    /// Write concern, if it was set.
+    pub write: Option<WriteConcern>,
+    /// Read concern level, if it was set.
+    pub read: Option<String>,
+    /// When they were set, in milliseconds since 1970.
+    pub set_at_ms: Option<i64>,
+}
+
+/// The settings in force, and the lock of storing them and putting them in force.
 pub struct Settings {
+    /// setClusterParameter.
+    pub cluster: ClusterParameters,
+    /// setDefaultRWConcern.
+    pub default_concern: RwLock<DefaultConcern>,
     /// Held while a value is stored or read, until it is in force.
     changing: Mutex<()>,
     /// The stored values may differ from those in force.
     stale: AtomicBool,
+}
+
+impl Settings {
+    /// The defaults, of a server that keeps images of documents for so many seconds unless it is told
+    /// otherwise.
+    pub fn new(image_seconds: Arc<AtomicI64>) -> Settings {
+        Settings {
+            cluster: ClusterParameters::new(image_seconds),
+            default_concern: RwLock::default(),
+            changing: Mutex::new(()),
+            stale: AtomicBool::new(false),
+        }
+    }
 }
 
 /// Puts the stored values in force. If another thread is doing that, it includes the newest values.

@@ -143,7 +143,9 @@ pub(crate) fn serve(server: &Arc<ServerState>) {
     drop(target);
     let signal = ENDS.load(Ordering::SeqCst);
     if signal != 0 {
-        server.request_stop(&format!("got signal {signal}"));
+        server
+            .lifecycle
+            .request_stop(&format!("got signal {signal}"));
     }
 }
 
@@ -233,7 +235,9 @@ fn end(signal: i32) {
             Some(Some(state)) => {
                 drop(server);
                 match again {
-                    true => state.request_stop(&format!("got signal {signal} once more")),
+                    true => state
+                        .lifecycle
+                        .request_stop(&format!("got signal {signal} once more")),
                     false => leave(state, signal),
                 }
                 return;
@@ -260,7 +264,7 @@ fn leave(state: Arc<ServerState>, signal: i32) {
                 no_successor(&ending.log, CTX, &e);
             }
         }
-        ending.request_stop(reason);
+        ending.lifecycle.request_stop(reason);
     };
     let why = reason.clone();
     let begun = std::thread::Builder::new()
@@ -268,7 +272,7 @@ fn leave(state: Arc<ServerState>, signal: i32) {
         .stack_size(1 << 20)
         .spawn(move || leaves(&why));
     if begun.is_err() {
-        state.request_stop(&reason);
+        state.lifecycle.request_stop(&reason);
     }
 }
 

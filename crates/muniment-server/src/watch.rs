@@ -272,7 +272,7 @@ fn is_due(told: &mut Option<Duration>, at: Duration) -> bool {
 /// Looks at the figures until the server ends.
 pub fn keep_watch(server: &Arc<ServerState>) {
     let (start, mut watch) = (Instant::now(), Watch::default());
-    while !server.wait_for_stop_for(LOOK) {
+    while !server.lifecycle.wait_for_stop_for(LOOK) {
         for line in watch.look(sight(server, start)) {
             let Line {
                 severity,
@@ -293,8 +293,8 @@ fn sight(server: &ServerState, start: Instant) -> Sight {
     let (_, _, lags) = store.flow_control();
     Sight {
         at: start.elapsed(),
-        refused_connections: server.rejected_connections.load(Relaxed),
-        open_connections: server.open_connections.load(Relaxed),
+        refused_connections: server.connections.rejected.load(Relaxed),
+        open_connections: server.connections.open.load(Relaxed),
         space: store.space(),
         slowest_sync: store.slowest_sync(),
         delayed: Duration::from_micros(store.stats().delayed_micros),

@@ -292,7 +292,7 @@ pub(crate) fn stage(
     }
     let mut d = doc! {
         "ns": ns,
-        "host": server.host.as_str(),
+        "host": server.address.host.as_str(),
         "localTime": Value::DateTime(crate::log::now_ms()),
     };
     if let Some(options) = operand.get_doc("latencyStats") {

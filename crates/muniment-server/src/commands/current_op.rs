@@ -4,7 +4,8 @@ use super::cursor_reply::filter;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind};
-use crate::state::{ConnShared, ServerState};
+use crate::connections::ConnShared;
+use crate::state::ServerState;
 use muniment_exec::CursorInfo;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering;
@@ -26,7 +27,7 @@ const LONGEST: usize = 1000;
 /// All running operations as `currentOp` lists them, with `idle` also idle connections. With `truncate`, long
 /// commands are cut off.
 pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Vec<DocBuf> {
-    let host = server.host.as_str();
+    let host = server.address.host.as_str();
     let mut all = Vec::new();
     let mut busy = Vec::new();
     let cursors = server.engine.cursors.list();
@@ -40,7 +41,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         let conn = connection.and_then(|id| {
             let id = id as u64;
             busy.push(id);
-            server.connections.lock().get(&id).cloned()
+            server.connections.get(id)
         });
         for e in described.as_doc() {
             match (e.name(), &conn) {
@@ -69,7 +70,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         all.push(d);
     }
     if idle {
-        for c in server.connections.lock().values() {
+        for c in server.connections.all.lock().values() {
             if busy.contains(&c.id) || c.busy.load(Ordering::Relaxed) {
                 continue;
             }
@@ -100,7 +101,7 @@ pub(crate) fn stage(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
         all.extend(idle.filter(|c| c.used_by.is_none()).map(|c| {
             doc! {
                 "type": "idleCursor",
-                "host": server.host.as_str(),
+                "host": server.address.host.as_str(),
                 "ns": c.namespace.as_str(),
                 "cursor": c.description,
             }

@@ -108,7 +108,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         hashes.append(&shown, hash.as_str());
     }
     let w = &mut cx.reply;
-    w.field("host", cx.server.host.as_str());
+    w.field("host", cx.server.address.host.as_str());
     w.field("collections", hashes);
     w.field("capped", capped);
     w.field("uuids", uuids);

@@ -45,7 +45,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.engine()
         .cursors
         .invalidate(&format!("{db}."), "database dropped");
-    crate::profiler::forget(cx.server, db);
+    cx.server.profiling.forget(db);
     if !collections.is_empty() {
         let ns = format!("{db}.$cmd");
         let note = doc! { "op": "c", "ns": ns, "o": doc! { "dropDatabase": 1 } };

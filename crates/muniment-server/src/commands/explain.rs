@@ -160,8 +160,8 @@ pub(super) fn answer(
     w.field(
         "serverInfo",
         doc! {
-            "host": crate::state::hostname(),
-            "port": i32::from(cx.server.port),
+            "host": crate::address::hostname(),
+            "port": i32::from(cx.server.address.port),
             "version": crate::server::MONGODB_VERSION,
             "gitVersion": "0000000000000000000000000000000000000000",
         },

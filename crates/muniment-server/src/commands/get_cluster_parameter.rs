@@ -17,7 +17,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 };
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let held = &cx.server.cluster_parameters;
+    let held = &cx.server.settings.cluster;
     let mut found = ArrayBuf::new();
     match cx.target() {
         Value::String("*") => {

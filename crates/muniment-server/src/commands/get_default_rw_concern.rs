@@ -23,7 +23,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 /// Writes the defaults that are in force into the reply.
 pub(super) fn write(cx: &mut CommandContext<'_>) -> Result<()> {
-    let set = cx.server.default_concern.read().clone();
+    let set = cx.server.settings.default_concern.read().clone();
     let source = |custom: bool| if custom { "global" } else { "implicit" };
     let write = cx.server.default_write_concern();
     let w = &mut cx.reply;

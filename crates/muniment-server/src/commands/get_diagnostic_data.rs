@@ -62,7 +62,7 @@ fn oplog(cx: &mut CommandContext<'_>) -> Result<()> {
     };
     let stats = doc! {
         "ns": OPLOG,
-        "host": cx.server.host.as_str(),
+        "host": cx.server.address.host.as_str(),
         "localTime": Value::DateTime(now_ms()),
         "storageStats": figures,
     };

@@ -6,7 +6,7 @@ use crate::log::now_ms;
 use crate::registry::{Access, CommandSpec};
 use crate::replica_set;
 use crate::server::MAX_WIRE_VERSION;
-use crate::state::ClientInfo;
+use crate::connections::ClientInfo;
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::Compressor;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     let hello_ok = cx.args.bool("helloOk", false);
     // The counter is read before the state. If the state changes in between, the client is told of the new
     // state twice; in the other order it would miss a change.
-    let counter = cx.server.topology_counter();
+    let counter = cx.server.topology.counter();
     cx.local.streamed = cx.exhaust.then_some(counter);
     let w = &mut cx.reply;
     if hello_ok {
@@ -107,10 +107,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
         }
         None => {
             w.field(primary, true);
-            w.field(
-                "topologyVersion",
-                doc! { "processId": Value::ObjectId(cx.server.process_id), "counter": counter },
-            );
+            w.field("topologyVersion", cx.server.topology.version(counter));
         }
     }
     w.field("maxBsonObjectSize", 16_777_216);
@@ -256,18 +253,18 @@ fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
     cx.exhaust = cx.request.exhaust_allowed;
     let counter = match cx.local.streamed {
         Some(told) => told,
-        None if id != cx.server.process_id => return Ok(()),
+        None if id != cx.server.topology.process => return Ok(()),
         None => counter,
     };
-    if counter > cx.server.topology_counter() {
+    if counter > cx.server.topology.counter() {
         return Err(Error::location(
             31382,
             "Received a topology version with a counter greater than the server's",
         ));
     }
-    cx.server
-        .wait_topology(counter, Duration::from_millis(wait as u64));
-    if cx.server.is_stopping() {
+    let (wait, lifecycle) = (Duration::from_millis(wait as u64), &cx.server.lifecycle);
+    cx.server.topology.wait(counter, wait, lifecycle);
+    if cx.server.lifecycle.is_stopping() {
         cx.exhaust = false;
     }
     Ok(())

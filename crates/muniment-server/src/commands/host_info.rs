@@ -20,7 +20,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
             "system",
             doc! {
                 "currentTime": Value::DateTime(now_ms()),
-                "hostname": cx.server.host.as_str(),
+                "hostname": cx.server.address.host.as_str(),
                 "cpuAddrSize": 64,
                 "memSizeMB": (machine_memory() >> 20) as i64,
                 "memLimitMB": (memory_limit() >> 20) as i64,

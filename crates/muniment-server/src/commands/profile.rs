@@ -30,7 +30,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let level = cx.typed_target(Types::NUMBER)?;
     let level = number::to_i64_clamped(level).unwrap_or(-1);
-    let before = profiler::of(cx.server, cx.db());
+    let before = cx.server.profiling.of(cx.db());
     let parameters = &cx.server.parameters;
     let slow_ms = parameters.slow_ms.load(Relaxed);
     let sample_rate = f64::from_bits(parameters.sample_rate.load(Relaxed));

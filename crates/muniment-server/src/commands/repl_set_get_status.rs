@@ -173,7 +173,7 @@ fn own(
         "health": 1.0,
         "state": state,
         "stateStr": name,
-        "uptime": server.started.elapsed().as_secs() as i32,
+        "uptime": server.lifecycle.started.elapsed().as_secs() as i32,
     };
     if !m.arbiter {
         append_times(

@@ -61,7 +61,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         None => !ASKED_FOR.contains(&name),
     };
     let totals = cx.server.metrics.totals();
-    let up = cx.server.started.elapsed();
+    let up = cx.server.lifecycle.started.elapsed();
     let sections: Vec<(&str, DocBuf)> = SECTIONS
         .iter()
         .filter(|(name, _)| wanted(name))
@@ -69,7 +69,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .map(|(name, f)| (*name, f(cx, &totals)))
         .collect();
     let w = &mut cx.reply;
-    w.field("host", cx.server.host.as_str());
+    w.field("host", cx.server.address.host.as_str());
     w.field("version", MONGODB_VERSION);
     w.field("process", "mongod");
     w.field("service", ["shard"].iter().collect::<ArrayBuf>());
@@ -138,18 +138,18 @@ fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
 
 fn connections(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let s = cx.server;
-    let open = s.open_connections.load(Relaxed) as i64;
+    let open = s.connections.open.load(Relaxed) as i64;
     let active = s.engine.operations.len() as i64;
     doc! {
         "current": open as i32,
-        "available": (s.max_conns as i64 - open).max(0) as i32,
-        "totalCreated": s.created_connections.load(Relaxed) as i64,
-        "rejected": s.rejected_connections.load(Relaxed) as i64,
-        "closedAsTooSlow": s.slow_connections.load(Relaxed) as i64,
+        "available": (s.connections.most as i64 - open).max(0) as i32,
+        "totalCreated": s.connections.created.load(Relaxed) as i64,
+        "rejected": s.connections.rejected.load(Relaxed) as i64,
+        "closedAsTooSlow": s.connections.slow.load(Relaxed) as i64,
         "active": active as i32,
         "threaded": open as i32,
-        "exhaustHello": s.awaiting_topology.load(Relaxed) as i32,
-        "awaitingTopologyChanges": s.awaiting_topology.load(Relaxed) as i32,
+        "exhaustHello": s.topology.waiting.load(Relaxed) as i32,
+        "awaitingTopologyChanges": s.topology.waiting.load(Relaxed) as i32,
     }
 }
 
@@ -200,7 +200,7 @@ fn global_lock(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     readers = (readers - waiting.0).max(0);
     writers = (writers - waiting.1).max(0);
     doc! {
-        "totalTime": s.started.elapsed().as_micros() as i64,
+        "totalTime": s.lifecycle.started.elapsed().as_micros() as i64,
         "currentQueue": doc! {
             "total": waiting.0 + waiting.1, "readers": waiting.0, "writers": waiting.1,
         },
@@ -380,7 +380,7 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
     let Some(set) = &cx.server.replica_set else {
         return DocBuf::new();
     };
-    let counter = cx.server.topology_counter();
+    let counter = cx.server.topology.counter();
     let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
     // MongoDB's own reply no longer has this field, but its mongostat still reads it: it shows a primary
     // without the field as "SLV".

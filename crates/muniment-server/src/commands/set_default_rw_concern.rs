@@ -6,7 +6,8 @@ use crate::context::CommandContext;
 use crate::log::{Severity, now_ms};
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::settings;
-use crate::state::{DefaultConcern, ServerState};
+use crate::settings::DefaultConcern;
+use crate::state::ServerState;
 use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
@@ -92,7 +93,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let write = write.map(|d| parse_write(d, member)).transpose()?;
     let read = read.map(|d| parse_read(d, member)).transpose()?;
     let outcome = settings::change(cx.server, || {
-        let mut new = cx.server.default_concern.read().clone();
+        let mut new = cx.server.settings.default_concern.read().clone();
         if let Some(write) = write {
             new.write = write;
         }
@@ -124,7 +125,7 @@ fn store(cx: &CommandContext<'_>, mut new: DefaultConcern) -> Result<StatementOu
         ..UpdateStatement::new(filter.as_doc(), Value::Document(stored.as_doc()))
     };
     let outcome = cx.engine().update(cx.op, NAMESPACE, &statement)?;
-    *cx.server.default_concern.write() = new;
+    *cx.server.settings.default_concern.write() = new;
     Ok(outcome)
 }
 
@@ -132,7 +133,7 @@ fn store(cx: &CommandContext<'_>, mut new: DefaultConcern) -> Result<StatementOu
 /// warning and change nothing.
 pub fn load(server: &ServerState) {
     if server.engine.store.collection(NAMESPACE).is_none() {
-        *server.default_concern.write() = DefaultConcern::default();
+        *server.settings.default_concern.write() = DefaultConcern::default();
         return;
     }
     let member = server.replica_set.is_some();
@@ -167,8 +168,8 @@ pub fn load(server: &ServerState) {
         }))
     });
     match restored {
-        Ok(Some(c)) => *server.default_concern.write() = c,
-        Ok(None) => *server.default_concern.write() = DefaultConcern::default(),
+        Ok(Some(c)) => *server.settings.default_concern.write() = c,
+        Ok(None) => *server.settings.default_concern.write() = DefaultConcern::default(),
         Err(e) => server.log.log(
             Severity::Warning,
             "CONTROL",

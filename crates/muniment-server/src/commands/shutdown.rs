@@ -56,6 +56,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             other => other?,
         }
     }
-    cx.server.request_stop("shutdown command");
+    cx.server.lifecycle.request_stop("shutdown command");
     Ok(())
 }

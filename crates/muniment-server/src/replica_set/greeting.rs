@@ -15,7 +15,8 @@
 
 use super::SetConfig;
 use super::host_port::HostPort;
-use crate::state::{ServerState, hostname};
+use crate::address::hostname;
+use crate::state::ServerState;
 use muniment_consensus::{Config, InForce, Member, MemberId};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
@@ -217,7 +218,7 @@ fn in_force_of(d: Doc<'_>) -> Option<InForce> {
 pub fn is_here(server: &ServerState, config: &Config, member: MemberId) -> bool {
     let found = config.member(member);
     let host = found.and_then(|m| HostPort::parse(&m.host).ok());
-    host.is_some_and(|h| h.is_own(server.port, &hostname()))
+    host.is_some_and(|h| h.is_own(server.address.port, &hostname()))
 }
 
 /// The address that the configuration has for the member, if it is one of this server.

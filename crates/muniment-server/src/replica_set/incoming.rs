@@ -8,7 +8,8 @@ use super::greeting::{self, Greeting};
 use super::initiate;
 use super::node::Node;
 use super::report::Report;
-use crate::state::{ServerState, Stopping};
+use crate::lifecycle::Stopping;
+use crate::state::ServerState;
 use muniment_consensus::MemberId;
 use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ impl Incoming {
                 let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
                 self.node
                     .inbox
-                    .put_message(message, records, &Stopping(server));
+                    .put_message(message, records, &Stopping(&server.lifecycle));
                 if bytes > LITTLE {
                     // While the driver's thread applies these, this thread reads what comes next.
                     self.node.inbox.wake();

@@ -8,7 +8,9 @@ use super::host_port::HostPort;
 use super::node::Node;
 use super::prove::Caller;
 use super::{ReplicaSet, Role};
-use crate::state::{Ending, ServerState, hostname};
+use crate::address::hostname;
+use crate::lifecycle::Ending;
+use crate::state::ServerState;
 use muniment_consensus::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
 use muniment_op::{Both, Interrupt};
 use muniment_storage::Position;
@@ -66,7 +68,8 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             return Ok(());
         }
         if server.options.auto_initiate {
-            let own = HostPort::of_listener(&server.options.bind_ip, server.port, &hostname());
+            let own =
+                HostPort::of_listener(&server.options.bind_ip, server.address.port, &hostname());
             let config = SetConfig::default_of(set.name(), own.to_string());
             begin(server, set, config, None)?;
             wait_for_primary(server, set);
@@ -92,10 +95,10 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             set.name()
         )));
     }
-    let own = config.own(server.port, &hostname());
+    let own = config.own(server.address.port, &hostname());
     if own.is_none() && server.options.auto_initiate && config.members.len() == 1 {
         // A server that may initiate its set by itself may also correct its own address.
-        let own = HostPort::of_listener(&server.options.bind_ip, server.port, &hostname());
+        let own = HostPort::of_listener(&server.options.bind_ip, server.address.port, &hostname());
         if let Some(m) = config.members.first_mut() {
             m.host = own.to_string();
         }
@@ -125,7 +128,7 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             &format!(
                 "The configuration of the replica set does not name this server (port {}): it is no \
                  member until a reconfiguration names it",
-                server.port
+                server.address.port
             ),
         );
     }
@@ -148,7 +151,7 @@ fn wait_for_primary(server: &ServerState, set: &ReplicaSet) {
     let end = Instant::now() + ELECTED;
     let is_there =
         || !set.electing.load(Ordering::SeqCst) && (!set.is_primary() || set.is_prepared());
-    let _ = set.wait_until(&Ending(server), end, is_there);
+    let _ = set.wait_until(&Ending(&server.lifecycle), end, is_there);
     // From here on each change of the state is told to clients, however the wait has ended.
     set.electing.store(false, Ordering::Release);
 }
@@ -188,7 +191,7 @@ fn wait_for_voters(server: &ServerState, set: &ReplicaSet, interrupt: &dyn Inter
     };
     let end = Instant::now() + ELECTED;
     // An interrupt only ends the wait: the set is initiated all the same.
-    let both = Both(interrupt, &Ending(server));
+    let both = Both(interrupt, &Ending(&server.lifecycle));
     let _ = node.moved.wait_until(&both, end, vote);
 }
 
@@ -308,7 +311,7 @@ pub fn check_empty(server: &ServerState) -> Result<()> {
             Code::CannotInitializeNodeWithData,
             format!(
                 "{} has data already, cannot initiate set. All members except initiator must be empty.",
-                server.host
+                server.address.host
             ),
         )),
     }
@@ -319,7 +322,7 @@ pub fn check_empty(server: &ServerState) -> Result<()> {
 /// # Errors
 /// `code` if there is none.
 pub fn check_own(server: &ServerState, config: &SetConfig, code: Code) -> Result<i32> {
-    let own = config.own(server.port, &hostname());
+    let own = config.own(server.address.port, &hostname());
     own.map(|m| m.id).ok_or_else(|| {
         Error::new(
             code,

@@ -55,7 +55,7 @@ impl Within<'_> {
 impl Interrupt for Within<'_> {
     fn check(&self) -> Result<()> {
         self.interrupt.check()?;
-        if self.server.wait_for_stop_for(Duration::ZERO) {
+        if self.server.lifecycle.wait_for_stop_for(Duration::ZERO) {
             return Err(Error::new(
                 Code::InterruptedAtShutdown,
                 "the server ends without waiting for another primary any longer",
@@ -79,7 +79,7 @@ impl Interrupt for Within<'_> {
 
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
         self.interrupt.sleepers(show);
-        show(&self.server.stops);
+        show(&self.server.lifecycle.sleepers);
     }
 
     fn wakes_at(&self) -> Option<Instant> {

@@ -64,10 +64,11 @@ pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
 pub use world::{Threads, World};
 
+use crate::lifecycle::Restart;
 use crate::log::{iso8601, now_ms};
 use crate::options::ServerOptions;
 use crate::registry::Kind;
-use crate::state::{Restart, ServerState};
+use crate::state::ServerState;
 use muniment_consensus::{LocalState, MemberId, Refusal, StateFile};
 use muniment_exec::OpContext;
 use muniment_io::Disk;
@@ -363,7 +364,7 @@ impl ReplicaSet {
         if tells {
             self.electing.store(false, Ordering::Release);
             // The counter moves while the state is locked: see `topology_of_error`.
-            server.topology_changed();
+            server.topology.change();
         }
         drop(member);
         self.watchers.wake_all();
@@ -612,7 +613,7 @@ impl ReplicaSet {
 /// # Errors
 /// 103, unless a default write concern is set.
 fn check_implied_concern(server: &ServerState, new: &SetConfig, old: &SetConfig) -> Result<()> {
-    let set = server.default_concern.read().write.is_some();
+    let set = server.settings.default_concern.read().write.is_some();
     match set || new.implies_majority() == old.implies_majority() {
         true => Ok(()),
         false => Err(Error::new(
@@ -791,11 +792,6 @@ pub fn wall_ms(store: &Store, at: Timestamp) -> i64 {
     }
 }
 
-/// `topologyVersion`.
-fn topology_version(server: &ServerState, counter: i64) -> DocBuf {
-    doc! { "processId": Value::ObjectId(server.process_id), "counter": counter }
-}
-
 /// `topologyVersion` beside an error that says that the member is no primary: it lets drivers recognize an
 /// answer that is older than what they have heard since. The counter is read while the state is locked, so
 /// that it is never the one of the state in which the member was still primary: a driver would take the
@@ -811,14 +807,14 @@ pub fn topology_of_error(server: &ServerState, code: Code) -> Option<DocBuf> {
     );
     let set = server.replica_set.as_ref().filter(|_| not_primary)?;
     let _state = set.member.read();
-    Some(topology_version(server, server.topology_counter()))
+    Some(server.topology.version(server.topology.counter()))
 }
 
 /// What `hello` and serverStatus say of the set, `primary` being the name of the field that tells
 /// whether it takes writes, and `counter` the topology's, which was read before.
 pub fn describe(server: &ServerState, set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     let member = set.member();
-    let mut d = doc! { "topologyVersion": topology_version(server, counter) };
+    let mut d = doc! { "topologyVersion": server.topology.version(counter) };
     let config = member
         .config
         .as_ref()

@@ -21,10 +21,12 @@ use super::ReplicaSet;
 use super::host_port::HostPort;
 use super::incoming::named_set;
 use super::key::{Exchange, Keys, MOST, Nonce, Side};
+use crate::address::hostname;
+use crate::connections::ConnShared;
 use crate::context::{CommandContext, ConnLocal};
 use crate::log::Severity;
 use crate::registry::{Access, CommandSpec};
-use crate::state::{ConnShared, ServerState, hostname};
+use crate::state::ServerState;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::Connection;
 use std::sync::Arc;
@@ -47,7 +49,7 @@ impl Caller {
         let set = server.replica_set.as_ref();
         Caller {
             set: set.map_or_else(String::new, |set| set.name().to_string()),
-            own: server.host.clone(),
+            own: server.address.host.clone(),
             keys: server.keys.clone(),
         }
     }
@@ -153,13 +155,13 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
         (Some(_), None) => {
             return Err(failed(format!(
                 "{} has no key file, and {from} has one",
-                server.host
+                server.address.host
             )));
         }
         (None, Some(_)) => {
             return Err(failed(format!(
                 "{} has a key file, and {from} has none",
-                server.host
+                server.address.host
             )));
         }
         (Some(_), Some(_)) => {}
@@ -167,7 +169,7 @@ fn challenge(server: &ServerState, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
     if !is_own(server, &to) {
         return Err(failed(format!(
             "{from} means {to}, which {} is not",
-            server.host
+            server.address.host
         )));
     }
     let exchange = Exchange {
@@ -192,7 +194,7 @@ fn is_own(server: &ServerState, to: &str) -> bool {
     let member = server.replica_set.as_ref().map(ReplicaSet::member);
     let own = member.as_ref().and_then(|m| m.own());
     own.is_some_and(|own| own.host == to)
-        || HostPort::parse(to).is_ok_and(|to| to.is_own(server.port, &hostname()))
+        || HostPort::parse(to).is_ok_and(|to| to.is_own(server.address.port, &hostname()))
 }
 
 fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Result<(Proof, DocBuf)> {
@@ -205,7 +207,7 @@ fn prove_back(server: &ServerState, body: Doc<'_>, exchange: &Exchange) -> Resul
     let proof = proof.ok_or_else(|| {
         failed(format!(
             "the key files of {} and {} have no key in common",
-            exchange.from, server.host
+            exchange.from, server.address.host
         ))
     })?;
     Ok((Proof::Given, doc! { "proof": binary(&proof) }))

@@ -55,8 +55,10 @@ pub struct Threads;
 impl World for Threads {
     fn drive(&self, server: &ServerState, node: &Arc<Node>, driver: Driver) -> Result<()> {
         let (node, store) = (Arc::clone(node), Arc::clone(&server.engine.store));
-        server.spawn_member("persister", move || node.persister.run(&node, &store))?;
-        server.spawn_member("replication", move || driver.run())
+        server
+            .lifecycle
+            .spawn("persister", move || node.persister.run(&node, &store))?;
+        server.lifecycle.spawn("replication", move || driver.run())
     }
 
     fn fill(
@@ -68,7 +70,7 @@ impl World for Threads {
     ) -> Result<()> {
         let (state, node) = (Arc::clone(server), Arc::clone(node));
         let run = move || initial_sync::run(&state, &node, leader, at_least);
-        server.spawn_member("initial sync", run)
+        server.lifecycle.spawn("initial sync", run)
     }
 
     fn beside(&self, name: &str, job: Job) -> Result<()> {
@@ -80,6 +82,6 @@ impl World for Threads {
     }
 
     fn pause(&self, server: &ServerState, time: Duration) -> bool {
-        server.wait_for_stop_for(time)
+        server.lifecycle.wait_for_stop_for(time)
     }
 }

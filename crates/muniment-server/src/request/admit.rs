@@ -4,12 +4,13 @@ use super::labels::labelled;
 use super::parse::{Parsed, namespace_of, uuid_of, write_concern_of};
 use super::{Caller, Early};
 use crate::concern::WriteConcern;
+use crate::connections::ConnShared;
 use crate::context::ConnLocal;
 use crate::failpoint::Failure;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind, Target};
 use crate::replica_set;
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use crate::transactions::{self, CheckedOut};
 use muniment_exec::{OpContext, OpGuard, OpStart, Ticket, TicketPool};
 use muniment_storage::SessionKey;
@@ -117,7 +118,7 @@ fn begin<'r>(
 /// Refuses a command that the server or the replica set does not let run now.
 fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Result<()> {
     let (server, request, spec) = (caller.server, caller.request, parsed.spec);
-    if server.is_stopping() && !spec.while_stopping {
+    if server.lifecycle.is_stopping() && !spec.while_stopping {
         return Err(Error::new(
             Code::InterruptedAtShutdown,
             "interrupted at shutdown",
@@ -129,7 +130,7 @@ fn may_run(caller: &Caller<'_>, parsed: &Parsed<'_>, op: &Arc<OpContext>) -> Res
         op.bind(Some(uuid));
     }
     replica_set::admit(server, spec, op, request, &parsed.generic)?;
-    if server.profiling.load(Ordering::Relaxed) && crate::profiler::of(server, request.db).wants() {
+    if server.profiling.acts() && server.profiling.of(request.db).wants() {
         op.observe();
     }
     if spec.kind == Kind::Read {
@@ -174,7 +175,7 @@ fn time_limit(caller: &Caller<'_>, spec: &CommandSpec, generic: &Generic<'_>) ->
     if generic.max_time_given {
         return generic.max_time;
     }
-    let default = caller.server.cluster_parameters.read_limit();
+    let default = caller.server.settings.cluster.read_limit();
     default.filter(|_| (spec.is_read_operation)(caller.request.body))
 }
 

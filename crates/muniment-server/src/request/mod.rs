@@ -20,10 +20,11 @@ mod within;
 pub use admit::KEEP_COMMAND;
 pub use within::run_within;
 
+use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
 use crate::replica_set::{self, Proof};
-use crate::state::{ConnShared, ServerState};
+use crate::state::ServerState;
 use admit::Admitted;
 use labels::labelled;
 use muniment_value::{ArrayBuf, Code, Error, doc};

@@ -592,7 +592,7 @@ impl Transactions {
 
     /// The sessions whose transaction is under way while none of its commands runs, as currentOp lists them.
     pub fn idle(&self, server: &ServerState) -> Vec<DocBuf> {
-        let (host, limit) = (server.host.as_str(), lifetime(server));
+        let (host, limit) = (server.address.host.as_str(), lifetime(server));
         self.sessions.find(|id, p| {
             // Skips a session that a running command has.
             let _idle = p.latest.try_lock()?;

@@ -30,8 +30,9 @@ use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
 use crate::guard::{Caught, guarded};
+use crate::lifecycle::Restart;
 use crate::log::{Severity, now_ms};
-use crate::state::{Restart, ServerState};
+use crate::state::ServerState;
 use full::Fullness;
 use link::Link;
 use muniment_consensus::{
@@ -284,7 +285,7 @@ impl Driver {
         self.done = true;
         // A turn that waited for room on a full disk until the server was told to end has not failed.
         let waited = e.code() == Code::OutOfDiskSpace;
-        if !(waited && self.server.wait_for_stop_for(Duration::ZERO)) {
+        if !(waited && self.server.lifecycle.wait_for_stop_for(Duration::ZERO)) {
             self.fail("replication cannot go on", &e);
         }
     }
@@ -991,7 +992,7 @@ impl Driver {
     fn restart(&mut self, how: Restart) {
         self.done = true;
         self.node.set_leads(false);
-        self.server.request_restart(how);
+        self.server.lifecycle.request_restart(how);
     }
 
     fn info(&self, id: u32, message: &str, attr: &muniment_value::DocBuf) {
@@ -1019,7 +1020,9 @@ impl Driver {
             message,
             Some(&doc! { "error": e.to_string() }),
         );
-        self.server.request_stop(&format!("{message}: {e}"));
+        self.server
+            .lifecycle
+            .request_stop(&format!("{message}: {e}"));
     }
 }
 

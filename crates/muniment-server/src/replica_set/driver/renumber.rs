@@ -11,10 +11,11 @@
 //! before everything is copied.
 
 use super::{Driver, Request};
+use crate::lifecycle::Restart;
 use crate::replica_set::greeting::{Greeting, check_config, config_of, is_here, own_address};
 use crate::replica_set::prove::Caller;
 use crate::replica_set::{Role, SetConfig};
-use crate::state::{Restart, ServerState};
+use crate::state::ServerState;
 use muniment_consensus::{Fatal, InForce, MemberId, Role as CoreRole};
 use muniment_value::{Code, Doc, Error, Result, Value, doc};
 use std::sync::Arc;

@@ -149,7 +149,7 @@ impl<'s> Download<'s> {
     }
 
     fn check(&self) -> Result<()> {
-        match self.server.is_stopping() || self.node.inbox.is_stopped() {
+        match self.server.lifecycle.is_stopping() || self.node.inbox.is_stopped() {
             true => Err(super::super::ended()),
             false => Ok(()),
         }

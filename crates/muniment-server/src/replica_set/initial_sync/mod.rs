@@ -24,8 +24,9 @@ use super::greeting::{check_config, config_of};
 use super::local;
 use super::node::Node;
 use crate::guard::guarded;
+use crate::lifecycle::Restart;
 use crate::options::ServerOptions;
-use crate::state::{Restart, ServerState};
+use crate::state::ServerState;
 use choose::Candidate;
 use download::Download;
 use muniment_consensus::{InForce, LocalState, MemberId, StateFile};
@@ -74,7 +75,9 @@ pub fn run(server: &Arc<ServerState>, node: &Node, leader: MemberId, at_least: u
     // The copy is guarded, so that after a panic, too, it can be tried again.
     let copied = guarded(|| copy(server, node, leader, at_least));
     match copied.unwrap_or_else(|caught| Err(caught.into_error("the initial sync"))) {
-        Ok(copied) => server.request_restart(Restart::Synced(Box::new(copied))),
+        Ok(copied) => server
+            .lifecycle
+            .request_restart(Restart::Synced(Box::new(copied))),
         Err(e) => {
             node.progress.lock().failed(e.message());
             let attr = doc! { "leader": leader as i64, "error": e.to_string() };
@@ -269,7 +272,7 @@ fn sources(server: &ServerState, node: &Node, leader: MemberId) -> Result<Vec<Me
         {
             return Ok(choose::choose(preference, leader, &candidates));
         }
-        if server.is_stopping() || node.inbox.is_stopped() {
+        if server.lifecycle.is_stopping() || node.inbox.is_stopped() {
             return Err(super::ended());
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -3,6 +3,7 @@
 use super::bugs::Bugs;
 use super::hands::Hands;
 use super::random::{Random, SimClock, Time};
+use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::log::Logger;
 use crate::options::ServerOptions;
@@ -11,7 +12,7 @@ use crate::replica_set::node::{Node, Persister};
 use crate::replica_set::{ReplicaSet, SetConfig, Told, initiate};
 use crate::request::{self, Caller};
 use crate::server::{open_state, open_storage, parameters_of};
-use crate::state::{ConnShared, Parts, ServerState};
+use crate::state::{Parts, ServerState};
 use muniment_consensus::{Config, InForce, LocalState, StateFile};
 use muniment_io::sim::Op;
 use muniment_io::{Disk, Machine, SimDisk};

@@ -5,7 +5,7 @@ use super::clients::{Writes, tokens_of};
 use super::network::Road;
 use super::oracle::{Entry, Found, sum_of};
 use super::sim::{MS, Seen, Sim, What};
-use crate::state::Restart;
+use crate::lifecycle::Restart;
 use muniment_value::{Code, Doc, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -376,7 +376,7 @@ impl Sim {
     /// A member gives up records, and goes on from what is on its disk.
     pub(super) fn begin_anew(&mut self, m: usize) -> Found {
         let r = self.members[m].running.as_ref().unwrap();
-        let why = r.state.wait_for_stop();
+        let why = r.state.lifecycle.wait_for_stop();
         if why.restart != Some(Restart::Storage) {
             return Err(format!("member {m} ends: {}", why.reason));
         }

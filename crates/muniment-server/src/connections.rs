@@ -1,0 +1,91 @@
+//! The connections of a server: those that are open, as other threads see them, and their counters.
+
+use muniment_op::Client;
+use muniment_value::DocBuf;
+use muniment_wire::Stream;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+/// A connection as others see it.
+pub struct ConnShared {
+    /// Its number.
+    pub id: u64,
+    /// The client's address; empty for a Unix socket.
+    pub peer: Arc<str>,
+    /// The socket.
+    pub stream: Arc<Stream>,
+    /// The client at the other end.
+    pub remote: Arc<Client>,
+    /// When it was opened.
+    pub since: Instant,
+    /// What the client said about itself.
+    pub client: Mutex<ClientInfo>,
+    /// The document of the running command, for currentOp.
+    pub command: Mutex<Vec<u8>>,
+    /// True while a command runs, and until its reply is sent.
+    pub busy: AtomicBool,
+    /// The client takes nothing of a reply that is being sent.
+    pub stuck: AtomicBool,
+    /// What connectionStatus calls the connection, made when it is first asked for.
+    pub uuid: OnceLock<[u8; 16]>,
+}
+
+/// `hello.client`.
+#[derive(Clone, Debug, Default)]
+pub struct ClientInfo {
+    /// The whole document.
+    pub document: Option<DocBuf>,
+    /// `application.name`.
+    pub app_name: Option<Arc<str>>,
+}
+
+/// See the module's head.
+pub struct Connections {
+    /// Most connections at a time.
+    pub most: usize,
+    /// The open ones, by their numbers.
+    pub all: Mutex<HashMap<u64, Arc<ConnShared>>>,
+    /// How many are open: read for each new connection, which therefore needs no lock for it.
+    pub open: AtomicU64,
+    /// How many were ever opened.
+    pub created: AtomicU64,
+    /// How many were refused.
+    pub rejected: AtomicU64,
+    /// How many were closed because they took too long to send a message, or to take a reply.
+    pub slow: AtomicU64,
+    /// How many wait for memory to receive a message.
+    pub waiting_messages: AtomicUsize,
+    /// How many wait for memory for a reply.
+    pub waiting_replies: Arc<AtomicUsize>,
+}
+
+impl Connections {
+    /// No connections, and room for so many at a time.
+    pub fn new(most: usize) -> Connections {
+        Connections {
+            most,
+            all: Mutex::default(),
+            open: AtomicU64::new(0),
+            created: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            waiting_messages: AtomicUsize::new(0),
+            waiting_replies: Arc::default(),
+        }
+    }
+
+    /// The open connection with this number.
+    pub fn get(&self, id: u64) -> Option<Arc<ConnShared>> {
+        self.all.lock().get(&id).map(Arc::clone)
+    }
+
+    /// The client of the connection with this number has gone.
+    pub fn hangs_up(&self, id: u64) {
+        if let Some(connection) = self.get(id) {
+            connection.remote.leave();
+        }
+    }
+}
