@@ -7,12 +7,12 @@
 //!
 //! Source: the MongoDB manual, "Cluster Parameters", and observed replies of MongoDB 8.0.
 
-use crate::args::{Args, Field, Types, missing_field, opt};
-use crate::log::Severity;
 use crate::settings;
 use crate::state::ServerState;
 use muniment_exec::{FindRequest, OpContext, UpdateStatement};
+use muniment_logger::Severity;
 use muniment_storage::CommitId;
+use muniment_value::args::{Args, Field, Types, missing_field, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ pub fn set(
             "Cluster parameter value must be an object",
         ));
     };
-    let seconds = crate::log::now_ms() / 1000;
+    let seconds = muniment_logger::now_ms() / 1000;
     let mut stored = doc! {
         "_id": parameter.name,
         "clusterParameterTime": Value::Timestamp { t: seconds as u32, i: 1 },

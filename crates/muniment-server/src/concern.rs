@@ -2,7 +2,7 @@
 //!
 //! Source: the MongoDB manual, "Write Concern" and "Read Concern", and observed replies.
 
-use crate::args::{Args, Field, Types, check_type, opt};
+use muniment_value::args::{Args, Field, Types, check_type, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 

@@ -7,7 +7,6 @@
 
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
-use crate::log::Severity;
 use crate::metrics::Counter;
 use crate::receive::{LARGE, Received, Socket};
 use crate::replica_set::OP_REPLICATION;
@@ -15,6 +14,7 @@ use crate::request::{self, Caller};
 use crate::send;
 use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
+use muniment_logger::Severity;
 use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};

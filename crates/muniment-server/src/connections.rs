@@ -47,7 +47,7 @@ pub struct Connections {
     /// Most connections at a time.
     pub most: usize,
     /// The open ones, by their numbers.
-    pub all: Mutex<HashMap<u64, Arc<ConnShared>>>,
+    all: Mutex<HashMap<u64, Arc<ConnShared>>>,
     /// How many are open: read for each new connection, which therefore needs no lock for it.
     pub open: AtomicU64,
     /// How many were ever opened.
@@ -75,6 +75,22 @@ impl Connections {
             waiting_messages: AtomicUsize::new(0),
             waiting_replies: Arc::default(),
         }
+    }
+
+    /// A connection is open.
+    pub fn insert(&self, connection: &Arc<ConnShared>) {
+        let mut all = self.all.lock();
+        all.insert(connection.id, Arc::clone(connection));
+    }
+
+    /// The connection with this number is closed.
+    pub fn remove(&self, id: u64) {
+        self.all.lock().remove(&id);
+    }
+
+    /// The open connections.
+    pub fn list(&self) -> Vec<Arc<ConnShared>> {
+        self.all.lock().values().cloned().collect()
     }
 
     /// The open connection with this number.

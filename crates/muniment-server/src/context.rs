@@ -1,6 +1,5 @@
 //! The context of a running command.
 
-use crate::args::{Args, Types, check_type, missing_field};
 use crate::concern::WriteConcern;
 use crate::connections::ConnShared;
 use crate::generic::Generic;
@@ -13,6 +12,7 @@ use muniment_exec::{
 };
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, CommitId, SessionKey};
+use muniment_value::args::{Args, Types, check_type, missing_field};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use muniment_wire::{Compressor, DocSeq, DocWriter, Sequence};
 use std::sync::Arc;

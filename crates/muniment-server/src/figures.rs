@@ -106,7 +106,7 @@ fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Re
 
 fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
     let users = asked(operand);
-    let now = crate::log::now_ms();
+    let now = muniment_logger::now_ms();
     let known = server.sessions.parts().flatten();
     known
         .filter(|(key, _)| users.as_ref().is_none_or(|u| u.contains(&key.user)))

@@ -1,9 +1,9 @@
 //! The arguments that every command takes.
 
-use crate::args::{Args, Field, Types, check_type, duplicate_field, idle, opt, uuid};
 use crate::concern::{Levels, ReadsIn, check_read_concern};
 use crate::registry::CommandSpec;
 use muniment_storage::{SessionKey, Timestamp};
+use muniment_value::args::{Args, Field, Types, check_type, duplicate_field, idle, opt, uuid};
 use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 use std::time::Duration;
 
@@ -395,7 +395,7 @@ pub fn session_key(lsid: Doc<'_>) -> Result<SessionKey> {
     let id = match args.get("id") {
         Some(v) => uuid("OperationSessionInfo.lsid", "id", v)?,
         None => {
-            return Err(crate::args::missing_field(
+            return Err(muniment_value::args::missing_field(
                 "OperationSessionInfo.lsid",
                 "id",
             ));

@@ -3,11 +3,11 @@
 //! an operator has to see.
 
 use crate::heap;
-use crate::log::Severity;
 use crate::own_collections;
 use crate::server::log_damages;
 use crate::state::ServerState;
 use muniment_exec::{OpGuard, OpStart};
+use muniment_logger::Severity;
 use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, doc};
 use std::sync::Arc;
@@ -193,7 +193,7 @@ fn ttl_failed(server: &ServerState, what: &DocBuf) {
 
 /// Runs one job, and logs a panic in it, so that a bug in one job does not end the others.
 fn guarded<T>(server: &ServerState, job: &str, run: impl FnOnce() -> T) -> Option<T> {
-    match crate::guard::guarded(run) {
+    match muniment_logger::guarded(run) {
         Ok(t) => Some(t),
         Err(caught) => {
             server.log.log(

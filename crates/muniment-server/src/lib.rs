@@ -2,7 +2,7 @@
 //!
 //! A connection has a thread ([`connection`]) that hands every request to [`request`], which
 //! looks the command up in the [`mod@registry`], checks its arguments against the command's table
-//! ([`args`]) and runs it. One file below `commands/` is one command.
+//! ([`muniment_value::args`]) and runs it. One file below `commands/` is one command.
 //!
 //! Invariants: nothing a client sends ends the process or disturbs another client; every
 //! request gets exactly one reply (or none, if it asks for none); no query logic lives here.
@@ -10,7 +10,6 @@
 #![recursion_limit = "512"]
 
 mod address;
-pub mod args;
 mod catalog_figures;
 pub mod cluster_parameters;
 mod commands;
@@ -23,14 +22,12 @@ mod failpoint;
 mod figures;
 mod front_door;
 mod generic;
-mod guard;
 mod hangups;
 mod heap;
 mod housekeeping;
 mod ingress;
 mod lifecycle;
 mod listener;
-pub mod log;
 mod machine_figures;
 pub mod memory;
 mod metrics;
@@ -57,11 +54,11 @@ mod startup;
 mod state;
 mod topology;
 mod transactions;
-mod verbosity;
 mod watch;
 
+pub use muniment_logger::{LogTarget, Rotation};
 pub use muniment_wire::compress::NEGOTIABLE;
-pub use options::{LogTarget, MakeDbPath, OptionNote, Rotation, ServerOptions};
+pub use options::{MakeDbPath, OptionNote, ServerOptions};
 pub use profiler::check_filter as check_profile_filter;
 pub use registry::{Access, CommandSpec, Kind, Target, registry};
 pub use server::{MAX_WIRE_VERSION, MONGODB_VERSION, Server, VERSION, build_info};

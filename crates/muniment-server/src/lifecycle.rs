@@ -53,7 +53,7 @@ impl Default for Lifecycle {
     fn default() -> Lifecycle {
         Lifecycle {
             started: Instant::now(),
-            started_ms: crate::log::now_ms(),
+            started_ms: muniment_logger::now_ms(),
             sleepers: Sleepers::new(),
             stopping: AtomicBool::new(false),
             asked: Mutex::new(None),

@@ -7,9 +7,9 @@ use crate::connection::{self, STACK};
 use crate::connections::{ClientInfo, ConnShared};
 use crate::hangups::Hangups;
 use crate::ingress::Limiter;
-use crate::log::{Seldom, Severity};
 use crate::options::ServerOptions;
 use crate::state::ServerState;
+use muniment_logger::{Seldom, Severity, guarded};
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
@@ -403,11 +403,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         stuck: AtomicBool::new(false),
         uuid: std::sync::OnceLock::new(),
     });
-    server
-        .connections
-        .all
-        .lock()
-        .insert(id, Arc::clone(&shared));
+    server.connections.insert(&shared);
     let count = opened(server, &shared, way.hangups);
     let state = Arc::clone(server);
     let spawned = std::thread::Builder::new()
@@ -415,7 +411,7 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         .stack_size(STACK)
         .spawn(move || {
             // A bug in the connection's own code must not leave its entry among the open connections.
-            let served = crate::guard::guarded(|| connection::serve(&state, Arc::clone(&shared)));
+            let served = guarded(|| connection::serve(&state, Arc::clone(&shared)));
             if let Err(caught) = served {
                 state.log.log(
                     Severity::Error,
@@ -427,12 +423,12 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
                 );
             }
             let _ = shared.stream.shutdown();
-            state.connections.all.lock().remove(&id);
+            state.connections.remove(id);
             let left = state.connections.open.fetch_sub(1, Ordering::Relaxed) - 1;
             log_connection(&state, &shared, 22944, "Connection ended", left);
         });
     if let Err(e) = spawned {
-        server.connections.all.lock().remove(&id);
+        server.connections.remove(id);
         server.connections.open.fetch_sub(1, Ordering::Relaxed);
         server.connections.rejected.fetch_add(1, Ordering::Relaxed);
         static THREADLESS: Seldom = Seldom::new();

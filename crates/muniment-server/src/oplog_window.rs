@@ -6,10 +6,10 @@
 //!
 //! Invariant: the storage knows the window before anything can trim the log.
 
-use crate::log::{Logger, Severity};
 use crate::options::ServerOptions;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
+use muniment_logger::{Logger, Severity};
 use muniment_storage::{Store, replace, whole};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number, validate};
 use std::io::ErrorKind;

@@ -1,6 +1,7 @@
 //! The options with which a server is started.
 
 use muniment_io::Machine;
+use muniment_logger::LogTarget;
 use muniment_storage::EngineKind;
 use muniment_value::DocBuf;
 use muniment_wire::Compressor;
@@ -90,29 +91,6 @@ pub struct ServerOptions {
     pub machine: Machine,
 }
 
-/// Where the log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogTarget {
-    /// Standard output.
-    Stdout,
-    /// A file.
-    File {
-        /// Its path.
-        path: PathBuf,
-        /// Appends to the file if it exists.
-        append: bool,
-        /// How it is rotated.
-        rotation: Rotation,
-    },
-    /// The system's log.
-    Syslog {
-        /// Its facility, as `syslog(3)` has it.
-        facility: i32,
-    },
-    /// Memory only.
-    Silent,
-}
-
 /// Whether a missing data directory is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MakeDbPath {
@@ -124,16 +102,6 @@ pub enum MakeDbPath {
     LastComponent,
     /// A missing directory is an error, as in mongod.
     Never,
-}
-
-/// How a log file is rotated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rotation {
-    /// The file gets a name with the time, and a new one begins.
-    #[default]
-    Rename,
-    /// The file is closed and opened again, since another program has renamed it.
-    Reopen,
 }
 
 /// A given option that does not have MongoDB's effect here.

@@ -5,8 +5,6 @@
 //! Invariant: none of this keeps the server from starting. If a collection cannot be written (because the
 //! disk is full), the log warns, and the next start or refresh tries again.
 
-use crate::address::hostname;
-use crate::log::now_ms;
 use crate::oplog_window;
 use crate::replica_set::ask_primary;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
@@ -14,6 +12,7 @@ use crate::state::ServerState;
 use muniment_exec::{
     DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
 };
+use muniment_logger::{hostname, now_ms};
 use muniment_storage::{Collection, CollectionOptions, IndexSpec, SessionKey};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client::check_ok;

@@ -2,9 +2,9 @@
 //!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
-use crate::log::Logger;
 use crate::replica_set::{Preference, Routes};
 use crate::state::ServerState;
+use muniment_logger::Logger;
 use muniment_op::Account;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 use parking_lot::RwLock;

@@ -6,7 +6,6 @@
 //!
 //! Source of the rules: the MongoDB manual, "Database Profiler" and `profile`.
 
-use crate::log::Severity;
 use crate::metrics::OpKind;
 use crate::options::ServerOptions;
 use crate::profiling::Profile;
@@ -15,6 +14,7 @@ use crate::request::KEEP_COMMAND;
 use crate::request::account::Finished;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, PlanFigures, StatementFigures};
+use muniment_logger::Severity;
 use muniment_op::Interrupt;
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
@@ -206,7 +206,7 @@ fn record(f: &Finished<'_>, statement: Option<(&StatementFigures, Option<Doc<'_>
     d.append("millis", narrow(took.as_millis() as i64));
     d.append_some("planSummary", plan.summary);
     d.append_some("execStats", plan.exec_stats.map(fitting));
-    d.append("ts", Value::DateTime(crate::log::now_ms()));
+    d.append("ts", Value::DateTime(muniment_logger::now_ms()));
     d.append("client", &*f.caller.conn.peer);
     let app_name = f.caller.conn.client.lock().app_name.clone();
     d.append("appName", app_name.as_deref().unwrap_or_default());

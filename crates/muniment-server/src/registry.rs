@@ -1,12 +1,12 @@
 //! The declaration of a command, and the sorted registry of all commands.
 
-use crate::args::{Args, Field};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::metrics::OpKind;
 use crate::state::ServerState;
 use foldhash::HashMap;
 use muniment_exec::Verbosity;
+use muniment_value::args::{Args, Field};
 use muniment_value::{Doc, Result};
 use std::sync::OnceLock;
 
@@ -295,7 +295,7 @@ pub fn find(name: &str) -> Option<&'static CommandSpec> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::args::MAX_FIELDS;
+    use muniment_value::args::MAX_FIELDS;
 
     #[test]
     fn the_registry_is_sorted_and_complete() {

@@ -5,10 +5,10 @@
 //! cut off; the server's shutdown waits for no such client.
 
 use crate::connections::ConnShared;
-use crate::log::Severity;
 use crate::receive::Pace;
 use crate::state::ServerState;
 use muniment_exec::ReplyRoom;
+use muniment_logger::Severity;
 use muniment_value::{Code, doc};
 use muniment_wire::Stream;
 use std::io::{self, Write};

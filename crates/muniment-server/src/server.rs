@@ -3,15 +3,15 @@
 use crate::hangups::Hangups;
 use crate::lifecycle::Restart;
 use crate::listener::{Listener, Waker};
-use crate::log::{Logger, Severity};
 use crate::oplog_window;
-use crate::options::{LogTarget, MakeDbPath, ServerOptions};
+use crate::options::{MakeDbPath, ServerOptions};
 use crate::parameters::Parameters;
 use crate::replica_set::{Keys, Sockets, Threads, Told};
 use crate::signals;
 use crate::startup;
 use crate::state::{Parts, ServerState};
 use muniment_exec::Database;
+use muniment_logger::{LogTarget, Logger, Severity};
 use muniment_storage::{Damage, DirLock, EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
@@ -73,7 +73,7 @@ impl Server {
     /// # Errors
     /// 98 DBPathInUse; what binding and opening raise; 2, 72 for bad options.
     pub fn start(options: ServerOptions) -> Result<Server> {
-        crate::guard::install();
+        muniment_logger::install();
         let log = Arc::new(open_log(&options)?);
         let began = Instant::now();
         let started = Server::start_with(options, Arc::clone(&log), began, None);
@@ -185,17 +185,14 @@ impl Server {
             server.spawn(name, move || job(&state))?;
         }
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
-        write_file(
-            state.options.port_file.as_deref(),
-            state.address.port.into(),
-        )?;
+        write_file(state.options.port_file.as_deref(), listener.port().into())?;
         state.log.info(
             "NETWORK",
             23016,
             "listener",
             "Waiting for connections",
             &doc! {
-                "port": i32::from(state.address.port),
+                "port": i32::from(listener.port()),
                 "ssl": "off",
                 "startupMillis": began.elapsed().as_millis() as i64,
             },
@@ -343,14 +340,7 @@ impl Server {
                 .engine
                 .operations
                 .kill_all(Code::InterruptedAtShutdown);
-            let open: Vec<_> = self
-                .state
-                .connections
-                .all
-                .lock()
-                .values()
-                .cloned()
-                .collect();
+            let open = self.state.connections.list();
             if open.is_empty() {
                 return;
             }
@@ -651,7 +641,7 @@ fn log_start(log: &Logger, options: &ServerOptions) {
             "pid": std::process::id() as i64,
             "port": i32::from(options.port),
             "dbPath": options.dbpath.to_string_lossy().into_owned(),
-            "host": crate::address::hostname(),
+            "host": muniment_logger::hostname(),
             "muniment": VERSION,
             "version": MONGODB_VERSION,
         },

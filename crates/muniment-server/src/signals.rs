@@ -13,8 +13,8 @@
 //! Invariant: the handler only writes to a pipe. A thread that lives as long as the process reads it, so that
 //! no signal has to wait for a client, and none is lost while the server begins anew.
 
-use crate::log::{Logger, Severity};
 use crate::state::ServerState;
+use muniment_logger::{Logger, Severity};
 use muniment_op::NeverInterrupted;
 use muniment_value::{ArrayBuf, DocBuf, Error, doc};
 use parking_lot::{Condvar, Mutex};

@@ -2,8 +2,8 @@
 //! the limit of open files. A setting that is not as it should be is a startup warning, in the log and in
 //! `getLog: "startupWarnings"` (which the shell shows when it connects).
 
-use crate::log::Logger;
 use crate::options::ServerOptions;
+use muniment_logger::Logger;
 use muniment_value::doc;
 use std::net::IpAddr;
 
@@ -113,8 +113,8 @@ fn share_out(files: usize, wanted: usize) -> (usize, usize) {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::{is_local, share_out, warn};
-    use crate::log::Logger;
     use crate::options::ServerOptions;
+    use muniment_logger::Logger;
 
     /// The ids of the warnings of a server that listens on these addresses.
     fn warned(bind_ip: &[&str]) -> Vec<String> {

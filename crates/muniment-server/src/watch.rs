@@ -6,8 +6,8 @@
 //! every [`AGAIN`] with its extent, and when it has ended. The threads that are affected log nothing, so that
 //! the log grows with time and not with the number of clients.
 
-use crate::log::Severity;
 use crate::state::ServerState;
+use muniment_logger::Severity;
 use muniment_storage::SpaceReport;
 use muniment_value::{ArrayBuf, DocBuf, doc};
 use std::sync::Arc;

@@ -9,6 +9,7 @@
 
 #[cfg(any(test, feature = "arbitrary"))]
 pub mod arbitrary;
+pub mod args;
 mod build;
 mod codes;
 pub mod collation;

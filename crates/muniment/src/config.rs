@@ -297,7 +297,7 @@ fn joined(key: &str, items: &[Node]) -> Result<String, String> {
 fn json(node: &Node) -> String {
     let quoted = |text: &str| {
         let mut out = String::new();
-        muniment_server::log::json_string(text, &mut out);
+        muniment_logger::json_string(text, &mut out);
         out
     };
     match &node.kind {

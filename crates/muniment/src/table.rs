@@ -376,7 +376,7 @@ pub const ALL: &[Opt] = &[
         Arg::Text,
         "facility of the lines in the system's log (user)",
         |g, v| {
-            g.syslog_facility = muniment_server::log::facility(v)
+            g.syslog_facility = muniment_logger::facility(v)
                 .ok_or_else(|| format!("'{v}' is not a facility of the system's log"))?;
             Ok(())
         },

@@ -4,8 +4,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-use muniment_server::args::Types;
 use muniment_server::{CommandSpec, registry};
+use muniment_value::args::Types;
 use muniment_value::{Doc, DocBuf, Value, doc};
 use muniment_wire::Connection;
 use testkit::{Server, ServerOptions};

@@ -48,7 +48,7 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "the running operation, until it is passed to expressions as an argument",
     ),
     (
-        "crates/muniment-server/src/guard.rs",
+        "crates/muniment-logger/src/guard.rs",
         "the hook of panics is told nothing but the thread",
     ),
     (

@@ -1,8 +1,8 @@
 //! `abortTransaction`.
 
-use crate::args::{Field, Types, idle};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Ends, Kind};
+use muniment_value::args::{Field, Types, idle};
 use muniment_value::{Code, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[idle(

@@ -1,12 +1,13 @@
 //! `aggregate`.
 
 use super::cursor_reply::limits;
-use crate::args::{Args, Field, Types, check_type, opt, refused, req};
+use super::hint;
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, RunsOn, Target};
 use crate::replica_set::forward;
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Verbosity, opens_change_stream};
+use muniment_value::args::{Args, Field, Types, check_type, opt, refused, req};
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -200,7 +201,7 @@ pub(super) fn request<'a>(
             }
             None => Doc::EMPTY,
         },
-        hint: a.hint()?,
+        hint: hint(a)?,
         allow_disk_use: a.get("allowDiskUse").map(|v| v.truthy()),
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,

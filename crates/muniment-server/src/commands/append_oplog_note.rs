@@ -1,8 +1,8 @@
 //! `appendOplogNote`.
 
-use crate::args::{Field, Types, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_value::args::{Field, Types, req};
 use muniment_value::{Code, Doc, Error, MAX_DEPTH, Result, doc, nests_deeper};
 
 const FIELDS: &[Field] = &[req("data", Types::OBJECT)];

@@ -3,13 +3,13 @@
 //!
 //! Source: the MongoDB manual, "applyOps", and observed replies of MongoDB 8.0.
 
-use crate::args::{Field, Types, check_type, idle, missing_field, opt, uuid};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
 use crate::request::run_within;
 use muniment_exec::{BUCKETS, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement};
 use muniment_op::Interrupt;
+use muniment_value::args::{Field, Types, check_type, idle, missing_field, opt, uuid};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
 const FIELDS: &[Field] = &[

@@ -1,8 +1,8 @@
 //! `bulkWrite`: statements on several collections in one command.
 
 use super::cursor_reply::limits;
+use super::hint;
 use super::write_reply::check_batch;
-use crate::args::{Args, Field, Types, opt, refused, req, uuid};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
@@ -12,6 +12,7 @@ use muniment_exec::{
     BatchLimits, Cursor, DeleteStatement, InsertOptions, StatementOutcome, UpdateStatement,
 };
 use muniment_op::{Account, Interrupt, Share};
+use muniment_value::args::{Args, Field, Types, opt, refused, req, uuid};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[
@@ -336,7 +337,7 @@ fn parse<'a>(
             Op::Update(UpdateStatement {
                 multi: a.bool("multi", false),
                 upsert: a.bool("upsert", false),
-                hint: a.hint()?,
+                hint: hint(&a)?,
                 array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
                 sort: a.doc("sort").unwrap_or(Doc::EMPTY),
                 constants: a.doc("constants").unwrap_or(Doc::EMPTY),
@@ -352,13 +353,13 @@ fn parse<'a>(
             Op::Delete(DeleteStatement {
                 filter: a.doc("filter").unwrap_or(Doc::EMPTY),
                 multi: a.bool("multi", false),
-                hint: a.hint()?,
+                hint: hint(&a)?,
                 let_,
                 collation: a.collation()?,
             })
         }
         other => {
-            return Err(crate::args::unknown_field("bulkWrite.ops", other));
+            return Err(muniment_value::args::unknown_field("bulkWrite.ops", other));
         }
     };
     let at = d.get(kind).and_then(number::to_i64_exact);

@@ -1,10 +1,10 @@
 //! `cloneCollectionAsCapped`.
 
 use super::capped_copy::{copy, size};
-use crate::args::{Types, check_type};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Types, check_type};
 use muniment_value::{Code, Error, Result, Type, Value};
 
 /// The command.

@@ -1,7 +1,7 @@
 //! The options of clustered and time-series collections, for `create` and `collMod`.
 
-use crate::args::{Args, Field, Types, check_type, opt, req};
 use muniment_exec::{granularity_span, series_options};
+use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Type, Value, doc, number};
 
 /// Seconds that a bucket spans at most: a year.
@@ -22,7 +22,7 @@ pub(super) fn expire_seconds(v: Value<'_>) -> Result<i64> {
             "TTL index 'expireAfterSeconds' option cannot be less than 0",
         ));
     }
-    if n > crate::log::now_ms() / 1000 {
+    if n > muniment_logger::now_ms() / 1000 {
         return Err(invalid(
             "TTL index 'expireAfterSeconds' option must be within an acceptable range",
         ));

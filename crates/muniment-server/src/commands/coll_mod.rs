@@ -6,11 +6,11 @@ use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, images, images_doc,
     word,
 };
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{Source, View, check_view_pipeline, refuse_generated};
 use muniment_storage::{Collection, CollectionOptions};
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, ValueBuf, doc, number};
 
 const FIELDS: &[Field] = &[

@@ -2,9 +2,9 @@
 //! duplicates, `unique` converts when there are none left.
 
 use super::drop_indexes::same_pattern;
-use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use muniment_storage::{Collection, Direction, Index, IndexSpec, KeyRange};
+use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use std::sync::Arc;
 

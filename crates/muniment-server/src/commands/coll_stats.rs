@@ -1,13 +1,13 @@
 //! `collStats`.
 
 use super::server_status::histogram;
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES};
 use crate::registry::{CommandSpec, RunsOn, Target};
 use crate::state::ServerState;
 use muniment_exec::{BucketFigures, Database, GeneratedFigures, OpContext, Source};
 use muniment_storage::Collection;
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
@@ -293,7 +293,7 @@ pub(crate) fn stage(
     let mut d = doc! {
         "ns": ns,
         "host": server.address.host.as_str(),
-        "localTime": Value::DateTime(crate::log::now_ms()),
+        "localTime": Value::DateTime(muniment_logger::now_ms()),
     };
     if let Some(options) = operand.get_doc("latencyStats") {
         let histograms = options.get("histograms").is_some_and(|v| v.truthy());

@@ -1,7 +1,7 @@
 //! The options of a collection that `create` takes and `collMod` changes.
 
-use crate::args::{Args, Field, Types, opt, req};
 use muniment_query::{Filter, QueryContext};
+use muniment_value::args::{Args, Field, Types, opt, req};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
 
 /// Capped sizes are rounded up to a multiple of this, in bytes.

@@ -1,9 +1,9 @@
 //! `compact`: rewrites the files of a collection and its indexes without what is dead in them.
 
-use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{Code, Error, Result, number};
 
 const FIELDS: &[Field] = &[

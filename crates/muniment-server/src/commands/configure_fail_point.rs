@@ -1,8 +1,8 @@
 //! `configureFailPoint`: only with the parameter enableTestCommands.
 
-use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Field, Types, opt, req};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::atomic::Ordering;
 

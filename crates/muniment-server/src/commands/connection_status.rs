@@ -1,7 +1,7 @@
 //! `connectionStatus`.
 
-use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec};
+use muniment_value::args::{Types, opt};
 use muniment_value::{Value, array, doc};
 
 /// The command.

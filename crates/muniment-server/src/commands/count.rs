@@ -1,9 +1,10 @@
 //! `count`.
 
-use crate::args::{Args, Field, Types, idle, opt, refused};
+use super::hint;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{CountRequest, Explainable};
+use muniment_value::args::{Args, Field, Types, idle, opt, refused};
 use muniment_value::{Doc, Error, Result, number};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -68,7 +69,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<CountRequest<'a>>
             .int("limit", i64::MIN, i64::MAX)?
             .unwrap_or(0)
             .unsigned_abs(),
-        hint: a.hint()?,
+        hint: hint(a)?,
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
     })

@@ -5,12 +5,12 @@ use super::collection_options::{
     ACTIONS, LEVELS, MAX_CAPPED, capped_size, check_images, check_validator, id_index, images,
     images_doc, index_defaults, storage_engine, word,
 };
-use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{BUCKETS, View, check_view_pipeline};
 use muniment_storage::CollectionOptions;
+use muniment_value::args::{Field, Types, idle, opt, refused};
 use muniment_value::{Code, Collation, Doc, Error, Result, Value, number};
 
 const FIELDS: &[Field] = &[

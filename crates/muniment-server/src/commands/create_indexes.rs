@@ -1,12 +1,12 @@
 //! `createIndexes`.
 
-use crate::args::{Field, Types, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{BUCKETS, Source, TimeSeries};
 use muniment_op::Interrupt;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec};
+use muniment_value::args::{Field, Types, opt, req};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result};
 use std::sync::Arc;
 

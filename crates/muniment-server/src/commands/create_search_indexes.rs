@@ -1,8 +1,8 @@
 //! `createSearchIndexes`.
 
 use super::search_index::REFUSED;
-use crate::args::{Field, Types, req};
 use crate::registry::CommandSpec;
+use muniment_value::args::{Field, Types, req};
 
 const FIELDS: &[Field] = &[req("indexes", Types::ARRAY)];
 

@@ -1,10 +1,10 @@
 //! `currentOp`.
 
 use super::cursor_reply::filter;
+use crate::connections::ConnShared;
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind};
-use crate::connections::ConnShared;
 use crate::state::ServerState;
 use muniment_exec::CursorInfo;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
@@ -70,7 +70,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
         all.push(d);
     }
     if idle {
-        for c in server.connections.all.lock().values() {
+        for c in server.connections.list() {
             if busy.contains(&c.id) || c.busy.load(Ordering::Relaxed) {
                 continue;
             }
@@ -82,7 +82,7 @@ pub(super) fn operations(server: &ServerState, idle: bool, truncate: bool) -> Ve
                 "client": &*c.peer,
                 "active": false,
             };
-            client(c, &mut d);
+            client(&c, &mut d);
             all.push(d);
         }
     }

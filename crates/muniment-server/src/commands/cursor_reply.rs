@@ -1,11 +1,11 @@
 //! The shared parts of commands that answer with a cursor over documents which they make themselves.
 
-use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use bytes::Bytes;
 use muniment_exec::{BatchLimits, Cursor};
 use muniment_op::{Account, Share};
 use muniment_query::{Clocks, Filter, QueryContext};
+use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
 
 const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];

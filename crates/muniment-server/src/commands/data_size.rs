@@ -1,10 +1,10 @@
 //! `dataSize`: of a collection, or of the documents in a range of an index.
 
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use muniment_exec::{FindRequest, Hint, Source};
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, cmp_values};
 use std::cmp::Ordering;
 use std::time::Instant;

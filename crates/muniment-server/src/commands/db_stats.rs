@@ -1,10 +1,10 @@
 //! `dbStats`.
 
 use super::coll_stats::scale;
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, RunsOn};
 use muniment_value::Result;
+use muniment_value::args::{Field, Types, opt};
 
 const FIELDS: &[Field] = &[
     opt("scale", Types::NUMBER),

@@ -1,11 +1,12 @@
 //! `delete`.
 
-use crate::args::{Args, Field, Types, idle, opt, refused, req};
+use super::hint;
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
 use muniment_exec::{DeleteStatement, Explainable};
+use muniment_value::args::{Args, Field, Types, idle, opt, refused, req};
 use muniment_value::{Doc, Error, Result, number};
 
 const FIELDS: &[Field] = &[
@@ -71,7 +72,7 @@ pub(super) fn statement<'a>(d: Doc<'a>, let_: Doc<'a>) -> Result<DeleteStatement
     Ok(DeleteStatement {
         filter: a.doc("q").unwrap_or(Doc::EMPTY),
         multi,
-        hint: a.hint()?,
+        hint: hint(&a)?,
         let_,
         collation: a.collation()?,
     })

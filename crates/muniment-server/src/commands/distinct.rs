@@ -1,9 +1,10 @@
 //! `distinct`.
 
-use crate::args::{Args, Field, Types, opt, refused, req};
+use super::hint;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{DistinctRequest, Explainable};
+use muniment_value::args::{Args, Field, Types, opt, refused, req};
 use muniment_value::{Doc, Error, Result, Value};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -43,7 +44,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<DistinctRequest<'
         namespace: ns,
         key: a.str("key").unwrap_or_default(),
         filter: a.doc("query").unwrap_or(Doc::EMPTY),
-        hint: a.hint()?,
+        hint: hint(a)?,
         let_: a.doc("let").unwrap_or(Doc::EMPTY),
         collation: a.collation()?,
     })

@@ -1,9 +1,9 @@
 //! `drop`.
 
-use crate::args::{Types, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::{BUCKETS, OPLOG, Source};
+use muniment_value::args::{Types, refused};
 use muniment_value::{Code, Error, Result};
 
 /// The command.

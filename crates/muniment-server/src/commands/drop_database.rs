@@ -1,8 +1,8 @@
 //! `dropDatabase`.
 
-use crate::args::Types;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::Types;
 use muniment_value::{Code, Error, Result, doc, number};
 
 /// The command.

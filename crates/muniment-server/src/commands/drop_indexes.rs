@@ -1,11 +1,11 @@
 //! `dropIndexes`.
 
 use super::create_indexes::counted;
-use crate::args::{Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
+use muniment_value::args::{Types, check_type, req};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! `dropSearchIndex`.
 
 use super::search_index::REFUSED;
-use crate::args::{Field, Types, opt};
 use crate::registry::CommandSpec;
+use muniment_value::args::{Field, Types, opt};
 
 const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)];
 

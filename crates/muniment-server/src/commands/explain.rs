@@ -1,12 +1,12 @@
 //! `explain`.
 
 use super::query_shape;
-use crate::args::{Args, Field, Types, opt};
 use crate::context::CommandContext;
 use crate::generic::Generic;
 use crate::namespace;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{Explainable, Verbosity, omitted};
+use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
 const FIELDS: &[Field] = &[opt("verbosity", Types::STRING)];
@@ -160,7 +160,7 @@ pub(super) fn answer(
     w.field(
         "serverInfo",
         doc! {
-            "host": crate::address::hostname(),
+            "host": muniment_logger::hostname(),
             "port": i32::from(cx.server.address.port),
             "version": crate::server::MONGODB_VERSION,
             "gitVersion": "0000000000000000000000000000000000000000",

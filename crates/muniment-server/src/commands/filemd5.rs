@@ -1,10 +1,10 @@
 //! `filemd5`: the checksum of a GridFS file, which old drivers ask for.
 
-use crate::args::{Field, Types, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use md5::{Digest, Md5};
 use muniment_exec::FindRequest;
+use muniment_value::args::{Field, Types, opt, refused};
 use muniment_value::{Doc, Error, Result, Value, doc, number};
 
 const FIELDS: &[Field] = &[

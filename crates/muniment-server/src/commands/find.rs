@@ -1,10 +1,11 @@
 //! `find`.
 
-use crate::args::{Args, Field, Types, check_type, idle, opt};
+use super::hint;
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{BatchLimits, Explainable, FindRequest};
+use muniment_value::args::{Args, Field, Types, check_type, idle, opt};
 use muniment_value::{Doc, Error, Result};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -71,7 +72,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindRequest<'a>> 
         sort: doc("sort"),
         skip: a.int("skip", 0, i64::MAX)?.unwrap_or(0) as u64,
         limit: limit as u64,
-        hint: a.hint()?,
+        hint: hint(a)?,
         min: doc("min"),
         max: doc("max"),
         return_key: a.bool("returnKey", false),

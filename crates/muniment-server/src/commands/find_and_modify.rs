@@ -1,9 +1,10 @@
 //! `findAndModify`.
 
-use crate::args::{Args, Field, Types, opt};
+use super::hint;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
 use muniment_exec::{Explainable, FindAndModifyRequest};
+use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Doc, Result};
 
 pub(super) const FIELDS: &[Field] = &[
@@ -56,7 +57,7 @@ pub(super) fn request<'a>(a: &Args<'a>, ns: &'a str) -> Result<FindAndModifyRequ
         fields: doc("fields"),
         upsert: a.bool("upsert", false),
         array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
-        hint: a.hint()?,
+        hint: hint(a)?,
         let_: doc("let"),
         collation: a.collation()?,
         bypass_document_validation: a.bool("bypassDocumentValidation", false),

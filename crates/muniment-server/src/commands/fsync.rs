@@ -1,9 +1,9 @@
 //! `fsync`.
 
-use crate::args::{Field, Types, idle, opt, refused};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::Result;
+use muniment_value::args::{Field, Types, idle, opt, refused};
 
 const FIELDS: &[Field] = &[
     opt("lock", Types::SAFE_BOOL),

@@ -1,9 +1,9 @@
 //! `getClusterParameter`.
 
-use crate::args::missing_field;
 use crate::cluster_parameters::{self, ALL};
 use crate::context::CommandContext;
 use crate::registry::CommandSpec;
+use muniment_value::args::missing_field;
 use muniment_value::{ArrayBuf, Error, Result, Value};
 
 /// The command.

@@ -1,9 +1,9 @@
 //! `getDefaultRWConcern`.
 
-use crate::args::{Types, idle};
 use crate::context::CommandContext;
-use crate::log::now_ms;
 use crate::registry::{CommandSpec, Kind};
+use muniment_logger::now_ms;
+use muniment_value::args::{Types, idle};
 use muniment_value::{Result, Value, doc};
 
 /// The command.

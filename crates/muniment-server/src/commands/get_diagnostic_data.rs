@@ -3,10 +3,10 @@
 
 use super::{coll_stats, repl_set_get_status, server_status};
 use crate::context::CommandContext;
-use crate::log::now_ms;
 use crate::machine_figures;
 use crate::registry::{CommandSpec, Kind};
 use muniment_exec::{OPLOG, Source};
+use muniment_logger::now_ms;
 use muniment_value::{DocBuf, Result, Value, doc};
 
 /// The command.

@@ -1,7 +1,7 @@
 //! `getLog`.
 
-use crate::args::Types;
 use crate::registry::CommandSpec;
+use muniment_value::args::Types;
 use muniment_value::{ArrayBuf, Error, array};
 
 /// The command.

@@ -1,12 +1,12 @@
 //! `getMore`.
 
-use crate::args::{Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use crate::state::ServerState;
 use muniment_exec::GetMoreRequest;
+use muniment_value::args::{Field, Types, idle, opt, req};
 use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[

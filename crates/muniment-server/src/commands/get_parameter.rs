@@ -1,8 +1,8 @@
 //! `getParameter`.
 
-use crate::args::{Field, Types, check_type, opt};
 use crate::parameters;
 use crate::registry::CommandSpec;
+use muniment_value::args::{Field, Types, check_type, opt};
 use muniment_value::{Code, Error, Result, Value};
 
 use crate::context::CommandContext;
@@ -47,7 +47,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
                         }
                     },
                     other => {
-                        return Err(crate::args::unknown_field("getParameter", other));
+                        return Err(muniment_value::args::unknown_field("getParameter", other));
                     }
                 }
             }

@@ -1,12 +1,12 @@
 //! `hello`: the handshake, and waiting for a change of the topology.
 
-use crate::args::{Field, Types, check_type, idle, opt};
+use crate::connections::ClientInfo;
 use crate::context::CommandContext;
-use crate::log::now_ms;
 use crate::registry::{Access, CommandSpec};
 use crate::replica_set;
 use crate::server::MAX_WIRE_VERSION;
-use crate::connections::ClientInfo;
+use muniment_logger::now_ms;
+use muniment_value::args::{Field, Types, check_type, idle, opt};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::Compressor;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! `hostInfo`.
 
-use crate::log::now_ms;
 use crate::options::{machine_memory, memory_limit};
 use crate::registry::CommandSpec;
+use muniment_logger::now_ms;
 use muniment_value::{DocBuf, Value, doc};
 use std::collections::BTreeSet;
 

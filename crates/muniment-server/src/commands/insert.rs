@@ -1,6 +1,5 @@
 //! `insert`.
 
-use crate::args::{Field, Types, opt, refused};
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
@@ -8,6 +7,7 @@ use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Statements, Target};
 use muniment_exec::InsertOptions;
 use muniment_value::Result;
+use muniment_value::args::{Field, Types, opt, refused};
 
 const FIELDS: &[Field] = &[
     opt("documents", Types::ARRAY),

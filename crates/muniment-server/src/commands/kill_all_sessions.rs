@@ -1,10 +1,10 @@
 //! `killAllSessions`.
 
 use super::kill;
-use crate::args::{Args, Field, Types, check_type, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::sessions::digest_of;
+use muniment_value::args::{Args, Field, Types, check_type, req};
 use muniment_value::{Result, Value};
 
 const USER: &[Field] = &[req("user", Types::STRING), req("db", Types::STRING)];

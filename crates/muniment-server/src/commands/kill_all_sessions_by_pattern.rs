@@ -1,11 +1,11 @@
 //! `killAllSessionsByPattern`.
 
 use super::kill;
-use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::context::CommandContext;
 use crate::generic::{session_key, user_digest};
 use crate::registry::{CommandSpec, Kind};
 use crate::sessions::digest_of;
+use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{Result, Value};
 
 const PATTERN: &[Field] = &[

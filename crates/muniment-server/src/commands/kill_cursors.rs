@@ -1,8 +1,8 @@
 //! `killCursors`.
 
-use crate::args::{Types, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
+use muniment_value::args::{Types, req};
 use muniment_value::{ArrayBuf, Error, Result, Value, array};
 
 /// The command.

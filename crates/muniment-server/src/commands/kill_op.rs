@@ -1,7 +1,7 @@
 //! `killOp`.
 
-use crate::args::{Types, opt};
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
 
 /// The command.

@@ -1,11 +1,11 @@
 //! `listCollections`.
 
 use super::cursor_reply::{answer, filter};
-use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use muniment_exec::{BUCKETS, OPLOG, View, buckets_options, generated_in};
 use muniment_storage::{Collection, IndexSpec};
+use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{DocBuf, Result, Value, doc};
 use std::sync::Arc;
 

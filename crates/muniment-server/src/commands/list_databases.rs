@@ -1,9 +1,9 @@
 //! `listDatabases`.
 
 use super::cursor_reply::filter;
-use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, RunsOn};
+use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{ArrayBuf, Result, doc};
 
 const FIELDS: &[Field] = &[

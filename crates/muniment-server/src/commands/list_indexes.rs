@@ -1,11 +1,11 @@
 //! `listIndexes`.
 
 use super::cursor_reply::answer;
-use crate::args::{Field, Types, idle, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, RunsOn, Target};
 use muniment_exec::{Source, TimeSeries};
 use muniment_storage::Collection;
+use muniment_value::args::{Field, Types, idle, opt};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 
 const FIELDS: &[Field] = &[

@@ -1,8 +1,8 @@
 //! `listSearchIndexes`: asks as a command what the stage `$listSearchIndexes` asks in a pipeline.
 
 use super::search_index::REFUSED;
-use crate::args::{Field, Types, opt};
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Field, Types, opt};
 
 const FIELDS: &[Field] = &[opt("id", Types::STRING), opt("name", Types::STRING)];
 

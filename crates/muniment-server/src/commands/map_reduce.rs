@@ -3,13 +3,13 @@
 //!
 //! Old; kept for clients that still send it. All emitted values are held in memory, up to a limit.
 
-use crate::args::{Args, Field, Types, idle, opt, req};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{
     AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
 };
 use muniment_query::running;
+use muniment_value::args::{Args, Field, Types, idle, opt, req};
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc, number,
 };

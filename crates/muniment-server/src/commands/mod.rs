@@ -3,7 +3,9 @@
 use crate::context::CommandContext;
 use crate::generic::session_key;
 use crate::registry::CommandSpec;
+use muniment_exec::Hint;
 use muniment_storage::SessionKey;
+use muniment_value::args::Args;
 use muniment_value::{Error, Result, Value};
 use std::collections::HashSet;
 
@@ -144,7 +146,7 @@ fn sessions_of(cx: &CommandContext<'_>) -> Result<Vec<SessionKey>> {
             v.type_name()
         ))
     };
-    let Value::Array(list) = cx.typed_target(crate::args::Types::ARRAY)? else {
+    let Value::Array(list) = cx.typed_target(muniment_value::args::Types::ARRAY)? else {
         return Err(wrong(name, cx.target(), "array"));
     };
     list.iter()
@@ -167,6 +169,14 @@ fn kill(cx: &CommandContext<'_>, named: &[SessionKey], of: impl Fn(&SessionKey) 
         cx.server.transactions.kill(cx.server, key);
     }
     cx.engine().cursors.kill_sessions(|key| all.contains(key));
+}
+
+/// The `hint`, by name or by pattern; an empty document is none.
+///
+/// # Errors
+/// 9 FailedToParse for another type.
+fn hint<'a>(args: &Args<'a>) -> Result<Option<Hint<'a>>> {
+    args.get("hint").map_or(Ok(None), Hint::parse)
 }
 
 /// A random (version 4) UUID.

@@ -1,10 +1,10 @@
 //! `planCacheSetFilter`.
 
 use super::plan_cache_clear::not_an_object;
-use crate::args::missing_field;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn, Target};
 use muniment_exec::ShapeSpec;
+use muniment_value::args::missing_field;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 
 /// The command.

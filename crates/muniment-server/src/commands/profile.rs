@@ -1,11 +1,11 @@
 //! `profile`.
 
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::profiler;
 use crate::registry::{CommandSpec, Kind};
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,10 +1,10 @@
 //! `renameCollection`.
 
-use crate::args::{Types, opt, req, uuid};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::{CommandSpec, Kind, Names};
 use muniment_exec::is_generated;
+use muniment_value::args::{Types, opt, req, uuid};
 use muniment_value::{Code, Error, Result, Value, doc};
 
 /// The command.

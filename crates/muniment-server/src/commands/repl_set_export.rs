@@ -1,9 +1,9 @@
 //! `_replSetExport`: a member of the replica set copies what this one has.
 
 use super::repl_set::set_of;
-use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec, Kind};
 use crate::replica_set::{GREETING, export};
+use muniment_value::args::{Types, opt};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

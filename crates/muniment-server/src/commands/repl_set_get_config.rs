@@ -1,8 +1,8 @@
 //! `replSetGetConfig`.
 
 use super::repl_set::set_of;
-use crate::args::{Types, opt};
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Types, opt};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

@@ -1,16 +1,16 @@
 //! `replSetGetStatus`: the set as this member sees it.
 
 use super::repl_set::set_of;
-use crate::args::{Types, opt};
 use crate::context::CommandContext;
-use crate::log::now_ms;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::{
     Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
 };
 use crate::state::ServerState;
 use muniment_consensus::{Counts, MemberId};
+use muniment_logger::now_ms;
 use muniment_storage::{Positions, Timestamp};
+use muniment_value::args::{Types, opt};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use std::time::Duration;
 

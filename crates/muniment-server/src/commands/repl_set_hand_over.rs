@@ -1,9 +1,9 @@
 //! `_replSetHandOver`: a member asks the primary of its replica set to hand the lead over to it.
 
 use super::repl_set::set_of;
-use crate::args::{Types, req};
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec, Kind};
+use muniment_value::args::{Types, req};
 use muniment_value::{Error, Result, number};
 
 /// The command.

@@ -4,7 +4,7 @@ use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::{HostPort, SetConfig, initiate};
-use crate::address::hostname;
+use muniment_logger::hostname;
 use muniment_value::{Code, Doc, Error, Result};
 
 /// The command.
@@ -27,7 +27,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let given = cx.target().as_doc().unwrap_or(Doc::EMPTY);
     let config = if given.is_empty() {
         let options = &cx.server.options;
-        let me = HostPort::of_listener(&options.bind_ip, cx.server.address.port, &hostname()).to_string();
+        let me = HostPort::of_listener(&options.bind_ip, cx.server.address.port, &hostname())
+            .to_string();
         cx.reply.field(
             "info2",
             "no configuration specified. Using a default configuration for the set",

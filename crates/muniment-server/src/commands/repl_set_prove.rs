@@ -1,9 +1,9 @@
 //! `_replSetProve`: two members prove to each other that they belong to the set, when one opens a connection
 //! to the other.
 
-use crate::args::{Types, opt};
 use crate::registry::{Access, CommandSpec, Kind};
 use crate::replica_set::answer_proof;
+use muniment_value::args::{Types, opt};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

@@ -1,10 +1,10 @@
 //! `replSetReconfig`.
 
 use super::repl_set::set_of;
-use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use crate::replica_set::SetConfig;
+use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
 
 /// The command.

@@ -1,9 +1,9 @@
 //! `replSetResizeOplog`.
 
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::oplog_window;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result, Value, number};
 
 const FIELDS: &[Field] = &[

@@ -1,9 +1,9 @@
 //! `replSetStepDown`.
 
 use super::repl_set::{seconds, set_of};
-use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Types, opt};
 use muniment_value::{Error, Result, number};
 use std::time::Duration;
 

@@ -1,10 +1,10 @@
 //! `replSetStepUp`.
 
 use super::repl_set::set_of;
-use crate::args::{Types, idle};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
 use muniment_value::Result;
+use muniment_value::args::{Types, idle};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

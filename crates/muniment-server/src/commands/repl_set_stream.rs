@@ -1,10 +1,10 @@
 //! `_replSetStream`: a member opens the connection on which it sends log records to this one.
 
-use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec, Kind};
 use crate::replica_set::{GREETING, answer_greeting, greet};
 use muniment_value::Result;
+use muniment_value::args::{Types, opt};
 
 /// The command.
 pub const COMMAND: CommandSpec = CommandSpec {

@@ -1,10 +1,10 @@
 //! The shared parts of the commands on indexes of Atlas Search. As a MongoDB server without a search process
 //! does, this one knows the commands and refuses them, after it has checked their arguments.
 
-use crate::args::{Types, check_type, missing_field, unknown_field};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::search_indexes_refused;
+use muniment_value::args::{Types, check_type, missing_field, unknown_field};
 use muniment_value::{Doc, Result, Value};
 
 /// A command on search indexes.

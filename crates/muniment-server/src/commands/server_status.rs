@@ -1,12 +1,12 @@
 //! `serverStatus`: every figure is measured, none is made up.
 
 use crate::context::CommandContext;
-use crate::log::now_ms;
 use crate::metrics::{Counted, LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
 use crate::replica_set;
 use crate::server::{MONGODB_VERSION, VERSION};
 use muniment_exec::TicketPool;
+use muniment_logger::now_ms;
 use muniment_storage::{Damage, Damaged};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,10 +1,10 @@
 //! `setClusterParameter`: the value is stored in `config.clusterParameters`, so that a restart keeps it.
 
-use crate::args::Types;
 use crate::cluster_parameters;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::replica_set::of_majority;
+use muniment_value::args::Types;
 use muniment_value::{Code, Doc, Error, Result};
 
 /// The command.

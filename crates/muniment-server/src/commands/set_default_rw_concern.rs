@@ -1,14 +1,14 @@
 //! `setDefaultRWConcern`: the defaults are stored in `config.settings`, so that a restart keeps them.
 
-use crate::args::{Field, Types, opt};
 use crate::concern::{Levels, Provenance, ReadsIn, W, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
-use crate::log::{Severity, now_ms};
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::settings;
 use crate::settings::DefaultConcern;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
+use muniment_logger::{Severity, now_ms};
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 
 /// Where the defaults are stored.

@@ -1,8 +1,8 @@
 //! `setFeatureCompatibilityVersion`.
 
-use crate::args::{Types, opt};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
+use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
 
 /// The command.

@@ -1,7 +1,7 @@
 //! `setQuerySettings`: refused on a standalone, as in MongoDB.
 
-use crate::args::{Types, check_type, req};
 use crate::registry::{CommandSpec, Kind};
+use muniment_value::args::{Types, check_type, req};
 use muniment_value::{Code, Error};
 
 /// The command.

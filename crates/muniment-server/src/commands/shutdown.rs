@@ -1,10 +1,10 @@
 //! `shutdown`.
 
-use crate::args::{Field, Types, opt};
 use crate::context::CommandContext;
 use crate::parameters::SHUTDOWN_PATIENCE_SECS;
 use crate::registry::{CommandSpec, Kind};
 use crate::signals;
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Error, Result};
 use std::time::Duration;
 

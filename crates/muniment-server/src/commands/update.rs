@@ -1,11 +1,12 @@
 //! `update`.
 
-use crate::args::{Args, Field, Types, opt, refused, req};
+use super::hint;
 use crate::commands::write_reply::{check_batch, report};
 use crate::context::CommandContext;
 use crate::metrics::OpKind;
 use crate::registry::{CommandSpec, Explained, Kind, Statements, Target};
 use muniment_exec::{Explainable, UpdateStatement};
+use muniment_value::args::{Args, Field, Types, opt, refused, req};
 use muniment_value::{Doc, Error, Result, Value};
 
 const FIELDS: &[Field] = &[
@@ -99,7 +100,7 @@ pub(super) fn statement<'a>(
     Ok(UpdateStatement {
         multi,
         upsert: a.bool("upsert", false),
-        hint: a.hint()?,
+        hint: hint(&a)?,
         array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
         sort: doc("sort"),
         constants: doc("c"),

@@ -1,8 +1,8 @@
 //! `updateSearchIndex`.
 
 use super::search_index::REFUSED;
-use crate::args::{Field, Types, opt, req};
 use crate::registry::CommandSpec;
+use muniment_value::args::{Field, Types, opt, req};
 
 const FIELDS: &[Field] = &[
     req("definition", Types::OBJECT),

@@ -1,7 +1,7 @@
 //! `usersInfo`.
 
-use crate::args::{Field, Types, opt};
 use crate::registry::CommandSpec;
+use muniment_value::args::{Field, Types, opt};
 use muniment_value::array;
 
 const FIELDS: &[Field] = &[

@@ -1,10 +1,10 @@
 //! `validateDBMetadata`: lists the parts of the catalog that an API version does not have.
 
-use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::context::CommandContext;
 use crate::namespace;
 use crate::registry::CommandSpec;
 use muniment_storage::IndexSpec;
+use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc};
 
 const FIELDS: &[Field] = &[

@@ -4,8 +4,8 @@
 
 use super::host_port::HostPort;
 use super::member_config::MemberConfig;
-use crate::args::{Args, Field, Types, check_type, opt, req};
 use crate::concern::W;
+use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::collections::{BTreeMap, HashSet};
 

@@ -15,9 +15,9 @@
 
 use super::SetConfig;
 use super::host_port::HostPort;
-use crate::address::hostname;
 use crate::state::ServerState;
 use muniment_consensus::{Config, InForce, Member, MemberId};
+use muniment_logger::hostname;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 /// The least version that this program speaks.

@@ -8,10 +8,10 @@ use super::host_port::HostPort;
 use super::node::Node;
 use super::prove::Caller;
 use super::{ReplicaSet, Role};
-use crate::address::hostname;
 use crate::lifecycle::Ending;
 use crate::state::ServerState;
 use muniment_consensus::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
+use muniment_logger::hostname;
 use muniment_op::{Both, Interrupt};
 use muniment_storage::Position;
 use muniment_value::{Code, Doc, Error, Result, doc};
@@ -68,8 +68,7 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
             return Ok(());
         }
         if server.options.auto_initiate {
-            let own =
-                HostPort::of_listener(&server.options.bind_ip, server.address.port, &hostname());
+            let own = own_address(server);
             let config = SetConfig::default_of(set.name(), own.to_string());
             begin(server, set, config, None)?;
             wait_for_primary(server, set);
@@ -98,7 +97,7 @@ pub fn start(server: &Arc<ServerState>) -> Result<()> {
     let own = config.own(server.address.port, &hostname());
     if own.is_none() && server.options.auto_initiate && config.members.len() == 1 {
         // A server that may initiate its set by itself may also correct its own address.
-        let own = HostPort::of_listener(&server.options.bind_ip, server.address.port, &hostname());
+        let own = own_address(server);
         if let Some(m) = config.members.first_mut() {
             m.host = own.to_string();
         }
@@ -154,6 +153,11 @@ fn wait_for_primary(server: &ServerState, set: &ReplicaSet) {
     let _ = set.wait_until(&Ending(&server.lifecycle), end, is_there);
     // From here on each change of the state is told to clients, however the wait has ended.
     set.electing.store(false, Ordering::Release);
+}
+
+/// The address by which a configuration that this server makes names it.
+fn own_address(server: &ServerState) -> HostPort {
+    HostPort::of_listener(&server.options.bind_ip, server.address.port, &hostname())
 }
 
 fn state_file(server: &ServerState) -> StateFile {

@@ -4,7 +4,7 @@
 
 use super::config::{invalid, whole_or_fraction};
 use super::host_port::HostPort;
-use crate::args::{Args, Field, Types, opt, req};
+use muniment_value::args::{Args, Field, Types, opt, req};
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number};
 
 /// The greatest `_id` of a member that there may be.

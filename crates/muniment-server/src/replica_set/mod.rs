@@ -65,13 +65,13 @@ pub use times::{append_times, of as times_of, parse as parse_time};
 pub use world::{Threads, World};
 
 use crate::lifecycle::Restart;
-use crate::log::{iso8601, now_ms};
 use crate::options::ServerOptions;
 use crate::registry::Kind;
 use crate::state::ServerState;
 use muniment_consensus::{LocalState, MemberId, Refusal, StateFile};
 use muniment_exec::OpContext;
 use muniment_io::Disk;
+use muniment_logger::{iso8601, now_ms};
 use muniment_op::{Event, Interrupt, Sleepers};
 use muniment_storage::{Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};

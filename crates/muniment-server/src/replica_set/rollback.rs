@@ -86,7 +86,7 @@ fn name_of(uuid: &[u8; 16]) -> String {
 
 /// A time as it stands in a file's name: without colons, which some file systems do not take.
 fn stamp(ms: i64) -> String {
-    crate::log::iso8601(ms).replace(':', "-")
+    muniment_logger::iso8601(ms).replace(':', "-")
 }
 
 #[cfg(test)]

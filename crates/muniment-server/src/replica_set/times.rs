@@ -1,15 +1,15 @@
 //! The cluster's time: what replies tell of it, and what requests bring.
 
 use super::ReplicaSet;
-use crate::args::{Args, Field, Types, req};
 use crate::state::ServerState;
 use muniment_storage::Timestamp;
+use muniment_value::args::{Args, Field, Types, req};
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::atomic::Ordering;
 
 const TIME: &[Field] = &[
     req("clusterTime", Types::TIMESTAMP),
-    crate::args::opt("signature", Types::OBJECT),
+    muniment_value::args::opt("signature", Types::OBJECT),
 ];
 
 const SIGNATURE: &[Field] = &[req("hash", Types::BINARY), req("keyId", Types::NUMBER)];

@@ -1,7 +1,6 @@
 //! The first step: finds the command of a request and checks its arguments.
 
 use super::{Caller, Early};
-use crate::args::{Args, Types, unknown_field};
 use crate::concern::WriteConcern;
 use crate::context::Request;
 use crate::failpoint::Failure;
@@ -11,6 +10,7 @@ use crate::namespace;
 use crate::registry::{CommandSpec, Target};
 use crate::state::ServerState;
 use crate::transactions;
+use muniment_value::args::{Args, Types, unknown_field};
 use muniment_value::{Code, Error, Result, Value, doc};
 use std::time::Instant;
 

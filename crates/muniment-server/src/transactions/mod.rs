@@ -16,21 +16,21 @@ pub use rules::{
     check_command, check_unknown, check_write, ends, is_resumable, labels, labels_of_concern,
 };
 
-use crate::args::Args;
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
-use crate::log::iso8601;
 use crate::registry::{CommandSpec, Ends, Statements};
 use crate::replica_set::times_of;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use known::{Known, load};
 use muniment_exec::{OpContext, Retry, session_doc};
+use muniment_logger::iso8601;
 use muniment_op::{Interrupt, Lock, Locked};
 use muniment_storage::{
     CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState, Store,
     Transaction,
 };
+use muniment_value::args::Args;
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::Mutex;
 use statements::Numbered;
@@ -358,7 +358,7 @@ impl Transactions {
             number,
             read_concern: generic.read_concern.map(|d| d.to_buf()),
             began: Instant::now(),
-            began_ms: crate::log::now_ms(),
+            began_ms: muniment_logger::now_ms(),
             active: Arc::default(),
         };
         self.figures.started.fetch_add(1, Relaxed);
@@ -468,7 +468,7 @@ impl Transactions {
                 return Err(Error::internal("a commit of what is not under way"));
             }
         };
-        let now = crate::log::now_ms();
+        let now = muniment_logger::now_ms();
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
         let head = server.engine.store.session_head(&out.session)?;
         let change = SessionChange::new(out.session, record, &head.unwrap_or_default());

@@ -1,9 +1,9 @@
 //! The statements of a retryable command.
 
-use crate::args::Args;
 use crate::context::Request;
 use crate::registry::{CommandSpec, Statements};
 use muniment_exec::StatementIds;
+use muniment_value::args::Args;
 use muniment_value::{Code, Doc, Error, Result, Value, number};
 use std::collections::HashSet;
 

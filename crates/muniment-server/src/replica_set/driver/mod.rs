@@ -29,9 +29,7 @@ use super::node::Node;
 use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::failpoint::STOP_PRODUCER;
-use crate::guard::{Caught, guarded};
 use crate::lifecycle::Restart;
-use crate::log::{Severity, now_ms};
 use crate::state::ServerState;
 use full::Fullness;
 use link::Link;
@@ -39,6 +37,7 @@ use muniment_consensus::{
     Appended, ConfigRecord, Core, Effect, Fatal, InForce, Kind, LocalState, MemberId, Message,
     Occasion, Position, Refusal, Role as CoreRole, StateFile, Times,
 };
+use muniment_logger::{Caught, Severity, guarded, now_ms};
 use muniment_op::{NeverInterrupted, Teller};
 use muniment_storage::{Positions, Record as LogRecord};
 use muniment_value::{Code, Doc, Error, Result, doc};
@@ -279,9 +278,7 @@ impl Driver {
     /// Ends the server if the turn failed: without a driver a primary's writes are never acknowledged.
     fn end_with(&mut self, turned: std::result::Result<Result<()>, Caught>) {
         let turned = turned.unwrap_or_else(|caught| Err(caught.into_error("the driver")));
-        let Err(e) = turned else {
-            return;
-        };
+        let Err(e) = turned else { return };
         self.done = true;
         // A turn that waited for room on a full disk until the server was told to end has not failed.
         let waited = e.code() == Code::OutOfDiskSpace;
@@ -1020,9 +1017,8 @@ impl Driver {
             message,
             Some(&doc! { "error": e.to_string() }),
         );
-        self.server
-            .lifecycle
-            .request_stop(&format!("{message}: {e}"));
+        let why = format!("{message}: {e}");
+        self.server.lifecycle.request_stop(&why);
     }
 }
 

@@ -3,14 +3,13 @@
 
 use super::link::Link;
 use super::{Driver, places};
-use crate::log::Severity;
-use crate::log::now_ms;
 use crate::replica_set::greeting::{Greeting, is_going, own_address};
 use crate::replica_set::peer::To;
 use crate::replica_set::prove::Caller;
 use crate::replica_set::report::{HeardOf, Report};
 use crate::replica_set::{Ahead, Role, SetConfig, wall_ms};
 use muniment_consensus::{InForce, MemberId, Role as CoreRole};
+use muniment_logger::{Severity, now_ms};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

@@ -14,12 +14,12 @@
 //! [`aside`]: crate::replica_set::aside
 
 use super::Driver;
-use crate::guard::guarded;
 use crate::replica_set::Role;
 use crate::replica_set::aside::{self, Aside};
 use crate::replica_set::frame::Record;
 use crate::replica_set::node::Node;
 use muniment_consensus::{InForce, LocalState, Message};
+use muniment_logger::guarded;
 use muniment_op::Interrupt;
 use muniment_storage::{Position, Record as LogRecord, can_be_read};
 use muniment_value::{Code, Error, Result, doc};

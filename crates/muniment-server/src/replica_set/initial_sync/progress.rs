@@ -6,7 +6,7 @@
 //! bytes that the source has for it.
 
 use super::super::timestamp;
-use crate::log::now_ms;
+use muniment_logger::now_ms;
 use muniment_storage::{Chunk, Timestamp};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, doc, number};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,12 +1,11 @@
-//! A command's arguments: checked once against the command's table of fields.
+//! The fields of a command or a configuration, checked once against a table.
 //!
 //! Invariants: a field that is not in the table is 40415, of another type 14, given twice 40413, missing
 //! although required 40414, each with MongoDB's message; null counts as absent wherever the table gives types
-//! (as in MongoDB's own argument parser). So a command never ignores an argument silently: for each field
-//! that it accepts without using, the table has the reason.
+//! (as in MongoDB's own argument parser). So no argument is ignored silently: for each field that is accepted
+//! without being used, the table has the reason.
 
-use muniment_exec::Hint;
-use muniment_value::{Code, Collation, Doc, Elem, Error, Result, Type, Value};
+use crate::{Code, Collation, Doc, Elem, Error, Result, Type, Value};
 
 /// A set of BSON types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,14 +239,6 @@ impl<'a> Args<'a> {
         given.copied().find(|e| e.is_named(name))
     }
 
-    /// The `hint`, by name or by pattern; an empty document counts as none.
-    ///
-    /// # Errors
-    /// 9 FailedToParse for another type.
-    pub fn hint(&self) -> Result<Option<Hint<'a>>> {
-        self.get("hint").map_or(Ok(None), Hint::parse)
-    }
-
     /// The value of a field, if it was given.
     pub fn get(&self, name: &str) -> Option<Value<'a>> {
         self.elem(name).map(|e| e.value())
@@ -275,7 +266,7 @@ impl<'a> Args<'a> {
 
     /// A whole number between `min` and `max`, coerced as MongoDB does ([`to_i64_clamped`]).
     ///
-    /// [`to_i64_clamped`]: muniment_value::number::to_i64_clamped
+    /// [`to_i64_clamped`]: crate::number::to_i64_clamped
     ///
     /// # Errors
     /// 2 BadValue outside the range.
@@ -283,7 +274,7 @@ impl<'a> Args<'a> {
         let Some(v) = self.get(name) else {
             return Ok(None);
         };
-        let Some(n) = muniment_value::number::to_i64_clamped(v) else {
+        let Some(n) = crate::number::to_i64_clamped(v) else {
             return Ok(None);
         };
         if n < min {
@@ -414,7 +405,7 @@ pub fn missing_field(path: &str, field: &str) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::{DocBuf, doc};
+    use crate::{DocBuf, doc};
 
     const FIELDS: &[Field] = &[
         req("filter", Types::OBJECT),

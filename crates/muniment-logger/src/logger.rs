@@ -5,7 +5,7 @@
 //! never fails an operation (a full disk loses lines, not commands); the newest 1024 lines and all start-up
 //! warnings stay in memory for `getLog`.
 
-use crate::options::{LogTarget, Rotation};
+use crate::target::{LogTarget, Rotation};
 use crate::verbosity::Verbosity;
 use muniment_value::{Doc, DocBuf, Value};
 use parking_lot::Mutex;
@@ -60,19 +60,19 @@ impl Severity {
 
 /// Limits a line that many clients may cause: it is written at most every ten seconds, with how often its
 /// cause occurred.
-pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
+pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 
 impl Seldom {
     const EVERY: Duration = Duration::from_secs(10);
 
     /// A limit for a line that was not written yet.
-    pub(crate) const fn new() -> Seldom {
+    pub const fn new() -> Seldom {
         Seldom(Mutex::new((None, 0)))
     }
 
     /// Notes the cause. If the line is to be written, returns how often the cause occurred since the last
     /// line.
-    pub(crate) fn note(&self) -> Option<u64> {
+    pub fn note(&self) -> Option<u64> {
         let mut state = self.0.lock();
         state.1 += 1;
         let lately = state.0.is_some_and(|at| at.elapsed() < Seldom::EVERY);
@@ -194,7 +194,7 @@ impl Logger {
             "Process Details",
             &muniment_value::doc! {
                 "pid": std::process::id().to_string(),
-                "host": crate::address::hostname(),
+                "host": crate::hostname(),
                 "architecture": "64-bit",
             },
         );
@@ -577,7 +577,7 @@ fn json_value(v: Value<'_>, depth: usize, out: &mut String) {
 }
 
 /// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut s = String::with_capacity(bytes.len() * 2);
     for b in bytes {
         let _ = write!(s, "{b:02x}");
