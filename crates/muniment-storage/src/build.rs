@@ -17,6 +17,7 @@
 
 use crate::catalog::{Entry, IndexEntry, IndexSpec, MAX_INDEXES};
 use crate::collection::Collection;
+use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::entries::entry_of;
@@ -641,7 +642,7 @@ impl Inner {
             let (key, value) = (Stage::logged(key), Stage::logged(value));
             stage.put(index.id, key, Some(value), false);
         }
-        self.commit(stage, interrupt, |_| collection.touch())?;
+        self.commit(stage, Announce::Door, interrupt, |_| collection.touch())?;
         Ok(written)
     }
 

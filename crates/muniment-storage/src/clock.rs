@@ -1,5 +1,6 @@
 //! The clock of the commits, as the members of a replica set and their clients see it.
 
+use crate::commit::announce::Announce;
 use crate::commit::ops;
 use crate::commit::stage::Stage;
 use crate::store::{CommitId, Store};
@@ -58,8 +59,12 @@ impl Store {
     /// 10107 NotWritablePrimary, 14031 OutOfDiskSpace, I/O errors, what `interrupt` says while it waits.
     pub fn commit_nothing(&self, interrupt: &dyn Interrupt) -> Result<CommitId> {
         let opening = self.inner.door.opening()?;
-        self.inner
-            .commit(Stage::of_nothing(opening), interrupt, |_| {})
+        self.inner.commit(
+            Stage::of_nothing(opening),
+            Announce::Door,
+            interrupt,
+            |_| {},
+        )
     }
 }
 

@@ -13,6 +13,7 @@
 
 use crate::collection::Collection;
 use crate::commit::MustLand;
+use crate::commit::announce::Announce;
 use crate::commit::apply::Applied;
 use crate::commit::ops::{self, Op};
 use crate::index::Index;
@@ -140,11 +141,12 @@ impl Store {
     }
 
     /// `listener` is told of every record that is committed here from now on, in order, and before
-    /// anybody else can see it. Writers wait for it: it must be quick, and must not use the store.
+    /// anybody else can see it. A record with [`Announce::Caller`] it must leave to the thread that commits
+    /// it to announce. Writers wait for the listener: it must be quick, and must not use the store.
     ///
     /// # Errors
     /// If this is no member of a replica set.
-    pub fn listen(&self, listener: impl FnMut(Position) + Send + 'static) -> Result<()> {
+    pub fn listen(&self, listener: impl FnMut(Position, Announce) + Send + 'static) -> Result<()> {
         match self.inner.door.listen(Some(Box::new(listener))) {
             true => Ok(()),
             false => Err(no_member()),

@@ -88,6 +88,7 @@ mod tests_waits;
 pub use catalog::ddl::{Created, Exclusive};
 pub use catalog::{CollectionOptions, IndexSpec, Kinds, MAX_INDEXES};
 pub use collection::Collection;
+pub use commit::announce::{Announce, Announcer};
 pub use commit::stage::KeyCounts;
 pub use damage::{Damage, Damaged};
 pub use export::{Chunk, Export, Exported};

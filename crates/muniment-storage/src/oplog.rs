@@ -1,6 +1,7 @@
 //! Reading the log as what it tells: a reader that follows it gets every entry once, in order, with the
 //! names of its time.
 
+use crate::commit::announce::Announce;
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
 use crate::sessions::{SessionKey, SessionRecord, SessionState};
@@ -342,7 +343,7 @@ impl Store {
         let opening = self.inner.door.opening()?;
         let mut stage = crate::commit::stage::Stage::new(opening);
         stage.log.note(doc);
-        self.inner.commit(stage, interrupt, |_| {})
+        self.inner.commit(stage, Announce::Door, interrupt, |_| {})
     }
 }
 
@@ -362,7 +363,7 @@ impl Store {
         let mut stage = crate::commit::stage::Stage::new(opening);
         stage.log.config(record);
         stage.log.note(note);
-        self.inner.commit(stage, interrupt, |_| {})
+        self.inner.commit(stage, Announce::Door, interrupt, |_| {})
     }
 }
 

@@ -7,6 +7,7 @@
 //! is. What a commit adds is in that commit's record of the log; applying it is
 //! [`SessionHead::advance`].
 
+use crate::commit::announce::Announce;
 use crate::keys::{get_varint, put_varint};
 use crate::store::{Inner, Store};
 use muniment_io::Timestamp;
@@ -650,7 +651,9 @@ impl Store {
         if stage.is_empty() {
             return Ok(());
         }
-        self.inner.commit(stage, interrupt, |_| {}).map(|_| ())
+        self.inner
+            .commit(stage, Announce::Door, interrupt, |_| {})
+            .map(|_| ())
     }
 }
 

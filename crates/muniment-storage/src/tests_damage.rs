@@ -54,7 +54,7 @@ pub(crate) fn append(
 ) -> muniment_value::Result<CommitId> {
     let mut stage = Stage::new(store.inner.door.opening().unwrap());
     write(&mut stage.log);
-    store.inner.commit(stage, NEVER, |_| {})
+    store.inner.commit(stage, Announce::Door, NEVER, |_| {})
 }
 
 /// The entry of a collection, changed.
@@ -230,7 +230,9 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
     part.insert(doc! { "_id": 7 }.as_bytes()).unwrap().unwrap();
     // The executor gives complete documents alone: this is what the door says of another.
     let refused = match part.insert(&[&doc! { "_id": 8 }.into_bytes()[..], &[1]].concat()) {
-        Ok(_) => part.commit().and_then(|_| t.commit(None, NEVER).map(drop)),
+        Ok(_) => part
+            .commit()
+            .and_then(|_| t.commit(None, Announce::Door, NEVER).map(drop)),
         Err(e) => Err(e),
     };
     assert!(refused.is_err());
@@ -355,7 +357,10 @@ pub(crate) fn plant_entry(store: &Store, id: u32, entry: &DocBuf) {
     let logged = stage.log.collection(id, 999, entry.as_bytes());
     let key = stage.keep(&[&crate::keys::catalog(id)]);
     stage.put(crate::keys::META, key, Some(Stage::logged(logged)), false);
-    store.inner.commit(stage, NEVER, |_| {}).unwrap();
+    store
+        .inner
+        .commit(stage, Announce::Door, NEVER, |_| {})
+        .unwrap();
     store.inner.unchecked.store(unchecked, SeqCst);
 }
 

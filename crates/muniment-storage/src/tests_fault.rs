@@ -477,7 +477,7 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
             write(&committed, &made);
         }
     }
-    committed.commit(None, never).unwrap();
+    committed.commit(None, Announce::Door, never).unwrap();
     for (ns, n) in [("db.written", 1), ("db.clustered", 1), ("db.used", 1)] {
         let c = store.collection(ns).unwrap();
         assert_eq!(c.count(), n, "{ns}");

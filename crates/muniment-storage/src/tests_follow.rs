@@ -129,12 +129,12 @@ fn behind_a_closed_door_nobody_writes() {
         assert_eq!(code(store.modify_options(c, options, never)), no);
         let t = store.begin_transaction(Duration::from_millis(1), None);
         assert_eq!(code(store.write_unit_in(&t, c, never)), no);
-        assert!(t.snapshot().is_ok() && t.commit(None, never).unwrap().is_none());
+        assert!(t.snapshot().is_ok() && t.commit(None, Announce::Door, never).unwrap().is_none());
     };
     refused(&store, None);
     let told: Arc<Mutex<Vec<Position>>> = Arc::default();
     let to = told.clone();
-    store.listen(move |p| to.lock().push(p)).unwrap();
+    store.listen(move |p, _| to.lock().push(p)).unwrap();
     store.open_door(7).unwrap();
     assert!(store.open_door(7).is_err() && store.is_door_open());
     let c = create(&store, "db.c");
@@ -155,7 +155,10 @@ fn behind_a_closed_door_nobody_writes() {
     assert!(store.open_door(6).is_err());
     store.open_door(9).unwrap();
     assert_eq!(code(late.commit()), Code::NotWritablePrimary);
-    assert_eq!(code(t.commit(None, never)), Code::NotWritablePrimary);
+    assert_eq!(
+        code(t.commit(None, Announce::Door, never)),
+        Code::NotWritablePrimary
+    );
     insert(&store, &c, doc! { "_id": 5 }).unwrap();
     assert_eq!((all(&store, &c).len(), c.count()), (2, 2));
     let end = store.position().unwrap();
@@ -582,4 +585,36 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     assert_eq!(all(&b, &renamed).len(), 2);
     drop((cursor, view));
     same(&a.snapshot(), &b.snapshot());
+}
+
+/// The listener learns who announces a record: the caller where it says so, and else the door.
+#[test]
+fn a_record_is_announced_by_the_one_that_says_so() {
+    let (dir, never) = (tempfile::tempdir().unwrap(), &NeverInterrupted);
+    let store = open_member(dir.path());
+    store.open_door(1).unwrap();
+    let told: Arc<Mutex<Vec<Announce>>> = Arc::default();
+    let to = told.clone();
+    store.listen(move |_, who| to.lock().push(who)).unwrap();
+    let heard = |what: &str, who: &[Announce]| assert_eq!(*told.lock(), who, "{what}");
+    let c = create(&store, "db.c");
+    heard("a change of the catalog", &[Announce::Door]);
+    let staged = |id: i32| {
+        let mut unit = store.write_unit(&c, never).unwrap();
+        unit.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
+        unit
+    };
+    staged(1).commit().unwrap();
+    staged(2).commit_announced_by(Announce::Caller).unwrap();
+    heard("units", &[Announce::Door, Announce::Door, Announce::Caller]);
+    told.lock().clear();
+    for announce in [Announce::Caller, Announce::Door] {
+        let t = store.begin_transaction(Duration::from_millis(1), None);
+        let mut part = store.write_unit_in(&t, &c, never).unwrap();
+        let id = 3 + told.lock().len() as i32;
+        part.insert(&bytes(doc! { "_id": id })).unwrap().unwrap();
+        part.commit().unwrap();
+        t.commit(None, announce, never).unwrap();
+    }
+    heard("transactions", &[Announce::Caller, Announce::Door]);
 }

@@ -212,7 +212,7 @@ impl<'a> Noise<'a> {
         }
         match rng.below(5) {
             0 => t.abort(),
-            _ => drop(t.commit(None, &NeverInterrupted)?),
+            _ => drop(t.commit(None, Announce::Door, &NeverInterrupted)?),
         }
         Ok(())
     }

@@ -170,7 +170,7 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
         add(&a, doc! { "_id": i, "big": "x".repeat(3 << 20) });
     }
     assert!(all(&store, begin).is_empty());
-    t.commit(None, never).unwrap();
+    t.commit(None, Announce::Door, never).unwrap();
     let entries = all(&store, begin);
     let sizes: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
     assert_eq!(sizes, [4, 2, 2]);

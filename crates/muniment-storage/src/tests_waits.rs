@@ -155,7 +155,7 @@ fn a_build_keeps_nobody_waiting_while_a_transaction_holds_a_document() {
                 std::thread::sleep(Duration::from_millis(5));
             }
             assert!(!ended.load(SeqCst) && !index.is_ready());
-            t.commit(None, &NeverInterrupted).unwrap();
+            t.commit(None, Announce::Door, &NeverInterrupted).unwrap();
         });
         assert!(index.is_ready());
         valid(&store, &c);

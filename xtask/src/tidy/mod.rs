@@ -52,10 +52,6 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "the hook of panics is told nothing but the thread",
     ),
     (
-        "crates/muniment-server/src/replica_set/node.rs",
-        "whose record the next one is, until the commit door is told how it is announced",
-    ),
-    (
         "crates/muniment-storage/src/collection.rs",
         "a buffer for a key, used again",
     ),

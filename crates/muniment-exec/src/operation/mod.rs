@@ -23,7 +23,8 @@ use crate::tickets::{Ticket, TicketPool};
 use muniment_op::{Account, Client, Interrupt, Ledger, Operation, Share, Sleepers};
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
-    Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable, thread_time,
+    Announcer, Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
+    thread_time,
 };
 use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
@@ -104,6 +105,8 @@ pub struct OpContext {
     pool: OnceLock<Arc<TicketPool>>,
     /// What a large command is parsed to.
     parsed: Mutex<Option<Share>>,
+    /// Which record of its it announces to the other members of its set itself.
+    pub announcer: Announcer,
     /// What it has done so far.
     pub counters: Counters,
 }
@@ -168,6 +171,7 @@ impl OpContext {
             failure: OnceLock::new(),
             pool: OnceLock::new(),
             parsed: Mutex::new(None),
+            announcer: Announcer::default(),
             counters: Counters::default(),
         }
     }

@@ -1,8 +1,9 @@
 //! Each operation once, with its corner cases.
 
 use super::*;
-use muniment_storage::{Collection, CollectionOptions};
+use muniment_storage::{Announce, Collection, CollectionOptions};
 use muniment_value::{Code, Value, array, doc};
+use parking_lot::Mutex;
 
 fn numbers(b: &Bench, n: i32) {
     let docs: Vec<DocBuf> = (0..n)
@@ -752,4 +753,36 @@ fn statements_of_one_command() {
     let out = b.engine.delete_many(&b.op, NS, &mut deletes, true);
     assert_eq!((out.n, out.errors.len()), (4, 0));
     assert_eq!(b.engine.store.collection(NS).unwrap().count(), 17);
+}
+
+/// A request that keeps a record back announces the first one of its write, and of no other; a
+/// collection that comes into being with it is the door's to announce.
+#[test]
+fn the_first_record_of_a_write_is_kept_back() {
+    let b = Bench::member();
+    let told: Arc<Mutex<Vec<Announce>>> = Arc::default();
+    let to = told.clone();
+    let store = &b.engine.store;
+    store.listen(move |_, who| to.lock().push(who)).unwrap();
+    let heard = || std::mem::take(&mut *told.lock());
+    b.op.announcer.keep_next();
+    b.insert_json(&[r#"{"_id": 1}"#]);
+    assert_eq!(heard(), [Announce::Door, Announce::Caller]);
+    b.insert_json(&[r#"{"_id": 2}"#]);
+    assert_eq!(heard(), [Announce::Door]);
+    assert!(b.op.announcer.take());
+    let set = |id: i32| {
+        b.update(
+            &format!(r#"{{"_id": {id}}}"#),
+            r#"{"$set": {"x": 1}}"#,
+            false,
+        )
+    };
+    assert!(set(3).unwrap().commit.is_none());
+    assert_eq!(heard(), []);
+    assert!(set(1).unwrap().commit.is_some() && set(2).unwrap().commit.is_some());
+    assert_eq!(heard(), [Announce::Caller, Announce::Door]);
+    assert!(b.op.announcer.end());
+    b.insert_json(&[r#"{"_id": 4}"#]);
+    assert_eq!(heard(), [Announce::Door]);
 }

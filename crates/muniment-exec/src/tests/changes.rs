@@ -3,7 +3,7 @@
 
 use super::*;
 use muniment_query::Account;
-use muniment_storage::{CollectionOptions, Timestamp, Transaction};
+use muniment_storage::{Announce, CollectionOptions, Timestamp, Transaction};
 use muniment_value::{ArrayBuf, Code, DocBuf, Value, array, doc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -265,7 +265,9 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
                                     b.engine.update(&op, NS, &statement).map(drop)
                                 });
                                 match all {
-                                    Ok(()) => t.commit(None, &NeverInterrupted).map(drop),
+                                    Ok(()) => {
+                                        t.commit(None, Announce::Door, &NeverInterrupted).map(drop)
+                                    }
                                     Err(e) if e.code() == Code::WriteConflict => {
                                         t.abort();
                                         Ok(())
@@ -799,7 +801,7 @@ fn streams_share_a_large_transaction() {
             assert!(out.errors.is_empty(), "{:?}", out.errors);
         }
         let size = t.bytes();
-        t.commit(None, &NeverInterrupted).unwrap();
+        t.commit(None, Announce::Door, &NeverInterrupted).unwrap();
         size
     };
     let mut followers: Vec<_> = (0..5)

@@ -6,23 +6,6 @@ use muniment_value::{Code, Value, array, doc};
 
 const NEVER: &NeverInterrupted = &NeverInterrupted;
 
-/// An engine on a member's store, which is primary.
-fn member() -> Bench {
-    let dir = tempfile::tempdir().unwrap();
-    let store = Store::open(StoreOptions {
-        member: true,
-        engine: test_engine(),
-        ..StoreOptions::new(dir.path().join("db"))
-    })
-    .unwrap();
-    store.open_door(1).unwrap();
-    Bench {
-        engine: Database::new(store, dir.path().join("db/_tmp")),
-        op: OpContext::internal("test"),
-        _dir: dir,
-    }
-}
-
 /// Closes a collection by a record that cannot be applied to it: it deletes what is not there.
 fn close(b: &Bench, namespace: &str) {
     let store = &b.engine.store;
@@ -67,7 +50,7 @@ fn commit(b: &Bench) {
 
 #[test]
 fn giving_up_the_end_of_the_log_keeps_what_can_be_read_of_it() {
-    let b = member();
+    let b = Bench::member();
     create(&b, "test.other");
     b.insert_json(&[r#"{"_id": 1}"#, r#"{"_id": 2}"#]);
     let store = &b.engine.store;
@@ -84,7 +67,7 @@ fn giving_up_the_end_of_the_log_keeps_what_can_be_read_of_it() {
 
 #[test]
 fn a_closed_collection_of_views_takes_nothing_else_with_it() {
-    let b = member();
+    let b = Bench::member();
     let (e, store) = (&b.engine, &b.engine.store);
     let view = View {
         on: "c".to_string(),
@@ -126,7 +109,7 @@ fn a_closed_collection_of_views_takes_nothing_else_with_it() {
 
 #[test]
 fn a_stream_tells_of_a_closed_collection_without_its_documents() {
-    let b = member();
+    let b = Bench::member();
     b.insert_json(&[r#"{"_id": 1}"#]);
     let stage = doc! { "fullDocument": "updateLookup" };
     let stages = array![doc! { "$changeStream": stage }];

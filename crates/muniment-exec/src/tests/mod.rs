@@ -98,10 +98,29 @@ impl Bench {
 
     pub fn with_cache(cache_bytes: u64) -> Bench {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(StoreOptions {
+        let options = StoreOptions {
             cache_bytes,
-            engine: test_engine(),
             ..StoreOptions::new(dir.path().join("db"))
+        };
+        Bench::open(dir, options)
+    }
+
+    /// An engine on a member's store, which is primary.
+    pub fn member() -> Bench {
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            member: true,
+            ..StoreOptions::new(dir.path().join("db"))
+        };
+        let bench = Bench::open(dir, options);
+        bench.engine.store.open_door(1).unwrap();
+        bench
+    }
+
+    fn open(dir: tempfile::TempDir, options: StoreOptions) -> Bench {
+        let store = Store::open(StoreOptions {
+            engine: test_engine(),
+            ..options
         })
         .unwrap();
         Bench {

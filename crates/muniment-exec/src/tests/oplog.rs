@@ -6,7 +6,7 @@ use crate::oplog::read::{Forward, Show, Span};
 use crate::run::current::CurrentOp;
 use muniment_query::DocStream;
 use muniment_query::diff;
-use muniment_storage::{CollectionOptions, Timestamp};
+use muniment_storage::{Announce, CollectionOptions, Timestamp};
 use muniment_value::{Code, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -152,7 +152,7 @@ fn transactions_are_shown_as_one_command_or_as_parts() {
                 .unwrap();
             w.commit().unwrap();
         }
-        t.commit(None, never).unwrap();
+        t.commit(None, Announce::Door, never).unwrap();
     }
     let (all, _) = find(&b, r#"{"o.applyOps":{"$exists":true}}"#, "{}", 0);
     let o = |n: usize| all[n].as_doc().get_doc("o").unwrap();

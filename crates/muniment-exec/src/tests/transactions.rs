@@ -3,7 +3,9 @@
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
 use muniment_query::Account;
-use muniment_storage::{CollectionOptions, Session, SessionHead, SessionKey, Transaction};
+use muniment_storage::{
+    Announce, CollectionOptions, Session, SessionHead, SessionKey, Transaction,
+};
 use muniment_value::{Code, Value, doc};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -175,7 +177,9 @@ fn a_transaction_reads_what_it_has_written_through_every_index() {
         if numbers.below(3) == 0 {
             transaction.abort();
         } else {
-            transaction.commit(None, &NeverInterrupted).unwrap();
+            transaction
+                .commit(None, Announce::Door, &NeverInterrupted)
+                .unwrap();
             outside = inside;
         }
         check(&b, &b.op, &outside, "after");
@@ -204,7 +208,9 @@ fn a_statement_does_not_see_what_it_writes() {
         let out = b.engine.update(&op, NS, &statement).unwrap();
         assert_eq!((out.matched, out.modified), (500, 500), "{round}");
     }
-    transaction.commit(None, &NeverInterrupted).unwrap();
+    transaction
+        .commit(None, Announce::Door, &NeverInterrupted)
+        .unwrap();
     assert_eq!(b.find(r#"{"x": {"$lt": 300}}"#).len(), 0);
     assert_eq!(b.find(r#"{"x": {"$gte": 300, "$lt": 800}}"#).len(), 500);
 }
@@ -322,7 +328,9 @@ fn unique_keys_move_within_a_transaction() {
     )
     .unwrap();
     update(&b, &op, doc! { "_id": 2 }, doc! { "$set": doc! { "k": 3 } }).unwrap();
-    transaction.commit(None, &NeverInterrupted).unwrap();
+    transaction
+        .commit(None, Announce::Door, &NeverInterrupted)
+        .unwrap();
     for (k, id) in [(1, 5), (7, 1), (30, 3), (3, 2)] {
         let found = b.find(&format!(r#"{{"k": {k}}}"#));
         assert_eq!(found, [format!(r#"{{"_id":{id},"k":{k}}}"#)]);
@@ -347,7 +355,9 @@ fn collections_made_by_a_transaction_end_with_it() {
     assert_eq!(b.find("{}"), [r#"{"_id":2}"#]);
     let (op, transaction) = begin(&b);
     insert(&b, &op, doc! { "_id": 1 }).unwrap();
-    transaction.commit(None, &NeverInterrupted).unwrap();
+    transaction
+        .commit(None, Announce::Door, &NeverInterrupted)
+        .unwrap();
     assert_eq!(b.find("{}").len(), 2);
 }
 
@@ -424,7 +434,9 @@ fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
         read(&op).unwrap();
         insert(&b, &op, doc! { "_id": 5 }).unwrap();
         upsert(&op).unwrap();
-        transaction.commit(None, &NeverInterrupted).unwrap();
+        transaction
+            .commit(None, Announce::Door, &NeverInterrupted)
+            .unwrap();
         assert_eq!(b.find("{}").len(), 2, "{way}");
     }
 }
@@ -541,7 +553,9 @@ fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
                 let (op, second) = begin(&b);
                 insert(&b, &op, doc! { "_id": 3 }).unwrap();
                 assert_eq!(delete(&b, &op, doc! { "_id": 3 }).unwrap().matched, 1);
-                second.commit(None, &NeverInterrupted).unwrap();
+                second
+                    .commit(None, Announce::Door, &NeverInterrupted)
+                    .unwrap();
             }
             _ => {}
         }
@@ -666,7 +680,9 @@ fn open_transactions_share_the_operations_memory() {
     assert_eq!(used(), 0);
     let (op, transaction) = begin(&b);
     large(&op, 300).unwrap();
-    transaction.commit(None, &NeverInterrupted).unwrap();
+    transaction
+        .commit(None, Announce::Door, &NeverInterrupted)
+        .unwrap();
     assert_eq!(used(), 0);
     assert_eq!(b.find("{}").len(), 2);
 }
@@ -732,7 +748,9 @@ fn sums_stay_while_everything_else_happens() {
             match run() {
                 Ok(()) if numbers.below(5) == 0 => transaction.abort(),
                 Ok(()) => {
-                    transaction.commit(None, &NeverInterrupted).unwrap();
+                    transaction
+                        .commit(None, Announce::Door, &NeverInterrupted)
+                        .unwrap();
                     moved.fetch_add(2, SeqCst);
                 }
                 Err(e) => {

@@ -25,7 +25,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let Some(part) = cx.transaction.as_mut() else {
         return Err(not_in_transaction(cx.spec.name));
     };
-    let commit = server.transactions.commit(server, part, &**cx.op)?;
+    let commit = server.transactions.commit(server, part, cx.op)?;
     cx.note_commit(commit);
     Ok(())
 }

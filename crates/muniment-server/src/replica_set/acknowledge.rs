@@ -4,6 +4,7 @@
 //! `writeConcernError` in a reply with `ok: 1`.
 
 use super::config::counts;
+use super::inbox::KeptBack;
 use super::node::Node;
 use crate::concern::{W, WriteConcern};
 use crate::context::CommandContext;
@@ -18,10 +19,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Waits for what the command's write concern asks. Returns `writeConcernError`, if there is one.
+/// `kept_back` has the command's record, if it is not announced yet.
 ///
 /// # Errors
 /// Those of the journal, if only this server is waited for.
-pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
+pub fn acknowledge(
+    cx: &CommandContext<'_>,
+    kept_back: Option<&KeptBack<'_>>,
+) -> Result<Option<DocBuf>> {
     // A command that reads has a write concern only for the sake of stages that write.
     let reads = cx.spec.kind == Kind::Read && !(cx.spec.writes_output)(cx.request.body);
     if !asks(cx) || reads {
@@ -48,7 +53,7 @@ pub fn acknowledge(cx: &CommandContext<'_>) -> Result<Option<DocBuf>> {
         Instant::now() + time
     });
     let waited = match concern.check(&node.members()) {
-        Ok(()) => commit().and_then(|c| node.wait(c.index, &concern, until, interrupt)),
+        Ok(()) => commit().and_then(|c| node.wait(c.index, &concern, until, kept_back, interrupt)),
         Err(e) => Err(e),
     };
     Ok(match waited {
@@ -97,7 +102,7 @@ pub fn of_majority(
     };
     let node = with_others(server);
     node.map_or(Ok(true), |node| {
-        node.wait(commit.index, &concern, None, interrupt)
+        node.wait(commit.index, &concern, None, None, interrupt)
     })
     .map(|_| ())
 }

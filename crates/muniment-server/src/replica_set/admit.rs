@@ -131,7 +131,7 @@ fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) ->
         w: W::Majority,
         journaled: false,
     };
-    node.wait(commit.index, &concern, None, op)?;
+    node.wait(commit.index, &concern, None, None, op)?;
     // The storage may learn a moment later how far the majority is.
     server.engine.store.wait_for_majority(commit.at, op)
 }

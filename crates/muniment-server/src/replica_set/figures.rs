@@ -2,7 +2,7 @@
 //!
 //! Invariant: what is not measured here is left out, so that a zero means that nothing has happened.
 
-use super::node::ROOM;
+use super::inbox::ROOM;
 use super::{ReplicaSet, timestamp};
 use crate::state::ServerState;
 use muniment_consensus::MemberId;

@@ -417,7 +417,7 @@ fn drive(
         (m.id, m.rollback_id, m.term) = (id, rollback_id + 1, term as i64);
     });
     let listener = Arc::clone(&node);
-    store.listen(move |p| listener.inbox.appended(p.index))?;
+    store.listen(move |p, announce| listener.inbox.appended(p.index, announce))?;
     let now = server.options.machine.clock.instant();
     let driver = Driver::new(server, &node, core, file, now, aside);
     server.world.drive(server, &node, driver)

@@ -21,6 +21,7 @@ mod forward;
 mod frame;
 mod greeting;
 mod host_port;
+mod inbox;
 mod incoming;
 mod initial_sync;
 mod initiate;
@@ -32,6 +33,7 @@ mod node;
 mod peer;
 mod prove;
 mod report;
+mod role;
 mod rollback;
 mod routes;
 #[cfg(test)]
@@ -50,6 +52,7 @@ pub use forward::{ask_primary, forward};
 pub use frame::OP_REPLICATION;
 pub use greeting::{FIELD as GREETING, answer as answer_greeting};
 pub use host_port::HostPort;
+pub use inbox::KeptBack;
 pub use incoming::{Incoming, greet};
 use initial_sync::Copies;
 pub use initial_sync::{Copied, Preference, export};
@@ -60,6 +63,7 @@ pub use member_config::MemberConfig;
 pub use node::Node;
 pub use peer::{Sockets, Ways};
 pub use prove::{Proof, answer as answer_proof, check as check_caller};
+pub use role::Role;
 pub use routes::Routes;
 pub use times::{append_times, of as times_of, parse as parse_time};
 pub use world::{Threads, World};
@@ -86,24 +90,6 @@ use std::time::{Duration, Instant};
 const SETTLES: Duration = Duration::from_secs(10);
 /// So long after a refusal the primary is asked again at the latest.
 const AGAIN: Duration = Duration::from_millis(20);
-/// What the member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// No configuration yet.
-    Startup,
-    /// It takes writes.
-    Primary,
-    /// It follows.
-    Secondary,
-    /// It follows, and is in maintenance.
-    Recovering,
-    /// It copies another member's data.
-    Startup2,
-    /// It votes, and stores nothing.
-    Arbiter,
-    /// The configuration does not name this server.
-    Removed,
-}
 
 /// What others see of a member's state: its role, the configuration's version and term, its `_id`, the
 /// leader, and the leader's term.
@@ -114,36 +100,6 @@ type Shown = (
     Option<MemberId>,
     i64,
 );
-
-impl Role {
-    /// `myState` and its name.
-    pub fn state(self) -> (i32, &'static str) {
-        match self {
-            Role::Startup => (0, "STARTUP"),
-            Role::Primary => (1, "PRIMARY"),
-            Role::Secondary => (2, "SECONDARY"),
-            Role::Recovering => (3, "RECOVERING"),
-            Role::Startup2 => (5, "STARTUP2"),
-            Role::Arbiter => (7, "ARBITER"),
-            Role::Removed => (10, "REMOVED"),
-        }
-    }
-
-    /// The name of a state that another member reports.
-    pub fn name_of(state: i32) -> &'static str {
-        let all = [
-            Role::Startup,
-            Role::Primary,
-            Role::Secondary,
-            Role::Recovering,
-            Role::Startup2,
-            Role::Arbiter,
-            Role::Removed,
-        ];
-        let found = all.iter().map(|r| r.state()).find(|(n, _)| *n == state);
-        found.map_or("UNKNOWN", |(_, name)| name)
-    }
-}
 
 /// The last election that was won.
 #[derive(Clone, Copy, Debug)]

@@ -10,18 +10,17 @@
 //! by its own operation; the driver never waits for any of them.
 
 use super::driver::{Driver, Event, Outcome, Request};
-use super::frame::Record;
+use super::inbox::{Inbox, KeptBack};
 use super::initial_sync::SyncProgress;
-use super::report::{Heard, Report};
+use super::report::Heard;
 use muniment_consensus::{
-    Concern, InForce, MemberId, Members, Message, Progress, Refusal, WaiterId, Waiters,
+    Concern, InForce, MemberId, Members, Progress, Refusal, WaiterId, Waiters,
 };
 use muniment_op::{Interrupt, Sleep, Teller, question};
-use muniment_storage::Store;
+use muniment_storage::{Announcer, Store};
 use muniment_value::{Code, Error, Result};
 use muniment_wire::Stream;
 use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -73,7 +72,7 @@ impl Persister {
     pub fn sync(node: &Node, store: &Store) -> bool {
         // The log keeps the error for those who wait for it; the driver sees no progress.
         let synced = store.sync().is_ok();
-        node.inbox.look.store(true, SeqCst);
+        node.inbox.note_look();
         node.with_driver(Driver::turn_now);
         synced
     }
@@ -82,209 +81,12 @@ impl Persister {
 /// How long after a failed sync the next one is tried.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// So many bytes of records may wait for the driver. While they do, no more is read from other members'
-/// connections.
-pub const ROOM: usize = 64 << 20;
-
 /// For so long after a copy has failed its source is not taken again.
 const AVOIDED: Duration = Duration::from_secs(60);
 
 /// While more threads than this wait for other members, the driver's thread serves them, since one turn for
 /// all of them costs less than a turn in each.
 const FEW: usize = 2;
-
-/// Whether the calling thread is going to tell the driver of its record itself.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Own {
-    No,
-    /// It is going to tell the driver of the next record that it makes.
-    Next,
-    /// It has made that record, and is going to tell the driver of it. The driver is told of further
-    /// records at once.
-    Made,
-}
-
-thread_local! {
-    static OWN: Cell<Own> = const { Cell::new(Own::No) };
-}
-
-/// While it lives the driver is not woken for the next record that the calling thread makes. When it is
-/// dropped the driver is told of that record, unless it was told before.
-pub struct KeptBack<'n> {
-    node: &'n Node,
-}
-
-impl Drop for KeptBack<'_> {
-    fn drop(&mut self) {
-        if OWN.replace(Own::No) == Own::Made {
-            self.node.inbox.look();
-        }
-    }
-}
-
-/// What reaches the driver.
-#[derive(Default)]
-pub struct Inbox {
-    waiting: Mutex<Waiting>,
-    wake: Condvar,
-    /// The driver took what was there.
-    room: muniment_op::Event,
-    /// The driver waits, or is about to.
-    asleep: AtomicBool,
-    /// The place of the newest record that the door made.
-    appended: AtomicU64,
-    /// Somebody is to be told of each record at once.
-    eager: AtomicBool,
-    /// The log is durable, or visible, further than the driver knows.
-    look: AtomicBool,
-    /// The driver's thread rests for longer than it may.
-    sooner: AtomicBool,
-    stop: AtomicBool,
-}
-
-/// What waits for the driver.
-#[derive(Default)]
-struct Waiting {
-    events: Vec<Event>,
-    /// The bytes of its records.
-    bytes: usize,
-}
-
-impl Inbox {
-    /// Puts something into it.
-    pub fn put(&self, event: Event) {
-        self.waiting.lock().events.push(event);
-        self.wake.notify_one();
-    }
-
-    /// Puts a message of another member into it, once there is room for its records or no other records
-    /// wait, or once the connection's operation (`on`) or the driver ends. The driver is not woken: see
-    /// [`Node::help`].
-    pub fn put_message(&self, message: Message, records: Vec<Record>, on: &dyn Interrupt) {
-        let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
-        let full = |w: &Waiting| w.bytes > 0 && w.bytes + bytes > ROOM;
-        let mut waiting = self.waiting.lock();
-        // After the driver has ended nobody takes what waits, so there never would be room.
-        while full(&waiting) && !self.is_stopped() && on.check().is_ok() {
-            drop(waiting);
-            let room = || self.is_stopped() || !full(&self.waiting.lock());
-            let _ = self.room.wait(on, room);
-            waiting = self.waiting.lock();
-        }
-        waiting.bytes += bytes;
-        waiting.events.push(Event::Received(message, records));
-    }
-
-    /// How many events wait, and the bytes of their records.
-    pub fn held(&self) -> (usize, usize) {
-        let waiting = self.waiting.lock();
-        (waiting.events.len(), waiting.bytes)
-    }
-
-    /// Puts another member's report on itself into it. As with [`Inbox::put_message`], the driver is not
-    /// woken.
-    pub fn put_report(&self, report: Report) {
-        self.waiting.lock().events.push(Event::Report(report));
-    }
-
-    /// Wakes the driver.
-    pub fn wake(&self) {
-        self.call();
-    }
-
-    /// Somebody has put something into it that nobody has taken.
-    pub fn has_news(&self) -> bool {
-        self.look.load(SeqCst) || !self.waiting.lock().events.is_empty()
-    }
-
-    /// The door made a record. Called while it is held, so it costs next to nothing.
-    pub fn appended(&self, index: u64) {
-        self.appended.store(index, SeqCst);
-        if OWN.get() == Own::Next {
-            OWN.set(Own::Made);
-            return;
-        }
-        if self.eager.load(Relaxed) && self.asleep.load(SeqCst) {
-            self.call();
-        }
-    }
-
-    /// The door made a record that the driver does not know.
-    pub fn has_more(&self, told: u64) -> bool {
-        self.eager.load(Relaxed) && self.appended.load(SeqCst) > told
-    }
-
-    /// The log became durable, or what is in it visible.
-    pub fn look(&self) {
-        self.look.store(true, SeqCst);
-        self.call();
-    }
-
-    /// The driver's thread is to see again how long it may rest. Whatever turns others take, this stays
-    /// until it has ([`Inbox::rests`]).
-    pub fn sooner(&self) {
-        self.sooner.store(true, SeqCst);
-        self.call();
-    }
-
-    /// The driver's thread sees how long it may rest. Like [`Inbox::sooner`] it is called only by the thread
-    /// that has the driver.
-    pub fn rests(&self) {
-        self.sooner.store(false, SeqCst);
-    }
-
-    /// The driver's thread has been called by [`Inbox::sooner`].
-    pub fn is_called_sooner(&self) -> bool {
-        self.sooner.load(SeqCst)
-    }
-
-    /// The driver ends.
-    pub fn stop(&self) {
-        self.stop.store(true, SeqCst);
-        self.call();
-        self.room.notify_all();
-    }
-
-    /// True once the driver has to end.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.load(SeqCst)
-    }
-
-    /// Whether the driver wants to hear of each record at once: where there are other members.
-    pub fn set_eager(&self, eager: bool) {
-        self.eager.store(eager, SeqCst);
-    }
-
-    fn call(&self) {
-        drop(self.waiting.lock());
-        self.wake.notify_one();
-    }
-
-    /// Waits until something came, or until `until`. `told`: the place of the newest record that the
-    /// driver knows.
-    pub fn wait(&self, told: u64, until: Instant) {
-        let mut waiting = self.waiting.lock();
-        loop {
-            self.asleep.store(true, SeqCst);
-            let new = self.eager.load(Relaxed) && self.appended.load(SeqCst) > told;
-            let called = [&self.look, &self.sooner, &self.stop];
-            let called = called.iter().any(|flag| flag.load(SeqCst));
-            if new || called || !waiting.events.is_empty() || Instant::now() >= until {
-                self.asleep.store(false, SeqCst);
-                return;
-            }
-            self.wake.wait_until(&mut waiting, until);
-        }
-    }
-
-    /// Takes what came. Only the thread that has the driver calls this, so that events stay in order.
-    pub fn take(&self) -> Vec<Event> {
-        self.look.store(false, SeqCst);
-        let came = std::mem::take(&mut *self.waiting.lock()).events;
-        self.room.notify_all();
-        came
-    }
-}
 
 /// How far the set is, and which threads wait for it.
 struct Tracked {
@@ -419,25 +221,23 @@ impl Node {
         }
     }
 
-    /// The calling thread is about to make a record and to wait for others to have it; it then tells the
-    /// driver itself ([`Node::wait`]). `None` while many wait: one turn for all of them costs less.
+    /// The calling thread is about to make a record, with this announcer, and to wait for others to have
+    /// it; it then tells the driver itself ([`Node::wait`]). `None` while many wait: one turn for all of
+    /// them costs less.
     ///
     /// The thread must make the record soon, and begin to wait soon after: until then the other members are
     /// not sent it.
-    pub fn keep_back(&self) -> Option<KeptBack<'_>> {
+    pub fn keep_back<'n>(&'n self, announcer: &'n Announcer) -> Option<KeptBack<'n>> {
         if self.tracked.lock().parked.len() > FEW {
             return None;
         }
-        OWN.set(Own::Next);
-        Some(KeptBack { node: self })
+        Some(KeptBack::begin(&self.inbox, announcer))
     }
 
-    /// Tells the driver that there may be a record that it does not know yet, or not yet as visible.
-    fn tell(&self) {
-        let own = OWN.get() == Own::Made;
-        if own {
-            OWN.set(Own::Next);
-        }
+    /// Tells the driver that there may be a record that it does not know yet, or not yet as visible. Where
+    /// `kept_back` has one, the calling thread has the driver send it.
+    fn tell(&self, kept_back: Option<&KeptBack<'_>>) {
+        let own = kept_back.is_some_and(KeptBack::take);
         // What else came could hold the caller up, so that is left to the driver's thread.
         let sends = |driver: &mut Driver| {
             let nothing_else = !self.inbox.has_news();
@@ -624,7 +424,7 @@ impl Node {
     }
 
     /// Waits until the write at this place of the log is acknowledged as `concern` asks; false if
-    /// it was not by `until`.
+    /// it was not by `until`. The driver is told of the record that `kept_back` has.
     ///
     /// # Errors
     /// 189 PrimarySteppedDown; 79 and 100 when the configuration changes so that it never can be;
@@ -634,6 +434,7 @@ impl Node {
         index: u64,
         concern: &Concern,
         until: Option<Instant>,
+        kept_back: Option<&KeptBack<'_>>,
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
         let Some(waiting) = self.begin_wait(index, concern)? else {
@@ -642,7 +443,7 @@ impl Node {
         let sleep = Sleep::begin(interrupt);
         // If the driver heard of the write at all, it was when the write came into the log, and not when it
         // became visible.
-        self.tell();
+        self.tell(kept_back);
         let ended = loop {
             if let Some(end) = waiting.end() {
                 return end.map(|()| true);
@@ -800,124 +601,25 @@ fn stepped_down() -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::super::inbox::tests::{make, wakes};
     use super::*;
-    use bytes::Bytes;
-    use muniment_consensus::Body;
-    use muniment_op::{NeverInterrupted, Operation};
+    use muniment_op::Operation;
 
-    fn put(inbox: &Inbox, bytes: &Bytes) {
-        let message = Message {
-            from: 1,
-            to: 2,
-            term: 1,
-            body: Body::Append {
-                index: 0,
-                log_term: 0,
-                commit: 0,
-                entries: Vec::new(),
-            },
-        };
-        let record = Record {
-            index: 1,
-            term: 1,
-            at: Default::default(),
-            payload: bytes.clone(),
-        };
-        inbox.put_message(message, vec![record], &NeverInterrupted);
-    }
-
-    /// Records that are sent faster than they are stored wait in the sender. One message is always taken,
-    /// however long it is.
+    /// A thread that cannot have the driver tells it of its record once, and while many threads wait none
+    /// keeps a record back.
     #[test]
-    fn records_wait_for_room() {
-        let inbox = Inbox::default();
-        let (half, all) = (
-            Bytes::from(vec![0; ROOM / 2]),
-            Bytes::from(vec![0; ROOM * 2]),
-        );
-        put(&inbox, &all);
-        assert_eq!(inbox.take().len(), 1);
-        put(&inbox, &half);
-        put(&inbox, &half);
-        std::thread::scope(|s| {
-            let third = s.spawn(|| put(&inbox, &half));
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(!third.is_finished());
-            assert_eq!(inbox.take().len(), 2);
-            third.join().unwrap();
-            assert_eq!(inbox.take().len(), 1);
-            // When the driver ends, a thread that waits for room goes on.
-            put(&inbox, &all);
-            let last = s.spawn(|| put(&inbox, &half));
-            std::thread::sleep(Duration::from_millis(50));
-            assert!(!last.is_finished());
-            inbox.stop();
-            last.join().unwrap();
-        });
-    }
-
-    /// Whether a resting driver is woken by `what`.
-    fn wakes(node: &Node, what: impl FnOnce()) -> bool {
-        let told = node.inbox.appended.load(SeqCst);
-        node.inbox.take();
-        std::thread::scope(|s| {
-            let driver = s.spawn(|| {
-                let until = Instant::now() + Duration::from_secs(60);
-                node.inbox.wait(told, until);
-            });
-            while !node.inbox.asleep.load(SeqCst) || node.inbox.waiting.is_locked() {
-                std::thread::yield_now();
-            }
-            what();
-            let patience = Instant::now() + Duration::from_millis(100);
-            while !driver.is_finished() && Instant::now() < patience {
-                std::thread::yield_now();
-            }
-            let woken = driver.is_finished();
-            node.inbox.look();
-            woken
-        })
-    }
-
-    /// Other threads take turns, too: when they empty the inbox, the call to the driver's thread must stay.
-    #[test]
-    fn who_rests_too_long_is_called_whatever_others_take() {
-        let members = Members::new(1, muniment_consensus::Position::default(), Arc::default());
-        let node = Node::new(1, members, 0);
-        assert!(wakes(&node, || {
-            node.inbox.sooner();
-            node.inbox.take();
-        }));
-        node.inbox.take();
-        let began = Instant::now();
-        node.inbox.wait(0, began + Duration::from_secs(60));
-        assert!(began.elapsed() < Duration::from_secs(60));
-        node.inbox.rests();
-        assert!(!wakes(&node, || ()));
-    }
-
-    /// The driver hears of a record that is kept back when its command is over, and of any other at
-    /// once.
-    #[test]
-    fn one_record_is_kept_back_until_its_command_is_over() {
+    fn the_driver_is_told_of_what_was_kept_back() {
         let in_force = Arc::new(InForce::default());
         let members = Members::new(1, muniment_consensus::Position::default(), in_force);
         let node = Node::new(1, members, 0);
         node.inbox.set_eager(true);
-        assert!(wakes(&node, || node.inbox.appended(1)));
-        let kept = node.keep_back().unwrap();
-        assert!(!wakes(&node, || node.inbox.appended(2)));
-        assert!(wakes(&node, || node.inbox.appended(3)));
-        assert!(wakes(&node, || drop(kept)));
-        // No record was made, so that there is nothing to tell.
-        let kept = node.keep_back().unwrap();
-        assert!(!wakes(&node, || drop(kept)));
-        // Another thread has the driver.
+        let announcer = Announcer::default();
         let busy = node.driver.lock();
-        let kept = node.keep_back().unwrap();
-        assert!(!wakes(&node, || node.inbox.appended(4)));
-        assert!(wakes(&node, || node.tell()));
-        assert!(!wakes(&node, || drop(kept)));
+        let kept = node.keep_back(&announcer).unwrap();
+        assert!(!wakes(&node.inbox, || make(&node.inbox, &announcer, 1)));
+        assert!(wakes(&node.inbox, || node.tell(Some(&kept))));
+        assert!(!wakes(&node.inbox, || drop(kept)));
+        assert!(wakes(&node.inbox, || node.tell(None)));
         drop(busy);
         node.set_leads(true);
         let concern = Concern {
@@ -927,9 +629,9 @@ mod tests {
         let many: Vec<_> = (0..=FEW)
             .map(|_| node.begin_wait(9, &concern).unwrap().unwrap())
             .collect();
-        assert!(node.keep_back().is_none());
+        assert!(node.keep_back(&announcer).is_none());
         many.iter().for_each(|w| node.give_up(w));
-        assert!(node.keep_back().is_some());
+        assert!(node.keep_back(&announcer).is_some());
     }
 
     /// Nothing but the kill wakes what waits for other members, for the driver, or for room.
@@ -962,13 +664,13 @@ mod tests {
             });
         };
         ends("write concern", &|op| {
-            node.wait(9, &concern, None, op).map(drop)
+            node.wait(9, &concern, None, None, op).map(drop)
         });
         assert_eq!(node.waiting(), 0);
         // While the member leads this reason to stop is passed over, and it hides no other.
         ends("write concern, after a step down", &|op| {
             op.kill(Code::InterruptedDueToReplStateChange);
-            node.wait(9, &concern, None, op).map(drop)
+            node.wait(9, &concern, None, None, op).map(drop)
         });
         ends("driver's answer", &|op| {
             node.ask_and_wait(Request::StepUp, op).map(drop)

@@ -2,7 +2,7 @@
 
 use crate::context::CommandContext;
 use crate::registry::{Kind, Names};
-use crate::replica_set;
+use crate::replica_set::{self, KeptBack};
 use crate::settings;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 
@@ -18,13 +18,18 @@ pub struct Told {
 ///
 /// A failed command may have written a part of its batch, or it failed because its change had already been
 /// made. The client relies on that state, so its write concern is awaited in these cases, too. A write
-/// concern that cannot be satisfied is then reported beside the error.
-pub fn acknowledge(cx: &CommandContext<'_>, result: Result<()>) -> Told {
+/// concern that cannot be satisfied is then reported beside the error. `kept_back` has the command's
+/// record, if the other members are not sent it yet.
+pub fn acknowledge(
+    cx: &CommandContext<'_>,
+    result: Result<()>,
+    kept_back: Option<&KeptBack<'_>>,
+) -> Told {
     let relied_on = match &result {
         Ok(()) => true,
         Err(e) => cx.commit.is_some() || cx.spec.kind == Kind::Ddl && is_done_already(e),
     };
-    let (result, concern) = match relied_on.then(|| replica_set::acknowledge(cx)) {
+    let (result, concern) = match relied_on.then(|| replica_set::acknowledge(cx, kept_back)) {
         Some(Ok(concern)) => (result, concern),
         Some(Err(e)) => (Err(e), None),
         None => (result, None),

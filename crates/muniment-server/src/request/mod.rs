@@ -117,9 +117,11 @@ fn steps(
     // The commit of the command's record does not wake the driver. The command tells the driver of it when it
     // begins to wait for other members, or ends.
     let keeper = replica_set::keeper(&cx);
-    let kept_back = keeper.as_ref().and_then(|node| node.keep_back());
+    let kept_back = keeper
+        .as_ref()
+        .and_then(|node| node.keep_back(&cx.op.announcer));
     let ran = run::run(&mut cx, ticket);
-    let told = acknowledge::acknowledge(&cx, ran.result);
+    let told = acknowledge::acknowledge(&cx, ran.result, kept_back.as_ref());
     drop(kept_back);
     acknowledge::take_settings(&cx);
     let counted = account::Counted::of(&mut cx);

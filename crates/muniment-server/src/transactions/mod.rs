@@ -456,7 +456,7 @@ impl Transactions {
         &self,
         server: &ServerState,
         out: &mut CheckedOut,
-        interrupt: &dyn Interrupt,
+        op: &OpContext,
     ) -> Result<Option<CommitId>> {
         let Some(latest) = out.latest.as_mut() else {
             return Err(Error::internal("a commit without a transaction"));
@@ -472,7 +472,8 @@ impl Transactions {
         let record = SessionRecord::new(out.number, SessionState::Committed, now);
         let head = server.engine.store.session_head(&out.session)?;
         let change = SessionChange::new(out.session, record, &head.unwrap_or_default());
-        let commit = running.transaction.commit(Some(&change), interrupt)?;
+        let commit = |announce| running.transaction.commit(Some(&change), announce, op);
+        let commit = op.announcer.commit(commit)?;
         latest.state = State::Committed(commit);
         *out.participant.running.lock() = None;
         self.figures.committed.fetch_add(1, Relaxed);

@@ -3,6 +3,7 @@
 use crate::catalog::notes::{drop_note, entry_notes};
 use crate::catalog::{Entry, IndexEntry};
 use crate::collection::Collection;
+use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::export::id_of;
@@ -218,7 +219,7 @@ impl Inner {
         let logged = stage.log.collection(id, next_id, doc.as_bytes());
         self.stage_entry_puts(&mut stage, id, held.as_deref(), &entry, logged);
         let mut result = Err(Error::internal("the catalog was not changed"));
-        let commit = self.commit(stage, interrupt, |at| {
+        let commit = self.commit(stage, Announce::Door, interrupt, |at| {
             // In this order, so that a name that passes from one collection to the other always has one.
             result = Ok(self.publish_collection(id, entry, indexes, at));
             if let Some(gone) = drop {
@@ -249,7 +250,9 @@ impl Inner {
         stage.log.note(drop_note(collection).as_doc());
         stage.log.drop(collection.id);
         self.stage_drop_puts(&mut stage, collection);
-        let commit = self.commit(stage, interrupt, |at| self.publish_drop(collection, at))?;
+        let commit = self.commit(stage, Announce::Door, interrupt, |at| {
+            self.publish_drop(collection, at);
+        })?;
         let (made, index) = ((), commit.index);
         Ok(Unsettled { made, index })
     }

@@ -1,5 +1,6 @@
 //! The door itself: whose turn it is, who may commit, and what became visible.
 
+use super::announce::Announce;
 use crate::places::Places;
 use muniment_io::Timestamp;
 use muniment_io::spread::CachePadded;
@@ -58,7 +59,7 @@ struct Member {
 }
 
 /// Told of a record that was appended: see [`Store::listen`](crate::Store::listen).
-pub(crate) type Listener = Box<dyn FnMut(Position) + Send>;
+pub(crate) type Listener = Box<dyn FnMut(Position, Announce) + Send>;
 
 /// One stretch of time in which the door is open. What was read before it may be another member's
 /// past: a commit must have begun in the opening that it goes through in.
@@ -152,15 +153,16 @@ impl Door {
         self.set.term.load(Relaxed)
     }
 
-    /// The thread inside the door has appended a record, at this time of the wall clock.
+    /// The thread inside the door has appended a record, at this time of the wall clock, and tells the
+    /// listener who announces it.
     #[inline]
-    pub fn appended(&self, position: Position, wall: i64) {
+    pub fn appended(&self, position: Position, wall: i64, announce: Announce) {
         if let Some(member) = &self.set.member {
             let mut member = member.lock();
             member.places.push(position);
             member.wall = wall;
             if let Some(listener) = &mut member.listener {
-                listener(position);
+                listener(position, announce);
             }
         }
     }

@@ -18,6 +18,7 @@
 //! is applied and becomes visible (a panic in between ends the process: crash over corrupt). What
 //! belongs together is one record. Must not know documents.
 
+pub(crate) mod announce;
 pub(crate) mod apply;
 mod check;
 pub(crate) mod door;
@@ -25,6 +26,7 @@ pub(crate) mod ops;
 pub(crate) mod stage;
 
 use crate::store::{CommitId, Inner};
+use announce::Announce;
 use bytes::Bytes;
 use door::{Opening, SPINS};
 use muniment_io::Timestamp;
@@ -69,10 +71,24 @@ pub(crate) struct Made {
     pub opening: Opening,
 }
 
+/// How a record goes through the door.
+struct Passage {
+    /// Its puts are so few that they may be made inside.
+    few: bool,
+    /// The opening in which it was begun.
+    opening: Opening,
+    /// The wall clock.
+    now: i64,
+    /// How many timestamps it takes.
+    stamps: u32,
+    announce: Announce,
+}
+
 impl Inner {
     /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and
     /// before they are visible: it changes what readers look up in memory (totals, catalog). Where
     /// the puts are documents and entries alone it takes no lock: it may run inside the door.
+    /// `announce` says who announces the record.
     ///
     /// # Errors
     /// 10107 NotWritablePrimary if the door is closed, or was since the commit was begun; 14031
@@ -81,6 +97,7 @@ impl Inner {
     pub fn commit(
         &self,
         stage: Stage,
+        announce: Announce,
         interrupt: &dyn Interrupt,
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
@@ -94,7 +111,14 @@ impl Inner {
         let stamps = stage.log.stamps();
         let (payload, batch) = stage.finish(now, &self.buffers);
         self.check_record(&payload)?;
-        self.commit_inside(&[&payload], batch, few, opening, (now, stamps), publish)
+        let passage = Passage {
+            few,
+            opening,
+            now,
+            stamps,
+            announce,
+        };
+        self.commit_inside(&[&payload], batch, passage, publish)
     }
 
     /// As [`Inner::commit`], of what was staged before.
@@ -104,6 +128,7 @@ impl Inner {
     pub fn commit_made(
         &self,
         made: Made,
+        announce: Announce,
         interrupt: &dyn Interrupt,
         publish: impl FnOnce(),
     ) -> Result<CommitId> {
@@ -121,21 +146,22 @@ impl Inner {
         let parts: Vec<&[u8]> = std::iter::once(&head[..])
             .chain(made.parts.iter().map(|p| &**p))
             .collect();
-        let stamped = (now, stamps);
-        self.commit_inside(&parts, made.batch, false, made.opening, stamped, |_| {
-            publish()
-        })
+        let passage = Passage {
+            few: false,
+            opening: made.opening,
+            now,
+            stamps,
+            announce,
+        };
+        self.commit_inside(&parts, made.batch, passage, |_| publish())
     }
 
-    /// The part of [`Inner::commit`] after the gate was passed, at a time of the wall clock (`now`). The
-    /// record takes `stamps` timestamps.
+    /// The part of [`Inner::commit`] after the gate was passed.
     fn commit_inside(
         &self,
         payload: &[&[u8]],
         batch: Batch,
-        few: bool,
-        opening: Opening,
-        (now, stamps): (i64, u32),
+        passage: Passage,
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
         // Not replaced meanwhile: that needs the gate alone.
@@ -146,17 +172,18 @@ impl Inner {
         let ready = log.prepare(payload).map_err(|e| self.refused(e))?;
         let mut turn = door.enter();
         // Nobody closes it while we are inside.
-        door.check(opening)?;
+        door.check(passage.opening)?;
         let term = door.term();
-        let first = turn.max(door.ahead()).next(now);
-        let at = first.plus(stamps - 1);
+        let first = turn.max(door.ahead()).next(passage.now);
+        let at = first.plus(passage.stamps - 1);
         let index = log
             .append_ready(term, at, ready)
             .map_err(|e| self.refused(e))?;
         *turn = at;
-        door.appended(Position { index, term, at }, now);
+        let position = Position { index, term, at };
+        door.appended(position, passage.now, passage.announce);
         let guard = MustLand;
-        let inside = door.take_off(at, few).then_some(turn);
+        let inside = door.take_off(at, passage.few).then_some(turn);
         door.count(payload.iter().map(|part| part.len()).sum());
         self.trees.apply(batch, at);
         publish(at);

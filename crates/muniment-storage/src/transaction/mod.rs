@@ -22,6 +22,7 @@ use crate::catalog::ddl::Created;
 use crate::catalog::notes::made_notes;
 use crate::collection::Collection;
 use crate::commit::Made;
+use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::ops;
 use crate::commit::stage::{Sealed, Stage};
@@ -471,7 +472,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits everything as one record, which notes in the session's record that it was committed.
+    /// Commits everything as one record, which notes in the session's record that it was committed, and is
+    /// announced by the door or by the caller.
     /// `None` when nothing was written.
     ///
     /// # Errors
@@ -479,6 +481,7 @@ impl Transaction {
     pub fn commit(
         &self,
         session: Option<&SessionChange>,
+        announce: Announce,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<CommitId>> {
         let mut state = self.state.lock();
@@ -504,7 +507,7 @@ impl Transaction {
             .filter(|t| t.inserted > 0 && t.collection.is_numbered())
             .map(|t| t.collection.id)
             .collect();
-        let result = self.commit_parts(&mut state, batch, interrupt);
+        let result = self.commit_parts(&mut state, batch, announce, interrupt);
         let mut made = Vec::new();
         if result.is_ok() {
             made = std::mem::take(&mut state.made);
@@ -540,6 +543,7 @@ impl Transaction {
         &self,
         state: &mut State,
         mut batch: Batch,
+        announce: Announce,
         interrupt: &dyn Interrupt,
     ) -> Result<Option<CommitId>> {
         if state.parts.is_empty() {
@@ -556,7 +560,7 @@ impl Transaction {
             opening: self.opening,
         };
         let totals = &state.totals;
-        let id = inner.commit_made(made, interrupt, || {
+        let id = inner.commit_made(made, announce, interrupt, || {
             for total in totals.values() {
                 // One that another transaction made, too.
                 total.collection.claim();

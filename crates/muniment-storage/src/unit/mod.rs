@@ -22,6 +22,7 @@ pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
 
 use crate::collection::{Collection, number_of};
+use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::stage::{KeyCounts, Stage};
 use crate::entries::difference;
@@ -601,7 +602,15 @@ impl<'s> WriteUnit<'s> {
     /// # Errors
     /// 10107 NotWritablePrimary, 14031 OutOfDiskSpace or I/O errors: nothing of what was staged is
     /// stored.
-    pub fn commit(mut self) -> Result<Option<CommitId>> {
+    pub fn commit(self) -> Result<Option<CommitId>> {
+        self.commit_announced_by(Announce::Door)
+    }
+
+    /// As [`WriteUnit::commit`], where the caller may announce the record.
+    ///
+    /// # Errors
+    /// As [`WriteUnit::commit`].
+    pub fn commit_announced_by(mut self, announce: Announce) -> Result<Option<CommitId>> {
         if let Some(e) = self.failed.take() {
             return Err(e);
         }
@@ -632,7 +641,7 @@ impl<'s> WriteUnit<'s> {
         }
         let (docs, bytes) = (stage.docs, stage.bytes);
         let collection = &self.collection;
-        let id = self.store.commit(stage, self.interrupt, |_| {
+        let id = self.store.commit(stage, announce, self.interrupt, |_| {
             collection.add_totals(docs, bytes);
         })?;
         if self.inserted > 0 {

@@ -164,7 +164,8 @@ impl<'e, T: Tally> Slices<'e, T> {
             let done = pending.statements(retry);
             (!done.is_empty()).then(|| (retry, retry.stage(&mut unit, done)))
         });
-        match unit.commit() {
+        let announcer = &self.op.announcer;
+        match announcer.commit(|announce| unit.commit_announced_by(announce)) {
             Ok(commit) => {
                 self.op.counters.add_keys(keys);
                 if let Some(((retry, change), commit)) = remembered.zip(commit) {

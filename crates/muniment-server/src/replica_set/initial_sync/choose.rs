@@ -6,7 +6,7 @@
 //! nothing is heard, one that is delayed or hidden, and one from which a copy has just failed are no
 //! sources. If there is no other source the leader is taken.
 
-use super::super::Role;
+use super::super::role::Role;
 use muniment_consensus::MemberId;
 use muniment_value::{Error, Result};
 use std::time::Duration;
