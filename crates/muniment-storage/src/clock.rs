@@ -71,8 +71,8 @@ impl Store {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use crate::tests::natural::crash;
     use crate::tests::open;
-    use crate::tests_natural::crash;
     use crate::*;
     use muniment_op::NeverInterrupted;
 

@@ -52,38 +52,6 @@ mod worklists;
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod tests_damage;
-#[cfg(test)]
-mod tests_fault;
-#[cfg(test)]
-mod tests_faults_in_turn;
-#[cfg(test)]
-mod tests_follow;
-#[cfg(test)]
-mod tests_full;
-#[cfg(test)]
-mod tests_index;
-#[cfg(test)]
-mod tests_memory;
-#[cfg(test)]
-mod tests_names;
-#[cfg(test)]
-mod tests_natural;
-#[cfg(test)]
-mod tests_noise;
-#[cfg(test)]
-mod tests_oplog;
-#[cfg(test)]
-mod tests_repair;
-#[cfg(test)]
-mod tests_still;
-#[cfg(test)]
-mod tests_sync;
-#[cfg(test)]
-mod tests_validate;
-#[cfg(test)]
-mod tests_waits;
 
 pub use catalog::ddl::{Created, Exclusive};
 pub use catalog::{CollectionOptions, IndexSpec, Kinds, MAX_INDEXES};

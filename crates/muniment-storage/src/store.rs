@@ -287,9 +287,6 @@ pub(crate) struct Inner {
     /// Collections of aborted transactions that other operations had when those were aborted, and under
     /// which opening of the door the transactions were begun.
     pub aborted: Mutex<Vec<(Arc<Collection>, crate::commit::door::Opening)>>,
-    /// The door takes what could not be applied, for tests of what becomes of it.
-    #[cfg(test)]
-    pub unchecked: AtomicBool,
     _lock: Option<DirLock>,
 }
 
@@ -807,8 +804,6 @@ impl Inner {
             failed_builds: Mutex::default(),
             discarded: Mutex::default(),
             aborted: Mutex::default(),
-            #[cfg(test)]
-            unchecked: AtomicBool::default(),
             marked: Mutex::default(),
             following: Mutex::default(),
             followed: Followed::default(),

@@ -156,6 +156,25 @@ impl Inner {
         self.commit_inside(&parts, made.batch, passage, |_| publish())
     }
 
+    /// As [`Inner::commit`], of a record that the door would refuse: for tests of what becomes of one that
+    /// another version has made.
+    ///
+    /// # Errors
+    /// As [`Inner::commit`].
+    #[cfg(test)]
+    pub fn commit_unchecked(&self, stage: Stage) -> Result<CommitId> {
+        let _gate = self.gate.share(&muniment_op::NeverInterrupted)?;
+        let passage = Passage {
+            few: false,
+            opening: stage.opening,
+            now: self.clock.now_ms(),
+            stamps: stage.log.stamps(),
+            announce: Announce::Door,
+        };
+        let (payload, batch) = stage.finish(passage.now, &self.buffers);
+        self.commit_inside(&[&payload], batch, passage, |_| {})
+    }
+
     /// The part of [`Inner::commit`] after the gate was passed.
     fn commit_inside(
         &self,

@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::collection::number_of;
+use crate::tests::index::valid;
 use crate::tests::{all, bytes, insert, key_of, open};
-use crate::tests_index::valid;
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Doc, DocBuf, Value, doc};

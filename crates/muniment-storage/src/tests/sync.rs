@@ -1,9 +1,9 @@
 //! Filling a new member: the state of one position, and the log after it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::follow::{member, ship};
+use crate::tests::noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::tests::{all, insert, open, options};
-use crate::tests_follow::{member, ship};
-use crate::tests_noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::*;
 use bytes::Bytes;
 use muniment_op::NeverInterrupted;

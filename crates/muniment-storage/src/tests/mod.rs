@@ -1,6 +1,23 @@
 //! The store's behaviour through its public interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod damage;
+mod fault;
+mod faults_in_turn;
+mod follow;
+mod full;
+mod index;
+mod memory;
+mod names;
+pub(crate) mod natural;
+mod noise;
+mod oplog;
+mod repair;
+mod still;
+mod sync;
+mod validate;
+mod waits;
+
 use crate::*;
 use bytes::Bytes;
 use muniment_op::NeverInterrupted;

@@ -1,8 +1,8 @@
 //! What readers of the log are told, against what was done.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::natural::crash;
 use crate::tests::{bytes, insert, key_of, open, options};
-use crate::tests_natural::crash;
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_query::diff;

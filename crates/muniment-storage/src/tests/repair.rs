@@ -3,11 +3,11 @@
 
 use crate::build::Unbuilt;
 use crate::sessions::{SessionHead, SessionKey, SessionRecord, SessionState};
-use crate::tests::{all, insert, open, options};
-use crate::tests_damage::{
+use crate::tests::damage::{
     NEVER, append, broken, code, create, index, nested, plant_entry, what, with_options, with_spec,
 };
-use crate::tests_noise::Random;
+use crate::tests::noise::Random;
+use crate::tests::{all, insert, open, options};
 use crate::*;
 use muniment_op::{Interrupt, Sleepers};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, KeyLimits, Value, array, doc};

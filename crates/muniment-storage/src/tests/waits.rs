@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::ages::ByHand;
+use crate::tests::follow::member;
+use crate::tests::index::{create, delete, index, update, valid};
+use crate::tests::noise::Random;
 use crate::tests::{bytes, insert, open, options};
-use crate::tests_follow::member;
-use crate::tests_index::{create, delete, index, update, valid};
-use crate::tests_noise::Random;
 use crate::*;
 use muniment_op::{Account, Interrupt, NeverInterrupted, Operation, Share, Sleepers};
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};

@@ -1,9 +1,9 @@
 //! A store as a member of a replica set: the door, following, the commit point, giving up a tail.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::natural::crash;
+use crate::tests::noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::tests::{all, bytes, insert, options};
-use crate::tests_natural::crash;
-use crate::tests_noise::{Noise, Random, Stopper, one_state, same, totals_are_right};
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, Value, doc};

@@ -2,9 +2,9 @@
 //! that end in the middle of a long way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::index::valid;
+use crate::tests::natural::crash;
 use crate::tests::{Many, bytes, open};
-use crate::tests_index::valid;
-use crate::tests_natural::crash;
 use crate::*;
 use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
 use muniment_query::running;

@@ -1,8 +1,8 @@
 //! What writes may hold: keys of documents, and all writes together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::index::{create, index, valid};
 use crate::tests::{all, insert, open, options};
-use crate::tests_index::{create, index, valid};
 use crate::*;
 use muniment_op::{Account, NeverInterrupted};
 use muniment_value::{ArrayBuf, Code, DocBuf, KeyLimits, Value, doc};

@@ -2,8 +2,8 @@
 //! them do not wait for each other's sync.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::noise::Random;
 use crate::tests::{insert, options};
-use crate::tests_noise::Random;
 use crate::*;
 use muniment_io::sim::Op;
 use muniment_io::{Machine, SimDisk};

@@ -1,8 +1,8 @@
 //! What `validate` finds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::index::{create, index, key, valid};
 use crate::tests::{insert, key_of, open};
-use crate::tests_index::{create, index, key, valid};
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Value, doc};

@@ -1,8 +1,8 @@
 //! Crashes by copy, a poisoned engine, capped collections and group commit.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::tests::index::valid;
 use crate::tests::{Many, all, bytes, insert, key_of, open};
-use crate::tests_index::valid;
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, array, doc};

@@ -3,15 +3,14 @@
 
 use crate::commit::ops::{Encoder, Op, Reader};
 use crate::commit::stage::Stage;
+use crate::tests::follow::{member, ship};
+use crate::tests::noise::Random;
 use crate::tests::{all, insert, open, options};
-use crate::tests_follow::{member, ship};
-use crate::tests_noise::Random;
 use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Code, DocBuf, Value, doc};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 pub(crate) const NEVER: &NeverInterrupted = &NeverInterrupted;
 
@@ -40,13 +39,6 @@ fn ands(times: usize) -> DocBuf {
     })
 }
 
-/// Appends what `write` says, whether or not the door would take it.
-fn plant(store: &Store, write: impl FnOnce(&Store)) {
-    store.inner.unchecked.store(true, SeqCst);
-    write(store);
-    store.inner.unchecked.store(false, SeqCst);
-}
-
 /// One record with these operations, as they are; no trees know of it until it is applied.
 pub(crate) fn append(
     store: &Store,
@@ -55,6 +47,13 @@ pub(crate) fn append(
     let mut stage = Stage::new(store.inner.door.opening().unwrap());
     write(&mut stage.log);
     store.inner.commit(stage, Announce::Door, NEVER, |_| {})
+}
+
+/// The same, whether or not the door would take it.
+fn plant(store: &Store, write: impl FnOnce(&mut Encoder)) {
+    let mut stage = Stage::new(store.inner.door.opening().unwrap());
+    write(&mut stage.log);
+    store.inner.commit_unchecked(stage).unwrap();
 }
 
 /// The entry of a collection, changed.
@@ -330,38 +329,27 @@ fn plant_all(store: &Store) {
             with_options(&c("db.v"), &doc! { "validator": doc! { "$bogus": 1 } }),
         ),
     ];
-    plant(store, |store| {
-        for (name, entry) in &entries {
-            plant_entry(store, c(name).id, entry);
-        }
-        let d = c("db.d");
-        let key = crate::tests::key_of(store, &d, 1);
-        append(store, |log| {
-            let bogus = doc! { "bogus": 1 };
-            {
-                let _ = log.diff(d.id, &key, doc! { "_id": 1 }.as_bytes(), bogus.as_bytes());
-            };
-        })
-        .unwrap();
-        append(store, |log| {
-            let _ = log.delete(d.id, &[7; 8], doc! { "_id": 77 }.as_bytes());
-        })
-        .unwrap();
+    for (name, entry) in &entries {
+        plant_entry(store, c(name).id, entry);
+    }
+    let d = c("db.d");
+    let key = crate::tests::key_of(store, &d, 1);
+    plant(store, |log| {
+        let bogus = doc! { "bogus": 1 };
+        let _ = log.diff(d.id, &key, doc! { "_id": 1 }.as_bytes(), bogus.as_bytes());
+    });
+    plant(store, |log| {
+        let _ = log.delete(d.id, &[7; 8], doc! { "_id": 77 }.as_bytes());
     });
 }
 
 /// A catalog entry, as the server that did it: in the log, and in the trees.
 pub(crate) fn plant_entry(store: &Store, id: u32, entry: &DocBuf) {
-    let unchecked = store.inner.unchecked.swap(true, SeqCst);
     let mut stage = Stage::new(store.inner.door.opening().unwrap());
     let logged = stage.log.collection(id, 999, entry.as_bytes());
     let key = stage.keep(&[&crate::keys::catalog(id)]);
     stage.put(crate::keys::META, key, Some(Stage::logged(logged)), false);
-    store
-        .inner
-        .commit(stage, Announce::Door, NEVER, |_| {})
-        .unwrap();
-    store.inner.unchecked.store(unchecked, SeqCst);
+    store.inner.commit_unchecked(stage).unwrap();
 }
 
 pub(crate) fn what(store: &Store) -> Vec<(String, Damaged)> {
@@ -496,12 +484,10 @@ fn what_was_closed_stays_closed_though_its_specification_can_be_read() {
         .unwrap();
         insert(&store, &c, doc! { "_id": 1, "a": 1 }).unwrap();
         // Two arrays in one key: the primary that made this had no such index, or a bug.
-        plant(&store, |store| {
-            let two = doc! { "_id": 2, "a": muniment_value::array![1, 2], "b": muniment_value::array![1, 2] };
-            append(store, |log| {
-                let _ = log.insert(c.id, &2_u64.to_be_bytes(), two.as_bytes());
-            })
-            .unwrap();
+        let arrays = || muniment_value::array![1, 2];
+        let two = doc! { "_id": 2, "a": arrays(), "b": arrays() };
+        plant(&store, |log| {
+            let _ = log.insert(c.id, &2_u64.to_be_bytes(), two.as_bytes());
         });
     }
     for round in 0..3 {
