@@ -1,38 +1,16 @@
 //! fsyncLock and sizes.
 
 use crate::collection::{Collection, news};
-use crate::gate::Alone;
+use crate::cuts::Held;
 use crate::index::Index;
+use crate::keys::KeyRange;
 use crate::store::Store;
-use crate::view::{Direction, KeyRange, Snapshot};
-use muniment_op::{Interrupt, Lock, Locked};
-use muniment_tree::{FileSizes, Hold, TreeId};
+use crate::view::{Direction, Snapshot};
+use muniment_op::Interrupt;
+use muniment_tree::{FileSizes, TreeId};
 use muniment_value::{Code, Error, Result};
 use std::cell::OnceCell;
 use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
-
-/// How often writes are locked, and the lock itself.
-#[derive(Default)]
-pub(crate) struct FsyncLock {
-    depth: u32,
-    held: Option<Held>,
-}
-
-/// What it keeps: no commit, no change of the log's files, none of the trees'.
-struct Held {
-    _gate: Alone,
-    _still: Locked<Arc<Lock<()>>, ()>,
-    _trees: Hold,
-}
-
-impl FsyncLock {
-    /// How deep it is locked.
-    pub fn depth(&self) -> u32 {
-        self.depth
-    }
-}
 
 impl Store {
     /// fsyncLock: blocks writers after a sync, and keeps every file as it is, so that a copy of
@@ -41,16 +19,16 @@ impl Store {
     /// # Errors
     /// I/O errors of the sync; what `interrupt` says while it waits.
     pub fn lock_writes(&self, interrupt: &dyn Interrupt) -> Result<u32> {
-        self.inner.check_open()?;
+        self.inner.watch.check_open()?;
         let inner = &self.inner;
-        let mut lock = inner.fsync_lock.lock_for(interrupt)?;
+        let mut lock = inner.cuts.fsync_lock.lock_for(interrupt)?;
         // What clears away makes way.
         inner.watch.stops.wake_all();
         if lock.held.is_none() {
-            let still = inner.still.lock_arc_for(interrupt)?;
-            let gate = inner.gate.own(interrupt)?;
+            let still = inner.cuts.still.lock_arc_for(interrupt)?;
+            let gate = inner.cuts.gate.own(interrupt)?;
             let trees = inner.trees.hold(interrupt)?;
-            inner.log()?.settle()?;
+            inner.journal.log()?.settle()?;
             lock.held = Some(Held {
                 _gate: gate,
                 _still: still,
@@ -58,7 +36,7 @@ impl Store {
             });
         }
         lock.depth += 1;
-        inner.fsync_depth.store(lock.depth, SeqCst);
+        inner.cuts.set_fsync_depth(lock.depth);
         Ok(lock.depth)
     }
 
@@ -67,7 +45,7 @@ impl Store {
     /// # Errors
     /// 20 IllegalOperation when not locked.
     pub fn unlock_writes(&self) -> Result<u32> {
-        let mut lock = self.inner.fsync_lock.lock();
+        let mut lock = self.inner.cuts.fsync_lock.lock();
         if lock.depth == 0 {
             return Err(Error::new(
                 Code::IllegalOperation,
@@ -75,7 +53,7 @@ impl Store {
             ));
         }
         lock.depth -= 1;
-        self.inner.fsync_depth.store(lock.depth, SeqCst);
+        self.inner.cuts.set_fsync_depth(lock.depth);
         if lock.depth == 0 {
             lock.held = None;
         }
@@ -85,8 +63,7 @@ impl Store {
 
     /// How deep writes are locked: 0 when they are not.
     pub fn write_lock_depth(&self) -> u32 {
-        // Not read from the lock: a thread that is about to lock writes may hold it for long.
-        self.inner.fsync_depth.load(SeqCst)
+        self.inner.cuts.fsync_depth()
     }
 
     /// Bytes that a collection and its indexes take in files of the trees: what is in memory and in

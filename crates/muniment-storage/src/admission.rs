@@ -7,19 +7,17 @@
 //! The primary of a set nearly stops taking writes while its majority lags too far: what the
 //! majority does not have can be lost, and has to stay in memory.
 //!
-//! After a failed sync the log takes nothing more: what it had written is of unknown durability.
-//! It is opened anew in place, which reads what is there, writes it again and syncs it, as soon as
-//! a probe can be written; until then reads are served and writes are refused.
+//! A log whose sync failed is opened anew (`journal`) as soon as a probe can be written; until then reads
+//! are served and writes are refused.
 
-use crate::commit::door::not_primary;
-use crate::store::Inner;
+use crate::commit::door::{Door, not_primary};
+use crate::inner::Inner;
+use crate::watch::Watch;
 use muniment_io::Spread;
-use muniment_log::{Log, LogOptions, Position};
 use muniment_op::{Interrupt, Sleepers, sleep_until};
-use muniment_tree::Sizes;
-use muniment_value::{Error, Result};
+use muniment_tree::{Sizes, Trees};
+use muniment_value::Result;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -49,8 +47,6 @@ pub(crate) struct Admission {
     /// How many seconds the majority may lag; 0: as far as it likes.
     most_lag: AtomicU64,
     lag: Mutex<Lag>,
-    /// The last record of a log that is being opened anew.
-    acknowledged: Mutex<Position>,
 }
 
 impl Admission {
@@ -65,7 +61,6 @@ impl Admission {
             delayed_micros: AtomicU64::new(0),
             most_lag: AtomicU64::new(0),
             lag: Mutex::default(),
-            acknowledged: Mutex::default(),
         }
     }
 
@@ -157,7 +152,9 @@ fn rate(p: &Sizes) -> u64 {
 
 /// A writer that waits for memory.
 struct Writer<'w> {
-    inner: &'w Inner,
+    watch: &'w Watch,
+    door: &'w Door,
+    trees: &'w dyn Trees,
     interrupt: &'w dyn Interrupt,
     /// It brings what another member has written.
     follows: bool,
@@ -165,20 +162,20 @@ struct Writer<'w> {
 
 impl Interrupt for Writer<'_> {
     fn check(&self) -> Result<()> {
-        if !self.follows && self.inner.door.is_closed() {
+        if !self.follows && self.door.is_closed() {
             return Err(not_primary());
         }
         // When the flushes fail, writers are told why.
-        if let Some(e) = self.inner.trees.faults().flush {
+        if let Some(e) = self.trees.faults().flush {
             return Err(e);
         }
         self.interrupt.check()?;
-        self.inner.check_open()
+        self.watch.check_open()
     }
 
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
         self.interrupt.sleepers(show);
-        show(&self.inner.watch.stops);
+        show(&self.watch.stops);
     }
 
     fn wakes_at(&self) -> Option<Instant> {
@@ -196,7 +193,7 @@ impl Inner {
     /// # Errors
     /// 14031 OutOfDiskSpace; 91 when the store is closed; what `interrupt` says.
     pub fn admit(&self, bytes: usize, frees: bool, interrupt: &dyn Interrupt) -> Result<()> {
-        self.check_open()?;
+        self.watch.check_open()?;
         let a = &self.admission;
         // An empty commit costs, too: its record has a head.
         let cost = bytes as u64 + 128;
@@ -210,7 +207,7 @@ impl Inner {
         let all = untold.swap(0, Relaxed).max(cost);
         if self.trees.is_durable() && !frees {
             // A record that fits into no segment gets one of its own.
-            let alone = match cost > self.log_options.segment_bytes {
+            let alone = match cost > self.journal.segment_bytes() {
                 true => cost,
                 false => 0,
             };
@@ -223,7 +220,7 @@ impl Inner {
         }
         if a.since_sync.fetch_add(all, Relaxed) + all > SYNC_EVERY {
             a.since_sync.store(0, Relaxed);
-            self.wake.notify_all();
+            self.watch.call();
         }
         if a.since_look.fetch_add(all, Relaxed) + all > LOOK_EVERY {
             a.since_look.store(0, Relaxed);
@@ -250,20 +247,22 @@ impl Inner {
         }
         let follows = self.door.is_closed();
         let writer = Writer {
-            inner: self,
+            watch: &self.watch,
+            door: &self.door,
+            trees: &*self.trees,
             interrupt,
             follows,
         };
         let began = Instant::now();
         let had_room = || {
             let sizes = self.trees.sizes();
-            let (_, kept) = self.buffers.live(self.trees.persisted());
+            let (_, kept) = self.cuts.buffers.live(self.trees.persisted());
             let memory = sizes.memory.max(kept);
             // A follower must not wait for the commit point, which may come with the very record that
             // it is to apply; the primary makes its writers wait.
             let uncommitted =
                 sizes.sealed_count > 0 && sizes.sealed_count == sizes.uncommitted_count;
-            memory < self.budget.memtable * MOST_MEMTABLES || follows && uncommitted
+            memory < self.home.budget.memtable * MOST_MEMTABLES || follows && uncommitted
         };
         if had_room() {
             return Ok(());
@@ -276,7 +275,7 @@ impl Inner {
 
     /// Bytes of the active memtable. What its commits keep alive counts if it is more.
     pub fn active_bytes(&self, sizes: &Sizes) -> u64 {
-        let (kept, _) = self.buffers.live(self.trees.persisted());
+        let (kept, _) = self.cuts.buffers.live(self.trees.persisted());
         sizes.memory.saturating_sub(sizes.sealed).max(kept)
     }
 
@@ -314,10 +313,10 @@ impl Inner {
             None => (None, majority),
         };
         // The time that passed between the two, which their timestamps do not tell.
-        let now = self.clock.instant();
+        let now = self.home.clock.instant();
         let behind = lacks.map_or(Duration::ZERO, |p| {
-            let since = self.ages.age(p.at, now);
-            since.saturating_sub(self.ages.age(last.at, now))
+            let since = self.retention.ages.age(p.at, now);
+            since.saturating_sub(self.retention.ages.age(last.at, now))
         });
         let lags = behind > Duration::from_secs(most);
         self.admission.note_lag(lags);
@@ -336,68 +335,29 @@ impl Inner {
             // A follower hears of the commit point no sooner for being slow.
             sizes.sealed_count -= sizes.uncommitted_count.min(sizes.sealed_count);
         }
-        sizes.sealed_count += (active / self.budget.memtable.max(1)) as usize;
+        sizes.sealed_count += (active / self.home.budget.memtable.max(1)) as usize;
         rate(&sizes)
     }
 
     /// Called every commit interval: opens a log anew whose sync has failed.
     pub fn mind_the_log(&self) {
-        let works = self.log().is_ok_and(|log| log.failure().is_none());
+        let works = self.journal.works();
         // fsyncLock keeps files as they are.
-        let Some(_still) = self.still.try_lock() else {
+        let Some(_still) = self.cuts.still.try_lock() else {
             return;
         };
         if works
             || self.space.admit(0, || self.owed()).is_err()
-            || crate::space::probe(&*self.disk, &self.path).is_err()
+            || crate::space::probe(&*self.home.disk, &self.home.path).is_err()
         {
             return;
         }
         // No commit is under way, nor will one be.
-        let Some(_gate) = self.gate.own_for(Duration::from_millis(500)) else {
+        let Some(_gate) = self.cuts.gate.own_for(Duration::from_millis(500)) else {
             return;
         };
         // A failure is tried again at the next interval.
-        let _ = self.reopen_log();
-    }
-
-    /// Opens the log anew. No thread can commit meanwhile, nor while there is no log.
-    fn reopen_log(&self) -> Result<()> {
-        let mut slot = self.log.write();
-        if let Some(old) = slot.take() {
-            let last = old.last();
-            match Arc::try_unwrap(old) {
-                // The file's state is the disk's: nothing more is to be written through it.
-                Ok(old) => old.abandon(),
-                // Other threads still use the old log, to be told of the failure.
-                Err(old) => {
-                    *slot = Some(old);
-                    return Ok(());
-                }
-            }
-            *self.admission.acknowledged.lock() = last;
-        }
-        let Position { index, at, .. } = *self.admission.acknowledged.lock();
-        // Not what was refused when the disk failed in the middle of it, even if it turns out to be
-        // there: there are write units that have read what they change, without it.
-        let options = LogOptions {
-            until: Some(index),
-            ..self.log_options.clone()
-        };
-        let log = Log::open(options, at, &mut |record| {
-            Err(Error::internal(format!(
-                "record {} of the log was never acknowledged",
-                record.index
-            )))
-        })?;
-        if log.last().index < index {
-            return Err(Error::internal(format!(
-                "the log ends at record {}, but {index} were written",
-                log.last().index
-            )));
-        }
-        *slot = Some(Arc::new(log));
-        Ok(())
+        let _ = self.journal.reopen();
     }
 }
 
@@ -405,70 +365,6 @@ impl Inner {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::tests::{all, insert, open};
-    use crate::{CollectionOptions, Timestamp, WriteUnit};
-    use muniment_op::NeverInterrupted;
-    use muniment_value::{Value, doc};
-
-    /// A disk may have written what it said that it had not.
-    #[test]
-    fn what_was_refused_is_not_there_when_the_log_is_opened_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        let inner = &store.inner;
-        let options = CollectionOptions::default();
-        let c = store.create_collection("db.c", options, &NeverInterrupted);
-        let c = c.unwrap();
-        insert(&store, &c, doc! { "_id": 1 }).unwrap();
-        let log = inner.log().unwrap();
-        let payload = {
-            let mut reader = log.read(Timestamp::ZERO);
-            let mut last = Vec::new();
-            while let Some(record) = reader.next().unwrap() {
-                last = record.payload.to_vec();
-            }
-            last
-        };
-        drop(log);
-        let remove = |unit: &mut WriteUnit<'_>| {
-            let (key, old) = unit.lock_by_id(Value::Int32(1)).unwrap().unwrap().unwrap();
-            unit.delete(&key, &old).unwrap().unwrap();
-        };
-        let mut unit = store.write_unit(&c, &NeverInterrupted).unwrap();
-        remove(&mut unit);
-        unit.commit().unwrap();
-        // This one has seen that there is no document, and will be committed later.
-        let mut staged = store.write_unit(&c, &NeverInterrupted).unwrap();
-        let d = doc! { "_id": 1, "second": true }.into_bytes();
-        staged.insert(&d).unwrap().unwrap();
-        {
-            let mut slot = inner.log.write();
-            let mut old = slot.take().unwrap();
-            let last = old.last();
-            *inner.admission.acknowledged.lock() = last;
-            old.append(0, Timestamp(last.at.0 + 1), &[&payload])
-                .unwrap();
-            while let Err(held) = Arc::try_unwrap(old).map(Log::abandon) {
-                std::thread::sleep(Duration::from_millis(1));
-                old = held;
-            }
-        }
-        // The thread that syncs may do it first.
-        let opened = (0..500).any(|_| {
-            let _ = inner.reopen_log();
-            std::thread::sleep(Duration::from_millis(2));
-            inner.log().is_ok()
-        });
-        assert!(opened);
-        assert_eq!(c.count(), 0);
-        staged.commit().unwrap();
-        assert_eq!((all(&store, &c).len(), c.count()), (1, 1));
-        store.close().unwrap();
-        drop((c, store));
-        let store = open(dir.path());
-        let c = store.collection("db.c").unwrap();
-        assert_eq!((all(&store, &c).len(), c.count()), (1, 1));
-    }
 
     #[test]
     fn more_pressure_less_rate() {
@@ -482,31 +378,5 @@ mod tests {
         assert_eq!(p(1, 5), 0);
         assert!(p(2, 5) > p(3, 5) && p(3, 5) > p(9, 5));
         assert!(p(0, 14) > p(0, 16) && p(0, 40) == p(0, 400));
-    }
-
-    #[test]
-    fn who_reads_goes_on_in_a_log_that_was_opened_anew() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(dir.path());
-        let inner = &store.inner;
-        let options = CollectionOptions::default();
-        let c = store
-            .create_collection("db.c", options, &NeverInterrupted)
-            .unwrap();
-        let mut entries = store.log_entries(store.visible()).unwrap();
-        insert(&store, &c, doc! { "_id": 1 }).unwrap();
-        assert!(entries.next().unwrap().is_some());
-        store.sync().unwrap();
-        let opened = (0..500).any(|_| {
-            let _ = inner.reopen_log();
-            std::thread::sleep(Duration::from_millis(2));
-            inner.log().is_ok()
-        });
-        assert!(opened);
-        for i in 2..5 {
-            insert(&store, &c, doc! { "_id": i }).unwrap();
-            assert!(entries.next().unwrap().is_some(), "{i}");
-            assert!(entries.next().unwrap().is_none());
-        }
     }
 }

@@ -18,23 +18,23 @@
 use crate::catalog::{Entry, IndexEntry, IndexSpec, MAX_INDEXES};
 use crate::collection::Collection;
 use crate::commit::announce::Announce;
-use crate::commit::door::Opening;
+use crate::commit::door::{Door, Opening};
 use crate::commit::stage::Stage;
 use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
-use crate::latch::{self, Tried};
+use crate::inner::Inner;
+use crate::latch::{self, Latches, Tried};
 use crate::multikey::Arrays;
-use crate::oplog::UntilClosed;
-use crate::store::{Inner, Store, dropped};
+use crate::store::{Store, dropped};
 use crate::transaction::Transaction;
 use crate::unit::{duplicate, taken_by_other};
+use crate::watch::{UntilClosed, Watch};
 use bytes::Bytes;
 use muniment_op::{Account, Event, Interrupt, Share, Sleepers};
 use muniment_tree::{Direction, Range};
 use muniment_value::{Code, Doc, Error, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 /// A slice ends at so many documents, or bytes of documents or of entries.
@@ -138,7 +138,8 @@ impl Store {
                 // Another client builds the same index: its end is ours.
                 None => {
                     let builds = Builds {
-                        inner,
+                        watch: &inner.watch,
+                        door: &inner.door,
                         collection,
                         all: &[],
                         opening,
@@ -195,7 +196,8 @@ impl Written {
 
 /// Whether the builds of indexes may go on.
 struct Builds<'b> {
-    inner: &'b Inner,
+    watch: &'b Watch,
+    door: &'b Door,
     collection: &'b Collection,
     all: &'b [Arc<Index>],
     opening: Opening,
@@ -205,14 +207,14 @@ struct Builds<'b> {
 impl Interrupt for Builds<'_> {
     fn check(&self) -> Result<()> {
         self.interrupt.check()?;
-        self.inner.check_open()?;
-        self.inner.door.check(self.opening)?;
+        self.watch.check_open()?;
+        self.door.check(self.opening)?;
         failure(self.all)
     }
 
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
         self.interrupt.sleepers(show);
-        show(&self.inner.watch.stops);
+        show(&self.watch.stops);
         show(&self.collection.building);
     }
 
@@ -309,7 +311,7 @@ impl Inner {
         }
         // What is to be replaced goes when the build ends.
         let ready = collection.count() == 0 && !replace;
-        let mut entry = Inner::entry(collection, &all);
+        let mut entry = Entry::of(collection, &all);
         let mut ids = Vec::with_capacity(specs.len());
         for (spec, there) in specs.iter().zip(&there) {
             if let Some(there) = there {
@@ -326,7 +328,7 @@ impl Inner {
                     ),
                 ));
             }
-            let id = self.fresh_id()?;
+            let id = self.catalog.fresh_id()?;
             ids.push(id);
             entry.indexes.push(IndexEntry {
                 id,
@@ -344,7 +346,7 @@ impl Inner {
             // runs for it: it is taken away later.
             let left = found.flatten().filter(is_new);
             let left = left.map(|index| (collection.clone(), index.clone(), opening));
-            self.failed_builds.lock().extend(left);
+            self.leftovers.failed_builds.lock().extend(left);
             return Err(e);
         }
         let found: Option<Vec<Arc<Index>>> = found.map(|i| i.cloned()).collect();
@@ -430,7 +432,7 @@ impl Inner {
             let rest: Vec<_> = all.iter().filter(|i| !is_ours(i)).cloned().collect();
             let can_stay = |i: &Arc<Index>| i.build_failure().is_none() || i.is_id();
             let stays = unbuilt == Unbuilt::StaysIfItCan && indexes.iter().all(can_stay);
-            if self.closed.load(SeqCst) || rest.len() == all.len() || stays {
+            if self.watch.is_closed() || rest.len() == all.len() || stays {
                 return Err(e);
             }
             match self.commit_indexes(collection, &rest, opening, interrupt) {
@@ -444,7 +446,7 @@ impl Inner {
         let names: Vec<_> = indexes.iter().map(|i| i.spec().name.clone()).collect();
         let replaced = |i: &Arc<Index>| !is_ours(i) && names.contains(&i.spec().name);
         let rest: Vec<_> = all.iter().filter(|i| !replaced(i)).cloned().collect();
-        let mut entry: Entry = Inner::entry(collection, &rest);
+        let mut entry: Entry = Entry::of(collection, &rest);
         for i in &mut entry.indexes {
             i.ready |= indexes.iter().any(|ours| ours.id == i.id);
         }
@@ -467,7 +469,7 @@ impl Inner {
         ));
         collection.building.wake_all();
         let left = (collection.clone(), index.clone(), opening);
-        self.failed_builds.lock().push(left);
+        self.leftovers.failed_builds.lock().push(left);
     }
 
     fn scan(
@@ -478,7 +480,8 @@ impl Inner {
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let builds = Builds {
-            inner: self,
+            watch: &self.watch,
+            door: &self.door,
             collection,
             all,
             opening,
@@ -514,7 +517,7 @@ impl Inner {
             }
             if let Some(busy) = busy.filter(|_| held.len() == before) {
                 interrupt.waits_for_lock(true);
-                let waited = self.latches.wait_free(busy, &builds);
+                let waited = self.units.latches.wait_free(busy, &builds);
                 interrupt.waits_for_lock(false);
                 waited?;
             }
@@ -530,7 +533,7 @@ impl Inner {
         };
         let view = self.snapshot();
         let docs = view.raw_range(collection.id, range, Direction::Forward);
-        let mut docs = docs.ok_or_else(crate::view::closed)?;
+        let mut docs = docs.ok_or_else(crate::watch::closed)?;
         let (mut records, mut bytes) = (Vec::new(), 0);
         while records.len() < SLICE_DOCS && bytes < SLICE_BYTES {
             let Some((key, doc)) = docs.next()? else {
@@ -558,14 +561,14 @@ impl Inner {
             return Err(gone(index));
         }
         let mut latches = Latched {
-            store: self,
-            owner: self.next_owner(),
+            latches: &self.units.latches,
+            owner: self.units.next_owner(),
             held: Vec::new(),
         };
         let mut arrays = Arrays::default();
         let mut set = KeySet::default();
-        let most = self.key_limits();
-        let mut share = Share::new(&self.ledger, Account::Writes);
+        let most = self.units.key_limits();
+        let mut share = Share::new(&self.home.ledger, Account::Writes);
         let mut written = Written::default();
         // (record, key, bits) of every entry.
         let mut found: Vec<(usize, Vec<u8>, Vec<u8>)> = Vec::new();
@@ -654,14 +657,14 @@ impl Inner {
     ) {
         for (collection, index) in builds {
             // A build that fails takes the index away; there is no client to tell.
-            let _ = self.finish_indexes(&collection, &[index], opening, &UntilClosed(self));
+            let _ = self.finish_indexes(&collection, &[index], opening, &UntilClosed(&self.watch));
         }
     }
 }
 
 /// The latches of a slice.
 struct Latched<'s> {
-    store: &'s Inner,
+    latches: &'s Latches,
     owner: u64,
     held: Vec<u64>,
 }
@@ -671,13 +674,13 @@ impl Latched<'_> {
     fn take(&mut self, hashes: &[u64]) -> std::result::Result<(), u64> {
         let before = self.held.len();
         for hash in hashes {
-            match self.store.latches.try_lock(*hash, self.owner) {
+            match self.latches.try_lock(*hash, self.owner) {
                 Tried::Taken => self.held.push(*hash),
                 Tried::Mine => {}
                 Tried::Busy => {
                     let busy = hash;
                     for hash in self.held.drain(before..) {
-                        self.store.latches.unlock(hash);
+                        self.latches.unlock(hash);
                     }
                     return Err(*busy);
                 }
@@ -690,7 +693,7 @@ impl Latched<'_> {
 impl Drop for Latched<'_> {
     fn drop(&mut self) {
         for hash in self.held.drain(..) {
-            self.store.latches.unlock(hash);
+            self.latches.unlock(hash);
         }
     }
 }

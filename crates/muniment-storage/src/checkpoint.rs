@@ -12,19 +12,16 @@
 
 use crate::catalog::names::totals_bytes;
 use crate::collection::news;
-use crate::commit::door::Opening;
-use crate::commit::ops;
-use crate::gate::{MOMENT, own_all};
+use crate::inner::Inner;
 use crate::keys;
-use crate::oplog::UntilClosed;
-use crate::store::{Inner, Store};
+use crate::store::Store;
+use crate::watch::UntilClosed;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::Keep;
-use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::{Batch, Op, TreeId};
-use muniment_value::{Code, Error, Result};
-use std::sync::atomic::Ordering::SeqCst;
+use muniment_value::Result;
 use std::time::{Duration, Instant};
 
 /// The log may grow to so many times the memtable's size before a cut lets it be trimmed: small
@@ -67,42 +64,6 @@ const QUIET_BYTES: u64 = 64 << 10;
 /// A cut is made for dropped trees alone after so long.
 const DROPS_WAIT: Duration = Duration::from_secs(5);
 
-/// The longest time for which the thread that clears away waits for one thing.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
-
-/// For clearing away: it ends when its time is over, if there is a limit, and before writes are
-/// locked, since nobody else is to wait for it then.
-struct Patient<'i> {
-    inner: &'i Inner,
-    until: Option<Instant>,
-}
-
-impl<'i> Patient<'i> {
-    fn new(inner: &'i Inner, patience: Option<Duration>) -> Patient<'i> {
-        let until = patience.map(|p| Instant::now() + p);
-        Patient { inner, until }
-    }
-}
-
-impl Interrupt for Patient<'_> {
-    fn check(&self) -> Result<()> {
-        self.inner.check_open()?;
-        let over = self.until.is_some_and(|until| Instant::now() >= until);
-        if !over && !self.inner.is_still() {
-            return Ok(());
-        }
-        Err(Error::new(Code::LockTimeout, "it is in use for now"))
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        show(&self.inner.watch.stops);
-    }
-
-    fn wakes_at(&self) -> Option<Instant> {
-        self.until
-    }
-}
-
 fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
     Op {
         tree: TreeId(keys::META),
@@ -119,7 +80,7 @@ impl Store {
     /// # Errors
     /// 14031 OutOfDiskSpace, I/O errors.
     pub fn flush(&self) -> Result<()> {
-        self.inner.check_open()?;
+        self.inner.watch.check_open()?;
         if self.inner.is_seal_of_use() {
             self.inner.seal(&NeverInterrupted)?;
         }
@@ -137,7 +98,7 @@ impl Store {
         collection: Option<&crate::Collection>,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        self.inner.check_open()?;
+        self.inner.watch.check_open()?;
         if self.inner.is_seal_of_use() {
             self.inner.seal(interrupt)?;
         }
@@ -179,13 +140,13 @@ impl Inner {
     /// Ends the memtable at the newest commit.
     pub fn seal(&self, interrupt: &dyn Interrupt) -> Result<()> {
         // They are counted before everybody waits.
-        if !self.dropped.lock().given_up().is_empty() {
+        if !self.cuts.dropped.lock().given_up().is_empty() {
             self.trees.file_sizes();
         }
-        let _alone = self.gate.own(interrupt)?;
+        let _alone = self.cuts.gate.own(interrupt)?;
         let cut = self.newest_timestamp();
         self.save_derived(cut);
-        self.buffers.seal(cut);
+        self.cuts.buffers.seal(cut);
         self.trees.seal(cut)
     }
 
@@ -198,10 +159,8 @@ impl Inner {
     /// Puts what is derived from the commits up to `cut`. Nobody commits meanwhile.
     pub fn save_derived(&self, cut: Timestamp) {
         let mut batch = Batch::new();
-        let catalog = self.catalog.read();
-        let unsaved = self.lists.take_unsaved();
-        let unsaved = unsaved.into_iter().filter_map(|id| catalog.by_id(id));
-        for c in unsaved.filter(|c| c.take_news(news::UNSAVED)) {
+        let unsaved = self.catalog.those(self.catalog.lists.take_unsaved());
+        for c in unsaved.iter().filter(|c| c.take_news(news::UNSAVED)) {
             let last = c.append().last;
             let totals = totals_bytes([c.count(), c.data_bytes(), last]);
             batch.push(meta(keys::totals(c.id), Some(totals)));
@@ -213,10 +172,9 @@ impl Inner {
                 }
             }
         }
-        drop(catalog);
         // A note is of no use once everything of its tree is gone from the files.
         let persisted = self.trees.persisted();
-        let mut dropped = self.dropped.lock();
+        let mut dropped = self.cuts.dropped.lock();
         if !dropped.given_up().is_empty() {
             let files = self.trees.file_sizes();
             dropped.forget(MOST_FORGOTTEN, |tree, at| {
@@ -228,10 +186,13 @@ impl Inner {
             });
         }
         drop(dropped);
-        let begins = self.log().map_or(Timestamp::ZERO, |log| log.begins_after());
-        let names = self.history.lock().save(begins);
+        let begins = self
+            .journal
+            .log()
+            .map_or(Timestamp::ZERO, |log| log.begins_after());
+        let names = self.catalog.save_past(begins);
         batch.extend(names.into_iter().map(|(k, v)| meta(k, v)));
-        let next_id = self.next_id.load(SeqCst).to_le_bytes();
+        let next_id = self.catalog.next_id().to_le_bytes();
         batch.push(meta(keys::next_id(), Some(next_id.to_vec())));
         self.trees.apply(batch, cut);
     }
@@ -241,11 +202,11 @@ impl Inner {
     pub fn checkpoint_loop(&self, mut applied: bool) {
         let mut last = Instant::now();
         let mut quiet = Quiet::new(self.written());
-        while !self.pause(Duration::from_millis(100)) {
+        while !self.watch.pause(Duration::from_millis(100)) {
             self.space.refresh(|| self.owed());
             self.note_time();
             // The files are to stand still then.
-            if self.is_still() {
+            if self.cuts.is_still() {
                 continue;
             }
             // What fails is tried again: it shows in the trees' health and in refused writes. The log
@@ -254,51 +215,17 @@ impl Inner {
             // What a start had to apply is not to be applied again by the next one: a server that
             // is killed again and again would take longer each time. Writes with many index entries take
             // long though their log is short.
-            let asked = self.checkpoint_ms.load(SeqCst);
-            let late = asked > 0 && last.elapsed() >= Duration::from_millis(asked);
+            let late = self.cuts.is_due(last.elapsed());
             let late = late || !self.space.is_ample() && last.elapsed() >= SHORT_WAIT;
             let late = late || self.deletes_wait(&mut quiet, last.elapsed());
             let late = late && self.trees.is_durable() && self.trees.sizes().memory > 0;
             let late = late && self.is_seal_of_use();
             let drops = last.elapsed() >= DROPS_PAUSE && self.drops_wait();
             if std::mem::take(&mut applied) || self.memory_is_full() || drops || late {
-                let _ = self.seal(&UntilClosed(self));
+                let _ = self.seal(&UntilClosed(&self.watch));
                 last = Instant::now();
             }
         }
-    }
-
-    /// Clears away, in a thread of its own: for what is in use all the time it waits longer each time.
-    pub fn clear_loop(&self) {
-        let mut patience = MOMENT;
-        while !self.pause(Duration::from_millis(100)) {
-            if self.is_still() {
-                continue;
-            }
-            patience = match self.clear_away(patience) {
-                true => MOMENT,
-                false => (patience * 2).min(LONGEST_WAIT),
-            };
-        }
-    }
-
-    /// Takes away what others left, waiting so long for each; false if something is left. Behind a
-    /// closed door nothing is written.
-    pub fn clear_away(&self, patience: Duration) -> bool {
-        if let Ok(opening) = self.door.opening() {
-            self.remove_failed_builds(opening, patience);
-            self.drop_discarded(opening, patience);
-            self.drop_aborted(opening, patience);
-        }
-        self.failed_builds.lock().is_empty()
-            && self.discarded.lock().is_empty()
-            && self.aborted.lock().is_empty()
-    }
-
-    /// True while writes are locked, or are about to be.
-    fn is_still(&self) -> bool {
-        let locking = self.fsync_lock.try_lock();
-        locking.is_none_or(|lock| lock.depth() > 0)
     }
 
     /// At a start: whether what it had to apply is worth a cut.
@@ -312,16 +239,18 @@ impl Inner {
     /// Bytes of the log that a start would have to apply, about.
     fn log_behind_cut(&self) -> u64 {
         let persisted = self.trees.persisted();
-        self.log().map_or(0, |log| log.bytes_behind(persisted))
+        self.journal
+            .log()
+            .map_or(0, |log| log.bytes_behind(persisted))
     }
 
     fn memory_is_full(&self) -> bool {
         let sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
         // On a small disk the memtable is small.
-        let least = LOG_LEAST.min(self.budget.memtable * LOG_LEAST_TO_MEMTABLE);
-        let log_limit = (self.budget.memtable * LOG_TO_MEMTABLE).max(least);
-        (self.trees.is_durable() && active >= self.budget.memtable)
+        let least = LOG_LEAST.min(self.home.budget.memtable * LOG_LEAST_TO_MEMTABLE);
+        let log_limit = (self.home.budget.memtable * LOG_TO_MEMTABLE).max(least);
+        (self.trees.is_durable() && active >= self.home.budget.memtable)
             || (sizes.sealed_count == 0 && active > 0 && self.log_behind_cut() > log_limit)
     }
 
@@ -338,7 +267,7 @@ impl Inner {
             return false;
         }
         let memory = self.active_bytes(&sizes);
-        let many = sizes.deletions >= DELETES && memory >= self.budget.memtable / DELETES_PART;
+        let many = sizes.deletions >= DELETES && memory >= self.home.budget.memtable / DELETES_PART;
         many || elapsed >= FEW_DELETES_WAIT
     }
 
@@ -349,15 +278,15 @@ impl Inner {
             // One is on its way.
             return false;
         }
-        let (persisted, now) = (self.trees.persisted(), self.clock.instant());
-        let all = self.dropped.lock();
+        let (persisted, now) = (self.trees.persisted(), self.home.clock.instant());
+        let all = self.cuts.dropped.lock();
         let waiting = all.given_up().iter().filter(|(_, at)| *at > persisted);
         // Tests make and drop collections by the thousand, of which nothing is ever in a file.
         if waiting.clone().count() >= MANY_DROPS {
             return true;
         }
         waiting.clone().any(|(tree, at)| {
-            let long = self.ages.age(*at, now) >= DROPS_WAIT;
+            let long = self.retention.ages.age(*at, now) >= DROPS_WAIT;
             long && self.trees.tree_bytes(*tree) > 0
         })
     }
@@ -365,125 +294,53 @@ impl Inner {
     /// Trims the log and gives up dropped trees.
     pub fn reclaim(&self) -> Result<()> {
         let trimmed = self.trim();
-        *self.trim_failure.lock() = trimmed.as_ref().err().cloned();
+        self.journal.note_trimmed(&trimmed);
         let oldest = self.trees.views().oldest();
         // Without the lock: freeing a large tree takes a while, and commits of drops need it.
-        let unread = self.dropped.lock().take_unread(oldest);
+        let unread = self.cuts.dropped.lock().take_unread(oldest);
         for (tree, at) in &unread {
             self.trees.drop_tree(*tree, *at);
         }
-        self.dropped.lock().gave_up(unread);
+        self.cuts.dropped.lock().gave_up(unread);
         trimmed
-    }
-
-    /// What is kept of the log though the trees have it. Readers can do without, writers not: where
-    /// there is little space, nothing.
-    fn kept(&self) -> Keep {
-        let window = *self.window.lock();
-        if !self.space.is_ample() && self.trees.is_durable() {
-            return Keep {
-                short: true,
-                ..Keep::default()
-            };
-        }
-        Keep {
-            short: false,
-            bytes: window.bytes,
-            // Where all is in memory only its size counts.
-            later_than: match window.longest().is_zero() || !self.trees.is_durable() {
-                true => Timestamp::MAX,
-                false => self.older_than(window.longest()),
-            },
-        }
-    }
-
-    /// Everything in the log up to this came so long ago; nothing, if that is not known.
-    fn older_than(&self, age: Duration) -> Timestamp {
-        if self.ages.is_to_learn()
-            && let Ok(log) = self.log()
-        {
-            // What cannot be read is as old as the start.
-            let ends = log.segment_ends().into_iter();
-            let past = ends.filter_map(|end| {
-                let mut reader = log.read(end);
-                let next = reader.next().ok()??;
-                Some((end, ops::wall_of(&next)))
-            });
-            self.ages.learn(&past.collect::<Vec<_>>());
-        }
-        let older = self.ages.older_than(age, self.clock.instant());
-        older.unwrap_or(Timestamp::ZERO)
     }
 
     /// Notes how far the commits have come by now.
     pub fn note_time(&self) {
         let visible = self.trees.views().visible();
         let (at, wall) = self.door.newest().unwrap_or((visible, 0));
-        self.ages.note(at, self.clock.instant(), wall);
+        self.retention
+            .ages
+            .note(at, self.home.clock.instant(), wall);
+    }
+
+    /// What is kept of the log though the trees have it. Readers can do without, writers not: where
+    /// there is little space, nothing.
+    fn kept(&self) -> Keep {
+        if !self.space.is_ample() && self.trees.is_durable() {
+            return Keep {
+                short: true,
+                ..Keep::default()
+            };
+        }
+        let (now, in_memory) = (self.home.clock.instant(), !self.trees.is_durable());
+        self.retention.of_log(&self.journal, now, in_memory)
     }
 
     /// Trims the log; not while fsyncLock keeps files as they are.
     fn trim(&self) -> Result<()> {
-        let Ok(_still) = self.still.lock_for(&Patient::new(self, None)) else {
+        let Ok(_still) = self.cuts.still.lock_for(&self.patient(None)) else {
             return Ok(());
         };
-        self.log()?
+        self.journal
+            .log()?
             .trim_keeping(self.trees.persisted(), &self.kept())
-    }
-
-    /// Takes failed index builds away.
-    fn remove_failed_builds(&self, opening: Opening, patience: Duration) {
-        let left = std::mem::take(&mut *self.failed_builds.lock());
-        // Those of another opening were taken up by the primary of that time.
-        for (collection, index, begun) in left.into_iter().filter(|b| b.2 == opening) {
-            let waits = own_all(&[&collection.ddl], &Patient::new(self, Some(patience)));
-            let Ok(_alone) = waits else {
-                self.failed_builds.lock().push((collection, index, begun));
-                continue;
-            };
-            let all = collection.all_indexes();
-            let rest: Vec<_> = all.iter().filter(|i| i.id != index.id).cloned().collect();
-            if rest.len() < all.len()
-                && !collection.is_dropped()
-                && self
-                    .commit_indexes(&collection, &rest, opening, &Patient::new(self, None))
-                    .is_err()
-            {
-                let left = (collection.clone(), index, begun);
-                self.failed_builds.lock().push(left);
-            }
-        }
-    }
-
-    /// Drops collections that aborted transactions have made and other operations had at that time.
-    fn drop_aborted(&self, opening: Opening, patience: Duration) {
-        let left = std::mem::take(&mut *self.aborted.lock());
-        for (collection, _) in left.into_iter().filter(|l| l.1 == opening) {
-            self.end_made(&collection, opening, &Patient::new(self, Some(patience)));
-        }
-    }
-
-    /// Drops what commands left behind.
-    fn drop_discarded(&self, opening: Opening, patience: Duration) {
-        let left = std::mem::take(&mut *self.discarded.lock());
-        for collection in left.into_iter().filter(|c| !c.is_dropped()) {
-            let waits = own_all(&[&collection.ddl], &Patient::new(self, Some(patience)));
-            let dropped = waits.is_ok_and(|_alone| {
-                let names = self.naming.lock();
-                let dropped = self.commit_drop(&collection, opening, &Patient::new(self, None));
-                drop(names);
-                dropped.and_then(|dropped| self.settle(dropped)).is_ok()
-            });
-            if !dropped {
-                self.discarded.lock().push(collection);
-            }
-        }
     }
 
     /// Wakes the thread that seals if there is enough to seal.
     pub fn seal_if_full(&self) {
         if self.memory_is_full() {
-            self.wake.notify_all();
+            self.watch.call();
         }
     }
 }

@@ -36,8 +36,8 @@ impl Store {
 
     /// The same of a commit, with the wall clock that its record carries.
     pub fn age_of(&self, at: Timestamp, wall_ms: i64) -> Duration {
-        let now = self.inner.clock.instant();
-        self.inner.ages.age_of(at, wall_ms, now)
+        let now = self.inner.home.clock.instant();
+        self.inner.retention.ages.age_of(at, wall_ms, now)
     }
 
     /// The wall clock, in milliseconds since 1970, of the record at a timestamp, of a member of a
@@ -46,7 +46,7 @@ impl Store {
     pub fn wall_of(&self, at: Timestamp) -> i64 {
         let newest = self.inner.door.newest();
         let (newest, wall) = newest.unwrap_or((Timestamp::ZERO, 0));
-        match self.inner.ages.wall(at) {
+        match self.inner.retention.ages.wall(at) {
             Some(wall) if at < newest => wall,
             _ => wall,
         }

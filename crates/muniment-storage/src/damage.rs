@@ -23,7 +23,6 @@ use crate::index::Index;
 use crate::keys;
 use crate::store::Store;
 use muniment_value::{Code, Error, Result};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Why a collection that [`Collection::lacks_ids`] is closed.
@@ -97,13 +96,8 @@ impl Damage {
 impl Store {
     /// All that is damaged.
     pub fn damages(&self) -> Vec<Damage> {
-        let hurt = self.inner.lists.all_hurt();
-        let all: Vec<Arc<Collection>> = {
-            let catalog = self.inner.catalog.read();
-            hurt.into_iter()
-                .filter_map(|id| catalog.by_id(id))
-                .collect()
-        };
+        let catalog = &self.inner.catalog;
+        let all = catalog.those(catalog.lists.all_hurt());
         let mut found: Vec<Damage> = all.iter().flat_map(|c| c.damages()).collect();
         found.sort_by(|a, b| a.namespace.cmp(&b.namespace));
         found

@@ -4,9 +4,9 @@
 use crate::collection::Collection;
 use crate::commit::stage::Stage;
 use crate::index::{Index, KeySet};
+use crate::inner::Inner;
 use crate::keys;
 use crate::multikey::Arrays;
-use crate::store::Inner;
 use muniment_value::{Code, Doc, Result};
 
 /// Buffers for the keys of documents, used again and again.

@@ -13,9 +13,10 @@
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
+use crate::inner::Inner;
 use crate::keys;
 use crate::sessions::SESSIONS;
-use crate::store::{Inner, Store, damaged};
+use crate::store::{Store, damaged};
 use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_log::Position;
@@ -24,7 +25,6 @@ use muniment_tree::{Cursor, Direction, Range};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 /// Bytes of a chunk, about. Tests have many.
@@ -138,7 +138,7 @@ impl Store {
     pub fn export(&self, interrupt: &dyn Interrupt) -> Result<Export> {
         let inner = &self.inner;
         let (position, view) = loop {
-            inner.check_open()?;
+            inner.watch.check_open()?;
             let position = self.committed()?;
             // It is not visible yet, or the commit point has moved on.
             if let Some(view) = self.snapshot_at(position.at) {
@@ -171,7 +171,7 @@ impl Inner {
 
     /// Those of the collections that are there now; one that was dropped meanwhile is not named.
     fn exported_collections(&self, trees: &BTreeSet<u32>) -> Vec<Exported> {
-        let there: Vec<_> = self.catalog.read().all().cloned().collect();
+        let there = self.catalog.all();
         let there = there.iter().filter(|c| trees.contains(&c.id));
         let exported = there.map(|c| {
             let indexes = c.all_indexes();
@@ -212,7 +212,7 @@ impl Inner {
         }
         // Of what is there no more nothing is needed.
         rows.retain(|key, _| id_of(key).is_some_and(|id| trees.contains(&id)));
-        let there: Vec<_> = self.catalog.read().all().cloned().collect();
+        let there = self.catalog.all();
         for collection in there.iter().filter(|c| trees.contains(&c.id)) {
             let key = Bytes::from(keys::totals(collection.id));
             let [docs, bytes, last] = totals_of(rows.get(&key).map(|v| &**v));
@@ -231,13 +231,13 @@ impl Inner {
                 rows.extend(entries.map(|(k, v)| (k.into(), v.into())));
             }
         }
-        let next_id = self.next_id.load(SeqCst).to_le_bytes();
+        let next_id = self.catalog.next_id().to_le_bytes();
         rows.insert(keys::next_id().into(), next_id.to_vec().into());
         Ok((rows, trees))
     }
 
     fn bad_key(&self) -> Error {
-        damaged(&self.path, "the key of a catalog entry")
+        damaged(&self.home.path, "the key of a catalog entry")
     }
 }
 
@@ -249,7 +249,7 @@ pub(crate) fn id_of(key: &[u8]) -> Option<u32> {
 
 fn range(view: &Snapshot, tree: u32, low: Bytes) -> Result<Box<dyn Cursor>> {
     let all = view.raw_range(tree, Range { low, high: None }, Direction::Forward);
-    all.ok_or_else(crate::view::closed)
+    all.ok_or_else(crate::watch::closed)
 }
 
 impl Export {

@@ -14,16 +14,18 @@
 use crate::collection::Collection;
 use crate::commit::MustLand;
 use crate::commit::announce::Announce;
-use crate::commit::apply::Applied;
+use crate::commit::apply::{Applied, check_readable};
 use crate::commit::ops::{self, Op};
 use crate::index::Index;
+use crate::inner::Inner;
 use crate::sessions::LITTLE;
-use crate::store::{Inner, Store, position};
+use crate::store::{Store, position};
 use crate::view::Snapshot;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_value::{Code, Error, Result};
+use parking_lot::Mutex;
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, SeqCst},
@@ -34,6 +36,8 @@ use std::time::{Duration, Instant};
 /// What was applied of other members' records since the start.
 #[derive(Default)]
 pub(crate) struct Followed {
+    /// Held while records are appended, and while the door is opened.
+    turn: Mutex<()>,
     ops: [AtomicU64; 4],
     bytes: AtomicU64,
     batches: AtomicU64,
@@ -93,9 +97,9 @@ impl Store {
     /// If there are records of a later term; 91 when the store is closed.
     pub fn open_door(&self, term: u64) -> Result<()> {
         let inner = &self.inner;
-        inner.check_open()?;
-        let _following = inner.following.lock();
-        let last = inner.log()?.last();
+        inner.watch.check_open()?;
+        let _following = inner.followed.turn.lock();
+        let last = inner.journal.log()?.last();
         if term < last.term {
             return Err(Error::internal(format!(
                 "the door cannot open in term {term}: record {} is of term {}",
@@ -167,7 +171,7 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
         let inner = &self.inner;
-        let _following = inner.following.lock();
+        let _following = inner.followed.turn.lock();
         let began = Instant::now();
         for record in records {
             inner.follow(record, interrupt)?;
@@ -218,17 +222,17 @@ impl Store {
     pub fn set_committed(&self, index: u64) -> Result<Position> {
         let inner = &self.inner;
         let visible = inner.trees.views().visible();
-        let durable = inner.log().map_or(0, |log| log.durable());
+        let durable = inner.journal.log().map_or(0, |log| log.durable());
         let committed = {
             let mut places = inner.door.places().ok_or_else(no_member)?;
             places.commit(index, visible, durable)
         };
         inner.note_time();
         inner.trees.set_committed(committed.at);
-        inner
-            .trees
-            .views()
-            .keep_from(inner.history_from(committed.at));
+        let now = inner.home.clock.instant();
+        let alone = || inner.door.majority().is_none();
+        let from = inner.retention.history_from(committed.at, now, alone);
+        inner.trees.views().keep_from(from);
         inner.watch.advanced();
         Ok(committed)
     }
@@ -237,7 +241,7 @@ impl Store {
     /// there are other members: a read at a time may reach this member when that time is past. All that
     /// was changed meanwhile is kept as it was.
     pub fn keep_history(&self, secs: u32) {
-        self.inner.history_secs.store(secs, Relaxed);
+        self.inner.retention.keep_history(secs);
     }
 
     /// Says whether there are members beside this one. Until that is said, there are.
@@ -325,7 +329,7 @@ impl Store {
         if let Some(places) = self.inner.door.places() {
             return Ok(places.last());
         }
-        Ok(self.inner.log()?.last())
+        Ok(self.inner.journal.log()?.last())
     }
 
     /// How far the store has come.
@@ -335,7 +339,7 @@ impl Store {
     /// is no member).
     pub fn position(&self) -> Result<Positions> {
         let inner = &self.inner;
-        let log = inner.log()?;
+        let log = inner.journal.log()?;
         let durable = log.durable();
         let visible = inner.trees.views().visible();
         if let Some(places) = inner.door.places() {
@@ -367,7 +371,7 @@ impl Store {
     /// that is kept, up to what is visible. `None` for others.
     pub fn snapshot_at(&self, at: Timestamp) -> Option<Snapshot> {
         let inner = &self.inner;
-        if inner.check_open().is_err() {
+        if inner.watch.check_open().is_err() {
             return Some(Snapshot::new(None));
         }
         let view = inner.trees.views().open_at(at)?;
@@ -380,7 +384,7 @@ impl Store {
     /// 286 ChangeStreamHistoryLost if the first of them is not kept any more; the disk's; 14031 while
     /// there is no log.
     pub fn records_behind(&self, index: u64) -> Result<Records> {
-        let log = self.inner.log()?;
+        let log = self.inner.journal.log()?;
         Ok(Records {
             inner: self.inner.clone(),
             reader: log.reader_at(index)?,
@@ -394,7 +398,7 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn log_begins_behind(&self) -> Result<Position> {
-        Ok(self.inner.log()?.begins_behind())
+        Ok(self.inner.journal.log()?.begins_behind())
     }
 }
 
@@ -414,7 +418,7 @@ impl Records {
     /// As [`Store::records_behind`]; 301.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
-        let log = self.inner.log()?;
+        let log = self.inner.journal.log()?;
         if self.log.as_ptr() != Arc::as_ptr(&log) {
             self.reader = log.reader_at(self.index)?;
             self.log = Arc::downgrade(&log);
@@ -474,20 +478,6 @@ fn first_of(mut reader: Reader) -> Result<Position> {
 }
 
 impl Inner {
-    /// Where views can be opened from, when everything up to `committed` is committed.
-    fn history_from(&self, committed: Timestamp) -> Timestamp {
-        let now = self.clock.instant();
-        self.committed_ages.note(committed, now, 0);
-        let secs = self.history_secs.load(Relaxed);
-        if secs == 0 || self.door.majority().is_none() {
-            return committed;
-        }
-        let secs = Duration::from_secs(u64::from(secs));
-        // Until the start is so long ago, all that was kept since.
-        let from = self.committed_ages.older_than(secs, now);
-        from.unwrap_or_else(|| self.committed_ages.first())
-    }
-
     /// Appends one record of another member and applies it.
     fn follow(&self, record: &Record<'_>, interrupt: &dyn Interrupt) -> Result<()> {
         // What frees space on the primary has to come here for that, too.
@@ -499,14 +489,13 @@ impl Inner {
             admitted => admitted?,
         }
         // No seal comes between the log and the trees.
-        let _gate = self.gate.share(interrupt)?;
+        let _gate = self.cuts.gate.share(interrupt)?;
         // A record of a version that is not known here is not taken: it could never be applied.
-        self.check_readable(record.at, record.payload)?;
+        check_readable(&self.catalog, &self.home.path, record.at, record.payload)?;
         let guard = {
-            let log = self.log.read();
-            let log = log.as_ref().ok_or_else(|| self.no_log())?;
+            let log = self.journal.hold()?;
             let payload = [record.payload];
-            let ready = log.prepare(&payload).map_err(|e| self.refused(e))?;
+            let ready = log.prepare(&payload).map_err(|e| self.journal.refused(e))?;
             let mut turn = self.door.enter();
             if !self.door.is_closed() {
                 return Err(Error::internal(
@@ -515,7 +504,7 @@ impl Inner {
             }
             let position = position(record);
             log.append_at(position, ready)
-                .map_err(|e| self.refused(e))?;
+                .map_err(|e| self.journal.refused(e))?;
             self.door
                 .followed(&mut turn, position, ops::wall_of(record));
             MustLand
@@ -550,17 +539,17 @@ impl Inner {
     fn rely_on(&self, applied: &Applied) {
         let pending = applied.collections.iter().filter(|(c, _)| c.is_pending());
         for (collection, _) in pending {
-            self.marked.lock().insert(collection.id);
+            self.leftovers.marked.lock().insert(collection.id);
             collection.claim();
         }
     }
 
     /// At the start of a member: the same for what was written to before.
     pub(crate) fn note_marked(&self) {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        let all = self.catalog.all();
         for collection in all.iter().filter(|c| c.is_pending()) {
             if self.is_in_use(collection) {
-                self.marked.lock().insert(collection.id);
+                self.leftovers.marked.lock().insert(collection.id);
                 collection.claim();
             }
         }
@@ -568,7 +557,7 @@ impl Inner {
 
     /// Indexes that are not ready and not damaged: their builds have to be run.
     pub(crate) fn unfinished_builds(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        let all = self.catalog.all();
         let mut found = Vec::new();
         for collection in all {
             let indexes = collection.all_indexes();
@@ -581,8 +570,8 @@ impl Inner {
 
     /// Collections that bear the mark of a transaction that made them, and whether they are in use.
     pub(crate) fn take_pending(&self) -> Vec<(Arc<Collection>, bool)> {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
-        let mut marked = self.marked.lock();
+        let all = self.catalog.all();
+        let mut marked = self.leftovers.marked.lock();
         let mut found = Vec::new();
         for collection in all {
             let is_marked = marked.remove(&collection.id);

@@ -3,7 +3,7 @@
 //!
 //! Invariant: nothing in the directory is changed before this has passed.
 
-use crate::store::EngineKind;
+use crate::options::EngineKind;
 use muniment_value::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::{fs, io};

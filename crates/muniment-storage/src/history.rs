@@ -5,7 +5,6 @@
 //! from the commits; it is forgotten with the records of the log that it is needed for.
 
 use crate::keys;
-use crate::store::Inner;
 use muniment_io::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -49,7 +48,7 @@ impl History {
     }
 
     /// The name that a collection had in the commit at `at`; `None` if it still has it.
-    fn name(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
+    pub fn name(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
         let after = std::ops::Bound::Excluded(at);
         let mut later = self
             .all
@@ -109,18 +108,6 @@ fn decode(bytes: &[u8]) -> Option<Named> {
         uuid: *uuid,
         time_series: *time_series != 0,
     })
-}
-
-impl Inner {
-    /// The name that a collection had in the commit at `at`. `None`: there was none with this number.
-    pub fn name_at(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
-        // Names change under the catalog's lock.
-        let catalog = self.catalog.read();
-        if let Some(past) = self.history.lock().name(id, at) {
-            return Some(past);
-        }
-        catalog.by_id(id).map(|c| Arc::new(c.named()))
-    }
 }
 
 #[cfg(test)]

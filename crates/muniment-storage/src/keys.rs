@@ -6,11 +6,50 @@
 //! record key ‖ type bits. The tree [`META`] holds the catalog: a letter and a number, see the
 //! functions.
 
-use crate::view::{Bound, KeyRange};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_tree::Range;
 use muniment_value::keyenc::prefix_end;
+
+/// One end of a range of encoded keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// No bound.
+    Unbounded,
+    /// The key itself and everything that begins with it is inside.
+    Included(Vec<u8>),
+    /// The key and everything that begins with it is outside.
+    Excluded(Vec<u8>),
+}
+
+/// A range of encoded field keys (index) or record keys (documents), always `low` ≤ `high` in
+/// byte order, whatever the direction of the cursor. A bound is a *prefix*: a compound index may
+/// be bounded by its first fields only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The lower end.
+    pub low: Bound,
+    /// The upper end.
+    pub high: Bound,
+}
+
+impl KeyRange {
+    /// Everything.
+    pub fn all() -> KeyRange {
+        KeyRange {
+            low: Bound::Unbounded,
+            high: Bound::Unbounded,
+        }
+    }
+
+    /// Exactly the keys that begin with `prefix`.
+    pub fn prefix(prefix: Vec<u8>) -> KeyRange {
+        KeyRange {
+            low: Bound::Included(prefix.clone()),
+            high: Bound::Included(prefix),
+        }
+    }
+}
 
 /// The tree of the catalog.
 pub(crate) const META: u32 = 0;

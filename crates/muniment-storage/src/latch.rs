@@ -8,7 +8,7 @@
 //! for a unique-key latch holds at most one record latch and unique-key latches with smaller
 //! hashes. Everything else only tries.
 
-use crate::commit::stage::HashKeyed;
+use crate::by_hash::HashKeyed;
 use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
 use parking_lot::Mutex;

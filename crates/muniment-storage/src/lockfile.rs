@@ -1,6 +1,6 @@
 //! The lock on the data directory and its FORMAT file.
 
-use crate::store::EngineKind;
+use crate::options::EngineKind;
 use muniment_value::{Code, Error, Result};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Write};

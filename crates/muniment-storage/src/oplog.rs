@@ -4,12 +4,14 @@
 use crate::commit::announce::Announce;
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
 use crate::history::Named;
+use crate::inner::Inner;
+use crate::retention::Window;
 use crate::sessions::{SessionKey, SessionRecord, SessionState};
-use crate::store::{CommitId, Inner, Store, damaged};
+use crate::store::{CommitId, Store, damaged};
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Weight};
-use muniment_op::{Account, Event, Interrupt, Ledger, Share, Sleepers};
+use muniment_op::{Account, Event, Interrupt, Ledger, Share};
 use muniment_value::{Code, Error, Result};
 use std::collections::{HashMap, VecDeque};
 use std::ops::{Range, RangeInclusive};
@@ -128,37 +130,6 @@ pub struct Part {
     pub all: usize,
 }
 
-/// The threads that wait for the newest visible commit to be another one.
-#[derive(Default)]
-pub(crate) struct Watch {
-    /// Those whose waits end with the store, or that make way when writes are to be locked.
-    pub stops: Sleepers,
-    /// Shared, for those that wait and keep nothing of the store alive.
-    pub moved: Arc<Event>,
-}
-
-/// For background threads: they may go on until the store closes.
-pub(crate) struct UntilClosed<'a>(pub &'a Inner);
-
-impl Interrupt for UntilClosed<'_> {
-    fn check(&self) -> Result<()> {
-        self.0.check_open()
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        show(&self.0.watch.stops);
-    }
-}
-
-impl Watch {
-    /// It is another one now, or the commit point is. Either was moved on by a sequentially consistent
-    /// operation or under a lock, so a thread that is not counted here yet sees it.
-    #[inline]
-    pub fn advanced(&self) {
-        self.moved.notify_all();
-    }
-}
-
 /// Records longer than this are kept in memory only by the reader that is at them.
 const HEAVY: usize = 1 << 20;
 
@@ -194,7 +165,7 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn log_entries(&self, after: Timestamp) -> Result<LogEntries> {
-        let log = self.inner.log()?;
+        let log = self.inner.journal.log()?;
         Ok(LogEntries {
             reader: log.read(after),
             log: Arc::downgrade(&log),
@@ -217,7 +188,7 @@ impl Store {
     /// # Errors
     /// 286 ChangeStreamHistoryLost if the log does not go back so far; 301; the disk's.
     pub fn record_from(&self, at: Timestamp) -> Result<Option<RangeInclusive<Timestamp>>> {
-        let mut reader = self.inner.log()?.read(at.minus(1));
+        let mut reader = self.inner.journal.log()?.read(at.minus(1));
         let Some(record) = reader.next()? else {
             return Ok(None);
         };
@@ -227,7 +198,7 @@ impl Store {
                 "the record of {} cannot be read at byte {offset} of its payload",
                 record.at
             );
-            damaged(&self.inner.path, &what)
+            damaged(&self.inner.home.path, &what)
         })?;
         Ok(Some(record.at.minus(stamps - 1)..=record.at))
     }
@@ -237,7 +208,7 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn log_begins_after(&self) -> Result<Timestamp> {
-        Ok(self.inner.log()?.begins_after())
+        Ok(self.inner.journal.log()?.begins_after())
     }
 
     /// Places in the log between which about as many bytes lie, ascending: for a reader
@@ -246,7 +217,7 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn log_places(&self) -> Result<Vec<Timestamp>> {
-        Ok(self.inner.log()?.places())
+        Ok(self.inner.journal.log()?.places())
     }
 
     /// Bytes of the log's files, and the bytes that it is to keep for its readers.
@@ -254,26 +225,30 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn log_size(&self) -> Result<(u64, u64)> {
-        Ok((self.inner.log()?.bytes(), self.inner.window.lock().bytes))
+        Ok((
+            self.inner.journal.log()?.bytes(),
+            self.inner.retention.window().bytes,
+        ))
     }
 
     /// What [`Store::keep_log`] has said last.
     pub fn log_window(&self) -> (u64, Duration) {
-        let window = *self.inner.window.lock();
+        let window = self.inner.retention.window();
         (window.bytes, window.time)
     }
 
     /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
     /// long. Where the disk is nearly full it gives way.
     pub fn keep_log(&self, bytes: u64, time: Duration) {
-        let mut window = self.inner.window.lock();
-        (window.bytes, window.time) = (bytes, time);
+        let set = |window: &mut Window| (window.bytes, window.time) = (bytes, time);
+        self.inner.retention.change_window(set);
     }
 
     /// How far back the log is kept for other members that are to get it late, whatever
     /// [`Store::keep_log`] says. Where the disk is nearly full it gives way, too.
     pub fn keep_log_for_others(&self, time: Duration) {
-        self.inner.window.lock().for_others = time;
+        let set = |window: &mut Window| window.for_others = time;
+        self.inner.retention.change_window(set);
     }
 
     /// Waits until something later than `after` is visible; false if nothing was by `until`, or the
@@ -315,7 +290,9 @@ impl Store {
         self.inner.watch.moved.wait(interrupt, ready)?;
         match is_so() {
             true => Ok(()),
-            false => interrupt.check().and_then(|()| self.inner.check_open()),
+            false => interrupt
+                .check()
+                .and_then(|()| self.inner.watch.check_open()),
         }
     }
 
@@ -367,33 +344,6 @@ impl Store {
     }
 }
 
-/// See [`Store::keep_log`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    pub bytes: u64,
-    pub time: Duration,
-    /// See [`Store::keep_log_for_others`].
-    pub for_others: Duration,
-}
-
-impl Window {
-    /// The window of a server that was told nothing: for who develops with change streams, and small
-    /// beside the disk (or, where all is in memory, beside that).
-    pub fn of(durable: bool, space: muniment_io::Space) -> Window {
-        let most = if durable { 256 } else { 32 } << 20;
-        Window {
-            bytes: most.min(space.free / 20),
-            time: Duration::ZERO,
-            for_others: Duration::ZERO,
-        }
-    }
-
-    /// What is not older than so long is kept.
-    pub fn longest(&self) -> Duration {
-        self.time.max(self.for_others)
-    }
-}
-
 /// Books a large record, which all readers that are at it share. One must always be possible.
 fn weigh(ledger: &Arc<Ledger>, bytes: usize) -> Result<Weight> {
     let mut share = Share::new(ledger, Account::Streams);
@@ -439,10 +389,10 @@ impl LogEntries {
             let record = match self.early.take() {
                 Some(early) => early,
                 None => {
-                    let ledger = &self.inner.ledger;
+                    let ledger = &self.inner.home.ledger;
                     let weigh = |bytes| weigh(ledger, bytes);
                     let Some(record) = self.reader.next_shared(&weigh)? else {
-                        let log = self.inner.log()?;
+                        let log = self.inner.journal.log()?;
                         if self.log.as_ptr() == Arc::as_ptr(&log) {
                             return Ok(None);
                         }
@@ -480,7 +430,8 @@ impl LogEntries {
     fn name(&mut self, tree: u32, at: Timestamp) -> Option<Arc<Named>> {
         let inner = &self.inner;
         let name = self.names.entry(tree);
-        name.or_insert_with(|| inner.name_at(tree, at)).clone()
+        name.or_insert_with(|| inner.catalog.name_at(tree, at))
+            .clone()
     }
 
     /// Looks through a record: what it tells, if anything. Its operations are read when their entry's
@@ -648,14 +599,14 @@ impl LogEntries {
 
     fn bad(&self, at: Timestamp, offset: usize) -> Error {
         damaged(
-            &self.inner.path,
+            &self.inner.home.path,
             &format!("the record of {at} cannot be read at byte {offset} of its payload"),
         )
     }
 
     /// Names are forgotten with the log that they are needed for.
     fn is_kept(&self, at: Timestamp) -> Result<()> {
-        match at > self.inner.log()?.begins_after() {
+        match at > self.inner.journal.log()?.begins_after() {
             true => Ok(()),
             false => Err(Error::new(
                 Code::ChangeStreamHistoryLost,

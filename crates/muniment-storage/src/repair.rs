@@ -10,12 +10,14 @@
 //! Then the indexes are built, `_id_` first, without which the collection stays closed.
 
 use crate::build::Unbuilt;
-use crate::catalog::{IndexEntry, IndexSpec};
+use crate::catalog::{Entry, IndexEntry, IndexSpec};
 use crate::collection::{Collection, number_of};
 use crate::damage::{Damage, Damaged};
 use crate::index::{Index, is_id_pattern};
+use crate::inner::Inner;
 use crate::lockfile::DirLock;
-use crate::store::{Inner, Store, StoreOptions};
+use crate::options::StoreOptions;
+use crate::store::Store;
 use crate::view::Direction;
 use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::Range;
@@ -116,7 +118,7 @@ impl Store {
         let _alone = inner.exclusive_to_drop(collection, opening, interrupt)?;
         let (ns, closed) = (collection.namespace(), collection.is_closed());
         let all = collection.all_indexes();
-        let mut entry = Inner::entry(collection, &all);
+        let mut entry = Entry::of(collection, &all);
         for damage in collection.damages() {
             match damage.what {
                 Damaged::Index(_) | Damaged::Validator => {}
@@ -149,7 +151,7 @@ impl Store {
                 indexes.push(IndexEntry {
                     // By the old one it is known as closed.
                     id: match index.is_damaged() {
-                        true => inner.fresh_id()?,
+                        true => inner.catalog.fresh_id()?,
                         false => index.id,
                     },
                     ready: index.is_ready(),
@@ -165,7 +167,7 @@ impl Store {
                 Ok(spec) => {
                     done.push(format!("{named} is built anew"));
                     indexes.push(IndexEntry {
-                        id: inner.fresh_id()?,
+                        id: inner.catalog.fresh_id()?,
                         ready: false,
                         spec,
                         damage: None,
@@ -185,7 +187,7 @@ impl Store {
             indexes.insert(
                 0,
                 IndexEntry {
-                    id: inner.fresh_id()?,
+                    id: inner.catalog.fresh_id()?,
                     ready: collection.is_keyed_by_id(),
                     spec: Arc::new(IndexSpec::id_index(collection.collation())),
                     damage: None,
@@ -257,7 +259,7 @@ impl Inner {
     /// Indexes that are not built, each collection's `_id_` first, but for those of collections that stay
     /// closed for something else.
     fn builds_of_repair(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
-        let all: Vec<Arc<Collection>> = self.catalog.read().all().cloned().collect();
+        let all = self.catalog.all();
         let mut found = Vec::new();
         for collection in all.iter().filter(|c| !c.is_closed_for_good()) {
             let indexes = collection.all_indexes();
@@ -272,7 +274,7 @@ impl Inner {
     fn count_anew(&self, collection: &Collection) -> Result<()> {
         let view = self.snapshot();
         let all = view.raw_range(collection.id, Range::default(), Direction::Forward);
-        let mut all = all.ok_or_else(crate::view::closed)?;
+        let mut all = all.ok_or_else(crate::watch::closed)?;
         let (mut docs, mut bytes, mut last) = (0, 0, 0);
         while let Some((key, doc)) = all.next()? {
             docs += 1;

@@ -5,9 +5,12 @@
 //! and for diagnosis; it needs the log from its first record on, which a server with more
 //! than a few segments has trimmed.
 
+use crate::catalog::Entry;
 use crate::collection::Collection;
+use crate::inner::Inner;
+use crate::options::StoreOptions;
 use crate::sessions::SESSIONS;
-use crate::store::{Inner, Store, StoreOptions};
+use crate::store::Store;
 use muniment_io::{SimDisk, Timestamp};
 use muniment_op::Interrupt;
 use muniment_tree::memory::MemoryTrees;
@@ -27,16 +30,16 @@ impl Store {
     /// 301 for a damaged log or table; what `interrupt` says.
     pub fn compare_with_log(&self, interrupt: &dyn Interrupt) -> Result<Option<Vec<String>>> {
         let inner = &self.inner;
-        let _alone = inner.gate.own(interrupt)?;
+        let _alone = inner.cuts.gate.own(interrupt)?;
         let options = StoreOptions {
             // Its log stays empty.
             cache_bytes: 0,
-            ..StoreOptions::new(&inner.path)
+            ..StoreOptions::new(&inner.home.path)
         };
-        let budget = inner.budget;
+        let budget = inner.home.budget;
         let disk = Arc::new(SimDisk::memory());
         let replayed = Inner::recover(&options, disk, MemoryTrees::new(), budget, None)?;
-        let log = inner.log()?;
+        let log = inner.journal.log()?;
         let mut reader = log.read(Timestamp::ZERO);
         let last = log.last().index;
         let mut index = 0;
@@ -63,7 +66,7 @@ impl Store {
 
 fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()> {
     let sorted = |inner: &Inner| {
-        let mut all: Vec<Arc<Collection>> = inner.catalog.read().all().cloned().collect();
+        let mut all = inner.catalog.all();
         all.sort_by_key(|c| c.id);
         all
     };
@@ -90,8 +93,8 @@ fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()>
         // Ignores `pending`: `Collection::claim` clears it in memory only, so the replayed entry may
         // still have it.
         let entry = |c: &Collection| {
-            let entry = Inner::entry(c, &c.all_indexes());
-            crate::catalog::Entry {
+            let entry = Entry::of(c, &c.all_indexes());
+            Entry {
                 pending: false,
                 ..entry
             }

@@ -8,8 +8,9 @@
 //! [`SessionHead::advance`].
 
 use crate::commit::announce::Announce;
+use crate::inner::Inner;
 use crate::keys::{get_varint, put_varint};
-use crate::store::{Inner, Store};
+use crate::store::Store;
 use muniment_io::Timestamp;
 use muniment_op::Interrupt;
 use muniment_tree::{Direction, Range, TreeId};
@@ -599,7 +600,7 @@ impl Store {
         };
         let snapshot = self.snapshot();
         let all = snapshot.raw_range(SESSIONS, range, Direction::Forward);
-        let mut all = all.ok_or_else(crate::view::closed)?;
+        let mut all = all.ok_or_else(crate::watch::closed)?;
         let mut keys = Vec::new();
         while keys.len() < most
             && let Some((key, _)) = all.next()?
@@ -618,7 +619,7 @@ impl Store {
     pub fn session_rows(&self) -> Result<usize> {
         let snapshot = self.snapshot();
         let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
-        let mut all = all.ok_or_else(crate::view::closed)?;
+        let mut all = all.ok_or_else(crate::watch::closed)?;
         let mut n = 0;
         while all.next()?.is_some() {
             n += 1;

@@ -24,7 +24,7 @@ impl Store {
     /// # Errors
     /// 14031 while there is no log.
     pub fn terms(&self) -> Result<Terms> {
-        let log = self.inner.log()?;
+        let log = self.inner.journal.log()?;
         let known = log.known().into_iter().map(|p| (p.at, p.term)).collect();
         Ok(Terms { log, known })
     }

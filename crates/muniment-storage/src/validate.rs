@@ -4,8 +4,9 @@ use crate::collection::{Collection, number_of};
 use crate::entries::entry_of;
 use crate::index::{Index, KeySet};
 use crate::keys;
+use crate::keys::KeyRange;
 use crate::store::Store;
-use crate::view::{Direction, KeyRange, Snapshot, split_entry};
+use crate::view::{Direction, Snapshot, split_entry};
 use muniment_op::Interrupt;
 use muniment_tree::{Cursor, TreeId};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
@@ -61,11 +62,11 @@ impl Store {
         full: bool,
         interrupt: &dyn Interrupt,
     ) -> Result<DocBuf> {
-        self.inner.check_open()?;
+        self.inner.watch.check_open()?;
         // With the indexes and totals that belong to it: commits wait, for the moment.
         let (snapshot, totals, indexes, all) = {
             let _alone = loop {
-                if let Some(guard) = self.inner.gate.own_for(crate::gate::MOMENT * 5) {
+                if let Some(guard) = self.inner.cuts.gate.own_for(crate::gate::MOMENT * 5) {
                     break Some(guard);
                 }
                 interrupt.check()?;
@@ -256,7 +257,7 @@ fn scan_docs(
 fn all_docs(snapshot: &Snapshot, collection: &Collection) -> Result<Box<dyn Cursor>> {
     let all = keys::bounds(&KeyRange::all());
     let docs = snapshot.raw_range(collection.id, all, Direction::Forward);
-    docs.ok_or_else(crate::view::closed)
+    docs.ok_or_else(crate::watch::closed)
 }
 
 fn check_totals(totals: (u64, u64), found: (u64, u64), report: &mut Report) {

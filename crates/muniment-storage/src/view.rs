@@ -2,55 +2,16 @@
 
 use crate::collection::{Collection, number_of};
 use crate::index::Index;
-use crate::keys;
+use crate::keys::{self, KeyRange};
 use crate::transaction::{Merged, Overlay};
 use crate::unit::record_of;
+use crate::watch::closed;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 pub use muniment_tree::Direction;
 use muniment_tree::{Cursor, Range, TreeId, Trees, View};
 use muniment_value::{Code, Error, Result, Value};
 use std::sync::Arc;
-
-/// One end of a range of encoded keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// No bound.
-    Unbounded,
-    /// The key itself and everything that begins with it is inside.
-    Included(Vec<u8>),
-    /// The key and everything that begins with it is outside.
-    Excluded(Vec<u8>),
-}
-
-/// A range of encoded field keys (index) or record keys (documents), always `low` ≤ `high` in
-/// byte order, whatever the direction of the cursor. A bound is a *prefix*: a compound index may
-/// be bounded by its first fields only.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyRange {
-    /// The lower end.
-    pub low: Bound,
-    /// The upper end.
-    pub high: Bound,
-}
-
-impl KeyRange {
-    /// Everything.
-    pub fn all() -> KeyRange {
-        KeyRange {
-            low: Bound::Unbounded,
-            high: Bound::Unbounded,
-        }
-    }
-
-    /// Exactly the keys that begin with `prefix`.
-    pub fn prefix(prefix: Vec<u8>) -> KeyRange {
-        KeyRange {
-            low: Bound::Included(prefix.clone()),
-            high: Bound::Included(prefix),
-        }
-    }
-}
 
 /// All of the store as of one timestamp. Cheap to make and to clone. While one is held the versions
 /// that it sees are kept, in memory or on the disk.
@@ -102,13 +63,6 @@ pub struct IndexCursor {
     unique: bool,
     /// Backward: where a seek went; this key itself lies before it.
     end: Option<Vec<u8>>,
-}
-
-pub(crate) fn closed() -> Error {
-    Error::new(
-        Code::ShutdownInProgress,
-        "the server is shutting down: the storage is closed",
-    )
 }
 
 impl Glance<'_> {

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-query", 35),
     ("muniment-consensus", 5),
     ("muniment-server", 64),
-    ("muniment-storage", 38),
+    ("muniment-storage", 32),
     ("muniment-tree", 2),
     ("muniment-value", 9),
     ("unified", 16),

@@ -13,7 +13,8 @@ use crate::collection::Collection;
 use crate::commit::door::Opening;
 use crate::gate::{Alone, own_all};
 use crate::index::Index;
-use crate::store::{Inner, Store, db_of, dropped, index_by_name};
+use crate::inner::Inner;
+use crate::store::{Store, db_of, dropped, index_by_name};
 use crate::transaction::Transaction;
 use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result};
@@ -46,7 +47,7 @@ impl Inner {
     ) -> Result<()> {
         let alone = self.exclusive_to_drop(collection, opening, interrupt)?;
         let dropped = {
-            let _names = self.naming.lock_for(interrupt)?;
+            let _names = self.catalog.naming.lock_for(interrupt)?;
             if !collection.is_pending() || collection.count() > 0 {
                 return Ok(());
             }
@@ -237,7 +238,7 @@ impl Store {
             Some(transaction) => transaction.opening(),
             None => inner.door.opening()?,
         };
-        let _names = inner.naming.lock_for(interrupt)?;
+        let _names = inner.catalog.naming.lock_for(interrupt)?;
         let there = inner.catalog.read().by_name(namespace);
         match (transaction, there) {
             (Some(transaction), there) => transaction.may_make(namespace, there.as_deref())?,
@@ -249,11 +250,11 @@ impl Store {
         if let Some(uuid) = uuid {
             self.check_uuid(uuid)?;
         }
-        let id = inner.fresh_id()?;
+        let id = inner.catalog.fresh_id()?;
         let mut indexes = Vec::new();
         if options.time_field.is_none() && !options.without_ids {
             indexes.push(IndexEntry {
-                id: inner.fresh_id()?,
+                id: inner.catalog.fresh_id()?,
                 ready: true,
                 spec: Arc::new(IndexSpec::id_index(&options.collation()?)),
                 damage: None,
@@ -361,7 +362,7 @@ impl Store {
                 Err(e) if e.code() == Code::NamespaceNotFound => continue,
                 Err(e) => return Err(e),
             };
-            let _names = inner.naming.lock_for(interrupt)?;
+            let _names = inner.catalog.naming.lock_for(interrupt)?;
             if collection.namespace() != namespace {
                 continue; // renamed meanwhile
             }
@@ -373,11 +374,11 @@ impl Store {
     /// Drops a collection that a command made for itself; if that cannot be done now (a full disk),
     /// later.
     pub fn discard_collection(&self, namespace: &str) {
-        let anyway = crate::oplog::UntilClosed(&self.inner);
+        let anyway = crate::watch::UntilClosed(&self.inner.watch);
         if self.drop_collection(namespace, &anyway).is_err()
             && let Some(collection) = self.collection(namespace)
         {
-            self.inner.discarded.lock().push(collection);
+            self.inner.leftovers.discarded.lock().push(collection);
         }
     }
 
@@ -459,7 +460,7 @@ impl Store {
             Err(e) => return Err(e),
         };
         collection.check_usable()?;
-        let names = inner.naming.lock_for(interrupt)?;
+        let names = inner.catalog.naming.lock_for(interrupt)?;
         let is = |c: Option<Arc<Collection>>, other: Option<&Arc<Collection>>| {
             c.map(|c| c.id) == other.map(|o| o.id)
         };
@@ -470,7 +471,7 @@ impl Store {
             inner.check_name(to)?;
         }
         collection.claim();
-        let mut entry = Inner::entry(collection, &collection.all_indexes());
+        let mut entry = Entry::of(collection, &collection.all_indexes());
         entry.namespace = to.to_string();
         // A lasting collection is kept when the server starts anew.
         let mut lasting = DocBuf::new();
@@ -501,8 +502,8 @@ impl Store {
         old.collection.abort_builds();
         let opening = old.opening;
         let alone = inner.exclusive(new, opening, interrupt)?;
-        let names = inner.naming.lock_for(interrupt)?;
-        let mut entry = Inner::entry(new, &new.all_indexes());
+        let names = inner.catalog.naming.lock_for(interrupt)?;
+        let mut entry = Entry::of(new, &new.all_indexes());
         entry.namespace = old.collection.namespace();
         let gone = Some(&old.collection);
         let replaced = inner.commit_entry(alone.collection.id, entry, gone, opening, interrupt)?;
@@ -565,7 +566,7 @@ impl Store {
         };
         index.check_usable(collection)?;
         let spec = Arc::new(spec.with_document());
-        let mut entry = Inner::entry(collection, &collection.all_indexes());
+        let mut entry = Entry::of(collection, &collection.all_indexes());
         for i in &mut entry.indexes {
             if i.id == index.id {
                 i.spec = spec.clone();
@@ -590,7 +591,7 @@ impl Store {
         let opening = self.inner.door.opening()?;
         collection.claim();
         let _alone = self.inner.exclusive(collection, opening, interrupt)?;
-        let mut entry = Inner::entry(collection, &collection.all_indexes());
+        let mut entry = Entry::of(collection, &collection.all_indexes());
         entry.options = options;
         self.inner
             .change_entry(collection.id, entry, opening, interrupt)
@@ -609,7 +610,7 @@ impl Inner {
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<()> {
-        let entry = Inner::entry(collection, indexes);
+        let entry = Entry::of(collection, indexes);
         self.change_entry(collection.id, entry, opening, interrupt)
     }
 
@@ -631,7 +632,7 @@ impl Inner {
 
     fn new_uuid(&self) -> Result<[u8; 16]> {
         let mut uuid = [0u8; 16];
-        self.clock.random(&mut uuid)?;
+        self.home.clock.random(&mut uuid)?;
         uuid[6] = (uuid[6] & 0x0F) | 0x40;
         uuid[8] = (uuid[8] & 0x3F) | 0x80;
         Ok(uuid)

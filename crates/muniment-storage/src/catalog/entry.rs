@@ -13,7 +13,7 @@
 use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
 use crate::definition::Definition;
-use crate::index::is_id_pattern;
+use crate::index::{Index, is_id_pattern};
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, MAX_MESSAGE_DEPTH, Result, Value, doc,
@@ -63,6 +63,26 @@ fn lacks(what: &str) -> Error {
 }
 
 impl Entry {
+    /// The catalog entry of a collection, with these indexes.
+    pub fn of(collection: &Collection, indexes: &[Arc<Index>]) -> Entry {
+        Entry {
+            namespace: collection.namespace(),
+            uuid: collection.uuid(),
+            options: (*collection.options()).clone(),
+            indexes: indexes
+                .iter()
+                .map(|i| IndexEntry {
+                    id: i.id,
+                    ready: i.is_ready(),
+                    spec: i.spec(),
+                    damage: None,
+                })
+                .collect(),
+            pending: collection.is_pending(),
+            damage: None,
+        }
+    }
+
     /// The stored form.
     pub fn to_doc(&self) -> DocBuf {
         let mut d = doc! {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The collections.
 #[derive(Default)]
-pub(crate) struct Catalog {
+pub(crate) struct Collections {
     names: HashMap<Arc<str>, Arc<Collection>>,
     ids: HashMap<u32, Arc<Collection>>,
     /// With the ids, since a damaged catalog may have one twice.
@@ -89,7 +89,7 @@ impl Lost {
     }
 }
 
-impl Catalog {
+impl Collections {
     /// The collection with this name.
     #[inline]
     pub fn by_name(&self, namespace: &str) -> Option<Arc<Collection>> {
@@ -149,7 +149,7 @@ impl Catalog {
     }
 
     /// Gives a collection, which may have another name, this one. `at`, `oldest`: as for
-    /// [`Catalog::note_lost`].
+    /// [`Collections::note_lost`].
     pub fn set(
         &mut self,
         namespace: &str,

@@ -8,6 +8,7 @@ mod map;
 pub(crate) mod names;
 mod new_index;
 pub(crate) mod notes;
+mod state;
 
 use crate::index::is_id_pattern;
 use crate::kinds::is_wildcard;
@@ -17,8 +18,8 @@ use muniment_value::{
 };
 
 pub(crate) use entry::{Entry, IndexEntry};
-pub(crate) use map::Catalog;
 pub use map::Kinds;
+pub(crate) use state::Catalog;
 
 /// Most indexes a collection may have, `_id_` with them: MongoDB's limit.
 pub const MAX_INDEXES: usize = 64;

@@ -1,16 +1,17 @@
 //! The catalog in memory: which collections there are.
 
+use crate::catalog::Entry;
 use crate::catalog::notes::{drop_note, entry_notes};
-use crate::catalog::{Entry, IndexEntry};
 use crate::collection::Collection;
 use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
 use crate::export::id_of;
 use crate::index::Index;
+use crate::inner::Inner;
 use crate::keys;
 use crate::multikey::Arrays;
-use crate::store::{Inner, damaged};
+use crate::store::damaged;
 use bytes::Bytes;
 use foldhash::HashMap;
 use muniment_io::Timestamp;
@@ -18,7 +19,6 @@ use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::{Cursor, Direction, Range, TreeId};
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 /// A change of the catalog that was committed. The operation that made it waits for the log's sync
 /// ([`Inner::settle`]) before a client is told of it, and after it has let go of the names: the
@@ -34,11 +34,11 @@ impl Inner {
     /// Reads the catalog as the trees hold it: at open, before the log after the cut is applied.
     pub fn load_catalog(&self) -> Result<()> {
         let meta = TreeId(keys::META);
-        let path = &self.path;
+        let path = &self.home.path;
         let newest = Timestamp::MAX;
         if let Some(v) = self.trees.get(meta, &keys::next_id(), newest)? {
             let id = <[u8; 4]>::try_from(&*v).map_err(|_| damaged(path, "next_id"))?;
-            self.next_id.fetch_max(u32::from_le_bytes(id), SeqCst);
+            self.catalog.gave_ids_below(u32::from_le_bytes(id));
         }
         let with_tag = |tag: u8| self.with_tag(tag);
         let id_of = |key: &[u8]| {
@@ -89,15 +89,14 @@ impl Inner {
         }
         let mut past = with_tag(b'h');
         while let Some((key, value)) = past.next()? {
-            if !self.history.lock().load(&key, &value) {
+            if !self.catalog.load_past(&key, &value) {
                 return Err(damaged(path, "a name that a collection had"));
             }
         }
         let mut pending = with_tag(b'd');
         while let Some((key, _)) = pending.next()? {
             // When it was dropped is not kept: not after the cut that holds the note.
-            let tree = TreeId(id_of(&key)?);
-            self.note_drop(tree, self.trees.persisted());
+            self.cuts.note_drop(id_of(&key)?, self.trees.persisted());
         }
         Ok(())
     }
@@ -105,7 +104,7 @@ impl Inner {
     /// What the trees hold of arrays, by the ids of indexes: most indexes have none.
     fn read_arrays(&self) -> Result<HashMap<u32, Arrays>> {
         let mut all = HashMap::<u32, Arrays>::default();
-        let bad = || damaged(&self.path, "the arrays of an index");
+        let bad = || damaged(&self.home.path, "the arrays of an index");
         let mut of_fields = self.with_tag(b'm');
         while let Some((key, masks)) = of_fields.next()? {
             let index = id_of(&key).ok_or_else(bad)?;
@@ -134,49 +133,6 @@ impl Inner {
             .cursor(meta, range, Timestamp::MAX, Direction::Forward)
     }
 
-    /// A fresh id.
-    pub fn fresh_id(&self) -> Result<u32> {
-        let id = self.next_id.fetch_add(1, SeqCst);
-        if id >= u32::MAX - 1 {
-            return Err(Error::internal("collection and index ids are used up"));
-        }
-        Ok(id)
-    }
-
-    /// The catalog entry of a collection, with these indexes.
-    pub fn entry(collection: &Collection, indexes: &[Arc<Index>]) -> Entry {
-        Entry {
-            namespace: collection.namespace(),
-            uuid: collection.uuid(),
-            options: (*collection.options()).clone(),
-            indexes: indexes
-                .iter()
-                .map(|i| IndexEntry {
-                    id: i.id,
-                    ready: i.is_ready(),
-                    spec: i.spec(),
-                    damage: None,
-                })
-                .collect(),
-            pending: collection.is_pending(),
-            damage: None,
-        }
-    }
-
-    /// The index handles of an entry: those that `held` has already, and new ones.
-    pub fn indexes_of(&self, held: Option<&Collection>, entry: &Entry) -> Vec<Arc<Index>> {
-        let old = held.map(Collection::all_indexes).unwrap_or_default();
-        entry
-            .indexes
-            .iter()
-            .map(|i| match old.iter().find(|o| o.id == i.id) {
-                Some(o) => o.clone(),
-                // It becomes ready when it is published.
-                None => Arc::new(Index::of_entry(i, false, &Arrays::default())),
-            })
-            .collect()
-    }
-
     /// Commits a collection's entry as it is to be from now on. The caller has the collection's
     /// DDL lock and, where names change, that of the names, and has read what it goes by in this
     /// opening of the door. The change is there for others when this returns, and not on the disk.
@@ -191,17 +147,17 @@ impl Inner {
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Unsettled<Arc<Collection>>> {
-        self.check_open()?;
+        self.watch.check_open()?;
         let held = self.catalog.read().by_id(id);
-        let indexes = self.indexes_of(held.as_deref(), &entry);
+        let indexes = indexes_of(held.as_deref(), &entry);
         let mut stage = Stage::new(opening);
         if let Some(gone) = drop {
             stage.log.drop(gone.id);
-            self.stage_drop_puts(&mut stage, gone);
+            stage.drop_puts(gone);
         }
         let before = held.as_deref().map(|c| {
             let all = c.all_indexes();
-            let mut before = Inner::entry(c, &all);
+            let mut before = Entry::of(c, &all);
             for (i, held) in before.indexes.iter_mut().zip(all.iter()) {
                 if held.is_damaged() {
                     // What can be read of it is told.
@@ -215,9 +171,9 @@ impl Inner {
         }
         let doc = entry.to_doc();
         entry.check(doc.as_doc(), before.as_ref())?;
-        let next_id = self.next_id.load(SeqCst);
+        let next_id = self.catalog.next_id();
         let logged = stage.log.collection(id, next_id, doc.as_bytes());
-        self.stage_entry_puts(&mut stage, id, held.as_deref(), &entry, logged);
+        stage.entry_puts(id, held.as_deref(), &entry, logged);
         let mut result = Err(Error::internal("the catalog was not changed"));
         let commit = self.commit(stage, Announce::Door, interrupt, |at| {
             // In this order, so that a name that passes from one collection to the other always has one.
@@ -245,11 +201,11 @@ impl Inner {
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Unsettled<()>> {
-        self.check_open()?;
+        self.watch.check_open()?;
         let mut stage = Stage::new(opening);
         stage.log.note(drop_note(collection).as_doc());
         stage.log.drop(collection.id);
-        self.stage_drop_puts(&mut stage, collection);
+        stage.drop_puts(collection);
         let commit = self.commit(stage, Announce::Door, interrupt, |at| {
             self.publish_drop(collection, at);
         })?;
@@ -262,7 +218,9 @@ impl Inner {
     /// # Errors
     /// Those of the sync: what was made is there, but not for certain.
     pub fn settle<T>(&self, change: Unsettled<T>) -> Result<T> {
-        self.log()?.wait_durable(change.index, &NeverInterrupted)?;
+        self.journal
+            .log()?
+            .wait_durable(change.index, &NeverInterrupted)?;
         Ok(change.made)
     }
 
@@ -272,7 +230,7 @@ impl Inner {
     /// # Errors
     /// Those of the sync; what `interrupt` says.
     pub fn wait_settled(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
-        let log = self.log()?;
+        let log = self.journal.log()?;
         // A log that was opened anew may end before it.
         let index = collection.changed_in().min(log.last().index);
         log.wait_durable(index, interrupt)
@@ -319,11 +277,7 @@ impl Inner {
                 }
                 if *c.name() != *entry.namespace {
                     let oldest = self.trees.views().oldest();
-                    let mut catalog = self.catalog.write();
-                    self.history.lock().ended(id, at, c.named());
-                    c.set_named_since(at);
-                    catalog.set(&entry.namespace, &c, at, oldest);
-                    c.set_namespace(&entry.namespace);
+                    self.catalog.rename(&c, &entry.namespace, at, oldest);
                 }
                 c
             }
@@ -334,15 +288,12 @@ impl Inner {
                     entry.uuid,
                     entry.options,
                     indexes,
-                    self.hints.clone(),
-                    self.lists.clone(),
+                    self.catalog.hints.clone(),
+                    self.catalog.lists.clone(),
                 ));
                 c.set_named_since(at);
                 c.set_pending(entry.pending);
-                let oldest = self.trees.views().oldest();
-                let mut catalog = self.catalog.write();
-                catalog.set(&entry.namespace, &c, at, oldest);
-                drop(catalog);
+                self.catalog.add(&c, at, self.trees.views().oldest());
                 c
             }
         };
@@ -357,13 +308,9 @@ impl Inner {
     /// Takes a collection out of the catalog. The puts are in the trees, and not visible yet.
     pub fn publish_drop(&self, collection: &Arc<Collection>, at: Timestamp) {
         let oldest = self.trees.views().oldest();
-        let mut catalog = self.catalog.write();
-        catalog.remove(collection, at, oldest);
-        let named = collection.named();
-        self.history.lock().ended(collection.id, at, named);
-        drop(catalog);
+        self.catalog.remove(collection, at, oldest);
         collection.set_dropped();
-        self.lists.forget(collection.id);
+        self.catalog.lists.forget(collection.id);
         for index in collection.all_indexes().iter() {
             index.set_dropped();
             self.give_up(index.id, at);
@@ -373,13 +320,23 @@ impl Inner {
 
     /// A tree whose drop was committed at `at`: it goes when nobody reads it any more.
     fn give_up(&self, tree: u32, at: Timestamp) {
-        self.note_drop(TreeId(tree), at);
-        self.wake.notify_all();
+        self.cuts.note_drop(tree, at);
+        self.watch.call();
     }
+}
 
-    fn note_drop(&self, tree: TreeId, at: Timestamp) {
-        self.dropped.lock().add(tree, at);
-    }
+/// The index handles of an entry: those that `held` has already, and new ones.
+pub(crate) fn indexes_of(held: Option<&Collection>, entry: &Entry) -> Vec<Arc<Index>> {
+    let old = held.map(Collection::all_indexes).unwrap_or_default();
+    entry
+        .indexes
+        .iter()
+        .map(|i| match old.iter().find(|o| o.id == i.id) {
+            Some(o) => o.clone(),
+            // It becomes ready when it is published.
+            None => Arc::new(Index::of_entry(i, false, &Arrays::default())),
+        })
+        .collect()
 }
 
 /// A collection's totals as they are stored: documents, bytes, the last number of a record.

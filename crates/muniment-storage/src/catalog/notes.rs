@@ -8,7 +8,6 @@ use super::{Entry, IndexEntry};
 use crate::collection::Collection;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
-use crate::store::Inner;
 use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +56,7 @@ pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> 
     for collection in marked.values() {
         let all = Entry {
             pending: false,
-            ..Inner::entry(collection, &collection.all_indexes())
+            ..Entry::of(collection, &collection.all_indexes())
         };
         let mut bare = all.clone();
         bare.indexes.retain(|i| i.spec.name == "_id_");

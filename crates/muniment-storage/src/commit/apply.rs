@@ -6,13 +6,15 @@
 
 use super::ops::{self, Op, Reader};
 use super::stage::Stage;
-use crate::catalog::Entry;
+use crate::catalog::names::indexes_of;
+use crate::catalog::{Catalog, Entry};
 use crate::collection::Collection;
 use crate::entries::Entries;
+use crate::inner::Inner;
 use crate::keys;
 use crate::multikey::Arrays;
 use crate::sessions::{SESSIONS, SessionHead, SessionRecord};
-use crate::store::{Inner, damaged};
+use crate::store::damaged;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_query::diff;
@@ -110,7 +112,7 @@ impl Inner {
     /// 301 DataCorruptionDetected when the record cannot be read, or tells of a collection that was never
     /// there; I/O errors.
     pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<Applied> {
-        let damaged = |offset: usize, what: &str| unreadable(&self.path, at, offset, what);
+        let damaged = |offset: usize, what: &str| unreadable(&self.home.path, at, offset, what);
         let mut reader =
             Reader::new(payload).ok_or_else(|| damaged(0, "its format is not known"))?;
         let mut stage = Stage::of_payload(payload);
@@ -218,14 +220,13 @@ impl Inner {
                 Op::Collection { id, next_id, entry } => {
                     let read = Entry::read(part(&entry), id);
                     let held = self.catalog.read().by_id(id);
-                    self.stage_entry_puts(&mut stage, id, held.as_deref(), &read, entry);
-                    self.next_id
-                        .fetch_max(next_id, std::sync::atomic::Ordering::SeqCst);
+                    stage.entry_puts(id, held.as_deref(), &read, entry);
+                    self.catalog.gave_ids_below(next_id);
                     changes.push(Change::Collection(id, Box::new(read)));
                 }
                 Op::Drop { id } => {
                     let c = known(id, 0)?;
-                    self.stage_drop_puts(&mut stage, &c);
+                    stage.drop_puts(&c);
                     changes.push(Change::Drop(id));
                 }
                 Op::Entries {
@@ -286,7 +287,7 @@ impl Inner {
                 }
             }
         }
-        self.trees.apply(stage.into_batch(&self.buffers), at);
+        self.trees.apply(stage.into_batch(&self.cuts.buffers), at);
         for sum in &touched.all {
             sum.collection.add_totals(sum.docs, sum.bytes);
         }
@@ -295,7 +296,7 @@ impl Inner {
             match change {
                 Change::Collection(id, entry) => {
                     let held = self.catalog.read().by_id(id);
-                    let indexes = self.indexes_of(held.as_deref(), &entry);
+                    let indexes = indexes_of(held.as_deref(), &entry);
                     self.publish_collection(id, *entry, indexes, at);
                 }
                 Change::Drop(id) => drops.push(id),
@@ -316,37 +317,6 @@ impl Inner {
                 .collect(),
             ops,
         })
-    }
-
-    /// Whether a record can be read, and is of collections that are there: one that another member has
-    /// sent. All else that may be wrong with it is of one collection.
-    ///
-    /// # Errors
-    /// 301.
-    pub fn check_readable(&self, at: Timestamp, payload: &[u8]) -> Result<()> {
-        let bad = |offset: usize, what: &str| unreadable(&self.path, at, offset, what);
-        let mut ops = Reader::new(payload).ok_or_else(|| bad(0, "its format is not known"))?;
-        let mut known = None;
-        loop {
-            let of = match ops.next() {
-                Ok(Some(
-                    Op::Insert { tree, .. }
-                    | Op::Replace { tree, .. }
-                    | Op::Diff { tree, .. }
-                    | Op::Delete { tree, .. },
-                )) => tree,
-                Ok(Some(Op::Drop { id })) => id,
-                Ok(Some(Op::Entries { collection, .. })) => collection,
-                Ok(Some(_)) => continue,
-                Ok(None) => return Ok(()),
-                Err(offset) => return Err(bad(offset, "a malformed operation")),
-            };
-            // Most operations of a record are of one collection.
-            if known != Some(of) && self.catalog.read().by_id(of).is_none() {
-                return Err(bad(0, &format!("no collection {of}")));
-            }
-            known = Some(of);
-        }
     }
 
     /// The document that a record changes or takes away. Where there is none, or it cannot be read, its
@@ -379,50 +349,87 @@ impl Inner {
             None => self.trees.get(TreeId(tree), key, Timestamp::MAX),
         }
     }
+}
 
+impl Stage {
     /// The puts of a catalog entry: what [`Op::Collection`] comes to.
-    pub fn stage_entry_puts(
-        &self,
-        stage: &mut Stage,
+    pub fn entry_puts(
+        &mut self,
         id: u32,
         held: Option<&Collection>,
         entry: &Entry,
         logged: Range<usize>,
     ) {
-        let key = stage.keep(&[&keys::catalog(id)]);
-        stage.put(keys::META, key, Some(Stage::logged(logged)), false);
+        let key = self.keep(&[&keys::catalog(id)]);
+        self.put(keys::META, key, Some(Stage::logged(logged)), false);
         for index in held.iter().flat_map(|c| c.all_indexes().to_vec()) {
             if !entry.indexes.iter().any(|i| i.id == index.id) {
-                self.stage_index_drop_puts(stage, &index);
+                self.index_drop_puts(&index);
             }
         }
     }
 
     /// The puts of a drop: what [`Op::Drop`] comes to.
-    pub fn stage_drop_puts(&self, stage: &mut Stage, collection: &Collection) {
+    pub fn drop_puts(&mut self, collection: &Collection) {
         let id = collection.id;
         for key in [keys::catalog(id), keys::totals(id), keys::damaged(id)] {
-            let key = stage.keep(&[&key]);
-            stage.put(keys::META, key, None, false);
+            let key = self.keep(&[&key]);
+            self.put(keys::META, key, None, false);
         }
-        let pending = stage.keep(&[&keys::drop_pending(collection.id)]);
-        let nothing = stage.keep(&[]);
-        stage.put(keys::META, pending, Some(nothing), false);
+        let pending = self.keep(&[&keys::drop_pending(collection.id)]);
+        let nothing = self.keep(&[]);
+        self.put(keys::META, pending, Some(nothing), false);
         for index in collection.all_indexes().iter() {
-            self.stage_index_drop_puts(stage, index);
+            self.index_drop_puts(index);
         }
     }
 
-    fn stage_index_drop_puts(&self, stage: &mut Stage, index: &crate::Index) {
+    fn index_drop_puts(&mut self, index: &crate::Index) {
         for (key, _) in index.multikey().known().entries(index.id) {
-            let key = stage.keep(&[&key]);
-            stage.put(keys::META, key, None, false);
+            let key = self.keep(&[&key]);
+            self.put(keys::META, key, None, false);
         }
-        let mark = stage.keep(&[&keys::damaged(index.id)]);
-        stage.put(keys::META, mark, None, false);
-        let pending = stage.keep(&[&keys::drop_pending(index.id)]);
-        let nothing = stage.keep(&[]);
-        stage.put(keys::META, pending, Some(nothing), false);
+        let mark = self.keep(&[&keys::damaged(index.id)]);
+        self.put(keys::META, mark, None, false);
+        let pending = self.keep(&[&keys::drop_pending(index.id)]);
+        let nothing = self.keep(&[]);
+        self.put(keys::META, pending, Some(nothing), false);
+    }
+}
+
+/// Whether a record can be read, and is of collections that are there: one that another member has
+/// sent. All else that may be wrong with it is of one collection.
+///
+/// # Errors
+/// 301.
+pub(crate) fn check_readable(
+    catalog: &Catalog,
+    path: &Path,
+    at: Timestamp,
+    payload: &[u8],
+) -> Result<()> {
+    let bad = |offset: usize, what: &str| unreadable(path, at, offset, what);
+    let mut ops = Reader::new(payload).ok_or_else(|| bad(0, "its format is not known"))?;
+    let mut known = None;
+    loop {
+        let of = match ops.next() {
+            Ok(Some(
+                Op::Insert { tree, .. }
+                | Op::Replace { tree, .. }
+                | Op::Diff { tree, .. }
+                | Op::Delete { tree, .. },
+            )) => tree,
+            Ok(Some(Op::Drop { id })) => id,
+            Ok(Some(Op::Entries { collection, .. })) => collection,
+            Ok(Some(_)) => continue,
+            Ok(None) => return Ok(()),
+            Err(offset) => return Err(bad(offset, "a malformed operation")),
+        };
+        // Most operations of a record are of one collection.
+        if known != Some(of) && catalog.read().by_id(of).is_none() {
+            return Err(bad(0, &format!("no collection {of}")));
+        }
+        known = Some(of);
     }
 }
 

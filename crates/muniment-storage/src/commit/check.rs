@@ -9,80 +9,79 @@
 //! its property tests); a build for tests looks at each (`unit::stage_update`).
 
 use super::ops::{self, Op, Reader};
-use crate::catalog::Entry;
+use crate::catalog::{Catalog, Entry};
 use crate::multikey::Arrays;
 use crate::sessions::{SessionKey, SessionRecord};
-use crate::store::Inner;
 use muniment_value::{Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
 use std::ops::Range;
 
-impl Inner {
-    /// Whether a record can be applied.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(super) fn check_record(&self, payload: &[u8]) -> Result<()> {
-        let ops = Reader::new(payload).ok_or_else(|| refused(0, "its format"))?;
-        self.check_operations(ops, payload)
-    }
-
-    /// The same of operations, which stand in `payload`.
-    ///
-    /// # Errors
-    /// As [`Inner::check_record`].
-    pub(super) fn check_operations(&self, mut ops: Reader<'_>, payload: &[u8]) -> Result<()> {
-        let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
-        while let Some(op) = ops.next().map_err(|at| refused(at, "an operation"))? {
-            let is = |is: bool, at: usize, what: &str| match is {
-                true => Ok(()),
-                false => Err(refused(at, what)),
-            };
-            match op {
-                Op::Insert { doc, .. } | Op::Replace { doc, .. } => {
-                    is(is_document(part(&doc)), doc.start, "a document")?;
-                }
-                Op::Diff { diff, .. } => {
-                    is(is_document(part(&diff)), diff.start, "a difference")?;
-                }
-                Op::Image { doc } => is(is_document(part(&doc)), doc.start, "an image")?,
-                Op::Delete { .. } | Op::Config { .. } => {}
-                Op::Note { doc } => {
-                    // It may hold options that stand deeper in it than in the catalog.
-                    validate_depth(part(&doc), MAX_MESSAGE_DEPTH)
-                        .map_err(|e| e.context("a note: "))?;
-                }
-                Op::Collection { id, entry, .. } => {
-                    let (stored, held) = (part(&entry), self.catalog.read().by_id(id));
-                    let read = Entry::read(stored, id);
-                    read.check_new(stored, held.as_deref()).map_err(|e| {
-                        let what = format!("the catalog entry of {}: ", read.namespace);
-                        e.context(&what)
-                    })?;
-                }
-                Op::Drop { id } => {
-                    let there = self.catalog.read().by_id(id).is_some();
-                    is(there, 0, "a drop of what is not there")?;
-                }
-                Op::Entries {
-                    entries, arrays, ..
-                } => {
-                    let at = entries.start;
-                    is(ops::pairs(payload, entries).is_some(), at, "entries")?;
-                    let read = Arrays::from_bytes(part(&arrays)).is_some();
-                    is(read, arrays.start, "the arrays of entries")?;
-                }
-                Op::Session { key, added } => {
-                    let read = SessionKey::from_bytes(part(&key)).is_some();
-                    is(read, key.start, "a session's key")?;
-                    let read = added.is_empty() || SessionRecord::is_readable(part(&added));
-                    is(read, added.start, "what a session has done")?;
-                }
-            }
-        }
-        Ok(())
-    }
+/// Whether a record can be applied.
+///
+/// # Errors
+/// Why not.
+pub(super) fn check_record(catalog: &Catalog, payload: &[u8]) -> Result<()> {
+    let ops = Reader::new(payload).ok_or_else(|| refused(0, "its format"))?;
+    check_operations(catalog, ops, payload)
 }
 
+/// The same of operations, which stand in `payload`.
+///
+/// # Errors
+/// As [`check_record`].
+pub(super) fn check_operations(
+    catalog: &Catalog,
+    mut ops: Reader<'_>,
+    payload: &[u8],
+) -> Result<()> {
+    let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
+    while let Some(op) = ops.next().map_err(|at| refused(at, "an operation"))? {
+        let is = |is: bool, at: usize, what: &str| match is {
+            true => Ok(()),
+            false => Err(refused(at, what)),
+        };
+        match op {
+            Op::Insert { doc, .. } | Op::Replace { doc, .. } => {
+                is(is_document(part(&doc)), doc.start, "a document")?;
+            }
+            Op::Diff { diff, .. } => {
+                is(is_document(part(&diff)), diff.start, "a difference")?;
+            }
+            Op::Image { doc } => is(is_document(part(&doc)), doc.start, "an image")?,
+            Op::Delete { .. } | Op::Config { .. } => {}
+            Op::Note { doc } => {
+                // It may hold options that stand deeper in it than in the catalog.
+                validate_depth(part(&doc), MAX_MESSAGE_DEPTH).map_err(|e| e.context("a note: "))?;
+            }
+            Op::Collection { id, entry, .. } => {
+                let (stored, held) = (part(&entry), catalog.read().by_id(id));
+                let read = Entry::read(stored, id);
+                read.check_new(stored, held.as_deref()).map_err(|e| {
+                    let what = format!("the catalog entry of {}: ", read.namespace);
+                    e.context(&what)
+                })?;
+            }
+            Op::Drop { id } => {
+                let there = catalog.read().by_id(id).is_some();
+                is(there, 0, "a drop of what is not there")?;
+            }
+            Op::Entries {
+                entries, arrays, ..
+            } => {
+                let at = entries.start;
+                is(ops::pairs(payload, entries).is_some(), at, "entries")?;
+                let read = Arrays::from_bytes(part(&arrays)).is_some();
+                is(read, arrays.start, "the arrays of entries")?;
+            }
+            Op::Session { key, added } => {
+                let read = SessionKey::from_bytes(part(&key)).is_some();
+                is(read, key.start, "a session's key")?;
+                let read = added.is_empty() || SessionRecord::is_readable(part(&added));
+                is(read, added.start, "what a session has done")?;
+            }
+        }
+    }
+    Ok(())
+}
 /// 1 InternalError: the code that made the record has made it wrong.
 #[cold]
 fn refused(at: usize, what: &str) -> Error {

@@ -20,20 +20,23 @@
 
 pub(crate) mod announce;
 pub(crate) mod apply;
+pub(crate) mod buffers;
 mod check;
 pub(crate) mod door;
 pub(crate) mod ops;
 pub(crate) mod stage;
 
-use crate::store::{CommitId, Inner};
+use crate::inner::Inner;
+use crate::store::CommitId;
 use announce::Announce;
 use bytes::Bytes;
+use check::{check_operations, check_record};
 use door::{Opening, SPINS};
 use muniment_io::Timestamp;
 use muniment_log::Position;
 use muniment_op::Interrupt;
 use muniment_tree::Batch;
-use muniment_value::{Code, Error, Result};
+use muniment_value::{Error, Result};
 use ops::{Kind, Reader, entry_count};
 use stage::Stage;
 
@@ -88,7 +91,7 @@ impl Inner {
     /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and
     /// before they are visible: it changes what readers look up in memory (totals, catalog). Where
     /// the puts are documents and entries alone it takes no lock: it may run inside the door.
-    /// `announce` says who announces the record.
+    /// `announce` says what announces the record.
     ///
     /// # Errors
     /// 10107 NotWritablePrimary if the door is closed, or was since the commit was begun; 14031
@@ -104,13 +107,13 @@ impl Inner {
         let (len, opening) = (stage.len(), stage.opening);
         self.door.check(opening)?;
         self.admit(len, stage.frees(), interrupt)?;
-        let _gate = self.gate.share(interrupt)?;
-        let now = self.clock.now_ms();
+        let _gate = self.cuts.gate.share(interrupt)?;
+        let now = self.home.clock.now_ms();
         let few = stage.puts() <= FEW && !stage.changes_catalog();
         check_length(len)?;
         let stamps = stage.log.stamps();
-        let (payload, batch) = stage.finish(now, &self.buffers);
-        self.check_record(&payload)?;
+        let (payload, batch) = stage.finish(now, &self.cuts.buffers);
+        check_record(&self.catalog, &payload)?;
         let passage = Passage {
             few,
             opening,
@@ -134,13 +137,13 @@ impl Inner {
     ) -> Result<CommitId> {
         self.door.check(made.opening)?;
         self.admit(made.len, made.frees, interrupt)?;
-        let _gate = self.gate.share(interrupt)?;
+        let _gate = self.cuts.gate.share(interrupt)?;
         check_length(made.len)?;
-        let now = self.clock.now_ms();
+        let now = self.home.clock.now_ms();
         let head = ops::head(Kind::Transaction, now);
         made.parts
             .iter()
-            .try_for_each(|part| self.check_operations(Reader::at(part, 0), part))?;
+            .try_for_each(|part| check_operations(&self.catalog, Reader::at(part, 0), part))?;
         let bytes = made.parts.iter().map(|p| p.len()).sum();
         let stamps = entry_count(Kind::Transaction, made.entries, bytes);
         let parts: Vec<&[u8]> = std::iter::once(&head[..])
@@ -163,15 +166,15 @@ impl Inner {
     /// As [`Inner::commit`].
     #[cfg(test)]
     pub fn commit_unchecked(&self, stage: Stage) -> Result<CommitId> {
-        let _gate = self.gate.share(&muniment_op::NeverInterrupted)?;
+        let _gate = self.cuts.gate.share(&muniment_op::NeverInterrupted)?;
         let passage = Passage {
             few: false,
             opening: stage.opening,
-            now: self.clock.now_ms(),
+            now: self.home.clock.now_ms(),
             stamps: stage.log.stamps(),
             announce: Announce::Door,
         };
-        let (payload, batch) = stage.finish(passage.now, &self.buffers);
+        let (payload, batch) = stage.finish(passage.now, &self.cuts.buffers);
         self.commit_inside(&[&payload], batch, passage, |_| {})
     }
 
@@ -184,11 +187,10 @@ impl Inner {
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
         // Not replaced meanwhile: that needs the gate alone.
-        let log = self.log.read();
-        let log = log.as_ref().ok_or_else(|| self.no_log())?;
+        let log = self.journal.hold()?;
         let door = &self.door;
         // All that needs no timestamp, before it is our turn.
-        let ready = log.prepare(payload).map_err(|e| self.refused(e))?;
+        let ready = log.prepare(payload).map_err(|e| self.journal.refused(e))?;
         let mut turn = door.enter();
         // Nobody closes it while we are inside.
         door.check(passage.opening)?;
@@ -197,7 +199,7 @@ impl Inner {
         let at = first.plus(passage.stamps - 1);
         let index = log
             .append_ready(term, at, ready)
-            .map_err(|e| self.refused(e))?;
+            .map_err(|e| self.journal.refused(e))?;
         *turn = at;
         let position = Position { index, term, at };
         door.appended(position, passage.now, passage.announce);
@@ -233,17 +235,6 @@ impl Inner {
         self.watch
             .moved
             .wait(interrupt, || views.visible() >= newest)
-    }
-
-    /// What a client is told of a record that could not be appended.
-    pub fn refused(&self, e: Error) -> Error {
-        match e.code() {
-            Code::OutOfDiskSpace => e.context(&format!(
-                "out of disk space in {}: the write was refused: ",
-                self.path.display()
-            )),
-            _ => e,
-        }
     }
 
     /// The newest timestamp given out.

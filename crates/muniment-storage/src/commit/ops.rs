@@ -13,11 +13,13 @@
 //! last one's is the record's. The entries of a transaction and of a batch are told of together: see
 //! [`entry_count`].
 
-use super::stage::TOGETHER;
 use crate::keys::{get_varint, put_varint};
 use muniment_log::Record;
 use muniment_value::Doc;
 use std::ops::Range;
+
+/// An arena of a stage that is not longer shares its buffer with the record.
+pub(super) const TOGETHER: usize = 64;
 
 /// The version of this format.
 const VERSION: u8 = 2;

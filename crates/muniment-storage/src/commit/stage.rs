@@ -4,23 +4,19 @@
 //! Keys and documents stand in the payload of the log's record and are not copied again: the
 //! trees refer to them there. What only the trees need (index entries) stands in an arena.
 
+use super::buffers::Buffers;
 use super::door::Opening;
-use super::ops::Encoder;
+use super::ops::{Encoder, TOGETHER};
+use crate::by_hash::HashKeyed;
 use crate::index::KeySet;
+use crate::inner::Inner;
 use crate::sessions::{self, Advanced, SESSIONS, SessionChange, SessionHead};
-use crate::store::Inner;
 use crate::transaction::Transaction;
 use bytes::Bytes;
-use muniment_io::Timestamp;
-use muniment_io::spread::{CachePadded, Spread};
 use muniment_tree::{Batch, Op as TreeOp, TreeId};
 use muniment_value::Result;
-use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What is so long has an allocation of its own: one document that stays must not keep its
 /// neighbours.
@@ -29,99 +25,8 @@ const OWN: usize = 1024;
 /// Commits up to so many bytes may stay as a whole where nothing makes them go.
 const SMALL: usize = 4096;
 
-/// The buffers of commits that anything refers to still: a small document that stays keeps alive
-/// all that was committed with it, which a memtable that counts documents does not see.
-///
-/// They are counted by the memtable that they went into. Once that is in tables, only readers keep a
-/// buffer, and neither a flush nor a waiting writer can make those let go.
-pub(crate) struct Buffers {
-    /// A thread counts in that of its place.
-    generations: Spread<Mutex<Generations>>,
-    /// Nothing ever makes them go (there are no flushes): what may stay is copied out of them.
-    copies: bool,
-}
-
-/// Bytes that are alive.
-type Live = Arc<CachePadded<AtomicU64>>;
-
-#[derive(Default)]
-struct Generations {
-    active: Live,
-    /// Those of sealed memtables, with their cuts, ascending.
-    sealed: VecDeque<(Timestamp, Live)>,
-}
-
-impl Buffers {
-    /// None yet.
-    pub fn new(copies: bool) -> Buffers {
-        Buffers {
-            generations: Spread::default(),
-            copies,
-        }
-    }
-
-    /// The memtable was sealed at `cut`. Nobody commits meanwhile.
-    pub fn seal(&self, cut: Timestamp) {
-        for all in self.generations.iter() {
-            let mut all = all.lock();
-            let sealed = std::mem::take(&mut all.active);
-            all.sealed.push_back((cut, sealed));
-        }
-    }
-
-    /// Bytes that the active memtable keeps alive, and those that it and the sealed ones do which
-    /// are not in tables: these are, up to `persisted`.
-    pub fn live(&self, persisted: Timestamp) -> (u64, u64) {
-        let (mut active, mut sealed) = (0, 0);
-        for all in self.generations.iter() {
-            let mut all = all.lock();
-            while all.sealed.front().is_some_and(|(cut, _)| *cut <= persisted) {
-                all.sealed.pop_front();
-            }
-            active += all.active.load(Relaxed);
-            sealed += all.sealed.iter().map(|(_, n)| n.load(Relaxed)).sum::<u64>();
-        }
-        (active, active + sealed)
-    }
-
-    fn count(&self, mut bytes: Vec<u8>, live: &Live) -> Bytes {
-        if bytes.is_empty() {
-            return Bytes::new();
-        }
-        if bytes.capacity() > 2 * bytes.len() + 1024 {
-            // It was made for more than came.
-            bytes.shrink_to_fit();
-        }
-        live.fetch_add(bytes.capacity() as u64, Relaxed);
-        Bytes::from_owner(Counted {
-            bytes,
-            live: live.clone(),
-        })
-    }
-}
-
-struct Counted {
-    bytes: Vec<u8>,
-    live: Live,
-}
-
-impl AsRef<[u8]> for Counted {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.live.fetch_sub(self.bytes.capacity() as u64, Relaxed);
-    }
-}
-
 /// Room for more puts than so many is made only when they come.
 const MOST_EXPECTED: usize = 1 << 14;
-
-/// An arena that is not longer shares its buffer with the record.
-pub(super) const TOGETHER: usize = 64;
 
 /// Where a key or a value stands.
 #[derive(Clone, Copy, Debug)]
@@ -147,23 +52,6 @@ pub(crate) struct Put {
     /// The put before it with the same hash, plus one.
     chain: u32,
 }
-
-/// The hash is one already.
-#[derive(Default)]
-pub(crate) struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {}
-    fn write_u64(&mut self, n: u64) {
-        self.0 = n;
-    }
-}
-
-/// A map by something that is a hash.
-pub(crate) type HashKeyed<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
 
 /// Index keys that writes have put and taken away, that of `_id` among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -477,13 +365,13 @@ impl Stage {
     }
 
     fn split(self, buffers: &Buffers) -> Sealed {
-        let live = buffers.generations.own().lock().active.clone();
+        let live = buffers.active();
         let mut payload = self.log.into_payload();
         let logged = payload.len();
         // A small arena goes after the record, into the same buffer, which stays as long as either
         // does: where it is small, too, and nothing keeps it for ever.
         let small = self.arena.len() <= TOGETHER && logged <= OWN;
-        let together = small && !buffers.copies;
+        let together = small && !buffers.copies();
         if together {
             payload.extend_from_slice(&self.arena);
         }
@@ -493,7 +381,7 @@ impl Stage {
             false => (payload, buffers.count(self.arena, &live)),
         };
         Sealed {
-            copies: buffers.copies && payload.len() + arena.len() > SMALL,
+            copies: buffers.copies() && payload.len() + arena.len() > SMALL,
             payload,
             arena,
             owned: self.owned,
@@ -568,6 +456,7 @@ pub(crate) fn part(from: &Bytes, range: Range<usize>, copies: bool) -> Bytes {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_io::Timestamp;
 
     #[test]
     fn what_a_session_remembers_frees_space_only_while_it_is_small() {

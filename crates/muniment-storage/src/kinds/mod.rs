@@ -19,7 +19,7 @@ mod wildcard;
 pub use wildcard::{Wildcard, is_wildcard};
 
 use crate::catalog::IndexSpec;
-use crate::view::KeyRange;
+use crate::keys::KeyRange;
 use muniment_query::filter::Pred;
 use muniment_query::geo::NearQuery;
 use muniment_query::text::TextSpec;

@@ -10,7 +10,7 @@
 
 use super::{IndexKind, KindSpec, TextIndex, set_option};
 use crate::catalog::IndexSpec;
-use crate::view::KeyRange;
+use crate::keys::KeyRange;
 use muniment_query::filter::Pred;
 use muniment_query::text::{Language, TextSpec};
 use muniment_value::keyenc::encode;

@@ -58,7 +58,7 @@ fn plant(store: &Store, write: impl FnOnce(&mut Encoder)) {
 
 /// The entry of a collection, changed.
 fn entry_of(c: &Collection, change: impl Fn(Value<'_>, &str, &mut DocBuf) -> bool) -> DocBuf {
-    let entry = crate::store::Inner::entry(c, &c.all_indexes()).to_doc();
+    let entry = crate::catalog::Entry::of(c, &c.all_indexes()).to_doc();
     let mut changed = DocBuf::new();
     for e in entry.as_doc() {
         if !change(e.value(), e.name(), &mut changed) {

@@ -149,7 +149,7 @@ fn everything_committed_is_synced_within_the_interval() {
         .unwrap();
     insert(&store, &c, doc! { "_id": 1 }).unwrap();
     let deadline = Instant::now() + Duration::from_secs(5);
-    while store.inner.log().unwrap().is_dirty() {
+    while store.inner.journal.log().unwrap().is_dirty() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(5));
     }

@@ -313,7 +313,7 @@ fn work_in_the_background_looks_at_the_collections_that_have_some() {
         })
         .collect();
     store.flush().unwrap();
-    let lists = &store.inner.lists;
+    let lists = &store.inner.catalog.lists;
     assert!(lists.take_unsaved().is_empty());
     for (id, n) in [3, 7, 3].into_iter().enumerate() {
         insert(&store, &all[n], doc! { "_id": id as i32 }).unwrap();

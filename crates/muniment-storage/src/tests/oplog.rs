@@ -249,7 +249,7 @@ fn the_log_is_kept_for_its_readers_and_no_longer() {
     assert!(bytes >= window, "{bytes} {window}");
     // What was renamed before the log begins is forgotten.
     store.flush().unwrap();
-    assert!(store.inner.history.lock().save(begins).is_empty());
+    assert!(store.inner.catalog.save_past(begins).is_empty());
     // Nothing that is younger than an hour goes, whatever the size.
     store.keep_log(0, Duration::from_secs(3600));
     fill(100);

@@ -270,7 +270,7 @@ fn an_index_whose_build_fails_for_anything_else_stays_to_be_built() {
     let failed = inner.end_build(&c, &unbuilt, Unbuilt::StaysIfItCan, opening, &Fails);
     assert_eq!(code(failed), Code::OutOfDiskSpace);
     assert_eq!((c.all_indexes().len(), c.indexes().len()), (2, 1));
-    assert!(store.inner.failed_builds.lock().is_empty());
+    assert!(store.inner.leftovers.failed_builds.lock().is_empty());
     inner
         .end_build(&c, &unbuilt, Unbuilt::StaysIfItCan, opening, NEVER)
         .unwrap();
@@ -292,7 +292,7 @@ fn a_time_series_whose_entry_lost_its_time_field_stays_one() {
         insert(&store, &c, doc! { "_id": 1, "t": Value::DateTime(t) }).unwrap();
     }
     let mut entry = DocBuf::new();
-    let held = crate::store::Inner::entry(&c, &c.all_indexes()).to_doc();
+    let held = crate::catalog::Entry::of(&c, &c.all_indexes()).to_doc();
     for e in held.as_doc().iter().filter(|e| e.name() != "timeField") {
         entry.append_elem(e);
     }

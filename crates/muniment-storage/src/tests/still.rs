@@ -244,7 +244,7 @@ fn what_a_small_document_keeps_alive_counts() {
             }
             w.commit().unwrap();
             let inner = &store.inner;
-            most = most.max(inner.buffers.live(inner.trees.persisted()).1);
+            most = most.max(inner.cuts.buffers.live(inner.trees.persisted()).1);
         }
         assert_eq!(c.count(), 20);
         assert!(most < 4 * one, "{engine:?}: {most}, a memtable has {one}");
@@ -314,11 +314,15 @@ fn dropped_collections_are_soon_forgotten() {
             w.commit().unwrap();
         }
         store.drop_collection(&name, &NeverInterrupted).unwrap();
-        most = most.max(store.inner.dropped.lock().len());
+        most = most.max(store.inner.cuts.dropped.lock().len());
     }
     let end = Instant::now() + Duration::from_secs(60);
-    while store.inner.dropped.lock().len() > 2 * 1000 + 100 {
-        assert!(Instant::now() < end, "{}", store.inner.dropped.lock().len());
+    while store.inner.cuts.dropped.lock().len() > 2 * 1000 + 100 {
+        assert!(
+            Instant::now() < end,
+            "{}",
+            store.inner.cuts.dropped.lock().len()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(most < 12_000, "{most}");

@@ -783,21 +783,21 @@ fn a_kill_ends_each_wait_of_a_writer() {
         inserts(&store, &c, doc! { "_id": 3 }, op)
     });
     store.unlock_writes().unwrap();
-    let gate = store.inner.gate.share(&NeverInterrupted).unwrap();
+    let gate = store.inner.cuts.gate.share(&NeverInterrupted).unwrap();
     ends_when_killed("commits, to lock writes", |op| store.lock_writes(op));
     drop(gate);
-    let still = store.inner.still.lock();
+    let still = store.inner.cuts.still.lock();
     ends_when_killed("files, to lock writes", |op| store.lock_writes(op));
     drop(still);
 
-    let names = store.inner.naming.lock();
+    let names = store.inner.catalog.naming.lock();
     ends_when_killed("change of names", |op| {
         let options = CollectionOptions::default();
         store.create_collection("db.other", options, op)
     });
     drop(names);
 
-    let ledger = &store.inner.ledger;
+    let ledger = &store.inner.home.ledger;
     ledger.set_limit(Account::Writes, 4 << 20);
     let mut share = Share::new(ledger, Account::Writes);
     share.holds(5 << 20);

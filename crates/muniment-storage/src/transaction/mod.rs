@@ -27,13 +27,14 @@ use crate::commit::door::Opening;
 use crate::commit::ops;
 use crate::commit::stage::{Sealed, Stage};
 use crate::gate::Shared;
+use crate::inner::Inner;
 use crate::latch::Tried;
 use crate::multikey::Arrays;
-use crate::oplog::UntilClosed;
 use crate::sessions::SessionChange;
-use crate::store::{CommitId, Inner, Store, dropped};
+use crate::store::{CommitId, Store, dropped};
 use crate::unit::WriteUnit;
 use crate::view::Snapshot;
+use crate::watch::UntilClosed;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_op::{Account, Interrupt, Refused, Share, Sleepers};
@@ -129,7 +130,7 @@ impl Store {
             at: view.timestamp(),
             opening,
             patience,
-            owner: self.inner.next_owner(),
+            owner: self.inner.units.next_owner(),
             overlay: Arc::default(),
             state: Mutex::new(State {
                 view: Some(view),
@@ -140,7 +141,7 @@ impl Store {
                 bytes: 0,
                 entries: 0,
                 memory: 0,
-                share: Share::new(&self.inner.ledger, Account::Transactions),
+                share: Share::new(&self.inner.home.ledger, Account::Transactions),
                 totals: BTreeMap::new(),
                 ddl: HashMap::new(),
                 made: Vec::new(),
@@ -159,7 +160,7 @@ impl Store {
         collection: &Arc<Collection>,
         interrupt: &'s dyn Interrupt,
     ) -> Result<WriteUnit<'s>> {
-        self.inner.check_open()?;
+        self.inner.watch.check_open()?;
         self.inner.door.check(transaction.opening)?;
         transaction.join(collection, interrupt)?;
         if collection.is_dropped() {
@@ -229,8 +230,7 @@ impl Store {
     pub fn note_lost(&self, namespace: &str) {
         let views = self.inner.trees.views();
         let (now, oldest) = (views.visible(), views.oldest());
-        let mut catalog = self.inner.catalog.write();
-        catalog.note_lost(namespace, now, oldest);
+        self.inner.catalog.note_lost(namespace, now, oldest);
     }
 
     /// The collection of this name, for a reader at a view of `at`.
@@ -372,7 +372,7 @@ impl Transaction {
     /// # Errors
     /// 112 WriteConflict when another write has it; what `interrupt` says.
     pub(crate) fn take(&self, hash: u64, interrupt: &dyn Interrupt) -> Result<Tried> {
-        let latches = &self.inner.latches;
+        let latches = &self.inner.units.latches;
         match latches.lock_for(hash, self.owner, self.patience, interrupt)? {
             Tried::Busy => Err(write_conflict()),
             tried => Ok(tried),
@@ -417,7 +417,7 @@ impl Transaction {
         drop(state);
         // It was ended under the unit's hands.
         for hash in held.drain(..) {
-            self.inner.latches.unlock(hash);
+            self.inner.units.latches.unlock(hash);
         }
     }
 
@@ -462,7 +462,7 @@ impl Transaction {
         total.bytes += stage.bytes;
         total.inserted += inserted;
         state.entries += stage.log.told();
-        let sealed = stage.seal(0, &self.inner.buffers);
+        let sealed = stage.seal(0, &self.inner.cuts.buffers);
         state.memory += sealed.memory();
         let memory = state.memory;
         state.share.try_hold(memory).map_err(out_of_memory)?;
@@ -493,7 +493,7 @@ impl Transaction {
         if let Some(change) = session.filter(|_| !state.parts.is_empty()) {
             let mut stage = Stage::new(Opening::NONE);
             stage.session(change);
-            let sealed = stage.seal(0, &self.inner.buffers);
+            let sealed = stage.seal(0, &self.inner.cuts.buffers);
             let part = operations(&sealed);
             state.bytes += part.len();
             state.parts.push(part);
@@ -517,7 +517,7 @@ impl Transaction {
         for collection in made.iter().filter(|c| !in_use.contains(&c.id)) {
             let limited = Limited {
                 until: Instant::now() + PATIENCE,
-                interrupt: &UntilClosed(&self.inner),
+                interrupt: &UntilClosed(&self.inner.watch),
             };
             // If another operation holds the collection, the mark stays: that operation uses the
             // collection, so that the next start finds something in it and keeps it.
@@ -534,7 +534,7 @@ impl Transaction {
             return;
         };
         state.entries += stage.log.told();
-        let part = operations(&stage.seal(0, &self.inner.buffers));
+        let part = operations(&stage.seal(0, &self.inner.cuts.buffers));
         state.bytes += part.len();
         state.parts.insert(0, part);
     }
@@ -588,14 +588,14 @@ impl Transaction {
         state.ddl.clear();
         self.overlay.clear();
         for hash in state.held.drain(..) {
-            self.inner.latches.unlock(hash);
+            self.inner.units.latches.unlock(hash);
         }
         let made = std::mem::take(&mut state.made);
         drop(state);
         for collection in made {
             let limited = Limited {
                 until: Instant::now() + PATIENCE,
-                interrupt: &UntilClosed(&self.inner),
+                interrupt: &UntilClosed(&self.inner.watch),
             };
             self.inner.end_made(&collection, self.opening, &limited);
         }
@@ -641,7 +641,11 @@ impl Inner {
             Ok(()) => collection.claim(),
             // The next primary looks after those that have the mark.
             Err(e) if e.code() == Code::NotWritablePrimary || collection.is_dropped() => {}
-            Err(_) => self.aborted.lock().push((collection.clone(), opening)),
+            Err(_) => self
+                .leftovers
+                .aborted
+                .lock()
+                .push((collection.clone(), opening)),
         }
     }
 
@@ -651,13 +655,16 @@ impl Inner {
         for (collection, used) in pending {
             // What cannot be written now, to a full disk, is tried again by the next start.
             let done = match used {
-                true => self.unmark(&collection, opening, &UntilClosed(self)),
-                false => self.drop_if_empty(&collection, opening, &UntilClosed(self)),
+                true => self.unmark(&collection, opening, &UntilClosed(&self.watch)),
+                false => self.drop_if_empty(&collection, opening, &UntilClosed(&self.watch)),
             };
             match done {
                 // The next primary does it.
                 Err(e) if e.code() == Code::NotWritablePrimary => {
-                    self.marked.lock().extend(used.then_some(collection.id));
+                    self.leftovers
+                        .marked
+                        .lock()
+                        .extend(used.then_some(collection.id));
                 }
                 _ => collection.claim(),
             }

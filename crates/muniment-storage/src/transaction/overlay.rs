@@ -513,7 +513,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::commit::door::Opening;
-    use crate::commit::stage::{self, Stage};
+    use crate::commit::stage::Stage;
     use std::collections::HashSet;
 
     /// A linear congruential generator, by MMIX's constants.
@@ -594,7 +594,7 @@ mod tests {
 
     #[test]
     fn it_is_what_an_ordered_map_with_versions_is() {
-        let buffers = stage::Buffers::new(false);
+        let buffers = crate::commit::buffers::Buffers::new(false);
         for seed in 0..32 {
             let ordered = seed % 3 == 0;
             // Of some, nobody looks at anything before the commit, be it one statement or many; of
@@ -680,7 +680,7 @@ mod tests {
 
     #[test]
     fn keys_in_order_fill_their_chunks() {
-        let buffers = stage::Buffers::new(false);
+        let buffers = crate::commit::buffers::Buffers::new(false);
         let overlay = Overlay::default();
         let mut stage = Stage::new(Opening::NONE);
         for i in 0..10_000_u32 {

@@ -74,7 +74,7 @@ impl WriteUnit<'_> {
                 return self.evict_staged(size, max);
             };
             let hash = latch::record_hash(tree, &record_key);
-            match self.store.latches.try_lock(hash, self.owner) {
+            match self.store.units.latches.try_lock(hash, self.owner) {
                 Tried::Taken => self.held.push(hash),
                 Tried::Mine => {}
                 Tried::Busy => {

@@ -5,10 +5,10 @@ use crate::collection::Collection;
 use crate::commit::stage::Stage;
 use crate::entries::difference;
 use crate::index::{AT_ONCE, Index, KeySet};
+use crate::inner::Inner;
 use crate::keys;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
-use crate::store::Inner;
 use crate::transaction::{Merged, write_conflict};
 use crate::view::split_entry;
 use bytes::Bytes;
@@ -61,7 +61,7 @@ impl WriteUnit<'_> {
             new_sets.resize_with(indexes.len(), KeySet::default);
         }
         let mut unique = Vec::new();
-        let most = self.store.key_limits();
+        let most = self.store.units.key_limits();
         let staged = self.stage.len();
         // What the sets take so far.
         let mut made = 0;

@@ -185,7 +185,7 @@ impl WriteUnit<'_> {
                 // taken before anybody else can claim the `_id` from below.
                 let hash = self.id_hash(key);
                 append.raise(key);
-                if self.store.latches.try_lock(hash, self.owner) == Tried::Taken {
+                if self.store.units.latches.try_lock(hash, self.owner) == Tried::Taken {
                     self.held.push(hash);
                     return Ok(Ok(Claim::Fresh));
                 }

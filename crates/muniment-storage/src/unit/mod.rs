@@ -15,11 +15,13 @@ mod buckets;
 mod capped;
 mod check;
 mod ids;
+mod shared;
 mod timed;
 
 pub use buckets::{NewBucket, fingerprint};
 pub(crate) use check::{duplicate, taken_by_other};
 pub(crate) use ids::record_of;
+pub(crate) use shared::Units;
 
 use crate::collection::{Collection, number_of};
 use crate::commit::announce::Announce;
@@ -29,10 +31,11 @@ use crate::entries::difference;
 use crate::gate::Shared;
 use crate::index::{AT_ONCE, Index, KeySet};
 use crate::index_list::IndexList;
+use crate::inner::Inner;
 use crate::latch::{self, Tried};
 use crate::multikey::Arrays;
 use crate::sessions::SessionChange;
-use crate::store::{CommitId, Inner};
+use crate::store::CommitId;
 use crate::transaction::{Change, Transaction};
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -197,7 +200,7 @@ impl<'s> WriteUnit<'s> {
             id_tree: collection.id_tree.unwrap_or(collection.id),
             indexes,
             collection: collection.clone(),
-            owner: store.next_owner(),
+            owner: store.units.next_owner(),
             stage: Stage::new(opening),
             failed: None,
             refused: collection.refuses(),
@@ -240,8 +243,12 @@ impl<'s> WriteUnit<'s> {
             return transaction.take(hash, self.interrupt);
         }
         match wait && !self.only_tries {
-            true => self.store.latches.lock(hash, self.owner, self.interrupt),
-            false => Ok(self.store.latches.try_lock(hash, self.owner)),
+            true => self
+                .store
+                .units
+                .latches
+                .lock(hash, self.owner, self.interrupt),
+            false => Ok(self.store.units.latches.try_lock(hash, self.owner)),
         }
     }
 
@@ -250,7 +257,7 @@ impl<'s> WriteUnit<'s> {
     /// # Errors
     /// 146 ExceededMemoryLimit.
     fn hold(&mut self, bytes: usize) -> Result<()> {
-        let ledger = &self.store.ledger;
+        let ledger = &self.store.home.ledger;
         let share = self
             .share
             .get_or_insert_with(|| Share::new(ledger, Account::Writes));
@@ -269,7 +276,7 @@ impl<'s> WriteUnit<'s> {
             return Ok(Ok(()));
         }
         let all = self.stage.len() + bytes;
-        let ledger = &self.store.ledger;
+        let ledger = &self.store.home.ledger;
         let share = self
             .share
             .get_or_insert_with(|| Share::new(ledger, Account::Writes));
@@ -292,7 +299,7 @@ impl<'s> WriteUnit<'s> {
     fn weigh(&mut self, old: &KeySet) {
         let bytes = old.memory();
         if bytes > AT_ONCE {
-            let ledger = &self.store.ledger;
+            let ledger = &self.store.home.ledger;
             let share = self
                 .share
                 .get_or_insert_with(|| Share::new(ledger, Account::Writes));
@@ -306,7 +313,7 @@ impl<'s> WriteUnit<'s> {
         if bytes <= AT_ONCE && self.share.is_none() {
             return false;
         }
-        let ledger = &self.store.ledger;
+        let ledger = &self.store.home.ledger;
         let share = self
             .share
             .get_or_insert_with(|| Share::new(ledger, Account::Writes));
@@ -688,7 +695,7 @@ impl WriteUnit<'_> {
             Some(transaction) => transaction.keep_latches(&mut self.held),
             None => {
                 for hash in self.held.drain(..) {
-                    self.store.latches.unlock(hash);
+                    self.store.units.latches.unlock(hash);
                 }
             }
         }

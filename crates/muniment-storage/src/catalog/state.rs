@@ -1,0 +1,145 @@
+//! The catalog in memory: the collections, the names that they had before, and the numbers that are next.
+//!
+//! Invariants: a name and the past of names change together, under the lock of the collections, so that
+//! a reader that holds it finds each commit's name in one of the two. Names change only while the
+//! changing thread holds `naming`, but for what recovery and a follower apply. An id is given once.
+
+use super::map::Collections;
+use crate::collection::Collection;
+use crate::hints::Hints;
+use crate::history::{History, Named};
+use crate::worklists::Worklists;
+use muniment_io::{SpreadLock, Timestamp};
+use muniment_op::Lock;
+use muniment_value::{Error, Result};
+use parking_lot::Mutex;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+/// See the module's head.
+pub(crate) struct Catalog {
+    collections: SpreadLock<Collections>,
+    /// Held while names of collections change.
+    pub naming: Lock<()>,
+    /// Names that collections had.
+    past: Mutex<History>,
+    /// Of collections, indexes, and so of trees.
+    next_id: AtomicU32,
+    /// Where an `_id` was found last.
+    pub hints: Arc<Hints>,
+    /// Of which collections there is something to do.
+    pub lists: Arc<Worklists>,
+}
+
+impl Default for Catalog {
+    fn default() -> Catalog {
+        Catalog {
+            collections: SpreadLock::default(),
+            naming: Lock::new(()),
+            past: Mutex::default(),
+            next_id: AtomicU32::new(1),
+            hints: Arc::default(),
+            lists: Arc::default(),
+        }
+    }
+}
+
+impl Catalog {
+    /// The collections, which do not change while the result lives.
+    #[inline]
+    pub fn read(&self) -> impl Deref<Target = Collections> {
+        self.collections.read()
+    }
+
+    /// All collections, in no order.
+    pub fn all(&self) -> Vec<Arc<Collection>> {
+        self.read().all().cloned().collect()
+    }
+
+    /// Those of these collections that are there.
+    pub fn those(&self, ids: Vec<u32>) -> Vec<Arc<Collection>> {
+        let collections = self.read();
+        ids.into_iter()
+            .filter_map(|id| collections.by_id(id))
+            .collect()
+    }
+
+    /// A fresh id.
+    ///
+    /// # Errors
+    /// 1 if they are used up.
+    pub fn fresh_id(&self) -> Result<u32> {
+        let id = self.next_id.fetch_add(1, SeqCst);
+        if id >= u32::MAX - 1 {
+            return Err(Error::internal("collection and index ids are used up"));
+        }
+        Ok(id)
+    }
+
+    /// The id that is given next.
+    pub fn next_id(&self) -> u32 {
+        self.next_id.load(SeqCst)
+    }
+
+    /// Ids below this one were given.
+    pub fn gave_ids_below(&self, next: u32) {
+        self.next_id.fetch_max(next, SeqCst);
+    }
+
+    /// A collection comes into being by the commit at `at`; no view is older than `oldest`.
+    pub fn add(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
+        let mut collections = self.collections.write();
+        collections.set(&collection.name(), collection, at, oldest);
+    }
+
+    /// A collection has another name from the commit at `at` on; no view is older than `oldest`.
+    pub fn rename(
+        &self,
+        collection: &Arc<Collection>,
+        namespace: &str,
+        at: Timestamp,
+        oldest: Timestamp,
+    ) {
+        let mut collections = self.collections.write();
+        self.past
+            .lock()
+            .ended(collection.id, at, collection.named());
+        collection.set_named_since(at);
+        collections.set(namespace, collection, at, oldest);
+        collection.set_namespace(namespace);
+    }
+
+    /// A collection goes by the commit at `at`; no view is older than `oldest`.
+    pub fn remove(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
+        let mut collections = self.collections.write();
+        collections.remove(collection, at, oldest);
+        self.past
+            .lock()
+            .ended(collection.id, at, collection.named());
+    }
+
+    /// What is no collection by itself, a view, has lost its name by `at`.
+    pub fn note_lost(&self, namespace: &str, at: Timestamp, oldest: Timestamp) {
+        self.collections.write().note_lost(namespace, at, oldest);
+    }
+
+    /// The name that a collection had in the commit at `at`. `None`: there was none with this number.
+    pub fn name_at(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
+        let collections = self.read();
+        if let Some(past) = self.past.lock().name(id, at) {
+            return Some(past);
+        }
+        collections.by_id(id).map(|c| Arc::new(c.named()))
+    }
+
+    /// See [`History::save`].
+    pub fn save_past(&self, begins: Timestamp) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        self.past.lock().save(begins)
+    }
+
+    /// See [`History::load`].
+    pub fn load_past(&self, key: &[u8], value: &[u8]) -> bool {
+        self.past.lock().load(key, value)
+    }
+}
