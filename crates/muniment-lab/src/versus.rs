@@ -377,6 +377,7 @@ fn value(x: f64, unit: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
+    use crate::report::experiments::fixtures::check;
 
     fn figures(rate: f64) -> Vec<Figure> {
         let mut o = Outcome::default();
@@ -537,6 +538,7 @@ mod tests {
         assert_eq!(cpu[1][8], "lower");
         assert_eq!(out.tables[5].rows[0][3], "300");
         assert_eq!(out.tables[5].rows[1][8], "lower");
+        check("versus", &out);
     }
 
     #[test]

@@ -393,6 +393,54 @@ mod tests {
     }
 
     #[test]
+    fn all_kinds_of_rows() {
+        let of = |concern: &str, check, r: Row| Row {
+            concern: concern.into(),
+            check,
+            ..r
+        };
+        let undone = Promise::Undone(Duration::from_secs(10));
+        let mut rows = vec![
+            row(OURS, Crash::Power, Promise::Within(INTERVAL), &[2.2, 95.6]),
+            row(OURS, Crash::Power, Promise::Within(INTERVAL), &[301.0]),
+            row(OURS, Crash::Process, Promise::NothingLost, &[]),
+            row(Server::Other, Crash::Process, Promise::Unknown, &[3.0, 1.0]),
+            row(
+                Server::Set,
+                Crash::Fault(Fault::CutPrimary),
+                undone,
+                &[0.0, 3.0],
+            ),
+            of(
+                "transactions: all or nothing",
+                Check::Transactions,
+                row(OURS, Crash::Process, Promise::NothingLost, &[]),
+            ),
+            of(
+                "retries: exactly once",
+                Check::Retries,
+                row(OURS, Crash::Process, Promise::NothingLost, &[]),
+            ),
+            of(
+                "w:0",
+                Check::Concerns,
+                row(OURS, Crash::Process, Promise::Unknown, &[]),
+            ),
+        ];
+        rows[1].tally.examples.push("a lost one".into());
+        rows[1].tally.lost_updates = 1;
+        rows[4].tally.undone = 2;
+        rows[6].tally.sent_again = 7;
+        rows[7].left_out = Some("no such thing".into());
+        rows[7].tally = Tally::default();
+        let (out, bad) = written(&rows);
+        crate::report::experiments::fixtures::check("audit", &out);
+        assert_eq!(bad, ["the promise of w:1 on power loss was broken"]);
+        let (out, _) = written(&[]);
+        assert!(out.tables.is_empty() && out.plots.is_empty());
+    }
+
+    #[test]
     fn retries_tell_how_many_there_were() {
         let mut r = row(OURS, Crash::Process, Promise::NothingLost, &[]);
         r.concern = "retries: exactly once".into();

@@ -572,6 +572,8 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use super::*;
     use crate::lab::Preset;
+    use crate::report::experiments::fixtures;
+    use crate::targets::Endpoint;
     use muniment_load::samples::SampleSet;
 
     fn load(rate: u64, stopped: bool) -> Vec<(String, Load)> {
@@ -619,6 +621,71 @@ mod tests {
         }
         done.write_down(&r, &variants, &mut out);
         out
+    }
+
+    /// Targets and settings, each variant measured in so many turns; one thread on one core and on two.
+    fn measured(targets: &[&str], dimensions: &[&str], turns: usize) -> Outcome {
+        let named = |name: &&str| Named {
+            name: (*name).to_string(),
+            endpoint: Endpoint::Embedded,
+        };
+        let r = Request {
+            plan: Plan::read("insert", Preset::Smoke).unwrap(),
+            dimensions: dimensions
+                .iter()
+                .map(|d| Dimension::parse(d).unwrap())
+                .collect(),
+            targets: targets.iter().map(named).collect(),
+            turns,
+            cache_gb: None,
+        };
+        let all = settings::combinations(&r.dimensions).unwrap();
+        let names = match targets {
+            [] => &[""],
+            some => some,
+        };
+        let mut variants = Vec::new();
+        for (side, target) in names.iter().enumerate() {
+            variants.extend(all.iter().map(|s| Variant {
+                side,
+                setting: s.clone(),
+                plan: r.plan.clone(),
+                name: format!("{target} {}", settings::name(s)).trim().to_string(),
+            }));
+        }
+        let mut done = Done::new(&r, &all);
+        let mut out = Outcome::default();
+        for turn in 0..turns {
+            for (v, variant) in variants.iter().enumerate() {
+                let x = (v + 1) as f64;
+                let documents = (1000.0 * x / (1.0 + 0.05 * x) * (1.0 + 0.01 * turn as f64)) as u64;
+                let mut load = fixtures::load("x", documents, 2.0, 0.1 * x);
+                if turn == 0 {
+                    load.samples.operations /= 10;
+                }
+                let mut loads = vec![("insert".to_string(), load.clone())];
+                if v == 0 {
+                    loads.push((Placement::OneCore.called("insert"), load));
+                }
+                // One turn of the last variant was interrupted.
+                loads[0].1.stopped = v + 1 == variants.len() && turn == 1;
+                done.add(v, &variant.name, loads, &mut out);
+            }
+        }
+        done.write_down(&r, &variants, &mut out);
+        out
+    }
+
+    #[test]
+    fn lines_bars_and_targets() {
+        let threads = ["threads=1,2,4,8,16"];
+        fixtures::check("vary-threads", &measured(&[], &threads, 2));
+        let two = ["batch=1,10,100", "w=1,majority"];
+        fixtures::check("vary-lines", &measured(&[], &two, 1));
+        fixtures::check("vary-bars", &measured(&[], &["w=1,majority"], 6));
+        let sets = ["batch=1,10,100"];
+        fixtures::check("vary-targets", &measured(&["old", "new"], &sets, 6));
+        fixtures::check("vary-alone", &measured(&["old", "new"], &[], 6));
     }
 
     #[test]

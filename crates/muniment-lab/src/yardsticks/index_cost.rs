@@ -206,3 +206,24 @@ fn plot(indexed: &[f64], plain: &[f64], data: f64) -> Plot {
         line("indexed {name: 1}", 1, indexed),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_and_interrupted() {
+        let rates = |first: f64, step: f64| -> Vec<f64> {
+            (0..SLICES).map(|i| first - step * i as f64).collect()
+        };
+        let (indexed, plain) = (rates(50_000.0, 300.0), rates(80_000.0, 100.0));
+        let cpu = rates(30.0, -0.1);
+        let (mut rows, mut out) = (Vec::new(), Outcome::default());
+        write_down([&indexed, &plain], &cpu, 1e9, &mut rows, &mut out);
+        crate::report::experiments::yardsticks::tell(&rows, &mut out);
+        crate::report::experiments::fixtures::check("index-cost", &out);
+        let (mut rows, mut out) = (Vec::new(), Outcome::default());
+        write_down([&indexed[..1], &plain[..1]], &cpu, 1e9, &mut rows, &mut out);
+        assert!(rows.is_empty() && out.plots.is_empty());
+    }
+}
