@@ -5,7 +5,7 @@ use crate::cli::Output;
 use crate::lab::Lab;
 use crate::report::cost;
 use crate::report::plot::Plot;
-use crate::report::{Outcome, Run, derived, html, json, overlay};
+use crate::report::{Outcome, Run, derived, experiments, html, json, overlay};
 use crate::shelf::{self, Lines, Place};
 use crate::stdout::{self, say};
 use crate::summary::Summary;
@@ -330,7 +330,7 @@ impl<'a> Session<'a> {
                 targets.len()
             );
             out.plots = kept.side_by_side(&names);
-            kept.sheets.write_down(out);
+            experiments::versus::tell_all(&kept.sheets, out);
             result
         });
         lab.progress.turn(None);

@@ -6,6 +6,8 @@
 pub mod ceiling;
 pub mod query;
 pub mod rates;
+pub mod vary;
+pub mod versus;
 pub mod w1;
 pub mod w2;
 pub mod w3;
