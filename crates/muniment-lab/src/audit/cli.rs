@@ -3,10 +3,11 @@
 use super::concern::{self, Crash};
 use super::fault::Fault;
 use super::victim::Templates;
-use super::{Check, Plan, Row, output};
+use super::{Check, Plan, Row};
 use crate::cli::{self, Output};
 use crate::commands::{self, Spec};
 use crate::lab::{Lab, Preset};
+use crate::report::experiments;
 use crate::targets::Endpoint;
 use crate::uri;
 use muniment_load::fail::{Failure, Result};
@@ -357,9 +358,10 @@ pub fn run(o: &Options) -> Result<()> {
         |lab, out| {
             let mut rows: Vec<Row> = Vec::new();
             let ran = super::run(lab, &o.plan, |row| rows.push(row));
-            let broken = output::write_down(&rows, &o.plan, out);
+            experiments::audit::tell(&rows, &o.plan, out);
             ran?;
-            match broken.as_slice() {
+            let wrong: Vec<String> = rows.iter().filter_map(Row::wrong).collect();
+            match wrong.as_slice() {
                 [] => Ok(()),
                 some => Err(Failure(some.join("; "))),
             }

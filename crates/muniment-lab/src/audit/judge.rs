@@ -55,6 +55,17 @@ impl Tally {
         self.lost_ages_ms.iter().copied().reduce(f64::min)
     }
 
+    /// How many of these were so old, in steps of so many ms from the moment of the crash.
+    pub fn lost_by_age(&self, step: f64, steps: usize) -> Vec<f64> {
+        let mut out = vec![0.0; steps];
+        for age in &self.lost_ages_ms {
+            if let Some(n) = out.get_mut((age / step) as usize) {
+                *n += 1.0;
+            }
+        }
+        out
+    }
+
     /// Adds what other rounds came to.
     pub fn add(&mut self, o: Tally) {
         self.rounds += o.rounds;

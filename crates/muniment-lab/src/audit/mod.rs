@@ -11,7 +11,6 @@
 //! | [`standing`], [`fault`], [`safety`], [`undone`] | a set of our own: what happens to it, what it promises, what it undid |
 //! | [`found`] | what is there after the crash |
 //! | [`judge`] | the comparison |
-//! | [`output`] | tables and sentences |
 //!
 //! The thread that crashes the server knows nothing of the writers: its moment is drawn before
 //! they begin.
@@ -23,7 +22,6 @@ pub mod fault;
 pub mod found;
 pub mod history;
 pub mod judge;
-pub mod output;
 pub mod retries;
 pub mod safety;
 pub mod standing;
@@ -166,6 +164,46 @@ impl Row {
         }
         judge::verdict(&self.tally, self.promise, self.allowance)
     }
+
+    /// The kind of crash, as people call it.
+    pub fn crash_name(&self) -> &'static str {
+        match (self.crash, self.server) {
+            (Crash::Fault(fault), _) => fault.name(),
+            (_, Server::Set) => "primary killed",
+            (Crash::Process, _) => "process crash",
+            (Crash::Power, _) => "power loss",
+        }
+    }
+
+    /// Whether something older was lost than the time that is promised.
+    pub fn needs_allowance(&self) -> bool {
+        match (self.promise, self.tally.oldest_lost_ms()) {
+            (Promise::Within(d), Some(oldest)) => oldest > d.as_secs_f64() * 1e3,
+            _ => false,
+        }
+    }
+
+    /// What stands against it, if its promise was broken or not tried.
+    pub fn wrong(&self) -> Option<String> {
+        let name = format!("{} on {}", self.concern, self.crash_name());
+        match self.verdict() {
+            Verdict::Broken => Some(format!("the promise of {name} was broken")),
+            Verdict::NothingShown => Some(format!(
+                "no write was acknowledged before a crash under {name}, which shows nothing; --seconds gives the writers longer"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// Whether nothing was lost of all that might have been: then the rows do not show that a loss would
+/// be seen.
+pub fn shows_no_loss(rows: &[Row]) -> bool {
+    let may_lose = |r: &&Row| {
+        matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
+    };
+    let mut some = rows.iter().filter(may_lose).peekable();
+    some.peek().is_some() && some.all(|r| r.tally.lost() == 0)
 }
 
 /// What a round came to.
@@ -311,11 +349,7 @@ fn rounds(
     row: &mut Row,
     rng: &mut Rng,
 ) -> Result<()> {
-    let what = format!(
-        "{}, {}",
-        row.concern,
-        output::crash_name(row.crash, row.server)
-    );
+    let what = format!("{}, {}", row.concern, row.crash_name());
     lab.progress.step(format!("Audit {what}"));
     row.left_out = check.left_out(victim.address())?;
     if row.left_out.is_some() {

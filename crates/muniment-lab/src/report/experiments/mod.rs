@@ -3,6 +3,7 @@
 //!
 //! Must not: measure anything, or ask a server.
 
+pub mod audit;
 pub mod ceiling;
 pub mod query;
 pub mod rates;

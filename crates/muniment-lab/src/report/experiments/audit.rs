@@ -1,19 +1,37 @@
-//! The audit's table, sentences and plot.
+//! The durability audit: its table, sentences and plot.
 
-use super::concern::{Crash, Server};
-use super::judge::{Promise, Verdict};
-use super::{Check, Plan, Row};
+use crate::audit::concern::{Crash, Server};
+use crate::audit::judge::{Promise, Verdict};
+use crate::audit::{Check, Plan, Row, shows_no_loss};
 use crate::report::Outcome;
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
 
-/// The kind of crash, as the table names it.
-pub fn crash_name(crash: Crash, server: Server) -> &'static str {
-    match (crash, server) {
-        (Crash::Fault(fault), _) => fault.name(),
-        (_, Server::Set) => "primary killed",
-        (Crash::Process, _) => "process crash",
-        (Crash::Power, _) => "power loss",
+/// Tells what the rows show.
+pub fn tell(rows: &[Row], plan: &Plan, out: &mut Outcome) {
+    out.about = format!(
+        "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
+        plan.threads, plan.seconds, plan.rounds, plan.seed
+    );
+    for r in rows {
+        out.findings.push(sentence(r));
+        figures(r, out);
+    }
+    if rows.iter().any(|r| r.external) {
+        out.findings.push(
+            "Process crash only: nothing here says what a power loss would leave of this server."
+                .into(),
+        );
+    }
+    if !rows.is_empty() {
+        out.tables.push(table(rows));
+    }
+    out.plots.extend(plot(rows));
+    if shows_no_loss(rows) {
+        out.warnings.push(
+            "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
+                .into(),
+        );
     }
 }
 
@@ -45,7 +63,7 @@ fn promise(r: &Row) -> String {
 fn sentence(r: &Row) -> String {
     let t = &r.tally;
     if let Some(why) = &r.left_out {
-        let crash = crash_name(r.crash, r.server);
+        let crash = r.crash_name();
         return format!(
             "{}, {crash}: left out, the target answers: {why}",
             r.concern
@@ -56,7 +74,7 @@ fn sentence(r: &Row) -> String {
         (Check::Concerns, "w:0") => ("writes known to be applied", "known"),
         _ => ("acknowledged writes", "acknowledged"),
     };
-    let mut s = format!("{}, {}: ", r.concern, crash_name(r.crash, r.server));
+    let mut s = format!("{}, {}: ", r.concern, r.crash_name());
     let gone = match r.server {
         Server::Set => "rolled back",
         _ => "lost",
@@ -93,9 +111,7 @@ fn sentence(r: &Row) -> String {
         Promise::Unknown => "; no promise is known".to_string(),
         p => format!("; promise: {}", p.text()),
     };
-    if let (Promise::Within(d), Some(oldest)) = (r.promise, t.oldest_lost_ms())
-        && oldest > d.as_secs_f64() * 1e3
-    {
+    if r.needs_allowance() {
         s += &format!(
             " (and {} ms for the sync itself and for threads that had to wait)",
             r.allowance.as_millis()
@@ -104,60 +120,16 @@ fn sentence(r: &Row) -> String {
     s + ": " + &verdict_text(r)
 }
 
-/// Fills the outcome from the rows; gives the rows whose promise was broken or not tried.
-pub fn write_down(rows: &[Row], plan: &Plan, out: &mut Outcome) -> Vec<String> {
-    out.about = format!(
-        "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
-        plan.threads, plan.seconds, plan.rounds, plan.seed
-    );
-    for r in rows {
-        out.findings.push(sentence(r));
-        figures(r, out);
-    }
-    if rows.iter().any(|r| r.external) {
-        out.findings.push(
-            "Process crash only: nothing here says what a power loss would leave of this server."
-                .into(),
-        );
-    }
-    if !rows.is_empty() {
-        out.tables.push(table(rows));
-    }
-    out.plots.extend(plot(rows));
-    let within = rows.iter().filter(|r| {
-        matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
-    });
-    if within.clone().count() > 0 && within.clone().all(|r| r.tally.lost() == 0) {
-        out.warnings.push(
-            "No write was lost that might have been: these rounds do not show that a loss would be seen. More rounds or a longer --journalCommitInterval do."
-                .into(),
-        );
-    }
-    rows.iter().filter_map(wrong).collect()
-}
-
 /// The figures of one row, and the examples of what was wrong.
 fn figures(r: &Row, out: &mut Outcome) {
     let t = &r.tally;
-    let name = |what: &str| format!("{}, {}: {what}", r.concern, crash_name(r.crash, r.server));
+    let name = |what: &str| format!("{}, {}: {what}", r.concern, r.crash_name());
     out.figure(name("acknowledged"), t.acknowledged as f64, "writes", None);
     out.figure(name("lost"), t.lost() as f64, "writes", None);
     if let Some(age) = t.oldest_lost_ms() {
         out.figure(name("oldest lost"), age, "ms", None);
     }
     out.warnings.extend(t.examples.iter().map(|e| name(e)));
-}
-
-/// What stands against a row whose promise was broken or not tried.
-fn wrong(r: &Row) -> Option<String> {
-    let name = format!("{} on {}", r.concern, crash_name(r.crash, r.server));
-    match r.verdict() {
-        Verdict::Broken => Some(format!("the promise of {name} was broken")),
-        Verdict::NothingShown => Some(format!(
-            "no write was acknowledged before a crash under {name}, which shows nothing; --seconds gives the writers longer"
-        )),
-        _ => None,
-    }
 }
 
 /// What the table's columns are.
@@ -194,7 +166,7 @@ fn table(rows: &[Row]) -> Table {
         let n = |n: u64| rate(n as f64);
         table.row([
             r.concern.clone(),
-            crash_name(r.crash, r.server).into(),
+            r.crash_name().into(),
             verdict_text(r),
             n(t.rounds),
             n(t.acknowledged),
@@ -223,27 +195,17 @@ fn table(rows: &[Row]) -> Table {
 /// Lost writes by their age, if any were lost.
 fn plot(rows: &[Row]) -> Option<Plot> {
     const BINS: usize = 20;
-    let oldest = rows
-        .iter()
-        .filter_map(|r| r.tally.oldest_lost_ms())
-        .reduce(f64::max)?;
+    let lost = || rows.iter().filter(|r| r.tally.lost() > 0);
+    let oldest = lost().filter_map(|r| r.tally.oldest_lost_ms());
+    let oldest = oldest.reduce(f64::max)?;
     let width = (oldest / BINS as f64).max(1.0).ceil();
-    let series = rows
-        .iter()
-        .filter(|r| r.tally.lost() > 0)
-        .enumerate()
-        .map(|(i, r)| {
-            let mut bins = [0.0; BINS + 1];
-            for age in &r.tally.lost_ages_ms {
-                if let Some(b) = bins.get_mut((age / width) as usize) {
-                    *b += 1.0;
-                }
-            }
-            let points = bins.iter().enumerate();
-            let points = points.map(|(k, n)| ((k as f64 + 0.5) * width, *n));
-            let name = format!("{}, {}", r.concern, crash_name(r.crash, r.server));
-            Series::new(name, Mark::Line, i % 8, points.collect())
-        });
+    let series = lost().enumerate().map(|(i, r)| {
+        let bins = r.tally.lost_by_age(width, BINS + 1);
+        let points = bins.iter().enumerate();
+        let points = points.map(|(k, n)| ((k as f64 + 0.5) * width, *n));
+        let name = format!("{}, {}", r.concern, r.crash_name());
+        Series::new(name, Mark::Line, i % 8, points.collect())
+    });
     let plot = Plot::new(
         "Lost writes by age",
         &format!(
@@ -258,9 +220,10 @@ fn plot(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use super::super::fault::Fault;
-    use super::super::judge::Tally;
     use super::*;
+    use crate::audit::fault::Fault;
+    use crate::audit::judge::Tally;
+    use crate::report::experiments::fixtures::check;
     use std::time::Duration;
 
     fn row(server: Server, crash: Crash, promise: Promise, ages: &[f64]) -> Row {
@@ -301,8 +264,8 @@ mod tests {
             members: None,
         };
         let mut out = Outcome::default();
-        let bad = write_down(rows, &plan, &mut out);
-        (out, bad)
+        tell(rows, &plan, &mut out);
+        (out, rows.iter().filter_map(Row::wrong).collect())
     }
 
     #[test]
@@ -434,7 +397,7 @@ mod tests {
         rows[7].left_out = Some("no such thing".into());
         rows[7].tally = Tally::default();
         let (out, bad) = written(&rows);
-        crate::report::experiments::fixtures::check("audit", &out);
+        check("audit", &out);
         assert_eq!(bad, ["the promise of w:1 on power loss was broken"]);
         let (out, _) = written(&[]);
         assert!(out.tables.is_empty() && out.plots.is_empty());
