@@ -4,9 +4,7 @@
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
 use crate::lab::{DB, Lab, Target};
-use crate::report::Outcome;
-use crate::report::plot::{Axis, Mark, Plot, Series};
-use crate::report::table::{bytes, ms, rate};
+use crate::report::{Outcome, experiments};
 use crate::workers::Inserts;
 use muniment_load::fail::Result;
 use muniment_load::hist::Latency;
@@ -28,7 +26,7 @@ pub const SPEC: Spec = Spec {
 
 const CONNECTIONS: usize = 8;
 /// Slices of each side.
-const SLICES: usize = 24;
+pub const SLICES: usize = 24;
 const DOCUMENT: f64 = 2401.0;
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -44,8 +42,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         &doc! { "createIndexes": "indexed", "indexes": array![doc! { "key": doc! { "name": 1 }, "name": "name_1" }] },
     )?;
     let next = Arc::new(AtomicU64::new(1));
-    let (mut indexed, mut plain, mut cpu) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut slow_indexed, mut slow_plain) = (Latency::new(), Latency::new());
+    let mut found = Found::of(data);
     'all: for (i, pair) in abba(SLICES).into_iter().enumerate() {
         for side in pair {
             if stop::asked() {
@@ -55,39 +52,100 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             lab.progress
                 .step(format!("Yardstick 7, {coll}, slice {} of {SLICES}", i + 1));
             let load = one(lab, &target, coll, &next, slice)?;
-            if side == Side::A {
-                slow_indexed.merge(&load.samples.latency);
-                indexed.push(load.rate());
-                cpu.extend(load.server_us());
-            } else {
-                slow_plain.merge(&load.samples.latency);
-                plain.push(load.rate());
+            match side {
+                Side::A => {
+                    found.indexed.add(&load);
+                    found.cpu.extend(load.server_us());
+                }
+                Side::B => found.plain.add(&load),
             }
             out.samples.push(load.samples);
         }
     }
-    write_down([&indexed, &plain], &cpu, data, rows, out);
-    let stall = slow_indexed.max_ms().max(slow_plain.max_ms());
-    rows.push(Row {
-        id: "7c".into(),
-        what: "longest stall of a single insert".into(),
-        value: stall,
-        unit: "ms",
-        ratio: None,
-        target: 250.0,
-        at_most: true,
-        otherwise: None,
-        detail: format!(
-            "indexed max {} ms, p99.9 {} ms; unindexed max {} ms, p99.9 {} ms",
-            ms(slow_indexed.max_ms()),
-            ms(slow_indexed.quantile_ms(0.999)),
-            ms(slow_plain.max_ms()),
-            ms(slow_plain.quantile_ms(0.999))
-        ),
-    });
+    experiments::index_cost::tell(&found, rows, out);
     target.check_alive()?;
     lab.done(target);
     Ok(())
+}
+
+/// Slices of one side.
+pub struct Course {
+    /// Documents a second, slice by slice.
+    pub rates: Vec<f64>,
+    /// Latencies of all.
+    pub latency: Latency,
+}
+
+impl Course {
+    fn of_nothing() -> Course {
+        Course {
+            rates: Vec::new(),
+            latency: Latency::new(),
+        }
+    }
+
+    fn add(&mut self, load: &Load) {
+        self.latency.merge(&load.samples.latency);
+        self.rates.push(load.rate());
+    }
+
+    /// Its rates without the first slice, which creates files and threads.
+    pub fn warm(&self) -> &[f64] {
+        self.rates.get(1..).unwrap_or_default()
+    }
+}
+
+/// What was measured.
+pub struct Found {
+    /// Bytes of each collection.
+    pub data: f64,
+    /// With the index.
+    pub indexed: Course,
+    /// Without it.
+    pub plain: Course,
+    /// Server CPU µs a document with the index, slice by slice.
+    pub cpu: Vec<f64>,
+}
+
+impl Found {
+    /// Nothing yet, of collections of so many bytes.
+    pub fn of(data: f64) -> Found {
+        Found {
+            data,
+            indexed: Course::of_nothing(),
+            plain: Course::of_nothing(),
+            cpu: Vec::new(),
+        }
+    }
+
+    /// The rate with the index over the rate without it.
+    pub fn ratio(&self) -> Option<Ratio> {
+        Ratio::of_pairs(self.indexed.warm(), self.plain.warm())
+    }
+
+    /// The rate with the index, and its CPU time, of the first quarter of the course and of the last.
+    pub fn growth(&self) -> [(f64, f64); 2] {
+        let rates = self.indexed.warm();
+        let quarter = (rates.len() / 4).max(1);
+        let [start, end] = ends(rates, quarter);
+        // On a busy host the rate drifts for reasons of its own; CPU time drifts less.
+        let [cpu_start, cpu_end] = ends(self.cpu.get(1..).unwrap_or_default(), quarter);
+        [(start, cpu_start), (end, cpu_end)]
+    }
+
+    /// The longest that a single insert took, ms.
+    pub fn stall(&self) -> f64 {
+        self.indexed
+            .latency
+            .max_ms()
+            .max(self.plain.latency.max_ms())
+    }
+}
+
+/// Medians of the first quarter of a course and of the last one, of which each has so many values.
+fn ends(course: &[f64], quarter: usize) -> [f64; 2] {
+    let last = course.len().saturating_sub(quarter);
+    [course.get(..quarter), course.get(last..)].map(|part| median(part.unwrap_or_default()))
 }
 
 fn one(
@@ -117,113 +175,4 @@ fn one(
         .collect();
     let limit = Limit::operations(slice, Duration::from_secs(600));
     load::run(coll, workers, limit, target.pid, &mut lab.progress)
-}
-
-/// The rows of the rate with an index, and the plot of both rates.
-fn write_down(
-    [indexed, plain]: [&[f64]; 2],
-    cpu: &[f64],
-    data: f64,
-    rows: &mut Vec<Row>,
-    out: &mut Outcome,
-) {
-    // The first slice creates files and threads on both sides.
-    let (Some(a), Some(b)) = (indexed.get(1..), plain.get(1..)) else {
-        return;
-    };
-    let Some(ratio) = Ratio::of_pairs(a, b) else {
-        return;
-    };
-    rows.push(Row {
-        id: "7a".into(),
-        what: "indexed / unindexed insert rate".into(),
-        value: ratio.median,
-        unit: "×",
-        ratio: Some(ratio),
-        target: 0.5,
-        at_most: false,
-        otherwise: None,
-        detail: format!(
-            "indexed {}/s, unindexed {}/s",
-            rate(median(a)),
-            rate(median(b))
-        ),
-    });
-    rows.push(grown(a, cpu.get(1..).unwrap_or_default(), data));
-    out.plots.push(plot(indexed, plain, data));
-}
-
-/// Medians of the first quarter of a course and of the last one, of which each has so many values.
-fn ends(course: &[f64], quarter: usize) -> [f64; 2] {
-    let last = course.len().saturating_sub(quarter);
-    [course.get(..quarter), course.get(last..)].map(|part| median(part.unwrap_or_default()))
-}
-
-/// What the growth of the data did to the rate with an index.
-fn grown(indexed: &[f64], cpu: &[f64], data: f64) -> Row {
-    let quarter = (indexed.len() / 4).max(1);
-    let [start, end] = ends(indexed, quarter);
-    // On a busy host the rate drifts for reasons of its own; CPU time drifts less.
-    let cpu = ends(cpu, quarter);
-    let promise = match data >= 5e9 {
-        true => "",
-        false => " (the promise is made for 5 GB: --preset paper)",
-    };
-    Row {
-        id: "7b".into(),
-        what: format!("indexed rate after {} / at the start", bytes(data)),
-        value: end / start,
-        unit: "×",
-        ratio: None,
-        target: 0.8,
-        at_most: false,
-        otherwise: None,
-        detail: format!(
-            "first quarter {}/s ({:.1} µs server CPU), last quarter {}/s ({:.1} µs){promise}",
-            rate(start),
-            cpu[0],
-            rate(end),
-            cpu[1]
-        ),
-    }
-}
-
-fn plot(indexed: &[f64], plain: &[f64], data: f64) -> Plot {
-    let line = |name: &str, color, rates: &[f64]| {
-        let slice = data / SLICES as f64 / 1e6;
-        let all = rates.iter().enumerate();
-        let points = all.map(|(i, y)| ((i as f64 + 1.0) * slice, *y));
-        Series::new(name, Mark::Line, color, points.collect())
-    };
-    Plot::new(
-        "Inserts a second as the data grow",
-        "Slices of the two collections alternate; the x axis is the data in each.",
-        Axis::linear("MB in each collection"),
-        Axis::linear("documents/s"),
-    )
-    .series([
-        line("unindexed", 0, plain),
-        line("indexed {name: 1}", 1, indexed),
-    ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn whole_and_interrupted() {
-        let rates = |first: f64, step: f64| -> Vec<f64> {
-            (0..SLICES).map(|i| first - step * i as f64).collect()
-        };
-        let (indexed, plain) = (rates(50_000.0, 300.0), rates(80_000.0, 100.0));
-        let cpu = rates(30.0, -0.1);
-        let (mut rows, mut out) = (Vec::new(), Outcome::default());
-        write_down([&indexed, &plain], &cpu, 1e9, &mut rows, &mut out);
-        crate::report::experiments::yardsticks::tell(&rows, &mut out);
-        crate::report::experiments::fixtures::check("index-cost", &out);
-        let (mut rows, mut out) = (Vec::new(), Outcome::default());
-        write_down([&indexed[..1], &plain[..1]], &cpu, 1e9, &mut rows, &mut out);
-        assert!(rows.is_empty() && out.plots.is_empty());
-    }
 }

@@ -7,7 +7,7 @@ mod change_stream;
 mod dead_versions;
 mod group_commit;
 mod in_list;
-mod index_cost;
+pub mod index_cost;
 mod log_bytes;
 mod long_scan;
 mod memory;

@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod ceiling;
+pub mod index_cost;
 pub mod query;
 pub mod rates;
 pub mod vary;
