@@ -52,6 +52,10 @@ pub struct Page {
     pub foot: String,
     /// The command takes words that are no options.
     pub words: bool,
+    /// Shells offer these words there.
+    pub offers: Vec<&'static str>,
+    /// Shells offer files there.
+    pub files: bool,
     /// An option that is given twice is an error; otherwise the last one counts.
     pub once: bool,
 }

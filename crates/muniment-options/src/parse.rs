@@ -181,6 +181,17 @@ impl Page {
     }
 }
 
+impl Page {
+    /// Whether an argument is one of its options, in whichever form.
+    pub fn names(&self, argument: &str) -> bool {
+        match self.parse([OsString::from(argument)]) {
+            Ok(given) => !given.options.is_empty(),
+            Err(Misuse::Unknown(..) | Misuse::Word(_) | Misuse::NotUtf8(_)) => false,
+            Err(_) => true,
+        }
+    }
+}
+
 struct Reader<'p> {
     page: &'p Page,
     parser: Parser,
@@ -391,6 +402,25 @@ mod tests {
             ("w1 --help --fast", &["help:", "w1"]),
         ] {
             assert_eq!(words(line), wanted, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_argument_is_an_option_or_not() {
+        let page = page(true, false);
+        for is in [
+            "--port",
+            "-port",
+            "--port=1",
+            "--turns=0",
+            "-vvv",
+            "-p",
+            "--tui",
+        ] {
+            assert!(page.names(is), "{is}");
+        }
+        for no in ["", "-", "--", "port", "--prot", "-x"] {
+            assert!(!page.names(no), "{no}");
         }
     }
 

@@ -25,6 +25,17 @@ pub enum Takes {
     Repeats(fn(&str) -> bool),
 }
 
+/// What a shell offers for the value of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offers {
+    /// Nothing that could be known.
+    Nothing,
+    /// Files and directories.
+    Files,
+    /// These words.
+    Words(&'static [&'static str]),
+}
+
 /// One option: a row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
@@ -45,6 +56,8 @@ pub struct Opt {
     pub several: bool,
     /// Words directly after its value for which this is true are values of it too.
     pub more: Option<fn(&str) -> bool>,
+    /// What shells offer for its value.
+    pub offers: Offers,
 }
 
 /// Asks for the page of the command.
@@ -67,6 +80,11 @@ impl Opt {
             one_hyphen: false,
             several: false,
             more: None,
+            offers: match takes {
+                Takes::Path => Offers::Files,
+                Takes::OneOf(words) => Offers::Words(words),
+                _ => Offers::Nothing,
+            },
         }
     }
 
@@ -115,6 +133,11 @@ impl Opt {
             more: Some(is_more),
             ..self
         }
+    }
+
+    /// The same; shells offer this for its value.
+    pub const fn offers(self, offers: Offers) -> Opt {
+        Opt { offers, ..self }
     }
 
     /// Its name with its hyphens.
