@@ -182,7 +182,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Parsed> {
     if given.has("help") || words.contains(&"help") {
         return help_of(&words).map(Parsed::Help);
     }
-    let names = names(&words)?;
+    let names = chosen_by(&words)?;
     let (mut only, mut parts) = (None, Only::default());
     for part in given.texts("only") {
         match part.parse() {
@@ -206,7 +206,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Parsed> {
 }
 
 /// The experiments that these words name; none for all of them.
-fn names(words: &[&str]) -> Result<Vec<String>> {
+fn chosen_by(words: &[&str]) -> Result<Vec<String>> {
     let named = words.iter().filter(|w| !["all", "help"].contains(w));
     named
         .map(|name| match *name {
@@ -376,6 +376,15 @@ The lab works in a database of its own, muniment_bench, which it drops before an
             only::help(workloads::ALL)
         ),
         words: true,
+        ..names()
+    }
+}
+
+/// The names of experiments, for shells to offer.
+pub fn names() -> Page {
+    let experiments = workloads::ALL.iter().map(|s| s.name);
+    Page {
+        offers: experiments.chain(["w4", "yardsticks", "all"]).collect(),
         ..Page::default()
     }
 }
@@ -400,7 +409,7 @@ const OPTIONS: &[Opt] = &[
 /// # Errors
 /// There is no such experiment.
 pub fn help_of(words: &[&str]) -> Result<String> {
-    let names = names(words)?;
+    let names = chosen_by(words)?;
     if names.is_empty() {
         return Ok(page().text());
     }

@@ -5,7 +5,7 @@ use crate::stdout::say;
 use crate::{audit, cli, compare, custom, null, raw_engine, relay, report, ycsb};
 use muniment_load::fail::{Failure, Result};
 use muniment_load::stop;
-use muniment_options::{Given, Group, Page};
+use muniment_options::{Command, Given, Group, Page};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -97,6 +97,22 @@ pub fn of_a_child() -> Page {
 /// The command called `name`.
 pub fn named(name: &str) -> Option<&'static Spec> {
     ALL.iter().copied().find(|s| s.name == name)
+}
+
+/// Those that people use, for completions and the manual page.
+pub fn below() -> Vec<Command> {
+    let used = ALL.iter().filter(|s| !s.about.is_empty());
+    used.map(|s| Command {
+        name: s.name,
+        about: s.about,
+        page: match s.name {
+            // Its own page is that of all experiments.
+            "help" => cli::names(),
+            _ => (s.page)(),
+        },
+        below: Vec::new(),
+    })
+    .collect()
 }
 
 /// A line for each command that people use.

@@ -2,10 +2,11 @@
 //! code: the commands, operators and stages with their state (`compatibility`), and the server's options
 //! (`options`).
 
+use crate::command::{Spec, print, printed};
 use crate::table::{ALL, Does};
+use muniment_options::Page;
 use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 /// The features of a MongoDB 8 community server, by kind. Those that are in no registry are "not yet".
 /// Source: the manual's reference pages (names only).
@@ -80,29 +81,31 @@ const SURFACE: &[(&str, &str)] = &[
     ),
 ];
 
-/// Runs `muniment docs ARGS…`.
-pub fn main(page: Option<&str>) -> ExitCode {
-    match page {
-        Some("compatibility") => {
-            print!("{}", compatibility());
-            ExitCode::SUCCESS
-        }
-        Some("options") => {
-            print!("{}", options());
-            ExitCode::SUCCESS
-        }
-        Some("--help" | "-h") => {
-            println!(
-                "Prints a generated page as Markdown.\n\nUsage: muniment docs compatibility|options"
-            );
-            ExitCode::SUCCESS
-        }
-        _ => {
-            eprintln!("muniment docs: the pages are: compatibility, options");
-            ExitCode::from(super::BAD_OPTIONS)
-        }
-    }
-}
+/// `muniment docs`.
+pub const COMMAND: Spec = Spec {
+    name: "docs",
+    arguments: "PAGE",
+    about: "a generated page as Markdown: compatibility or options",
+    page: || Page {
+        head: "\
+Prints a generated page as Markdown.
+
+Usage: muniment docs compatibility|options
+
+"
+        .into(),
+        offers: vec!["compatibility", "options"],
+        ..printed()
+    },
+    below: Vec::new,
+    run: |args| {
+        print(&COMMAND, &args, |words| match words {
+            ["compatibility"] => Ok(compatibility()),
+            ["options"] => Ok(options()),
+            _ => Err("the pages are: compatibility, options".to_string()),
+        })
+    },
+};
 
 /// The page of the server's options.
 fn options() -> String {

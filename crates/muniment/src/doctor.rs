@@ -1,6 +1,7 @@
 //! `muniment doctor`: finds the damage in a data directory, and repairs it.
 
 use crate::BAD_OPTIONS;
+use crate::command::Spec;
 use muniment_options::{Group, HELP, Opt, Page};
 use muniment_server::doctor;
 use muniment_storage::Repaired;
@@ -11,6 +12,16 @@ use std::process::ExitCode;
 
 /// The exit code for a data directory that cannot be used, which is mongod's EXIT_UNCAUGHT.
 const UNCAUGHT: u8 = 100;
+
+/// `muniment doctor`.
+pub const COMMAND: Spec = Spec {
+    name: "doctor",
+    arguments: "DIR",
+    about: "what is damaged in a data directory (muniment doctor --help)",
+    page,
+    below: Vec::new,
+    run: main,
+};
 
 fn page() -> Page {
     Page {
@@ -30,6 +41,7 @@ bad arguments, and 100 if the directory cannot be used.
 "
         .into(),
         words: true,
+        files: true,
         ..Page::default()
     }
 }

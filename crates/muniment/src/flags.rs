@@ -5,10 +5,41 @@
 
 use crate::config::{File, Setting, document};
 use crate::effects::number;
-use crate::table::{ALL, Does, Opt, named};
+use crate::table::{ALL, Does, Opt};
+use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
 use muniment_server::{LogTarget, OptionNote, Rotation, ServerOptions};
 use muniment_value::{DocBuf, JsonMode, ValueBuf, doc};
 use std::path::PathBuf;
+
+/// The option with this flag.
+pub fn named(flag: &str) -> Option<&'static Opt> {
+    let mut all = ALL.iter();
+    all.find(|o| !flag.is_empty() && o.flag.name == flag)
+}
+
+/// The command line's part of [`ALL`].
+const FLAGS: [Flag; ALL.len()] = {
+    let mut flags = [HELP; ALL.len()];
+    let mut n = 0;
+    while n < ALL.len() {
+        flags[n] = ALL[n].flag;
+        n += 1;
+    }
+    flags
+};
+
+/// The options of a server's command line.
+pub fn page() -> Page {
+    const OWN: &[Flag] = &[
+        Flag::new("help", "", Takes::Page, "show this").letter('h'),
+        Flag::new("version", "", Takes::Page, "show the version"),
+    ];
+    Page {
+        groups: vec![Group::untitled(OWN), Group::untitled(&FLAGS)],
+        once: true,
+        ..Page::default()
+    }
+}
 
 /// The task of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

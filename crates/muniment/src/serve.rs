@@ -1,10 +1,10 @@
 //! `muniment serve`, and the program when it is called as `mongod`.
 
+use crate::command::Spec;
 use crate::daemon::{self, Side};
-use crate::flags::{Arg, Gathered, Mode};
-use crate::table::{named, page};
+use crate::flags::{Arg, Gathered, Mode, named, page};
 use crate::{BAD_OPTIONS, config, doctor, shutdown};
-use muniment_options::Misuse;
+use muniment_options::{Misuse, Page};
 use muniment_server::{MONGODB_VERSION, MakeDbPath, Server, VERSION, build_info};
 use muniment_value::{Code, Error, JsonMode};
 use std::ffi::OsString;
@@ -18,6 +18,19 @@ const NET_ERROR: u8 = 48;
 const OTHERS: libc::mode_t = 0o077;
 /// The exit code for a data directory that cannot be used, which is mongod's EXIT_UNCAUGHT.
 const UNCAUGHT: u8 = 100;
+
+/// `muniment serve`.
+pub const COMMAND: Spec = Spec {
+    name: "serve",
+    arguments: "[--option …]",
+    about: "a server (muniment serve --help)",
+    page: || Page {
+        head: "Runs a server.\n\nUsage: muniment serve [options]\n\n".into(),
+        ..page()
+    },
+    below: Vec::new,
+    run: main,
+};
 
 /// Runs a server until it is asked to end.
 pub fn main(args: Vec<OsString>) -> ExitCode {

@@ -9,7 +9,7 @@ use crate::effects::{
     profile, replica_set, yes,
 };
 use crate::flags::{Arg, Gathered, Mode};
-use muniment_options::{Group, HELP, Opt as Flag, Page, Takes};
+use muniment_options::{Offers, Opt as Flag, Takes};
 use muniment_server::{Rotation, check_profile_filter};
 use muniment_value::ValueBuf;
 use std::path::PathBuf;
@@ -83,42 +83,27 @@ impl Opt {
         Opt { flag, ..self }
     }
 
+    /// The same; its value is a file or a directory.
+    const fn files(self) -> Opt {
+        self.offers(Offers::Files)
+    }
+
+    /// The same; its value is one of these words, or another way to say one of them.
+    const fn words(self, words: &'static [&'static str]) -> Opt {
+        self.offers(Offers::Words(words))
+    }
+
+    const fn offers(self, offers: Offers) -> Opt {
+        let flag = self.flag.offers(offers);
+        Opt { flag, ..self }
+    }
+
     /// The place at which getCmdLineOpts shows it: its key in the file, or its flag.
     pub fn place(&self) -> &'static str {
         match self.path {
             "" => self.flag.name,
             path => path,
         }
-    }
-}
-
-/// The option with this flag.
-pub fn named(flag: &str) -> Option<&'static Opt> {
-    let mut all = ALL.iter();
-    all.find(|o| !flag.is_empty() && o.flag.name == flag)
-}
-
-/// The command line's part of [`ALL`].
-const FLAGS: [Flag; ALL.len()] = {
-    let mut flags = [HELP; ALL.len()];
-    let mut n = 0;
-    while n < ALL.len() {
-        flags[n] = ALL[n].flag;
-        n += 1;
-    }
-    flags
-};
-
-/// The options of a server's command line.
-pub fn page() -> Page {
-    const OWN: &[Flag] = &[
-        Flag::new("help", "", Takes::Page, "show this").letter('h'),
-        Flag::new("version", "", Takes::Page, "show the version"),
-    ];
-    Page {
-        groups: vec![Group::untitled(OWN), Group::untitled(&FLAGS)],
-        once: true,
-        ..Page::default()
     }
 }
 
@@ -151,7 +136,7 @@ const fn only(
     values: &'static [&'static str],
     why: &'static str,
 ) -> Opt {
-    Opt::new(flag, path, arg, why, Does::Only(values, why))
+    Opt::new(flag, path, arg, why, Does::Only(values, why)).words(values)
 }
 
 const NO_TLS: &str = "is not there yet: TLS comes with a later version of Muniment";
@@ -174,7 +159,8 @@ pub const ALL: &[Opt] = &[
             g.server.dbpath = PathBuf::from(v);
             Ok(())
         },
-    ),
+    )
+    .files(),
     opt(
         "port",
         "net.port",
@@ -239,7 +225,8 @@ pub const ALL: &[Opt] = &[
             g.socket_asked = true;
             Ok(())
         },
-    ),
+    )
+    .files(),
     opt("nounixsocket", "", Arg::Flag, "no Unix socket", |g, v| {
         if yes(v) {
             g.no_socket = true;
@@ -275,7 +262,8 @@ pub const ALL: &[Opt] = &[
         Arg::Text,
         "compressors that clients may choose from (snappy,zstd,zlib), or disabled",
         compressors,
-    ),
+    )
+    .words(&["snappy", "zstd", "zlib", "disabled"]),
     idle(
         "objcheck",
         "",
@@ -304,6 +292,7 @@ pub const ALL: &[Opt] = &[
         "configuration file (YAML, mongod's names); also -f",
         |_, _| Ok(()),
     )
+    .files()
     .letter('f'),
     only(
         "configExpand",
@@ -321,7 +310,8 @@ pub const ALL: &[Opt] = &[
             g.log_path = Some(PathBuf::from(v));
             Ok(())
         },
-    ),
+    )
+    .files(),
     opt(
         "logappend",
         "systemLog.logAppend",
@@ -349,7 +339,8 @@ pub const ALL: &[Opt] = &[
             };
             Ok(())
         },
-    ),
+    )
+    .words(&["rename", "reopen"]),
     opt(
         "",
         "systemLog.destination",
@@ -398,7 +389,8 @@ pub const ALL: &[Opt] = &[
             };
             Ok(())
         },
-    ),
+    )
+    .words(&["iso8601-utc", "iso8601-local"]),
     opt(
         "verbose",
         "systemLog.verbosity",
@@ -462,7 +454,8 @@ pub const ALL: &[Opt] = &[
         Arg::Text,
         "what all databases record in system.profile: 0 nothing, 1 slow operations, 2 all (0)",
         profile,
-    ),
+    )
+    .words(&["0", "1", "2"]),
     opt(
         "slowms",
         "operationProfiling.slowOpThresholdMs",
@@ -512,7 +505,8 @@ pub const ALL: &[Opt] = &[
             g.server.pid_file = Some(PathBuf::from(v)).filter(|_| !v.is_empty());
             Ok(())
         },
-    ),
+    )
+    .files(),
     opt(
         "portFile",
         "",
@@ -522,14 +516,16 @@ pub const ALL: &[Opt] = &[
             g.server.port_file = Some(PathBuf::from(v));
             Ok(())
         },
-    ),
+    )
+    .files(),
     idle(
         "timeZoneInfo",
         "processManagement.timeZoneInfo",
         Arg::Text,
         "no effect: the time zones are built in",
         &[],
-    ),
+    )
+    .files(),
     opt(
         "shutdown",
         "",
@@ -567,7 +563,8 @@ pub const ALL: &[Opt] = &[
         Arg::Text,
         "wiredTiger (lsm: files), or inMemory (memory: nothing survives the process) (wiredTiger)",
         engine,
-    ),
+    )
+    .words(&["wiredTiger", "lsm", "inMemory", "memory"]),
     idle(
         "directoryperdb",
         "storage.directoryPerDB",
@@ -748,7 +745,8 @@ pub const ALL: &[Opt] = &[
             g.server.key_file = Some(PathBuf::from(v));
             Ok(())
         },
-    ),
+    )
+    .files(),
     only(
         "clusterAuthMode",
         "security.clusterAuthMode",

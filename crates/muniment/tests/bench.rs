@@ -552,6 +552,11 @@ fn every_word_that_may_be_asked_about_has_its_page() {
         (&["bench", "w1", "--help"], "w1: Write-concern latency"),
         (&["bench", "yardsticks", "--help"], "yardsticks: "),
         (&["bench", "help", "run"], "Runs a workload of your own"),
+        (&["help", "completions"], "Prints completions for a shell"),
+        (&["completions", "bash"], "complete -F _muniment muniment"),
+        (&["completions", "fish"], "complete -c muniment -f"),
+        (&["completions", "zsh"], "#compdef muniment"),
+        (&["man"], ".TH MUNIMENT 1"),
     ] {
         let (code, stdout, stderr) = said(args);
         assert_eq!(code, Some(0), "{args:?}: {stderr}");
@@ -571,6 +576,9 @@ fn every_word_that_may_be_asked_about_has_its_page() {
             "is '--vary' meant?",
         ),
         (&["bench", "audit", "--round", "1"], "is '--rounds' meant?"),
+        (&["--dbpath", "d"], "muniment serve --dbpath d"),
+        (&["completions", "ksh"], "the shells are: bash, fish, zsh"),
+        (&["man", "serve"], "unexpected argument 'serve'"),
     ] {
         let (code, _, stderr) = said(args);
         assert_eq!(code, Some(2), "{args:?}: {stderr}");

@@ -49,6 +49,7 @@ nothing to judge (other experiments, other presets).
 "
         .into(),
         words: true,
+        files: true,
         ..Page::default()
     }
 }

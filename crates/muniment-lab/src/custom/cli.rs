@@ -56,8 +56,8 @@ pub const COMMAND: Spec = Spec {
 
 fn page() -> Page {
     let mut settings = String::from("\nSettings:\n");
-    for set::Key { name: key, about, .. } in set::KEYS {
-        let _ = writeln!(settings, "  {key:<13} {about}");
+    for set::Key { name, about, .. } in set::KEYS {
+        let _ = writeln!(settings, "  {name:<13} {about}");
     }
     Page {
         head: format!(
@@ -82,6 +82,8 @@ Built in:
         ],
         foot: settings,
         words: true,
+        offers: builtin::ALL.iter().map(|b| b.name).collect(),
+        files: true,
         ..Page::default()
     }
 }

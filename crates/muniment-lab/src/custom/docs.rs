@@ -22,8 +22,8 @@ fn the_reference_names_everything_there_is() {
     for g in generate::ALL {
         let _ = writeln!(rows, "| `{}` | `{}` | {} |", g.name, g.form, g.about);
     }
-    for set::Key { name: key, about, .. } in set::KEYS {
-        let _ = writeln!(rows, "| `{key}` | {about} |");
+    for set::Key { name, about, .. } in set::KEYS {
+        let _ = writeln!(rows, "| `{name}` | {about} |");
     }
     for b in builtin::ALL {
         let _ = writeln!(rows, "| `{}` | {} |", b.name, b.about);

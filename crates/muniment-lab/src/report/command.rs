@@ -30,6 +30,7 @@ one page: the runs, the figures and plots they share side by side, and a chapter
         .into(),
         groups: vec![Group::new("Options", &[OUT, HELP])],
         words: true,
+        files: true,
         ..Page::default()
     }
 }

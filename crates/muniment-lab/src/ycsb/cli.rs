@@ -59,6 +59,7 @@ embedded server, which ends with the run.
             Group::untitled(&[HELP]),
         ],
         words: true,
+        offers: vec!["load", "run"],
         ..Page::default()
     }
 }
