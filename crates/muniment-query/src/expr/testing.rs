@@ -7,9 +7,20 @@ use bumpalo::Bump;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, ValueBuf};
 
 /// Converts plain JSON with single quotes to BSON. Whole numbers become int32 (or int64 if they are too
-/// large). Extended JSON is not read, so that `{'$type': 2}` stays an operator. Values that JSON does not
-/// have are written `['$long', 5]`, `['$date', 5]`, `['$undefined']`, `['$minKey']`, `['$maxKey']`, `['$re',
-/// 'p', 'i']`, `['$NaN']`, `['$oid', n]`.
+/// large). Extended JSON is not read, so that `{'$type': 2}` stays an operator. These arrays stand for
+/// values that JSON does not have:
+///
+/// | array | value |
+/// |---|---|
+/// | `['$long', 5]`, `['$dec', '1.5']`, `['$NaN']`, `['$inf']` | an int64, a decimal, doubles |
+/// | `['$date', ms]`, `['$ts', seconds]` | a date, a timestamp (with the increment 1) |
+/// | `['$oid', n]` | an ObjectId whose last byte is `n` |
+/// | `['$bin', 1, 2]`, `['$binOf', 5, 1, 2]` | the bytes 1, 2 with the subtype 0 or 5 |
+/// | `['$re', 'pattern', 'i']` | a regular expression |
+/// | `['$undefined']`, `['$minKey']`, `['$maxKey']` | these values |
+///
+/// Expressions are written in the same way, so no field of a test's document may be called `bin`,
+/// `date` and so on: `['$bin', '$x']` would be no list of two fields.
 pub(crate) fn json(text: &str) -> DocBuf {
     let v: serde_json::Value =
         serde_json::from_str(&text.replace('\'', "\"")).unwrap_or_else(|e| panic!("{e} in {text}"));
@@ -66,16 +77,8 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
                     id[11] = n() as u8;
                     return ValueBuf::new(Value::ObjectId(id));
                 }
-                "$bin" => {
-                    let bytes: Vec<u8> = items[1..]
-                        .iter()
-                        .map(|b| b.as_i64().unwrap() as u8)
-                        .collect();
-                    return ValueBuf::new(Value::Binary {
-                        subtype: 0,
-                        bytes: &bytes,
-                    });
-                }
+                "$bin" => return binary(0, &items[1..]),
+                "$binOf" => return binary(n() as u8, &items[2..]),
                 "$re" => {
                     return ValueBuf::new(Value::Regex {
                         pattern: items[1].as_str().unwrap(),
@@ -100,6 +103,14 @@ fn convert(v: &serde_json::Value) -> ValueBuf {
     }
 }
 
+fn binary(subtype: u8, items: &[serde_json::Value]) -> ValueBuf {
+    let bytes: Vec<u8> = items.iter().map(|b| b.as_i64().unwrap() as u8).collect();
+    ValueBuf::new(Value::Binary {
+        subtype,
+        bytes: &bytes,
+    })
+}
+
 /// The expected result of an expression.
 #[derive(Debug)]
 pub(crate) enum Want {
@@ -109,8 +120,10 @@ pub(crate) enum Want {
     Missing,
     /// An error with this code, from parsing or evaluation.
     Error(i32),
+    /// An error with this code and these words.
+    ErrorText(i32, &'static str),
 }
-pub(crate) use Want::{Error as Fails, Missing, Value as Gives};
+pub(crate) use Want::{Error as Fails, ErrorText as Says, Missing, Value as Gives};
 
 /// Parses and evaluates `expr` on `doc` twice: as it is written, and with every literal replaced by a field
 /// that holds it. So constant folding and evaluation must agree.
@@ -126,6 +139,9 @@ pub(crate) fn check(doc: &str, expr: &str, want: &Want) {
         }
         (Want::Missing, Ok(None)) => {}
         (Want::Error(code), Err(e)) => assert_eq!(e.code().0, *code, "{expr} on {doc}: {e:?}"),
+        (Want::ErrorText(code, text), Err(e)) => {
+            assert_eq!((e.code().0, e.message()), (*code, *text), "{expr} on {doc}");
+        }
         _ => panic!("{expr:.200} on {doc:.200}: want {want:?}, got another kind of result"),
     }
 }

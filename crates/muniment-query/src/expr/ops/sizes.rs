@@ -48,12 +48,20 @@ mod tests {
     #[test]
     fn table_test() {
         table(
-            "{'s': 'é', 'b': ['$bin', 1, 2, 3], 'd': {'name': 'test'}, 'n': null}",
+            "{'s': 'é', 'b': ['$bin', 1, 2, 3], 'own': ['$binOf', 200, 1, 2], \
+             'd': {'name': 'test'}, 'n': null}",
             &[
                 ("{'$binarySize': '$s'}", Gives("2")),
                 ("{'$binarySize': '$b'}", Gives("3")),
                 ("{'$binarySize': '$n'}", Gives("null")),
-                ("{'$binarySize': '$d'}", Fails(51276)),
+                ("{'$binarySize': '$own'}", Gives("2")),
+                (
+                    "{'$binarySize': '$d'}",
+                    Says(
+                        51276,
+                        "$binarySize requires a string or BinData argument, found: object",
+                    ),
+                ),
                 ("{'$bsonSize': '$d'}", Gives("20")),
                 ("{'$bsonSize': {}}", Gives("5")),
                 ("{'$bsonSize': '$missing'}", Gives("null")),
