@@ -29,6 +29,7 @@ mod sizes;
 mod sort_array;
 mod string;
 mod substr;
+mod subtype;
 mod text;
 mod timestamp;
 mod trig;
@@ -169,6 +170,7 @@ pub(super) const REGISTRY: &[&OpSpec] = &[
     &substr::BYTES,
     &substr::CP,
     &arithmetic::SUBTRACT,
+    &subtype::SPEC,
     &accumulate::SUM,
     &cond::SWITCH,
     &trig::TAN,
