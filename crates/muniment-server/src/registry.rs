@@ -171,8 +171,7 @@ pub struct CommandSpec {
     pub is_change_stream: fn(&ServerState, Doc<'_>) -> bool,
     /// It is still answered while the server shuts down, so that drivers notice the shutdown.
     pub while_stopping: bool,
-    /// It is logged when it was slow. A command that waits for news is not, because its duration says
-    /// nothing.
+    /// It is logged when it was slow.
     pub logged_when_slow: bool,
     /// The profiler records it.
     pub profiled: bool,

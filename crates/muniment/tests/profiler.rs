@@ -256,6 +256,69 @@ fn slow_writes_are_logged_with_what_they_did() {
     has(&[r#""planSummary":"RECORD_STORE_FAST_COUNT""#]);
 }
 
+/// A slow getMore is logged as a slow find is. Time in which a command waited for news is no part of what
+/// it took.
+#[test]
+fn a_get_more_is_slow_by_what_it_does_and_not_by_what_it_waits_for() {
+    const WAIT_MILLIS: i64 = 2000;
+    let s = Server::start(ServerOptions::new());
+    let mut c = s.connect();
+    ok(
+        &mut c,
+        &doc! { "create": "k", "capped": true, "size": 4096 },
+    );
+    let documents = array![doc! { "_id": 1 }, doc! { "_id": 2 }, doc! { "_id": 3 }];
+    ok(&mut c, &doc! { "insert": "k", "documents": documents });
+    let cursor = |c: &mut Connection, find: DocBuf| {
+        let reply = ok(c, &find);
+        reply
+            .as_doc()
+            .get_doc("cursor")
+            .unwrap()
+            .get("id")
+            .unwrap()
+            .as_i64_exact()
+            .unwrap()
+    };
+    let plain = cursor(&mut c, doc! { "find": "k", "batchSize": 1 });
+    let tailing = cursor(
+        &mut c,
+        doc! { "find": "k", "tailable": true, "awaitData": true },
+    );
+    let hello = ok(&mut c, &doc! { "hello": 1 });
+    let topology = hello.as_doc().get_doc("topologyVersion").unwrap().to_buf();
+
+    ok(&mut c, &doc! { "profile": 0, "slowms": 0 });
+    ok(&mut c, &doc! { "getMore": plain, "collection": "k" });
+    ok(&mut c, &doc! { "profile": 0, "slowms": WAIT_MILLIS });
+    let wait = doc! { "getMore": tailing, "collection": "k", "maxTimeMS": WAIT_MILLIS };
+    ok(&mut c, &wait);
+    let wait = doc! { "hello": 1, "topologyVersion": topology, "maxAwaitTimeMS": WAIT_MILLIS };
+    ok(&mut c, &wait);
+
+    let log = c.command("admin", &doc! { "getLog": "global" }).unwrap();
+    let lines = log.as_doc().get_array("log").unwrap();
+    let of_get_more = lines
+        .values()
+        .filter_map(|v| v.as_str())
+        .filter(|line| line.contains("Slow query") && line.contains(r#""command":{"getMore":"#));
+    let of_get_more: Vec<&str> = of_get_more.collect();
+    assert_eq!(of_get_more.len(), 1, "{of_get_more:#?}");
+    assert!(
+        of_get_more[0].contains(r#""originatingCommand":{"find":"k""#),
+        "{of_get_more:#?}"
+    );
+    let status = ok(&mut c, &doc! { "serverStatus": 1 });
+    for kind in ["reads", "commands"] {
+        let latencies = status.as_doc().get_doc("opLatencies").unwrap();
+        let micros = latencies.get_doc(kind).unwrap().get("latency").unwrap();
+        assert!(
+            micros.as_i64_exact().unwrap() < WAIT_MILLIS * 1000,
+            "{kind}: {micros:?}"
+        );
+    }
+}
+
 /// Records have the thread's time on a processor, if the system reports it.
 #[test]
 fn records_tell_the_time_on_a_processor() {

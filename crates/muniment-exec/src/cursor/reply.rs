@@ -178,7 +178,7 @@ fn next_batch(
         }
         op.check()?;
         if let Some(tail) = &cursor.tail {
-            op.without_ticket(|| tail.wait(op, until))??;
+            op.without_ticket(|| op.counters.idle(|| tail.wait(op, until)))??;
         } else if let Some(c) = &cursor.collection {
             if c.is_dropped() {
                 return Err(Error::new(
@@ -186,7 +186,7 @@ fn next_batch(
                     "collection dropped while the cursor waited for data",
                 ));
             }
-            op.without_ticket(|| c.wait_insert(seen, until, &**op))??;
+            op.without_ticket(|| op.counters.idle(|| c.wait_insert(seen, until, &**op)))??;
         }
     }
 }

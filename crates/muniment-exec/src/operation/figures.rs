@@ -3,6 +3,7 @@
 use muniment_storage::KeyCounts;
 use muniment_value::DocBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// What an operation has done so far. Relaxed counters: for people, not for decisions.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Counters {
     keys_inserted: AtomicU64,
     /// Index keys taken away.
     keys_deleted: AtomicU64,
+    /// Microseconds for which it waited for news.
+    idle_micros: AtomicU64,
 }
 
 impl Counters {
@@ -30,6 +33,21 @@ impl Counters {
     pub(crate) fn add_keys(&self, keys: KeyCounts) {
         self.keys_inserted.fetch_add(keys.inserted, Relaxed);
         self.keys_deleted.fetch_add(keys.deleted, Relaxed);
+    }
+
+    /// Runs what waits for something that a client asked to be told of: an insert, an event, a change of
+    /// the topology. That time says nothing of how fast the server is.
+    pub fn idle<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let result = wait();
+        let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        self.idle_micros.fetch_add(micros, Relaxed);
+        result
+    }
+
+    /// How long it waited for news.
+    pub fn idle_time(&self) -> Duration {
+        Duration::from_micros(self.idle_micros.load(Relaxed))
     }
 
     /// Index keys put and taken away.

@@ -32,7 +32,6 @@ pub const COMMAND: CommandSpec = CommandSpec {
     runs_on: Some(RunsOn::Data),
     snapshot_reads: true,
     is_change_stream,
-    logged_when_slow: false,
     ..CommandSpec::DEFAULT
 };
 

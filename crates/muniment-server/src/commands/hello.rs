@@ -263,7 +263,8 @@ fn await_topology(cx: &mut CommandContext<'_>) -> Result<()> {
         ));
     }
     let (wait, lifecycle) = (Duration::from_millis(wait as u64), &cx.server.lifecycle);
-    cx.server.topology.wait(counter, wait, lifecycle);
+    let wait_topology = || cx.server.topology.wait(counter, wait, lifecycle);
+    cx.op.counters.idle(wait_topology);
     if cx.server.lifecycle.is_stopping() {
         cx.exhaust = false;
     }

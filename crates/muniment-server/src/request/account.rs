@@ -85,7 +85,7 @@ pub struct Finished<'f> {
     pub spec: &'static CommandSpec,
     /// The operation's context, which has what it counted.
     pub op: &'f Arc<OpContext>,
-    /// How long it took.
+    /// How long it took, without the time in which it waited for news.
     pub took: Duration,
     /// How it is to be counted.
     pub counted: &'f Counted,

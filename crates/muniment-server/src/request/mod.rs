@@ -142,7 +142,7 @@ fn steps(
         caller,
         spec,
         op: &op,
-        took: began.elapsed(),
+        took: began.elapsed().saturating_sub(op.counters.idle_time()),
         counted: &counted,
         error: failed.as_ref(),
         reply_bytes: out.len(),
