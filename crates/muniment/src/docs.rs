@@ -8,8 +8,8 @@ use muniment_options::Page;
 use muniment_query::{expr, filter, stage, update};
 use std::collections::BTreeMap;
 
-/// The features of a MongoDB 8 community server, by kind. Those that are in no registry are "not yet".
-/// Source: the manual's reference pages (names only).
+/// The features of a MongoDB community server, by kind. Those that are in no registry are "not yet".
+/// Source: the manual's reference pages (names only): those of 8.0, and of expressions those of 8.3.
 const SURFACE: &[(&str, &str)] = &[
     (
         "Commands",
@@ -32,7 +32,7 @@ const SURFACE: &[(&str, &str)] = &[
         "Query operators",
         "$all $and $bitsAllClear $bitsAllSet $bitsAnyClear $bitsAnySet $comment $elemMatch $eq $exists $expr \
          $geoIntersects $geoWithin $gt $gte $in $jsonSchema $lt $lte $mod $ne $near $nearSphere $nin $nor $not $or \
-         $rand $regex $sampleRate $size $text $type $where",
+         $regex $sampleRate $size $text $type $where",
     ),
     (
         "JSON Schema keywords",
@@ -67,17 +67,19 @@ const SURFACE: &[(&str, &str)] = &[
         "Expressions",
         "$abs $acos $acosh $add $allElementsTrue $and $anyElementTrue $arrayElemAt $arrayToObject $asin $asinh $atan \
          $atan2 $atanh $avg $binarySize $bitAnd $bitNot $bitOr $bitXor $bsonSize $ceil $cmp $concat $concatArrays \
-         $cond $convert $cos $cosh $dateAdd $dateDiff $dateFromParts $dateFromString $dateSubtract $dateToParts \
-         $dateToString $dateTrunc $dayOfMonth $dayOfWeek $dayOfYear $degreesToRadians $divide $eq $exp $filter $first \
-         $firstN $floor $getField $gt $gte $hour $ifNull $in $indexOfArray $indexOfBytes $indexOfCP $isArray \
-         $isNumber $isoDayOfWeek $isoWeek $isoWeekYear $last $lastN $let $literal $ln $log $log10 $lt $lte $ltrim \
-         $map $max $maxN $median $mergeObjects $meta $millisecond $min $minN $minute $mod $month $multiply $ne $not \
-         $objectToArray $or $percentile $pow $radiansToDegrees $rand $range $reduce $regexFind $regexFindAll \
-         $regexMatch $replaceAll $replaceOne $reverseArray $round $rtrim $second $setDifference $setEquals $setField \
-         $setIntersection $setIsSubset $setUnion $sin $sinh $size $slice $sortArray $split $sqrt $stdDevPop \
-         $stdDevSamp $strLenBytes $strLenCP $strcasecmp $substr $substrBytes $substrCP $subtract $sum $switch $tan \
-         $tanh $toBool $toDate $toDecimal $toDouble $toHashedIndexKey $toInt $toLong $toLower $toObjectId $toString \
-         $toUUID $toUpper $trim $trunc $tsIncrement $tsSecond $type $unsetField $week $year $zip",
+         $cond $convert $cos $cosh $createObjectId $dateAdd $dateDiff $dateFromParts $dateFromString $dateSubtract \
+         $dateToParts $dateToString $dateTrunc $dayOfMonth $dayOfWeek $dayOfYear $degreesToRadians $deserializeEJSON \
+         $divide $eq $exp $filter $first $firstN $floor $getField $gt $gte $hash $hexHash $hour $ifNull $in \
+         $indexOfArray $indexOfBytes $indexOfCP $isArray $isNumber $isoDayOfWeek $isoWeek $isoWeekYear $last $lastN \
+         $let $literal $ln $log $log10 $lt $lte $ltrim $map $max $maxN $median $mergeObjects $meta $millisecond $min \
+         $minN $minute $mod $month $multiply $ne $not $objectToArray $or $percentile $pow $radiansToDegrees $rand \
+         $range $reduce $regexFind $regexFindAll $regexMatch $replaceAll $replaceOne $reverseArray $round $rtrim \
+         $second $serializeEJSON $setDifference $setEquals $setField $setIntersection $setIsSubset $setUnion $sigmoid \
+         $similarityCosine $similarityDotProduct $similarityEuclidean $sin $sinh $size $slice $sortArray $split $sqrt \
+         $stdDevPop $stdDevSamp $strLenBytes $strLenCP $strcasecmp $substr $substrBytes $substrCP $subtract $subtype \
+         $sum $switch $tan $tanh $toArray $toBool $toDate $toDecimal $toDouble $toHashedIndexKey $toInt $toLong \
+         $toLower $toObject $toObjectId $toString $toUUID $toUpper $trim $trunc $tsIncrement $tsSecond $type \
+         $unsetField $week $year $zip",
     ),
 ];
 
@@ -224,7 +226,8 @@ fn compatibility() -> String {
         "# What of MongoDB's surface works\n\n\
          Printed by `muniment docs compatibility` from the code's registries; do not edit. \
          Anything that is not listed is refused with an error that names it, never silently \
-         ignored.\n",
+         ignored. \"Not yet\" are names of MongoDB's manual that no registry has: of MongoDB 8.0, \
+         and of expressions up to 8.3.\n",
     );
     for (kind, names) in SURFACE {
         let mut rows = known(kind);
