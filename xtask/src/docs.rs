@@ -7,6 +7,7 @@ use crate::run::{cargo, output, root, server_binary};
 const PAGES: &[(&str, &[&str])] = &[
     ("compatibility.md", &["docs", "compatibility"]),
     ("options.md", &["docs", "options"]),
+    ("parameters.md", &["docs", "parameters"]),
 ];
 
 /// Writes the pages or, with `--check`, fails if one is out of date.

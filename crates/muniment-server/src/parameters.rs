@@ -216,7 +216,7 @@ pub const ALL: &[Parameter] = &[
     },
     Parameter {
         name: "enableFlowControl",
-        doc: "Whether a primary holds writers back while its majority is behind",
+        doc: "Whether a primary holds writers back while its majority lags",
         get: |s| v(s.parameters.flow_control.load(Relaxed)),
         set: Set::Bool(|p| &p.flow_control),
         apply: Parameters::set_flow_control,
@@ -237,7 +237,7 @@ pub const ALL: &[Parameter] = &[
     },
     Parameter {
         name: "flowControlTargetLagSeconds",
-        doc: "How many seconds the majority may be behind",
+        doc: "How many seconds the majority may lag",
         get: |s| v(s.parameters.most_lag_secs.load(Relaxed) as i32),
         set: Set::Int(|p| &p.most_lag_secs, 1, i32::MAX as i64),
         apply: Parameters::set_flow_control,
@@ -593,6 +593,30 @@ impl Parameter {
     /// True if setParameter accepts it.
     pub fn settable_at_runtime(&self) -> bool {
         matches!(self.set, Set::Bool(_) | Set::Int(..) | Set::Document(_))
+    }
+
+    /// What it may be, for the page of the parameters, with its default in brackets. A default that
+    /// follows from the size of the cache is not known without a server.
+    pub fn values(&self) -> String {
+        let defaults = Parameters::default();
+        match self.set {
+            Set::Fixed => String::new(),
+            Set::StartText(_) => "text".to_string(),
+            Set::Document(_) => "a document".to_string(),
+            Set::StartBool(at) | Set::Bool(at) => {
+                format!("true or false ({})", at(&defaults).load(Relaxed))
+            }
+            Set::StartInt(at, min, max) | Set::Int(at, min, max) => {
+                let range = match max >= i64::from(i32::MAX) {
+                    true => format!("{min} or more"),
+                    false => format!("{min} to {max}"),
+                };
+                match at(&defaults).load(Relaxed) {
+                    default if default >= min => format!("{range} ({default})"),
+                    _ => range,
+                }
+            }
+        }
     }
 
     fn set(&self, p: &Parameters, value: Value<'_>) -> Result<()> {

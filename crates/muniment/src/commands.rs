@@ -272,7 +272,10 @@ mod tests {
             (&["muniment", "bench", "ycsb", "-thr"], &["-threads"]),
             // After an experiment no command follows.
             (&["muniment", "bench", "w1", "audit", "--fau"], &[]),
-            (&["muniment", "docs", ""], &["compatibility", "options"]),
+            (
+                &["muniment", "docs", ""],
+                &["compatibility", "options", "parameters"],
+            ),
             (&["muniment", "help", "doc"], &["doctor", "docs"]),
         ] {
             assert_eq!(offered(line), wanted, "{line:?}");

@@ -1,6 +1,6 @@
 //! `muniment docs PAGE`: pages that are printed from the registries, so that they cannot differ from the
-//! code: the commands, operators and stages with their state (`compatibility`), and the server's options
-//! (`options`).
+//! code: the commands, operators and stages with their state (`compatibility`), the server's options
+//! (`options`) and its parameters (`parameters`).
 
 use crate::command::{Spec, print, printed};
 use crate::table::{ALL, Does};
@@ -87,16 +87,16 @@ const SURFACE: &[(&str, &str)] = &[
 pub const COMMAND: Spec = Spec {
     name: "docs",
     arguments: "PAGE",
-    about: "a generated page as Markdown: compatibility or options",
+    about: "a generated page as Markdown: compatibility, options or parameters",
     page: || Page {
         head: "\
 Prints a generated page as Markdown.
 
-Usage: muniment docs compatibility|options
+Usage: muniment docs compatibility|options|parameters
 
 "
         .into(),
-        offers: vec!["compatibility", "options"],
+        offers: vec!["compatibility", "options", "parameters"],
         ..printed()
     },
     below: Vec::new,
@@ -104,7 +104,8 @@ Usage: muniment docs compatibility|options
         print(&COMMAND, &args, |words| match words {
             ["compatibility"] => Ok(compatibility()),
             ["options"] => Ok(options()),
-            _ => Err("the pages are: compatibility, options".to_string()),
+            ["parameters"] => Ok(parameters()),
+            _ => Err("the pages are: compatibility, options, parameters".to_string()),
         })
     },
 };
@@ -118,7 +119,7 @@ Written by `cargo xtask docs` from the table of options: do not edit. Flags are 
 for the binary under the name `mongod`, which also takes `-dbpath` for `--dbpath`. Keys are those of the \
 configuration file (`--config FILE`, YAML), and are what `getCmdLineOpts` shows. An option that is in none of these \
 tables is an error that names it, with line and column if it is in a file. There are also the keys \
-`setParameter.NAME` and `systemLog.component.NAME.verbosity`.
+`setParameter.NAME` ([parameters.md](parameters.md)) and `systemLog.component.NAME.verbosity`.
 "
     .to_string();
     type Belongs = fn(&Does) -> bool;
@@ -167,6 +168,37 @@ tables is an error that names it, with line and column if it is in a file. There
             };
             page += &format!("| {flag} | {key} | {doc} |\n");
         }
+    }
+    page
+}
+
+/// The page of the server's parameters.
+fn parameters() -> String {
+    let mut page = "\
+# Parameters of the server
+
+Written by `cargo xtask docs` from the table of parameters: do not edit. A parameter is set at the start with \
+`--setParameter NAME=VALUE` or the key `setParameter.NAME` of the configuration file, and at run time with \
+`db.adminCommand({setParameter: 1, NAME: VALUE})`, as far as the second column says so. \
+`db.adminCommand({getParameter: 1, NAME: 1})` shows its value, and `{getParameter: '*'}` those of all. A parameter \
+that is not listed here is an error.
+
+The third column is what a parameter may be, with the default in brackets. A default that follows from the size of \
+the cache stands in the text, or is what `getParameter` shows.
+
+| parameter | set | values | |
+|---|---|---|---|
+"
+    .to_string();
+    for p in muniment_server::parameters::ALL {
+        let set = match (p.settable_at_startup(), p.settable_at_runtime()) {
+            (true, true) => "at any time",
+            (true, false) => "at the start",
+            (false, true) => "at run time",
+            (false, false) => "never",
+        };
+        let doc = p.doc.replace('|', "\\|");
+        page += &format!("| `{}` | {set} | {} | {doc} |\n", p.name, p.values());
     }
     page
 }
@@ -267,6 +299,18 @@ mod tests {
             });
             assert_eq!(lines.count(), 1, "{name} {}", o.path);
         }
+    }
+
+    #[test]
+    fn every_parameter_is_on_the_page_once() {
+        let page = super::parameters();
+        for p in muniment_server::parameters::ALL {
+            let begins = format!("| `{}` | ", p.name);
+            let lines = page.lines().filter(|l| l.starts_with(&begins));
+            assert_eq!(lines.count(), 1, "{}", p.name);
+        }
+        let kept = "| `ttlMonitorSleepSecs` | at any time | 1 or more (60) |";
+        assert!(page.contains(kept), "{page}");
     }
 
     #[test]
