@@ -1,5 +1,5 @@
-//! Checks that pages are right about the repository: that the files exist to which they link, and that the
-//! functions exist in the tables of `docs/internals`.
+//! Checks that pages are right about the repository: that the files exist to which they link or that they
+//! name, and that the functions exist in the tables of `docs/internals`.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
@@ -9,11 +9,20 @@ pub fn check(page: &str, text: &str, texts: &BTreeMap<&str, String>, wrong: &mut
     let folder = Path::new(page).parent().unwrap_or(Path::new(""));
     let mut fenced = false;
     for (n, line) in text.lines().enumerate() {
+        let mut complain = |what: String| wrong.push(format!("{page}: line {}: {what}", n + 1));
+        if names_commit(line) {
+            complain(
+                "names a commit, whose hash may change: name a file that it added".to_string(),
+            );
+        }
         fenced ^= line.trim_start().starts_with("```");
         if fenced {
             continue;
         }
-        let mut complain = |what: String| wrong.push(format!("{page}: line {}: {what}", n + 1));
+        let missing = paths(line, texts);
+        for path in &missing {
+            complain(format!("names {path}, which is not there"));
+        }
         for target in links(line) {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
             let place = normal(&folder.join(file));
@@ -40,6 +49,7 @@ pub fn check(page: &str, text: &str, texts: &BTreeMap<&str, String>, wrong: &mut
         };
         let in_crates = format!("crates/{file}");
         match texts.get(in_crates.as_str()).or_else(|| texts.get(file)) {
+            None if missing.contains(&file) => {}
             None => complain(format!("there is no file {file}")),
             Some(source) => {
                 let missing = functions.into_iter().filter(|name| !defines(source, name));
@@ -47,6 +57,36 @@ pub fn check(page: &str, text: &str, texts: &BTreeMap<&str, String>, wrong: &mut
             }
         }
     }
+}
+
+/// Whether a line tells to look at a commit by its hash. When history is rewritten, nobody notices that
+/// the commit is gone until a reader gets an error instead of an example.
+fn names_commit(line: &str) -> bool {
+    line.match_indices("git show ").any(|(at, begin)| {
+        let word = line[at + begin.len()..].split([' ', '`', ':']).next();
+        word.is_some_and(|w| w.len() >= 7 && w.chars().all(|c| c.is_ascii_hexdigit()))
+    })
+}
+
+/// The paths that a line names in code and that nothing in the repository has. A path begins with a
+/// folder of the repository or with a crate's name. A word with a placeholder, such as `tests/NAME.rs`,
+/// is none.
+fn paths<'l>(line: &'l str, texts: &BTreeMap<&str, String>) -> Vec<&'l str> {
+    let code = line.split('`').skip(1).step_by(2);
+    let words = code.flat_map(str::split_whitespace);
+    let missing = words.filter(|word| {
+        let path = word.trim_end_matches('/');
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "/._-".contains(c);
+        let Some((first, _)) = path.split_once('/').filter(|_| path.chars().all(plain)) else {
+            return false;
+        };
+        let in_crates = format!("crates/{path}");
+        let ours = ["crates", "docs", "tests", "xtask", "fuzz", "benchmarks"].contains(&first)
+            || is_folder(&format!("crates/{first}"), texts);
+        let there = |path: &str| texts.contains_key(path) || is_folder(path, texts);
+        ours && ![path, in_crates.as_str()].into_iter().any(there)
+    });
+    missing.collect()
 }
 
 /// A row `| file.rs | function() | … |` of such a table: the file, and the names of its functions.
@@ -128,7 +168,8 @@ mod tests {
             wrong
         };
         let fine = "[x](../c.md) [y](../c.md#it-is-so) [z](https://example.org/a.md) [w](../../crates/a)\n\
-                    | `a/src/b.rs` | `one()`, `two()` | what |\n```\n[not](a-link)\n```\n";
+                    | `a/src/b.rs` | `one()`, `two()` | what |\n`crates/a/src/NAME.rs` `git show HEAD` \
+                    `other/file`\n```\n[not](a-link)\n```\n";
         assert!(of(fine).is_empty(), "{:?}", of(fine));
         for page in [
             "[x](c.md)",
@@ -136,6 +177,10 @@ mod tests {
             "| `a/src/b.rs` | `three()` | what |",
             "| `a/src/b.rs` | `on()` | what |",
             "| `a/src/c.rs` | `one()` | what |",
+            "| `c/src/b.rs` | `one()` | what |",
+            "read `a/src` and `crates/a/src/c.rs`",
+            "`git show 097967b1 -- crates/a`",
+            "```\ngit show 097967b1\n```",
         ] {
             assert_eq!(of(page).len(), 1, "{page}: {:?}", of(page));
         }
