@@ -11,14 +11,14 @@ use muniment_value::{DocBuf, doc};
 use std::sync::Arc;
 
 /// Encoded documents, back to back.
-pub struct Documents {
+pub(crate) struct Documents {
     bytes: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Documents {
     /// `n` of W3's documents.
-    pub fn make(n: u64) -> Documents {
+    pub(crate) fn make(n: u64) -> Documents {
         let mut rng = Rng::new(3);
         let mut d = Documents {
             bytes: Vec::with_capacity(n as usize * 113),
@@ -34,17 +34,12 @@ impl Documents {
     }
 
     /// How many there are.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.ends.len() as u64 - 1
     }
 
-    /// True if there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// The documents from number `from` to before number `to`.
-    pub fn slice(&self, from: u64, to: u64) -> &[u8] {
+    pub(crate) fn slice(&self, from: u64, to: u64) -> &[u8] {
         let at = |i: u64| {
             self.ends
                 .get(i as usize)
@@ -56,7 +51,7 @@ impl Documents {
 }
 
 /// One operation = one insertMany.
-pub struct Batches {
+pub(crate) struct Batches {
     conn: Conn,
     template: InsertTemplate,
     documents: Arc<Documents>,
@@ -71,7 +66,7 @@ pub struct Batches {
 impl Batches {
     /// Inserts the first `total` of `documents` into `coll` in batches of `batch`, no message
     /// with more than `split`.
-    pub fn new(
+    pub(crate) fn new(
         conn: Conn,
         coll: &str,
         concern: Option<&DocBuf>,

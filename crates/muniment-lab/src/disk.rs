@@ -20,7 +20,7 @@ const BLOCK: usize = 4096;
 const BLOCKS: usize = 256;
 
 /// Writes and syncs in `dir` until `count` are done or `limit` has passed (at least 3).
-pub fn write_and_sync(dir: &Path, count: usize, limit: Duration) -> Result<Latency> {
+pub(crate) fn write_and_sync(dir: &Path, count: usize, limit: Duration) -> Result<Latency> {
     let path = dir.join("muniment-bench-fdatasync.tmp");
     let what = format!("measuring the disk with {}", path.display());
     let mut file = OpenOptions::new()

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A twelve-byte ObjectId as a driver makes it: seconds, five random bytes of the process, a
 /// counter shared by all threads.
-pub fn object_id() -> [u8; 12] {
+pub(crate) fn object_id() -> [u8; 12] {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     static RANDOM: OnceLock<[u8; 5]> = OnceLock::new();
     let now = SystemTime::now()
@@ -28,14 +28,14 @@ pub fn object_id() -> [u8; 12] {
 }
 
 /// Appends one document to a buffer; the length is filled in by [`Encoder::end`].
-pub struct Encoder<'a> {
+pub(crate) struct Encoder<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
 }
 
 impl<'a> Encoder<'a> {
     /// Begins a document at the end of `out`.
-    pub fn begin(out: &'a mut Vec<u8>) -> Encoder<'a> {
+    pub(crate) fn begin(out: &'a mut Vec<u8>) -> Encoder<'a> {
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         Encoder { out, start }
@@ -49,35 +49,35 @@ impl<'a> Encoder<'a> {
     }
 
     /// An ObjectId.
-    pub fn oid(&mut self, name: &str, id: [u8; 12]) -> &mut Self {
+    pub(crate) fn oid(&mut self, name: &str, id: [u8; 12]) -> &mut Self {
         self.name(7, name);
         self.out.extend_from_slice(&id);
         self
     }
 
     /// An int32.
-    pub fn i32(&mut self, name: &str, v: i32) -> &mut Self {
+    pub(crate) fn i32(&mut self, name: &str, v: i32) -> &mut Self {
         self.name(16, name);
         self.out.extend_from_slice(&v.to_le_bytes());
         self
     }
 
     /// An int64.
-    pub fn i64(&mut self, name: &str, v: i64) -> &mut Self {
+    pub(crate) fn i64(&mut self, name: &str, v: i64) -> &mut Self {
         self.name(18, name);
         self.out.extend_from_slice(&v.to_le_bytes());
         self
     }
 
     /// A date, ms since 1970.
-    pub fn date(&mut self, name: &str, ms: i64) -> &mut Self {
+    pub(crate) fn date(&mut self, name: &str, ms: i64) -> &mut Self {
         self.name(9, name);
         self.out.extend_from_slice(&ms.to_le_bytes());
         self
     }
 
     /// A string given in two parts (a constant and a varying one, without joining them first).
-    pub fn str2(&mut self, name: &str, a: &[u8], b: &[u8]) -> &mut Self {
+    pub(crate) fn str2(&mut self, name: &str, a: &[u8], b: &[u8]) -> &mut Self {
         self.name(2, name);
         let n = (a.len() + b.len() + 1) as u32;
         self.out.extend_from_slice(&n.to_le_bytes());
@@ -88,7 +88,7 @@ impl<'a> Encoder<'a> {
     }
 
     /// Ends the document.
-    pub fn end(self) {
+    pub(crate) fn end(self) {
         self.out.push(0);
         let n = ((self.out.len() - self.start) as u32).to_le_bytes();
         if let Some(head) = self.out.get_mut(self.start..self.start + 4) {
@@ -114,14 +114,15 @@ fn digits(mut n: u64, buf: &mut [u8; 20]) -> &[u8] {
 }
 
 /// W1: `{a: 1, b: "hat"}` without `_id`: 23 bytes sent, 40 stored.
-pub fn w1(out: &mut Vec<u8>) {
+pub(crate) fn w1(out: &mut Vec<u8>) {
     let mut e = Encoder::begin(out);
     e.i32("a", 1).str2("b", b"hat", b"");
     e.end();
 }
 
 /// As [`w1`], with the `_id` in front: what is stored.
-pub fn w1_with_id(id: [u8; 12], out: &mut Vec<u8>) {
+#[cfg(test)]
+pub(crate) fn w1_with_id(id: [u8; 12], out: &mut Vec<u8>) {
     let mut e = Encoder::begin(out);
     e.oid("_id", id).i32("a", 1).str2("b", b"hat", b"");
     e.end();
@@ -130,7 +131,7 @@ pub fn w1_with_id(id: [u8; 12], out: &mut Vec<u8>) {
 /// W3: `{_id, rand_int, rand_hash, current_date}`, 113 bytes when no hex fraction is short.
 /// `rand_hash` is three random hexadecimal fractions without trailing zeros, as a shell's
 /// `Math.random().toString(16)` gives them: 52 random bits, so 13 digits mostly.
-pub fn w3(rng: &mut Rng, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
+pub(crate) fn w3(rng: &mut Rng, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
     let mut hash = [0u8; 39];
     let mut len = 0;
     for _ in 0..3 {
@@ -161,7 +162,7 @@ fn bio() -> &'static [u8] {
 
 /// W4a: `{_id, age: "{i}", lName: "Gulati{i}", fName: "Shekhar{i}", bio}`: 2382 bytes for
 /// one-digit `i`, 2400 for 1,000,000.
-pub fn w4a(i: u64, id: [u8; 12], out: &mut Vec<u8>) {
+pub(crate) fn w4a(i: u64, id: [u8; 12], out: &mut Vec<u8>) {
     let mut buf = [0u8; 20];
     let d = digits(i, &mut buf);
     let mut e = Encoder::begin(out);
@@ -174,12 +175,12 @@ pub fn w4a(i: u64, id: [u8; 12], out: &mut Vec<u8>) {
 }
 
 /// The name W4b's finds ask for; row 0 carries it.
-pub const W4B_NAME: &str = "Shekhar Gulati";
+pub(crate) const W4B_NAME: &str = "Shekhar Gulati";
 
 /// W4b: `{_id, name, someId1: i64, str1, date1, bio}`, 2401 bytes. The row is a function of `i`
 /// alone, so every batch inserts the same rows (with new `_id`s): `name` is ten random letters
 /// except in row 0, which the finds look for.
-pub fn w4b(i: u64, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
+pub(crate) fn w4b(i: u64, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
     let mut rng = Rng::new(i.wrapping_mul(0x2545_F491_4F6C_DD1D) ^ 0x5734_6221);
     let mut letters = [0u8; 15];
     for l in &mut letters {
@@ -202,7 +203,7 @@ pub fn w4b(i: u64, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
 
 /// The 2 KB documents of the find and update yardsticks: `{_id: int64 i, n: 0, pad}`, 2048 bytes.
 /// The padding is hexadecimal noise: it compresses by about half, as real data does.
-pub fn point(i: i64, out: &mut Vec<u8>) {
+pub(crate) fn point(i: i64, out: &mut Vec<u8>) {
     let mut rng = Rng::new(i as u64);
     let mut pad = [0u8; 2013];
     for chunk in pad.chunks_mut(16) {
@@ -218,7 +219,7 @@ pub fn point(i: i64, out: &mut Vec<u8>) {
 }
 
 /// The small documents of the scan yardstick: `{_id: int64 i, x: int32, y: int32, s}`, 54 bytes.
-pub fn small(i: i64, out: &mut Vec<u8>) {
+pub(crate) fn small(i: i64, out: &mut Vec<u8>) {
     let mut rng = Rng::new(i as u64);
     let mut e = Encoder::begin(out);
     e.i64("_id", i)
@@ -229,7 +230,7 @@ pub fn small(i: i64, out: &mut Vec<u8>) {
 }
 
 /// Milliseconds since 1970.
-pub fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_millis() as i64)

@@ -14,7 +14,7 @@ struct Near {
 
 /// The doubts of one experiment.
 #[derive(Debug, Clone, Default)]
-pub struct Doubts {
+pub(crate) struct Doubts {
     bound: Vec<(String, Bound)>,
     near: Vec<Near>,
 }
@@ -24,13 +24,13 @@ const NAMES: usize = 6;
 
 impl Doubts {
     /// The client may have been the bottleneck of load `name`.
-    pub fn bound(&mut self, name: &str, bound: Bound) {
+    pub(crate) fn bound(&mut self, name: &str, bound: Bound) {
         self.bound.push((name.to_string(), bound));
     }
 
     /// Load `name` with so many connections did `rate` requests a second, which is more than half
     /// of what they do against a server that does nothing.
-    pub fn near(&mut self, name: &str, connections: usize, rate: f64) {
+    pub(crate) fn near(&mut self, name: &str, connections: usize, rate: f64) {
         self.near.push(Near {
             name: name.to_string(),
             connections,
@@ -39,7 +39,7 @@ impl Doubts {
     }
 
     /// In words, a sentence a reason. `ceiling` is the null responder's rate by connections.
-    pub fn told(&self, ceiling: impl Fn(usize) -> f64) -> Vec<String> {
+    pub(crate) fn told(&self, ceiling: impl Fn(usize) -> f64) -> Vec<String> {
         let mut out = Vec::new();
         let share = |f: &dyn Fn(&Bound) -> Option<f64>| {
             let all: Vec<(&str, f64)> = self

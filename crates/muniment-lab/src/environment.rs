@@ -17,13 +17,13 @@ fn after_colon(path: &str, key: &str) -> Option<String> {
 }
 
 /// Cores this process may use.
-pub fn cores() -> usize {
+pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Name and text of every fact about the host; `data` is where the server keeps its files, if
 /// that is on this host.
-pub fn host(data: Option<&Path>) -> Vec<(String, String)> {
+pub(crate) fn host(data: Option<&Path>) -> Vec<(String, String)> {
     let mut e = Vec::new();
     let mut add = |k: &str, v: String| e.push((k.to_string(), v));
     add(
@@ -81,7 +81,7 @@ fn build() -> &'static str {
 }
 
 /// Says so when others use this host's cores already: figures by the clock are then theirs too.
-pub fn busy() -> Option<String> {
+pub(crate) fn busy() -> Option<String> {
     let load: f64 = first_line("/proc/loadavg")?
         .split_whitespace()
         .next()?
@@ -124,7 +124,7 @@ fn kernel() -> String {
 }
 
 /// `ext4, /dev/vda`: the mount whose point is the longest prefix of `path`.
-pub fn file_system(path: &Path) -> Option<String> {
+pub(crate) fn file_system(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
     let mut best: Option<(usize, String)> = None;
@@ -141,12 +141,12 @@ pub fn file_system(path: &Path) -> Option<String> {
 }
 
 /// `2026-01-31 12:00:05 UTC`.
-pub fn utc_now() -> String {
+pub(crate) fn utc_now() -> String {
     format!("{} UTC", clock().0)
 }
 
 /// `2026-01-31 12:00:05:123`.
-pub fn utc_millis() -> String {
+pub(crate) fn utc_millis() -> String {
     let (text, millis) = clock();
     format!("{text}:{millis:03}")
 }

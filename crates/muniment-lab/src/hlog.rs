@@ -21,7 +21,7 @@ const LEGEND: &str =
 ///
 /// # Errors
 /// A file that cannot be written.
-pub fn write_all(dir: &Path, outcome: &Outcome, used: &mut HashSet<String>) -> Result<()> {
+pub(crate) fn write_all(dir: &Path, outcome: &Outcome, used: &mut HashSet<String>) -> Result<()> {
     let dir = dir.join("histograms");
     for set in outcome.samples.iter().filter(|s| !s.intervals.is_empty()) {
         let stem = safe(&format!("{}-{}", outcome.id, set.name));
@@ -62,7 +62,7 @@ fn of(set: &SampleSet) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// A histogram that cannot be encoded.
-pub fn log(tag: &str, began: f64, intervals: &[(f64, f64, Latency)]) -> Result<Vec<u8>> {
+pub(crate) fn log(tag: &str, began: f64, intervals: &[(f64, f64, Latency)]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let began = UNIX_EPOCH + seconds(began);

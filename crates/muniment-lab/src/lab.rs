@@ -70,7 +70,7 @@ impl Preset {
 }
 
 /// The database all experiments work in. It is dropped before and after.
-pub const DB: &str = "muniment_bench";
+pub(crate) const DB: &str = "muniment_bench";
 
 /// A server to measure, and what is known about it.
 pub struct Target {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// `muniment bench null-responder PORT_FILE`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "null-responder",
     arguments: "PORT_FILE",
     about: "",
@@ -22,7 +22,7 @@ pub const COMMAND: Spec = Spec {
 };
 
 /// Serves until killed; the port is written to `port_file` when it listens.
-pub fn serve(port_file: &Path) -> Result<()> {
+pub(crate) fn serve(port_file: &Path) -> Result<()> {
     // Finds get one 2 KB document, as the find yardstick's do from the real server.
     let mut found = Vec::new();
     docs::point(0, &mut found);

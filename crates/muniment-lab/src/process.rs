@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A directory that is removed with everything in it.
-pub struct TempDir(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
     /// Makes a fresh one in `parent`.
-    pub fn new(parent: &Path) -> Result<TempDir> {
+    pub(crate) fn new(parent: &Path) -> Result<TempDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let dir = parent.join(format!("muniment-bench-{}-{n}", std::process::id()));
@@ -25,7 +25,7 @@ impl TempDir {
     }
 
     /// Where it is.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -38,7 +38,7 @@ impl Drop for TempDir {
 }
 
 /// A running child.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     /// Its directory, removed after it has ended.
     dir: TempDir,
@@ -54,7 +54,7 @@ impl Process {
     }
 
     /// Kills it as a crash would (SIGKILL) and waits for its end.
-    pub fn kill9(&mut self) {
+    pub(crate) fn kill9(&mut self) {
         // Both only fail for a process that has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -64,7 +64,7 @@ impl Process {
     ///
     /// # Errors
     /// It still runs, or it does not come up; with its last words.
-    pub fn server_again(&mut self, options: &ServerOptions) -> Result<String> {
+    pub(crate) fn server_again(&mut self, options: &ServerOptions) -> Result<String> {
         if matches!(self.child.try_wait(), Ok(None)) {
             return Err(Failure(format!("the {} still runs", self.what)));
         }
@@ -77,12 +77,12 @@ impl Process {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Its directory.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
@@ -102,7 +102,7 @@ impl Process {
     }
 
     /// Fails, with its last words, if it has ended.
-    pub fn check_alive(&mut self) -> Result<()> {
+    pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(Failure(format!(
@@ -139,7 +139,7 @@ impl Process {
     }
 
     /// The pipes, once.
-    pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+    pub(crate) fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.child.stdin.take()?, self.child.stdout.take()?))
     }
 }
@@ -168,7 +168,7 @@ impl Drop for Process {
 ///
 /// # Errors
 /// The system does not say.
-pub fn own() -> Result<PathBuf> {
+pub(crate) fn own() -> Result<PathBuf> {
     std::env::current_exe().context("finding this executable")
 }
 
@@ -218,7 +218,7 @@ const PORT_FILE: &str = "port";
 
 /// How an embedded server is started.
 #[derive(Debug, Clone, Default)]
-pub struct ServerOptions {
+pub(crate) struct ServerOptions {
     /// The executable: a Muniment.
     pub program: PathBuf,
     /// Its `--dbpath`, below its temporary directory.
@@ -258,7 +258,11 @@ impl ServerOptions {
 
 /// Starts a server of `program` on a free loopback port with its data under `parent`; returns it
 /// with its address. `cache_gb` is its `--cacheSizeGB`.
-pub fn server(program: &Path, parent: &Path, cache_gb: Option<f64>) -> Result<(Process, String)> {
+pub(crate) fn server(
+    program: &Path,
+    parent: &Path,
+    cache_gb: Option<f64>,
+) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
     let options = ServerOptions {
         program: program.to_path_buf(),
@@ -270,7 +274,7 @@ pub fn server(program: &Path, parent: &Path, cache_gb: Option<f64>) -> Result<(P
 }
 
 /// As [`server`], in `dir`, which goes away with it.
-pub fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, String)> {
+pub(crate) fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, String)> {
     std::fs::create_dir_all(&options.data).context("making the data directory")?;
     let file = dir.path().join(PORT_FILE);
     let child = spawn(
@@ -291,7 +295,7 @@ pub fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, St
 }
 
 /// Starts the null responder: it parses each message and answers a constant.
-pub fn null_responder(parent: &Path) -> Result<(Process, String)> {
+pub(crate) fn null_responder(parent: &Path) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
     let file = dir.path().join("port");
     let args = ["bench", "null-responder", &file.display().to_string()].map(String::from);
@@ -301,7 +305,7 @@ pub fn null_responder(parent: &Path) -> Result<(Process, String)> {
 }
 
 /// Starts the raw engine, which takes orders on stdin (see `raw_engine`).
-pub fn raw_engine(parent: &Path, cache_gb: Option<f64>) -> Result<Process> {
+pub(crate) fn raw_engine(parent: &Path, cache_gb: Option<f64>) -> Result<Process> {
     let dir = TempDir::new(parent)?;
     let mut args = vec![
         "bench".to_string(),

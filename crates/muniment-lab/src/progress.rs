@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What is left, documents, rate, latency and the server's load in words: what matters most
 /// stands first, since the end may be cut off.
-pub fn text(live: &Live) -> String {
+pub(crate) fn text(live: &Live) -> String {
     let mut o = match live.left() {
         Some(left) => format!("{} left, ", duration(left)),
         None => String::new(),

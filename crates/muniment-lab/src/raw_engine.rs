@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// `muniment bench raw-engine DIR [CACHE_GB]`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "raw-engine",
     arguments: "DIR [CACHE_GB]",
     about: "",
@@ -35,7 +35,7 @@ pub const COMMAND: Spec = Spec {
 };
 
 /// The child's side: `DIR [CACHE_GB]`.
-pub fn serve(args: &[OsString]) -> Result<()> {
+pub(crate) fn serve(args: &[OsString]) -> Result<()> {
     let Some(dir) = args.first() else {
         return Err(Failure::new("raw-engine DIR [CACHE_GB]"));
     };
@@ -173,7 +173,7 @@ impl Engine {
 }
 
 /// The parent's side.
-pub struct RawEngine {
+pub(crate) struct RawEngine {
     process: Process,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -181,7 +181,7 @@ pub struct RawEngine {
 
 impl RawEngine {
     /// Starts it.
-    pub fn start(parent: &Path, cache_gb: f64) -> Result<RawEngine> {
+    pub(crate) fn start(parent: &Path, cache_gb: f64) -> Result<RawEngine> {
         let mut process = process::raw_engine(parent, Some(cache_gb))?;
         let (orders, answers) = process
             .pipes()
@@ -194,7 +194,7 @@ impl RawEngine {
     }
 
     /// Documents a second for `n` documents in batches of `batch`.
-    pub fn insert(&mut self, n: u64, batch: u64) -> Result<f64> {
+    pub(crate) fn insert(&mut self, n: u64, batch: u64) -> Result<f64> {
         let mut answer = String::new();
         let asked = writeln!(self.orders, "insert {n} {batch}").and_then(|()| self.orders.flush());
         let read = asked.and_then(|()| self.answers.read_line(&mut answer));

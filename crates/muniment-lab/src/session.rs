@@ -140,7 +140,7 @@ fn overlaid(names: &[String], plots: &[Vec<Plot>]) -> Vec<Plot> {
 }
 
 /// A run of experiments: what they found so far, and what failed.
-pub struct Session<'a> {
+pub(crate) struct Session<'a> {
     output: &'a Output,
     place: Place,
     run: Run,
@@ -160,7 +160,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// What cannot be written, is full, or holds another run.
-    pub fn new(output: &'a Output, experiments: usize) -> Result<Session<'a>> {
+    pub(crate) fn new(output: &'a Output, experiments: usize) -> Result<Session<'a>> {
         let started = environment::utc_now();
         let (out, json) = (output.dir.as_deref(), output.json.as_deref());
         Ok(Session {
@@ -199,7 +199,7 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// What failed, or that it was interrupted.
-    pub fn end(mut self, lab: &mut Lab) -> Result<()> {
+    pub(crate) fn end(mut self, lab: &mut Lab) -> Result<()> {
         lab.progress.end_line();
         lab.progress.leave();
         self.print(&self.held);
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
     /// Runs one experiment on several targets in turns: keeps each target's first turn, then the
     /// comparison over all of them, with every plot of the experiment. The turn in which a target
     /// fails is the last; those before it are compared.
-    pub fn in_turns(
+    pub(crate) fn in_turns(
         &mut self,
         lab: &mut Lab,
         like: &Outcome,
@@ -343,7 +343,7 @@ impl<'a> Session<'a> {
     }
 
     /// Runs one experiment, says what it found, and writes the report so far.
-    pub fn one(
+    pub(crate) fn one(
         &mut self,
         lab: &mut Lab,
         out: &mut Outcome,

@@ -13,10 +13,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Where runs go when nothing else is said.
-pub const DEFAULT: &str = "bench-report";
+pub(crate) const DEFAULT: &str = "bench-report";
 
 /// The link beside the runs that leads to the last one that went well.
-pub const LATEST: &str = "latest";
+pub(crate) const LATEST: &str = "latest";
 
 /// What a report, its results and its histograms may take at most, bytes: a run is not begun where
 /// less is free.
@@ -24,7 +24,7 @@ const ROOM: f64 = 64e6;
 
 /// The place of one run.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     dir: PathBuf,
     /// Whether this run's directory is one of many, with a link beside it.
     dated: bool,
@@ -40,7 +40,7 @@ const LOCK: &str = ".running";
 
 /// Where JSON lines go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Lines {
+pub(crate) enum Lines {
     /// Standard output, on which nothing else is written then.
     Stdout,
     /// A file.
@@ -49,7 +49,7 @@ pub enum Lines {
 
 impl Lines {
     /// What the value of `--json` says: a file, or `-`.
-    pub fn named(value: &Path) -> Lines {
+    pub(crate) fn named(value: &Path) -> Lines {
         match value == Path::new("-") {
             true => Lines::Stdout,
             false => Lines::File(value.to_path_buf()),
@@ -60,7 +60,7 @@ impl Lines {
     ///
     /// # Errors
     /// The file cannot be written. A reader of standard output that goes away is none.
-    pub fn write(&self, text: &str) -> Result<()> {
+    pub(crate) fn write(&self, text: &str) -> Result<()> {
         match self {
             Lines::Stdout => crate::stdout::give(text).context("writing to standard output"),
             Lines::File(f) => std::fs::write(f, text).context(&format!("writing {}", f.display())),
@@ -75,7 +75,7 @@ impl Place {
     ///
     /// # Errors
     /// What cannot be written, is full, or holds another run.
-    pub fn reserve(
+    pub(crate) fn reserve(
         root: &Path,
         out: Option<&Path>,
         json: Option<&Path>,
@@ -140,12 +140,12 @@ impl Place {
     }
 
     /// The run's directory.
-    pub fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
     /// Where its JSON lines go, if anywhere.
-    pub fn json(&self) -> Option<&Lines> {
+    pub(crate) fn json(&self) -> Option<&Lines> {
         self.json.as_ref()
     }
 
@@ -153,7 +153,7 @@ impl Place {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn put(&self, name: &str, text: &str) -> Result<()> {
+    pub(crate) fn put(&self, name: &str, text: &str) -> Result<()> {
         let (file, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
         let put = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &file));
         put.context(&format!("writing {}", file.display()))
@@ -163,7 +163,7 @@ impl Place {
     ///
     /// # Errors
     /// The link cannot be made.
-    pub fn went_well(&self) -> Result<()> {
+    pub(crate) fn went_well(&self) -> Result<()> {
         let (Some(root), Some(name)) = (self.dir.parent(), self.dir.file_name()) else {
             return Ok(());
         };
@@ -179,7 +179,7 @@ impl Place {
     }
 
     /// Where the last run that went well is, if this one stands beside it.
-    pub fn last_good(&self) -> Option<PathBuf> {
+    pub(crate) fn last_good(&self) -> Option<PathBuf> {
         let root = self.dir.parent().filter(|_| self.dated)?;
         std::fs::canonicalize(root.join(LATEST)).ok()
     }
@@ -278,7 +278,7 @@ fn try_file(file: &Path) -> std::io::Result<File> {
 ///
 /// # Errors
 /// How much is free, and how much is needed.
-pub fn room(dir: &Path, least: f64, what: &str) -> Result<()> {
+pub(crate) fn room(dir: &Path, least: f64, what: &str) -> Result<()> {
     // One that will be made is on the disk of what it will be made in.
     let there = dir.ancestors().find(|d| d.exists());
     let there = there
@@ -335,7 +335,7 @@ fn runs(root: &Path) -> Vec<(PathBuf, Run)> {
 
 /// The last run of `command` beside `dir` that began before `started`, and neither failed nor was
 /// interrupted.
-pub fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf> {
+pub(crate) fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf> {
     let root = match dir.parent() {
         Some(p) if p != Path::new("") => p,
         _ => Path::new("."),
@@ -352,7 +352,7 @@ pub fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf> {
 ///
 /// # Errors
 /// There is none.
-pub fn last(root: &Path) -> Result<PathBuf> {
+pub(crate) fn last(root: &Path) -> Result<PathBuf> {
     let found = runs(root).pop().map(|r| r.0);
     found.ok_or_else(|| none(root))
 }
@@ -368,7 +368,7 @@ fn none(root: &Path) -> Failure {
 ///
 /// # Errors
 /// There are no two such runs.
-pub fn last_two(root: &Path) -> Result<(PathBuf, PathBuf)> {
+pub(crate) fn last_two(root: &Path) -> Result<(PathBuf, PathBuf)> {
     let Some((b, run)) = runs(root).pop() else {
         return Err(none(root));
     };

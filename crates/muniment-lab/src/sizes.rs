@@ -39,7 +39,7 @@ impl Sizes {
 }
 
 /// The table of what several databases were at their end; `None` without any.
-pub fn table(sizes: &[Sizes]) -> Option<Table> {
+pub(crate) fn table(sizes: &[Sizes]) -> Option<Table> {
     // A server that was left empty was not what was measured.
     let mut sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
     // The turns of a comparison leave the same database each time, which is listed once.

@@ -14,7 +14,7 @@ const COLUMN: usize = 11;
 const MOST: usize = 9;
 
 /// What the experiments of a run found.
-pub struct Summary {
+pub(crate) struct Summary {
     /// How many experiments there will be.
     experiments: usize,
     /// What stands in front of a line, and what it says.
@@ -25,7 +25,7 @@ pub struct Summary {
 
 impl Summary {
     /// Of a run of so many experiments.
-    pub fn new(experiments: usize) -> Summary {
+    pub(crate) fn new(experiments: usize) -> Summary {
         Summary {
             experiments,
             said: Vec::new(),
@@ -40,7 +40,7 @@ impl Summary {
 
     /// Takes what an experiment found: one finding, or of the only experiment all that there is room
     /// for.
-    pub fn add(&mut self, out: &Outcome) {
+    pub(crate) fn add(&mut self, out: &Outcome) {
         let id = out.id.trim_end_matches("-compared");
         let failed = out.warnings.iter().find(|w| w.starts_with("Failed: "));
         let mut texts: Vec<String> = match failed {
@@ -69,14 +69,14 @@ impl Summary {
 
     /// What came since the last time, in lines of `width`; what is too much is only counted at the
     /// end.
-    pub fn newest(&mut self, width: Option<usize>) -> String {
+    pub(crate) fn newest(&mut self, width: Option<usize>) -> String {
         let text = self.from(self.given, width);
         self.given = self.said.len();
         text
     }
 
     /// All of it.
-    pub fn whole(&self, width: Option<usize>) -> String {
+    pub(crate) fn whole(&self, width: Option<usize>) -> String {
         self.from(0, width)
     }
 
@@ -104,7 +104,7 @@ impl Summary {
 
     /// How many warnings there are, by experiment, in a line; none if there are none. What had no
     /// line of its own is counted here too.
-    pub fn warnings(&self, outcomes: &[Outcome]) -> Vec<String> {
+    pub(crate) fn warnings(&self, outcomes: &[Outcome]) -> Vec<String> {
         let all: usize = outcomes.iter().map(|o| o.warnings.len()).sum();
         let by: Vec<String> = outcomes
             .iter()
@@ -129,7 +129,7 @@ impl Summary {
     }
 
     /// `lines`, each cut to `width`.
-    pub fn lines(lines: &[String], width: Option<usize>) -> String {
+    pub(crate) fn lines(lines: &[String], width: Option<usize>) -> String {
         let mut o = String::new();
         for l in lines {
             let _ = writeln!(o, "{}", cut(l, width));
@@ -139,12 +139,12 @@ impl Summary {
 }
 
 /// `1 plot`, `3 plots`.
-pub fn counted(n: usize, what: &str) -> String {
+pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// `text` in one line of at most `width` letters; one that is cut ends with `…`.
-pub fn cut(text: &str, width: Option<usize>) -> String {
+pub(crate) fn cut(text: &str, width: Option<usize>) -> String {
     match width {
         Some(w) if text.chars().count() > w => {
             let head: String = text.chars().take(w.saturating_sub(1)).collect();

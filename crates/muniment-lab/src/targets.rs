@@ -37,7 +37,7 @@ pub struct Named {
 ///
 /// # Errors
 /// No name, a connection string that the lab cannot use, a program that is not there.
-pub fn parse(text: &str) -> Result<Named> {
+pub(crate) fn parse(text: &str) -> Result<Named> {
     let fail = |why: &str| Err(Failure(format!("--target {text}: {why}")));
     let Some((name, what)) = text.split_once('=') else {
         return fail("it must be NAME=URI, NAME=embedded or NAME=PROGRAM");
@@ -65,7 +65,7 @@ pub fn parse(text: &str) -> Result<Named> {
 }
 
 /// Where the target is, of targets that are not more than one; none is the embedded server.
-pub fn only(targets: &[Named]) -> Endpoint {
+pub(crate) fn only(targets: &[Named]) -> Endpoint {
     match targets {
         [only] => only.endpoint.clone(),
         _ => Endpoint::Embedded,
@@ -73,7 +73,7 @@ pub fn only(targets: &[Named]) -> Endpoint {
 }
 
 /// The options that say what is measured.
-pub const OPTIONS: &[Opt] = &[
+pub(crate) const OPTIONS: &[Opt] = &[
     Opt::text(
         "uri",
         "URI",
@@ -93,7 +93,7 @@ pub const OPTIONS: &[Opt] = &[
 ///
 /// # Errors
 /// A target that cannot be, or a second one where there can be only one.
-pub fn of(given: &Given) -> Result<Vec<Named>> {
+pub(crate) fn of(given: &Given) -> Result<Vec<Named>> {
     let mut all: Vec<Named> = Vec::new();
     for (option, value) in given.options() {
         let target = match option {

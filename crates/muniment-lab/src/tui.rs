@@ -132,7 +132,7 @@ fn curve(
 }
 
 /// The screen, taken until it is dropped.
-pub struct Screen {
+pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     state: State,
     drawn: Option<Instant>,
@@ -145,7 +145,7 @@ impl Screen {
     ///
     /// # Errors
     /// The terminal does not answer.
-    pub fn take() -> io::Result<Screen> {
+    pub(crate) fn take() -> io::Result<Screen> {
         let mut screen = Screen {
             terminal: Terminal::new(CrosstermBackend::new(stderr()))?,
             state: State::default(),
@@ -160,13 +160,13 @@ impl Screen {
     }
 
     /// A new step begins.
-    pub fn step(&mut self, what: &str) {
+    pub(crate) fn step(&mut self, what: &str) {
         self.state.step(what);
         self.draw();
     }
 
     /// How the step's load stands.
-    pub fn live(&mut self, live: &Live) {
+    pub(crate) fn live(&mut self, live: &Live) {
         let due = self.point.is_none_or(|t| t.elapsed() >= BETWEEN_POINTS);
         if due {
             self.point = Some(Instant::now());
@@ -181,7 +181,7 @@ impl Screen {
     }
 
     /// An experiment is over.
-    pub fn done(&mut self, line: String) {
+    pub(crate) fn done(&mut self, line: String) {
         self.state.done.push(line);
         self.draw();
     }

@@ -16,7 +16,7 @@ pub struct Uri {
 const RAW: &str = "the lab's raw client speaks plain TCP without authentication";
 
 /// Parses `mongodb://host[:port][,host…][/[db]][?options]`.
-pub fn parse(text: &str) -> Result<Uri> {
+pub(crate) fn parse(text: &str) -> Result<Uri> {
     let fail = |why: String| Err(Failure(format!("--uri {text}: {why}")));
     if text.starts_with("mongodb+srv://") {
         return fail(format!(

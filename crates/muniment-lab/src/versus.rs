@@ -7,7 +7,7 @@ use muniment_load::stats::{Ratio, median};
 
 /// The order in which `variants` variants are measured in turn `turn`: forwards, then backwards,
 /// so that slow drift hits all alike (A B B A for two).
-pub fn order(variants: usize, turn: usize) -> Vec<usize> {
+pub(crate) fn order(variants: usize, turn: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..variants).collect();
     if turn % 2 == 1 {
         all.reverse();
@@ -17,7 +17,7 @@ pub fn order(variants: usize, turn: usize) -> Vec<usize> {
 
 /// What was measured of each variant in each turn. The first variant is what the others are
 /// compared with.
-pub struct Sheet {
+pub(crate) struct Sheet {
     /// What all its figures are, if they are the same of several loads.
     title: String,
     names: Vec<String>,
@@ -27,12 +27,12 @@ pub struct Sheet {
 
 impl Sheet {
     /// For variants of these names.
-    pub fn new(names: Vec<String>) -> Sheet {
+    pub(crate) fn new(names: Vec<String>) -> Sheet {
         Sheet::of("", names)
     }
 
     /// For variants of these names; all figures are `title` of something.
-    pub fn of(title: &str, names: Vec<String>) -> Sheet {
+    pub(crate) fn of(title: &str, names: Vec<String>) -> Sheet {
         let turns = names.iter().map(|_| Vec::new()).collect();
         Sheet {
             title: title.to_string(),
@@ -42,24 +42,24 @@ impl Sheet {
     }
 
     /// What all its figures are, if they are the same of several loads; else empty.
-    pub fn title(&self) -> &str {
+    pub(crate) fn title(&self) -> &str {
         &self.title
     }
 
     /// The variants' names.
-    pub fn names(&self) -> &[String] {
+    pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
     /// What the next turn of `variant` gave. Variants take turns, so all have as many.
-    pub fn add(&mut self, variant: usize, figures: Vec<Figure>) {
+    pub(crate) fn add(&mut self, variant: usize, figures: Vec<Figure>) {
         if let Some(t) = self.turns.get_mut(variant) {
             t.push(figures);
         }
     }
 
     /// Figure `name` of `variant`, turn by turn; NaN where it was not measured.
-    pub fn values(&self, variant: usize, name: &str) -> Vec<f64> {
+    pub(crate) fn values(&self, variant: usize, name: &str) -> Vec<f64> {
         let turns = self.turns.get(variant).map_or(&[][..], Vec::as_slice);
         turns
             .iter()
@@ -72,24 +72,24 @@ impl Sheet {
     }
 
     /// The same of the turns in which it was measured.
-    pub fn measured(&self, variant: usize, name: &str) -> Vec<f64> {
+    pub(crate) fn measured(&self, variant: usize, name: &str) -> Vec<f64> {
         let mut all = self.values(variant, name);
         all.retain(|x| x.is_finite());
         all
     }
 
     /// The median over the turns in which it was measured.
-    pub fn median(&self, variant: usize, name: &str) -> f64 {
+    pub(crate) fn median(&self, variant: usize, name: &str) -> f64 {
         median(&self.measured(variant, name))
     }
 
     /// `variant` over the first, turn by turn.
-    pub fn ratio(&self, variant: usize, name: &str) -> Option<Ratio> {
+    pub(crate) fn ratio(&self, variant: usize, name: &str) -> Option<Ratio> {
         Ratio::of_pairs(&self.values(variant, name), &self.values(0, name))
     }
 
     /// The figures that the first variant has, in their order: name and unit.
-    pub fn figures(&self) -> Vec<(String, String)> {
+    pub(crate) fn figures(&self) -> Vec<(String, String)> {
         let mut out: Vec<(String, String)> = Vec::new();
         for f in self.turns.first().into_iter().flatten().flatten() {
             if !out.iter().any(|(n, _)| *n == f.name) {
@@ -100,7 +100,7 @@ impl Sheet {
     }
 
     /// Every figure of every variant but the first, over the first one's.
-    pub fn compared(&self) -> Vec<Compared> {
+    pub(crate) fn compared(&self) -> Vec<Compared> {
         let mut all = Vec::new();
         for (figure, unit) in self.figures() {
             for (variant, _) in self.names.iter().enumerate().skip(1) {
@@ -118,7 +118,7 @@ impl Sheet {
 }
 
 /// A figure of a variant over the same of the first one.
-pub struct Compared {
+pub(crate) struct Compared {
     /// Which variant.
     pub variant: usize,
     /// The figure's name.
@@ -131,7 +131,7 @@ pub struct Compared {
 
 /// What is compared of an experiment: its own figures, and of each of its loads the rate, the slow
 /// end and the costs.
-pub struct Sheets {
+pub(crate) struct Sheets {
     own: Sheet,
     /// In the order of [`MEASURES`].
     of_loads: Vec<Sheet>,
@@ -158,7 +158,7 @@ const MEASURES: [Measure; 4] = [
 
 impl Sheets {
     /// For targets of these names.
-    pub fn new(names: &[String]) -> Sheets {
+    pub(crate) fn new(names: &[String]) -> Sheets {
         let sheet = |title: &str| Sheet::of(title, names.to_vec());
         Sheets {
             own: sheet(""),
@@ -168,7 +168,7 @@ impl Sheets {
     }
 
     /// The next turn of target `i`. Loads of the same name are medians.
-    pub fn add(&mut self, i: usize, out: &Outcome) {
+    pub(crate) fn add(&mut self, i: usize, out: &Outcome) {
         let mut names: Vec<&str> = Vec::new();
         for s in &out.samples {
             if s.usage.is_some() && !names.contains(&s.name.as_str()) {
@@ -206,7 +206,7 @@ impl Sheets {
     }
 
     /// All of them, in the order in which they are told.
-    pub fn all(&self) -> impl Iterator<Item = &Sheet> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Sheet> {
         [&self.own]
             .into_iter()
             .chain(&self.of_loads)

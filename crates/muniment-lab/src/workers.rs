@@ -10,10 +10,10 @@ use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
 /// Appends the next document to the message.
-pub type Make = Box<dyn FnMut(&mut Vec<u8>) + Send>;
+pub(crate) type Make = Box<dyn FnMut(&mut Vec<u8>) + Send>;
 
 /// Sends what a template and a document source make, one message an operation.
-pub struct Inserts {
+pub(crate) struct Inserts {
     conn: Conn,
     template: InsertTemplate,
     message: Message,
@@ -23,7 +23,7 @@ pub struct Inserts {
 
 impl Inserts {
     /// Single inserts into `coll` with documents from `make`.
-    pub fn new(conn: Conn, coll: &str, concern: Option<&DocBuf>, make: Make) -> Inserts {
+    pub(crate) fn new(conn: Conn, coll: &str, concern: Option<&DocBuf>, make: Make) -> Inserts {
         Inserts {
             conn,
             template: Message::insert(DB, coll, concern),
@@ -34,12 +34,12 @@ impl Inserts {
     }
 
     /// W1's documents.
-    pub fn w1_document(conn: Conn, coll: &str, concern: Option<&DocBuf>) -> Inserts {
+    pub(crate) fn w1_document(conn: Conn, coll: &str, concern: Option<&DocBuf>) -> Inserts {
         Inserts::new(conn, coll, concern, Box::new(docs::w1))
     }
 
     /// `n` documents a message.
-    pub fn batched(mut self, n: u64) -> Inserts {
+    pub(crate) fn batched(mut self, n: u64) -> Inserts {
         self.batch = n;
         self
     }
@@ -76,7 +76,7 @@ impl Worker for Inserts {
 }
 
 /// Finds 2 KB documents by a random `_id`.
-pub struct Finds {
+pub(crate) struct Finds {
     conn: Conn,
     message: Message,
     at: usize,
@@ -88,7 +88,13 @@ pub struct Finds {
 impl Finds {
     /// Over `_id`s 0…`documents`; with `must_match` any other document than the one asked for
     /// is an error (the null responder always answers the same one).
-    pub fn new(conn: Conn, coll: &str, documents: u64, seed: u64, must_match: bool) -> Finds {
+    pub(crate) fn new(
+        conn: Conn,
+        coll: &str,
+        documents: u64,
+        seed: u64,
+        must_match: bool,
+    ) -> Finds {
         let (message, at) = conn::find_by_id(DB, coll);
         Finds {
             conn,
@@ -121,7 +127,7 @@ impl Worker for Finds {
 }
 
 /// `$set`s one field of a 2 KB document by a random `_id`.
-pub struct Updates {
+pub(crate) struct Updates {
     conn: Conn,
     message: Message,
     at: usize,
@@ -133,7 +139,13 @@ pub struct Updates {
 
 impl Updates {
     /// As [`Finds::new`].
-    pub fn new(conn: Conn, coll: &str, documents: u64, seed: u64, must_match: bool) -> Updates {
+    pub(crate) fn new(
+        conn: Conn,
+        coll: &str,
+        documents: u64,
+        seed: u64,
+        must_match: bool,
+    ) -> Updates {
         let (message, at, value_at) = conn::update_by_id(DB, coll);
         Updates {
             conn,

@@ -14,6 +14,8 @@
 //!
 //! Must not: know an experiment, lay out anything for people, or link the server.
 
+#![warn(unreachable_pub)]
+
 pub mod conn;
 pub mod fail;
 #[cfg(any(test, feature = "fake"))]

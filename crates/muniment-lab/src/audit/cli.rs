@@ -16,7 +16,7 @@ use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use std::time::Duration;
 
 /// The command.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "audit",
     arguments: "[OPTIONS]",
     about: "durability: what is lost when the server is crashed under load",
@@ -164,7 +164,7 @@ const SET: &[Opt] = &[
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     plan: Plan,
     preset: Preset,
     uri: Option<uri::Uri>,
@@ -346,7 +346,7 @@ fn kinds(kind: &str) -> Vec<Crash> {
 ///
 /// # Errors
 /// A promise that was broken, or an audit that could not be run.
-pub fn run(o: &Options) -> Result<()> {
+pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let endpoint = o.uri.clone().map_or(Endpoint::Embedded, Endpoint::Server);
     let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());

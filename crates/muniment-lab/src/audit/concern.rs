@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How a server is brought down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Crash {
+pub(crate) enum Crash {
     /// The process ends; what it gave to the system stays.
     Process,
     /// What was never synced is gone too.
@@ -19,7 +19,7 @@ pub enum Crash {
 
 /// The server whose acknowledgement promises something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Server {
+pub(crate) enum Server {
     /// A Muniment with this commit interval.
     Muniment(Duration),
     /// A single server that we know nothing of.
@@ -30,7 +30,7 @@ pub enum Server {
 
 /// A write concern.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Concern {
+pub(crate) struct Concern {
     /// As it was asked for.
     pub name: String,
     /// As it is sent.
@@ -47,7 +47,7 @@ pub struct Concern {
 ///
 /// # Errors
 /// Names the word that is none, and what there is.
-pub fn parse_list(text: &str) -> Result<Vec<Concern>> {
+pub(crate) fn parse_list(text: &str) -> Result<Vec<Concern>> {
     let mut all: Vec<Concern> = Vec::new();
     for word in text.split(',') {
         let c = parse(word)
@@ -125,7 +125,7 @@ impl Concern {
     /// "Write Concern": `j: true` is acknowledged once it is in the on-disk journal, and a
     /// majority's writes are not rolled back. What a single unknown server keeps of the rest
     /// depends on its configuration, so nothing is taken for promised.
-    pub fn promise(&self, server: Server, crash: Crash) -> Promise {
+    pub(crate) fn promise(&self, server: Server, crash: Crash) -> Promise {
         match (server, crash) {
             // A set of our own says itself what it promises.
             (_, Crash::Fault(_)) => Promise::Unknown,

@@ -5,40 +5,40 @@ use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
 /// The collection.
-pub const COLLECTION: &str = "audit";
+pub(crate) const COLLECTION: &str = "audit";
 /// The secondary index, whose entries are compared with the documents. With `_id` in it a query
 /// for both fields can be answered by the index alone.
-pub const INDEX: &str = "k_1__id_1";
+pub(crate) const INDEX: &str = "k_1__id_1";
 /// Documents that one writer can number.
 const RANGE: i64 = 1 << 40;
 
 /// The `_id` of document `number` (from 1) of writer `thread`: monotone for each writer.
-pub fn id(thread: usize, number: u64) -> i64 {
+pub(crate) fn id(thread: usize, number: u64) -> i64 {
     thread as i64 * RANGE + number as i64
 }
 
 /// The writer and number of an `_id`; `None` if it is none of ours.
-pub fn split(id: i64) -> Option<(usize, u64)> {
+pub(crate) fn split(id: i64) -> Option<(usize, u64)> {
     (id > 0).then_some(((id / RANGE) as usize, (id % RANGE) as u64))
 }
 
 /// The `_id` of a writer's counter.
-pub fn counter_id(thread: usize) -> i64 {
+pub(crate) fn counter_id(thread: usize) -> i64 {
     -1 - thread as i64
 }
 
 /// The writer whose counter has this `_id`.
-pub fn counter_of(id: i64) -> Option<usize> {
+pub(crate) fn counter_of(id: i64) -> Option<usize> {
     usize::try_from(-1 - i128::from(id)).ok()
 }
 
 /// The indexed field: scattered, so that index entries are not in the order of the writes.
-pub fn key(mark: u64, id: i64, value: u64) -> i64 {
+pub(crate) fn key(mark: u64, id: i64, value: u64) -> i64 {
     Rng::new(mark ^ (id as u64).wrapping_mul(31) ^ (value << 20)).next_u64() as i64
 }
 
 /// Document `number` of writer `thread` in the round with this mark: 40 to 440 bytes of text.
-pub fn document(mark: u64, thread: usize, number: u64) -> DocBuf {
+pub(crate) fn document(mark: u64, thread: usize, number: u64) -> DocBuf {
     let id = id(thread, number);
     let mut rng = Rng::new(mark.wrapping_add(id as u64));
     let length = 40 + rng.below(400) as usize;
@@ -51,14 +51,14 @@ pub fn document(mark: u64, thread: usize, number: u64) -> DocBuf {
 }
 
 /// A writer's counter before its first update.
-pub fn counter(mark: u64, thread: usize) -> DocBuf {
+pub(crate) fn counter(mark: u64, thread: usize) -> DocBuf {
     let id = counter_id(thread);
     doc! { "_id": id, "mark": mark as i64, "k": key(mark, id, 0), "set": 0i64, "added": 0i64 }
 }
 
 /// The update that brings a counter from `value - 1` to `value`: once by $set and once by $inc,
 /// which agree unless half an update or an older state is found.
-pub fn update(mark: u64, thread: usize, value: u64) -> DocBuf {
+pub(crate) fn update(mark: u64, thread: usize, value: u64) -> DocBuf {
     let id = counter_id(thread);
     doc! {
         "q": doc! { "_id": id },

@@ -5,7 +5,7 @@ use muniment_load::fail::{Failure, Result};
 
 /// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The primary is killed.
     KillPrimary,
     /// The primary is killed, and so many others that no majority is left.
@@ -27,7 +27,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 8] = [
+    pub(crate) const ALL: [Fault; 8] = [
         Fault::KillPrimary,
         Fault::KillMajority,
         Fault::KillAll,
@@ -39,7 +39,7 @@ impl Fault {
     ];
 
     /// As the command line names it.
-    pub fn word(self) -> &'static str {
+    pub(crate) fn word(self) -> &'static str {
         match self {
             Fault::KillPrimary => "kill-primary",
             Fault::KillMajority => "kill-majority",
@@ -53,7 +53,7 @@ impl Fault {
     }
 
     /// As the table names it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::KillPrimary => "primary killed",
             Fault::KillMajority => "majority killed",
@@ -70,7 +70,7 @@ impl Fault {
     ///
     /// # Errors
     /// A word that is none, or is there twice.
-    pub fn list(text: &str) -> Result<Vec<Fault>> {
+    pub(crate) fn list(text: &str) -> Result<Vec<Fault>> {
         let mut all: Vec<Fault> = Vec::new();
         for word in text.split(',') {
             let known = Fault::ALL.into_iter().find(|f| f.word() == word);
@@ -87,7 +87,7 @@ impl Fault {
     }
 
     /// Whether a primary that is there goes on until it notices.
-    pub fn lingers(self) -> bool {
+    pub(crate) fn lingers(self) -> bool {
         !matches!(
             self,
             Fault::KillPrimary | Fault::KillMajority | Fault::KillAll
@@ -95,7 +95,7 @@ impl Fault {
     }
 
     /// What is done to a set of so many members.
-    pub fn steps(self, members: usize, primary: usize) -> Steps {
+    pub(crate) fn steps(self, members: usize, primary: usize) -> Steps {
         let others: Vec<usize> = (0..members).filter(|m| *m != primary).collect();
         let majority = members / 2 + 1;
         // The members that are hit along with the primary.
@@ -132,7 +132,7 @@ impl Fault {
 
 /// What is done, and which members can go on meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Steps {
+pub(crate) struct Steps {
     /// Killed at once.
     pub killed: Vec<usize>,
     /// Stopped, and continued when the others have had time to elect a primary.

@@ -13,7 +13,7 @@ const EXAMPLES: usize = 5;
 
 /// One writer's documents.
 #[derive(Debug, Clone, Default)]
-pub struct Part {
+pub(crate) struct Part {
     /// The numbers of its documents, sorted, each once.
     pub numbers: Vec<u64>,
     /// The value of its counter; `None` if that is not there.
@@ -22,7 +22,7 @@ pub struct Part {
 
 /// What is there.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// By writer.
     pub parts: Vec<Part>,
     /// Documents that the audit did not write in this round, or that are there twice.
@@ -40,7 +40,7 @@ pub struct Found {
 
 impl Found {
     /// Nothing yet, of the round with this mark and so many writers.
-    pub fn new(mark: u64, writers: usize) -> Found {
+    pub(crate) fn new(mark: u64, writers: usize) -> Found {
         Found {
             parts: vec![Part::default(); writers],
             mark,
@@ -56,7 +56,7 @@ impl Found {
     }
 
     /// Takes a document of the collection.
-    pub fn document(&mut self, d: Doc<'_>) {
+    pub(crate) fn document(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let Some(id) = int("_id") else {
             self.foreign += 1;
@@ -104,7 +104,7 @@ impl Found {
     }
 
     /// Ends the documents: what follows are entries of the index.
-    pub fn end_of_documents(&mut self) {
+    pub(crate) fn end_of_documents(&mut self) {
         for p in &mut self.parts {
             p.numbers.sort_unstable();
             p.numbers.dedup();
@@ -112,7 +112,7 @@ impl Found {
     }
 
     /// Takes an entry of the secondary index.
-    pub fn entry(&mut self, d: Doc<'_>) {
+    pub(crate) fn entry(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let known = int("k")
             .zip(int("_id"))
@@ -124,7 +124,7 @@ impl Found {
     }
 
     /// Ends the entries: what is left of the documents is not in the index.
-    pub fn end_of_entries(&mut self) {
+    pub(crate) fn end_of_entries(&mut self) {
         self.disagreements += self.entries.len() as u64;
         if let Some((k, id)) = self.entries.first().copied() {
             self.example(|| format!("not in the index: _id {id} with k {k}"));
@@ -137,7 +137,7 @@ impl Found {
 ///
 /// # Errors
 /// The server does not answer, or refuses the questions.
-pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
+pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     let mut found = Found::new(mark, writers);
     let scan = doc! { "find": COLLECTION, "hint": doc! { "$natural": 1 } };
     each(c, COLLECTION, scan, |d| found.document(d))?;

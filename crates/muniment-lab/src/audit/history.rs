@@ -4,7 +4,7 @@ use std::time::Instant;
 
 /// What a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
+pub(crate) enum What {
     /// Inserts `count` documents from number `first` on.
     Insert {
         /// The first one's number.
@@ -21,7 +21,7 @@ pub enum What {
 
 /// A write that was sent.
 #[derive(Debug, Clone, Copy)]
-pub struct Write {
+pub(crate) struct Write {
     /// What it changes.
     pub what: What,
     /// When its acknowledgement was read. For w:0: when the reply to a later command of the
@@ -31,7 +31,7 @@ pub struct Write {
 
 /// One writer's writes of a round, in the order in which they were sent.
 #[derive(Debug, Clone, Default)]
-pub struct History {
+pub(crate) struct History {
     /// The writes.
     pub writes: Vec<Write>,
     inserted: u64,
@@ -40,7 +40,7 @@ pub struct History {
 
 impl History {
     /// Notes that the next `count` documents are sent; gives the first one's number.
-    pub fn insert(&mut self, count: u32) -> u64 {
+    pub(crate) fn insert(&mut self, count: u32) -> u64 {
         let first = self.inserted + 1;
         self.inserted += u64::from(count);
         self.note(What::Insert { first, count });
@@ -48,7 +48,7 @@ impl History {
     }
 
     /// Notes that the next update is sent; gives the counter's value after it.
-    pub fn update(&mut self) -> u64 {
+    pub(crate) fn update(&mut self) -> u64 {
         self.updated += 1;
         self.note(What::Update {
             value: self.updated,
@@ -64,7 +64,7 @@ impl History {
     }
 
     /// Everything sent so far that was not acknowledged yet, now is.
-    pub fn acknowledge(&mut self, at: Instant) {
+    pub(crate) fn acknowledge(&mut self, at: Instant) {
         for w in self.writes.iter_mut().rev() {
             if w.acknowledged.is_some() {
                 break;
@@ -74,12 +74,12 @@ impl History {
     }
 
     /// The greatest number of a document that was sent; 0 for none.
-    pub fn inserted(&self) -> u64 {
+    pub(crate) fn inserted(&self) -> u64 {
         self.inserted
     }
 
     /// The greatest value of the counter that was sent; 0 for none.
-    pub fn updated(&self) -> u64 {
+    pub(crate) fn updated(&self) -> u64 {
         self.updated
     }
 }

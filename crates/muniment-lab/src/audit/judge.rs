@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What rounds came to. A write of n documents counts n times, an update once.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tally {
+pub(crate) struct Tally {
     /// Rounds judged.
     pub rounds: u64,
     /// Writes acknowledged.
@@ -41,22 +41,22 @@ pub struct Tally {
 
 impl Tally {
     /// Acknowledged writes that are not there.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.lost_ages_ms.len() as u64
     }
 
     /// The age of the oldest acknowledged write that is not there, ms.
-    pub fn oldest_lost_ms(&self) -> Option<f64> {
+    pub(crate) fn oldest_lost_ms(&self) -> Option<f64> {
         self.lost_ages_ms.iter().copied().reduce(f64::max)
     }
 
     /// The age of the newest one, ms.
-    pub fn newest_lost_ms(&self) -> Option<f64> {
+    pub(crate) fn newest_lost_ms(&self) -> Option<f64> {
         self.lost_ages_ms.iter().copied().reduce(f64::min)
     }
 
     /// How many of these were so old, in steps of so many ms from the moment of the crash.
-    pub fn lost_by_age(&self, step: f64, steps: usize) -> Vec<f64> {
+    pub(crate) fn lost_by_age(&self, step: f64, steps: usize) -> Vec<f64> {
         let mut out = vec![0.0; steps];
         for age in &self.lost_ages_ms {
             if let Some(n) = out.get_mut((age / step) as usize) {
@@ -67,7 +67,7 @@ impl Tally {
     }
 
     /// Adds what other rounds came to.
-    pub fn add(&mut self, o: Tally) {
+    pub(crate) fn add(&mut self, o: Tally) {
         self.rounds += o.rounds;
         self.acknowledged += o.acknowledged;
         self.lost_ages_ms.extend(o.lost_ages_ms);
@@ -87,7 +87,7 @@ impl Tally {
     }
 
     /// What no write concern allows, in words; empty if there is nothing of it.
-    pub fn faults(&self) -> Vec<String> {
+    pub(crate) fn faults(&self) -> Vec<String> {
         [
             (self.holes, "holes"),
             (self.phantoms, "phantoms"),
@@ -103,7 +103,7 @@ impl Tally {
 }
 
 /// Judges one round; `crash` is the moment just before it.
-pub fn judge(histories: &[History], found: &Found, crash: Instant) -> Tally {
+pub(crate) fn judge(histories: &[History], found: &Found, crash: Instant) -> Tally {
     let mut t = Tally {
         rounds: 1,
         phantoms: found.foreign,
@@ -193,7 +193,7 @@ fn inner_holes(what: What, numbers: &[u64]) -> u64 {
 
 /// What an acknowledgement promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Promise {
+pub(crate) enum Promise {
     /// No acknowledged write is lost.
     NothingLost,
     /// Only what was acknowledged within this time before the crash may be lost.
@@ -207,7 +207,7 @@ pub enum Promise {
 
 impl Promise {
     /// In words.
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self {
             Promise::NothingLost => "nothing is lost".into(),
             Promise::Within(d) => format!("at most the last {} ms", d.as_millis()),
@@ -222,7 +222,7 @@ impl Promise {
 
 /// How the comparison ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The promise was kept.
     Kept,
     /// The promise was not kept.
@@ -237,7 +237,7 @@ pub enum Verdict {
 
 /// Whether rounds that came to `t` kept the promise; `allowance` is what a sync and the
 /// machine's scheduling may add to a promised time.
-pub fn verdict(t: &Tally, promise: Promise, allowance: Duration) -> Verdict {
+pub(crate) fn verdict(t: &Tally, promise: Promise, allowance: Duration) -> Verdict {
     if t.acknowledged == 0 && t.faults().is_empty() {
         return Verdict::NothingShown;
     }

@@ -15,20 +15,20 @@
 //! The thread that crashes the server knows nothing of the writers: its moment is drawn before
 //! they begin.
 
-pub mod cli;
-pub mod concern;
-pub mod document;
-pub mod fault;
-pub mod found;
-pub mod history;
-pub mod judge;
-pub mod retries;
-pub mod safety;
-pub mod standing;
-pub mod transfers;
-pub mod undone;
-pub mod victim;
-pub mod writer;
+pub(crate) mod cli;
+pub(crate) mod concern;
+pub(crate) mod document;
+pub(crate) mod fault;
+pub(crate) mod found;
+pub(crate) mod history;
+pub(crate) mod judge;
+pub(crate) mod retries;
+pub(crate) mod safety;
+pub(crate) mod standing;
+pub(crate) mod transfers;
+pub(crate) mod undone;
+pub(crate) mod victim;
+pub(crate) mod writer;
 
 use crate::lab::{DB, Lab};
 use crate::linkbench::transaction;
@@ -53,7 +53,7 @@ use writer::{Fate, Work, Writer};
 
 /// What is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Check {
+pub(crate) enum Check {
     /// Single commands under each write concern.
     Concerns,
     /// Transactions: all or nothing.
@@ -64,10 +64,10 @@ pub enum Check {
 
 impl Check {
     /// All of them.
-    pub const ALL: [Check; 3] = [Check::Concerns, Check::Transactions, Check::Retries];
+    pub(crate) const ALL: [Check; 3] = [Check::Concerns, Check::Transactions, Check::Retries];
 
     /// As the command line names it.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Check::Concerns => "concerns",
             Check::Transactions => "transactions",
@@ -97,7 +97,7 @@ impl Check {
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Crashes for each write concern and kind of crash.
     pub rounds: u64,
     /// The longest time until a crash.
@@ -133,7 +133,7 @@ const STRICTEST: &str = "majority+j:true";
 
 /// The rounds of one write concern or other check, and kind of crash.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub(crate) struct Row {
     /// The write concern, or the check's title.
     pub concern: String,
     /// Which check.
@@ -158,7 +158,7 @@ pub struct Row {
 
 impl Row {
     /// Whether the promise was kept.
-    pub fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> Verdict {
         if self.left_out.is_some() {
             return Verdict::LeftOut;
         }
@@ -166,7 +166,7 @@ impl Row {
     }
 
     /// The kind of crash, as people call it.
-    pub fn crash_name(&self) -> &'static str {
+    pub(crate) fn crash_name(&self) -> &'static str {
         match (self.crash, self.server) {
             (Crash::Fault(fault), _) => fault.name(),
             (_, Server::Set) => "primary killed",
@@ -176,7 +176,7 @@ impl Row {
     }
 
     /// Whether something older was lost than the time that is promised.
-    pub fn needs_allowance(&self) -> bool {
+    pub(crate) fn needs_allowance(&self) -> bool {
         match (self.promise, self.tally.oldest_lost_ms()) {
             (Promise::Within(d), Some(oldest)) => oldest > d.as_secs_f64() * 1e3,
             _ => false,
@@ -184,7 +184,7 @@ impl Row {
     }
 
     /// What stands against it, if its promise was broken or not tried.
-    pub fn wrong(&self) -> Option<String> {
+    pub(crate) fn wrong(&self) -> Option<String> {
         let name = format!("{} on {}", self.concern, self.crash_name());
         match self.verdict() {
             Verdict::Broken => Some(format!("the promise of {name} was broken")),
@@ -198,7 +198,7 @@ impl Row {
 
 /// Whether nothing was lost of all that might have been: then the rows do not show that a loss would
 /// be seen.
-pub fn shows_no_loss(rows: &[Row]) -> bool {
+pub(crate) fn shows_no_loss(rows: &[Row]) -> bool {
     let may_lose = |r: &&Row| {
         matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
     };
@@ -299,7 +299,7 @@ impl Victims {
 ///
 /// # Errors
 /// A server that cannot be started, crashed or asked, or does not come back.
-pub fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
+pub(crate) fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
     let mut rng = Rng::new(plan.seed);
     let mut victims = Victims::of(lab, plan)?;
     let strictest = concern::parse_list(STRICTEST)?;

@@ -23,7 +23,7 @@ const BATCH: u64 = 20;
 ///
 /// # Errors
 /// The server refuses.
-pub fn prepare(address: &str) -> Result<()> {
+pub(crate) fn prepare(address: &str) -> Result<()> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
     match c.command(DB, &doc! { "drop": SHARED }) {
@@ -67,7 +67,7 @@ impl Answer {
 }
 
 /// One writer.
-pub struct Retries {
+pub(crate) struct Retries {
     conn: Conn,
     thread: usize,
     mark: u64,
@@ -84,7 +84,7 @@ pub struct Retries {
 
 /// What came of sending again.
 #[derive(Debug, Default)]
-pub struct Again {
+pub(crate) struct Again {
     /// Writes that had not been answered.
     pub unanswered: u64,
     /// Increments of the shared counter that were sent, once or more often.
@@ -98,7 +98,12 @@ impl Retries {
     ///
     /// # Errors
     /// No connection.
-    pub fn new(address: &str, thread: usize, mark: u64, concern: &Concern) -> Result<Retries> {
+    pub(crate) fn new(
+        address: &str,
+        thread: usize,
+        mark: u64,
+        concern: &Concern,
+    ) -> Result<Retries> {
         Ok(Retries {
             conn: connect(address)?,
             thread,
@@ -158,7 +163,7 @@ impl Retries {
     ///
     /// # Errors
     /// The connection's.
-    pub fn again(&mut self, address: &str, history: &mut History) -> Result<Again> {
+    pub(crate) fn again(&mut self, address: &str, history: &mut History) -> Result<Again> {
         let mut a = Again {
             shared: self.shared,
             unanswered: u64::from(!self.answered),
@@ -207,7 +212,7 @@ impl Work for Retries {
 ///
 /// # Errors
 /// The server does not answer.
-pub fn shared(c: &mut Conn) -> Result<Option<f64>> {
+pub(crate) fn shared(c: &mut Conn) -> Result<Option<f64>> {
     let r = c.command(DB, &doc! { "find": SHARED, "singleBatch": true })?;
     let batch = r.as_doc().get_doc("cursor");
     let first = batch.and_then(|c| c.get_array("firstBatch")?.get_doc("0"));
@@ -215,7 +220,7 @@ pub fn shared(c: &mut Conn) -> Result<Option<f64>> {
 }
 
 /// Adds to a round's tally what is known only here: what was sent again, and the counter of all.
-pub fn judge(t: &mut Tally, again: &[Again], shared: Option<f64>) {
+pub(crate) fn judge(t: &mut Tally, again: &[Again], shared: Option<f64>) {
     for a in again {
         t.sent_again += a.unanswered;
         t.damaged += a.faults.len() as u64;

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// How far a majority may lag behind the primary: MongoDB's manual, "flow control":
 /// `flowControlTargetLagSeconds` is 10.
-pub const LAG: Duration = Duration::from_secs(10);
+pub(crate) const LAG: Duration = Duration::from_secs(10);
 /// Members whose every combination is looked at.
 const MOST: usize = 12;
 
 /// The promise of a write concern on a set whose members are killed or parted.
-pub fn promise(layout: &Layout, concern: Doc<'_>) -> Promise {
+pub(crate) fn promise(layout: &Layout, concern: Doc<'_>) -> Promise {
     match least_voters(layout, concern) {
         // If the voters without the write were a majority, they could elect a primary without it.
         Some(n) if n + layout.majority() > layout.voters => Promise::NothingLost,

@@ -35,7 +35,7 @@ const MARKERS: &str = "audit_markers";
 const CACHE_GB: f64 = 0.25;
 
 /// A set, and what happens to it next.
-pub struct Standing {
+pub(crate) struct Standing {
     cluster: Cluster,
     layout: Layout,
     fault: Fault,
@@ -52,7 +52,7 @@ impl Standing {
     ///
     /// # Errors
     /// What a member says to it.
-    pub fn start(members: usize, parent: &Path) -> Result<Standing> {
+    pub(crate) fn start(members: usize, parent: &Path) -> Result<Standing> {
         let shape = Shape::side_by_side(members);
         let cluster = Cluster::start(shape, &process::own()?, parent, CACHE_GB)
             .map_err(|e| e.while_doing("--topology set"))?;
@@ -71,7 +71,7 @@ impl Standing {
     }
 
     /// What happens next.
-    pub fn expect(&mut self, fault: Fault) {
+    pub(crate) fn expect(&mut self, fault: Fault) {
         self.fault = fault;
     }
 

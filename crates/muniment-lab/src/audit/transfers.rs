@@ -64,7 +64,7 @@ impl Transfer {
 ///
 /// # Errors
 /// The server refuses.
-pub fn prepare(address: &str, mark: u64) -> Result<()> {
+pub(crate) fn prepare(address: &str, mark: u64) -> Result<()> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
     for collection in COLLECTIONS {
@@ -88,7 +88,7 @@ pub fn prepare(address: &str, mark: u64) -> Result<()> {
 }
 
 /// One writer.
-pub struct Transfers {
+pub(crate) struct Transfers {
     conn: Conn,
     session: Session,
     thread: usize,
@@ -100,7 +100,12 @@ impl Transfers {
     ///
     /// # Errors
     /// No connection.
-    pub fn new(address: &str, thread: usize, mark: u64, concern: &Concern) -> Result<Transfers> {
+    pub(crate) fn new(
+        address: &str,
+        thread: usize,
+        mark: u64,
+        concern: &Concern,
+    ) -> Result<Transfers> {
         let conn = Conn::connect(address)?;
         conn.set_timeout(Some(Duration::from_secs(15)))?;
         Ok(Transfers {
@@ -265,7 +270,7 @@ impl Ledger {
 ///
 /// # Errors
 /// The server does not answer, or refuses the questions.
-pub fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
+pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     let mut ledger = Ledger::new(mark, writers);
     for (side, collection) in COLLECTIONS.into_iter().enumerate() {
         let scan = doc! { "find": collection, "hint": doc! { "$natural": 1 } };

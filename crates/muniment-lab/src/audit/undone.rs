@@ -14,7 +14,7 @@ const DIRECTORY: &str = "rollback";
 
 /// What was undone in a round.
 #[derive(Debug, Clone, Default)]
-pub struct Undone {
+pub(crate) struct Undone {
     /// By writer: its documents, and the greatest value of its counter.
     pub parts: Vec<Part>,
     /// Documents of the round, in all files of all members.
@@ -26,7 +26,7 @@ pub struct Undone {
 
 impl Undone {
     /// Nothing yet, of the round with this mark and so many writers.
-    pub fn new(mark: u64, writers: usize) -> Undone {
+    pub(crate) fn new(mark: u64, writers: usize) -> Undone {
         Undone {
             parts: vec![Part::default(); writers],
             mark,
@@ -35,7 +35,7 @@ impl Undone {
     }
 
     /// Takes a document of a file. Those of other rounds, and of other collections, do not count.
-    pub fn document(&mut self, d: Doc<'_>) {
+    pub(crate) fn document(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         if int("mark") != Some(self.mark as i64) {
             return;
@@ -65,7 +65,7 @@ impl Undone {
     ///
     /// # Errors
     /// The bytes are no such documents.
-    pub fn file(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn file(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (d, rest) = validate_first(bytes, MAX_DEPTH)
                 .map_err(|e| Failure(format!("no BSON document: {}", e.message())))?;
@@ -79,7 +79,7 @@ impl Undone {
     ///
     /// # Errors
     /// A file that cannot be read, or that holds no BSON.
-    pub fn member(&mut self, data: &Path) -> Result<()> {
+    pub(crate) fn member(&mut self, data: &Path) -> Result<()> {
         for file in files(&data.join(DIRECTORY))? {
             let what = format!("reading {}", file.display());
             let bytes = std::fs::read(&file).context(&what)?;
@@ -117,7 +117,7 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
 
 /// Adds to a round's judgement which of the lost writes are nowhere: acknowledged, not there, and
 /// in no file of what was undone. An update has its trace in a counter that was as far.
-pub fn account(t: &mut Tally, histories: &[History], found: &Found, undone: &Undone) {
+pub(crate) fn account(t: &mut Tally, histories: &[History], found: &Found, undone: &Undone) {
     t.undone += undone.documents;
     t.damaged += undone.damaged;
     let parts = found.parts.iter().zip(&undone.parts);

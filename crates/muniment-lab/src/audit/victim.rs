@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that can be crashed.
-pub trait Victim: Send {
+pub(crate) trait Victim: Send {
     /// `host:port` of the server or member that takes writes now.
     fn address(&self) -> &str;
 
@@ -55,7 +55,7 @@ pub trait Victim: Send {
 }
 
 /// What a set's members say after a fault.
-pub struct Aftermath {
+pub(crate) struct Aftermath {
     /// What they undid.
     pub undone: Undone,
     /// Members that hold something else than the primary does, in words.
@@ -63,7 +63,7 @@ pub struct Aftermath {
 }
 
 /// A server of our own, on a temporary directory.
-pub struct Embedded {
+pub(crate) struct Embedded {
     process: Process,
     options: ServerOptions,
     address: String,
@@ -75,7 +75,7 @@ impl Embedded {
     ///
     /// # Errors
     /// There is no layer for this system, or the server does not start.
-    pub fn start(
+    pub(crate) fn start(
         parent: &Path,
         crash: Crash,
         journal_ms: Option<u64>,
@@ -146,7 +146,7 @@ impl Victim for Embedded {
 }
 
 /// Somebody else's server, crashed and started by shell commands.
-pub struct External {
+pub(crate) struct External {
     address: String,
     /// Where the set's members are; empty for a single server.
     members: Vec<String>,
@@ -165,7 +165,7 @@ pub struct External {
 
 /// How to crash and start an external server.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Templates {
+pub(crate) struct Templates {
     /// Brings it down; `None` is `kill -9 {pid}`.
     pub kill: Option<String>,
     /// Starts it; `None` only for a replica set.
@@ -179,7 +179,7 @@ impl External {
     ///
     /// # Errors
     /// A template asks for something that the server does not say.
-    pub fn new(
+    pub(crate) fn new(
         address: &str,
         same_host: bool,
         uri: &Uri,
@@ -219,7 +219,7 @@ impl External {
     }
 
     /// True if another member takes over when the primary is killed.
-    pub fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         !self.members.is_empty()
     }
 
@@ -403,7 +403,7 @@ fn members(hello: Doc<'_>, said: &[String]) -> Vec<String> {
 
 /// What is known about the durability of the server at `address`, with this commit interval if
 /// it is a Muniment.
-pub fn kind(address: &str, is_set: bool, interval: Duration) -> Result<Server> {
+pub(crate) fn kind(address: &str, is_set: bool, interval: Duration) -> Result<Server> {
     if is_set {
         return Ok(Server::Set);
     }

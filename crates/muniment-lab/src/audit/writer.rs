@@ -22,7 +22,7 @@ const BATCH: u64 = 20;
 
 /// How the crash stands, for all writers.
 #[derive(Debug, Default)]
-pub struct Fate {
+pub(crate) struct Fate {
     /// The crash is about to happen: errors are expected from now on.
     pub near: AtomicBool,
     /// The crash has happened: a writer that still writes ends.
@@ -30,7 +30,7 @@ pub struct Fate {
 }
 
 /// A writer's way to write.
-pub trait Work: Send {
+pub(crate) trait Work: Send {
     /// One write: noted in the history when it is sent and when it is acknowledged.
     ///
     /// # Errors
@@ -42,7 +42,7 @@ pub trait Work: Send {
 ///
 /// # Errors
 /// The server refused a write, or went away before it was crashed.
-pub fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<History> {
+pub(crate) fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<History> {
     let mut history = History::default();
     while !fate.over.load(Ordering::Acquire) {
         if history.writes.len() >= MOST {
@@ -60,7 +60,7 @@ pub fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<History> {
 }
 
 /// One writer.
-pub struct Writer<'a> {
+pub(crate) struct Writer<'a> {
     conn: Conn,
     thread: usize,
     mark: u64,
@@ -75,7 +75,7 @@ impl<'a> Writer<'a> {
     ///
     /// # Errors
     /// No connection.
-    pub fn new(
+    pub(crate) fn new(
         address: &str,
         thread: usize,
         mark: u64,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// What is compared, and how much is a difference.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Smaller changes are no difference, as a part of 1.
     pub threshold: f64,
     /// One experiment alone.
@@ -28,7 +28,7 @@ impl Default for Terms {
 /// A figure's verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// B is better than A.
     Better,
     /// B is worse than A.
@@ -41,7 +41,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// As printed.
-    pub fn text(self) -> &'static str {
+    pub(crate) fn text(self) -> &'static str {
         match self {
             Verdict::Better => "better",
             Verdict::Worse => "WORSE",
@@ -53,7 +53,7 @@ impl Verdict {
 
 /// One figure that both runs have.
 #[derive(Debug, Clone, Serialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Of which experiment.
     pub experiment: String,
     /// The figure's name.
@@ -78,7 +78,7 @@ pub struct Row {
 
 /// What comparing two runs gave.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Figure by figure.
     pub figures: Vec<Row>,
     /// What stands against comparing them.
@@ -87,18 +87,18 @@ pub struct Comparison {
 
 impl Comparison {
     /// How many figures came out so.
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.figures.iter().filter(|r| r.verdict == verdict).count()
     }
 
     /// True if any figure could be judged.
-    pub fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.count(Verdict::Open) < self.figures.len()
     }
 }
 
 /// Compares `b` with `a`.
-pub fn compare(a: &Run, b: &Run, terms: &Terms) -> Comparison {
+pub(crate) fn compare(a: &Run, b: &Run, terms: &Terms) -> Comparison {
     let mut c = Comparison {
         warnings: differences(a, b),
         ..Comparison::default()

@@ -1,7 +1,7 @@
 //! `muniment bench compare A B`: two runs that were kept, figure by figure, with a verdict that a
 //! CI job can use.
 
-pub mod judge;
+pub(crate) mod judge;
 mod resample;
 
 use crate::commands::Spec;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `muniment bench compare`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "compare",
     arguments: "[A] [B] [--threshold 5%] [--only EXPERIMENT] [--json FILE]",
     about: "what got better or worse from run A to run B (the last two by default); exit code 1 if worse",
@@ -172,7 +172,7 @@ fn code(c: &Comparison) -> u8 {
 
 /// What a run that has just ended is against the last one of the same command, in a line: `name` is
 /// that one's.
-pub fn line(name: &str, a: &Run, b: &Run) -> String {
+pub(crate) fn line(name: &str, a: &Run, b: &Run) -> String {
     let c = compare(a, b, &Terms::default());
     if !c.any() {
         return format!("Against {name}: nothing to judge.");

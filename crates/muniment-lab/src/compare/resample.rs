@@ -9,17 +9,17 @@ use muniment_load::rng::Rng;
 use muniment_load::samples::SampleSet;
 
 /// Resamples a figure.
-pub const RESAMPLES: usize = 1000;
+pub(super) const RESAMPLES: usize = 1000;
 
 /// Fewest intervals of a time line that a rate is judged by.
-pub const FEWEST_INTERVALS: usize = 10;
+pub(super) const FEWEST_INTERVALS: usize = 10;
 
 /// Fewest latencies that a mean or quantile is judged by.
-pub const FEWEST_LATENCIES: u64 = 50;
+pub(super) const FEWEST_LATENCIES: u64 = 50;
 
 /// Logarithms of a figure as it would come out again.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Replicas {
+pub(super) struct Replicas {
     /// One a resample.
     pub logs: Vec<f64>,
     /// How many independent pieces they were made from.
@@ -27,7 +27,7 @@ pub struct Replicas {
 }
 
 /// Replicas of `statistic` over the sample sets that make a figure, or why there are none.
-pub fn replicas(
+pub(super) fn replicas(
     sets: &[&SampleSet],
     statistic: Statistic,
     rng: &mut Rng,
@@ -127,7 +127,7 @@ fn quantile(l: &Latency, q: f64, rng: &mut Rng) -> Result<Replicas, &'static str
 }
 
 /// A standard normal number (Box and Muller 1958).
-pub fn normal(rng: &mut Rng) -> f64 {
+pub(super) fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.unit()).cos()
 }
@@ -147,7 +147,7 @@ fn gamma(shape: f64, rng: &mut Rng) -> f64 {
 
 /// The 97.5 % quantile of Student's t with `df` degrees of freedom (Fisher and Cornish's
 /// expansion; exact to 1 % from three degrees on).
-pub fn student(df: f64) -> f64 {
+pub(super) fn student(df: f64) -> f64 {
     const Z: f64 = 1.959_964;
     let df = df.max(1.0);
     Z + (Z.powi(3) + Z) / (4.0 * df)

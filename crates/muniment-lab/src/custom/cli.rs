@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// What was asked for.
 #[derive(Debug)]
-pub struct Options {
+pub(crate) struct Options {
     plan: Plan,
     /// The workload's file, and what tells its text from another's.
     file: String,
@@ -32,7 +32,7 @@ pub struct Options {
 
 /// What a command line means.
 #[derive(Debug)]
-pub enum Command {
+pub(crate) enum Command {
     /// Run a workload.
     Run(Box<Options>),
     /// Print this and end.
@@ -40,7 +40,7 @@ pub enum Command {
 }
 
 /// `muniment bench run`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "run",
     arguments: "FILE.toml|BUILT-IN [OPTIONS]",
     about: "a workload of your own, described in a TOML file, or a built-in one",
@@ -204,7 +204,7 @@ fn digest(text: &str) -> u64 {
 ///
 /// # Errors
 /// No server, a workload that failed on it.
-pub fn run(o: &Options) -> Result<()> {
+pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let endpoint = targets::only(&o.targets);
     let mut lab = Lab::new(endpoint, o.preset, o.output.data.clone());

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A distribution as it is named in a file.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// The lower, the exponentially likelier, counted from the newest back: (percentile, the share
     /// of the range below which it lies).
     Exponential(f64, f64),
@@ -36,7 +36,7 @@ pub enum Shape {
 }
 
 /// Every name, sorted.
-pub const NAMES: [&str; 8] = [
+pub(crate) const NAMES: [&str; 8] = [
     "exponential",
     "histogram",
     "hotspot",
@@ -49,7 +49,7 @@ pub const NAMES: [&str; 8] = [
 
 impl Shape {
     /// The name in the file.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Shape::Exponential(..) => "exponential",
             Shape::Histogram(_) => "histogram",
@@ -63,7 +63,7 @@ impl Shape {
     }
 
     /// The distribution of this name with its usual parameters. (A histogram has none.)
-    pub fn named(name: &str) -> Option<Shape> {
+    pub(crate) fn named(name: &str) -> Option<Shape> {
         Some(match name {
             "exponential" => Shape::Exponential(95.0, 0.857_142_857_1),
             "hotspot" => Shape::Hotspot(0.2, 0.8),
@@ -77,7 +77,7 @@ impl Shape {
     }
 
     /// The same with another θ; `None` if it has none.
-    pub fn with_theta(&self, theta: f64) -> Option<Shape> {
+    pub(crate) fn with_theta(&self, theta: f64) -> Option<Shape> {
         Some(match self {
             Shape::Latest(_) => Shape::Latest(theta),
             Shape::Scrambled(_) => Shape::Scrambled(theta),
@@ -90,7 +90,7 @@ impl Shape {
     ///
     /// # Errors
     /// A distribution that there is not; a parameter that it has not, or out of range.
-    pub fn read(f: &mut Fields<'_>) -> Parsed<Option<Shape>> {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Parsed<Option<Shape>> {
         let distribution = f.get("distribution");
         let theta = f.get("theta");
         let hot = [f.get("hot_share"), f.get("hot_operations")];
@@ -163,7 +163,7 @@ fn read_theta(item: &Item) -> Parsed<f64> {
 ///
 /// # Errors
 /// It is something else.
-pub fn read_weights(item: &Item, what: &str) -> Parsed<Vec<f64>> {
+pub(crate) fn read_weights(item: &Item, what: &str) -> Parsed<Vec<f64>> {
     let weights = item
         .list(what)?
         .iter()
@@ -180,14 +180,14 @@ pub fn read_weights(item: &Item, what: &str) -> Parsed<Vec<f64>> {
 
 /// One of some by weight.
 #[derive(Debug, Clone)]
-pub struct Weighted {
+pub(crate) struct Weighted {
     /// Rising to 1.
     sums: Vec<f64>,
 }
 
 impl Weighted {
     /// By these weights.
-    pub fn new(weights: &[f64]) -> Weighted {
+    pub(crate) fn new(weights: &[f64]) -> Weighted {
         let all: f64 = weights.iter().sum();
         let mut sum = 0.0;
         Weighted {
@@ -203,7 +203,7 @@ impl Weighted {
 
     /// The number of one.
     #[inline]
-    pub fn draw(&self, rng: &mut Rng) -> usize {
+    pub(crate) fn draw(&self, rng: &mut Rng) -> usize {
         if self.sums.len() < 2 {
             return 0;
         }
@@ -217,7 +217,7 @@ impl Weighted {
 /// What the workers of a phase share of their distributions: where sequential ones are, and the
 /// sums that Zipf's distribution needs, which take a second for 10⁸ numbers.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub(crate) struct Shared {
     places: Mutex<HashMap<String, Arc<AtomicU64>>>,
     zipf: Mutex<HashMap<(u64, u64), Zipfian>>,
 }
@@ -239,7 +239,7 @@ impl Shared {
 
 /// A distribution at work: numbers from 0 on.
 #[derive(Debug)]
-pub enum Draw {
+pub(crate) enum Draw {
     /// See [`Shape`], as all.
     Exponential(Exponential),
     /// The parts, and how many numbers.
@@ -263,7 +263,7 @@ pub enum Draw {
 impl Draw {
     /// `shape` over the `count` numbers there are now. `name` is what workers that share a
     /// sequential draw call it.
-    pub fn new(shape: &Shape, count: u64, shared: &Shared, name: &str) -> Draw {
+    pub(crate) fn new(shape: &Shape, count: u64, shared: &Shared, name: &str) -> Draw {
         let last = count.saturating_sub(1);
         match shape {
             Shape::Exponential(percentile, share) => {
@@ -285,7 +285,7 @@ impl Draw {
     /// One of the `count` numbers that there are by now, not fewer than there were; 0 of none.
     /// Only the uniform and the latest draw follow the count.
     #[inline]
-    pub fn draw(&mut self, count: u64, rng: &mut Rng) -> u64 {
+    pub(crate) fn draw(&mut self, count: u64, rng: &mut Rng) -> u64 {
         let last = count.saturating_sub(1);
         let n = match self {
             Draw::Exponential(d) => loop {

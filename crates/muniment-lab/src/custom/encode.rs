@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// What generators need to begin their work.
-pub struct Env<'a> {
+pub(crate) struct Env<'a> {
     /// The sequences by name, sorted.
     pub sequences: &'a [(String, Arc<Counter>)],
     /// What workers share.
@@ -26,7 +26,7 @@ pub struct Env<'a> {
 
 impl<'a> Env<'a> {
     /// For the template of `name`.
-    pub fn new(
+    pub(crate) fn new(
         sequences: &'a [(String, Arc<Counter>)],
         shared: &'a Shared,
         shape: &'a Shape,
@@ -42,7 +42,7 @@ impl<'a> Env<'a> {
     }
 
     /// A name for the next generator with a place that workers share.
-    pub fn place(&self) -> String {
+    pub(crate) fn place(&self) -> String {
         self.nth.set(self.nth.get() + 1);
         format!("{}#{}", self.name, self.nth.get())
     }
@@ -51,7 +51,7 @@ impl<'a> Env<'a> {
     ///
     /// # Errors
     /// There is none.
-    pub fn sequence(&self, name: &str) -> Result<usize> {
+    pub(crate) fn sequence(&self, name: &str) -> Result<usize> {
         let found = self.sequences.iter().position(|(n, _)| n == name);
         found.ok_or_else(|| Failure(format!("there is no sequence '{name}'")))
     }
@@ -65,7 +65,7 @@ struct Taken {
 }
 
 /// A worker's random numbers and the numbers it took of sequences.
-pub struct Hand {
+pub(crate) struct Hand {
     /// Its random numbers.
     pub rng: Rng,
     sequences: Vec<Taken>,
@@ -75,7 +75,7 @@ pub struct Hand {
 
 impl Hand {
     /// With all sequences of a workload, in [`Env::sequences`]'s order.
-    pub fn new(seed: u64, sequences: &[(String, Arc<Counter>)]) -> Hand {
+    pub(crate) fn new(seed: u64, sequences: &[(String, Arc<Counter>)]) -> Hand {
         Hand {
             rng: Rng::new(seed),
             sequences: sequences
@@ -91,7 +91,7 @@ impl Hand {
 
     /// The number of the document that is being made in sequence `of`.
     #[inline]
-    pub fn number(&mut self, of: usize) -> u64 {
+    pub(crate) fn number(&mut self, of: usize) -> u64 {
         let Some(s) = self.sequences.get_mut(of) else {
             return 0;
         };
@@ -104,21 +104,21 @@ impl Hand {
 
     /// How many numbers of sequence `of` are there.
     #[inline]
-    pub fn count(&self, of: usize) -> u64 {
+    pub(crate) fn count(&self, of: usize) -> u64 {
         let last = self.sequences.get(of).and_then(|s| s.counter.last());
         last.map_or(0, |n| n + 1)
     }
 
     /// The next document takes new numbers.
     #[inline]
-    pub fn next_document(&mut self) {
+    pub(crate) fn next_document(&mut self) {
         for s in &mut self.sequences {
             s.current = None;
         }
     }
 
     /// What was taken is written, or never will be.
-    pub fn acknowledge(&mut self) {
+    pub(crate) fn acknowledge(&mut self) {
         for (of, n) in self.open.drain(..) {
             if let Some(s) = self.sequences.get(of) {
                 s.counter.acknowledge(n);
@@ -141,7 +141,7 @@ enum Step {
 }
 
 /// Makes values of one template.
-pub struct Encoder {
+pub(crate) struct Encoder {
     /// Of a constant or a single generator of one type: that type.
     kind: Option<u8>,
     steps: Vec<Step>,
@@ -235,7 +235,7 @@ impl Encoder {
     ///
     /// # Errors
     /// A generator that cannot begin: keys of a sequence that has none.
-    pub fn new(node: &Node, env: &Env<'_>) -> Result<Encoder> {
+    pub(crate) fn new(node: &Node, env: &Env<'_>) -> Result<Encoder> {
         let mut build = Build::default();
         build.value(node, env)?;
         Ok(Encoder {
@@ -247,7 +247,7 @@ impl Encoder {
 
     /// Appends one value; gives its BSON type.
     #[inline]
-    pub fn write(&mut self, hand: &mut Hand, out: &mut Vec<u8>) -> u8 {
+    pub(crate) fn write(&mut self, hand: &mut Hand, out: &mut Vec<u8>) -> u8 {
         let mut kind = self.kind.unwrap_or(10);
         for step in &mut self.steps {
             match step {
@@ -275,7 +275,7 @@ impl Encoder {
 
 /// Fills in the length of the document that begins at `start` and ends here.
 #[inline]
-pub fn patch_length(out: &mut [u8], start: usize) {
+pub(crate) fn patch_length(out: &mut [u8], start: usize) {
     let n = ((out.len() - start) as u32).to_le_bytes();
     if let Some(slot) = out.get_mut(start..start + 4) {
         slot.copy_from_slice(&n);

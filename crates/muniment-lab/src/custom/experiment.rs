@@ -10,7 +10,7 @@ use muniment_load::fail::Result;
 ///
 /// # Errors
 /// No server; a workload that fails on it.
-pub fn experiment(
+pub(crate) fn experiment(
     lab: &mut Lab,
     plan: &Plan,
     cache_gb: Option<f64>,

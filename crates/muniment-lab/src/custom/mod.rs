@@ -13,23 +13,23 @@
 //! | [`builtin`] | the workloads that come with the lab |
 //! | [`cli`] | `muniment bench run` |
 
-pub mod builtin;
-pub mod cli;
+pub(crate) mod builtin;
+pub(crate) mod cli;
 #[cfg(test)]
 mod docs;
-pub mod draw;
-pub mod encode;
-pub mod experiment;
-pub mod generate;
-pub mod operation;
-pub mod plan;
-pub mod run;
-pub mod sample;
-pub mod set;
-pub mod source;
-pub mod template;
-pub mod worker;
+pub(crate) mod draw;
+pub(crate) mod encode;
+pub(crate) mod experiment;
+pub(crate) mod generate;
+pub(crate) mod operation;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod sample;
+pub(crate) mod set;
+pub(crate) mod source;
+pub(crate) mod template;
+pub(crate) mod worker;
 
-pub use experiment::experiment;
-pub use plan::Plan;
-pub use run::{Ready, measure, prepare};
+pub(crate) use experiment::experiment;
+pub(crate) use plan::Plan;
+pub(crate) use run::{Ready, measure, prepare};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// What an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// An aggregation, read to its end.
     Aggregate,
     /// Any command.
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 /// The kinds by their names in the file, sorted.
-pub const KINDS: &[(&str, Kind)] = &[
+pub(crate) const KINDS: &[(&str, Kind)] = &[
     ("aggregate", Kind::Aggregate),
     ("command", Kind::Command),
     ("delete", Kind::Delete),
@@ -111,7 +111,7 @@ const UPDATE: &[Pass] = &[
 
 /// One operation of a phase.
 #[derive(Debug, Clone)]
-pub struct Operation {
+pub(crate) struct Operation {
     /// What the tables call it.
     pub name: &'static str,
     /// What they call those of it that failed.
@@ -145,7 +145,7 @@ pub struct Operation {
 }
 
 /// What an operation takes from its phase and its file.
-pub struct Around<'a> {
+pub(crate) struct Around<'a> {
     /// `[template.NAME]`.
     pub templates: &'a BTreeMap<String, Node>,
     /// `[[collection]]`.
@@ -158,7 +158,7 @@ pub struct Around<'a> {
 
 /// The keys that a phase may say for all its operations.
 #[derive(Debug, Clone, Default)]
-pub struct Concerns {
+pub(crate) struct Concerns {
     /// `write_concern`.
     pub write: Option<DocBuf>,
     /// `read_concern`.
@@ -174,7 +174,7 @@ impl Concerns {
     ///
     /// # Errors
     /// A concern without sense.
-    pub fn read(f: &mut Fields<'_>) -> Parsed<Concerns> {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Parsed<Concerns> {
         let write = f.get("write_concern").map(write_concern).transpose()?;
         let read = f
             .get("read_concern")
@@ -228,14 +228,14 @@ fn write_concern(item: &Item) -> Parsed<DocBuf> {
 ///
 /// # Errors
 /// It has some, or is none.
-pub fn constant(item: &Item, what: &str) -> Parsed<DocBuf> {
+pub(crate) fn constant(item: &Item, what: &str) -> Parsed<DocBuf> {
     let node = Node::document(item, what, &mut Seen::default())?;
     let bytes = node.constant();
     bytes.ok_or_else(|| item.bad(format!("{what} may not hold generators")))
 }
 
 /// A text that lives as long as the program: the meters' names. Each is kept once.
-pub fn intern(text: &str) -> &'static str {
+pub(crate) fn intern(text: &str) -> &'static str {
     static ALL: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = all.get(text) {
@@ -248,23 +248,23 @@ pub fn intern(text: &str) -> &'static str {
 
 impl Kind {
     /// As in the file.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         let found = KINDS.iter().find(|(_, k)| *k == self);
         found.map_or("", |(n, _)| n)
     }
 
     /// Whether a phase's write concern is for it.
-    pub fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         !matches!(self, Kind::Aggregate | Kind::Command | Kind::Find)
     }
 
     /// Whether a phase's read concern is for it.
-    pub fn reads(self) -> bool {
+    pub(crate) fn reads(self) -> bool {
         matches!(self, Kind::Aggregate | Kind::Find)
     }
 
     /// Whether the server may leave out the reply when it does not acknowledge.
-    pub fn may_be_silent(self) -> bool {
+    pub(crate) fn may_be_silent(self) -> bool {
         self.writes() && self != Kind::FindAndModify
     }
 }
@@ -273,7 +273,7 @@ impl Kind {
 ///
 /// # Errors
 /// None of the file's.
-pub fn collection(f: &mut Fields<'_>, all: &[String]) -> Parsed<String> {
+pub(crate) fn collection(f: &mut Fields<'_>, all: &[String]) -> Parsed<String> {
     let names: Vec<&str> = all.iter().map(String::as_str).collect();
     match (f.get("collection"), all) {
         (None, [only]) => Ok(only.clone()),
@@ -299,7 +299,11 @@ pub fn collection(f: &mut Fields<'_>, all: &[String]) -> Parsed<String> {
 ///
 /// # Errors
 /// No such template.
-pub fn document(item: &Item, templates: &BTreeMap<String, Node>, seen: &mut Seen) -> Parsed<Node> {
+pub(crate) fn document(
+    item: &Item,
+    templates: &BTreeMap<String, Node>,
+    seen: &mut Seen,
+) -> Parsed<Node> {
     let Value::Text(name) = &item.value else {
         return Node::document(item, "document", seen);
     };
@@ -319,7 +323,7 @@ impl Operation {
     ///
     /// # Errors
     /// Anything in it that makes no sense.
-    pub fn read(item: &Item, around: &Around<'_>, seen: &mut Seen) -> Parsed<Operation> {
+    pub(crate) fn read(item: &Item, around: &Around<'_>, seen: &mut Seen) -> Parsed<Operation> {
         let mut f = item.fields("[[phase.operation]]")?;
         let kind = f.need("kind")?.one_of("kind", KINDS)?;
         f.what = format!("[[phase.operation]] of kind {}", kind.name());
@@ -423,7 +427,11 @@ impl Operation {
     ///
     /// # Errors
     /// Anything in them that makes no sense.
-    pub fn load(f: &mut Fields<'_>, around: &Around<'_>, seen: &mut Seen) -> Parsed<Operation> {
+    pub(crate) fn load(
+        f: &mut Fields<'_>,
+        around: &Around<'_>,
+        seen: &mut Seen,
+    ) -> Parsed<Operation> {
         let (collection, before) = (collection(f, around.collections)?, seen.draws);
         let name = format!("insert into {collection}");
         let mut o = Operation {
@@ -490,7 +498,7 @@ impl Operation {
     }
 
     /// What follows the body: concerns and the database. (`database`: the workload's.)
-    pub fn tail(&self, database: &str) -> Vec<(String, Node)> {
+    pub(crate) fn tail(&self, database: &str) -> Vec<(String, Node)> {
         let mut out = Vec::new();
         let mut add = |name: &str, d: &Option<DocBuf>| {
             if let Some(d) = d {
@@ -506,14 +514,14 @@ impl Operation {
     }
 
     /// Whether there will be no reply.
-    pub fn silent(&self) -> bool {
+    pub(crate) fn silent(&self) -> bool {
         let c = self.write_concern.as_ref();
         self.kind.may_be_silent()
             && c.is_some_and(|c| muniment_load::conn::is_unacknowledged(c.as_doc()))
     }
 
     /// Changes one field of the write concern.
-    pub fn set_write_concern(&mut self, field: &str, value: &Node) {
+    pub(crate) fn set_write_concern(&mut self, field: &str, value: &Node) {
         let old = self.write_concern.take().unwrap_or_default();
         let mut new = DocBuf::new();
         for e in old.as_doc() {
@@ -562,7 +570,7 @@ fn pass(keys: &[Pass], f: &mut Fields<'_>, seen: &mut Seen) -> Parsed<Vec<(Strin
 }
 
 /// A complaint about a whole list of operations.
-pub fn none_of(line: usize, what: &str, why: &str) -> Bad {
+pub(crate) fn none_of(line: usize, what: &str, why: &str) -> Bad {
     Bad {
         line,
         text: format!("{what}: {why}"),

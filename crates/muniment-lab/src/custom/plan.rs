@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 /// What is done with a collection that is there before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Existing {
+pub(crate) enum Existing {
     /// It is dropped.
     Drop,
     /// The run fails, unless it is empty.
@@ -25,7 +25,7 @@ pub enum Existing {
 
 /// A collection of the workload.
 #[derive(Debug, Clone)]
-pub struct Collection {
+pub(crate) struct Collection {
     /// Its name.
     pub name: String,
     /// What is done when it is there already.
@@ -38,7 +38,7 @@ pub struct Collection {
 
 impl Collection {
     /// Whether documents stay until somebody deletes them.
-    pub fn keeps_documents(&self) -> bool {
+    pub(crate) fn keeps_documents(&self) -> bool {
         let o = self.options.as_doc();
         let capped = o.get("capped").is_some_and(|v| v.truthy());
         let gone = |i: &DocBuf| i.as_doc().get("expireAfterSeconds").is_some();
@@ -48,7 +48,7 @@ impl Collection {
 
 /// A phase of a workload.
 #[derive(Debug, Clone)]
-pub struct Phase {
+pub(crate) struct Phase {
     /// What the tables call it.
     pub name: String,
     /// Of a load phase: how many documents.
@@ -73,7 +73,7 @@ pub struct Phase {
 
 /// A workload.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Its name.
     pub name: String,
     /// What it is for.
@@ -92,7 +92,7 @@ pub struct Plan {
 
 impl Plan {
     /// The phase that a load of this name is of, in whichever placement.
-    pub fn phase_of(&self, load: &str) -> Option<&Phase> {
+    pub(crate) fn phase_of(&self, load: &str) -> Option<&Phase> {
         let phase = Placement::without(load);
         let mut all = self.phases.iter();
         all.find(|p| p.name == load || p.name == phase)
@@ -102,7 +102,7 @@ impl Plan {
     ///
     /// # Errors
     /// No such file; a file that is no workload: its name, the line and what is wrong there.
-    pub fn read(name: &str, preset: Preset) -> Result<Plan> {
+    pub(crate) fn read(name: &str, preset: Preset) -> Result<Plan> {
         if let Some(b) = builtin::named(name) {
             return Plan::parse(b.text, &format!("built-in {name}"), preset);
         }
@@ -122,13 +122,13 @@ impl Plan {
     ///
     /// # Errors
     /// As [`Plan::read`].
-    pub fn parse(text: &str, file: &str, preset: Preset) -> Result<Plan> {
+    pub(crate) fn parse(text: &str, file: &str, preset: Preset) -> Result<Plan> {
         let plan = source::read(text, preset).and_then(|root| plan(&root));
         plan.map_err(|e| e.in_file(file))
     }
 
     /// The phases in front of the first run phase: they only load.
-    pub fn loads(&self) -> &[Phase] {
+    pub(crate) fn loads(&self) -> &[Phase] {
         let first = self.phases.iter().position(|p| p.records.is_none());
         self.phases
             .get(..first.unwrap_or(self.phases.len()))
@@ -136,17 +136,17 @@ impl Plan {
     }
 
     /// The other phases.
-    pub fn runs(&self) -> &[Phase] {
+    pub(crate) fn runs(&self) -> &[Phase] {
         self.phases.get(self.loads().len()..).unwrap_or_default()
     }
 
     /// The most connections that a phase has.
-    pub fn threads(&self) -> u64 {
+    pub(crate) fn threads(&self) -> u64 {
         self.phases.iter().map(|p| p.threads).max().unwrap_or(1)
     }
 
     /// The collection of this name.
-    pub fn collection(&self, name: &str) -> Option<&Collection> {
+    pub(crate) fn collection(&self, name: &str) -> Option<&Collection> {
         self.collections.iter().find(|c| c.name == name)
     }
 }
@@ -433,7 +433,7 @@ fn applies(f: &Fields<'_>, c: &Concerns, p: &Phase) -> Parsed<()> {
 ///
 /// # Errors
 /// It is none, or out of range.
-pub fn typed<T: std::str::FromStr>(
+pub(crate) fn typed<T: std::str::FromStr>(
     key: &str,
     value: &str,
     right: &str,

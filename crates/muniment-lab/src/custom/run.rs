@@ -19,7 +19,7 @@ use std::time::Duration;
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What is known about the data of a workload on one target: where its sequences are.
-pub struct Ready {
+pub(crate) struct Ready {
     /// What the load phases did, by phase.
     pub loads: Vec<(String, Load)>,
     /// What was found wrong meanwhile: counts that do not fit, errors that were counted.
@@ -37,7 +37,7 @@ pub struct Ready {
 ///
 /// # Errors
 /// A collection with documents that may not be dropped; an insert that failed.
-pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
+pub(crate) fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
     let mut ready = Ready {
         loads: Vec::new(),
         warnings: Vec::new(),
@@ -81,7 +81,7 @@ pub fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
 ///
 /// # Errors
 /// An operation that failed, unless its errors are counted.
-pub fn measure(
+pub(crate) fn measure(
     lab: &mut Lab,
     target: &Target,
     plan: &Plan,

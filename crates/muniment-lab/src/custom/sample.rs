@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// A generator that cannot begin.
-pub fn of(plan: &Plan) -> Result<String> {
+pub(crate) fn of(plan: &Plan) -> Result<String> {
     let sequences: Vec<(String, Arc<Counter>)> = plan
         .sequences
         .iter()

@@ -10,7 +10,7 @@ use muniment_options::meant;
 use muniment_value::doc;
 
 /// A key that can be set.
-pub struct Key {
+pub(crate) struct Key {
     /// Its name.
     pub name: &'static str,
     /// What it is for.
@@ -21,7 +21,7 @@ pub struct Key {
 }
 
 /// The keys that can be set, sorted.
-pub const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "batch",
         about: "documents a message of insertMany in run phases, or of load phases where there is none",
@@ -221,7 +221,7 @@ impl Plan {
     ///
     /// # Errors
     /// A key that there is not; a value it cannot take; no phase that has it.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+    pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let Some(key) = KEYS.iter().find(|k| k.name == name) else {
             let all: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
             return Err(Failure(format!(

@@ -14,7 +14,7 @@ use toml::value::Datetime;
 
 /// What is wrong, and in which line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bad {
+pub(crate) struct Bad {
     /// From 1.
     pub line: usize,
     /// A sentence.
@@ -22,18 +22,18 @@ pub struct Bad {
 }
 
 /// The result of reading a part of the file.
-pub type Parsed<T> = Result<T, Bad>;
+pub(crate) type Parsed<T> = Result<T, Bad>;
 
 impl Bad {
     /// As the lab's error, with the file's name in front.
-    pub fn in_file(self, file: &str) -> Failure {
+    pub(crate) fn in_file(self, file: &str) -> Failure {
         Failure(format!("{file}, line {}: {}", self.line, self.text))
     }
 }
 
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub(crate) enum Value {
     /// A string.
     Text(String),
     /// A whole number.
@@ -52,7 +52,7 @@ pub enum Value {
 
 /// A value with its line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Item {
+pub(crate) struct Item {
     /// What it is.
     pub value: Value,
     /// Where it is, from 1.
@@ -61,7 +61,7 @@ pub struct Item {
 
 /// A key with its line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
+pub(crate) struct Key {
     /// The key.
     pub name: String,
     /// Where it is, from 1.
@@ -72,7 +72,7 @@ pub struct Key {
 ///
 /// # Errors
 /// Text that is no TOML; a preset's value that is missing.
-pub fn read(text: &str, preset: Preset) -> Parsed<Item> {
+pub(crate) fn read(text: &str, preset: Preset) -> Parsed<Item> {
     let table = DeTable::parse(text).map_err(|e| Bad {
         line: e.span().map_or(1, |s| line_of(text, s.start)),
         text: e.message().to_string(),
@@ -173,7 +173,7 @@ fn milliseconds(d: &Datetime) -> Option<i64> {
 
 impl Item {
     /// A complaint about this value.
-    pub fn bad(&self, text: impl Display) -> Bad {
+    pub(crate) fn bad(&self, text: impl Display) -> Bad {
         Bad {
             line: self.line,
             text: text.to_string(),
@@ -181,7 +181,7 @@ impl Item {
     }
 
     /// What it is, for complaints.
-    pub fn described(&self) -> String {
+    pub(crate) fn described(&self) -> String {
         match &self.value {
             Value::Text(s) => format!("\"{s}\""),
             Value::Whole(n) => n.to_string(),
@@ -201,7 +201,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn text(&self, what: &str) -> Parsed<&str> {
+    pub(crate) fn text(&self, what: &str) -> Parsed<&str> {
         match &self.value {
             Value::Text(s) => Ok(s),
             _ => Err(self.wrong(what, "a string")),
@@ -212,7 +212,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn count(&self, what: &str) -> Parsed<u64> {
+    pub(crate) fn count(&self, what: &str) -> Parsed<u64> {
         match self.value {
             Value::Whole(n) => n.try_into().ok(),
             _ => None,
@@ -224,7 +224,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn positive(&self, what: &str) -> Parsed<u64> {
+    pub(crate) fn positive(&self, what: &str) -> Parsed<u64> {
         match self.count(what) {
             Ok(n) if n > 0 => Ok(n),
             _ => Err(self.wrong(what, "a whole number, 1 or more")),
@@ -235,7 +235,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn whole(&self, what: &str) -> Parsed<i64> {
+    pub(crate) fn whole(&self, what: &str) -> Parsed<i64> {
         match self.value {
             Value::Whole(n) => Ok(n),
             _ => Err(self.wrong(what, "a whole number")),
@@ -246,7 +246,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn number(&self, what: &str) -> Parsed<f64> {
+    pub(crate) fn number(&self, what: &str) -> Parsed<f64> {
         match self.value {
             Value::Whole(n) => Ok(n as f64),
             Value::Number(n) if n.is_finite() => Ok(n),
@@ -258,7 +258,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn above_zero(&self, what: &str) -> Parsed<f64> {
+    pub(crate) fn above_zero(&self, what: &str) -> Parsed<f64> {
         match self.number(what) {
             Ok(n) if n > 0.0 => Ok(n),
             _ => Err(self.wrong(what, "a number above 0")),
@@ -269,7 +269,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn share(&self, what: &str) -> Parsed<f64> {
+    pub(crate) fn share(&self, what: &str) -> Parsed<f64> {
         match self.number(what) {
             Ok(n) if (0.0..=1.0).contains(&n) => Ok(n),
             _ => Err(self.wrong(what, "a number from 0 to 1")),
@@ -280,7 +280,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn flag(&self, what: &str) -> Parsed<bool> {
+    pub(crate) fn flag(&self, what: &str) -> Parsed<bool> {
         match self.value {
             Value::Flag(b) => Ok(b),
             _ => Err(self.wrong(what, "true or false")),
@@ -291,7 +291,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn list(&self, what: &str) -> Parsed<&[Item]> {
+    pub(crate) fn list(&self, what: &str) -> Parsed<&[Item]> {
         match &self.value {
             Value::List(l) => Ok(l),
             _ => Err(self.wrong(what, "a list")),
@@ -302,7 +302,7 @@ impl Item {
     ///
     /// # Errors
     /// It is something else.
-    pub fn table(&self, what: &str) -> Parsed<&[(Key, Item)]> {
+    pub(crate) fn table(&self, what: &str) -> Parsed<&[(Key, Item)]> {
         match &self.value {
             Value::Table(t) => Ok(t),
             _ => Err(self.wrong(what, "a table")),
@@ -313,7 +313,7 @@ impl Item {
     ///
     /// # Errors
     /// It is no table.
-    pub fn fields(&self, what: impl Into<String>) -> Parsed<Fields<'_>> {
+    pub(crate) fn fields(&self, what: impl Into<String>) -> Parsed<Fields<'_>> {
         let what = what.into();
         let entries = self.table(&what)?;
         Ok(Fields {
@@ -328,7 +328,7 @@ impl Item {
     ///
     /// # Errors
     /// It is none of them; they are listed.
-    pub fn one_of<T: Copy>(&self, what: &str, words: &[(&str, T)]) -> Parsed<T> {
+    pub(crate) fn one_of<T: Copy>(&self, what: &str, words: &[(&str, T)]) -> Parsed<T> {
         let all: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
         let word = match &self.value {
             Value::Text(s) => s,
@@ -346,7 +346,7 @@ impl Item {
 }
 
 /// Reads a table key by key; [`Fields::end`] refuses what was not asked for.
-pub struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     /// What the table is, for complaints.
     pub what: String,
     /// Where it begins.
@@ -357,7 +357,7 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The value of a key, if it is there.
-    pub fn get(&mut self, name: &'static str) -> Option<&'a Item> {
+    pub(crate) fn get(&mut self, name: &'static str) -> Option<&'a Item> {
         self.known.push(name);
         let entry = self.entries.iter().find(|(k, _)| k.name == name);
         entry.map(|(_, item)| item)
@@ -367,7 +367,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// It is not there.
-    pub fn need(&mut self, name: &'static str) -> Parsed<&'a Item> {
+    pub(crate) fn need(&mut self, name: &'static str) -> Parsed<&'a Item> {
         let found = self.get(name);
         found.ok_or_else(|| {
             let mut near = self.entries.iter().map(|(k, _)| &k.name);
@@ -380,13 +380,8 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// The keys in the order of the file.
-    pub fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        self.entries.iter().map(|(k, _)| k.name.as_str())
-    }
-
     /// A complaint about the whole table.
-    pub fn bad(&self, text: impl Display) -> Bad {
+    pub(crate) fn bad(&self, text: impl Display) -> Bad {
         Bad {
             line: self.line,
             text: format!("{}: {text}", self.what),
@@ -397,7 +392,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// There is one; it is named, with what may have been meant.
-    pub fn end(mut self) -> Parsed<()> {
+    pub(crate) fn end(mut self) -> Parsed<()> {
         let unknown = self
             .entries
             .iter()

@@ -61,7 +61,7 @@ const EXTENDED: &[&str] = &[
 
 /// A value, or how to make one.
 #[derive(Debug, Clone)]
-pub enum Node {
+pub(crate) enum Node {
     /// BSON type and bytes.
     Constant(u8, Vec<u8>),
     /// A document.
@@ -74,7 +74,7 @@ pub enum Node {
 
 /// What was seen while a file's templates were read.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Sequences that a template takes numbers of.
     pub taken: BTreeSet<String>,
     /// Sequences whose numbers are asked for as keys, with the first line that does.
@@ -87,7 +87,7 @@ pub struct Seen {
 
 impl Node {
     /// A constant string.
-    pub fn text(s: &str) -> Node {
+    pub(crate) fn text(s: &str) -> Node {
         let mut bytes = ((s.len() + 1) as u32).to_le_bytes().to_vec();
         bytes.extend_from_slice(s.as_bytes());
         bytes.push(0);
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// A whole number: int32 where it fits, else int64.
-    pub fn whole(n: i64) -> Node {
+    pub(crate) fn whole(n: i64) -> Node {
         match i32::try_from(n) {
             Ok(n) => Node::Constant(16, n.to_le_bytes().to_vec()),
             Err(_) => Node::Constant(18, n.to_le_bytes().to_vec()),
@@ -103,17 +103,17 @@ impl Node {
     }
 
     /// A boolean.
-    pub fn flag(b: bool) -> Node {
+    pub(crate) fn flag(b: bool) -> Node {
         Node::Constant(8, vec![u8::from(b)])
     }
 
     /// A document that is there already.
-    pub fn doc(d: &DocBuf) -> Node {
+    pub(crate) fn doc(d: &DocBuf) -> Node {
         Node::Constant(3, d.as_bytes().to_vec())
     }
 
     /// Its BSON type; `None` when it varies.
-    pub fn kind(&self) -> Option<u8> {
+    pub(crate) fn kind(&self) -> Option<u8> {
         match self {
             Node::Constant(kind, _) => Some(*kind),
             Node::Document(_) => Some(3),
@@ -133,7 +133,7 @@ impl Node {
     }
 
     /// The document, if it is one and nothing in it is made.
-    pub fn constant(&self) -> Option<DocBuf> {
+    pub(crate) fn constant(&self) -> Option<DocBuf> {
         if self.kind() != Some(3) || self.is_made() {
             return None;
         }
@@ -154,7 +154,7 @@ impl Node {
     ///
     /// # Errors
     /// A generator with a mistake in it; Extended JSON that is none.
-    pub fn value(item: &Item, seen: &mut Seen) -> Parsed<Node> {
+    pub(crate) fn value(item: &Item, seen: &mut Seen) -> Parsed<Node> {
         Ok(match &item.value {
             Value::Text(s) => Node::text(s),
             Value::Whole(n) => Node::whole(*n),
@@ -183,7 +183,7 @@ impl Node {
     ///
     /// # Errors
     /// As there; an `optional`.
-    pub fn element(item: &Item, seen: &mut Seen) -> Parsed<Node> {
+    pub(crate) fn element(item: &Item, seen: &mut Seen) -> Parsed<Node> {
         let node = Node::value(item, seen)?;
         if node.optional() {
             return Err(item.bad("'optional' may stand as the value of a document's field only"));
@@ -195,7 +195,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::value`]; it is no table.
-    pub fn document(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
+    pub(crate) fn document(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
         Node::fields(item.table(what)?, seen)
     }
 
@@ -203,7 +203,7 @@ impl Node {
     ///
     /// # Errors
     /// As [`Node::document`]; it is no list.
-    pub fn documents(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
+    pub(crate) fn documents(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
         let items = item.list(what)?.iter();
         let nodes = items.map(|i| Node::document(i, what, seen));
         Ok(Node::Array(nodes.collect::<Parsed<_>>()?))
@@ -249,7 +249,7 @@ fn extended(item: &Item) -> Parsed<Node> {
 ///
 /// # Errors
 /// It is none, in words.
-pub fn json(text: &str) -> Result<Node, String> {
+pub(crate) fn json(text: &str) -> Result<Node, String> {
     let doc = DocBuf::from_json(&format!("{{\"v\": {text}}}")).map_err(|e| e.to_string())?;
     let first = doc.as_doc().first();
     let value = first.ok_or_else(|| format!("{text} is no value"))?;

@@ -71,7 +71,7 @@ impl Op {
 }
 
 /// One connection's work.
-pub struct Worker {
+pub(crate) struct Worker {
     conn: Conn,
     ops: Vec<Op>,
     weights: Weighted,
@@ -92,7 +92,7 @@ impl Worker {
     ///
     /// # Errors
     /// A generator that cannot begin.
-    pub fn new(
+    pub(crate) fn new(
         conn: Conn,
         plan: &Plan,
         phase: &Phase,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Hands out numbers; a number may be read once it and all below it are acknowledged.
 #[derive(Debug)]
-pub struct Counter {
+pub(crate) struct Counter {
     next: AtomicU64,
     /// All numbers below this one are acknowledged.
     below: AtomicU64,
@@ -16,7 +16,7 @@ pub struct Counter {
 
 impl Counter {
     /// A counter that begins at `first`; all below count as acknowledged.
-    pub fn new(first: u64) -> Counter {
+    pub(crate) fn new(first: u64) -> Counter {
         Counter {
             next: AtomicU64::new(first),
             below: AtomicU64::new(first),
@@ -25,17 +25,17 @@ impl Counter {
     }
 
     /// The next number.
-    pub fn take(&self) -> u64 {
+    pub(crate) fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The greatest number that may be read; `None` when there is none.
-    pub fn last(&self) -> Option<u64> {
+    pub(crate) fn last(&self) -> Option<u64> {
         self.below.load(Ordering::Acquire).checked_sub(1)
     }
 
     /// `n` is written, or never will be.
-    pub fn acknowledge(&self, n: u64) {
+    pub(crate) fn acknowledge(&self, n: u64) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let mut below = self.below.load(Ordering::Relaxed);
         if n != below {

@@ -5,13 +5,13 @@ use muniment_load::rng::Rng;
 
 /// Exponential, rounded down.
 #[derive(Debug, Clone)]
-pub struct Exponential {
+pub(crate) struct Exponential {
     gamma: f64,
 }
 
 impl Exponential {
     /// With `percentile` percent of the draws below `range`.
-    pub fn new(percentile: f64, range: f64) -> Exponential {
+    pub(crate) fn new(percentile: f64, range: f64) -> Exponential {
         Exponential {
             gamma: -(1.0 - percentile / 100.0).ln() / range,
         }

@@ -6,7 +6,7 @@ const PRIME: u64 = 1_099_511_628_211;
 
 /// The hash of `n`. (Java's `Math.abs` leaves the smallest number as it is; its decimal text then
 /// has a sign, which is why this gives an `i64`.)
-pub fn hash(n: u64) -> i64 {
+pub(crate) fn hash(n: u64) -> i64 {
     let h = n
         .to_le_bytes()
         .iter()

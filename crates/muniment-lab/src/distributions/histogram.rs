@@ -6,7 +6,7 @@ use muniment_load::rng::Rng;
 
 /// A histogram.
 #[derive(Debug, Clone)]
-pub struct Histogram {
+pub(crate) struct Histogram {
     block: u64,
     buckets: Vec<u64>,
     sum: u64,
@@ -14,7 +14,7 @@ pub struct Histogram {
 
 impl Histogram {
     /// Reads `BlockSize<TAB>n`, then a line `bucket<TAB>count` for each bucket from 0 on.
-    pub fn parse(text: &str) -> Result<Histogram> {
+    pub(crate) fn parse(text: &str) -> Result<Histogram> {
         let mut lines = text.lines();
         let block = lines
             .next()

@@ -5,7 +5,7 @@ use muniment_load::rng::Rng;
 
 /// Hot spot over `low..=high`.
 #[derive(Debug, Clone)]
-pub struct Hotspot {
+pub(crate) struct Hotspot {
     low: u64,
     hot: u64,
     cold: u64,
@@ -15,7 +15,7 @@ pub struct Hotspot {
 impl Hotspot {
     /// Over `low..=high`; the lowest `data` of it (0…1) gets `operations` (0…1) of the draws.
     /// A share outside 0…1 counts as 0, as in YCSB.
-    pub fn new(low: u64, high: u64, data: f64, operations: f64) -> Hotspot {
+    pub(crate) fn new(low: u64, high: u64, data: f64, operations: f64) -> Hotspot {
         let share = |x: f64| if (0.0..=1.0).contains(&x) { x } else { 0.0 };
         let (low, high) = (low.min(high), low.max(high));
         let count = (high - low).saturating_add(1);

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 /// Zipf from the newest number of a counter downwards.
 #[derive(Debug, Clone)]
-pub struct Latest {
+pub(crate) struct Latest {
     counter: Arc<Counter>,
     zipf: Zipfian,
 }
 
 impl Latest {
     /// Below what `counter` allows to be read.
-    pub fn new(counter: Arc<Counter>) -> Latest {
+    pub(crate) fn new(counter: Arc<Counter>) -> Latest {
         let last = counter.last().unwrap_or(0).max(1);
         Latest {
             zipf: Zipfian::new(0, last - 1, THETA),

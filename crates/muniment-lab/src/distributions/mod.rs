@@ -4,28 +4,28 @@
 //! those of YCSB's generators, so that a hot key is as hot here as there; the random numbers are
 //! not (YCSB takes Java's).
 
-pub mod counter;
-pub mod exponential;
-pub mod fnv;
-pub mod histogram;
-pub mod hotspot;
-pub mod latest;
-pub mod scrambled;
-pub mod sequential;
-pub mod uniform;
-pub mod zipfian;
+pub(crate) mod counter;
+pub(crate) mod exponential;
+pub(crate) mod fnv;
+pub(crate) mod histogram;
+pub(crate) mod hotspot;
+pub(crate) mod latest;
+pub(crate) mod scrambled;
+pub(crate) mod sequential;
+pub(crate) mod uniform;
+pub(crate) mod zipfian;
 
 use muniment_load::rng::Rng;
 
 /// A source of numbers.
-pub trait Distribution: Send {
+pub(crate) trait Distribution: Send {
     /// The next number.
     fn draw(&mut self, rng: &mut Rng) -> u64;
 }
 
 /// Always the same number.
 #[derive(Debug, Clone)]
-pub struct Constant(pub u64);
+pub(crate) struct Constant(pub u64);
 
 impl Distribution for Constant {
     fn draw(&mut self, _: &mut Rng) -> u64 {
@@ -41,7 +41,7 @@ pub(crate) mod testing {
     use super::*;
 
     /// Pearson's χ² of `draws` numbers against expected shares of the numbers 0, 1, ….
-    pub fn chi_square(d: &mut dyn Distribution, shares: &[f64], draws: u64) -> f64 {
+    pub(crate) fn chi_square(d: &mut dyn Distribution, shares: &[f64], draws: u64) -> f64 {
         let mut counts = vec![0_u64; shares.len()];
         let mut rng = Rng::new(42);
         for _ in 0..draws {

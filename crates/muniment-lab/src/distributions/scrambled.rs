@@ -11,7 +11,7 @@ const ZETA: f64 = 26.469_028_201_783_02;
 
 /// Scrambled Zipf over `low..=high`.
 #[derive(Debug, Clone)]
-pub struct Scrambled {
+pub(crate) struct Scrambled {
     low: u64,
     count: u64,
     ranks: Zipfian,
@@ -19,7 +19,7 @@ pub struct Scrambled {
 
 impl Scrambled {
     /// Over `low..=high`.
-    pub fn new(low: u64, high: u64) -> Scrambled {
+    pub(crate) fn new(low: u64, high: u64) -> Scrambled {
         Scrambled {
             low,
             count: high.saturating_sub(low).saturating_add(1),

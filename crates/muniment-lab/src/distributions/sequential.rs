@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sequential over `low..=high`.
 #[derive(Debug, Clone)]
-pub struct Sequential {
+pub(crate) struct Sequential {
     low: u64,
     count: u64,
     next: Arc<AtomicU64>,
@@ -15,7 +15,7 @@ pub struct Sequential {
 
 impl Sequential {
     /// Over `low..=high`; `next` is what the workers share.
-    pub fn new(low: u64, high: u64, next: Arc<AtomicU64>) -> Sequential {
+    pub(crate) fn new(low: u64, high: u64, next: Arc<AtomicU64>) -> Sequential {
         Sequential {
             low,
             count: high.saturating_sub(low).saturating_add(1),

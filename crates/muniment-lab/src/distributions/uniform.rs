@@ -5,14 +5,14 @@ use muniment_load::rng::Rng;
 
 /// Uniform over `low..=high`.
 #[derive(Debug, Clone)]
-pub struct Uniform {
+pub(crate) struct Uniform {
     low: u64,
     count: u64,
 }
 
 impl Uniform {
     /// Over `low..=high`; of an empty range always `low`.
-    pub fn new(low: u64, high: u64) -> Uniform {
+    pub(crate) fn new(low: u64, high: u64) -> Uniform {
         Uniform {
             low,
             count: (high.saturating_sub(low)).saturating_add(1),

@@ -8,11 +8,11 @@ use super::Distribution;
 use muniment_load::rng::Rng;
 
 /// The usual θ of YCSB.
-pub const THETA: f64 = 0.99;
+pub(crate) const THETA: f64 = 0.99;
 
 /// Zipf over `count` ranks, added to `base`.
 #[derive(Debug, Clone)]
-pub struct Zipfian {
+pub(crate) struct Zipfian {
     base: u64,
     count: u64,
     theta: f64,
@@ -31,7 +31,7 @@ fn zeta_from(from: u64, to: u64, theta: f64, sum: f64) -> f64 {
 
 /// Σ 1/i^θ for i in `1 ..= n`; from 10⁵ terms on by its integral: n^(1−θ)/(1−θ) + 0.58 − 1/(1−θ),
 /// as LinkBench does.
-pub fn zeta_approximate(n: u64, theta: f64) -> f64 {
+pub(crate) fn zeta_approximate(n: u64, theta: f64) -> f64 {
     if n < 100_000 {
         return zeta_from(0, n, theta, 0.0);
     }
@@ -40,13 +40,13 @@ pub fn zeta_approximate(n: u64, theta: f64) -> f64 {
 
 impl Zipfian {
     /// Over `low..=high`, the lowest most often. Sums ζ: a second for 10⁸ numbers.
-    pub fn new(low: u64, high: u64, theta: f64) -> Zipfian {
+    pub(crate) fn new(low: u64, high: u64, theta: f64) -> Zipfian {
         let count = high.saturating_sub(low).saturating_add(1);
         Zipfian::with_zeta(low, count, theta, zeta_from(0, count, theta, 0.0))
     }
 
     /// As [`Zipfian::new`] for `count` numbers from `low` on, with a ζ that is known.
-    pub fn with_zeta(low: u64, count: u64, theta: f64, zeta: f64) -> Zipfian {
+    pub(crate) fn with_zeta(low: u64, count: u64, theta: f64, zeta: f64) -> Zipfian {
         let mut z = Zipfian {
             base: low,
             count,
@@ -66,13 +66,14 @@ impl Zipfian {
     }
 
     /// ζ of what it draws from.
-    pub fn zeta(&self) -> f64 {
+    #[cfg(test)]
+    pub(crate) fn zeta(&self) -> f64 {
         self.zeta
     }
 
     /// One of `count` numbers, which may have grown since the last time; ζ grows with it. (η
     /// keeps the first count, as in YCSB.)
-    pub fn draw_of(&mut self, count: u64, rng: &mut Rng) -> u64 {
+    pub(crate) fn draw_of(&mut self, count: u64, rng: &mut Rng) -> u64 {
         if count > self.summed {
             self.zeta = zeta_from(self.summed, count, self.theta, self.zeta);
             self.summed = count;

@@ -19,7 +19,7 @@ const HISTORY: f64 = 0.003;
 /// Cut-off lists that a requester remembers.
 const REMEMBERED: usize = 2048;
 /// The status of a try that was followed by another one.
-pub const RETRIED: &str = "RETRIED";
+pub(crate) const RETRIED: &str = "RETRIED";
 
 /// What the next operation needs beside its kind.
 enum Next {
@@ -45,7 +45,7 @@ enum Next {
 type Tried<T> = std::result::Result<T, Fault>;
 
 /// One requester.
-pub struct Requester {
+pub(crate) struct Requester {
     conn: Conn,
     graph: Arc<Graph>,
     store: Store,
@@ -68,7 +68,7 @@ pub struct Requester {
 
 impl Requester {
     /// Requester number `n`. With `transactions` the operations that v2 puts into one are in one.
-    pub fn new(conn: Conn, graph: &Arc<Graph>, n: u64, transactions: bool) -> Requester {
+    pub(crate) fn new(conn: Conn, graph: &Arc<Graph>, n: u64, transactions: bool) -> Requester {
         let mut chooser = Chooser::new(graph, 0x11_4b00 + n);
         let (link, node) = graph.profile.medians();
         Requester {

@@ -44,7 +44,7 @@ const V2: &[(u64, f64)] = &[
 
 /// The out-degrees of a graph.
 #[derive(Debug, Clone)]
-pub struct Degrees {
+pub(crate) struct Degrees {
     profile: Profile,
     ids: u64,
     shuffle: Shuffle,
@@ -52,7 +52,7 @@ pub struct Degrees {
 
 impl Degrees {
     /// Of `ids` nodes.
-    pub fn new(profile: Profile, ids: u64) -> Degrees {
+    pub(crate) fn new(profile: Profile, ids: u64) -> Degrees {
         Degrees {
             profile,
             ids,
@@ -63,7 +63,7 @@ impl Degrees {
     /// Links of the node with this rank, the first having most: the fewest v with
     /// CDF(v) ≥ 1 − rank/n. In a scaled-down graph the first would have more links than there are
     /// nodes, so it counts as half a rank.
-    pub fn at_rank(&self, rank: u64) -> u64 {
+    pub(crate) fn at_rank(&self, rank: u64) -> u64 {
         let rank = if rank == 0 { 0.5 } else { rank as f64 };
         let more = rank / self.ids as f64;
         // After the last point but one the survival function falls by so much that the mean is
@@ -96,7 +96,7 @@ impl Degrees {
     }
 
     /// Links of node `id` (from 0 on) of one of the two types (0 or 1).
-    pub fn of(&self, id: u64, link_type: u64) -> u64 {
+    pub(crate) fn of(&self, id: u64, link_type: u64) -> u64 {
         let all = self.at_rank(self.shuffle.invert(id));
         match self.profile {
             Profile::V2 => all.max(2) / 2,

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The two kinds of links.
-pub const LINK_TYPES: [i64; 2] = [123_456_789, 123_456_790];
+pub(crate) const LINK_TYPES: [i64; 2] = [123_456_789, 123_456_790];
 /// The smallest id.
-pub const FIRST_ID: i64 = 1;
+pub(crate) const FIRST_ID: i64 = 1;
 /// Most links of a getlink.
 const MULTIGET: u64 = 127;
 
 /// What all workers share.
 #[derive(Debug)]
-pub struct Graph {
+pub(crate) struct Graph {
     /// The profile.
     pub profile: Profile,
     /// Nodes of the load.
@@ -33,7 +33,7 @@ pub struct Graph {
 
 impl Graph {
     /// A graph of `ids` nodes.
-    pub fn new(profile: Profile, ids: u64) -> Arc<Graph> {
+    pub(crate) fn new(profile: Profile, ids: u64) -> Arc<Graph> {
         Arc::new(Graph {
             profile,
             ids,
@@ -46,12 +46,13 @@ impl Graph {
     }
 
     /// The id of a new node.
-    pub fn new_node(&self) -> i64 {
+    pub(crate) fn new_node(&self) -> i64 {
         self.next_node.fetch_add(1, Ordering::Relaxed) as i64
     }
 
     /// Links of the load.
-    pub fn links(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn links(&self) -> u64 {
         (0..self.ids)
             .map(|i| self.degrees.of(i, 0) + self.degrees.of(i, 1))
             .sum()
@@ -60,7 +61,7 @@ impl Graph {
 
 /// One worker's choices.
 #[derive(Debug)]
-pub struct Chooser {
+pub(crate) struct Chooser {
     graph: Arc<Graph>,
     link_reads: Zipfian,
     /// Half a percent of the link writes. The others are drawn as link reads: a slip in the
@@ -74,7 +75,7 @@ pub struct Chooser {
 
 impl Chooser {
     /// A worker's.
-    pub fn new(graph: &Arc<Graph>, seed: u64) -> Chooser {
+    pub(crate) fn new(graph: &Arc<Graph>, seed: u64) -> Chooser {
         let n = graph.ids;
         let zipf = |shape| Zipfian::with_zeta(0, n, shape, zeta_approximate(n, shape));
         Chooser {
@@ -88,7 +89,7 @@ impl Chooser {
     }
 
     /// The next operation: r = U·100 against the cumulative sums.
-    pub fn operation(&mut self) -> Operation {
+    pub(crate) fn operation(&mut self) -> Operation {
         let mut r = self.rng.unit() * 100.0;
         let mix = self.graph.profile.mix();
         for (operation, percent) in mix {
@@ -106,7 +107,7 @@ impl Chooser {
     }
 
     /// The first id of a link to read (`writes`: to write).
-    pub fn id1(&mut self, writes: bool) -> i64 {
+    pub(crate) fn id1(&mut self, writes: bool) -> i64 {
         let blended = self.rng.unit() < 0.995;
         let rank = match (writes, blended) {
             (true, false) => self.link_writes.draw(&mut self.rng),
@@ -121,12 +122,12 @@ impl Chooser {
     }
 
     /// One of the two types.
-    pub fn link_type(&mut self) -> usize {
+    pub(crate) fn link_type(&mut self) -> usize {
         self.rng.below(LINK_TYPES.len() as u64) as usize
     }
 
     /// The second id of a link, which exists with probability `existing`.
-    pub fn id2(&mut self, id1: i64, link_type: usize, existing: f64) -> i64 {
+    pub(crate) fn id2(&mut self, id1: i64, link_type: usize, existing: f64) -> i64 {
         let links = self
             .graph
             .degrees
@@ -144,26 +145,26 @@ impl Chooser {
     }
 
     /// How many links a getlink asks for: geometric, 2.6 on average beyond the first.
-    pub fn multiget(&mut self) -> u64 {
+    pub(crate) fn multiget(&mut self) -> u64 {
         let u = self.rng.unit();
         let beyond = ((1.0 - u).ln() / (1.0_f64 - 0.382).ln()).ceil() as u64;
         (1 + beyond).min(MULTIGET)
     }
 
     /// A node to read.
-    pub fn node_to_read(&mut self) -> i64 {
+    pub(crate) fn node_to_read(&mut self) -> i64 {
         let rank = self.node_reads.draw(&mut self.rng);
         self.node(rank)
     }
 
     /// A node to update.
-    pub fn node_to_update(&mut self) -> i64 {
+    pub(crate) fn node_to_update(&mut self) -> i64 {
         let rank = self.node_updates.draw(&mut self.rng);
         self.node(rank)
     }
 
     /// A node to delete: uniform, since a node can be deleted once.
-    pub fn node_to_delete(&mut self) -> i64 {
+    pub(crate) fn node_to_delete(&mut self) -> i64 {
         let rank = self.rng.below(self.graph.ids);
         self.node(rank)
     }

@@ -78,7 +78,7 @@ enum Part {
 }
 
 /// A loader.
-pub struct Loader {
+pub(crate) struct Loader {
     conn: Conn,
     graph: Arc<Graph>,
     store: Store,
@@ -94,7 +94,7 @@ pub struct Loader {
 }
 
 /// The loaders of a graph: `n` for the links and one for the nodes.
-pub fn loaders(graph: &Arc<Graph>, conns: Vec<Conn>) -> Vec<Loader> {
+pub(crate) fn loaders(graph: &Arc<Graph>, conns: Vec<Conn>) -> Vec<Loader> {
     let chunks = Arc::new(AtomicU64::new(graph.ids.div_ceil(CHUNK)));
     let (link, node) = graph.profile.medians();
     conns
@@ -225,7 +225,7 @@ impl Worker for Loader {
 
 /// Empties the collections and makes the indexes; with `count_index` v2's on counts too, which
 /// the original's setup makes on a field that they do not have.
-pub fn prepare(conn: &mut Conn, graph: &Graph, count_index: bool) -> Result<()> {
+pub(crate) fn prepare(conn: &mut Conn, graph: &Graph, count_index: bool) -> Result<()> {
     conn.command(DB, &doc! { "dropDatabase": 1 })?;
     for c in [LINKS, COUNTS, NODES] {
         conn.command(DB, &doc! { "create": c })?;

@@ -4,18 +4,18 @@
 //! the Facebook Social Graph", SIGMOD 2013, and the two versions of its MongoDB store: of 2015
 //! (ObjectId keys, unique indexes, no transactions) and the later "v2" (keys in `_id`).
 
-pub mod client;
-pub mod degree;
-pub mod graph;
-pub mod load;
-pub mod payload;
-pub mod shuffle;
-pub mod store;
-pub mod transaction;
+pub(crate) mod client;
+pub(crate) mod degree;
+pub(crate) mod graph;
+pub(crate) mod load;
+pub(crate) mod payload;
+pub(crate) mod shuffle;
+pub(crate) mod store;
+pub(crate) mod transaction;
 
 /// Which version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Profile {
+pub(crate) enum Profile {
     /// That of the 2015 measurements.
     Y2015,
     /// The later one.
@@ -25,7 +25,7 @@ pub enum Profile {
 /// An operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
-pub enum Operation {
+pub(crate) enum Operation {
     AddLink,
     DeleteLink,
     UpdateLink,
@@ -40,7 +40,7 @@ pub enum Operation {
 
 impl Operation {
     /// Its name in LinkBench's reports, and that of one that failed.
-    pub fn names(self) -> (&'static str, &'static str) {
+    pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Operation::AddLink => ("ADD_LINK", "ADD_LINK failed"),
             Operation::DeleteLink => ("DELETE_LINK", "DELETE_LINK failed"),
@@ -56,7 +56,7 @@ impl Operation {
     }
 
     /// Whether it changes the graph.
-    pub fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         !matches!(self, CountLink | GetLink | GetLinkList | GetNode)
     }
 }
@@ -68,7 +68,7 @@ use Operation::{
 
 impl Profile {
     /// Its name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Profile::Y2015 => "2015",
             Profile::V2 => "v2",
@@ -76,7 +76,7 @@ impl Profile {
     }
 
     /// Operations and their percentages, in the order of the cumulative sums.
-    pub fn mix(self) -> &'static [(Operation, f64); 10] {
+    pub(crate) fn mix(self) -> &'static [(Operation, f64); 10] {
         match self {
             Profile::Y2015 => &[
                 (AddLink, 8.988_660_1),
@@ -106,7 +106,7 @@ impl Profile {
     }
 
     /// Median bytes of a link's payload, and of a node's.
-    pub fn medians(self) -> (f64, f64) {
+    pub(crate) fn medians(self) -> (f64, f64) {
         match self {
             Profile::Y2015 => (8.0, 128.0),
             Profile::V2 => (23.0, 168.0),

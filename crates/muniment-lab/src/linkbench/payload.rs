@@ -8,7 +8,7 @@ const MOTIF: usize = 512;
 
 /// A source of payloads.
 #[derive(Debug, Clone)]
-pub struct Payload {
+pub(crate) struct Payload {
     median: f64,
     most: usize,
     start: u8,
@@ -19,12 +19,12 @@ pub struct Payload {
 
 impl Payload {
     /// Of links, with this median size in bytes.
-    pub fn links(median: f64, rng: &mut Rng) -> Payload {
+    pub(crate) fn links(median: f64, rng: &mut Rng) -> Payload {
         Payload::new(median, 255, 32, 100, 0.225, rng)
     }
 
     /// Of nodes.
-    pub fn nodes(median: f64, rng: &mut Rng) -> Payload {
+    pub(crate) fn nodes(median: f64, rng: &mut Rng) -> Payload {
         Payload::new(median, 1 << 20, 50, 220, 0.63, rng)
     }
 
@@ -48,7 +48,7 @@ impl Payload {
     }
 
     /// The next payload, into `out`.
-    pub fn draw(&self, rng: &mut Rng, out: &mut Vec<u8>) {
+    pub(crate) fn draw(&self, rng: &mut Rng, out: &mut Vec<u8>) {
         out.clear();
         let size = (normal(rng).exp() * self.median).round();
         let size = (size as usize).min(self.most);

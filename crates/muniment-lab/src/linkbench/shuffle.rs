@@ -2,11 +2,11 @@
 //! many links, so they are made bit for bit as the original makes them, from Java's generator.
 
 /// `java.util.Random`, as its documentation defines it.
-pub struct JavaRandom(u64);
+pub(crate) struct JavaRandom(u64);
 
 impl JavaRandom {
     /// With this seed.
-    pub fn new(seed: i64) -> JavaRandom {
+    pub(crate) fn new(seed: i64) -> JavaRandom {
         JavaRandom((seed as u64 ^ 0x5_DEEC_E66D) & ((1 << 48) - 1))
     }
 
@@ -16,7 +16,7 @@ impl JavaRandom {
     }
 
     /// `nextInt(bound)`; 0 for a bound below 1.
-    pub fn below(&mut self, bound: i32) -> i32 {
+    pub(crate) fn below(&mut self, bound: i32) -> i32 {
         if bound < 1 {
             return 0;
         }
@@ -38,7 +38,7 @@ const GROUPS: u64 = 1024;
 
 /// A permutation of the numbers below `n`.
 #[derive(Debug, Clone)]
-pub struct Shuffle {
+pub(crate) struct Shuffle {
     n: u64,
     groups: u64,
     rotations: Vec<u64>,
@@ -46,14 +46,14 @@ pub struct Shuffle {
 
 impl Shuffle {
     /// For out-degrees, and for link reads and writes that go with them.
-    pub const DEGREE: i64 = 20_343_988_438_726_021;
+    pub(crate) const DEGREE: i64 = 20_343_988_438_726_021;
     /// For link reads and writes that do not.
-    pub const UNCORRELATED: i64 = 53_238_253_823_453;
+    pub(crate) const UNCORRELATED: i64 = 53_238_253_823_453;
     /// For nodes.
-    pub const NODES: i64 = 4_766_565_305_853_767_165;
+    pub(crate) const NODES: i64 = 4_766_565_305_853_767_165;
 
     /// The permutation of `n` numbers with this seed.
-    pub fn new(seed: i64, n: u64) -> Shuffle {
+    pub(crate) fn new(seed: i64, n: u64) -> Shuffle {
         let groups = GROUPS.min(n).max(1);
         let size = (n / groups) as i32;
         let mut random = JavaRandom::new(seed);
@@ -65,12 +65,12 @@ impl Shuffle {
     }
 
     /// Where `i` goes.
-    pub fn permute(&self, i: u64) -> u64 {
+    pub(crate) fn permute(&self, i: u64) -> u64 {
         self.rotate(i, false)
     }
 
     /// What goes to `i`.
-    pub fn invert(&self, i: u64) -> u64 {
+    pub(crate) fn invert(&self, i: u64) -> u64 {
         self.rotate(i, true)
     }
 

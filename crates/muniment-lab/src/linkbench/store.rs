@@ -8,19 +8,19 @@ use muniment_value::{DocBuf, Value, array, doc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The collections.
-pub const LINKS: &str = "linktable";
+pub(crate) const LINKS: &str = "linktable";
 /// Counts of links by node and type.
-pub const COUNTS: &str = "counttable";
+pub(crate) const COUNTS: &str = "counttable";
 /// Nodes.
-pub const NODES: &str = "nodetable";
+pub(crate) const NODES: &str = "nodetable";
 /// The one type of a node.
 const NODE_TYPE: i32 = 2048;
 /// Most links of a list.
-pub const LIST_LIMIT: i32 = 10_000;
+pub(crate) const LIST_LIMIT: i32 = 10_000;
 
 /// A link's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct LinkKey {
+pub(crate) struct LinkKey {
     /// From.
     pub id1: i64,
     /// Index into [`LINK_TYPES`].
@@ -31,13 +31,13 @@ pub struct LinkKey {
 
 impl LinkKey {
     /// The number of its type.
-    pub fn type_number(&self) -> i64 {
+    pub(crate) fn type_number(&self) -> i64 {
         LINK_TYPES.get(self.link_type).copied().unwrap_or(0)
     }
 }
 
 /// Milliseconds since 1970.
-pub fn now_ms() -> i64 {
+pub(crate) fn now_ms() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |d| d.as_millis() as i64)
@@ -71,7 +71,7 @@ fn count_id(k: &LinkKey) -> [u8; 16] {
 
 /// A schema.
 #[derive(Debug, Clone, Copy)]
-pub struct Store(pub Profile);
+pub(crate) struct Store(pub Profile);
 
 impl Store {
     /// The filter of one link.
@@ -93,7 +93,7 @@ impl Store {
     }
 
     /// A link as it is loaded.
-    pub fn link_document(&self, k: &LinkKey, time: i64, data: &[u8]) -> DocBuf {
+    pub(crate) fn link_document(&self, k: &LinkKey, time: i64, data: &[u8]) -> DocBuf {
         let mut d = match self.0 {
             Profile::V2 => doc! { "_id": binary(&link_id(k)) },
             Profile::Y2015 => DocBuf::new(),
@@ -109,7 +109,7 @@ impl Store {
     }
 
     /// A count as it is loaded.
-    pub fn count_document(&self, k: &LinkKey, count: u64, time: i64) -> DocBuf {
+    pub(crate) fn count_document(&self, k: &LinkKey, count: u64, time: i64) -> DocBuf {
         let mut d = match self.0 {
             Profile::V2 => doc! { "_id": binary(&count_id(k)) },
             Profile::Y2015 => DocBuf::new(),
@@ -124,7 +124,7 @@ impl Store {
 
     /// The indexes: collection and specification. `absent`: also v2's on the counts' `id1`, a
     /// field that they do not have (theirs is `id`).
-    pub fn indexes(&self, absent: bool) -> Vec<(&'static str, DocBuf)> {
+    pub(crate) fn indexes(&self, absent: bool) -> Vec<(&'static str, DocBuf)> {
         match self.0 {
             Profile::V2 => {
                 let links = doc! {
@@ -170,7 +170,7 @@ impl Store {
     }
 
     /// Writes a link; the reply tells what it was before (v2) or whether it changed (2015).
-    pub fn put_link(&self, k: &LinkKey, data: &[u8]) -> Message {
+    pub(crate) fn put_link(&self, k: &LinkKey, data: &[u8]) -> Message {
         let time = now_ms();
         let on_insert = doc! { "id1": k.id1, "link_type": k.type_number(), "id2": k.id2 };
         match self.0 {
@@ -203,13 +203,13 @@ impl Store {
     }
 
     /// 2015's second step for a link that was there: its payload.
-    pub fn update_link_data(&self, k: &LinkKey, data: &[u8]) -> Message {
+    pub(crate) fn update_link_data(&self, k: &LinkKey, data: &[u8]) -> Message {
         let set = doc! { "data": binary(data), "time": now_ms(), "version": 0 };
         update(LINKS, self.link(k), doc! { "$set": set }, false)
     }
 
     /// Hides a link; the reply tells whether it was visible.
-    pub fn hide_link(&self, k: &LinkKey) -> Message {
+    pub(crate) fn hide_link(&self, k: &LinkKey) -> Message {
         let hide = doc! { "$set": doc! { "visibility": 0 } };
         match self.0 {
             Profile::V2 => message(&doc! {
@@ -224,7 +224,7 @@ impl Store {
     }
 
     /// Adds to a count. v2 asks for the count from before where it takes something off.
-    pub fn add_to_count(&self, k: &LinkKey, by: i64) -> Message {
+    pub(crate) fn add_to_count(&self, k: &LinkKey, by: i64) -> Message {
         let mut on_insert = DocBuf::new();
         if self.0 == Profile::V2 {
             on_insert
@@ -251,17 +251,17 @@ impl Store {
     }
 
     /// Reads a count.
-    pub fn get_count(&self, k: &LinkKey) -> Message {
+    pub(crate) fn get_count(&self, k: &LinkKey) -> Message {
         find_one(COUNTS, self.count(k))
     }
 
     /// Reads one link.
-    pub fn get_link(&self, k: &LinkKey) -> Message {
+    pub(crate) fn get_link(&self, k: &LinkKey) -> Message {
         find_one(LINKS, self.link(k))
     }
 
     /// 2015: reads several links of one node and type.
-    pub fn get_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
+    pub(crate) fn get_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
         message(&doc! {
             "find": LINKS,
             "filter": several(k, id2s),
@@ -269,12 +269,12 @@ impl Store {
     }
 
     /// 2015: counts them.
-    pub fn count_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
+    pub(crate) fn count_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
         counted(several(k, id2s))
     }
 
     /// Reads a list of visible links, the newest first, up to `newest`.
-    pub fn get_list(&self, k: &LinkKey, newest: i64, skip: i32) -> Message {
+    pub(crate) fn get_list(&self, k: &LinkKey, newest: i64, skip: i32) -> Message {
         let mut body = doc! {
             "find": LINKS,
             "filter": list(k, newest),
@@ -292,12 +292,12 @@ impl Store {
     }
 
     /// 2015: counts the list first.
-    pub fn count_list(&self, k: &LinkKey, newest: i64) -> Message {
+    pub(crate) fn count_list(&self, k: &LinkKey, newest: i64) -> Message {
         counted(list(k, newest))
     }
 
     /// A node.
-    pub fn node_document(&self, id: i64, version: i64, data: &[u8]) -> DocBuf {
+    pub(crate) fn node_document(&self, id: i64, version: i64, data: &[u8]) -> DocBuf {
         doc! {
             "_id": id,
             "type": NODE_TYPE,
@@ -308,18 +308,18 @@ impl Store {
     }
 
     /// Adds a node.
-    pub fn add_node(&self, id: i64, data: &[u8]) -> Message {
+    pub(crate) fn add_node(&self, id: i64, data: &[u8]) -> Message {
         let node = self.node_document(id, 1, data);
         message(&doc! { "insert": NODES, "ordered": false, "documents": array![node] })
     }
 
     /// Reads a node.
-    pub fn get_node(&self, id: i64) -> Message {
+    pub(crate) fn get_node(&self, id: i64) -> Message {
         find_one(NODES, doc! { "_id": id })
     }
 
     /// Writes a node's payload.
-    pub fn update_node(&self, id: i64, data: &[u8]) -> Message {
+    pub(crate) fn update_node(&self, id: i64, data: &[u8]) -> Message {
         let set = doc! {
             "version": 2_i64, "time": (now_ms() / 1000) as i32, "data": binary(data),
         };
@@ -332,7 +332,7 @@ impl Store {
     }
 
     /// Deletes a node.
-    pub fn delete_node(&self, id: i64) -> Message {
+    pub(crate) fn delete_node(&self, id: i64) -> Message {
         message(&doc! {
             "delete": NODES,
             "deletes": array![doc! { "q": doc! { "_id": id, "type": NODE_TYPE }, "limit": 1 }],

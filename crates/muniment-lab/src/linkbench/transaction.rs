@@ -14,10 +14,10 @@ use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often an operation of v2 is tried, as the original does.
-pub const TRIES: u32 = 16;
+pub(crate) const TRIES: u32 = 16;
 
 /// The pause after the `n`th failed try.
-pub fn pause(n: u32) -> Duration {
+pub(crate) fn pause(n: u32) -> Duration {
     Duration::from_millis(20) * n
 }
 
@@ -84,7 +84,7 @@ impl Refusal {
 ///
 /// # Errors
 /// What the server refused, or the connection's end.
-pub fn call<'c>(
+pub(crate) fn call<'c>(
     conn: &'c mut Conn,
     session: Option<&mut Session>,
     message: &mut Message,
@@ -109,7 +109,7 @@ enum State {
 
 /// A server session.
 #[derive(Debug)]
-pub struct Session {
+pub(crate) struct Session {
     id: [u8; 16],
     number: i64,
     state: State,
@@ -119,7 +119,7 @@ pub struct Session {
 
 impl Session {
     /// A session with a random id; `n` tells those of one moment apart.
-    pub fn new(n: u64) -> Session {
+    pub(crate) fn new(n: u64) -> Session {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as u64);
@@ -138,7 +138,7 @@ impl Session {
 
     /// With this write concern for its commits, instead of the server's own.
     #[must_use]
-    pub fn committing(self, concern: DocBuf) -> Session {
+    pub(crate) fn committing(self, concern: DocBuf) -> Session {
         Session {
             concern: Some(concern),
             ..self
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// Its `lsid`, as commands carry it.
-    pub fn lsid(&self) -> DocBuf {
+    pub(crate) fn lsid(&self) -> DocBuf {
         let id = Value::Binary {
             subtype: 4,
             bytes: &self.id,
@@ -155,7 +155,7 @@ impl Session {
     }
 
     /// Begins a transaction; the commands from now on belong to it.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.number += 1;
         self.state = State::Begun;
     }
@@ -178,7 +178,7 @@ impl Session {
     ///
     /// # Errors
     /// What the server refused.
-    pub fn commit(
+    pub(crate) fn commit(
         &mut self,
         conn: &mut Conn,
         mut again: impl FnMut(),
@@ -211,7 +211,7 @@ impl Session {
     ///
     /// # Errors
     /// The connection's end.
-    pub fn abort(&mut self, conn: &mut Conn) -> Result<()> {
+    pub(crate) fn abort(&mut self, conn: &mut Conn) -> Result<()> {
         if std::mem::replace(&mut self.state, State::None) != State::Open {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl Session {
     ///
     /// # Errors
     /// The connection's end.
-    pub fn over(&mut self, conn: &mut Conn) -> Result<()> {
+    pub(crate) fn over(&mut self, conn: &mut Conn) -> Result<()> {
         let mut message = Message::command("admin", &doc! { "endSessions": array![self.lsid()] });
         conn.call(&mut message).map(|_| ())
     }
@@ -242,7 +242,7 @@ impl Session {
 ///
 /// # Errors
 /// The connection's, and refusals that say nothing about numbers.
-pub fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
+pub(crate) fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
     let none = doc! { "q": doc! { "_id": Value::MinKey }, "u": doc! { "$set": doc! { "n": 1 } } };
     let mut session = Session::new(u64::MAX);
     let mut write = Message::command(
@@ -265,7 +265,7 @@ pub fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
 ///
 /// # Errors
 /// The connection's, and refusals that say nothing about transactions.
-pub fn unsupported(conn: &mut Conn) -> Result<Option<String>> {
+pub(crate) fn unsupported(conn: &mut Conn) -> Result<Option<String>> {
     let mut session = Session::new(u64::MAX);
     session.begin();
     let mut read = Message::command(DB, &doc! { "find": LINKS, "limit": 1, "singleBatch": true });

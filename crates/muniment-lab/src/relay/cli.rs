@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The command.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "relay",
     arguments: "--listen HOST:PORT --to HOST:PORT [OPTIONS]",
     about: "a network between processes: delay, bandwidth, loss and partitions",
@@ -104,7 +104,7 @@ const SEED: Opt = Opt::new(
 
 /// What was asked for.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub(crate) struct Options {
     listen: Vec<SocketAddr>,
     to: Vec<SocketAddr>,
     /// What it is told at first.
@@ -181,7 +181,7 @@ fn address(name: &str, v: &str) -> Result<SocketAddr> {
 ///
 /// # Errors
 /// An address that is not to be had.
-pub fn run(o: &Options) -> Result<()> {
+pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     many_files();
     if o.measure {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The two directions of a connection, as seen from the client, which is the side that connected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// From the client to the server that it connected to.
     Out,
     /// The way back.
@@ -13,10 +13,10 @@ pub enum Direction {
 
 impl Direction {
     /// Both of them.
-    pub const ALL: [Direction; 2] = [Direction::Out, Direction::Back];
+    pub(crate) const ALL: [Direction; 2] = [Direction::Out, Direction::Back];
 
     /// The opposite one.
-    pub fn other(self) -> Direction {
+    pub(crate) fn other(self) -> Direction {
         match self {
             Direction::Out => Direction::Back,
             Direction::Back => Direction::Out,
@@ -26,7 +26,7 @@ impl Direction {
 
 /// One of something for each direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Both<T> {
+pub(crate) struct Both<T> {
     /// Of the way out.
     pub out: T,
     /// Of the way back.
@@ -35,7 +35,7 @@ pub struct Both<T> {
 
 impl<T> Both<T> {
     /// That of one direction.
-    pub fn of(&self, d: Direction) -> &T {
+    pub(crate) fn of(&self, d: Direction) -> &T {
         match d {
             Direction::Out => &self.out,
             Direction::Back => &self.back,
@@ -43,7 +43,7 @@ impl<T> Both<T> {
     }
 
     /// That of one direction.
-    pub fn of_mut(&mut self, d: Direction) -> &mut T {
+    pub(crate) fn of_mut(&mut self, d: Direction) -> &mut T {
         match d {
             Direction::Out => &mut self.out,
             Direction::Back => &mut self.back,
@@ -53,7 +53,7 @@ impl<T> Both<T> {
 
 /// What one direction of a link does.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Conditions {
+pub(crate) struct Conditions {
     /// How long a byte is under way.
     pub delay: Duration,
     /// By how much that varies at most, either way.
@@ -69,13 +69,13 @@ pub struct Conditions {
 }
 
 /// More loss than this makes a stall last for ever.
-pub const MOST_LOSS: f64 = 0.5;
+pub(crate) const MOST_LOSS: f64 = 0.5;
 /// What Linux's retransmission timeout adds to the round trip at least.
-pub const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
+pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Conditions {
     /// Bytes take so long, and nothing else happens to them.
-    pub fn delayed(delay: Duration) -> Conditions {
+    pub(crate) fn delayed(delay: Duration) -> Conditions {
         Conditions {
             delay,
             ..Conditions::default()
@@ -85,7 +85,7 @@ impl Conditions {
 
 /// What can be changed of a direction while the relay runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum What {
+pub(crate) enum What {
     /// [`Conditions::delay`].
     Delay(Duration),
     /// [`Conditions::jitter`].
@@ -107,7 +107,7 @@ pub enum What {
 
 impl Conditions {
     /// Changes one of them. What is under way already keeps the time that it has.
-    pub fn change(&mut self, what: What) {
+    pub(crate) fn change(&mut self, what: What) {
         match what {
             What::Delay(d) => self.delay = d,
             What::Jitter(d) => self.jitter = d,

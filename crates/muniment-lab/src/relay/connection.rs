@@ -14,27 +14,27 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
 /// Bytes under way in one direction of a connection: 45 ms at 1.4 GB/s.
-pub const WINDOW: usize = 64 << 20;
+pub(super) const WINDOW: usize = 64 << 20;
 /// Where a source that had filled the window is read again.
 const LOW: usize = WINDOW / 4 * 3;
 /// Bytes that are read or written in one turn, so that a bulk transfer does not keep the other
 /// connections waiting long.
-pub const TURN: usize = 128 << 10;
+pub(super) const TURN: usize = 128 << 10;
 /// How far ahead a wire with a bandwidth may be filled, ns; the rest waits at its sender.
-pub const QUEUE: u64 = 2_000_000;
+pub(super) const QUEUE: u64 = 2_000_000;
 
 /// The relay's time.
 #[derive(Clone, Copy)]
-pub struct Clock(Instant);
+pub(super) struct Clock(Instant);
 
 impl Clock {
     /// It is 0 now.
-    pub fn new() -> Clock {
+    pub(super) fn new() -> Clock {
         Clock(Instant::now())
     }
 
     /// Nanoseconds since it was made.
-    pub fn now(self) -> u64 {
+    pub(super) fn now(self) -> u64 {
         nanos(self.0.elapsed())
     }
 }
@@ -78,7 +78,7 @@ impl Side {
 
 /// How reading went.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Took {
+pub(super) enum Took {
     /// There may be more.
     More,
     /// There is no more, or no room for it.
@@ -89,7 +89,7 @@ pub enum Took {
 
 /// How giving on went.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Gave {
+pub(super) enum Gave {
     /// The next piece is due then.
     Next(u64),
     /// There is none, or its receiver has no room.
@@ -101,7 +101,7 @@ pub enum Gave {
 }
 
 /// One connection.
-pub struct Connection {
+pub(super) struct Connection {
     /// The link it belongs to.
     pub link: usize,
     /// Directions that wait for their turn to be read.
@@ -124,7 +124,12 @@ pub struct Connection {
 
 impl Connection {
     /// A connection that came at `now` and asks for its other half.
-    pub fn new(link: usize, stream: TcpStream, now: u64, wires: &mut Both<Wire>) -> Connection {
+    pub(super) fn new(
+        link: usize,
+        stream: TcpStream,
+        now: u64,
+        wires: &mut Both<Wire>,
+    ) -> Connection {
         let trip = wires.out.conditions.delay + wires.back.conditions.delay;
         let mut lines: Both<Line> = Both::default();
         lines.out.push(wires.out.carry(now, 0, trip), Piece::Open);
@@ -145,7 +150,7 @@ impl Connection {
     }
 
     /// What the poller said of a socket. True if connecting to the server has failed.
-    pub fn told(&mut self, side: Direction, readable: bool, writable: bool) -> bool {
+    pub(super) fn told(&mut self, side: Direction, readable: bool, writable: bool) -> bool {
         let s = self.sides.of_mut(side);
         s.readable |= readable;
         s.writable |= writable;
@@ -158,13 +163,13 @@ impl Connection {
     }
 
     /// Connecting to the server has begun.
-    pub fn opening(&mut self, stream: TcpStream) {
+    pub(super) fn opening(&mut self, stream: TcpStream) {
         self.lines.out.pop();
         self.sides.back.stream = Some(stream);
     }
 
     /// The server cannot be connected to.
-    pub fn refused(&mut self, now: u64, wires: &mut Both<Wire>) {
+    pub(super) fn refused(&mut self, now: u64, wires: &mut Both<Wire>) {
         self.sides.back.stream = None;
         self.gone(Direction::Out, now, wires);
     }
@@ -197,18 +202,18 @@ impl Connection {
     }
 
     /// When the first piece of a direction is due.
-    pub fn due(&self, d: Direction) -> Option<u64> {
+    pub(super) fn due(&self, d: Direction) -> Option<u64> {
         self.lines.of(d).due()
     }
 
     /// Nothing of a direction comes out before `moment`.
-    pub fn not_before(&mut self, d: Direction, moment: u64) {
+    pub(super) fn not_before(&mut self, d: Direction, moment: u64) {
         self.lines.of_mut(d).not_before(moment);
     }
 
     /// Whether a source that was not read because of a full window is worth reading again; says so
     /// once.
-    pub fn has_room_again(&mut self, d: Direction) -> bool {
+    pub(super) fn has_room_again(&mut self, d: Direction) -> bool {
         *self.full.of(d) && self.lines.of(d).bytes() <= LOW && {
             *self.full.of_mut(d) = false;
             true
@@ -216,7 +221,7 @@ impl Connection {
     }
 
     /// Reads once from the source of a direction.
-    pub fn take(
+    pub(super) fn take(
         &mut self,
         d: Direction,
         clock: Clock,
@@ -261,7 +266,7 @@ impl Connection {
     }
 
     /// Gives on what is due in a direction through which something passes.
-    pub fn give(
+    pub(super) fn give(
         &mut self,
         d: Direction,
         clock: Clock,

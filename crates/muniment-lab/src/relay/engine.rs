@@ -34,7 +34,7 @@ const BACKLOG: i32 = 4096;
 const LISTENER: u64 = 1 << 62;
 
 /// What the thread is asked to do.
-pub enum Order {
+pub(super) enum Order {
     /// Change a direction (or both) of a link (or all).
     Change {
         /// Which link.
@@ -113,7 +113,7 @@ struct Slot {
 }
 
 /// The thread's state.
-pub struct Engine {
+pub(super) struct Engine {
     poller: Poller,
     clock: Clock,
     links: Vec<Link>,
@@ -133,7 +133,7 @@ impl Engine {
     ///
     /// # Errors
     /// An address that is not to be had.
-    pub fn new(
+    pub(super) fn new(
         poller: Poller,
         routes: &[Route],
         seed: u64,
@@ -176,12 +176,12 @@ impl Engine {
     }
 
     /// The address at which each link listens.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         self.links.iter().map(|l| l.address).collect()
     }
 
     /// Runs until it is told to stop, or nothing is left that could tell it.
-    pub fn run(mut self) {
+    pub(super) fn run(mut self) {
         let mut events: Vec<Event> = Vec::new();
         loop {
             self.due();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// What a line asks for.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Line {
+pub(crate) enum Line {
     /// A change, of both directions or one, of all links or one (from 0).
     Change(Option<usize>, Option<Direction>, What),
     /// How the links are.
@@ -21,7 +21,8 @@ pub enum Line {
 }
 
 /// The language, for the help text.
-pub const HELP: &str = "  delay MS          one way; jitter MS: by how much that varies, either way
+pub(crate) const HELP: &str =
+    "  delay MS          one way; jitter MS: by how much that varies, either way
   bandwidth MB      megabytes a second for all connections of a link, or off
   loss PERCENT      of segments; each costs a timeout for which the stream stalls
   timeout MS        that timeout, or off: a round trip and 200 ms
@@ -37,7 +38,7 @@ N-th link alone, as in 'partition out @2'.
 ///
 /// # Errors
 /// What would be right.
-pub fn parse(line: &str) -> Result<Line> {
+pub(crate) fn parse(line: &str) -> Result<Line> {
     understand(line).map_err(|why| Failure(format!("'{}': {why}", line.trim())))
 }
 
@@ -132,7 +133,7 @@ fn direction_named(word: &str) -> Option<Direction> {
 ///
 /// # Errors
 /// The line makes no sense, or it could not be done.
-pub fn obey(control: &Control, line: &str) -> Result<Option<String>> {
+pub(crate) fn obey(control: &Control, line: &str) -> Result<Option<String>> {
     Ok(Some(match parse(line)? {
         Line::Quit => return Ok(None),
         Line::Status => status(&control.conditions()?),
@@ -145,7 +146,7 @@ pub fn obey(control: &Control, line: &str) -> Result<Option<String>> {
 }
 
 /// How links are, a line for each direction.
-pub fn status(links: &[Both<Conditions>]) -> String {
+pub(crate) fn status(links: &[Both<Conditions>]) -> String {
     let mut text = String::new();
     for (i, link) in links.iter().enumerate() {
         for (name, c) in [("out", &link.out), ("in", &link.back)] {
@@ -173,7 +174,7 @@ pub fn status(links: &[Both<Conditions>]) -> String {
 }
 
 /// What the relay has done, in words.
-pub fn figures(f: &Figures) -> String {
+pub(crate) fn figures(f: &Figures) -> String {
     let l = &f.lateness;
     let mut text = format!(
         "{} connections, {} of them open; {} out, {} in; {:.2} s of CPU\n",

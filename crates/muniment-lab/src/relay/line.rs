@@ -10,12 +10,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Bytes of a segment: what is lost at once.
-pub const SEGMENT: usize = 1448;
+pub(super) const SEGMENT: usize = 1448;
 /// The most that a retransmission timeout grows to, as TCP's.
 const LONGEST_TIMEOUT: u64 = 120_000_000_000;
 
 /// One direction of a link, which all its connections share.
-pub struct Wire {
+pub(super) struct Wire {
     /// How it is.
     pub conditions: Conditions,
     /// When what it has been given so far has been put on it.
@@ -25,7 +25,7 @@ pub struct Wire {
 
 impl Wire {
     /// A wire on which nothing is yet.
-    pub fn new(conditions: Conditions, seed: u64) -> Wire {
+    pub(super) fn new(conditions: Conditions, seed: u64) -> Wire {
         Wire {
             conditions,
             free_at: 0,
@@ -35,7 +35,7 @@ impl Wire {
 
     /// When `bytes` that are there at `now` are at the other end; `round_trip` decides what a lost
     /// segment costs.
-    pub fn carry(&mut self, now: u64, bytes: usize, round_trip: Duration) -> u64 {
+    pub(super) fn carry(&mut self, now: u64, bytes: usize, round_trip: Duration) -> u64 {
         let c = self.conditions;
         if let Some(rate) = c.bandwidth {
             let takes = u128::from(bytes as u64) * 1_000_000_000 / u128::from(rate.max(1));
@@ -73,7 +73,7 @@ impl Wire {
     }
 
     /// How long what has been put on it keeps it busy after `now`.
-    pub fn backlog(&self, now: u64) -> u64 {
+    pub(super) fn backlog(&self, now: u64) -> u64 {
         match self.conditions.bandwidth {
             Some(_) => self.free_at.saturating_sub(now),
             None => 0,
@@ -81,7 +81,7 @@ impl Wire {
     }
 
     /// As many bytes as should enter at once, so that the connections that share the wire take turns.
-    pub fn grain(&self, most: usize) -> usize {
+    pub(super) fn grain(&self, most: usize) -> usize {
         match self.conditions.bandwidth {
             // Half a millisecond of it.
             Some(rate) => (rate / 2000).clamp(SEGMENT as u64, most as u64) as usize,
@@ -91,13 +91,13 @@ impl Wire {
 }
 
 /// Nanoseconds, as far as they go.
-pub fn nanos(d: Duration) -> u64 {
+pub(super) fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
 /// What passes a direction of a connection.
 #[derive(Debug, PartialEq)]
-pub enum Piece {
+pub(super) enum Piece {
     /// The connection itself: when it comes out, the server is connected to.
     Open,
     /// Bytes, of which some have been given on already.
@@ -110,7 +110,7 @@ pub enum Piece {
 
 /// What is under way in one direction of one connection.
 #[derive(Default)]
-pub struct Line {
+pub(super) struct Line {
     queue: VecDeque<(u64, Piece)>,
     bytes: usize,
     newest: u64,
@@ -118,7 +118,7 @@ pub struct Line {
 
 impl Line {
     /// Enters at the end, to come out at `due` but not before what entered earlier.
-    pub fn push(&mut self, due: u64, piece: Piece) {
+    pub(super) fn push(&mut self, due: u64, piece: Piece) {
         if let Piece::Bytes(b, _) = &piece {
             self.bytes += b.len();
         }
@@ -127,29 +127,29 @@ impl Line {
     }
 
     /// When the first piece comes out.
-    pub fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<u64> {
         self.queue.front().map(|f| f.0)
     }
 
     /// The first piece.
-    pub fn front(&mut self) -> Option<&mut Piece> {
+    pub(super) fn front(&mut self) -> Option<&mut Piece> {
         self.queue.front_mut().map(|f| &mut f.1)
     }
 
     /// Takes the first piece away.
-    pub fn pop(&mut self) {
+    pub(super) fn pop(&mut self) {
         if let Some((_, Piece::Bytes(b, _))) = self.queue.pop_front() {
             self.bytes -= b.len();
         }
     }
 
     /// Bytes under way.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Nothing of it comes out before `moment`.
-    pub fn not_before(&mut self, moment: u64) {
+    pub(super) fn not_before(&mut self, moment: u64) {
         for (due, _) in &mut self.queue {
             *due = moment.max(*due);
         }
@@ -157,7 +157,7 @@ impl Line {
     }
 
     /// Everything under way is gone.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.queue.clear();
         self.bytes = 0;
     }

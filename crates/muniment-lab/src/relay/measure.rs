@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// A free port of this host.
-pub const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// The first byte to the server: everything comes back.
 const ECHO: u8 = b'e';
 /// The first byte to the server: everything is counted.
@@ -26,7 +26,7 @@ const LONGEST: Duration = Duration::from_secs(3);
 const ROUND_TRIPS: usize = 2000;
 
 /// What was found.
-pub struct Measured {
+pub(crate) struct Measured {
     /// What the conditions say of a round trip.
     pub nominal: Duration,
     /// Round trips without the relay.
@@ -47,7 +47,7 @@ pub struct Measured {
 ///
 /// # Errors
 /// No port is to be had.
-pub fn server() -> Result<SocketAddr> {
+pub(crate) fn server() -> Result<SocketAddr> {
     let listener = TcpListener::bind(ANY).context("listening")?;
     let address = listener.local_addr().context("listening")?;
     std::thread::spawn(move || {
@@ -95,7 +95,7 @@ fn connect(to: SocketAddr, mode: u8) -> Result<TcpStream> {
 ///
 /// # Errors
 /// The connection ends.
-pub fn round_trips(
+pub(crate) fn round_trips(
     to: SocketAddr,
     most: usize,
     longest: Duration,
@@ -127,7 +127,7 @@ pub fn round_trips(
 ///
 /// # Errors
 /// The connection ends.
-pub fn bulk(to: SocketAddr, time: Duration) -> Result<(f64, u64)> {
+pub(crate) fn bulk(to: SocketAddr, time: Duration) -> Result<(f64, u64)> {
     let mut s = connect(to, COUNT)?;
     let block = vec![7; 256 << 10];
     let begin = Instant::now();
@@ -146,7 +146,7 @@ pub fn bulk(to: SocketAddr, time: Duration) -> Result<(f64, u64)> {
 ///
 /// # Errors
 /// The relay cannot be started, or loses a connection.
-pub fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> Result<Measured> {
+pub(crate) fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> Result<Measured> {
     let to = server()?;
     let route = Route {
         listen: ANY,
@@ -186,7 +186,7 @@ pub fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> Result<M
 
 impl Measured {
     /// In words.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let nominal = self.nominal.as_secs_f64() * 1e3;
         let line = |name: &str, l: &Latency, less: f64| {
             let q = |q| ms(l.quantile_ms(q) - less);

@@ -21,13 +21,13 @@
 //! for as long as it takes, where TCP, missing its acknowledgements, would give up after a window;
 //! there is no congestion control, so that a wire is always used to its end.
 
-pub mod cli;
-pub mod conditions;
+pub(crate) mod cli;
+pub(crate) mod conditions;
 mod connection;
 mod engine;
-pub mod language;
+pub(crate) mod language;
 mod line;
-pub mod measure;
+pub(crate) mod measure;
 mod poller;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ use std::thread::JoinHandle;
 
 /// From which address to which a link leads, and how it is at first.
 #[derive(Debug, Clone, Copy)]
-pub struct Route {
+pub(crate) struct Route {
     /// The address at which the relay listens for it; port 0 for a free one.
     pub listen: SocketAddr,
     /// The address to which the relay connects.
@@ -57,7 +57,7 @@ pub struct Route {
 
 /// What the relay has done.
 #[derive(Clone, Default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Connections that were made.
     pub connections: u64,
     /// Those that are there now.
@@ -74,7 +74,7 @@ pub struct Figures {
 }
 
 /// A running relay. Dropped, it closes everything.
-pub struct Relay {
+pub(crate) struct Relay {
     control: Control,
     addresses: Vec<SocketAddr>,
     thread: Option<JoinHandle<()>>,
@@ -82,7 +82,7 @@ pub struct Relay {
 
 /// One link of a relay, by which it is partitioned and changed.
 #[derive(Clone)]
-pub struct Link {
+pub(crate) struct Link {
     control: Control,
     index: usize,
     address: SocketAddr,
@@ -90,7 +90,7 @@ pub struct Link {
 
 /// The way to the relay's thread.
 #[derive(Clone)]
-pub struct Control {
+pub(crate) struct Control {
     orders: Arc<Sender<Order>>,
     waker: Waker,
 }
@@ -109,7 +109,7 @@ impl Control {
     ///
     /// # Errors
     /// There is no such link, or its port cannot be had again.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         link: Option<usize>,
         direction: Option<Direction>,
@@ -127,7 +127,7 @@ impl Control {
     ///
     /// # Errors
     /// It has ended.
-    pub fn figures(&self) -> Result<Figures> {
+    pub(crate) fn figures(&self) -> Result<Figures> {
         self.ask(Order::Figures)
     }
 
@@ -135,7 +135,7 @@ impl Control {
     ///
     /// # Errors
     /// It has ended.
-    pub fn conditions(&self) -> Result<Vec<Both<Conditions>>> {
+    pub(crate) fn conditions(&self) -> Result<Vec<Both<Conditions>>> {
         self.ask(Order::Conditions)
     }
 }
@@ -145,7 +145,7 @@ impl Relay {
     ///
     /// # Errors
     /// An address that is not to be had.
-    pub fn start(routes: &[Route], seed: u64) -> Result<Relay> {
+    pub(crate) fn start(routes: &[Route], seed: u64) -> Result<Relay> {
         let poller = Poller::new().context("starting the relay")?;
         let waker = poller.waker();
         let (orders, inbox) = channel();
@@ -166,12 +166,12 @@ impl Relay {
     }
 
     /// The way to its thread.
-    pub fn control(&self) -> &Control {
+    pub(crate) fn control(&self) -> &Control {
         &self.control
     }
 
     /// Its links, in the order of the routes.
-    pub fn links(&self) -> Vec<Link> {
+    pub(crate) fn links(&self) -> Vec<Link> {
         let all = self.addresses.iter().enumerate();
         all.map(|(index, address)| Link {
             control: self.control.clone(),
@@ -195,7 +195,7 @@ impl Drop for Relay {
 
 impl Link {
     /// The address at which the relay listens for it.
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
@@ -203,7 +203,7 @@ impl Link {
     ///
     /// # Errors
     /// The relay has ended, or the link's port cannot be had again.
-    pub fn change(&self, direction: Option<Direction>, what: What) -> Result<()> {
+    pub(crate) fn change(&self, direction: Option<Direction>, what: What) -> Result<()> {
         self.control.change(Some(self.index), direction, what)
     }
 }

@@ -13,16 +13,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// What a socket is known by.
-pub type Token = u64;
+pub(super) type Token = u64;
 /// The token of [`Waker`].
-pub const WOKEN: Token = u64::MAX;
+pub(super) const WOKEN: Token = u64::MAX;
 /// The token of the timer.
 const TIMER: Token = u64::MAX - 1;
 /// Events that are taken at once.
 const EVENTS: usize = 256;
 
 /// What happened to a socket since it was told the last time.
-pub struct Event {
+pub(super) struct Event {
     /// Which socket.
     pub token: Token,
     /// It may have something to read, an end or an error among it.
@@ -33,18 +33,18 @@ pub struct Event {
 
 /// Wakes the thread that waits.
 #[derive(Clone)]
-pub struct Waker(Arc<OwnedFd>);
+pub(super) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
     /// The wait ends now, or the next one does.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         // It fails only when the waiting thread has been woken 2^64 times without looking.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
 /// The sockets that are waited for.
-pub struct Poller {
+pub(super) struct Poller {
     epoll: OwnedFd,
     waker: Waker,
     timer: OwnedFd,
@@ -55,7 +55,7 @@ impl Poller {
     ///
     /// # Errors
     /// The system has no more of them.
-    pub fn new() -> io::Result<Poller> {
+    pub(super) fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let waker = Waker(Arc::new(wake));
@@ -74,7 +74,7 @@ impl Poller {
     }
 
     /// The handle by which another thread ends a wait.
-    pub fn waker(&self) -> Waker {
+    pub(super) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
@@ -82,7 +82,7 @@ impl Poller {
     ///
     /// # Errors
     /// The system has no room for it.
-    pub fn add(&self, socket: impl AsFd, token: Token) -> io::Result<()> {
+    pub(super) fn add(&self, socket: impl AsFd, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(
             &self.epoll,
@@ -97,7 +97,11 @@ impl Poller {
     ///
     /// # Errors
     /// The system cannot wait. An interruption is none.
-    pub fn wait(&self, nanoseconds: Option<u64>, happened: &mut Vec<Event>) -> io::Result<bool> {
+    pub(super) fn wait(
+        &self,
+        nanoseconds: Option<u64>,
+        happened: &mut Vec<Event>,
+    ) -> io::Result<bool> {
         const NOTHING: Timespec = Timespec {
             tv_sec: 0,
             tv_nsec: 0,

@@ -8,7 +8,7 @@ use muniment_options::{Given, Group, HELP, Opt, Page};
 use std::path::{Path, PathBuf};
 
 /// `muniment bench report`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "report",
     arguments: "RUN… [--out DIR]",
     about: "report.html anew from results that were kept; several runs on one page",

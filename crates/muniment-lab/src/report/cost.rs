@@ -9,7 +9,7 @@ use muniment_load::usage::{ServerUsage, TOO_SHORT, Usage};
 /// The table of costs of `samples`, a row a name (medians of those that were measured several
 /// times); `None` if nothing was measured. `price` is what an hour of a core costs, in whatever
 /// currency.
-pub fn table(samples: &[SampleSet], price: Option<f64>) -> Option<Table> {
+pub(crate) fn table(samples: &[SampleSet], price: Option<f64>) -> Option<Table> {
     let mut names: Vec<&str> = Vec::new();
     for s in samples.iter().filter(|s| s.usage.is_some()) {
         if !names.contains(&s.name.as_str()) {

@@ -7,7 +7,7 @@ use super::{Outcome, SampleSet, percentiles, timeline};
 
 /// Takes out of `out` what was made so before, and makes it anew. An outcome without samples keeps
 /// what it has: those of several targets are laid over each other when they are measured.
-pub fn renew(out: &mut Outcome) {
+pub(crate) fn renew(out: &mut Outcome) {
     if out.samples.is_empty() {
         return;
     }
@@ -17,7 +17,7 @@ pub fn renew(out: &mut Outcome) {
 }
 
 /// The same of several targets that ran the same experiment: for each of them its plots.
-pub fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
+pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
     let times = timeline::of_all(targets);
     targets
         .iter()

@@ -9,7 +9,7 @@ use std::fmt::Write;
 const STYLE: &str = include_str!("report.css");
 
 /// The page of one run.
-pub fn page(run: &Run) -> String {
+pub(crate) fn page(run: &Run) -> String {
     let mut o = head("Muniment bench report");
     o.push_str("<header><h1>Muniment bench</h1>");
     provenance(&mut o, run);
@@ -28,7 +28,7 @@ pub fn page(run: &Run) -> String {
 }
 
 /// One page of several runs: what they have in common side by side, then a chapter a run.
-pub fn pages(runs: &[Run]) -> String {
+pub(crate) fn pages(runs: &[Run]) -> String {
     let mut o = head("Muniment bench: several runs");
     let _ = write!(
         o,

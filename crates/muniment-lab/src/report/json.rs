@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 /// The format that is written. It is raised when a field changes its meaning or a reader could not
 /// do without a new one: since 3 plots have a scale `nines`, and series a spread.
-pub const FORMAT: u32 = 3;
+pub(crate) const FORMAT: u32 = 3;
 
 /// The oldest format that is read.
 const OLDEST: u32 = 2;
@@ -49,7 +49,7 @@ struct Head {
 ///
 /// # Errors
 /// None that a run can cause.
-pub fn lines(run: &Run) -> Result<Vec<String>> {
+pub(crate) fn lines(run: &Run) -> Result<Vec<String>> {
     let mut all = vec![Line::Run {
         format: FORMAT,
         run: Cow::Borrowed(run),
@@ -67,7 +67,7 @@ pub fn lines(run: &Run) -> Result<Vec<String>> {
 }
 
 /// The lines as one JSON array, an element a line.
-pub fn array(lines: &[String]) -> String {
+pub(crate) fn array(lines: &[String]) -> String {
     format!("[\n{}\n]\n", lines.join(",\n"))
 }
 
@@ -75,7 +75,7 @@ pub fn array(lines: &[String]) -> String {
 ///
 /// # Errors
 /// A file that cannot be read or is damaged (with the line), or of another format.
-pub fn read(path: &Path) -> Result<Run> {
+pub(crate) fn read(path: &Path) -> Result<Run> {
     let file = file_of(path);
     let text =
         std::fs::read_to_string(&file).context(&format!("reading the run {}", file.display()))?;
@@ -84,7 +84,7 @@ pub fn read(path: &Path) -> Result<Run> {
 
 /// The file with the results of `path`: itself, or in a directory its `results.json`, of a
 /// directory of runs that of the last one which went well.
-pub fn file_of(path: &Path) -> PathBuf {
+pub(crate) fn file_of(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.to_path_buf();
     }
@@ -97,7 +97,7 @@ pub fn file_of(path: &Path) -> PathBuf {
 
 /// What is known of the run in directory `dir` before its results are read; `None` if there is none
 /// of a format that is read.
-pub fn head(dir: &Path) -> Option<Run> {
+pub(crate) fn head(dir: &Path) -> Option<Run> {
     let file = std::fs::File::open(dir.join("results.json")).ok()?;
     // The run is the first element, on a line of its own.
     let mut lines = BufReader::new(file)
@@ -115,7 +115,7 @@ pub fn head(dir: &Path) -> Option<Run> {
 ///
 /// # Errors
 /// As of [`read`].
-pub fn parse(text: &str) -> Result<Run> {
+pub(crate) fn parse(text: &str) -> Result<Run> {
     let heads: Vec<(usize, Head)> = each(text)?;
     match heads.first() {
         None => return Err(Failure::new("it is empty: there is no run in it")),

@@ -1,23 +1,23 @@
 //! What an experiment hands over, and the three forms it takes: text on the terminal, JSON
 //! lines, and one self-contained HTML file.
 
-pub mod command;
-pub mod cost;
-pub mod derived;
-pub mod experiments;
-pub mod figure;
-pub mod html;
-pub mod json;
-pub mod overlay;
-pub mod percentiles;
-pub mod plot;
-pub mod scaling;
-pub mod side_by_side;
-pub mod svg;
-pub mod table;
-pub mod timeline;
+pub(crate) mod command;
+pub(crate) mod cost;
+pub(crate) mod derived;
+pub(crate) mod experiments;
+pub(crate) mod figure;
+pub(crate) mod html;
+pub(crate) mod json;
+pub(crate) mod overlay;
+pub(crate) mod percentiles;
+pub(crate) mod plot;
+pub(crate) mod scaling;
+pub(crate) mod side_by_side;
+pub(crate) mod svg;
+pub(crate) mod table;
+pub(crate) mod timeline;
 
-pub use figure::{Better, Figure, Statistic};
+pub(crate) use figure::{Better, Figure, Statistic};
 use muniment_load::number;
 use muniment_load::samples::SampleSet;
 use plot::Plot;
@@ -99,7 +99,7 @@ impl Outcome {
 
 /// A whole run.
 #[derive(Clone, Default, Serialize, Deserialize)]
-pub struct Run {
+pub(crate) struct Run {
     /// What was typed.
     pub command: String,
     /// When it began, `2026-01-31 12:00 UTC`.
@@ -125,7 +125,7 @@ pub(crate) mod tests {
     use muniment_load::usage::{ServerUsage, Usage};
 
     /// A run that has one of everything, with numbers that are none among them.
-    pub fn run() -> Run {
+    pub(crate) fn run() -> Run {
         let mut first = Table::new("Latency, ms", &["<concern", ">avg", "*avg"]);
         first.row(["w:1 <ack>", "0.10", "0.13"]).note("a note");
         let second = Table::new("Second table", &["<a"]);

@@ -16,7 +16,7 @@ const DENSE: usize = 60;
 
 /// The plots of one target over its turns: series with the same points in every turn are their
 /// medians, others are the first turn's. The captions say which.
-pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
+pub(crate) fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
     let Some((first, rest)) = turns.split_first() else {
         return Vec::new();
     };
@@ -69,12 +69,12 @@ pub fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
 }
 
 /// What a plot of medians says of itself: `turns` is how many there were, or from where to where.
-pub fn medians_of(turns: impl Display) -> String {
+pub(crate) fn medians_of(turns: impl Display) -> String {
     format!("Medians of {turns} turns; bands and whiskers reach from the lowest to the highest")
 }
 
 /// The lowest and the highest of `values`; no numbers of none.
-pub fn ends(values: &[f64]) -> (f64, f64) {
+pub(crate) fn ends(values: &[f64]) -> (f64, f64) {
     let by = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
     (by(f64::min), by(f64::max))
 }
@@ -88,7 +88,7 @@ fn same_points(a: &Series, b: &Series) -> bool {
 }
 
 /// Every plot that several of `all` have, with all of them in it.
-pub fn side_by_side(all: &[(&str, &[Plot])]) -> Vec<Plot> {
+pub(crate) fn side_by_side(all: &[(&str, &[Plot])]) -> Vec<Plot> {
     let mut done: Vec<&Plot> = Vec::new();
     let mut out = Vec::new();
     for p in all.iter().flat_map(|(_, plots)| *plots) {

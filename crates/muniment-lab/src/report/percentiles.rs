@@ -7,7 +7,7 @@ use muniment_load::hist::Latency;
 use muniment_load::samples::SampleSet;
 
 /// The plot's heading, by which it is known among others.
-pub const TITLE: &str = "Latency by percentile";
+pub(crate) const TITLE: &str = "Latency by percentile";
 
 /// So many loads are drawn, those of the most operations.
 const MOST: usize = 8;
@@ -18,7 +18,7 @@ const POINTS: i32 = 10;
 
 /// The plot of all loads of `samples` that have enough operations; loads of the same name are one
 /// line. `None` if there is none.
-pub fn plot(samples: &[SampleSet]) -> Option<Plot> {
+pub(crate) fn plot(samples: &[SampleSet]) -> Option<Plot> {
     let mut all: Vec<(&str, Latency)> = Vec::new();
     for s in samples {
         match all.iter_mut().find(|(name, _)| *name == s.name) {

@@ -112,7 +112,7 @@ impl Series {
 }
 
 /// A category, what was measured of it, and what somebody published or promised.
-pub type Bar<'a> = (&'a str, f64, Option<f64>);
+pub(crate) type Bar<'a> = (&'a str, f64, Option<f64>);
 
 /// A plot.
 #[derive(Debug, Clone, Serialize, Deserialize)]

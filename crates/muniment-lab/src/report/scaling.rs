@@ -6,7 +6,7 @@ use super::{Outcome, Statistic};
 use muniment_load::usl::{self, Fit};
 
 /// The table, the finding and the plot of a sweep over workers.
-pub fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
+pub(crate) fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
     let fit = Fit::new(points);
     for (n, x) in points {
         // A sample set of this name belongs to it, where the experiment keeps one.

@@ -6,7 +6,7 @@ use super::table::{Table, ms, rate};
 use super::{Figure, Outcome, Run, overlay};
 
 /// What a run is called: A, B, … Z, then by number.
-pub fn label(i: usize) -> String {
+pub(crate) fn label(i: usize) -> String {
     match u8::try_from(i) {
         Ok(n) if n < 26 => char::from(b'A' + n).to_string(),
         _ => (i + 1).to_string(),
@@ -14,7 +14,7 @@ pub fn label(i: usize) -> String {
 }
 
 /// What each run was.
-pub fn runs(runs: &[Run]) -> Table {
+pub(crate) fn runs(runs: &[Run]) -> Table {
     let columns = ["<run", "<command", "<began", "<host", "<server", "<preset"];
     let mut t = Table::new("The runs", &columns);
     for (i, run) in runs.iter().enumerate() {
@@ -37,7 +37,7 @@ pub fn runs(runs: &[Run]) -> Table {
 }
 
 /// An outcome for each experiment that several runs have: its figures and plots side by side.
-pub fn shared(runs: &[Run]) -> Vec<Outcome> {
+pub(crate) fn shared(runs: &[Run]) -> Vec<Outcome> {
     let mut out: Vec<Outcome> = Vec::new();
     for x in runs.iter().flat_map(|r| &r.outcomes) {
         if out.iter().any(|o| o.id == x.id) {

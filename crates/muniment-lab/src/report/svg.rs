@@ -7,7 +7,7 @@ use super::table::{Column, Table, rate};
 use std::fmt::Write;
 
 /// `text` for HTML and SVG content and attributes.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut o = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -653,7 +653,7 @@ fn line(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
 /// Fails unless `text` is one well-formed element tree of the XML subset written here (no
 /// comments, no processing instructions): for tests of this module and of the report.
 #[cfg(test)]
-pub fn well_formed(text: &str, void: &[&str]) -> Result<(), String> {
+pub(crate) fn well_formed(text: &str, void: &[&str]) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();
     let mut rest = text;
     while let Some(i) = rest.find('<') {

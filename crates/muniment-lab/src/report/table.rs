@@ -266,7 +266,7 @@ fn longest_word(text: &str) -> usize {
 }
 
 /// A latency in ms with three significant digits.
-pub fn ms(x: f64) -> String {
+pub(crate) fn ms(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
     }
@@ -281,7 +281,7 @@ pub fn ms(x: f64) -> String {
 
 /// A count, which is whole and exact, or a rate: what is no whole number was measured, and has three
 /// significant digits. `1,234,567`, `102,000`, `12.3`.
-pub fn rate(x: f64) -> String {
+pub(crate) fn rate(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
     }
@@ -313,7 +313,7 @@ pub fn rate(x: f64) -> String {
 }
 
 /// A size: `1.20 GB`, powers of ten as in the posts.
-pub fn bytes(x: f64) -> String {
+pub(crate) fn bytes(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
     }

@@ -10,14 +10,14 @@ const FEWEST: usize = 5;
 const MOST: usize = 8;
 
 /// The headings of the plots made here, by which they are known among others.
-pub const TITLES: [&str; 2] = [
+pub(crate) const TITLES: [&str; 2] = [
     "Operations a second against time",
     "99th percentile of each second",
 ];
 
 /// The plots of the longest loads of `samples`: operations a second, and p99 of each second. None
 /// when all were short.
-pub fn plots(samples: &[SampleSet]) -> Vec<Plot> {
+pub(crate) fn plots(samples: &[SampleSet]) -> Vec<Plot> {
     let (long, left_out) = longest(samples);
     let mut caption = "Second by second, each load from its own beginning.".to_string();
     if left_out > 0 {
@@ -28,7 +28,7 @@ pub fn plots(samples: &[SampleSet]) -> Vec<Plot> {
 
 /// As [`plots`], of several targets that ran the same: the loads that are among the longest of any
 /// of them, for each of them.
-pub fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
+pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
     let mut names: Vec<&str> = Vec::new();
     for s in targets.iter().flat_map(|t| longest(t).0) {
         if !names.contains(&s.name.as_str()) {

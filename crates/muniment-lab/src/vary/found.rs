@@ -10,7 +10,7 @@ use muniment_load::load::Load;
 use muniment_load::samples::SampleSet;
 
 /// One variant: a setting on a target.
-pub struct Variant {
+pub(crate) struct Variant {
     /// The target's number.
     pub side: usize,
     /// What is set.
@@ -20,7 +20,7 @@ pub struct Variant {
 }
 
 /// What the turns gave.
-pub struct Found {
+pub(crate) struct Found {
     /// The phases that are compared.
     pub phases: Vec<String>,
     /// The settings that were varied.
@@ -39,7 +39,7 @@ pub struct Found {
 }
 
 /// What a line over a dimension shows.
-pub struct Line {
+pub(crate) struct Line {
     /// The other settings, or the phase where there are none.
     pub name: String,
     /// x, the median, and between what it was found.
@@ -48,12 +48,12 @@ pub struct Line {
 
 impl Line {
     /// Its points, without what they were found between.
-    pub fn points(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn points(&self) -> Vec<(f64, f64)> {
         self.all.iter().map(|p| (p.0, p.1)).collect()
     }
 
     /// What its points were found between.
-    pub fn spread(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn spread(&self) -> Vec<(f64, f64)> {
         self.all.iter().map(|p| p.2).collect()
     }
 }
@@ -63,7 +63,7 @@ impl Found {
     ///
     /// # Errors
     /// Settings that cannot be combined.
-    pub fn new(r: &Request) -> Result<Found> {
+    pub(crate) fn new(r: &Request) -> Result<Found> {
         let all = settings::combinations(&r.dimensions)?;
         let named: Vec<String> = all.iter().map(|s| settings::name(s)).collect();
         let targets: Vec<String> = match r.targets.as_slice() {
@@ -120,7 +120,7 @@ impl Found {
 
     /// The next turn of variant `v`: by phase the loads that count. One that was cut short by Ctrl-C
     /// does not.
-    pub fn add(&mut self, v: usize, mut loads: Vec<(String, Load)>) -> Vec<(String, Load)> {
+    pub(crate) fn add(&mut self, v: usize, mut loads: Vec<(String, Load)>) -> Vec<(String, Load)> {
         loads.retain(|(_, load)| !load.stopped);
         let name = self.variants.get(v).map_or("", |v| v.name.as_str());
         let mut figures = Vec::new();
@@ -138,7 +138,7 @@ impl Found {
     }
 
     /// The median of figure `figure` of variant `v`.
-    pub fn median(&self, v: usize, figure: &str) -> f64 {
+    pub(crate) fn median(&self, v: usize, figure: &str) -> f64 {
         let (sheet, column) = self.place(v);
         self.sheets
             .get(sheet)
@@ -153,7 +153,7 @@ impl Found {
     }
 
     /// In how many turns each variant was measured.
-    pub fn turns(&self, phase: &str) -> Vec<(&str, usize)> {
+    pub(crate) fn turns(&self, phase: &str) -> Vec<(&str, usize)> {
         let figure = format!("{phase} operations");
         let each = self.variants.iter().enumerate();
         each.map(|(v, variant)| (variant.name.as_str(), self.values(v, &figure).len()))
@@ -170,19 +170,19 @@ impl Found {
     }
 
     /// The median of that figure, and between what it was found.
-    pub fn rate(&self, v: usize, phase: &str) -> (f64, (f64, f64)) {
+    pub(crate) fn rate(&self, v: usize, phase: &str) -> (f64, (f64, f64)) {
         let figure = self.shown(v, phase);
         (self.median(v, &figure), ends(&self.values(v, &figure)))
     }
 
     /// The first dimension of numbers that has enough of them for a line.
-    pub fn axis(&self) -> Option<&Dimension> {
+    pub(crate) fn axis(&self) -> Option<&Dimension> {
         let numeric = |d: &&Dimension| d.values.len() > 2 && d.numbers().is_some();
         self.dimensions.iter().find(numeric)
     }
 
     /// A line over `axis` for each combination of the other settings.
-    pub fn lines(&self, phase: &str, axis: &Dimension) -> Vec<Line> {
+    pub(crate) fn lines(&self, phase: &str, axis: &Dimension) -> Vec<Line> {
         let mut lines: Vec<Line> = Vec::new();
         for (v, variant) in self.variants.iter().enumerate() {
             let (on, rest): (Setting, Setting) = variant

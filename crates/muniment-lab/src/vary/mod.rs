@@ -1,9 +1,9 @@
 //! One workload in several variants: settings (`--vary`), targets (`--target`), or both, measured
 //! in turns; and one workload at rising rates (`--rates`).
 
-pub mod found;
-pub mod rates;
-pub mod settings;
+pub(crate) mod found;
+pub(crate) mod rates;
+pub(crate) mod settings;
 
 use crate::custom::{self, Plan, Ready};
 use crate::lab::{Lab, Target};
@@ -17,7 +17,7 @@ use settings::{Dimension, Setting};
 use std::time::Duration;
 
 /// What is to be varied.
-pub struct Request {
+pub(crate) struct Request {
     /// The workload as it is without a variation.
     pub plan: Plan,
     /// The settings.
@@ -41,7 +41,7 @@ struct Side {
 ///
 /// # Errors
 /// A setting that the workload does not have; no server; a workload that fails on it.
-pub fn run(lab: &mut Lab, r: &Request, out: &mut Outcome) -> Result<()> {
+pub(crate) fn run(lab: &mut Lab, r: &Request, out: &mut Outcome) -> Result<()> {
     out.about.clone_from(&r.plan.about);
     let mut found = Found::new(r)?;
     let plans: Vec<Plan> = found
@@ -158,7 +158,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// What is wrong with the first such setting.
-pub fn check(r: &Request) -> Result<()> {
+pub(crate) fn check(r: &Request) -> Result<()> {
     for setting in settings::combinations(&r.dimensions)? {
         plan(r, &setting)?;
     }

@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// What is no percentage between 1 and 200.
-pub fn parse(text: &str) -> Result<Vec<u64>> {
+pub(crate) fn parse(text: &str) -> Result<Vec<u64>> {
     let fail = || {
         Failure(format!(
             "--rates {text}: it must be FROM..TO, in steps of 10, or a list of percentages of the knee's rate, from 1 to 200"
@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Result<Vec<u64>> {
 ///
 /// # Errors
 /// A workload without a run phase; no server; an operation that failed.
-pub fn run(
+pub(crate) fn run(
     lab: &mut Lab,
     plan: &Plan,
     percents: &[u64],
@@ -98,7 +98,7 @@ fn phases(
 }
 
 /// What was measured of a phase.
-pub struct Found {
+pub(crate) struct Found {
     /// The phase.
     pub phase: String,
     /// The closed loop: workers, and what they did.
@@ -126,7 +126,7 @@ impl Found {
     }
 
     /// The closed loop's workers and operations a second.
-    pub fn curve(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         let all = self.closed.iter();
         all.map(|(workers, load)| (*workers as f64, operations(load)))
             .collect()
@@ -134,12 +134,12 @@ impl Found {
 }
 
 /// Operations a second.
-pub fn operations(load: &Load) -> f64 {
+pub(crate) fn operations(load: &Load) -> f64 {
     load.samples.operations as f64 / load.samples.seconds
 }
 
 /// What one rate showed.
-pub struct Step {
+pub(crate) struct Step {
     /// Its share of the knee's rate, percent.
     pub percent: u64,
     /// Operations a second that were due.

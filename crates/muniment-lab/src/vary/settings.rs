@@ -4,7 +4,7 @@ use muniment_load::fail::{Failure, Result};
 
 /// A setting and its values, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dimension {
+pub(crate) struct Dimension {
     /// Which setting.
     pub key: String,
     /// What it is set to.
@@ -19,7 +19,7 @@ impl Dimension {
     ///
     /// # Errors
     /// No values, the same one twice, a range that is none.
-    pub fn parse(text: &str) -> Result<Dimension> {
+    pub(crate) fn parse(text: &str) -> Result<Dimension> {
         let fail = |why: String| Err(Failure(format!("--vary {text}: {why}")));
         let Some((key, list)) = text.split_once('=') else {
             return fail("it must be KEY=VALUE,VALUE,…".into());
@@ -57,7 +57,7 @@ impl Dimension {
     }
 
     /// Its values as numbers, if all of them are.
-    pub fn numbers(&self) -> Option<Vec<f64>> {
+    pub(crate) fn numbers(&self) -> Option<Vec<f64>> {
         self.values.iter().map(|v| v.parse().ok()).collect()
     }
 }
@@ -78,13 +78,13 @@ fn range(a: &str, b: &str) -> Option<Vec<String>> {
 }
 
 /// One value of each dimension.
-pub type Setting = Vec<(String, String)>;
+pub(crate) type Setting = Vec<(String, String)>;
 
 /// Every combination, the last dimension changing fastest.
 ///
 /// # Errors
 /// A setting that is varied twice; more combinations than anybody can mean.
-pub fn combinations(dimensions: &[Dimension]) -> Result<Vec<Setting>> {
+pub(crate) fn combinations(dimensions: &[Dimension]) -> Result<Vec<Setting>> {
     for (i, d) in dimensions.iter().enumerate() {
         if dimensions.iter().take(i).any(|e| e.key == d.key) {
             return Err(Failure(format!(
@@ -116,7 +116,7 @@ pub fn combinations(dimensions: &[Dimension]) -> Result<Vec<Setting>> {
 }
 
 /// `w=1 j=true`.
-pub fn name(setting: &[(String, String)]) -> String {
+pub(crate) fn name(setting: &[(String, String)]) -> String {
     let words: Vec<String> = setting.iter().map(|(k, v)| format!("{k}={v}")).collect();
     words.join(" ")
 }

@@ -18,7 +18,7 @@ use muniment_value::doc;
 use std::time::Duration;
 
 /// The options that start a set.
-pub const OPTIONS: &[Opt] = &[
+pub(crate) const OPTIONS: &[Opt] = &[
     Opt::new(
         "topology",
         "T",
@@ -45,7 +45,7 @@ const CLIENTS: usize = 64;
 ///
 /// # Errors
 /// It cannot be had, with the words of the member that refuses.
-pub fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
+pub(crate) fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
     let others = lab.options.text("round-trips");
     let Some(name) = lab.options.text("topology") else {
         return match others {
@@ -80,7 +80,7 @@ pub fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
 ///
 /// # Errors
 /// A member of the lab's own set does not answer.
-pub fn layout(
+pub(crate) fn layout(
     admin: &mut Conn,
     target: &Target,
     cluster: Option<&Cluster>,
@@ -116,7 +116,7 @@ pub fn layout(
 }
 
 /// What there is to say of distances before anything is measured.
-pub fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
+pub(crate) fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
     let mut far: Vec<f64> = layout.places.iter().map(|p| p.round_trip).collect();
     far.sort_by(f64::total_cmp);
     let far: Vec<String> = far.iter().skip(1).map(|f| ms(*f)).collect();
@@ -135,7 +135,7 @@ pub fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
 }
 
 /// Many clients at once.
-pub struct Together {
+pub(crate) struct Together {
     /// What they did.
     pub load: Load,
     /// Inserts a second of clients that wait for nothing but the network.
@@ -144,7 +144,7 @@ pub struct Together {
 
 impl Together {
     /// Whether they waited for nothing else.
-    pub fn met(&self) -> bool {
+    pub(crate) fn met(&self) -> bool {
         self.load.rate() >= self.least
     }
 }
@@ -154,7 +154,11 @@ impl Together {
 ///
 /// # Errors
 /// The load cannot be run.
-pub fn together(lab: &mut Lab, target: &Target, layout: &Layout) -> Result<Option<Together>> {
+pub(crate) fn together(
+    lab: &mut Lab,
+    target: &Target,
+    layout: &Layout,
+) -> Result<Option<Together>> {
     let concern = doc! { "w": "majority", "wtimeout": 60_000 };
     let sync = sync(lab);
     let Some(floor) = Floor::of(layout, concern.as_doc(), sync).filter(|f| f.is_far()) else {
@@ -174,7 +178,7 @@ pub fn together(lab: &mut Lab, target: &Target, layout: &Layout) -> Result<Optio
 }
 
 /// The disk's own sync, ms; nothing where it is not known.
-pub fn sync(lab: &Lab) -> f64 {
+pub(crate) fn sync(lab: &Lab) -> f64 {
     let l = lab.fdatasync.as_ref();
     l.map_or(0.0, |l| l.quantile_ms(0.5))
 }

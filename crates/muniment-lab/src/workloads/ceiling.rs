@@ -16,7 +16,7 @@ use muniment_options::{Opt, Takes};
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "ceiling",
     title: "The load generator's own ceiling",
     about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between two processes. One connection is measured with both on one core and on two. No figure of another experiment can be above this; one above half of it says so.",
@@ -43,7 +43,7 @@ pub const SPEC: Spec = Spec {
 const CONNECTIONS: [usize; 4] = [1, 4, 16, 32];
 
 /// What was measured of a number of connections.
-pub struct Row {
+pub(crate) struct Row {
     /// How many.
     pub connections: usize,
     /// Where client and responder were.

@@ -8,7 +8,7 @@ const PATIENCE: i32 = 60_000;
 
 /// A write concern.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Concern {
+pub(crate) struct Concern {
     /// Its row.
     pub name: String,
     /// As it is sent.
@@ -29,7 +29,7 @@ const REPLICATED: [(i32, &str, [f64; 3]); 2] = [
 
 /// What is known of the target as a replica set.
 #[derive(Debug, Default, Clone, PartialEq)]
-pub struct Set {
+pub(crate) struct Set {
     /// Members that hold data; 0 for a server that is no member of a set.
     pub members: usize,
     /// The names of the write concerns that the set's configuration defines by tags.
@@ -39,7 +39,7 @@ pub struct Set {
 impl Set {
     /// From the replies to hello and, if there was one, replSetGetConfig. Arbiters, which hello
     /// lists apart, acknowledge nothing.
-    pub fn of(hello: Doc<'_>, config: Option<Doc<'_>>) -> Set {
+    pub(crate) fn of(hello: Doc<'_>, config: Option<Doc<'_>>) -> Set {
         if hello.get_str("setName").is_none() {
             return Set::default();
         }
@@ -59,7 +59,7 @@ impl Set {
     }
 
     /// Asks the target.
-    pub fn ask(conn: &mut Conn) -> Set {
+    pub(crate) fn ask(conn: &mut Conn) -> Set {
         let Ok(hello) = conn.command("admin", &doc! { "hello": 1 }) else {
             return Set::default();
         };
@@ -72,7 +72,7 @@ impl Set {
     }
 
     /// The rows that are measured.
-    pub fn concerns(&self) -> Vec<Concern> {
+    pub(crate) fn concerns(&self) -> Vec<Concern> {
         let row = |name: &str, doc: DocBuf, published| Concern {
             name: name.into(),
             doc,
@@ -123,7 +123,7 @@ impl Set {
     }
 
     /// Rows of the post's table that are not measured here, and why.
-    pub fn post_only(&self) -> Vec<(String, [f64; 3])> {
+    pub(crate) fn post_only(&self) -> Vec<(String, [f64; 3])> {
         let hdd = (
             "j:true on a hard disk (post only)".to_string(),
             [34.19, 34.10, 34.28],
@@ -140,7 +140,7 @@ impl Set {
     }
 
     /// What to say of it.
-    pub fn deviation(&self) -> String {
+    pub(crate) fn deviation(&self) -> String {
         match self.members {
             0 => "w:2, w:3 and write concerns by tags need a replica set and are not run; w:\"majority\" is added. On a standalone server a majority is one member, whose journal is synced before the acknowledgement.".into(),
             n => format!(

@@ -1,17 +1,17 @@
 //! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
 
-pub mod apart;
-pub mod ceiling;
-pub mod concerns;
-pub mod only;
-pub mod options;
-pub mod query;
-pub mod w1;
-pub mod w2;
-pub mod w3;
-pub mod w4a;
-pub mod w4b;
-pub mod w5;
+pub(crate) mod apart;
+pub(crate) mod ceiling;
+pub(crate) mod concerns;
+pub(crate) mod only;
+pub(crate) mod options;
+pub(crate) mod query;
+pub(crate) mod w1;
+pub(crate) mod w2;
+pub(crate) mod w3;
+pub(crate) mod w4a;
+pub(crate) mod w4b;
+pub(crate) mod w5;
 
 use crate::lab::Lab;
 use crate::report::Outcome;
@@ -38,7 +38,7 @@ pub struct Spec {
 }
 
 /// Every experiment, sorted by name.
-pub const ALL: &[&Spec] = &[
+pub(crate) const ALL: &[&Spec] = &[
     &ceiling::SPEC,
     &query::SPEC,
     &w1::SPEC,
@@ -51,14 +51,14 @@ pub const ALL: &[&Spec] = &[
 
 /// Every experiment in the order in which all of them run: what measures the lab itself comes last,
 /// so that a report begins with what it is about.
-pub fn in_order() -> Vec<&'static Spec> {
+pub(crate) fn in_order() -> Vec<&'static Spec> {
     let mut all = ALL.to_vec();
     all.sort_by_key(|s| s.name == ceiling::SPEC.name);
     all
 }
 
 /// The experiments that `name` stands for: one, or a family (`w4` is W4a and W4b).
-pub fn named(name: &str) -> Vec<&'static Spec> {
+pub(crate) fn named(name: &str) -> Vec<&'static Spec> {
     ALL.iter()
         .copied()
         .filter(|s| {

@@ -17,14 +17,14 @@ pub struct Dimension {
 }
 
 /// Where client and server of a single connection run: a dimension of everything that has one.
-pub const CORES: Dimension = Dimension {
+pub(crate) const CORES: Dimension = Dimension {
     name: "cores",
     about: "of a single connection's client and server",
     values: |_| texts(["one", "two"]),
 };
 
 /// Values as texts.
-pub fn texts<T: ToString>(all: impl IntoIterator<Item = T>) -> Vec<String> {
+pub(crate) fn texts<T: ToString>(all: impl IntoIterator<Item = T>) -> Vec<String> {
     all.into_iter().map(|v| v.to_string()).collect()
 }
 
@@ -155,7 +155,7 @@ fn has(spec: &Spec) -> String {
 }
 
 /// The dimensions of all experiments, for the help.
-pub fn help(specs: &[&Spec]) -> String {
+pub(crate) fn help(specs: &[&Spec]) -> String {
     let mut o = String::new();
     for s in specs {
         let mut head = s.name;

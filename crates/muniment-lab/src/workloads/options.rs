@@ -6,7 +6,7 @@ use muniment_load::fail::{Failure, Result};
 use muniment_options::{Given, Group};
 
 /// The options of these experiments, for a page of all of them.
-pub fn groups(specs: &[&'static Spec]) -> Vec<Group> {
+pub(crate) fn groups(specs: &[&'static Spec]) -> Vec<Group> {
     let some = specs.iter().filter(|s| !s.options.is_empty());
     some.map(|s| Group::new(s.name, s.options)).collect()
 }
@@ -15,7 +15,7 @@ pub fn groups(specs: &[&'static Spec]) -> Vec<Group> {
 ///
 /// # Errors
 /// Which option, and whose it is.
-pub fn belong(given: &Given, names: &[String]) -> Result<()> {
+pub(crate) fn belong(given: &Given, names: &[String]) -> Result<()> {
     for (name, _) in given.options() {
         let has = |s: &&&Spec| s.options.iter().any(|o| o.name == name);
         if let Some(spec) = ALL.iter().find(has)
@@ -34,7 +34,7 @@ pub fn belong(given: &Given, names: &[String]) -> Result<()> {
 ///
 /// # Errors
 /// Says what would be right.
-pub fn numbers(text: &str, most: usize) -> Result<Vec<usize>> {
+pub(crate) fn numbers(text: &str, most: usize) -> Result<Vec<usize>> {
     text.split(',')
         .map(|n| {
             let n = n.trim().parse().ok();
@@ -51,7 +51,7 @@ pub fn numbers(text: &str, most: usize) -> Result<Vec<usize>> {
 ///
 /// # Errors
 /// Says what would be right.
-pub fn seconds(text: &str) -> Result<f64> {
+pub(crate) fn seconds(text: &str) -> Result<f64> {
     let n = text.parse().ok();
     n.filter(|n| *n > 0.0 && *n <= 86_400.0)
         .ok_or_else(|| Failure::new("it must be seconds, above 0 and at most 86400"))

@@ -20,7 +20,7 @@ use muniment_value::DocBuf;
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
     about: "One connection inserts {a: 1, b: \"hat\"} 200 times, one after the other. The whole run is done twice and the second is kept; the first pays for creating the collection. Each is measured with client and server on one core and on two. The latency of each operation is plotted against its number, so that ramp-up and spikes show. On a replica set each write concern stands beside what the members' distances allow; --topology two-dcs starts such a set.",
@@ -42,7 +42,7 @@ const INSERTS: u64 = 200;
 
 /// What was measured.
 #[derive(Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The write concerns that were asked for.
     pub concerns: Vec<Concern>,
     /// What the post alone has: a name, and its avg, min and max in ms.
@@ -62,7 +62,7 @@ pub struct Found {
 }
 
 /// One concern in one placement.
-pub struct One {
+pub(crate) struct One {
     /// The concern.
     pub concern: Concern,
     /// Where client and server were.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",
     about: "A social graph's nodes, links and counts of links. For every number of clients the graph is loaded anew by as many loaders, then requests run twice and the second run is reported. Profile 2015 is the store that was measured then (ObjectId keys, unique indexes, half of all requests are lists of links); v2 is the later one (keys in _id, mostly single nodes). One client is measured with client and server on one core and on two. The Universal Scalability Law is fitted to the rates.",
@@ -76,7 +76,7 @@ fn clients_of(preset: Preset) -> &'static [u64] {
 }
 
 /// What was measured with a profile.
-pub struct Found {
+pub(crate) struct Found {
     /// The profile, and whether what should be in transactions was.
     pub name: String,
     /// By the number of clients.
@@ -84,7 +84,7 @@ pub struct Found {
 }
 
 /// One number of clients.
-pub struct Point {
+pub(crate) struct Point {
     /// Connections.
     pub clients: u64,
     /// Where client and server were.
@@ -99,7 +99,7 @@ pub struct Point {
 
 impl Point {
     /// Requests a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.requests.samples.operations as f64 / self.requests.samples.seconds
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w3",
     title: "insertMany batch sweep",
     about: "One client inserts documents of about 113 bytes into a fresh collection with insertMany batches of 1 to 400,000; batches above the server's maxWriteBatchSize are split, as drivers do. The documents are built in memory before the clock starts. Once with the server's default write concern, once with w:0: no reply is read, and an acknowledged command on the same connection closes the clock. Each with client and server on one core and on two.",
@@ -100,7 +100,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
 
 /// What was measured of one batch size in one placement, once a round.
 #[derive(Default)]
-pub struct Row {
+pub(crate) struct Row {
     /// Documents a batch.
     pub batch: u64,
     /// Where client and server were.
@@ -117,7 +117,7 @@ pub struct Row {
 
 impl Row {
     /// What its loads are called.
-    pub fn called(&self, unacknowledged: bool) -> String {
+    pub(crate) fn called(&self, unacknowledged: bool) -> String {
         let concern = CONCERNS[usize::from(unacknowledged)];
         let name = format!("{concern} batch {}", rate(self.batch as f64));
         self.placement.called(&name)

@@ -15,7 +15,7 @@ use muniment_value::{DocBuf, array, doc};
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w4a",
     title: "Inserts by write concern, one thread and ten",
     about: "Documents of 2382 to 2400 bytes are inserted one by one into a fresh collection with an index on fName: with one thread, then with ten that share the count; in the post's order NONE, JOURNAL_SAFE, NORMAL, SAFE. The clock of w:0 ends when an acknowledged command on the same connections shows that everything is applied. One thread is measured with client and server on one core and on two.",
@@ -39,14 +39,14 @@ pub const SPEC: Spec = Spec {
 
 const COLLECTION: &str = "person";
 /// Connections of the second half.
-pub const THREADS: u64 = 10;
+pub(crate) const THREADS: u64 = 10;
 
 /// An old driver's name, what it means today, and the document.
 type Concern = (&'static str, &'static str, fn() -> DocBuf);
 
 /// What was measured.
 #[derive(Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// In the order in which it was.
     pub all: Vec<One>,
     /// The disk's own write and sync, where it was measured.
@@ -54,7 +54,7 @@ pub struct Found {
 }
 
 /// One measurement.
-pub struct One {
+pub(crate) struct One {
     /// The concern's name in an old driver.
     pub name: &'static str,
     /// What it means today.
@@ -68,7 +68,7 @@ pub struct One {
 }
 
 /// The post's order.
-pub const CONCERNS: &[Concern] = &[
+pub(crate) const CONCERNS: &[Concern] = &[
     ("NONE", "w:0", || doc! { "w": 0 }),
     ("JOURNAL_SAFE", "j:true", || doc! { "w": 1, "j": true }),
     ("NORMAL", "w:0", || doc! { "w": 0 }),

@@ -16,7 +16,7 @@ use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w4b",
     title: "Inserts with and without a secondary index",
     about: "Six batches of the same 2401-byte rows are inserted one by one with w:0, first without a secondary index, then into a fresh server with the index {name: 1} on ten random letters. After each batch a find by name is done twice and the collection's statistics are read. The cache is scaled with the data, so that the data outgrow it six-fold a batch, as they did the post's memory. Everything once with client and server on one core and once on two.",
@@ -38,13 +38,13 @@ const INDEXES: [&str; 2] = ["none", "name"];
 
 const COLLECTION: &str = "rows";
 /// How often the rows are inserted.
-pub const BATCHES: usize = 6;
+pub(crate) const BATCHES: usize = 6;
 /// The post's memory and rows a batch: their ratio is kept.
 const POST_MEMORY_GB: f64 = 4.0;
 const POST_ROWS: f64 = 10_000_000.0;
 
 /// What was measured.
-pub struct Found {
+pub(crate) struct Found {
     /// Without and with the index, in each placement.
     pub runs: Vec<Run>,
     /// Rows a batch.
@@ -54,7 +54,7 @@ pub struct Found {
 }
 
 /// All batches in one placement, without or with the index.
-pub struct Run {
+pub(crate) struct Run {
     /// With the index.
     pub indexed: bool,
     /// Where client and server were.
@@ -65,14 +65,14 @@ pub struct Run {
 
 impl Run {
     /// What its loads are called; `what` is added.
-    pub fn called(&self, what: &str) -> String {
+    pub(crate) fn called(&self, what: &str) -> String {
         let index = if self.indexed { "indexed" } else { "unindexed" };
         self.placement.called(&format!("{index}{what}"))
     }
 }
 
 /// What one batch showed.
-pub struct Batch {
+pub(crate) struct Batch {
     /// The inserts.
     pub load: Load,
     /// The two finds after it, ms.

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
     about: "YCSB's CoreWorkload through the lab's raw client: keys, choices and values as the released YCSB makes them. S1 loads documents of 8 fields of 250 bytes with 32 workers; S2 to S5 read, update and insert by uniform keys; A to F are YCSB's own files (10 fields of 100 bytes). The sweep runs S3's mix with more and more workers and fits the Universal Scalability Law; one worker is measured with client and server on one core and on two, and counts as on two.",
@@ -58,12 +58,12 @@ fn names() -> Vec<&'static str> {
 /// How long the server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// What the sweep's figures are called.
-pub const SWEEP: &str = "S3's mix";
+pub(crate) const SWEEP: &str = "S3's mix";
 /// Workers of the scenarios.
 const WORKERS: u64 = 32;
 
 /// A scenario's transactions.
-pub struct Scenario {
+pub(crate) struct Scenario {
     /// Its name in the post, or YCSB's.
     pub name: &'static str,
     /// What it does.
@@ -76,7 +76,7 @@ pub struct Scenario {
 const POST: &str = "fieldcount=8\nfieldlength=250\nrequestdistribution=uniform\n";
 
 /// The post's scenarios after its load.
-pub const SCENARIOS: [Scenario; 4] = [
+pub(crate) const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "S2",
         what: "read 10 %, update 90 %",
@@ -104,7 +104,7 @@ pub const SCENARIOS: [Scenario; 4] = [
 ];
 
 /// YCSB's own.
-pub const STOCK: [Scenario; 6] = [
+pub(crate) const STOCK: [Scenario; 6] = [
     Scenario {
         name: "A",
         what: "read 50 %, update 50 %, zipfian",
@@ -144,7 +144,7 @@ pub const STOCK: [Scenario; 6] = [
 ];
 
 /// The post's load.
-pub const LOAD: Scenario = Scenario {
+pub(crate) const LOAD: Scenario = Scenario {
     name: "S1",
     what: "load",
     properties: "",
@@ -184,7 +184,7 @@ struct Data {
 
 /// What was measured.
 #[derive(Default)]
-pub struct Found {
+pub(crate) struct Found {
     /// The scenarios that ran, in order.
     pub rows: Vec<Row>,
     /// The sweep: workers, and operations a second.
@@ -192,7 +192,7 @@ pub struct Found {
 }
 
 /// One scenario.
-pub struct Row {
+pub(crate) struct Row {
     /// Which.
     pub scenario: &'static Scenario,
     /// What came of it.
@@ -201,7 +201,7 @@ pub struct Row {
 
 impl Row {
     /// Operations a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.phase.load.samples.operations as f64 / self.phase.load.samples.seconds
     }
 }

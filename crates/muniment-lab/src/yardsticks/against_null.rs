@@ -11,13 +11,13 @@ use muniment_load::stop;
 use std::time::Duration;
 
 /// The connections of these yardsticks.
-pub const CONNECTIONS: usize = 16;
+pub(super) const CONNECTIONS: usize = 16;
 
 /// Documents of the find and update yardsticks: cached, 2 KB each.
-pub const POINTS: u64 = 20_000;
+pub(super) const POINTS: u64 = 20_000;
 
 /// Fills `coll` with `n` of the documents `make` makes, in batches of 1000.
-pub fn fill(
+pub(super) fn fill(
     lab: &mut Lab,
     target: &Target,
     coll: &str,
@@ -45,7 +45,7 @@ pub fn fill(
 
 /// Interleaved slices of the same workers against the target (A) and the null responder (B).
 /// `make` makes worker `k` over a connection to the side.
-pub fn measure<W: Worker>(
+pub(super) fn measure<W: Worker>(
     lab: &mut Lab,
     out: &mut Outcome,
     target: &Target,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 1,
     title: "insertMany(1000) of 113-byte documents, one connection, against the raw engine",
     target_text: "0.75 ×",

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 17,
     title: "a change stream: from a write's acknowledgement to its event at 5,000 inserts/s; against insertMany(1000) of one connection; 100 idle ones",
     target_text: "p99 ≤ 5 ms; 1.0 ×; < 1 % of a core",

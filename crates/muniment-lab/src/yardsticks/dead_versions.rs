@@ -16,7 +16,7 @@ use muniment_value::{Value, array, doc};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 11,
     title: "a scan of one document after a million updates of it; find({}) after a million documents expired",
     target_text: "2 × before; 2 ms",

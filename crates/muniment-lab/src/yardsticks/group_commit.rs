@@ -12,7 +12,7 @@ use muniment_value::doc;
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 5,
     title: "j:true inserts, 64 connections against one on the same disk",
     target_text: "10 ×, or 45 commits a sync",

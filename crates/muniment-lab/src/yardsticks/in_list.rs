@@ -14,7 +14,7 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 9,
     title: "find of 100,000 values by $in: by _id, and by a secondary index",
     target_text: "200,000 values/s",

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     number: 7,
     title: "inserts of 2401-byte documents with a secondary index on a random field against without, as the data grow",
     target_text: "0.5 ×; 0.8 × of the rate at the start; longest stall 250 ms",
@@ -26,7 +26,7 @@ pub const SPEC: Spec = Spec {
 
 const CONNECTIONS: usize = 8;
 /// Slices of each side.
-pub const SLICES: usize = 24;
+pub(crate) const SLICES: usize = 24;
 const DOCUMENT: f64 = 2401.0;
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -69,7 +69,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
 }
 
 /// Slices of one side.
-pub struct Course {
+pub(crate) struct Course {
     /// Documents a second, slice by slice.
     pub rates: Vec<f64>,
     /// Latencies of all.
@@ -90,13 +90,13 @@ impl Course {
     }
 
     /// Its rates without the first slice, which creates files and threads.
-    pub fn warm(&self) -> &[f64] {
+    pub(crate) fn warm(&self) -> &[f64] {
         self.rates.get(1..).unwrap_or_default()
     }
 }
 
 /// What was measured.
-pub struct Found {
+pub(crate) struct Found {
     /// Bytes of each collection.
     pub data: f64,
     /// With the index.
@@ -109,7 +109,7 @@ pub struct Found {
 
 impl Found {
     /// Nothing yet, of collections of so many bytes.
-    pub fn of(data: f64) -> Found {
+    pub(crate) fn of(data: f64) -> Found {
         Found {
             data,
             indexed: Course::of_nothing(),
@@ -119,12 +119,12 @@ impl Found {
     }
 
     /// The rate with the index over the rate without it.
-    pub fn ratio(&self) -> Option<Ratio> {
+    pub(crate) fn ratio(&self) -> Option<Ratio> {
         Ratio::of_pairs(self.indexed.warm(), self.plain.warm())
     }
 
     /// The rate with the index, and its CPU time, of the first quarter of the course and of the last.
-    pub fn growth(&self) -> [(f64, f64); 2] {
+    pub(crate) fn growth(&self) -> [(f64, f64); 2] {
         let rates = self.indexed.warm();
         let quarter = (rates.len() / 4).max(1);
         let [start, end] = ends(rates, quarter);
@@ -134,7 +134,7 @@ impl Found {
     }
 
     /// The longest that a single insert took, ms.
-    pub fn stall(&self) -> f64 {
+    pub(crate) fn stall(&self) -> f64 {
         self.indexed
             .latency
             .max_ms()

@@ -11,7 +11,7 @@ use muniment_load::fail::Result;
 use muniment_value::{array, doc};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 12,
     title: "bytes in the log for a $set of one field of a 2 KB document",
     target_text: "below 400",
@@ -63,7 +63,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
 }
 
 /// What the server says it has written to its log so far.
-pub fn log_bytes(c: &mut Conn) -> Result<Option<f64>> {
+pub(super) fn log_bytes(c: &mut Conn) -> Result<Option<f64>> {
     let status = c.command("admin", &doc! { "serverStatus": 1 })?;
     Ok(FIGURES
         .iter()

@@ -19,7 +19,7 @@ use muniment_value::{DocBuf, array, doc};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 13,
     title: "writers beside a read that takes a minute, of what they write against of something else; the memory it costs",
     target_text: "0.9 ×; 64 MB",

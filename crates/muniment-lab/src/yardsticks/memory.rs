@@ -16,7 +16,7 @@ use std::time::Duration;
 const SMALL_CACHE_GB: f64 = 0.125;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 8,
     title: "resident memory above the configured cache, under all of these",
     target_text: "150 MB",

@@ -7,7 +7,7 @@ mod change_stream;
 mod dead_versions;
 mod group_commit;
 mod in_list;
-pub mod index_cost;
+pub(crate) mod index_cost;
 mod log_bytes;
 mod long_scan;
 mod memory;
@@ -32,10 +32,10 @@ use muniment_load::stats::{Ratio, Side, abba, median};
 use muniment_load::stop;
 
 /// The cache that the embedded servers of the yardsticks get, GB.
-pub const CACHE_GB: f64 = 1.0;
+pub(crate) const CACHE_GB: f64 = 1.0;
 
 /// One yardstick.
-pub struct Spec {
+pub(crate) struct Spec {
     /// Its number, for `--only`.
     pub number: u32,
     /// What is measured against what.
@@ -47,7 +47,7 @@ pub struct Spec {
 }
 
 /// Every yardstick, sorted by number.
-pub const ALL: &[&Spec] = &[
+pub(crate) const ALL: &[&Spec] = &[
     &bulk_insert::SPEC,
     &point_find::SPEC,
     &single_insert::SPEC,
@@ -72,7 +72,7 @@ pub const ALL: &[&Spec] = &[
 
 /// One measured line.
 #[derive(Debug, Clone)]
-pub struct Row {
+pub(crate) struct Row {
     /// `1`, `7b`.
     pub id: String,
     /// What.
@@ -95,7 +95,13 @@ pub struct Row {
 
 impl Row {
     /// A single figure that must not be below `target`, in `unit`.
-    pub fn at_least(id: &str, what: &str, value: f64, unit: &'static str, target: f64) -> Row {
+    pub(crate) fn at_least(
+        id: &str,
+        what: &str,
+        value: f64,
+        unit: &'static str,
+        target: f64,
+    ) -> Row {
         Row {
             id: id.into(),
             what: what.into(),
@@ -110,7 +116,13 @@ impl Row {
     }
 
     /// One that must not be above it.
-    pub fn at_most(id: &str, what: &str, value: f64, unit: &'static str, target: f64) -> Row {
+    pub(crate) fn at_most(
+        id: &str,
+        what: &str,
+        value: f64,
+        unit: &'static str,
+        target: f64,
+    ) -> Row {
         Row {
             at_most: true,
             ..Row::at_least(id, what, value, unit, target)
@@ -118,12 +130,12 @@ impl Row {
     }
 
     /// With the absolute figures that the row's figure is made of.
-    pub fn because(self, detail: String) -> Row {
+    pub(crate) fn because(self, detail: String) -> Row {
         Row { detail, ..self }
     }
 
     /// True if the promise is kept.
-    pub fn passes(&self) -> bool {
+    pub(crate) fn passes(&self) -> bool {
         self.otherwise.is_some()
             || if self.at_most {
                 self.value <= self.target
@@ -134,11 +146,11 @@ impl Row {
 }
 
 /// A measured slice: its rate, and the load it comes from.
-pub type Slice = (f64, Option<Load>);
+pub(crate) type Slice = (f64, Option<Load>);
 
 /// Both sides of interleaved pairs.
 #[derive(Default)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     /// Rates of A.
     pub a: Vec<f64>,
     /// Rates of B.
@@ -153,7 +165,7 @@ pub struct Pairs {
 
 impl Pairs {
     /// Runs A B B A … for the preset's number of pairs, after one pair that is thrown away.
-    pub fn measure(
+    pub(crate) fn measure(
         lab: &mut Lab,
         out: &mut Outcome,
         mut f: impl FnMut(&mut Lab, Side) -> Result<Slice>,
@@ -192,7 +204,7 @@ impl Pairs {
     }
 
     /// A over B as a row; nothing if there is no pair.
-    pub fn row(&self, id: &str, what: &str, names: [&str; 2], target: f64) -> Option<Row> {
+    pub(crate) fn row(&self, id: &str, what: &str, names: [&str; 2], target: f64) -> Option<Row> {
         let ratio = Ratio::of_pairs(&self.a, &self.b)?;
         let us = |v: &[f64]| {
             if v.is_empty() {
@@ -230,7 +242,7 @@ impl Pairs {
 }
 
 /// Runs all yardsticks, or one.
-pub fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
+pub(crate) fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
     out.id = "yardsticks".into();
     out.title = "The promised speed, as ratios".into();
     out.about = "Each line compares the server with something that does less on the same machine at the same time: the raw engine (the same batches straight into it), or a server that parses the message and answers a constant, driven by the same client. Runs are interleaved A B B A; a ratio is the median of the paired ratios with its bootstrap 95 % interval. The first pair is thrown away.".into();

@@ -10,7 +10,7 @@ use muniment_load::fail::Result;
 use muniment_load::stats::Side;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 2,
     title: "find by _id of 2 KB documents, 16 connections, cached, against the null responder",
     target_text: "0.6 ×",

@@ -10,7 +10,7 @@ use muniment_load::fail::Result;
 use muniment_load::stats::Side;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 4,
     title: "update ($set of one field of a 2 KB document by _id), 16 connections, against the null responder",
     target_text: "0.4 ×",

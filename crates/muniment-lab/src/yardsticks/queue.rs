@@ -10,7 +10,7 @@ use muniment_value::{array, doc};
 use std::time::Instant;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 10,
     title: "queue: an insert and a findAndModify with sort and remove, 40,000 times",
     target_text: "last quarter ≤ 1.2 × the first; ≤ 150 µs a pair",

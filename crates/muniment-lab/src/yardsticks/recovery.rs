@@ -14,7 +14,7 @@ use muniment_load::stop;
 use std::time::Instant;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 14,
     title: "start after kill -9 with a log of 1 GB",
     target_text: "300 MB/s a core",

@@ -10,7 +10,7 @@ use muniment_load::procs;
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 19,
     title: "resident memory above five quarters of the cache, under all that takes memory at once",
     target_text: "100 MB",

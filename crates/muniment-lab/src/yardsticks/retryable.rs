@@ -15,7 +15,7 @@ use muniment_value::doc;
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 15,
     title: "retryable inserts (lsid, and a txnNumber that rises) of 113-byte documents against plain ones, 1 and 16 connections",
     target_text: "0.9 ×",

@@ -16,7 +16,7 @@ use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 6,
     title: "collection scan of 1 M small documents with a filter that matches none; count({}) exact without a scan",
     target_text: "1 M docs/s a core",

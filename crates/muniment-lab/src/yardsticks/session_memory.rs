@@ -15,7 +15,7 @@ use muniment_value::{DocBuf, doc};
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 18,
     title: "resident memory of 10,000 open sessions; of a transaction of 100,000 inserts of 113-byte documents",
     target_text: "< 20 MB; < 3 × its documents",

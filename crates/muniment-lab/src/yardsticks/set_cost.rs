@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 20,
     title: "CPU time of three members, w:1, against three times that of one server: \
             insertMany(1000), one connection; single inserts, 16 connections",

@@ -11,7 +11,7 @@ use muniment_load::rng::Rng;
 use muniment_value::doc;
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 3,
     title: "single insert w:1 of 113-byte documents, 16 connections, against the null responder",
     target_text: "0.5 ×",

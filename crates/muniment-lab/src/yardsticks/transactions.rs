@@ -16,7 +16,7 @@ use muniment_value::{Doc, DocBuf, doc};
 use std::time::{Duration, Instant};
 
 /// The yardstick.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     number: 16,
     title: "a transaction of 4 updates of 2 KB documents, of 100 inserts, of 4 finds, against the same without one, one connection",
     target_text: "≤ 1.3 ×, 1.15 ×, 1.15 × the time",

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// What was asked for.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub(crate) struct Options {
     loads: bool,
     runs: bool,
     properties: Properties,
@@ -32,7 +32,7 @@ pub struct Options {
 }
 
 /// `muniment bench ycsb`.
-pub const COMMAND: Spec = Spec {
+pub(crate) const COMMAND: Spec = Spec {
     name: "ycsb",
     arguments: "[load|run] -P FILE [-p NAME=VALUE]…",
     about: "YCSB's CoreWorkload from its stock property files",
@@ -174,7 +174,7 @@ fn settings(given: &Given) -> Result<Vec<(&str, &str)>> {
 ///
 /// # Errors
 /// No server, a workload without sense, a load that failed.
-pub fn run(o: &Options) -> Result<()> {
+pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let workload = Arc::new(Workload::new(&o.properties)?);
     let settings = Arc::new(Settings::new(&o.properties)?);

@@ -39,7 +39,7 @@ enum Next {
 }
 
 /// One connection's work.
-pub struct Client {
+pub(crate) struct Client {
     conn: Conn,
     workload: Arc<Workload>,
     settings: Arc<Settings>,
@@ -61,7 +61,7 @@ pub struct Client {
 
 impl Client {
     /// A worker of the load phase, or of the transaction phase.
-    pub fn new(
+    pub(crate) fn new(
         conn: Conn,
         workload: &Arc<Workload>,
         settings: &Arc<Settings>,

@@ -22,7 +22,7 @@ use std::sync::atomic::AtomicU64;
 
 /// An operation of the transaction phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// Read one document.
     Read,
     /// Set one field of one, or all.
@@ -75,7 +75,7 @@ enum Request {
 
 /// A workload, as its properties say.
 #[derive(Debug, Clone)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// The collection.
     pub table: String,
     /// Documents in the collection after the load.
@@ -120,7 +120,7 @@ impl Workload {
     ///
     /// # Errors
     /// A property without sense; the property is named.
-    pub fn new(p: &Properties) -> Result<Workload> {
+    pub(crate) fn new(p: &Properties) -> Result<Workload> {
         supported(p)?;
         let [records, insert_start, insert_count] = counts(p)?;
         let length = length(p)?;
@@ -158,14 +158,14 @@ impl Workload {
     }
 
     /// The key of record `n`.
-    pub fn key(&self, n: u64) -> String {
+    pub(crate) fn key(&self, n: u64) -> String {
         let mut key = String::new();
         self.write_key(n, &mut key);
         key
     }
 
     /// As [`Workload::key`], into memory that is used again.
-    pub fn write_key(&self, n: u64, key: &mut String) {
+    pub(crate) fn write_key(&self, n: u64, key: &mut String) {
         let number = if self.hashed { fnv::hash(n) } else { n as i64 };
         key.clear();
         // Writing to a text cannot fail.
@@ -173,7 +173,7 @@ impl Workload {
     }
 
     /// What one worker draws from.
-    pub fn chooser(&self, seed: u64) -> Chooser {
+    pub(crate) fn chooser(&self, seed: u64) -> Chooser {
         let last = (self.insert_start + self.insert_count).saturating_sub(1);
         let keys: Box<dyn Distribution> = match &self.request {
             Request::Uniform => Box::new(Uniform::new(self.insert_start, last)),
@@ -213,7 +213,7 @@ impl Workload {
     }
 
     /// The size of a value in integrity mode, in bytes.
-    pub fn checked_length(&self) -> usize {
+    pub(crate) fn checked_length(&self) -> usize {
         match self.length {
             Length::Constant(n) => n as usize,
             _ => 0,
@@ -221,13 +221,13 @@ impl Workload {
     }
 
     /// The next key of the load phase.
-    pub fn next_load_key(&self) -> u64 {
+    pub(crate) fn next_load_key(&self) -> u64 {
         self.load_keys.take()
     }
 
     /// The value that `field` of document `key` has in integrity mode: `key:field`, then `:` and
     /// Java's `hashCode` of all that stands before it, again and again, cut to `size`.
-    pub fn checked_value(key: &str, field: &str, size: usize, out: &mut Vec<u8>) {
+    pub(crate) fn checked_value(key: &str, field: &str, size: usize, out: &mut Vec<u8>) {
         let start = out.len();
         // Of all that stands there so far.
         let mut hash = 0_i32;
@@ -358,7 +358,7 @@ fn request(p: &Properties, new_keys: &Arc<Counter>) -> Result<Request> {
 }
 
 /// One worker's draws.
-pub struct Chooser {
+pub(crate) struct Chooser {
     rng: Rng,
     keys: Box<dyn Distribution>,
     /// Keys are counted from the newest back.
@@ -369,7 +369,7 @@ pub struct Chooser {
 
 impl Chooser {
     /// The next operation; `None` when every proportion is zero.
-    pub fn operation(&mut self, w: &Workload) -> Option<Operation> {
+    pub(crate) fn operation(&mut self, w: &Workload) -> Option<Operation> {
         let sum: f64 = w.weights.iter().map(|(_, x)| x).sum();
         let mut u = self.rng.unit();
         for (o, weight) in &w.weights {
@@ -384,7 +384,7 @@ impl Chooser {
     }
 
     /// The number of a record that is there.
-    pub fn record(&mut self, w: &Workload) -> u64 {
+    pub(crate) fn record(&mut self, w: &Workload) -> u64 {
         loop {
             let last = w.new_keys.last().unwrap_or(0);
             let n = self.keys.draw(&mut self.rng);
@@ -399,18 +399,18 @@ impl Chooser {
     }
 
     /// The number of a field.
-    pub fn field(&mut self, w: &Workload) -> usize {
+    pub(crate) fn field(&mut self, w: &Workload) -> usize {
         self.rng.below(w.fields.len() as u64) as usize
     }
 
     /// The documents of a scan.
-    pub fn scan_length(&mut self) -> u64 {
+    pub(crate) fn scan_length(&mut self) -> u64 {
         self.scan_length.draw(&mut self.rng)
     }
 
     /// Appends the value of `field` in document `key`: checked, or random bytes 32…127 in the
     /// pattern of YCSB's generator (so that they compress as little).
-    pub fn value(&mut self, w: &Workload, key: &str, field: &str, out: &mut Vec<u8>) {
+    pub(crate) fn value(&mut self, w: &Workload, key: &str, field: &str, out: &mut Vec<u8>) {
         let size = self.length.draw(&mut self.rng) as usize;
         if w.data_integrity {
             Workload::checked_value(key, field, size, out);
@@ -427,7 +427,7 @@ impl Chooser {
     }
 
     /// A share of 1 at random: for waits.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         self.rng.unit()
     }
 }

@@ -1,12 +1,12 @@
 //! YCSB: stock property files, the released client's keys, values, choices, pacing and output,
 //! through the lab's raw client.
 
-pub mod cli;
-pub mod client;
-pub mod core;
-pub mod output;
-pub mod properties;
-pub mod settings;
+pub(crate) mod cli;
+pub(crate) mod client;
+pub(crate) mod core;
+pub(crate) mod output;
+pub(crate) mod properties;
+pub(crate) mod settings;
 
 use crate::lab::Target;
 use crate::progress::Progress;
@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// One phase of a run.
-pub struct Phase {
+pub(crate) struct Phase {
     /// Its name: `load` or `run`.
     pub name: &'static str,
     /// What it did.
@@ -31,7 +31,7 @@ pub struct Phase {
 ///
 /// # Errors
 /// No connection, an insert of the load that failed for good.
-pub fn phase(
+pub(crate) fn phase(
     target: &Target,
     workload: &Arc<core::Workload>,
     settings: &Arc<Settings>,

@@ -74,7 +74,7 @@ fn summary(name: &str, l: &Latency) -> String {
 }
 
 /// The status line.
-pub fn status(s: &Status, settings: &Settings) -> String {
+pub(crate) fn status(s: &Status, settings: &Settings) -> String {
     // `2026-01-31 12:00:05:123`, in UTC.
     let mut line = settings.label.clone();
     let _ = write!(
@@ -134,7 +134,7 @@ fn ordinal(p: f64) -> String {
 }
 
 /// The summary of a phase.
-pub fn export(phase: &Phase, settings: &Settings) -> String {
+pub(crate) fn export(phase: &Phase, settings: &Settings) -> String {
     let mut out = String::new();
     let l = &phase.load;
     let milliseconds = (l.samples.seconds * 1e3).round();

@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 /// Names and values. It remembers which were asked for, so that the others can be named.
 #[derive(Debug, Clone, Default)]
-pub struct Properties {
+pub(crate) struct Properties {
     values: BTreeMap<String, String>,
     asked: RefCell<BTreeSet<String>>,
 }
@@ -18,7 +18,7 @@ impl Properties {
     ///
     /// # Errors
     /// An escape that is none.
-    pub fn read(&mut self, text: &str) -> Result<()> {
+    pub(crate) fn read(&mut self, text: &str) -> Result<()> {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
             let mut logical = line.trim_start().to_string();
@@ -39,12 +39,12 @@ impl Properties {
     }
 
     /// Sets one.
-    pub fn set(&mut self, name: &str, value: &str) {
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_string(), value.to_string());
     }
 
     /// The text, if there is one.
-    pub fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.asked.borrow_mut().insert(name.to_string());
         self.values.get(name).map(String::as_str)
     }
@@ -53,7 +53,7 @@ impl Properties {
     ///
     /// # Errors
     /// What is no such number.
-    pub fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T>
+    pub(crate) fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T>
     where
         T::Err: Display,
     {
@@ -66,13 +66,13 @@ impl Properties {
     }
 
     /// True only for `true`, as in Java.
-    pub fn flag(&self, name: &str, default: bool) -> bool {
+    pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         self.text(name)
             .map_or(default, |v| v.trim().eq_ignore_ascii_case("true"))
     }
 
     /// What was set and nobody has asked for.
-    pub fn unused(&self) -> Vec<&str> {
+    pub(crate) fn unused(&self) -> Vec<&str> {
         let asked = self.asked.borrow();
         self.values
             .keys()

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Which latencies are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Interval {
+pub(crate) enum Interval {
     /// From the sending on.
     Op,
     /// From when it was due on.
@@ -21,7 +21,7 @@ pub enum Interval {
 
 /// The settings of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The server; `None` for an embedded one.
     pub uri: Option<Uri>,
     /// The database.
@@ -59,7 +59,7 @@ impl Settings {
     ///
     /// # Errors
     /// A property that makes no sense or is not supported; it is named.
-    pub fn new(p: &Properties) -> Result<Settings> {
+    pub(crate) fn new(p: &Properties) -> Result<Settings> {
         let mut s = Settings {
             uri: None,
             database: "ycsb".into(),
@@ -143,7 +143,7 @@ impl Settings {
     }
 
     /// When each worker sends.
-    pub fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> Pace {
         match self.target {
             Some(t) => Pace::Steady(t / self.threads as f64),
             None => Pace::Closed,

@@ -43,7 +43,7 @@ impl Place {
 /// may use, and another one of the same package. `core` returns (package, core) for a CPU. The first core,
 /// which gets most interrupts, is avoided if there are others. `None` if there is neither a common core nor a
 /// pair of cores.
-pub fn choose(
+pub(super) fn choose(
     client: &[usize],
     server: &[usize],
     core: impl Fn(usize) -> (usize, usize),
@@ -76,7 +76,7 @@ pub fn choose(
 }
 
 /// CPUs in the notation of Linux: `0-3,6`.
-pub fn list(cpus: &[usize]) -> String {
+pub(super) fn list(cpus: &[usize]) -> String {
     let mut runs: Vec<(usize, usize)> = Vec::new();
     for &cpu in cpus {
         match runs.last_mut() {

@@ -22,7 +22,7 @@ fn pid(tid: Option<u32>) -> Result<Option<Pid>> {
 ///
 /// # Errors
 /// The thread does not exist, or this process may not ask for it.
-pub fn cpus(tid: Option<u32>) -> Result<Vec<usize>> {
+pub(super) fn cpus(tid: Option<u32>) -> Result<Vec<usize>> {
     let set = sched_getaffinity(pid(tid)?)?;
     Ok((0..CpuSet::MAX_CPU).filter(|c| set.is_set(*c)).collect())
 }
@@ -31,7 +31,7 @@ pub fn cpus(tid: Option<u32>) -> Result<Vec<usize>> {
 ///
 /// # Errors
 /// The thread does not exist or belongs to another user, or none of the CPUs may be used.
-pub fn set_cpus(tid: Option<u32>, cpus: &[usize]) -> Result<()> {
+pub(super) fn set_cpus(tid: Option<u32>, cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     cpus.iter()
         .filter(|c| **c < CpuSet::MAX_CPU)
@@ -43,7 +43,7 @@ pub fn set_cpus(tid: Option<u32>, cpus: &[usize]) -> Result<()> {
 ///
 /// # Errors
 /// The process does not exist.
-pub fn threads(pid: u32) -> Result<Vec<u32>> {
+pub(super) fn threads(pid: u32) -> Result<Vec<u32>> {
     let all = fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(all
         .filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok())
@@ -51,12 +51,12 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
 }
 
 /// The CPU on which the calling thread runs.
-pub fn running_on() -> usize {
+pub(super) fn running_on() -> usize {
     sched_getcpu()
 }
 
 /// Whether an error means that a thread has ended.
-pub fn is_gone(e: &Error) -> bool {
+pub(super) fn is_gone(e: &Error) -> bool {
     e.raw_os_error() == Some(libc::ESRCH)
 }
 
@@ -64,7 +64,7 @@ pub fn is_gone(e: &Error) -> bool {
 ///
 /// # Errors
 /// Its descriptors cannot be read, because the process does not exist or belongs to another user.
-pub fn listens(pid: u32, port: u16) -> Result<bool> {
+pub(super) fn listens(pid: u32, port: u16) -> Result<bool> {
     let sockets: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
         .filter_map(|f| fs::read_to_string(f).ok())
@@ -96,7 +96,7 @@ fn listeners(table: &str, port: u16) -> Vec<u64> {
 }
 
 /// The package and the core of a CPU. If the system does not tell, every CPU counts as a core.
-pub fn core_of(cpu: usize) -> (usize, usize) {
+pub(super) fn core_of(cpu: usize) -> (usize, usize) {
     let read = |what: &str| -> Option<usize> {
         let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}");
         fs::read_to_string(file).ok()?.trim().parse().ok()

@@ -10,36 +10,36 @@ fn none<T>() -> Result<T> {
 }
 
 /// The cores on which a thread may run.
-pub fn cpus(_: Option<u32>) -> Result<Vec<usize>> {
+pub(super) fn cpus(_: Option<u32>) -> Result<Vec<usize>> {
     none()
 }
 
 /// Sets the cores on which a thread may run.
-pub fn set_cpus(_: Option<u32>, _: &[usize]) -> Result<()> {
+pub(super) fn set_cpus(_: Option<u32>, _: &[usize]) -> Result<()> {
     none()
 }
 
 /// The threads of a process.
-pub fn threads(_: u32) -> Result<Vec<u32>> {
+pub(super) fn threads(_: u32) -> Result<Vec<u32>> {
     none()
 }
 
 /// The core on which the calling thread runs.
-pub fn running_on() -> usize {
+pub(super) fn running_on() -> usize {
     0
 }
 
 /// Whether an error means that a thread has ended.
-pub fn is_gone(_: &Error) -> bool {
+pub(super) fn is_gone(_: &Error) -> bool {
     false
 }
 
 /// Whether a process listens on a port.
-pub fn listens(_: u32, _: u16) -> Result<bool> {
+pub(super) fn listens(_: u32, _: u16) -> Result<bool> {
     none()
 }
 
 /// The package and the core of a CPU.
-pub fn core_of(cpu: usize) -> (usize, usize) {
+pub(super) fn core_of(cpu: usize) -> (usize, usize) {
     (0, cpu)
 }

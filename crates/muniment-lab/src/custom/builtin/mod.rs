@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// A built-in workload.
-pub struct Builtin {
+pub(crate) struct Builtin {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it measures, in a line.
@@ -23,7 +23,7 @@ macro_rules! builtins {
 }
 
 /// Every one, sorted by name.
-pub const ALL: &[Builtin] = builtins! {
+pub(crate) const ALL: &[Builtin] = builtins! {
     "insert": "tiny documents, one a message (W1's)",
     "insert-2k": "2.4 kB documents with an index, one a message (W4a's)",
     "insert-batch": "113-byte documents, many a message (W3's)",
@@ -34,12 +34,12 @@ pub const ALL: &[Builtin] = builtins! {
 };
 
 /// The one of this name.
-pub fn named(name: &str) -> Option<&'static Builtin> {
+pub(crate) fn named(name: &str) -> Option<&'static Builtin> {
     ALL.iter().find(|b| b.name == name)
 }
 
 /// A line for each.
-pub fn list() -> String {
+pub(crate) fn list() -> String {
     let mut o = String::new();
     for b in ALL {
         let _ = writeln!(o, "  {:<13} {}", b.name, b.about);

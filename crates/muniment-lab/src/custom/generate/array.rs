@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// `array`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "array",
     form: "{ of = VALUE, length }",
     about: "an array whose elements are made one by one; length is a number or { min = 0, max, distribution }",

@@ -11,7 +11,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `binary`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "binary",
     form: "LENGTH or { length, compressibility = 0, subtype = 0 }",
     about: "random bytes of which deflate saves this share (0 to 0.95); length is a number or { min = 0, max, distribution }",

@@ -9,7 +9,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `bool`.
-pub const BOOL: Spec = Spec {
+pub(super) const BOOL: Spec = Spec {
     name: "bool",
     form: "CHANCE",
     about: "true with this chance (0 to 1), else false",
@@ -19,7 +19,7 @@ pub const BOOL: Spec = Spec {
 };
 
 /// `enum`.
-pub const ENUM: Spec = Spec {
+pub(super) const ENUM: Spec = Spec {
     name: "enum",
     form: "{ values = [VALUE, …], weights = [number, …] } or { values, distribution }",
     about: "one of these values, which may be generators; all alike without weights and distribution",

@@ -5,7 +5,7 @@ use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{self, Node, Seen};
 
 /// `document`.
-pub const DOCUMENT: Spec = Spec {
+pub(super) const DOCUMENT: Spec = Spec {
     name: "document",
     form: "{ … }",
     about: "a nested document, whatever its keys are: for one whose only field is called as a generator is",
@@ -13,7 +13,7 @@ pub const DOCUMENT: Spec = Spec {
 };
 
 /// `json`.
-pub const JSON: Spec = Spec {
+pub(super) const JSON: Spec = Spec {
     name: "json",
     form: "'TEXT'",
     about: "the constant of this Extended JSON",
@@ -23,7 +23,7 @@ pub const JSON: Spec = Spec {
 };
 
 /// `null`.
-pub const NULL: Spec = Spec {
+pub(super) const NULL: Spec = Spec {
     name: "null",
     form: "true",
     about: "null",
@@ -36,7 +36,7 @@ pub const NULL: Spec = Spec {
 };
 
 /// `repeat`.
-pub const REPEAT: Spec = Spec {
+pub(super) const REPEAT: Spec = Spec {
     name: "repeat",
     form: "{ text = \"…\", times }",
     about: "a constant text so many times over",

@@ -10,7 +10,7 @@ use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
 /// `date`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "date",
     form: "\"now\" or { from, to = \"now\", distribution = \"uniform\" }",
     about: "a date: the moment it is made, or one of a range; the ends are TOML dates, \"now\" or \"now-30d\" (also s, m, h, and +), as of the phase's beginning",

@@ -8,7 +8,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `double`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "double",
     form: "{ min = 0, max = 1, places }",
     about: "a double of min…max, uniform, rounded to so many decimal places if places is given",

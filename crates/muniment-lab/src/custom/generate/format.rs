@@ -10,7 +10,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// `format`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "format",
     form: "{ text = \"user{n:08}\", n = VALUE, … }",
     about: "a string with values in it (numbers, strings, booleans, ObjectIds); {n:08} fills up with zeros to eight characters, {{ and }} are braces",

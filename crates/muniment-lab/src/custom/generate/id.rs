@@ -9,7 +9,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `objectId`.
-pub const OBJECT_ID: Spec = Spec {
+pub(super) const OBJECT_ID: Spec = Spec {
     name: "objectId",
     form: "true",
     about: "an ObjectId as drivers make it: seconds, five random bytes of the process, a counter",
@@ -22,7 +22,7 @@ pub const OBJECT_ID: Spec = Spec {
 };
 
 /// `uuid`.
-pub const UUID: Spec = Spec {
+pub(super) const UUID: Spec = Spec {
     name: "uuid",
     form: "\"binary\" or \"text\"",
     about: "a random UUID (version 4), as Binary of subtype 4 or as a string of 36 characters; true is \"binary\"",

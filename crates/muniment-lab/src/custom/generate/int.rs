@@ -10,7 +10,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `int`.
-pub const INT: Spec = Spec {
+pub(super) const INT: Spec = Spec {
     name: "int",
     form: "{ min = 0, max, distribution = \"uniform\" }",
     about: "an int32 of min…max, both included",
@@ -18,7 +18,7 @@ pub const INT: Spec = Spec {
 };
 
 /// `long`.
-pub const LONG: Spec = Spec {
+pub(super) const LONG: Spec = Spec {
     name: "long",
     form: "{ min = 0, max, distribution = \"uniform\" }",
     about: "an int64 of min…max, both included",

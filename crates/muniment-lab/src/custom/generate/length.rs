@@ -6,7 +6,7 @@ use crate::custom::source::{Fields, Item, Parsed, Value};
 
 /// A number of bytes, characters or elements.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Length {
+pub(super) struct Length {
     /// The least.
     pub min: u64,
     /// How many there are.
@@ -22,7 +22,7 @@ impl Length {
     ///
     /// # Errors
     /// It is neither; more than a document holds.
-    pub fn read(item: &Item) -> Parsed<Length> {
+    pub(super) fn read(item: &Item) -> Parsed<Length> {
         let (min, max, shape) = match item.value {
             Value::Table(_) => {
                 let mut f = item.fields("length")?;
@@ -50,17 +50,17 @@ impl Length {
     ///
     /// # Errors
     /// As [`Length::read`]; it is not there.
-    pub fn of(f: &mut Fields<'_>) -> Parsed<Length> {
+    pub(super) fn of(f: &mut Fields<'_>) -> Parsed<Length> {
         Length::read(f.need("length")?)
     }
 
     /// The only one, if there is one.
-    pub fn only(&self) -> Option<u64> {
+    pub(super) fn only(&self) -> Option<u64> {
         (self.count == 1).then_some(self.min)
     }
 
     /// Begins to draw.
-    pub fn start(&self, env: &Env<'_>) -> Lengths {
+    pub(super) fn start(&self, env: &Env<'_>) -> Lengths {
         Lengths {
             min: self.min,
             count: self.count,
@@ -70,7 +70,7 @@ impl Length {
 }
 
 /// Lengths being drawn.
-pub struct Lengths {
+pub(super) struct Lengths {
     min: u64,
     count: u64,
     draw: Draw,
@@ -79,7 +79,7 @@ pub struct Lengths {
 impl Lengths {
     /// The next.
     #[inline]
-    pub fn draw(&mut self, hand: &mut Hand) -> usize {
+    pub(super) fn draw(&mut self, hand: &mut Hand) -> usize {
         if self.count == 1 {
             return self.min as usize;
         }
@@ -91,7 +91,7 @@ impl Lengths {
 ///
 /// # Errors
 /// In words: `max` below `min`; more than a sum over them can be made for.
-pub fn span(min: i128, max: i128, shape: &Shape) -> Result<u64, String> {
+pub(super) fn span(min: i128, max: i128, shape: &Shape) -> Result<u64, String> {
     if max < min {
         return Err(format!("max ({max}) is below min ({min})"));
     }

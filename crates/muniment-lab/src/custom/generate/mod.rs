@@ -23,7 +23,7 @@ use muniment_load::fail::Result;
 use std::fmt::Debug;
 
 /// How values are made, as the file says it.
-pub trait Generator: Debug + Send + Sync {
+pub(crate) trait Generator: Debug + Send + Sync {
     /// The BSON type of its values; `None` when it varies.
     fn kind(&self) -> Option<u8>;
 
@@ -45,13 +45,20 @@ pub trait Generator: Debug + Send + Sync {
 }
 
 /// A generator at work.
-pub trait Source: Send {
+pub(crate) trait Source: Send {
     /// Appends the bytes of a value, and gives its BSON type; 0 for none.
     fn write(&mut self, hand: &mut Hand, out: &mut Vec<u8>) -> u8;
 }
 
 /// A generator.
-pub struct Spec {
+#[cfg_attr(
+    not(test),
+    expect(
+        dead_code,
+        reason = "a test holds form and about against docs/workloads.md"
+    )
+)]
+pub(crate) struct Spec {
     /// Its name in the file.
     pub name: &'static str,
     /// What follows the name.
@@ -63,7 +70,7 @@ pub struct Spec {
 }
 
 /// Every generator, sorted by name.
-pub const ALL: &[Spec] = &[
+pub(crate) const ALL: &[Spec] = &[
     array::SPEC,
     binary::SPEC,
     choice::BOOL,
@@ -86,9 +93,9 @@ pub const ALL: &[Spec] = &[
 ];
 
 /// The generator of this name.
-pub fn named(name: &str) -> Option<&'static Spec> {
+pub(crate) fn named(name: &str) -> Option<&'static Spec> {
     ALL.iter().find(|s| s.name == name)
 }
 
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;

@@ -17,7 +17,7 @@ const STARTS: u64 = 8;
 
 /// What is made: letters or bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub(super) enum Of {
     /// Printable ASCII.
     Letters,
     /// All 256.
@@ -34,17 +34,17 @@ impl Of {
     }
 
     /// The least share that is saved, whatever is done.
-    pub fn least(self) -> f64 {
+    pub(super) fn least(self) -> f64 {
         1.0 - self.noise()
     }
 }
 
 /// The most that can be asked for.
-pub const MOST: f64 = 0.95;
+pub(super) const MOST: f64 = 0.95;
 
 /// Makes values.
 #[derive(Debug, Clone)]
-pub struct Noise {
+pub(super) struct Noise {
     of: Of,
     compressibility: f64,
     motif: Vec<u8>,
@@ -52,7 +52,7 @@ pub struct Noise {
 
 impl Noise {
     /// Of which `compressibility` (a share) is saved.
-    pub fn new(of: Of, compressibility: f64) -> Noise {
+    pub(super) fn new(of: Of, compressibility: f64) -> Noise {
         let mut motif = Vec::new();
         fresh(of, MOTIF, &mut Rng::new(0x6d6f_7469), &mut motif);
         Noise {
@@ -75,7 +75,7 @@ impl Noise {
 
     /// Appends `length` bytes.
     #[inline]
-    pub fn write(&self, length: usize, rng: &mut Rng, out: &mut Vec<u8>) {
+    pub(super) fn write(&self, length: usize, rng: &mut Rng, out: &mut Vec<u8>) {
         let piece = self.piece(length);
         fresh(self.of, length - piece, rng, out);
         let start = match piece {

@@ -8,7 +8,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `optional`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "optional",
     form: "{ chance, of = VALUE }",
     about: "the value with this chance (0 to 1), else no such field",

@@ -9,7 +9,7 @@ use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
 /// `sequence`.
-pub const SEQUENCE: Spec = Spec {
+pub(super) const SEQUENCE: Spec = Spec {
     name: "sequence",
     form: "\"NAME\"",
     about: "the next number of a sequence, an int64 from 0 on; all workers share it, and within one document or operation it is the same number wherever it stands",
@@ -21,7 +21,7 @@ pub const SEQUENCE: Spec = Spec {
 };
 
 /// `key`.
-pub const KEY: Spec = Spec {
+pub(super) const KEY: Spec = Spec {
     name: "key",
     form: "\"NAME\" or { of = \"NAME\", distribution }",
     about: "a number of a sequence whose document is there already, an int64, drawn anew wherever it stands; by the operation's distribution unless it has its own",

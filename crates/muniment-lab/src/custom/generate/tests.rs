@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A maker of documents of this template, over one sequence `s` with `start` numbers.
-pub fn maker(text: &str, start: u64) -> Parsed<impl FnMut() -> DocBuf> {
+pub(crate) fn maker(text: &str, start: u64) -> Parsed<impl FnMut() -> DocBuf> {
     let counter = Arc::new(Counter::new(start));
     maker_of(text, counter, 11)
 }

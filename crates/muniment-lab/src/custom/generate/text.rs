@@ -10,7 +10,7 @@ use muniment_load::fail::Result;
 use std::sync::Arc;
 
 /// `text`.
-pub const SPEC: Spec = Spec {
+pub(super) const SPEC: Spec = Spec {
     name: "text",
     form: "LENGTH or { length, compressibility = 0.5 } or { length, alphabet = \"…\" }",
     about: "random letters, digits, spaces and points, of which deflate saves this share (0.25 to 0.95); or random ASCII characters of an alphabet; length is a number or { min = 0, max, distribution }",
@@ -33,7 +33,7 @@ struct Text {
 ///
 /// # Errors
 /// It is beyond them.
-pub fn compressibility(f: &mut Fields<'_>, of: Of, default: f64) -> Parsed<f64> {
+pub(super) fn compressibility(f: &mut Fields<'_>, of: Of, default: f64) -> Parsed<f64> {
     let Some(item) = f.get("compressibility") else {
         return Ok(default);
     };

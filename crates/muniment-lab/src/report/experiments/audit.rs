@@ -8,7 +8,7 @@ use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
 
 /// Tells what the rows show.
-pub fn tell(rows: &[Row], plan: &Plan, out: &mut Outcome) {
+pub(crate) fn tell(rows: &[Row], plan: &Plan, out: &mut Outcome) {
     out.about = format!(
         "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
         plan.threads, plan.seconds, plan.rounds, plan.seed

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 /// Latencies around so many ms.
-pub fn latency(ms: f64) -> Latency {
+pub(crate) fn latency(ms: f64) -> Latency {
     let mut l = Latency::new();
     for i in 1..=100 {
         l.record((ms * 1e4 * f64::from(i) * 2.0) as u64);
@@ -22,7 +22,7 @@ pub fn latency(ms: f64) -> Latency {
 }
 
 /// A load of so many documents in so many seconds, with latencies around so many ms.
-pub fn load(name: &str, documents: u64, seconds: f64, ms: f64) -> Load {
+pub(crate) fn load(name: &str, documents: u64, seconds: f64, ms: f64) -> Load {
     Load {
         documents,
         sent_seconds: seconds * 0.9,
@@ -48,7 +48,7 @@ pub fn load(name: &str, documents: u64, seconds: f64, ms: f64) -> Load {
 }
 
 /// What was measured of one kind of operation, of which some ended as `status` says.
-pub fn measured(ms: f64, status: &'static str, n: u64) -> Measured {
+pub(crate) fn measured(ms: f64, status: &'static str, n: u64) -> Measured {
     let mut m = Measured {
         service: latency(ms),
         ..Measured::default()
@@ -59,7 +59,7 @@ pub fn measured(ms: f64, status: &'static str, n: u64) -> Measured {
 }
 
 /// Holds what an experiment told against `goldens/NAME.txt`.
-pub fn check(name: &str, out: &Outcome) {
+pub(crate) fn check(name: &str, out: &Outcome) {
     let mut text = out.text(None);
     text.push_str("\nFigures\n");
     for f in &out.figures {

@@ -8,7 +8,7 @@ use crate::yardsticks::index_cost::{Found, SLICES};
 use muniment_load::stats::{Ratio, median};
 
 /// Tells what was found, as far as it went.
-pub fn tell(found: &Found, rows: &mut Vec<Row>, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, rows: &mut Vec<Row>, out: &mut Outcome) {
     if let Some(ratio) = found.ratio() {
         rows.push(cost(found, ratio));
         rows.push(grown(found));

@@ -3,22 +3,22 @@
 //!
 //! Must not: measure anything, or ask a server.
 
-pub mod audit;
-pub mod ceiling;
-pub mod index_cost;
-pub mod query;
-pub mod rates;
-pub mod vary;
-pub mod versus;
-pub mod w1;
-pub mod w2;
-pub mod w3;
-pub mod w4a;
-pub mod w4b;
-pub mod w5;
-pub mod workload;
-pub mod yardsticks;
-pub mod ycsb;
+pub(crate) mod audit;
+pub(crate) mod ceiling;
+pub(crate) mod index_cost;
+pub(crate) mod query;
+pub(crate) mod rates;
+pub(crate) mod vary;
+pub(crate) mod versus;
+pub(crate) mod w1;
+pub(crate) mod w2;
+pub(crate) mod w3;
+pub(crate) mod w4a;
+pub(crate) mod w4b;
+pub(crate) mod w5;
+pub(crate) mod workload;
+pub(crate) mod yardsticks;
+pub(crate) mod ycsb;
 
 #[cfg(test)]
 pub(crate) mod fixtures;

@@ -8,7 +8,7 @@ use muniment_load::placement;
 use muniment_load::stats::{interval, mean, median};
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for m in &found.measured {
         figures(m, out);
         out.samples.push(m.samples());

@@ -10,7 +10,7 @@ use muniment_load::load::Load;
 use muniment_load::samples::SampleSet;
 
 /// Tells what was found, however far it went.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let phase = &found.phase;
     let called = |workers: u64| format!("{phase}, {workers} workers");
     for (workers, load) in &found.beside {

@@ -12,7 +12,7 @@ use muniment_load::placement::Placement;
 use muniment_load::usl;
 
 /// Tells what was found, however far it went.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     out.samples.extend(found.samples.iter().cloned());
     for phase in &found.phases {
         let turns = Turns(found.turns(phase));

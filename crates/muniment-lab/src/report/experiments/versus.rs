@@ -10,12 +10,12 @@ use muniment_load::stats::{MIN_PAIRS, Ratio, Verdict, interval, median};
 const MOST_FINDINGS: usize = 8;
 
 /// Tells what all sheets of an experiment show.
-pub fn tell_all(sheets: &Sheets, out: &mut Outcome) {
+pub(crate) fn tell_all(sheets: &Sheets, out: &mut Outcome) {
     sheets.all().for_each(|s| tell(s, out));
 }
 
 /// Tells what a sheet shows: medians, ratios and verdicts.
-pub fn tell(sheet: &Sheet, out: &mut Outcome) {
+pub(crate) fn tell(sheet: &Sheet, out: &mut Outcome) {
     let figures = sheet.figures();
     for (name, unit) in &figures {
         figure(sheet, name, unit, out);

@@ -11,7 +11,7 @@ use muniment_load::placement::{self, Placement};
 use muniment_load::stats::{Ratio, Verdict, median};
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     out.findings.extend(medians(found));
     for one in &found.all {
         figures(one, out);
@@ -151,7 +151,7 @@ fn by_cores(concern: &str, found: &Found) -> Option<String> {
 }
 
 /// What each write concern cost beside what it must.
-pub fn floors(found: &Found, layout: &Layout) -> Table {
+pub(crate) fn floors(found: &Found, layout: &Layout) -> Table {
     let placement = placement::representative(&found.placements);
     let median = |concern: &str| median_of(found, concern, placement);
     let (w1, sync) = (median("w:1"), found.sync);

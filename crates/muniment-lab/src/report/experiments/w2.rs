@@ -12,7 +12,7 @@ use muniment_load::placement;
 const TAILS: [&str; 4] = ["UPDATE_NODE", "GET_NODE", "UPDATE_LINK", "GET_LINKS_LIST"];
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let (name, points) = (&found.name, &found.points);
     let best = points.iter().max_by(|a, b| a.rate().total_cmp(&b.rate()));
     let Some(best) = best else { return };

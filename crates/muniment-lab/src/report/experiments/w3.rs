@@ -11,7 +11,7 @@ use muniment_load::stats::median;
 const PUBLISHED: f64 = 102_000.0;
 
 /// Tells what was found.
-pub fn tell(rows: &[Row], out: &mut Outcome) {
+pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     let measured = |r: &&Row| !r.default.is_empty() || !r.applied.is_empty();
     let rows: Vec<&Row> = rows.iter().filter(measured).collect();
     for row in &rows {

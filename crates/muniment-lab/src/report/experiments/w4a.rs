@@ -11,7 +11,7 @@ use muniment_load::placement::{self, Placement};
 const PUBLISHED: f64 = 24.0;
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let rates = Rates::of(&found.all);
     out.findings.extend(rates.said());
     for one in &found.all {

@@ -13,7 +13,7 @@ const POST_INDEXED: [f64; 2] = [3_492.0, 2_281.0];
 const POST_RATIOS: [f64; 2] = [0.40, 0.27];
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for run in &found.runs {
         figures(run, out);
         out.findings.extend(slower(run));

@@ -12,7 +12,7 @@ use muniment_load::load::Load;
 const POST: [f64; 2] = [49_020.0, 12_102.0];
 
 /// Tells what was found.
-pub fn tell(found: &Found, out: &mut Outcome) {
+pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for row in &found.rows {
         let name = row.scenario.name;
         out.figure(name, row.rate(), "operations/s", row.scenario.published)

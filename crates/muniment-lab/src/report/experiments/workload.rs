@@ -9,7 +9,7 @@ use muniment_load::placement::Placement;
 use muniment_load::samples::SampleSet;
 
 /// Tells what the phases did; each load has its name.
-pub fn tell(plan: &Plan, loads: &[(String, Load)], out: &mut Outcome) {
+pub(crate) fn tell(plan: &Plan, loads: &[(String, Load)], out: &mut Outcome) {
     // Where it was, if it was pinned, is part of the name.
     let called = |(name, load): &(String, Load)| match load.samples.placement.as_str() {
         "" => name.clone(),

@@ -6,7 +6,7 @@ use crate::report::{Better, Outcome};
 use crate::yardsticks::Row;
 
 /// Tells what was found.
-pub fn tell(rows: &[Row], out: &mut Outcome) {
+pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     for row in rows {
         figures(row, out);
     }

@@ -8,7 +8,7 @@ use muniment_load::hist::Latency;
 use muniment_load::samples::SampleSet;
 
 /// Tells what was found; `interval` says which latencies were asked for.
-pub fn tell(phases: &[Phase], interval: Interval, out: &mut Outcome) {
+pub(crate) fn tell(phases: &[Phase], interval: Interval, out: &mut Outcome) {
     for phase in phases {
         of_phase(phase, out);
     }

@@ -4,7 +4,7 @@ use super::Query;
 use muniment_value::doc;
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "count-filter",
     title: "count with a filter on a field without an index",
     index: None,

@@ -9,7 +9,7 @@ use muniment_load::stop;
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 
 /// How much there is.
-pub struct Size {
+pub(crate) struct Size {
     /// Orders.
     pub orders: u64,
     /// Customers.
@@ -17,15 +17,15 @@ pub struct Size {
 }
 
 /// The states of an order, one in five each, by the order's number.
-pub const STATUS: [&str; 5] = ["new", "paid", "packed", "shipped", "returned"];
+pub(super) const STATUS: [&str; 5] = ["new", "paid", "packed", "shipped", "returned"];
 /// The regions, one in eight each, by the order's number divided by five.
-pub const REGION: [&str; 8] = [
+pub(super) const REGION: [&str; 8] = [
     "north", "south", "east", "west", "centre", "coast", "islands", "abroad",
 ];
 /// Different items.
-pub const SKUS: u64 = 1000;
+pub(super) const SKUS: u64 = 1000;
 /// One order in so many has the rare word in its note, and a code that begins with `RX`.
-pub const RARE: u64 = 500;
+pub(super) const RARE: u64 = 500;
 
 const WORDS: [&str; 16] = [
     "please",
@@ -48,7 +48,7 @@ const WORDS: [&str; 16] = [
 const BATCH: u64 = 1000;
 
 /// Order number `i`.
-pub fn order(i: u64, size: &Size) -> DocBuf {
+pub(super) fn order(i: u64, size: &Size) -> DocBuf {
     let mut r = Rng::new(i ^ 0x5EED);
     let mut items = ArrayBuf::new();
     for _ in 0..3 {
@@ -84,7 +84,7 @@ pub fn order(i: u64, size: &Size) -> DocBuf {
 }
 
 /// Customer number `i`.
-pub fn customer(i: u64) -> DocBuf {
+pub(super) fn customer(i: u64) -> DocBuf {
     doc! {
         "_id": format!("c{i:06}"),
         "number": i as i32,
@@ -94,7 +94,7 @@ pub fn customer(i: u64) -> DocBuf {
 }
 
 /// Inserts everything; gives the average size of an order.
-pub fn load(lab: &mut Lab, conn: &mut Conn, size: &Size) -> Result<f64> {
+pub(super) fn load(lab: &mut Lab, conn: &mut Conn, size: &Size) -> Result<f64> {
     lab.progress.step("query: customers");
     fill(conn, "customers", size.customers, customer)?;
     lab.progress.step("query: orders");

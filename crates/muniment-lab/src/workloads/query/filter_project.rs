@@ -4,7 +4,7 @@ use super::Query;
 use muniment_value::doc;
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "filter-project",
     title: "scan with a filter, projection of three fields",
     index: None,

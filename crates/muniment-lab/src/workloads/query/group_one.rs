@@ -5,7 +5,7 @@ use super::data::REGION;
 use muniment_value::{array, doc};
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "group-one",
     title: "$group by one field: count and sum",
     index: None,

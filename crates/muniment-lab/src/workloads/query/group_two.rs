@@ -5,7 +5,7 @@ use super::data::{REGION, STATUS};
 use muniment_value::{array, doc};
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "group-two",
     title: "scan with a filter, $group by two fields: count and sum",
     index: None,

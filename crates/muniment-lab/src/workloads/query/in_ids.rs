@@ -7,7 +7,7 @@ use muniment_value::{ArrayBuf, doc};
 const IDS: u64 = 1000;
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "in-ids",
     title: "$in of 1000 ids",
     index: None,

@@ -4,7 +4,7 @@ use super::Query;
 use muniment_value::{Value, array, doc};
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "lookup-index",
     title: "$lookup of each order's customer by an indexed field",
     index: Some(|| {

@@ -24,7 +24,7 @@ use super::only::{CORES, Dimension, texts};
 use crate::lab::{DB, Lab, Preset, Target};
 use crate::report::table::rate;
 use crate::report::{Outcome, experiments};
-pub use data::Size;
+pub(crate) use data::Size;
 use muniment_load::conn::Conn;
 use muniment_load::fail::{Failure, Result};
 use muniment_load::hist::Latency;
@@ -39,7 +39,7 @@ use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
 /// The experiment.
-pub const SPEC: Spec = Spec {
+pub(crate) const SPEC: Spec = Spec {
     name: "query",
     title: "Queries over orders and customers",
     about: "Orders of about 400 bytes with three nested items each, and customers, a tenth as many (at full size 1 M and 100 k). Each query runs alone on one connection, once unmeasured and then several times; its rate is the documents it works on by second of the server's CPU, so that it does not depend on what else the machine does. By the clock it is measured with client and server on one core and on two. Memory is the growth of the server's peak resident size during the query.",
@@ -57,7 +57,7 @@ pub const SPEC: Spec = Spec {
 };
 
 /// One query.
-pub struct Query {
+pub(crate) struct Query {
     /// Its name in the table.
     pub name: &'static str,
     /// What it does.
@@ -75,7 +75,7 @@ pub struct Query {
 }
 
 /// Every query, sorted by name.
-pub const QUERIES: &[&Query] = &[
+pub(crate) const QUERIES: &[&Query] = &[
     &count_filter::QUERY,
     &filter_project::QUERY,
     &geo_near::QUERY,
@@ -91,7 +91,7 @@ pub const QUERIES: &[&Query] = &[
 ];
 
 /// What was measured.
-pub struct Found {
+pub(crate) struct Found {
     /// How much data there was.
     pub size: Size,
     /// Bytes of an order.
@@ -103,7 +103,7 @@ pub struct Found {
 }
 
 /// One query in one placement.
-pub struct Measured {
+pub(crate) struct Measured {
     /// Which.
     pub query: &'static Query,
     /// Where client and server were.
@@ -126,17 +126,17 @@ pub struct Measured {
 
 impl Measured {
     /// Documents a second: of CPU, or by the clock.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.documents as f64 / self.cpu.unwrap_or_else(|| self.wall())
     }
 
     /// The median of the runs by the clock, s.
-    pub fn wall(&self) -> f64 {
+    pub(crate) fn wall(&self) -> f64 {
         median(&self.walls)
     }
 
     /// Its runs as they were taken.
-    pub fn samples(&self) -> SampleSet {
+    pub(crate) fn samples(&self) -> SampleSet {
         let mut latency = Latency::new();
         let mut timeline = vec![(0.0, 0.0)];
         let mut seconds = 0.0;

@@ -5,7 +5,7 @@ use super::data::RARE;
 use muniment_value::doc;
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "regex-prefix",
     title: "regular expression with a prefix, by an index",
     index: Some(|| {

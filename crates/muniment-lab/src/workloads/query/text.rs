@@ -5,7 +5,7 @@ use super::data::RARE;
 use muniment_value::doc;
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "text",
     title: "$text for a word in one order of 500, by a text index",
     index: Some(|| {

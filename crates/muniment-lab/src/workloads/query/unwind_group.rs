@@ -5,7 +5,7 @@ use super::data::SKUS;
 use muniment_value::{array, doc};
 
 /// The query.
-pub const QUERY: Query = Query {
+pub(super) const QUERY: Query = Query {
     name: "unwind-group",
     title: "$unwind of the items, $group by item",
     index: None,
