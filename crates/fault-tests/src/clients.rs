@@ -6,8 +6,7 @@
 //!
 //! - an operation that was acknowledged as journaled has happened, and a retry returns the first result;
 //! - an operation that was acknowledged without the journal has happened, or a power cut has undone it: then
-//!   a retry does it,
-//! once, and a transaction is undone as a whole;
+//!   a retry does it, once, and a transaction is undone as a whole;
 //! - a session that knows of a later operation (225 TransactionTooOld) has kept all earlier ones.
 
 use crate::follower::Told;

@@ -6,8 +6,8 @@
 //!
 //! - a thread that changes the condition of the wait calls [`Event::notify_one`] or [`Event::notify_all`];
 //! - a thread that stops the operation sets its flag, and then wakes the threads in the list of that flag
-//! ([`Sleepers`]): killOp and the end of the server those of the operation, the watcher of sockets those of
-//! the [`Client`], the end of the store those of the store;
+//!   ([`Sleepers`]): killOp and the end of the server those of the operation, the watcher of sockets those of
+//!   the [`Client`], the end of the store those of the store;
 //! - a deadline is a time at which the thread wakes by itself ([`Interrupt::wakes_at`]).
 //!
 //! A waiting thread enters all of these lists before it looks at any of their flags, and a thread that sets a

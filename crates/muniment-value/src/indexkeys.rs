@@ -2,14 +2,12 @@
 //!
 //! - A path without an array gives its value, or null if the path does not exist.
 //! - An array on the path gives one key for each element. The rest of the path is looked up in each element
-//!   (null for
-//! one that is not a document). An array at the end of the path gives its elements; an array among these is a
-//! value. An empty array is undefined at the end of a path, and null on the way.
+//!   (null for one that is not a document). An array at the end of the path gives its elements; an array
+//!   among these is a value. An empty array is undefined at the end of a path, and null on the way.
 //! - Fields of a compound index below the same array are paired element by element; two different arrays are
 //!   refused.
 //! - A numeric part directly after an array selects that element. If elements are documents with such a
-//!   field, the
-//! path is refused as ambiguous.
+//!   field, the path is refused as ambiguous.
 //! - A sparse index has no key in which every field is missing.
 //!
 //! Invariants: in the common case, without arrays, each path is followed once, and nothing is allocated once

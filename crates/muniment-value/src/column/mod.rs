@@ -6,12 +6,10 @@
 //!
 //! - a BSON type (0x01…0x1F, 0x7F, 0xFF): a literal, which is an element with an empty name;
 //! - 0x80…0xDF: differences from the previous value; the high half is the scale of doubles, the low half is
-//!   the
-//! number of Simple-8b words that follow, minus one ([`simple8b`], [`state`]);
+//!   the number of Simple-8b words that follow, minus one ([`simple8b`], [`state`]);
 //! - 0xF0, 0xF1, 0xF2: interleaved documents (0xF2: arrays). A reference document follows, then the parts of
-//!   the
-//! streams of its scalars, each at the point where its stream runs out of values, and a zero byte. With 0xF0
-//! arrays are scalars.
+//!   the streams of its scalars, each at the point where its stream runs out of values, and a zero byte. With
+//!   0xF0 arrays are scalars.
 //!
 //! Invariants: no input can make the reader panic, allocate more than the column's size for one value, or
 //! return anything that is not well-formed BSON. The number of values is not known before they are read, and

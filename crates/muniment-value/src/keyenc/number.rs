@@ -5,8 +5,7 @@
 //! - NaN and zero: nothing.
 //! - magnitude below 1: the fraction.
 //! - magnitude below 2^63: (whole part · 2 + whether there is a fraction) in the fewest big-endian bytes,
-//!   whose
-//! number is in the first byte; then the fraction, if any.
+//!   whose number is in the first byte; then the fraction, if any.
 //! - larger magnitude: the whole magnitude as a fraction.
 //!
 //! A fraction has 8 bytes: (the bits of the greatest double that is not above it) · 2 + whether it is above

@@ -1,8 +1,8 @@
 //! How far an initial sync is: `replSetGetStatus.initialSyncStatus`.
 //!
 //! The fields are those of MongoDB 8. There is no `maxFailedInitialSyncAttempts`, as the number of attempts
-//! has no limit. What is copied is of one moment, so that no operation is applied to it, and `appliedOps` is
-//! 0. Trees of indexes are copied, too; in the estimate of the time that is left a tree counts with the
+//! has no limit. What is copied is of one moment, so that no operation is applied to it, and `appliedOps`
+//! is 0. Trees of indexes are copied, too; in the estimate of the time that is left a tree counts with the
 //! bytes that the source has for it.
 
 use super::super::timestamp;
