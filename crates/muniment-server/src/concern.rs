@@ -2,9 +2,9 @@
 //!
 //! Source: the MongoDB manual, "Write Concern" and "Read Concern", and observed replies.
 
+use muniment_member::W;
 use muniment_value::args::{Args, Field, Types, check_type, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
-use std::sync::Arc;
 
 /// The origin of a concern, as MongoDB names it in replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,19 +26,6 @@ impl Provenance {
             Provenance::ImplicitDefault => "implicitDefault",
         }
     }
-}
-
-/// `w`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum W {
-    /// This many members; 0 or 1 on a standalone.
-    Nodes(i32),
-    /// "majority": the standalone or the only member itself, journaled.
-    Majority,
-    /// A mode that the set's configuration names.
-    Mode(Arc<str>),
-    /// Numbers of members by tag.
-    Tags(DocBuf),
 }
 
 /// A checked write concern.

@@ -9,12 +9,12 @@ use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
 use crate::receive::{LARGE, Received, Socket};
-use crate::replica_set::OP_REPLICATION;
 use crate::request::{self, Caller};
 use crate::send;
 use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_logger::Severity;
+use muniment_member::OP_REPLICATION;
 use muniment_op::ledger::Refused;
 use muniment_value::{Code, Doc, Error, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
@@ -297,7 +297,7 @@ impl Connection<'_> {
             },
             OP_QUERY => self.op_query(message),
             OP_REPLICATION => match &mut self.local.member {
-                Some(member) => match member.take(self.server, message) {
+                Some(member) => match member.take(&self.server.lifecycle, message) {
                     Ok(()) => Next::Go,
                     Err(e) => {
                         self.complain(&e);

@@ -70,9 +70,9 @@ pub struct ConnLocal {
     /// The account in which the connection books the memory of its replies.
     pub reply_room: Option<Arc<ReplyRoom>>,
     /// How far the caller has proven that it is a member of the set.
-    pub proof: crate::replica_set::Proof,
+    pub proof: muniment_member::Proof,
     /// What another member of the set sends on this connection.
-    pub member: Option<crate::replica_set::Incoming>,
+    pub member: Option<muniment_member::Incoming>,
 }
 
 /// The context of a running command, with its reply.

@@ -1,6 +1,5 @@
 //! `muniment doctor`: finds damage in a data directory that no server has open, and repairs it.
 
-use crate::replica_set;
 use muniment_io::{OsDisk, Overlay};
 use muniment_storage::{DirLock, EngineKind, Repaired, Store, StoreOptions};
 use muniment_value::{Code, Error, Result};
@@ -45,7 +44,7 @@ fn take(dir: &Path) -> Result<(StoreOptions, DirLock, bool)> {
     }
     let lock = DirLock::acquire(dir, EngineKind::Lsm, &[])?;
     let mut options = StoreOptions::new(dir);
-    let state = replica_set::stored(dir, &options.machine.disk)?;
+    let state = muniment_member::stored(dir, &options.machine.disk)?;
     options.cut_behind = state.cut;
     options.member = state.in_set;
     Ok((options, lock, state.in_set))

@@ -7,6 +7,7 @@ use crate::oplog_window;
 use crate::sessions::digest_of;
 use crate::state::ServerState;
 use muniment_exec::{Figures, OpContext, session_doc};
+use muniment_member::local_documents;
 use muniment_op::Interrupt;
 use muniment_storage::{Direction, KeyRange, NOBODY};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
@@ -56,7 +57,10 @@ impl Figures for ServerFigures {
         let server = self.0.upgrade();
         server.map_or_else(Vec::new, |server| match namespace {
             oplog_window::NAMESPACE => oplog_window::document(&server).into_iter().collect(),
-            _ => crate::replica_set::local_documents(&server, namespace),
+            _ => {
+                let set = server.replica_set.as_ref();
+                set.map_or_else(Vec::new, |set| local_documents(set, namespace))
+            }
         })
     }
 }

@@ -208,7 +208,7 @@ impl<'a> Generic<'a> {
                 self.session = self.lsid.map(session_key).transpose()?;
             }
             "$clusterTime" => {
-                let time = v.as_doc().map(crate::replica_set::parse_time);
+                let time = v.as_doc().map(muniment_member::parse_time);
                 self.cluster_time = time.transpose()?;
             }
             "$readPreference" => {

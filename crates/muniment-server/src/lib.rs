@@ -9,7 +9,6 @@
 
 #![recursion_limit = "512"]
 
-mod address;
 mod catalog_figures;
 pub mod cluster_parameters;
 mod commands;
@@ -26,7 +25,6 @@ mod hangups;
 mod heap;
 mod housekeeping;
 mod ingress;
-mod lifecycle;
 mod listener;
 mod machine_figures;
 pub mod memory;
@@ -52,7 +50,6 @@ mod snapshots;
 mod stack;
 mod startup;
 mod state;
-mod topology;
 mod transactions;
 mod watch;
 

@@ -6,13 +6,13 @@
 //! disk is full), the log warns, and the next start or refresh tries again.
 
 use crate::oplog_window;
-use crate::replica_set::ask_primary;
 use crate::sessions::{Job, TIMEOUT_MINUTES};
 use crate::state::ServerState;
 use muniment_exec::{
     DeleteStatement, InsertOptions, OpContext, UpdateStatement, VERSION_DOCUMENT, session_doc,
 };
 use muniment_logger::{hostname, now_ms};
+use muniment_member::ask_primary;
 use muniment_storage::{Collection, CollectionOptions, IndexSpec, SessionKey};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
 use muniment_wire::client::check_ok;
@@ -218,11 +218,13 @@ fn tell_primary(
     op: &Arc<OpContext>,
     ended: &HashSet<SessionKey>,
 ) -> Result<usize> {
+    let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
+    let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
     let tell = |command: &str, some: &mut dyn Iterator<Item = &SessionKey>| {
         let all: ArrayBuf = some.map(session_doc).collect();
         let mut d = DocBuf::new();
         d.append(command, all);
-        let reply = ask_primary(server, op, "admin", d, Some(ANSWERS))?;
+        let reply = ask_primary(set, op, "admin", d, Some(ANSWERS))?;
         check_ok(reply.as_doc())
     };
     let mut told = 0;

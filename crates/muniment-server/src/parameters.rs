@@ -2,12 +2,12 @@
 //!
 //! Invariant: a parameter that is not listed here is an error, at start and at run time.
 
-use crate::replica_set::{Preference, Routes};
 use crate::state::ServerState;
 use muniment_logger::Logger;
+use muniment_member::{MemberParameters, Preference, Routes};
 use muniment_op::Account;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, ValueBuf, doc, number};
-use parking_lot::RwLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub const SHUTDOWN_PATIENCE_SECS: i64 = 15;
 
 /// The values of the parameters that are not kept elsewhere.
 pub struct Parameters {
+    /// Those that the member of a replica set reads.
+    pub member: Arc<MemberParameters>,
     /// enableTestCommands.
     pub test_commands: AtomicBool,
     /// honorSystemUmask.
@@ -40,8 +42,6 @@ pub struct Parameters {
     pub snapshot_window_secs: AtomicI64,
     /// munimentVersionHistorySeconds.
     pub history_secs: AtomicI64,
-    /// maxAcceptableLogicalClockDriftSecs.
-    pub clock_drift_secs: AtomicI64,
     /// See its entry in the list.
     pub transaction_patience_ms: AtomicI64,
     /// cursorTimeoutMillis.
@@ -81,21 +81,13 @@ pub struct Parameters {
     pub shutdown_patience_ms: AtomicI64,
     /// syncdelay, in seconds; 0 leaves it to the sizes of memory and log.
     pub sync_delay: AtomicI64,
-    /// See its entry in the list.
-    pub elects_when_gone: AtomicBool,
-    /// allowMultipleArbiters.
-    pub many_arbiters: AtomicBool,
-    /// initialSyncSourceReadPreference.
-    pub sync_source: RwLock<Preference>,
-    /// replMemberRoutes.
-    pub routes: RwLock<Routes>,
 }
 
 impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
+            member: Arc::default(),
             test_commands: AtomicBool::new(false),
-            many_arbiters: AtomicBool::new(false),
             honors_umask: AtomicBool::new(false),
             ttl_enabled: AtomicBool::new(true),
             flow_control: AtomicBool::new(true),
@@ -104,7 +96,6 @@ impl Default for Parameters {
             transaction_lifetime_secs: AtomicI64::new(60),
             snapshot_window_secs: AtomicI64::new(300),
             history_secs: AtomicI64::new(10),
-            clock_drift_secs: AtomicI64::new(365 * 24 * 3600),
             transaction_patience_ms: AtomicI64::new(5),
             cursor_timeout_ms: AtomicI64::new(CURSOR_TIMEOUT),
             slow_ms: AtomicI64::new(100),
@@ -124,9 +115,6 @@ impl Default for Parameters {
             ingress: crate::ingress::Settings::default(),
             no_table_scan: AtomicBool::new(false),
             sync_delay: AtomicI64::new(0),
-            elects_when_gone: AtomicBool::new(true),
-            sync_source: RwLock::default(),
-            routes: RwLock::default(),
         }
     }
 }
@@ -184,8 +172,8 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "allowMultipleArbiters",
         doc: "A replica set may have more than one arbiter",
-        get: |s| v(s.parameters.many_arbiters.load(Relaxed)),
-        set: Set::StartBool(|p| &p.many_arbiters),
+        get: |s| v(s.parameters.member.many_arbiters.load(Relaxed)),
+        set: Set::StartBool(|p| &p.member.many_arbiters),
         apply: nothing,
     },
     Parameter {
@@ -287,9 +275,9 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "initialSyncSourceReadPreference",
         doc: "Which member an initial sync copies: primary, primaryPreferred, secondary, secondaryPreferred, nearest",
-        get: |s| v(s.parameters.sync_source.read().name()),
+        get: |s| v(s.parameters.member.sync_source.read().name()),
         set: Set::StartText(|p, text| {
-            *p.sync_source.write() = Preference::parse(text)?;
+            *p.member.sync_source.write() = Preference::parse(text)?;
             Ok(())
         }),
         apply: nothing,
@@ -342,8 +330,8 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "maxAcceptableLogicalClockDriftSecs",
         doc: "Seconds that a $clusterTime may be ahead of the wall clock",
-        get: |s| v(s.parameters.clock_drift_secs.load(Relaxed)),
-        set: Set::StartInt(|p| &p.clock_drift_secs, 1, i64::MAX),
+        get: |s| v(s.parameters.member.clock_drift_secs.load(Relaxed)),
+        set: Set::StartInt(|p| &p.member.clock_drift_secs, 1, i64::MAX),
         apply: nothing,
     },
     Parameter {
@@ -370,8 +358,8 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "munimentElectWhenPrimaryIsGone",
         doc: "Whether members of a set elect another primary at once when the primary's process is gone: it has closed its connections, nobody listens where it was, and a majority has seen that. Without it they wait for the election timeout",
-        get: |s| v(s.parameters.elects_when_gone.load(Relaxed)),
-        set: Set::Bool(|p| &p.elects_when_gone),
+        get: |s| v(s.parameters.member.elects_when_gone.load(Relaxed)),
+        set: Set::Bool(|p| &p.member.elects_when_gone),
         apply: nothing,
     },
     Parameter {
@@ -475,9 +463,9 @@ pub const ALL: &[Parameter] = &[
     Parameter {
         name: "replMemberRoutes",
         doc: "What a member of a replica set dials for others, where that is not what the configuration says: HOST:PORT=HOST:PORT,…",
-        get: |s| v(s.parameters.routes.read().to_text().as_str()),
+        get: |s| v(s.parameters.member.routes.read().to_text().as_str()),
         set: Set::StartText(|p, text| {
-            *p.routes.write() = Routes::parse(text)?;
+            *p.member.routes.write() = Routes::parse(text)?;
             Ok(())
         }),
         apply: nothing,

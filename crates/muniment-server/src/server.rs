@@ -1,17 +1,16 @@
 //! Starts and ends a server.
 
 use crate::hangups::Hangups;
-use crate::lifecycle::Restart;
 use crate::listener::{Listener, Waker};
 use crate::oplog_window;
 use crate::options::{MakeDbPath, ServerOptions};
 use crate::parameters::Parameters;
-use crate::replica_set::{Keys, Sockets, Threads, Told};
 use crate::signals;
 use crate::startup;
 use crate::state::{Parts, ServerState};
 use muniment_exec::Database;
 use muniment_logger::{LogTarget, Logger, Severity};
+use muniment_member::{Keys, Restart, Sockets, Threads, Told};
 use muniment_storage::{Damage, DirLock, EngineKind, Store, StoreOptions};
 use muniment_value::{Code, DocBuf, Error, Result, doc};
 use std::fs;
@@ -269,7 +268,10 @@ impl Server {
         drop(self);
         let listener = Arc::clone(&stays.listener);
         let begun = wait_for_last(&stays.lock)
-            .and_then(|()| crate::replica_set::prepare_restart(&options, how))
+            .and_then(|()| {
+                let disk = &options.machine.disk;
+                muniment_member::prepare_restart(&options.dbpath, disk, how)
+            })
             .and_then(|()| {
                 let log = Arc::clone(&log);
                 Server::start_with(options.clone(), log, Instant::now(), Some(stays))
@@ -427,7 +429,8 @@ pub(crate) fn open_storage(
     log: &Logger,
     lock: Option<DirLock>,
 ) -> Result<Opened> {
-    let opening = crate::replica_set::opening(options)?;
+    let in_set = options.replica_set.is_some();
+    let opening = muniment_member::opening(&options.dbpath, &options.machine.disk, in_set)?;
     let storage = StoreOptions {
         cut_behind: opening.cut_behind,
         member: opening.member,
@@ -521,7 +524,7 @@ pub(crate) fn open_state(options: ServerOptions, parts: Parts) -> Result<Arc<Ser
     crate::own_collections::prepare(&state);
     crate::settings::take(&state);
     if let Some(set) = &state.replica_set {
-        set.change(&state, |m| m.told = told);
+        set.change(|m| m.told = told);
     }
     crate::replica_set::start(&state)?;
     Ok(state)

@@ -260,7 +260,7 @@ fn leave(state: Arc<ServerState>, signal: i32) {
                 .shutdown_patience_ms
                 .load(Ordering::Relaxed);
             let patience = Duration::from_millis(patience.max(0) as u64);
-            if let Err(e) = set.hand_over(&ending, patience, true, &NeverInterrupted) {
+            if let Err(e) = set.hand_over(patience, true, &NeverInterrupted) {
                 no_successor(&ending.log, CTX, &e);
             }
         }

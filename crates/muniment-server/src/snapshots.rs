@@ -9,9 +9,9 @@
 
 use crate::generic::Generic;
 use crate::registry::CommandSpec;
-use crate::replica_set::times_of;
 use crate::state::ServerState;
 use muniment_exec::OpContext;
+use muniment_member::times_of;
 use muniment_op::Interrupt;
 use muniment_storage::{Snapshot, Store, Timestamp};
 use muniment_value::{Code, Error, Result};

@@ -2,23 +2,20 @@
 //!
 //! A function takes the part that it needs, and the whole only if it needs several.
 
-use crate::address::Address;
 use crate::concern::WriteConcern;
 use crate::connections::Connections;
 use crate::failpoint::FailPoints;
-use crate::lifecycle::Lifecycle;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::parameters::Parameters;
 use crate::profiling::Profiling;
-use crate::replica_set::{Keys, ReplicaSet, Told, Ways, World};
 use crate::sessions::Sessions;
 use crate::settings::Settings;
 use crate::snapshots::Snapshots;
-use crate::topology::Topology;
 use crate::transactions::Transactions;
 use muniment_exec::Database;
 use muniment_logger::Logger;
+use muniment_member::{Address, Home, Keys, Lifecycle, ReplicaSet, Told, Topology, Ways, World};
 use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -28,9 +25,9 @@ pub struct ServerState {
     /// The options.
     pub options: ServerOptions,
     /// Where the server can be reached.
-    pub address: Address,
+    pub address: Arc<Address>,
     /// Since when it runs, and how it comes to end.
-    pub lifecycle: Lifecycle,
+    pub lifecycle: Arc<Lifecycle>,
     /// The log.
     pub log: Arc<Logger>,
     /// Storage, cursors, operations.
@@ -54,15 +51,11 @@ pub struct ServerState {
     /// Transactions of sessions.
     pub transactions: Transactions,
     /// `topologyVersion`.
-    pub topology: Topology,
+    pub topology: Arc<Topology>,
     /// The replica set that the server is a member of.
-    pub replica_set: Option<ReplicaSet>,
-    /// The ways to its other members.
-    pub ways: Box<dyn Ways>,
+    pub replica_set: Option<Arc<ReplicaSet>>,
     /// The keys by which the set's members know each other.
     pub keys: Option<Arc<Keys>>,
-    /// What runs the work that a member does by itself: threads, or a simulator.
-    pub world: Box<dyn World>,
     /// The data are those of a member of a set with others, and the server was started without
     /// `--replSet`: they can be read, but not changed, for the member has to go on from them.
     pub kept_for_set: bool,
@@ -84,13 +77,13 @@ pub struct Parts {
     pub max_conns: usize,
     /// See [`ServerState::kept_for_set`].
     pub kept_for_set: bool,
-    /// See [`ServerState::ways`].
+    /// The ways to the other members.
     pub ways: Box<dyn Ways>,
     /// See [`ServerState::oplog_window`].
     pub oplog_window: DocBuf,
     /// See [`ServerState::keys`].
     pub keys: Option<Arc<Keys>>,
-    /// See [`ServerState::world`].
+    /// What runs the work that a member does by itself: threads, or a simulator.
     pub world: Box<dyn World>,
     /// What the member was told before it began anew.
     pub told: Told,
@@ -99,9 +92,29 @@ pub struct Parts {
 impl ServerState {
     /// The state of a server that starts now.
     pub fn new(options: ServerOptions, parts: Parts) -> ServerState {
+        let address = Arc::new(Address::new(parts.port));
+        let lifecycle = Arc::<Lifecycle>::default();
+        let topology = Arc::<Topology>::default();
+        let home = Home {
+            engine: Arc::clone(&parts.engine),
+            log: Arc::clone(&parts.log),
+            lifecycle: Arc::clone(&lifecycle),
+            topology: Arc::clone(&topology),
+            address: Arc::clone(&address),
+            parameters: Arc::clone(&parts.parameters.member),
+            keys: parts.keys.clone(),
+            ways: parts.ways,
+            world: parts.world,
+            machine: options.machine.clone(),
+            dbpath: options.dbpath.clone(),
+            engine_kind: options.engine,
+            bind_ip: options.bind_ip.clone(),
+            auto_initiate: options.auto_initiate,
+        };
+        let name = options.replica_set.clone();
         ServerState {
-            address: Address::new(parts.port),
-            lifecycle: Lifecycle::default(),
+            address,
+            lifecycle,
             log: parts.log,
             metrics: Arc::new(Metrics::default()),
             parameters: parts.parameters,
@@ -112,12 +125,10 @@ impl ServerState {
             sessions: Sessions::new(&parts.engine.memory),
             snapshots: Snapshots::default(),
             transactions: Transactions::default(),
-            topology: Topology::default(),
+            topology,
             engine: parts.engine,
-            replica_set: options.replica_set.clone().map(ReplicaSet::new),
-            ways: parts.ways,
+            replica_set: name.map(|name| Arc::new(ReplicaSet::new(name, home))),
             keys: parts.keys,
-            world: parts.world,
             kept_for_set: parts.kept_for_set,
             oplog_window: Mutex::new(parts.oplog_window),
             options,

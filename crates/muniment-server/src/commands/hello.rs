@@ -3,9 +3,9 @@
 use crate::connections::ClientInfo;
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec};
-use crate::replica_set;
 use crate::server::MAX_WIRE_VERSION;
 use muniment_logger::now_ms;
+use muniment_member::describe;
 use muniment_value::args::{Field, Types, check_type, idle, opt};
 use muniment_value::{ArrayBuf, Code, Doc, Error, Result, Value, doc, number};
 use muniment_wire::Compressor;
@@ -103,7 +103,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>, primary: &str) -> Result<()> {
     }
     match &cx.server.replica_set {
         Some(set) => {
-            w.elements(replica_set::describe(cx.server, set, primary, counter).as_doc());
+            w.elements(describe(set, primary, counter).as_doc());
         }
         None => {
             w.field(primary, true);

@@ -1,14 +1,15 @@
 //! The shared parts of the commands on a replica set.
 
 use crate::context::CommandContext;
-use crate::replica_set::ReplicaSet;
+use muniment_member::ReplicaSet;
 use muniment_value::{Code, Error, Result, number};
+use std::sync::Arc;
 
 /// The set that the server is a member of.
 ///
 /// # Errors
 /// 76 NoReplicationEnabled on a standalone.
-pub(super) fn set_of<'a>(cx: &CommandContext<'a>) -> Result<&'a ReplicaSet> {
+pub(super) fn set_of<'a>(cx: &CommandContext<'a>) -> Result<&'a Arc<ReplicaSet>> {
     let server: &'a crate::state::ServerState = cx.server;
     server
         .replica_set

@@ -2,7 +2,7 @@
 
 use super::repl_set::set_of;
 use crate::registry::{Access, CommandSpec, Kind};
-use crate::replica_set::{GREETING, export};
+use muniment_member::{GREETING, export};
 use muniment_value::args::{Types, opt};
 
 /// The command.
@@ -23,7 +23,9 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ],
     run: |cx| {
         let set = set_of(cx)?;
-        export(cx, set)
+        let reply = export(set, cx.request.body, &cx.conn.stream, cx.op)?;
+        cx.reply.elements(reply.as_doc());
+        Ok(())
     },
     ..CommandSpec::DEFAULT
 };

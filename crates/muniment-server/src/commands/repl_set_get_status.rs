@@ -3,12 +3,12 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::{
-    Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
-};
 use crate::state::ServerState;
 use muniment_consensus::{Counts, MemberId};
 use muniment_logger::now_ms;
+use muniment_member::{
+    Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
+};
 use muniment_storage::{Positions, Timestamp};
 use muniment_value::args::{Types, opt};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};

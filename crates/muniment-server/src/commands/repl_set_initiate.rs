@@ -3,8 +3,9 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::{HostPort, SetConfig, initiate};
+use crate::replica_set::host_of;
 use muniment_logger::hostname;
+use muniment_member::{HostPort, SetConfig, initiate};
 use muniment_value::{Code, Doc, Error, Result};
 
 /// The command.
@@ -43,5 +44,5 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         SetConfig::parse(given.as_doc())
             .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?
     };
-    initiate(cx.server, set, config, &**cx.op)
+    initiate(set, &host_of(cx.server), config, &**cx.op)
 }

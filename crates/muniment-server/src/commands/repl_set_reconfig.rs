@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::SetConfig;
+use muniment_member::SetConfig;
 use muniment_value::args::{Types, opt};
 use muniment_value::{Code, Error, Result, Value};
 
@@ -27,5 +27,6 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let config = SetConfig::parse(given)
         .map_err(|e| Error::new(Code::InvalidReplicaSetConfig, e.message()))?;
     let force = cx.args.get("force").is_some_and(|v| v.truthy());
-    set.reconfigure(cx.server, &**cx.op, config, force)
+    let concern_is_set = cx.server.settings.default_concern.read().write.is_some();
+    set.reconfigure(&**cx.op, config, force, concern_is_set)
 }

@@ -24,5 +24,5 @@ pub const COMMAND: CommandSpec = CommandSpec {
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let set = set_of(cx)?;
     set.initialized()?;
-    set.step_up(cx.server, cx.op)
+    set.step_up(cx.op)
 }

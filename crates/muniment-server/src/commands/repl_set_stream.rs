@@ -2,7 +2,8 @@
 
 use crate::context::CommandContext;
 use crate::registry::{Access, CommandSpec, Kind};
-use crate::replica_set::{GREETING, answer_greeting, greet};
+use crate::replica_set::{host_of, named_set};
+use muniment_member::{GREETING, answer_greeting, greet};
 use muniment_value::Result;
 use muniment_value::args::{Types, opt};
 
@@ -20,7 +21,8 @@ pub const COMMAND: CommandSpec = CommandSpec {
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let only_checks = cx.args.bool("onlyChecks", false);
-    cx.local.member = greet(cx.server, cx.request.body, only_checks)?;
+    let set = named_set(cx.server, cx.target().as_str().unwrap_or_default())?;
+    cx.local.member = greet(set, &host_of(cx.server), cx.request.body, only_checks)?;
     cx.reply.field(GREETING, answer_greeting());
     Ok(())
 }

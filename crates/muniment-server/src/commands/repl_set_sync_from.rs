@@ -3,7 +3,7 @@
 use super::repl_set::set_of;
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind};
-use crate::replica_set::HostPort;
+use muniment_member::HostPort;
 use muniment_value::{Code, Error, Result};
 
 /// The command.

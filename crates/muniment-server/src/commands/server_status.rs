@@ -3,10 +3,10 @@
 use crate::context::CommandContext;
 use crate::metrics::{Counted, LATENCY_NAMES, OP_NAMES, Totals};
 use crate::registry::CommandSpec;
-use crate::replica_set;
 use crate::server::{MONGODB_VERSION, VERSION};
 use muniment_exec::TicketPool;
 use muniment_logger::now_ms;
+use muniment_member::{describe, oplog};
 use muniment_storage::{Damage, Damaged};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,7 +45,7 @@ const SECTIONS: &[(&str, Section)] = &[
     }),
     // The section is empty while there is no log.
     ("oplog", |cx, _| {
-        replica_set::oplog(&cx.engine().store).unwrap_or_default()
+        oplog(&cx.engine().store).unwrap_or_default()
     }),
     ("queues", queues),
     ("repl", replication),
@@ -253,7 +253,7 @@ fn metrics(cx: &CommandContext<'_>, t: &Totals) -> DocBuf {
             "updated": t.docs_updated as i64,
         },
         "operation": doc! { "slow": t.slow as i64, "failed": t.errors as i64 },
-        "repl": replica_set::metrics(cx.server),
+        "repl": muniment_member::metrics(&cx.engine().store, cx.server.replica_set.as_deref()),
         "ttl": doc! {
             "deletedDocuments": m.ttl_deleted.load(Relaxed) as i64,
             "passes": m.ttl_passes.load(Relaxed) as i64,
@@ -381,7 +381,7 @@ fn replication(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         return DocBuf::new();
     };
     let counter = cx.server.topology.counter();
-    let mut d = replica_set::describe(cx.server, set, "isWritablePrimary", counter);
+    let mut d = describe(set, "isWritablePrimary", counter);
     // MongoDB's own reply no longer has this field, but its mongostat still reads it: it shows a primary
     // without the field as "SLV".
     d.append("ismaster", set.is_primary());

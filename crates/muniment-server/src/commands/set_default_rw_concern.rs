@@ -1,6 +1,6 @@
 //! `setDefaultRWConcern`: the defaults are stored in `config.settings`, so that a restart keeps them.
 
-use crate::concern::{Levels, Provenance, ReadsIn, W, WriteConcern, check_read_concern};
+use crate::concern::{Levels, Provenance, ReadsIn, WriteConcern, check_read_concern};
 use crate::context::CommandContext;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::settings;
@@ -8,6 +8,7 @@ use crate::settings::DefaultConcern;
 use crate::state::ServerState;
 use muniment_exec::{OpContext, StatementOutcome, UpdateStatement};
 use muniment_logger::{Severity, now_ms};
+use muniment_member::W;
 use muniment_value::args::{Field, Types, opt};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
 

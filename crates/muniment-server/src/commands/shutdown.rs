@@ -51,7 +51,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     if let Some(set) = &cx.server.replica_set {
-        match set.hand_over(cx.server, patience, force, &**cx.op) {
+        match set.hand_over(patience, force, &**cx.op) {
             Err(e) if force => signals::no_successor(&cx.server.log, "shutdown command", &e),
             other => other?,
         }

@@ -3,15 +3,13 @@
 //! A failure to acknowledge is no failure of the write, which stays: it is told as
 //! `writeConcernError` in a reply with `ok: 1`.
 
-use super::config::counts;
-use super::inbox::KeptBack;
-use super::node::Node;
-use crate::concern::{W, WriteConcern};
+use crate::concern::WriteConcern;
 use crate::context::CommandContext;
 use crate::registry::{Ends, Kind, Statements};
 use crate::state::ServerState;
 use crate::transactions;
 use muniment_consensus::Concern;
+use muniment_member::{KeptBack, Node, W, counts};
 use muniment_op::Interrupt;
 use muniment_storage::CommitId;
 use muniment_value::{Code, DocBuf, Error, Result, doc};

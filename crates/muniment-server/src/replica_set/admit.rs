@@ -1,13 +1,13 @@
 //! What a member of a set checks before a command runs: whether it may run here, and whether it sees what
 //! the client has seen.
 
-use super::times;
 use crate::context::Request;
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Kind, RunsOn};
 use crate::state::ServerState;
 use muniment_consensus::{Concern, W};
 use muniment_exec::OpContext;
+use muniment_member::{ReplicaSet, Role, times_of};
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Error, Result};
 
@@ -37,7 +37,7 @@ pub fn admit(
         return Ok(());
     };
     if let Some(time) = generic.cluster_time {
-        set.hear(server, time)?;
+        set.hear(time)?;
     }
     // Others have their own word on what there is in it.
     let makes = spec.kind == Kind::Write || spec.makes_collections;
@@ -73,12 +73,12 @@ pub fn admit(
     if concern.get_str("level") == Some("linearizable") {
         still_leads(server, set, op)?;
     }
-    let at = concern.get("atClusterTime").map(times::of);
+    let at = concern.get("atClusterTime").map(times_of);
     // A primary has all there is at a time, and `Snapshots` sees to it that the majority has it.
     if let Some(at) = at.filter(|_| !set.is_primary()) {
         wait_for(server, set, op, "atClusterTime", at, false)?;
     }
-    let Some(time) = concern.get("afterClusterTime").map(times::of) else {
+    let Some(time) = concern.get("afterClusterTime").map(times_of) else {
         return Ok(());
     };
     let of_majority = matches!(concern.get_str("level"), Some("majority" | "snapshot"));
@@ -90,7 +90,7 @@ pub fn admit(
 /// what the primary had at that time.
 fn wait_for(
     server: &ServerState,
-    set: &super::ReplicaSet,
+    set: &ReplicaSet,
     op: &OpContext,
     what: &str,
     time: Timestamp,
@@ -122,7 +122,7 @@ fn wait_for(
 }
 
 /// Has the majority confirm that no other member leads: an empty record is committed only then.
-fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) -> Result<()> {
+fn still_leads(server: &ServerState, set: &ReplicaSet, op: &OpContext) -> Result<()> {
     let (Some(node), Some(_)) = (set.node(), server.engine.store.majority()) else {
         return Ok(());
     };
@@ -137,7 +137,7 @@ fn still_leads(server: &ServerState, set: &super::ReplicaSet, op: &OpContext) ->
 }
 
 fn refuse(
-    set: &super::ReplicaSet,
+    set: &ReplicaSet,
     spec: &CommandSpec,
     request: &Request<'_>,
     generic: &Generic<'_>,
@@ -163,8 +163,8 @@ fn refuse(
         ));
     }
     match set.member().role {
-        super::Role::Primary | super::Role::Secondary => Ok(()),
-        super::Role::Recovering => Err(Error::new(
+        Role::Primary | Role::Secondary => Ok(()),
+        Role::Recovering => Err(Error::new(
             Code::NotPrimaryOrSecondary,
             "node is recovering",
         )),

@@ -4,21 +4,12 @@
 //! The reply is passed on once what the primary wrote is here, too: a client that goes on reading from this
 //! member finds it.
 
-use super::ReplicaSet;
-use super::prove::Caller;
-use super::times::of;
 use crate::context::CommandContext;
 use crate::generic::is_forwarded;
-use crate::state::ServerState;
-use muniment_consensus::MemberId;
-use muniment_exec::OpContext;
-use muniment_op::{Interrupt, Sleepers, question};
-use muniment_value::{Code, DocBuf, Error, Result};
-use muniment_wire::{Connection, Stream, client};
-use std::time::{Duration, Instant};
+use muniment_member::{Asking, ask_primary, times_of as of};
+use muniment_value::{DocBuf, Result};
+use muniment_wire::client;
 
-/// How long the primary may take for each step of letting us connect.
-const CONNECTING: Duration = Duration::from_secs(5);
 /// What the primary says of itself in a reply, which this member says of itself.
 const OWN: [&str; 4] = [
     "$clusterTime",
@@ -47,7 +38,7 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
     // However the command ends, its write concern is waited for by the primary, and not again here.
     cx.elsewhere = true;
     let op = &**cx.op;
-    let reply = ask_primary(cx.server, op, cx.db(), command, None)?;
+    let reply = ask_primary(set, op, cx.db(), command, None)?;
     let time = reply.as_doc().get("operationTime").map(of);
     let mut told = DocBuf::new();
     for e in reply.as_doc() {
@@ -70,126 +61,4 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
         cx.reply.field(e.name(), e.value());
     }
     Ok(true)
-}
-
-/// Has the primary run a command, and returns its reply, be it an error. Meanwhile the operation gives its
-/// ticket to others. The primary has to answer `within` this time, if it is given.
-///
-/// # Errors
-/// 10107 if nobody knows of a primary; 6 HostUnreachable and 9001 if it cannot be reached; 18 if one of the
-/// two does not know the set's key; 11602 if it leads no more; 262 if it does not answer in time; what the
-/// operation says while it waits.
-pub fn ask_primary(
-    server: &ServerState,
-    op: &OpContext,
-    db: &str,
-    command: DocBuf,
-    within: Option<Duration>,
-) -> Result<DocBuf> {
-    let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
-    let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
-    let member = set.member();
-    let leader = member.leader;
-    let other = leader.filter(|leader| *leader != member.id);
-    let host = set.host_of(&member, other).ok_or_else(not_primary)?;
-    let dialled = server.parameters.routes.read().to(host).to_string();
-    let asking = Asking {
-        set,
-        op,
-        leader,
-        until: within.map(|time| Instant::now() + time),
-    };
-    op.without_ticket(|| {
-        let c = Caller::of(server).call(host, &dialled, CONNECTING)?;
-        ask(c, db, command, &asking)
-    })?
-}
-
-/// An operation that looks again whenever the member's state has changed.
-pub(super) struct Watching<'w> {
-    pub(super) set: &'w ReplicaSet,
-    pub(super) on: &'w dyn Interrupt,
-}
-
-impl Interrupt for Watching<'_> {
-    fn check(&self) -> Result<()> {
-        self.on.check()
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        self.on.sleepers(show);
-        show(&self.set.watchers);
-    }
-
-    fn wakes_at(&self) -> Option<Instant> {
-        self.on.wakes_at()
-    }
-}
-
-/// An operation that waits for what the primary does, while that one leads.
-struct Asking<'a> {
-    set: &'a ReplicaSet,
-    op: &'a OpContext,
-    leader: Option<MemberId>,
-    until: Option<Instant>,
-}
-
-impl Interrupt for Asking<'_> {
-    fn check(&self) -> Result<()> {
-        self.op.check()?;
-        if self.set.member().leader != self.leader {
-            return Err(changed());
-        }
-        match self.until.is_some_and(|until| Instant::now() >= until) {
-            true => Err(Error::new(
-                Code::ExceededTimeLimit,
-                "the primary has not answered in time",
-            )),
-            false => Ok(()),
-        }
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        self.op.sleepers(show);
-        show(&self.set.watchers);
-    }
-
-    fn wakes_at(&self) -> Option<Instant> {
-        let both = [self.op.wakes_at(), self.until];
-        both.into_iter().flatten().min()
-    }
-}
-
-/// 11602.
-fn changed() -> Error {
-    Error::new(
-        Code::InterruptedDueToReplStateChange,
-        "the primary that was asked is none any more",
-    )
-}
-
-/// Sends the command from a thread of its own, so that the thread that waits for the answer can be
-/// interrupted.
-fn ask(mut c: Connection, db: &str, command: DocBuf, asking: &Asking<'_>) -> Result<DocBuf> {
-    c.set_timeout(None)?;
-    let socket: Stream = c.stream().try_clone()?;
-    let (teller, answer) = question();
-    let db = db.to_string();
-    std::thread::Builder::new()
-        .name("forward".to_string())
-        .stack_size(1 << 20)
-        .spawn(move || {
-            teller.tell(c.command_raw(&db, &command));
-        })?;
-    match answer.wait(asking) {
-        Ok(Some(reply)) => reply,
-        Ok(None) => Err(Error::internal(
-            "the thread that asks the primary has ended",
-        )),
-        Err(e) => {
-            // The primary ends a command whose connection was closed.
-            let _ = socket.shutdown();
-            Err(e)
-        }
-    }
 }

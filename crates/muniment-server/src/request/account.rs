@@ -9,6 +9,7 @@ use crate::replica_set;
 use crate::state::ServerState;
 use crate::transactions;
 use muniment_exec::OpContext;
+use muniment_member::topology_of_error;
 use muniment_value::{Code, Doc, DocBuf, Error};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -72,7 +73,7 @@ fn say_concern(
     if let Some(labels) = labels {
         cx.reply.field("errorLabels", labels);
     }
-    if let Some(topology) = replica_set::topology_of_error(cx.server, code) {
+    if let Some(topology) = topology_of_error(cx.server.replica_set.as_deref(), code) {
         cx.reply.field("topologyVersion", topology);
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::context::CommandContext;
 use crate::registry::{Kind, Names};
-use crate::replica_set::{self, KeptBack};
+use crate::replica_set;
 use crate::settings;
+use muniment_member::KeptBack;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 
 /// The outcome of a command, as the client is told it.

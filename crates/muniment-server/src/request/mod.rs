@@ -23,10 +23,11 @@ pub use within::run_within;
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
-use crate::replica_set::{self, Proof};
+use crate::replica_set;
 use crate::state::ServerState;
 use admit::Admitted;
 use labels::labelled;
+use muniment_member::{Proof, append_times, topology_of_error};
 use muniment_value::{ArrayBuf, Code, Error, doc};
 use std::sync::Arc;
 
@@ -86,13 +87,15 @@ pub fn execute(caller: Caller<'_>, local: &mut ConnLocal, out: &mut Vec<u8>) -> 
             if let Some(labels) = labels {
                 reply.append("errorLabels", labels);
             }
-            let topology = replica_set::topology_of_error(server, error.code());
+            let topology = topology_of_error(server.replica_set.as_deref(), error.code());
             done.no_primary = topology.is_some();
             reply.append_some("topologyVersion", topology.as_ref());
             out.extend_from_slice(reply.as_bytes());
         }
     }
-    replica_set::append_times(server, out, at);
+    if let Some(set) = &server.replica_set {
+        append_times(set, out, at);
+    }
     done.last = matches!(local.proof, Proof::Failed);
     done
 }

@@ -19,12 +19,12 @@ pub use rules::{
 use crate::context::{CommandContext, Request};
 use crate::generic::Generic;
 use crate::registry::{CommandSpec, Ends, Statements};
-use crate::replica_set::times_of;
 use crate::sessions::TIMEOUT_MINUTES;
 use crate::state::ServerState;
 use known::{Known, load};
 use muniment_exec::{OpContext, Retry, session_doc};
 use muniment_logger::iso8601;
+use muniment_member::times_of;
 use muniment_op::{Interrupt, Lock, Locked};
 use muniment_storage::{
     CommitId, Session, SessionChange, SessionHead, SessionKey, SessionRecord, SessionState, Store,

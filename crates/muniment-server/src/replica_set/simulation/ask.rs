@@ -5,8 +5,8 @@ use super::member::Running;
 use super::oracle::{Change, Found, Rows, compare};
 use super::random::Random;
 use super::sim::{MS, Sim, What};
-use crate::replica_set::Role;
 use muniment_consensus::{Concern, W};
+use muniment_member::Role;
 use muniment_value::{Code, Doc, DocBuf, doc, number};
 
 /// The errors that a statement may fail with.

@@ -1,9 +1,11 @@
-//! Known bugs, put in on purpose, to see that the simulator finds them. The driver asks here in tests
-//! alone.
+//! Known bugs, put in on purpose, to see that the simulator finds them. The driver asks for those that lie
+//! between its core and its storage ([`Mistake`]); the others are made here.
 
-use crate::replica_set::frame::Record;
 use muniment_consensus::{Body, Message};
-use muniment_storage::{Positions, Store};
+use muniment_member::driver::Event;
+use muniment_member::frame::Record;
+use muniment_member::world::Mistake;
+use muniment_storage::Store;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bugs {
@@ -24,27 +26,28 @@ pub struct Bugs {
 }
 
 impl Bugs {
-    /// How far the member says that it is.
-    pub fn positions(self, p: Option<Positions>) -> Option<Positions> {
-        p.map(|p| Positions {
-            durable: match self.acknowledge_early {
-                true => p.appended,
-                false => p.durable,
-            },
-            ..p
-        })
-    }
-
-    /// What the storage is told to be committed, of a log that ends at `last`.
-    pub fn committed(self, index: u64, last: u64) -> u64 {
-        match self.commit_all {
-            true => index.max(last),
-            false => index,
+    /// Whether the member makes a mistake that lies between its core and its storage.
+    pub fn make(self, mistake: Mistake) -> bool {
+        match mistake {
+            Mistake::AcknowledgeEarly => self.acknowledge_early,
+            Mistake::CommitAll => self.commit_all,
+            Mistake::AsideUnsynced => self.aside_unsynced,
+            Mistake::AsideDropped => self.aside_dropped,
+            Mistake::StateAhead => self.state_ahead,
         }
     }
 
-    /// What came from another member, as the core sees it.
-    pub fn received(self, message: &mut Message, records: &mut [Record], store: &Store) {
+    /// Bends what has come from other members, before the driver takes it.
+    pub fn came(self, events: &mut [Event], store: &Store) {
+        for event in events {
+            if let Event::Received(message, records) = event {
+                self.received(message, records, store);
+            }
+        }
+    }
+
+    /// What came from another member, as the core is to see it.
+    fn received(self, message: &mut Message, records: &mut [Record], store: &Store) {
         let Body::Append {
             index,
             log_term,

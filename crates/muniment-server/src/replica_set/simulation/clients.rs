@@ -2,7 +2,7 @@
 
 use super::oracle::{Change, Row};
 use super::random::Random;
-use crate::replica_set::node;
+use muniment_member::node;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc, number};
 
 pub const DB: &str = "t";

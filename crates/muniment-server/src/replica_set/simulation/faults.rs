@@ -3,8 +3,8 @@
 use super::member::ELECTION_MS;
 use super::oracle::Found;
 use super::sim::{MS, Sim, What};
-use crate::replica_set::driver::Request;
 use muniment_io::sim::{EIO, Fault, Op as DiskOp};
+use muniment_member::driver::Request;
 use muniment_op::question;
 
 impl Sim {

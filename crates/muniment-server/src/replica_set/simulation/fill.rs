@@ -9,9 +9,9 @@
 use super::member::Member;
 use super::oracle::Found;
 use super::sim::{MS, Sim, What};
-use crate::replica_set::initial_sync::{Copied, Wanted};
-use crate::replica_set::{Role, initial_sync};
 use muniment_consensus::{InForce, LocalState, MemberId};
+use muniment_member::initial_sync::{Copied, Wanted};
+use muniment_member::{Role, initial_sync};
 use muniment_op::NeverInterrupted;
 use muniment_storage::{Chunk, Export};
 

@@ -3,13 +3,13 @@
 
 use super::bugs::Bugs;
 use super::random::Random;
-use crate::replica_set::driver::Driver;
-use crate::replica_set::node::Node;
-use crate::replica_set::peer::{To, Way, Ways, put_behind};
-use crate::replica_set::world::{Job, World};
-use crate::state::ServerState;
 use muniment_consensus::{MemberId, Message};
 use muniment_io::SimDisk;
+use muniment_member::driver::Driver;
+use muniment_member::node::Node;
+use muniment_member::peer::{To, Way, Ways, put_behind};
+use muniment_member::world::{Job, Mistake, World};
+use muniment_member::{Lifecycle, ReplicaSet};
 use muniment_storage::Store;
 use muniment_value::{DocBuf, Error, Result};
 use parking_lot::Mutex;
@@ -156,14 +156,14 @@ impl Ways for Hands {
 }
 
 impl World for Hands {
-    fn drive(&self, _: &ServerState, _: &Arc<Node>, driver: Driver) -> Result<()> {
+    fn drive(&self, _: &ReplicaSet, _: &Arc<Node>, driver: Driver) -> Result<()> {
         self.desk.lock().driver = Some(driver);
         Ok(())
     }
 
     fn fill(
         &self,
-        _: &Arc<ServerState>,
+        _: &Arc<ReplicaSet>,
         _: &Arc<Node>,
         leader: MemberId,
         at_least: u64,
@@ -179,7 +179,7 @@ impl World for Hands {
 
     /// Nothing else can happen meanwhile in one thread: either there is room again at last, or the
     /// process is ended. What it says afterwards comes so much later.
-    fn pause(&self, _: &ServerState, time: Duration) -> bool {
+    fn pause(&self, _: &Lifecycle, time: Duration) -> bool {
         let ends = self.fell.load(SeqCst) || self.random.lock().one_in(3);
         if ends {
             self.ended.store(true, SeqCst);
@@ -192,7 +192,7 @@ impl World for Hands {
         false
     }
 
-    fn bugs(&self) -> Bugs {
-        self.bugs
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.bugs.make(mistake)
     }
 }

@@ -8,8 +8,8 @@ use super::member::Member;
 use super::oracle::{Entry, Found, compare, sum_of};
 use super::random::Random;
 use super::sim::{MS, Sim, What};
-use crate::replica_set::Role;
 use muniment_io::{Disk, Open, SimDisk};
+use muniment_member::Role;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -76,7 +76,7 @@ impl Sim {
             return self.after(m);
         }
         let now = self.members[m].disk.fork();
-        let aside = Path::new("/db").join(crate::replica_set::aside::FILE);
+        let aside = Path::new("/db").join(muniment_member::aside::FILE);
         self.course.set_aside += u64::from(now.bytes(&aside).is_some());
         if let Some(mut disks) = disks
             && !self.members[m].hurt

@@ -6,9 +6,7 @@ use super::random::{Random, SimClock, Time};
 use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::options::ServerOptions;
-use crate::replica_set::driver::Driver;
-use crate::replica_set::node::{Node, Persister};
-use crate::replica_set::{ReplicaSet, SetConfig, Told, initiate};
+use crate::replica_set::host_of;
 use crate::request::{self, Caller};
 use crate::server::{open_state, open_storage, parameters_of};
 use crate::state::{Parts, ServerState};
@@ -16,6 +14,9 @@ use muniment_consensus::{Config, InForce, LocalState, StateFile};
 use muniment_io::sim::Op;
 use muniment_io::{Disk, Machine, SimDisk};
 use muniment_logger::Logger;
+use muniment_member::driver::Driver;
+use muniment_member::node::{Node, Persister};
+use muniment_member::{ReplicaSet, SetConfig, Told, initiate};
 use muniment_op::NeverInterrupted;
 use muniment_storage::{Chunk, CollectionOptions, Position, Store, StoreOptions};
 use muniment_value::{Doc, DocBuf, Error, Result};
@@ -193,7 +194,8 @@ impl Member {
     pub fn initiate(&mut self, random: &mut Random) -> Result<()> {
         self.disk.create_dir(&Member::path())?;
         let (hands, state) = self.open(random)?;
-        initiate::begin(&state, set_of(&state), config(1, random), None)?;
+        let host = host_of(&state);
+        initiate::begin(set_of(&state), &host, config(1, random), None)?;
         self.drive(hands, state)
     }
 
@@ -313,7 +315,7 @@ impl Running {
         &self.state.engine.store
     }
 
-    pub fn set(&self) -> &ReplicaSet {
+    pub fn set(&self) -> &Arc<ReplicaSet> {
         set_of(&self.state)
     }
 
@@ -370,7 +372,7 @@ impl Running {
     }
 }
 
-fn set_of(state: &ServerState) -> &ReplicaSet {
+fn set_of(state: &ServerState) -> &Arc<ReplicaSet> {
     state.replica_set.as_ref().unwrap()
 }
 

@@ -17,7 +17,7 @@
 //! and figures show, and the wall clock in a session's record, are not drawn from the seed, and have no
 //! influence on what happens.
 //!
-//! [`Node::begin_wait`]: super::node::Node::begin_wait
+//! [`Node::begin_wait`]: muniment_member::Node::begin_wait
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,9 +42,9 @@ mod upkeep;
 
 pub use bugs::Bugs;
 
-use super::driver::Request;
 use course::Course;
 use member::Member;
+use muniment_member::Request;
 use muniment_op::question;
 use parking_lot::Mutex;
 use random::{Random, Time};

@@ -7,10 +7,11 @@
 use super::hands::Queue;
 use super::oracle::Found;
 use super::sim::{MS, Sim, What};
-use crate::replica_set::frame::put_report;
-use crate::replica_set::incoming;
-use crate::replica_set::incoming::Incoming;
-use crate::replica_set::peer::Records;
+use crate::replica_set::host_of;
+use muniment_member::frame::put_report;
+use muniment_member::incoming;
+use muniment_member::incoming::Incoming;
+use muniment_member::peer::Records;
 use muniment_value::{Code, DocBuf};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -95,7 +96,8 @@ impl Sim {
         let incoming = match &self.members[to].running {
             Some(r) if reached => {
                 let greeting = road.greeting.lock().clone();
-                incoming::greet(&r.state, greeting.as_doc(), false)
+                let host = host_of(&r.state);
+                incoming::greet(r.set(), &host, greeting.as_doc(), false)
             }
             _ => Ok(None),
         };
@@ -203,7 +205,7 @@ impl Sim {
             return Ok(());
         };
         let r = self.members[to].running.as_ref().unwrap();
-        let taken = wire.incoming.take(&r.state, &frame);
+        let taken = wire.incoming.take(&r.state.lifecycle, &frame);
         if !wire.flight.is_empty() {
             wire.arriving = true;
             let delay = 1 + self.random.below(self.world.delay / 4 + 1);

@@ -5,7 +5,7 @@ use super::clients::{Writes, tokens_of};
 use super::network::Road;
 use super::oracle::{Entry, Found, sum_of};
 use super::sim::{MS, Seen, Sim, What};
-use crate::lifecycle::Restart;
+use muniment_member::Restart;
 use muniment_value::{Code, Doc, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -50,7 +50,8 @@ impl Sim {
         if r.driver.has_ended() {
             return Ok(());
         }
-        let came = r.driver.came();
+        let mut came = r.driver.came();
+        r.hands.bugs.came(&mut came, r.store());
         let turned = r.driver.turn(came, now);
         self.has_turned(m, turned)
     }

@@ -1,0 +1,78 @@
+//! A member of a replica set: its state, the other members, and the work that it does by itself.
+//!
+//! The consensus is in `muniment-consensus`; the [`driver`] drives it over the storage's log and the
+//! connections to the other members ([`peer`], [`frame`], [`incoming`]); a [`Node`] is what commands see of
+//! that, and a [`ReplicaSet`] is the member's state. What a member remembers outside the log stands in the file
+//! `replication` of its data directory, never in the log, which is the same on all members;
+//! `local.system.replset` and `local.replset.election` are made from it when they are read.
+//!
+//! What the member needs of its server is in [`home`]. Must not know commands, sessions or transactions: the
+//! server asks the member for what commands need.
+
+mod address;
+pub mod aside;
+mod ask;
+mod concern;
+mod config;
+pub mod driver;
+mod figures;
+pub mod frame;
+mod greeting;
+pub mod home;
+mod host_port;
+mod inbox;
+pub mod incoming;
+pub mod initial_sync;
+pub mod initiate;
+mod key;
+mod leave;
+mod lifecycle;
+mod local;
+mod member_config;
+pub mod node;
+pub mod peer;
+mod prove;
+mod report;
+mod role;
+mod rollback;
+mod routes;
+mod set;
+mod step_up;
+mod stored;
+mod times;
+mod topology;
+pub mod world;
+
+pub use address::Address;
+pub use ask::{Asking, ask_primary};
+pub use concern::W;
+pub use config::{SetConfig, counts, invalid};
+pub use driver::Request;
+use driver::ticks;
+pub use figures::{Figures, metrics, oplog};
+pub use frame::OP_REPLICATION;
+pub use greeting::{FIELD as GREETING, answer as answer_greeting};
+pub use home::{Home, Host, MemberParameters};
+pub use host_port::HostPort;
+pub use inbox::KeptBack;
+pub use incoming::{Incoming, check_name, greet};
+pub use initial_sync::{Copied, Preference, export};
+pub use initiate::{initiate, start};
+pub use key::Keys;
+pub use lifecycle::{Ending, Lifecycle, Restart, StopRequest, Stopping};
+pub use local::documents as local_documents;
+pub use member_config::MemberConfig;
+pub use node::Node;
+pub use peer::{Sockets, Ways};
+pub use prove::{LONGEST as LONGEST_NAME, Proof, answer as answer_proof};
+pub use role::Role;
+pub use routes::Routes;
+use set::ended;
+pub use set::{
+    Ahead, Election, Member, ReplicaSet, Told, date_of, describe, election_id, op_time, timestamp,
+    topology_of_error, wall_ms,
+};
+pub use stored::{Opening, Stored, opening, prepare_restart, stored};
+pub use times::{append_times, of as times_of, parse as parse_time};
+pub use topology::Topology;
+pub use world::{Threads, World};

@@ -1,0 +1,222 @@
+//! The beginning of every connection between members: both show that they know a key (`--keyFile`)
+//! before anything of the set is told or taken.
+//!
+//! MongoDB's members log in as a user, `__system`, by SCRAM, since their connections are those of
+//! clients. Ours speak among themselves only, have no users, and no password that was stored by
+//! somebody who must not know it, which is what SCRAM's salts and rounds are for; a challenge to each
+//! side is enough. `_replSetProve` goes twice: the caller sends a nonce and gets one, then sends its
+//! proofs and gets one back. The caller proves first, so that a stranger that merely connects is given
+//! nothing by which keys could be guessed. A stranger that has a member call it, by naming its own
+//! address in a configuration, does get proofs to guess by: therefore a key has to be long.
+//!
+//! A caller without a key says so, and a member takes it only if it has no key either: both have one, or
+//! neither has.
+//!
+//! Invariants: what only members may send (`Access::Member`) is refused with 13 on a connection
+//! without a proof when there is a key; a proof holds for its connection alone, and for the member that
+//! the caller meant. Must not go on with a connection that failed. The proofs cannot keep an attacker on
+//! the wire between two members from changing what these send afterwards.
+
+use super::ReplicaSet;
+use super::host_port::HostPort;
+use super::key::{Exchange, Keys, MOST, Nonce, Side};
+use muniment_logger::hostname;
+use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
+use muniment_wire::Connection;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The name of a member, which is a host and its port, has at most so many bytes.
+pub const LONGEST: usize = 270;
+
+/// This server as a caller of other members.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    set: String,
+    own: String,
+    keys: Option<Arc<Keys>>,
+}
+
+impl Caller {
+    /// This server.
+    pub fn of(set: &ReplicaSet) -> Caller {
+        Caller {
+            set: set.name().to_string(),
+            own: set.home.address.host.clone(),
+            keys: set.home.keys.clone(),
+        }
+    }
+
+    /// Connects to the member at `host`, by way of `dialled`, and proves both to be members. `step`:
+    /// longest wait for each step, and, until it is set anew, for each answer.
+    ///
+    /// # Errors
+    /// 6 if the member cannot be reached; 18 if one side does not prove itself.
+    pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
+        let mut c = Connection::connect_timeout(dialled, step)?;
+        c.set_timeout(Some(step))?;
+        self.prove(&mut c, host)?;
+        Ok(c)
+    }
+
+    /// Proves both ends of a connection to `host` to be members.
+    ///
+    /// # Errors
+    /// 18 if one side does not prove itself.
+    pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
+        let mut first =
+            doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
+        let Some(keys) = &self.keys else {
+            return c.command("admin", &first).map(|_| ());
+        };
+        let caller = random()?;
+        first.append("nonce", binary(&caller));
+        let challenge = c.command("admin", &first)?;
+        let called = bytes_of(challenge.as_doc().get("nonce"));
+        let called = called.and_then(|b| Nonce::try_from(b).ok());
+        let exchange = Exchange {
+            set: self.set.clone(),
+            from: self.own.clone(),
+            to: host.to_string(),
+            caller,
+            called: called.ok_or_else(|| failed(format!("{host} has no key file")))?,
+        };
+        let proofs = keys.proofs(Side::Caller, &exchange);
+        let proofs: ArrayBuf = proofs.iter().map(|p| binary(p)).collect();
+        let second = doc! { "_replSetProve": self.set.as_str(), "proofs": proofs };
+        let reply = c.command("admin", &second)?;
+        let proof = bytes_of(reply.as_doc().get("proof"));
+        match keys.proven(Side::Called, &exchange, proof.into_iter()) {
+            Some(_) => Ok(()),
+            None => Err(failed(format!(
+                "{host} does not show that it knows the key"
+            ))),
+        }
+    }
+}
+
+/// How far the caller of a connection has proven that it is a member.
+#[derive(Debug, Default)]
+pub enum Proof {
+    /// Not at all.
+    #[default]
+    None,
+    /// It was given a nonce.
+    Challenged(Exchange),
+    /// It has proven that it knows a key.
+    Given,
+    /// It has failed to prove it: the connection ends.
+    Failed,
+}
+
+/// Answers `_replSetProve`; `before`: how far the caller of the connection had proven that it is a member.
+/// After any failure the caller has to begin again with another connection.
+///
+/// # Errors
+/// 18 if the caller does not know a key, or one side has none.
+pub fn answer(set: &ReplicaSet, body: Doc<'_>, before: Proof) -> Result<(Proof, DocBuf)> {
+    match (body.get("proofs"), before) {
+        (Some(_), Proof::Challenged(exchange)) => prove_back(set, body, &exchange),
+        (Some(_), _) => Err(failed("proofs without a challenge")),
+        (None, _) => challenge(set, body),
+    }
+}
+
+fn challenge(set: &ReplicaSet, body: Doc<'_>) -> Result<(Proof, DocBuf)> {
+    let named = |name: &str| body.get_str(name).unwrap_or_default().to_string();
+    let (from, to) = (named("from"), named("to"));
+    let names = [&from, &to].into_iter().map(String::len);
+    if names.max() > Some(LONGEST) {
+        return Err(failed("a name that is longer than any"));
+    }
+    let caller = bytes_of(body.get("nonce")).and_then(|b| Nonce::try_from(b).ok());
+    match (caller, &set.home.keys) {
+        (None, None) => return Ok((Proof::None, DocBuf::new())),
+        (Some(_), None) => {
+            return Err(failed(format!(
+                "{} has no key file, and {from} has one",
+                set.home.address.host
+            )));
+        }
+        (None, Some(_)) => {
+            return Err(failed(format!(
+                "{} has a key file, and {from} has none",
+                set.home.address.host
+            )));
+        }
+        (Some(_), Some(_)) => {}
+    }
+    if !is_own(set, &to) {
+        return Err(failed(format!(
+            "{from} means {to}, which {} is not",
+            set.home.address.host
+        )));
+    }
+    let exchange = Exchange {
+        set: body
+            .get_str("_replSetProve")
+            .unwrap_or_default()
+            .to_string(),
+        from,
+        to,
+        caller: caller.unwrap_or_default(),
+        called: random()?,
+    };
+    let reply = doc! { "nonce": binary(&exchange.called) };
+    Ok((Proof::Challenged(exchange), reply))
+}
+
+/// Whether this server is the one that the caller means: by its name in the configuration that it knows, or
+/// by another one of its own addresses, which a configuration that it does not know yet may name. An
+/// attacker that controls how names resolve gains nothing by that: a greeting says by its number which
+/// member is meant.
+fn is_own(set: &ReplicaSet, to: &str) -> bool {
+    let member = set.member();
+    let own = member.own();
+    own.is_some_and(|own| own.host == to)
+        || HostPort::parse(to).is_ok_and(|to| to.is_own(set.home.address.port, &hostname()))
+}
+
+fn prove_back(set: &ReplicaSet, body: Doc<'_>, exchange: &Exchange) -> Result<(Proof, DocBuf)> {
+    let proofs = body.get_array("proofs").unwrap_or(Doc::EMPTY);
+    let proofs = proofs.values().take(MOST);
+    let proofs = proofs.filter_map(|v| bytes_of(Some(v)));
+    let keys = set.home.keys.as_ref();
+    let common = keys.and_then(|keys| keys.proven(Side::Caller, exchange, proofs));
+    let proof = common.and_then(|key| key.proofs(Side::Called, exchange).pop());
+    let proof = proof.ok_or_else(|| {
+        failed(format!(
+            "the key files of {} and {} have no key in common",
+            exchange.from, set.home.address.host
+        ))
+    })?;
+    Ok((Proof::Given, doc! { "proof": binary(&proof) }))
+}
+
+fn failed(why: impl std::fmt::Display) -> Error {
+    Error::new(
+        Code::AuthenticationFailed,
+        format!("Authentication failed: {why}"),
+    )
+}
+
+/// Random bytes, which nobody else has.
+///
+/// # Errors
+/// If the system has none: then there is no proof.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
+    Ok(bytes)
+}
+
+fn binary(bytes: &[u8]) -> Value<'_> {
+    Value::Binary { subtype: 0, bytes }
+}
+
+fn bytes_of(v: Option<Value<'_>>) -> Option<&[u8]> {
+    match v {
+        Some(Value::Binary { bytes, .. }) => Some(bytes),
+        _ => None,
+    }
+}

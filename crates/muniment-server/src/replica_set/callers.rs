@@ -1,0 +1,70 @@
+//! What a connection may do whose caller has not proven that it is a member of the set.
+
+use super::named_set;
+use crate::connections::ConnShared;
+use crate::context::{CommandContext, ConnLocal};
+use crate::registry::{Access, CommandSpec};
+use crate::state::ServerState;
+use muniment_logger::Severity;
+use muniment_member::{LONGEST_NAME, Proof, answer_proof};
+use muniment_value::{Code, Error, Result, doc};
+
+/// Answers `_replSetProve`.
+///
+/// # Errors
+/// 18 if the caller does not know a key, or one side has none; 76 without `--replSet`; 93 for another
+/// set.
+pub fn answer(cx: &mut CommandContext<'_>) -> Result<()> {
+    let body = cx.request.body;
+    let name = cx.target().as_str().unwrap_or_default();
+    let set = named_set(cx.server, name)?;
+    // After any failure the caller has to begin again with another connection.
+    let before = std::mem::replace(&mut cx.local.proof, Proof::Failed);
+    let answered = answer_proof(set, body, before);
+    let (proof, reply) = answered.inspect_err(|e| {
+        tell(cx.server, cx.conn, body.get_str("from"), e);
+    })?;
+    cx.local.proof = proof;
+    cx.reply.elements(reply.as_doc());
+    Ok(())
+}
+
+/// Whether the command may come on the connection.
+///
+/// # Errors
+/// 13 for a command of members if there is a key, and the caller has not proven that it knows it.
+pub fn check(
+    server: &ServerState,
+    conn: &ConnShared,
+    local: &mut ConnLocal,
+    spec: &CommandSpec,
+) -> Result<()> {
+    if spec.access != Access::Member || server.keys.is_none() || matches!(local.proof, Proof::Given)
+    {
+        return Ok(());
+    }
+    local.proof = Proof::Failed;
+    let e = Error::new(
+        Code::Unauthorized,
+        format!(
+            "{} is for members of the replica set, which know its key",
+            spec.name
+        ),
+    );
+    tell(server, conn, None, &e);
+    Err(e)
+}
+
+fn tell(server: &ServerState, conn: &ConnShared, from: Option<&str>, e: &Error) {
+    let mut attr = doc! { "remote": &*conn.peer };
+    attr.append_some("from", from.filter(|from| from.len() <= LONGEST_NAME));
+    attr.append("error", e.to_string());
+    server.log.log(
+        Severity::Info,
+        "ACCESS",
+        5_286_307,
+        &format!("conn{}", conn.id),
+        "Failed to authenticate",
+        Some(&attr),
+    );
+}
