@@ -62,6 +62,12 @@ impl Severity {
 /// cause occurred.
 pub struct Seldom(Mutex<(Option<Instant>, u64)>);
 
+impl Default for Seldom {
+    fn default() -> Seldom {
+        Seldom::new()
+    }
+}
+
 impl Seldom {
     const EVERY: Duration = Duration::from_secs(10);
 

@@ -203,7 +203,7 @@ fn leads_still(node: &Node, term: u64) -> Result<()> {
 
 fn patience(op: &OpContext) -> Until<'_> {
     Until {
-        op: op,
+        op,
         end: Instant::now() + PATIENCE,
     }
 }
