@@ -1,17 +1,20 @@
 //! What the expressions of a command may know: its time, its collation and its `let`.
 
 use crate::operation::OpContext;
-use muniment_query::expr::check_user_variable;
+use muniment_query::expr::arena::Arena;
+use muniment_query::expr::{EvalContext, check_user_variable};
 use muniment_query::{Expr, Needs, QueryContext};
 use muniment_value::{Collation, Doc, Error, Result, Value};
+use std::sync::Arc;
 
 /// What parsing needs, with the command's `let` evaluated.
 pub(crate) fn query_context(
-    op: &OpContext,
+    op: &Arc<OpContext>,
     let_: Doc<'_>,
     collation: Collation,
 ) -> Result<QueryContext> {
-    let mut ctx = QueryContext::at(op.now_ms()).with_collation(collation);
+    let ctx = QueryContext::at(op.now_ms()).with_collation(collation);
+    let mut ctx = ctx.with_operation(op.clone());
     if !let_.is_empty() {
         bind_variables(let_, &mut ctx)?;
     }
@@ -24,7 +27,8 @@ const BUILTIN: [&str; 3] = ["NOW", "CLUSTER_TIME", "USER_ROLES"];
 /// Evaluates a `let` document into the context. Its values are constant expressions, which may
 /// use the variables before them.
 fn bind_variables(let_: Doc<'_>, ctx: &mut QueryContext) -> Result<()> {
-    let arena = bumpalo::Bump::new();
+    let task = ctx.task.clone();
+    let arena = Arena::new(task.work());
     for e in let_.iter() {
         if BUILTIN.contains(&e.name()) {
             return Err(Error::location(
@@ -49,7 +53,7 @@ fn bind_variables(let_: Doc<'_>, ctx: &mut QueryContext) -> Result<()> {
                  command let expressions run before the query examines any documents.",
             ));
         }
-        let eval = muniment_query::expr::EvalContext::new(Doc::EMPTY, &arena);
+        let eval = EvalContext::new(Doc::EMPTY, &arena);
         let value = expr.eval(&eval).map_err(|e| {
             Error::new(
                 e.code(),

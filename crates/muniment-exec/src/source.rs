@@ -127,7 +127,7 @@ impl Source {
     /// As [`Source::collation`], and what evaluating the variables raises.
     pub(crate) fn context(
         &self,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         namespace: &str,
         let_: Doc<'_>,
         given: Option<&Collation>,

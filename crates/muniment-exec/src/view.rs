@@ -6,10 +6,12 @@
 //! views and collections are disjoint (both are created under one lock); no chain of views is
 //! longer than [`MAX_DEPTH`] or closes a circle.
 
+use crate::operation::OpContext;
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Direction, KeyRange, Store};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
+use std::sync::Arc;
 
 /// Views that stand on each other at most: MongoDB's limit.
 pub const MAX_DEPTH: usize = 20;
@@ -129,51 +131,57 @@ pub(crate) fn not_a_collection(namespace: &str) -> Error {
     )
 }
 
+/// Refuses stage `i` of a view if no view may have it there.
+fn check_stage(namespace: &str, i: usize, name: &str, member: bool) -> Result<()> {
+    match name {
+        "$out" | "$merge" => Err(Error::new(
+            Code::OptionNotSupportedOnView,
+            format!(
+                "The aggregation stage {name} in location {i} of the pipeline cannot be used in the \
+                 view definition of {namespace} because it writes to disk"
+            ),
+        )),
+        "$currentOp" | "$documents" | "$listSessions" | "$listLocalSessions" => Err(Error::new(
+            Code::InvalidNamespace,
+            format!("'{name}' cannot be used in a view definition"),
+        )),
+        // As MongoDB says it, which knows change streams on sets only.
+        "$changeStream" if !member => Err(Error::location(
+            40573,
+            "The $changeStream stage is only supported on replica sets",
+        )),
+        "$changeStream" if i == 0 => Err(Error::new(
+            Code::OptionNotSupportedOnView,
+            "$changeStream cannot be used in a view definition",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Checks the pipeline of the view `namespace` and leaves out its nulls. `member`: the server is a member of a set.
 ///
 /// # Errors
 /// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
 /// OptionNotSupportedOnView for a stage that writes and for a change stream, 40573 for one on a plain server; 73 for a stage that reads no collection.
-pub fn check_pipeline(namespace: &str, pipeline: Doc<'_>, member: bool) -> Result<ArrayBuf> {
+pub fn check_pipeline(
+    namespace: &str,
+    pipeline: Doc<'_>,
+    member: bool,
+    op: &Arc<OpContext>,
+) -> Result<ArrayBuf> {
     let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
     // What the pipeline may not know is an error of the queries on the view.
     let ctx = QueryContext {
         db: db.to_string(),
-        ..QueryContext::new().with_clocks(Clocks::NowAndCluster)
+        ..QueryContext::new()
+            .with_clocks(Clocks::NowAndCluster)
+            .with_operation(op.clone())
     };
     let mut out = ArrayBuf::new();
     for (i, v) in pipeline.values().filter(|v| !v.is_nullish()).enumerate() {
         out.push(v);
-        match v.as_doc().and_then(|d| d.first()).map(|e| e.name()) {
-            Some(name @ ("$out" | "$merge")) => {
-                return Err(Error::new(
-                    Code::OptionNotSupportedOnView,
-                    format!(
-                        "The aggregation stage {name} in location {i} of the pipeline cannot be \
-                         used in the view definition of {namespace} because it writes to disk"
-                    ),
-                ));
-            }
-            Some(name @ ("$currentOp" | "$documents" | "$listSessions" | "$listLocalSessions")) => {
-                return Err(Error::new(
-                    Code::InvalidNamespace,
-                    format!("'{name}' cannot be used in a view definition"),
-                ));
-            }
-            // As MongoDB says it, which knows change streams on sets only.
-            Some("$changeStream") if !member => {
-                return Err(Error::location(
-                    40573,
-                    "The $changeStream stage is only supported on replica sets",
-                ));
-            }
-            Some("$changeStream") if i == 0 => {
-                return Err(Error::new(
-                    Code::OptionNotSupportedOnView,
-                    "$changeStream cannot be used in a view definition",
-                ));
-            }
-            _ => {}
+        if let Some(first) = v.as_doc().and_then(|d| d.first()) {
+            check_stage(namespace, i, first.name(), member)?;
         }
     }
     if pipeline_bytes(out.as_doc()) > MAX_PIPELINE {
@@ -304,8 +312,9 @@ mod tests {
 
     #[test]
     fn pipelines_that_cannot_be() {
+        let op = OpContext::internal("create");
         let code = |p: ArrayBuf| {
-            check_pipeline("d.v", p.as_doc(), true)
+            check_pipeline("d.v", p.as_doc(), true, &op)
                 .unwrap_err()
                 .code()
                 .0
@@ -325,18 +334,18 @@ mod tests {
         ];
         assert_eq!(code(later), 40602);
         let alone = array![doc! { "$changeStream": doc! {} }];
-        let alone = check_pipeline("d.v", alone.as_doc(), false);
+        let alone = check_pipeline("d.v", alone.as_doc(), false, &op);
         assert_eq!(alone.unwrap_err().code().0, 40573);
         let last = array![doc! { "$match": doc! {} }, doc! { "$merge": "x" }];
         assert_eq!(
-            check_pipeline("d.v", last.as_doc(), true)
+            check_pipeline("d.v", last.as_doc(), true, &op)
                 .unwrap_err()
                 .message(),
             "The aggregation stage $merge in location 1 of the pipeline cannot be used in the view \
              definition of d.v because it writes to disk"
         );
         let limit = array![Value::Null, doc! { "$limit": 1 }];
-        let kept = check_pipeline("d.v", limit.as_doc(), true).unwrap();
+        let kept = check_pipeline("d.v", limit.as_doc(), true, &op).unwrap();
         assert_eq!(kept.len(), 1);
     }
 }

@@ -1,5 +1,6 @@
 //! The question whether an operation may continue.
 
+use crate::kept::Kept;
 use crate::ledger::Ledger;
 use crate::sleepers::Sleepers;
 use muniment_value::{Code, Result};
@@ -44,6 +45,17 @@ pub trait Interrupt: Send + Sync {
     /// The ledger for the operation's memory; `None` if its memory is not counted.
     fn ledger(&self) -> Option<Arc<Ledger>> {
         None
+    }
+
+    /// The operation for a thread that works for it beside the calling one; `None` if it cannot be
+    /// shared.
+    fn shared(&self) -> Option<Arc<dyn Interrupt>> {
+        None
+    }
+
+    /// Shows what the operation keeps while it runs, if it can keep anything.
+    fn keeps(&self, show: &mut dyn FnMut(&Kept)) {
+        let _ = show;
     }
 }
 

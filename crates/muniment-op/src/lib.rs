@@ -27,6 +27,7 @@
 mod client;
 mod event;
 mod interrupt;
+mod kept;
 pub mod ledger;
 mod lock;
 mod operation;
@@ -39,6 +40,7 @@ mod wait;
 pub use client::Client;
 pub use event::Event;
 pub use interrupt::{Asked, Both, Interrupt, NeverInterrupted};
+pub use kept::Kept;
 pub use ledger::{Account, Ledger, Refused, Share};
 pub use lock::{Lock, Locked};
 pub use operation::{GRACE, Operation};

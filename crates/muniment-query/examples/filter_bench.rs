@@ -3,9 +3,11 @@
 //! muniment-query --example filter_bench`
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use muniment_query::{Filter, QueryContext};
+use muniment_query::running::Task;
+use muniment_query::{Filter, NeverInterrupted, QueryContext};
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 fn small(i: i32) -> DocBuf {
@@ -33,11 +35,15 @@ fn least(mut round: impl FnMut()) -> f64 {
 
 fn measure(name: &str, filter: &DocBuf, docs: &[DocBuf]) {
     let f = Filter::parse(filter.as_doc(), &QueryContext::new()).unwrap();
+    let task = Task::of(Arc::new(NeverInterrupted));
     let mut matched = 0;
     let best = least(|| {
         matched = 0;
         for d in docs {
-            matched += usize::from(f.matches(black_box(Doc::new(d.as_bytes()))).unwrap());
+            matched += usize::from(
+                f.matches(black_box(Doc::new(d.as_bytes())), task.work())
+                    .unwrap(),
+            );
         }
     }) / docs.len() as f64;
     println!(

@@ -4,9 +4,11 @@
 //! of several rounds, and the bytes of the document.
 #![allow(clippy::unwrap_used)]
 
-use muniment_query::{MatchInfo, Projection, QueryContext, SortSpec, Update};
+use muniment_query::running::Task;
+use muniment_query::{MatchInfo, NeverInterrupted, Projection, QueryContext, SortSpec, Update};
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Ten fields of 200 bytes: the documents of the yardsticks.
@@ -43,10 +45,14 @@ fn update(name: &str, d: &DocBuf, u: &DocBuf, index: Option<usize>) {
     let ctx = QueryContext::new();
     let u = Update::parse(Value::Document(u.as_doc()), Doc::EMPTY, &ctx).unwrap();
     let info = MatchInfo { array_index: index };
+    let task = Task::of(Arc::new(NeverInterrupted));
     let mut out = Vec::with_capacity(4096);
     time(name, d.len(), || {
         out.clear();
-        black_box(u.apply(black_box(d.as_doc()), info, &mut out).unwrap());
+        black_box(
+            u.apply(black_box(d.as_doc()), info, &mut out, task.work())
+                .unwrap(),
+        );
     });
 }
 
@@ -91,6 +97,7 @@ fn main() {
     );
     update("replacement", &flat, &flat.clone(), None);
     let ctx = QueryContext::new();
+    let task = Task::of(Arc::new(NeverInterrupted));
     for p in [doc! { "field5": 1 }, doc! { "field5": 0 }] {
         let p = Projection::parse(p.as_doc(), None, &ctx).unwrap();
         let mut out = Vec::with_capacity(4096);
@@ -99,8 +106,13 @@ fn main() {
             flat.len(),
             || {
                 out.clear();
-                p.apply(black_box(flat.as_doc()), MatchInfo::default(), &mut out)
-                    .unwrap();
+                p.apply(
+                    black_box(flat.as_doc()),
+                    MatchInfo::default(),
+                    &mut out,
+                    task.work(),
+                )
+                .unwrap();
                 black_box(&out);
             },
         );

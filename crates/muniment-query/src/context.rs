@@ -1,6 +1,7 @@
 //! The surroundings of a query while it is parsed and while it runs.
 
 use crate::meta::{MetaSet, Metadata};
+use crate::running::Task;
 use crate::scratch::Scratch;
 use crate::stage::host::{Host, NoHost};
 use muniment_op::{Interrupt, Ledger, NeverInterrupted};
@@ -38,6 +39,8 @@ pub struct QueryContext {
     pub late_constants: bool,
     /// Whether this is the validator of a collection, in which expressions with varying results are refused.
     pub validator: bool,
+    /// What parsing works for: constants are evaluated, and geometries are checked.
+    pub task: Task,
 }
 
 /// The time variables that a command knows. MongoDB's commands differ: on a server that is not part of a
@@ -85,6 +88,7 @@ impl QueryContext {
             collation: Collation::SIMPLE,
             late_constants: false,
             validator: false,
+            task: Task::default(),
         }
     }
 
@@ -99,6 +103,13 @@ impl QueryContext {
     #[must_use]
     pub fn with_collation(mut self, collation: Collation) -> QueryContext {
         self.collation = collation;
+        self
+    }
+
+    /// This context of an operation, which parsing asks.
+    #[must_use]
+    pub fn with_operation(mut self, operation: Arc<dyn Interrupt>) -> QueryContext {
+        self.task = Task::of(operation);
         self
     }
 

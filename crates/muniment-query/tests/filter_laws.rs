@@ -1,6 +1,7 @@
 //! Laws that must hold for every filter on every document.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::decimal::Decimal;
 use muniment_value::path::{Path, visit_leaves};
@@ -163,9 +164,11 @@ fn filter() -> impl Strategy<Value = DocBuf> {
 fn matches(f: &DocBuf, d: &DocBuf) -> bool {
     let f =
         Filter::parse(f.as_doc(), &QueryContext::new()).unwrap_or_else(|e| panic!("{f:?}: {e:?}"));
-    let m = f.matches(d.as_doc()).unwrap();
+    let m = f.matches(d.as_doc(), Work::unasked()).unwrap();
     assert_eq!(
-        f.matches_info(d.as_doc()).unwrap().is_some(),
+        f.matches_info(d.as_doc(), Work::unasked())
+            .unwrap()
+            .is_some(),
         m,
         "with info: {:?} on {d:?}",
         f.root()

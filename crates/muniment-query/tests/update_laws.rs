@@ -2,6 +2,7 @@
 //! of `$set`, `$unset`, `$inc` and `$push`. Projections are compared in the same way.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use muniment_query::running::Work;
 use muniment_query::{MatchInfo, Projection, QueryContext, Update};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Put, Type, Value, ValueBuf};
 use proptest::prelude::*;
@@ -323,7 +324,7 @@ proptest! {
             ok &= slow(&mut want, &path, op).is_ok();
         }
         let mut out = Vec::new();
-        let got = update.apply(before.as_doc(), MatchInfo::default(), &mut out);
+        let got = update.apply(before.as_doc(), MatchInfo::default(), &mut out, Work::unasked());
         prop_assert_eq!(got.is_ok(), ok, "{:?}", got);
         if let Ok(changed) = got {
             let after = if changed { DocBuf::from_bytes_trusted(out) } else { before.clone() };
@@ -361,7 +362,7 @@ proptest! {
         let split: Vec<Vec<&str>> = paths.iter().map(|p| p.split('.').collect()).collect();
         let want = bytes(&project(&doc, &split, include));
         let mut out = Vec::new();
-        p.apply(bytes(&doc).as_doc(), MatchInfo::default(), &mut out).unwrap();
+        p.apply(bytes(&doc).as_doc(), MatchInfo::default(), &mut out, Work::unasked()).unwrap();
         prop_assert_eq!(tree(Value::Document(Doc::new(&out))), tree(Value::Document(want.as_doc())));
         prop_assert_eq!(out.as_slice(), want.as_bytes());
     }
@@ -373,7 +374,7 @@ proptest! {
             && let Value::Document(d) = d.as_value()
         {
             let mut out = Vec::new();
-            if update.apply(d, MatchInfo { array_index: Some(0) }, &mut out).is_ok_and(|c| c) {
+            if update.apply(d, MatchInfo { array_index: Some(0) }, &mut out, Work::unasked()).is_ok_and(|c| c) {
                 prop_assert!(muniment_value::validate(&out).is_ok());
             }
         }

@@ -18,6 +18,7 @@ use muniment_logger::Severity;
 use muniment_op::Interrupt;
 use muniment_query::QueryContext;
 use muniment_query::filter::Filter;
+use muniment_query::running::Work;
 use muniment_storage::{CollectionOptions, KeyCounts};
 use muniment_value::number::narrow;
 use muniment_value::{ArrayBuf, Doc, DocBuf, MAX_DEPTH, Result, Value, doc, nests_deeper};
@@ -41,7 +42,7 @@ const RECORD_WAIT: Duration = Duration::from_millis(100);
 /// True if a statement with this record is kept.
 fn keeps(p: &Profile, record: Doc<'_>, slow: bool, server: &ServerState) -> bool {
     let chosen = || match &p.filter {
-        Some(filter) => filter.matches(record).unwrap_or(false),
+        Some(filter) => filter.matches(record, Work::unasked()).unwrap_or(false),
         None => slow && sample(server),
     };
     p.level == 2 || chosen()
@@ -132,7 +133,7 @@ pub fn finished(f: &Finished<'_>) {
     let kept = match &p.filter {
         // An operation that the filter cannot evaluate is not kept.
         Some(filter) => filter
-            .matches(entry.insert(record(f, None)).as_doc())
+            .matches(entry.insert(record(f, None)).as_doc(), Work::unasked())
             .unwrap_or(false),
         None => sampled,
     };

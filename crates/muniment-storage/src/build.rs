@@ -31,6 +31,7 @@ use crate::unit::{duplicate, taken_by_other};
 use crate::watch::{UntilClosed, Watch};
 use bytes::Bytes;
 use muniment_op::{Account, Event, Interrupt, Share, Sleepers};
+use muniment_query::running::{Steps, Work};
 use muniment_tree::{Direction, Range};
 use muniment_value::{Code, Doc, Error, Result};
 use std::collections::{HashMap, VecDeque};
@@ -565,9 +566,9 @@ impl Inner {
             owner: self.units.next_owner(),
             held: Vec::new(),
         };
-        let mut arrays = Arrays::default();
-        let mut set = KeySet::default();
-        let most = self.units.key_limits();
+        let (mut arrays, mut set) = (Arrays::default(), KeySet::default());
+        let (most, steps) = (self.units.key_limits(), Steps::default());
+        let work = Work::of(interrupt, &steps);
         let mut share = Share::new(&self.home.ledger, Account::Writes);
         let mut written = Written::default();
         // (record, key, bits) of every entry.
@@ -592,7 +593,7 @@ impl Inner {
                 short = held.is_err();
                 Ok(held?)
             };
-            let made = index.key_set_within(Doc::new(&doc), &mut set, most, &mut hold);
+            let made = index.key_set_within(Doc::new(&doc), &mut set, most, &mut hold, work);
             if let Err(e) = made {
                 if !short {
                     // It can be built of no such document.

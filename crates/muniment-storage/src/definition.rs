@@ -7,7 +7,7 @@
 use crate::catalog::IndexSpec;
 use crate::index::descending;
 use crate::kinds::{self, IndexKind};
-use muniment_query::{Filter, QueryContext};
+use muniment_query::Filter;
 use muniment_value::path::Path;
 use muniment_value::{Doc, Result};
 use parking_lot::Mutex;
@@ -85,7 +85,7 @@ impl Definition {
         };
         let partial = match &spec.partial_filter {
             Some(f) => {
-                let ctx = QueryContext::new().with_collation(spec.collation.clone());
+                let ctx = crate::running::context().with_collation(spec.collation.clone());
                 Some(Arc::new(Filter::parse(f.as_doc(), &ctx)?))
             }
             None => None,

@@ -7,6 +7,7 @@ use crate::index::{Index, KeySet};
 use crate::inner::Inner;
 use crate::keys;
 use crate::multikey::Arrays;
+use muniment_query::running::Work;
 use muniment_value::{Code, Doc, Result};
 
 /// Buffers for the keys of documents, used again and again.
@@ -34,8 +35,8 @@ impl Entries {
     ) -> Result<()> {
         let indexes = collection.all_indexes();
         for index in indexes.iter().filter(|i| collection.maintains(i)) {
-            let filled = self.old.fill(index, old);
-            if let Err(e) = filled.and_then(|()| self.new.fill(index, new)) {
+            let filled = self.old.fill(index, old, Work::unasked());
+            if let Err(e) = filled.and_then(|()| self.new.fill(index, new, Work::unasked())) {
                 collection.close_index(index, e.message());
                 continue;
             }

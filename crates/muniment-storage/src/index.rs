@@ -5,6 +5,7 @@ use crate::definition::Definition;
 use crate::kinds::IndexKind;
 use crate::multikey::{Arrays, Multikey};
 use muniment_io::Timestamp;
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::collation::key_hex;
 use muniment_value::path::Path;
@@ -96,9 +97,9 @@ impl KeySet {
     ///
     /// # Errors
     /// As [`Index::keys_of`].
-    pub fn fill(&mut self, index: &Index, doc: Option<Doc<'_>>) -> Result<()> {
+    pub fn fill(&mut self, index: &Index, doc: Option<Doc<'_>>, work: Work<'_>) -> Result<()> {
         match doc {
-            Some(doc) => index.key_set(doc, self),
+            Some(doc) => index.key_set(doc, self, work),
             None => {
                 self.clear();
                 Ok(())
@@ -361,15 +362,15 @@ impl Index {
     /// 171 CannotIndexParallelArrays.
     pub fn keys_of(&self, doc: Doc<'_>, keys: &mut Vec<Vec<u8>>) -> Result<()> {
         let mut set = KeySet::default();
-        self.key_set(doc, &mut set)?;
+        self.key_set(doc, &mut set, Work::unasked())?;
         keys.extend(set.iter().map(|(k, _)| k.to_vec()));
         Ok(())
     }
 
     /// As [`Index::keys_of`], with type bits and multikey paths. Replaces what `set` held.
-    pub(crate) fn key_set(&self, doc: Doc<'_>, set: &mut KeySet) -> Result<()> {
+    pub(crate) fn key_set(&self, doc: Doc<'_>, set: &mut KeySet, work: Work<'_>) -> Result<()> {
         set.excluded = match &self.partial {
-            Some(filter) => !filter.matches(doc)?,
+            Some(filter) => !filter.matches(doc, work)?,
             None => false,
         };
         if set.excluded {
@@ -378,7 +379,7 @@ impl Index {
         set.keys.collate(&self.collation);
         match &self.kind {
             None => index_keys(doc, &self.fields, self.sparse, &mut set.keys),
-            Some(kind) => kind.keys(doc, &mut set.keys),
+            Some(kind) => kind.keys(doc, &mut set.keys, work),
         }
     }
 
@@ -393,11 +394,12 @@ impl Index {
         set: &mut KeySet,
         most: KeyLimits,
         hold: &mut dyn FnMut(usize) -> Result<()>,
+        work: Work<'_>,
     ) -> Result<()> {
         let mut bytes = AT_ONCE.min(most.bytes);
         loop {
             set.keys.limit(KeyLimits { bytes, ..most });
-            match self.key_set(doc, set) {
+            match self.key_set(doc, set, work) {
                 Err(_) if set.keys.is_cut() && bytes < most.bytes => {
                     bytes = bytes.saturating_mul(4).min(most.bytes);
                     hold(bytes)?;

@@ -48,6 +48,7 @@ mod places;
 mod repair;
 mod replay;
 mod retention;
+pub mod running;
 mod sessions;
 mod space;
 mod store;

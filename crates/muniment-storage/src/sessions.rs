@@ -605,7 +605,7 @@ impl Store {
         while keys.len() < most
             && let Some((key, _)) = all.next()?
         {
-            muniment_query::running::check()?;
+            crate::running::check()?;
             // Rows have longer keys.
             keys.extend(SessionKey::from_bytes(&key));
         }

@@ -8,6 +8,7 @@ use crate::keys::KeyRange;
 use crate::store::Store;
 use crate::view::{Direction, Snapshot, split_entry};
 use muniment_op::Interrupt;
+use muniment_query::running::{Steps, Work};
 use muniment_tree::{Cursor, TreeId};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
@@ -184,8 +185,8 @@ fn scan_docs(
     report: &mut Report,
     interrupt: &dyn Interrupt,
 ) -> Result<(u64, u64)> {
-    let (mut docs, mut bytes) = (0u64, 0u64);
-    let mut set = KeySet::default();
+    let (mut docs, mut bytes, mut set, steps) = (0u64, 0u64, KeySet::default(), Steps::default());
+    let work = Work::of(interrupt, &steps);
     // Also of one that is closed.
     let mut cursor = all_docs(snapshot, collection)?;
     loop {
@@ -234,7 +235,7 @@ fn scan_docs(
             _ => {}
         }
         for (index, sum) in indexes.iter().zip(sums.iter_mut()) {
-            if let Err(e) = index.key_set(view, &mut set) {
+            if let Err(e) = index.key_set(view, &mut set, work) {
                 report.error(format!("index '{}': {}", index.spec().name, e.message()));
                 continue;
             }
@@ -306,11 +307,13 @@ fn compare(
     interrupt: &dyn Interrupt,
 ) -> Result<()> {
     let name = index.spec().name.clone();
+    let steps = Steps::default();
+    let work = Work::of(interrupt, &steps);
     let mut set = KeySet::default();
     let mut cursor = all_docs(snapshot, collection)?;
     while let Ok(Some((record_key, d))) = cursor.next() {
         interrupt.check()?;
-        if index.key_set(Doc::new(&d), &mut set).is_err() {
+        if index.key_set(Doc::new(&d), &mut set, work).is_err() {
             continue;
         }
         for (key, bits) in set.iter() {
@@ -336,7 +339,7 @@ fn compare(
             let Ok(Some(d)) = snapshot.raw_get(collection.id, &e.record_key) else {
                 return false;
             };
-            index.key_set(Doc::new(&d), &mut set).is_ok()
+            index.key_set(Doc::new(&d), &mut set, work).is_ok()
                 && set.iter().any(|(k, bits)| {
                     entry_of(index, k, bits, &e.record_key) == (key.to_vec(), value.to_vec())
                 })

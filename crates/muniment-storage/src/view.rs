@@ -233,7 +233,7 @@ impl Snapshot {
             cursor = Merged::over(cursor, own, tree, range, dir);
         }
         // A long way over what is deleted ends with the operation that is on it.
-        cursor.ask(muniment_query::running::check);
+        cursor.ask(crate::running::check);
         Some(cursor)
     }
 

@@ -29,7 +29,7 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
     ),
     (
         "crates/muniment-query/src/expr/arena.rs",
-        "arenas and buffers that are used again; steps counted",
+        "arenas and buffers that are used again",
     ),
     (
         "crates/muniment-query/src/expr/ops/date/zone.rs",
@@ -44,16 +44,16 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "patterns that are compiled: they are not Sync",
     ),
     (
-        "crates/muniment-query/src/running.rs",
-        "the running operation, until it is passed to expressions as an argument",
-    ),
-    (
         "crates/muniment-logger/src/guard.rs",
         "the hook of panics is told nothing but the thread",
     ),
     (
         "crates/muniment-storage/src/collection.rs",
         "a buffer for a key, used again",
+    ),
+    (
+        "crates/muniment-storage/src/running.rs",
+        "the running operation, until it is passed to the cursors of the trees as an argument",
     ),
     (
         "crates/muniment-storage/src/unit/mod.rs",

@@ -58,13 +58,14 @@ pub(crate) fn open_changes(
     check_behind(request.pipeline)?;
     let scope = watched(engine, request, &spec)?;
     let collation = request.collation.clone().unwrap_or_default();
+    let current = CurrentOp::new(op);
     let ctx = QueryContext {
         db: request.db.to_string(),
         collection: request.collection.unwrap_or_default().to_string(),
-        ..query_context(op, request.let_, collation)?.with_clocks(Clocks::NowAndCluster)
+        clocks: Clocks::NowAndCluster,
+        ..query_context(op, request.let_, collation)?.with_operation(current.clone())
     };
-    let mut stages = ArrayBuf::new();
-    let mut splits = false;
+    let (mut stages, mut splits) = (ArrayBuf::new(), false);
     for v in request.pipeline.values().skip(1) {
         let first = v.as_doc().and_then(|d| d.first());
         match first.filter(|e| e.name() == SPLIT) {
@@ -79,7 +80,6 @@ pub(crate) fn open_changes(
         }
     }
     let pipeline = Pipeline::parse(stages.as_doc(), &ctx)?;
-    let current = CurrentOp::new(op);
     let link = Link::new(engine, &current, request)?;
     let newest = match engine.store.majority() {
         // A kept store hears of no majority any more: the wait below would never end.

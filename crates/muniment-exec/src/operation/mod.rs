@@ -1,5 +1,6 @@
 //! Running operations: their identity, their limits, their counters, and how to stop them.
 
+mod beside;
 mod figures;
 mod origin;
 mod plan;
@@ -20,7 +21,9 @@ pub use session::session_doc;
 pub use statement::{StatementFigures, StatementOutcome};
 
 use crate::tickets::{Ticket, TicketPool};
-use muniment_op::{Account, Client, Interrupt, Ledger, Operation, Share, Sleepers};
+use beside::Beside;
+use muniment_op::{Account, Client, Interrupt, Kept, Ledger, Operation, Share, Sleepers};
+use muniment_query::running::{Steps, Work};
 use muniment_query::stage::host::Reads;
 use muniment_storage::{
     Announcer, Collection, SessionKey, Snapshot, Store, Transaction, snapshot_unavailable,
@@ -30,7 +33,7 @@ use muniment_value::{Code, DocBuf, Error, Result, Value, ValueBuf, doc};
 use parking_lot::Mutex;
 use plan::Plan;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How an operation begins.
@@ -105,6 +108,12 @@ pub struct OpContext {
     pool: OnceLock<Arc<TicketPool>>,
     /// What a large command is parsed to.
     parsed: Mutex<Option<Share>>,
+    /// Itself, for a thread that works beside its own.
+    me: Weak<OpContext>,
+    /// Its JavaScript engine.
+    kept: Kept,
+    /// The steps of its loops since it was asked.
+    steps: Steps,
     /// Which record of its it announces to the other members of its set itself.
     pub announcer: Announcer,
     /// What it has done so far.
@@ -143,10 +152,10 @@ impl OpContext {
         self.parsed.lock().take()
     }
 
-    fn new(id: u32, mut start: OpStart) -> OpContext {
+    fn new(id: u32, mut start: OpStart) -> Arc<OpContext> {
         let started = start.began.unwrap_or_else(Instant::now);
         let whole = start.part_of.take();
-        OpContext {
+        Arc::new_cyclic(|me| OpContext {
             id,
             limits: Operation::new(started, start.max_time)
                 .of_client(start.of_client.take())
@@ -173,7 +182,10 @@ impl OpContext {
             parsed: Mutex::new(None),
             announcer: Announcer::default(),
             counters: Counters::default(),
-        }
+            me: me.clone(),
+            kept: Kept::default(),
+            steps: Steps::default(),
+        })
     }
 
     /// `$$NOW`: when it began, in milliseconds since 1970.
@@ -183,13 +195,24 @@ impl OpContext {
 
     /// An operation that is in no registry: monitor threads and tests.
     pub fn internal(command: &'static str) -> Arc<OpContext> {
-        Arc::new(OpContext::new(
+        OpContext::new(
             0,
             OpStart {
                 command,
                 ..OpStart::default()
             },
-        ))
+        )
+    }
+
+    /// What is done for it, as an argument of what may take long.
+    #[inline]
+    pub fn work(&self) -> Work<'_> {
+        Work::of(self, &self.steps)
+    }
+
+    /// Ends what it keeps: it is over, though a cursor may know it for longer.
+    pub(super) fn end(&self) {
+        self.kept.take();
     }
 
     /// The operation's number: `opid`.
@@ -590,6 +613,14 @@ impl OpContext {
 }
 
 impl Interrupt for OpContext {
+    fn shared(&self) -> Option<Arc<dyn Interrupt>> {
+        Some(Arc::new(Beside(self.me.clone())))
+    }
+
+    fn keeps(&self, show: &mut dyn FnMut(&Kept)) {
+        show(&self.kept);
+    }
+
     fn ledger(&self) -> Option<Arc<Ledger>> {
         self.pool.get().map(|pool| pool.ledger.clone())
     }

@@ -40,6 +40,7 @@ impl std::ops::Deref for OpGuard<'_> {
 
 impl Drop for OpGuard<'_> {
     fn drop(&mut self) {
+        self.op.end();
         let removed = self
             .registry
             .running(self.op.id)
@@ -74,7 +75,7 @@ impl Operations {
                 break id;
             }
         };
-        let op = Arc::new(OpContext::new(id, start));
+        let op = OpContext::new(id, start);
         running.all.insert(id, op.clone());
         OpGuard { registry: self, op }
     }

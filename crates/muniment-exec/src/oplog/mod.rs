@@ -18,7 +18,7 @@ use crate::plan::hint::{Hint, natural};
 use crate::run::current::CurrentOp;
 use bytes::Bytes;
 pub use figures::GeneratedFigures;
-use muniment_query::{DocStream, running};
+use muniment_query::{DocStream, Interrupt};
 use muniment_storage::{SessionHead, SessionKey, Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, doc, number};
 pub use undone::Undone;
@@ -171,12 +171,9 @@ fn of_sessions(
 ) -> Result<Rows> {
     let store = Arc::clone(&database.store);
     let keys = store.session_keys(None, usize::MAX)?;
-    let mut row = move |key: SessionKey| {
-        running::check()?;
-        match store.session_head_at(&key)? {
-            Some((head, at)) => render(&store, &key, &head, at),
-            None => Ok(None),
-        }
+    let mut row = move |key: SessionKey| match store.session_head_at(&key)? {
+        Some((head, at)) => render(&store, &key, &head, at),
+        None => Ok(None),
     };
     Ok(Box::new(
         keys.into_iter().filter_map(move |key| row(key).transpose()),
@@ -186,11 +183,13 @@ fn of_sessions(
 /// Documents that are made one by one, in either direction.
 struct Table {
     rows: Rows,
+    op: Arc<CurrentOp>,
     backward: bool,
 }
 
 impl DocStream for Table {
     fn next(&mut self) -> Result<Option<Bytes>> {
+        self.op.check()?;
         match self.backward {
             true => self.rows.next_back(),
             false => self.rows.next(),
@@ -294,6 +293,7 @@ impl Generated {
         Ok(match &self.source {
             Made::Table(read) => Box::new(Table {
                 rows: read(database)?,
+                op: op.clone(),
                 backward,
             }),
             Made::Log(shown) => {

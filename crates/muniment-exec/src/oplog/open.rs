@@ -12,8 +12,9 @@ use crate::verbs::aggregate::AggregateRequest;
 use crate::verbs::aggregate::link::Link;
 use crate::verbs::find::request::{FindRequest, Parsed};
 use bytes::Bytes;
+use muniment_query::running::Task;
 use muniment_query::{DocStream, Filter, Pipeline, Projection, QueryContext};
-use muniment_value::{ArrayBuf, Doc, Error, Result, doc};
+use muniment_value::{Doc, Error, Result, array, doc};
 use std::sync::Arc;
 
 /// Opens a pipeline over a generated collection.
@@ -44,6 +45,8 @@ struct Window {
     projection: Option<Projection>,
     /// The filter has been applied below.
     filtered: bool,
+    /// What matching and projecting work for.
+    task: Task,
 }
 
 impl DocStream for Window {
@@ -56,7 +59,7 @@ impl DocStream for Window {
                 return Ok(None);
             };
             let doc = Doc::new(&bytes);
-            if !self.filtered && !self.filter.matches(doc)? {
+            if !self.filtered && !self.filter.matches(doc, self.task.work())? {
                 continue;
             }
             if self.skip > 0 {
@@ -68,11 +71,11 @@ impl DocStream for Window {
                 return Ok(Some(bytes));
             };
             let info = match projection.needs_match_info() {
-                true => self.filter.matches_info(doc)?,
+                true => self.filter.matches_info(doc, self.task.work())?,
                 false => None,
             };
             let mut out = Vec::with_capacity(bytes.len());
-            projection.apply(doc, info.unwrap_or_default(), &mut out)?;
+            projection.apply(doc, info.unwrap_or_default(), &mut out, self.task.work())?;
             return Ok(Some(Bytes::from(out)));
         }
     }
@@ -139,8 +142,7 @@ pub(crate) fn find_generated(
     let source = match sort {
         None => source,
         Some((_, by)) => {
-            let stages = [doc! { "$match": request.filter }, doc! { "$sort": by }];
-            let stages: ArrayBuf = stages.into_iter().collect();
+            let stages = array![doc! { "$match": request.filter }, doc! { "$sort": by }];
             let collation = parsed.filter.collation().clone();
             let ctx = query_context(op, request.let_, collation)?;
             let below = AggregateRequest {
@@ -158,6 +160,7 @@ pub(crate) fn find_generated(
         left: (request.limit > 0).then_some(request.limit),
         projection: parsed.projection,
         filtered,
+        task: Task::of(current.clone()),
     };
     let mut cursor = Cursor::of_stream(request.namespace, None, Box::new(window), current)
         .opened_by(Opener::Find);

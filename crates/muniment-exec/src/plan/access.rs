@@ -6,12 +6,13 @@ use super::key_doc::KeyDoc;
 use super::key_filter::KeyFilter;
 use muniment_query::Filter;
 use muniment_query::geo::NearQuery;
+use muniment_query::running::Work;
 use muniment_query::text::TextSearch;
 use muniment_storage::kinds::{NearIndex, TextIndex};
 use muniment_storage::{Index, KeyRange};
 use muniment_value::number::to_f64;
 use muniment_value::path::Path;
-use muniment_value::{Doc, DocBuf, Value, ValueBuf};
+use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 /// The stage of a look-up in an index.
@@ -320,17 +321,22 @@ impl NearAccess {
     }
 
     /// The bounds of the documents between two distances.
-    pub fn ring(&self, inner: f64, outer: f64) -> BoundIndex {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn ring(&self, inner: f64, outer: f64, work: Work<'_>) -> Result<BoundIndex> {
         let mut bound = self.bound.clone();
-        let keys = self.index().map(|i| i.ring(&self.near, inner, outer));
+        let keys = match self.index() {
+            Some(index) => index.ring(&self.near, inner, outer, work)?,
+            None => Vec::new(),
+        };
         if let Some(f) = bound.fields.get_mut(self.field) {
             *f = keys
                 .into_iter()
-                .flatten()
                 .map(|(low, high)| Interval::new(low, true, high, true))
                 .collect();
         }
-        bound
+        Ok(bound)
     }
 
     /// The name of the stage in `explain`.

@@ -38,7 +38,8 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
     }
 }
 
-/// All candidates; at least one.
+/// All candidates; at least one. A filter with geometries must be [covered](muniment_query::Filter::cover)
+/// before.
 ///
 /// # Errors
 /// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max.

@@ -78,8 +78,6 @@ pub fn choose<'q>(
     asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
-    // If planning was interrupted, the bounds it made are incomplete and must not be used.
-    muniment_query::running::give_up()?;
     let choice = select(cache, op, recipe, candidates, asked, explain)?;
     if !explain {
         choice.exec.candidate().note_use();

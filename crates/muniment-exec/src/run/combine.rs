@@ -51,7 +51,7 @@ impl Fetch {
             }
             self.examined += 1;
             if let Some(f) = &self.filter {
-                match matches(f, &row.doc, self.want_info)? {
+                match matches(f, &row.doc, self.want_info, cx.work())? {
                     Some(info) => row.info = info,
                     None => continue,
                 }

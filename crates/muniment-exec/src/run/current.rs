@@ -1,7 +1,7 @@
 //! What the plans of one command share: the operation that uses their cursor now, and one view.
 
 use crate::operation::OpContext;
-use muniment_op::{Interrupt, Sleepers};
+use muniment_op::{Interrupt, Kept, Ledger, Sleepers};
 use muniment_storage::{Collection, Snapshot, Store};
 use muniment_value::{Code, Result};
 use parking_lot::Mutex;
@@ -99,6 +99,18 @@ impl Interrupt for CurrentOp {
 
     fn check_but_for(&self, code: Code) -> Result<()> {
         self.op.lock().check_but_for(code)
+    }
+
+    fn ledger(&self) -> Option<Arc<Ledger>> {
+        self.op.lock().ledger()
+    }
+
+    fn shared(&self) -> Option<Arc<dyn Interrupt>> {
+        self.op.lock().shared()
+    }
+
+    fn keeps(&self, show: &mut dyn FnMut(&Kept)) {
+        self.get().keeps(show);
     }
 
     fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {

@@ -370,7 +370,7 @@ impl Exec {
         if row.doc != old {
             let want_info = matches!(&self.output, Output::Projected { projection, .. }
                 if projection.needs_match_info());
-            let Some(info) = matches(&self.filter, &row.doc, want_info)? else {
+            let Some(info) = matches(&self.filter, &row.doc, want_info, self.cx.work())? else {
                 return Ok(false);
             };
             row.info = info;
@@ -422,7 +422,7 @@ impl Exec {
                 out.extend_from_slice(Doc::new(&row.doc).as_bytes());
             }
             Output::Projected { projection, .. } => {
-                projection.apply(Doc::new(&row.doc), row.info, out)?;
+                projection.apply(Doc::new(&row.doc), row.info, out, self.cx.work())?;
             }
             Output::Key => self.emit_key(row, out),
         }

@@ -22,6 +22,7 @@ pub mod text;
 use crate::operation::OpContext;
 use bytes::Bytes;
 use current::CurrentOp;
+use muniment_query::running::Work;
 use muniment_query::{Interrupt, MatchInfo, NeverInterrupted};
 use muniment_storage::{Collection, Index, Snapshot, Store, Timestamp};
 use muniment_value::path::Path;
@@ -146,6 +147,12 @@ impl Cx {
             Some(op) => op.clone(),
             None => Arc::new(NeverInterrupted),
         }
+    }
+
+    /// What is done with a document.
+    #[inline]
+    pub fn work(&self) -> Work<'_> {
+        self.op.as_ref().map_or(Work::unasked(), |op| op.work())
     }
 
     /// Lets go of the snapshot.

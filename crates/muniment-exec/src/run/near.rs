@@ -15,6 +15,7 @@ use crate::plan::access::NearAccess;
 use bytes::Bytes;
 use muniment_query::MetaSet;
 use muniment_query::meta::{Meta, attach};
+use muniment_query::running::Work;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, Value, doc};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -114,13 +115,13 @@ impl GeoNear {
     }
 
     /// Gives the row's document its distance and place, if they are asked for.
-    fn attach(&self, row: &mut Row) {
+    fn attach(&self, row: &mut Row, work: Work<'_>) -> Result<()> {
         let wanted = |m: &(Meta, Value<'_>)| self.metadata.has(m.0);
         if !self.metadata.has(Meta::GeoNearDistance) && !self.metadata.has(Meta::GeoNearPoint) {
-            return;
+            return Ok(());
         }
         let doc = Doc::new(&row.doc);
-        if let Some((distance, place)) = self.access.near.nearest(doc, &self.access.path) {
+        if let Some((distance, place)) = self.access.near.nearest(doc, &self.access.path, work)? {
             let mut kinds = vec![
                 (Meta::GeoNearDistance, Value::Double(distance)),
                 (Meta::GeoNearPoint, place),
@@ -128,9 +129,10 @@ impl GeoNear {
             kinds.retain(wanted);
             row.doc = attach(doc, &kinds);
         }
+        Ok(())
     }
 
-    fn next_ring(&mut self) -> IxScan {
+    fn next_ring(&mut self, work: Work<'_>) -> Result<IxScan> {
         self.outer = (self.covered + self.width).min(self.farthest);
         self.rings.push(RingStats {
             inner: self.covered,
@@ -138,15 +140,15 @@ impl GeoNear {
             buffered: 0,
             returned: 0,
         });
-        IxScan::new(
+        Ok(IxScan::new(
             Arc::new(IndexAccess {
-                bound: self.access.ring(self.covered, self.outer),
+                bound: self.access.ring(self.covered, self.outer, work)?,
                 backward: false,
                 range: None,
                 key_filter: self.access.key_filter.clone(),
             }),
             Some(self.limits.clone()),
-        )
+        ))
     }
 
     fn end_ring(&mut self) {
@@ -170,14 +172,15 @@ impl GeoNear {
         }
         self.examined += 1;
         let near = &self.access.near;
-        let Some((distance, _)) = near.nearest(Doc::new(&row.doc), &self.access.path) else {
+        let nearest = near.nearest(Doc::new(&row.doc), &self.access.path, cx.work())?;
+        let Some((distance, _)) = nearest else {
             return Ok(());
         };
         if !(near.min..=near.max).contains(&distance) {
             return Ok(());
         }
         if let Some(f) = &self.access.filter {
-            match matches(f, &row.doc, self.want_info)? {
+            match matches(f, &row.doc, self.want_info, cx.work())? {
                 Some(info) => row.info = info,
                 None => return Ok(()),
             }
@@ -208,7 +211,7 @@ impl GeoNear {
                 if let Some(r) = self.rings.last_mut() {
                     r.returned += 1;
                 }
-                self.attach(&mut row);
+                self.attach(&mut row, cx.work())?;
                 self.stats.advanced += 1;
                 return Ok(Step::Row(row));
             }
@@ -219,7 +222,7 @@ impl GeoNear {
             }
             let mut scan = match self.scan.take() {
                 Some(s) => s,
-                None => self.next_ring(),
+                None => self.next_ring(cx.work())?,
             };
             self.stats.works += 1;
             match scan.next(cx)? {

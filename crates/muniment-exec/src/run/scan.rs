@@ -7,6 +7,7 @@ use super::{Cx, Row, Stats, Step};
 use crate::plan::access::IndexAccess;
 use crate::plan::ranges::{Checked, ScanRanges};
 use bytes::Bytes;
+use muniment_query::running::Work;
 use muniment_query::{Filter, MatchInfo};
 use muniment_storage::{Bound, Direction, DocCursor, Index, IndexCursor, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
@@ -14,11 +15,17 @@ use std::sync::Arc;
 
 /// Matches `doc`, with the positional information only when it is wanted.
 #[inline]
-pub fn matches(filter: &Filter, doc: &[u8], want_info: bool) -> Result<Option<MatchInfo>> {
+pub fn matches(
+    filter: &Filter,
+    doc: &[u8],
+    want_info: bool,
+    work: Work<'_>,
+) -> Result<Option<MatchInfo>> {
     if want_info {
-        filter.matches_info(Doc::new(doc))
+        filter.matches_info(Doc::new(doc), work)
     } else {
-        Ok(filter.matches(Doc::new(doc))?.then(MatchInfo::default))
+        let matches = filter.matches(Doc::new(doc), work)?;
+        Ok(matches.then(MatchInfo::default))
     }
 }
 
@@ -106,7 +113,7 @@ impl CollScan {
             cx.docs += 1;
             let info = match &self.filter {
                 None => Some(MatchInfo::default()),
-                Some(f) => matches(f, &doc, self.want_info)?,
+                Some(f) => matches(f, &doc, self.want_info, cx.work())?,
             };
             let Some(info) = info else {
                 self.last = Some(record_key);
@@ -459,7 +466,7 @@ impl IxScan {
                             bits: e.type_bits,
                             ..Row::default()
                         };
-                        if !self.passes(&row)? {
+                        if !self.passes(&row, cx.work())? {
                             continue;
                         }
                         return self.given(row);
@@ -513,7 +520,7 @@ impl IxScan {
             }
             self.last = Some((row.key.clone(), row.record_key.clone()));
             self.cursor = Some(source);
-            if !self.passes(&row)? {
+            if !self.passes(&row, cx.work())? {
                 continue;
             }
             if let Some(seen) = &mut self.seen
@@ -527,13 +534,13 @@ impl IxScan {
     }
 
     /// What the key alone decides.
-    fn passes(&mut self, row: &Row) -> Result<bool> {
+    fn passes(&mut self, row: &Row, work: Work<'_>) -> Result<bool> {
         let Some(test) = &self.access.key_filter else {
             return Ok(true);
         };
         self.key_doc.clear();
         test.keys.append(&row.key, &row.bits, &mut self.key_doc)?;
-        test.filter.matches(Doc::new(&self.key_doc))
+        test.filter.matches(Doc::new(&self.key_doc), work)
     }
 
     fn end_range(&mut self) {

@@ -188,7 +188,7 @@ impl TextMatch {
         }
         self.docs += 1;
         if let Some(f) = &self.access.filter {
-            match matches(f, &row.doc, self.want_info)? {
+            match matches(f, &row.doc, self.want_info, cx.work())? {
                 Some(info) => row.info = info,
                 None => return Ok(false),
             }

@@ -5,6 +5,7 @@ use super::metamorphic::run_with_releases;
 use super::random::Rng;
 use super::*;
 use muniment_query::geo::NearQuery;
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Value, doc};
@@ -166,10 +167,15 @@ fn check_near(b: &Bench, rng: &mut Rng, all: &[DocBuf], path: &str, near: &str, 
     let (_, query) = parsed.near().unwrap();
     let query: &NearQuery = query;
     let rest = parsed.without_near();
-    let distance = |d: &DocBuf| query.nearest(d.as_doc(), &Path::new(path)).map(|(d, _)| d);
+    let distance = |d: &DocBuf| {
+        query
+            .nearest(d.as_doc(), &Path::new(path), Work::unasked())
+            .unwrap()
+            .map(|(d, _)| d)
+    };
     let mut want: Vec<(f64, i64)> = all
         .iter()
-        .filter(|d| rest.matches(d.as_doc()).unwrap())
+        .filter(|d| rest.matches(d.as_doc(), Work::unasked()).unwrap())
         .filter_map(|d| Some((distance(d)?, ids(std::slice::from_ref(d))[0])))
         .filter(|(d, _)| (query.min..=query.max).contains(d))
         .collect();
@@ -217,7 +223,7 @@ fn round(seed: u64) -> usize {
         ));
         // A ring over a pole may cross itself: MongoDB refuses to index it too.
         let value = d.as_doc().get("g").unwrap();
-        let fine = muniment_query::geo::Geometry::from_storage(value).is_ok();
+        let fine = muniment_query::geo::Geometry::from_storage(value, Work::unasked()).is_ok();
         if fine || matches!(value, Value::Null) {
             all.push(d);
         }

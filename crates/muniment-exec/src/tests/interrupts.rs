@@ -2,6 +2,7 @@
 
 use super::*;
 use muniment_op::Client;
+use muniment_query::running::Work;
 use muniment_value::{Code, Value, array, doc};
 use std::time::Instant;
 
@@ -95,7 +96,6 @@ fn slow() -> Vec<(&'static str, String)> {
 }
 
 fn run(b: &Bench, op: &Arc<OpContext>, stages: &str) -> Result<()> {
-    let _running = muniment_query::running::enter(op.clone());
     let list = j(&format!(r#"{{"p": [{stages}]}}"#));
     let request = aggregation(list.as_doc().get_array("p").unwrap());
     let mut cursor = b.engine.aggregate(op, &request)?;
@@ -347,7 +347,6 @@ fn geometry_and_updates_stop_too() {
             max_time: Some(limit),
             ..OpStart::default()
         });
-        let _running = muniment_query::running::enter(op.clone());
         let began = Instant::now();
         let run = || -> Result<()> {
             let mut cursor = b.engine.find(&op, &request)?;
@@ -373,7 +372,10 @@ fn geometry_and_updates_stop_too() {
     let mut out = Vec::new();
     let old = doc! { "_id": 1, "n": array![1, 2] };
     let info = muniment_query::MatchInfo::default();
-    parsed.unwrap().apply(old.as_doc(), info, &mut out).unwrap();
+    parsed
+        .unwrap()
+        .apply(old.as_doc(), info, &mut out, Work::unasked())
+        .unwrap();
     let n = Doc::new(&out).get_array("n").unwrap().count();
     assert_eq!(n, 100_000);
     assert!(

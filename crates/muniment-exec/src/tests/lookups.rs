@@ -3,6 +3,7 @@
 
 use super::random::Rng;
 use super::*;
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{Value, doc};
 use std::collections::BTreeSet;
@@ -51,7 +52,7 @@ fn model(local: &[DocBuf], foreign: &[DocBuf]) -> Vec<(i32, BTreeSet<i32>)> {
         foreign
             .iter()
             .enumerate()
-            .filter(|(_, d)| filter.matches(d.as_doc()).unwrap())
+            .filter(|(_, d)| filter.matches(d.as_doc(), Work::unasked()).unwrap())
             .map(|(i, _)| i as i32)
             .collect()
     };

@@ -3,6 +3,7 @@
 
 use super::random::Rng;
 use super::*;
+use muniment_query::running::Work;
 use muniment_query::{Filter, MatchInfo, QueryContext, Update};
 use muniment_value::{Value, doc};
 
@@ -39,7 +40,7 @@ fn round(seed: u64) {
             if multi {
                 let n = b.delete(&filter_text, true).unwrap().matched as usize;
                 let before = model.len();
-                model.retain(|d| !filter.matches(d.as_doc()).unwrap());
+                model.retain(|d| !filter.matches(d.as_doc(), Work::unasked()).unwrap());
                 assert_eq!(before - model.len(), n, "{what}");
             }
         } else {
@@ -56,13 +57,13 @@ fn round(seed: u64) {
             let done = b.engine.update(&b.op, NS, &statement).unwrap();
             let (mut matched, mut modified) = (0, 0);
             for d in &mut model {
-                if !filter.matches(d.as_doc()).unwrap() {
+                if !filter.matches(d.as_doc(), Work::unasked()).unwrap() {
                     continue;
                 }
                 matched += 1;
                 let mut out = Vec::new();
                 if update
-                    .apply(d.as_doc(), MatchInfo::default(), &mut out)
+                    .apply(d.as_doc(), MatchInfo::default(), &mut out, Work::unasked())
                     .unwrap()
                 {
                     modified += 1;

@@ -182,6 +182,8 @@ fn pipelines_agree() {
 #[test]
 fn stages_agree_with_their_expressions() {
     use muniment_query::expr::EvalContext;
+    use muniment_query::expr::arena::Arena;
+    use muniment_query::running::Work;
     use muniment_query::{Expr, QueryContext};
     let mut rng = Rng::new(4711);
     let b = Bench::new();
@@ -203,7 +205,7 @@ fn stages_agree_with_their_expressions() {
         let got = run(&b, &[sort, &stage], None).unwrap();
         let covered = run(&b, &[sort, &stage], Some("covers"));
         for (i, (d, g)) in all.iter().zip(&got).enumerate() {
-            let arena = bumpalo::Bump::new();
+            let arena = Arena::new(Work::unasked());
             let value = expr.eval(&EvalContext::new(d.as_doc(), &arena)).unwrap();
             let mut want = doc! { "_id": i as i32 };
             want.append_some("v", value);

@@ -3,6 +3,7 @@
 use super::metamorphic::run_with_releases;
 use super::random::Rng;
 use super::*;
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{Value, doc};
 
@@ -132,7 +133,7 @@ fn check(b: &Bench, rng: &mut Rng, text_: &str) -> Option<usize> {
     let bound = parsed.bind_text(&spec);
     let all = b.run(&FindRequest::new(NS)).unwrap();
     let mut want: Vec<DocBuf> = all;
-    want.retain(|d| bound.matches(d.as_doc()).unwrap());
+    want.retain(|d| bound.matches(d.as_doc(), Work::unasked()).unwrap());
     let request = FindRequest {
         filter: filter.as_doc(),
         ..FindRequest::new(NS)

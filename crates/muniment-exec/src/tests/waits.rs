@@ -84,7 +84,6 @@ fn tickets_and_memory_are_waited_for_no_longer_than_the_operation_runs() {
     let script = r#"{"$where": "sleep(600000) || true"}"#;
     b.insert_json(&[r#"{"_id": 1}"#]);
     ends(&b, "sleep of a script", |op| {
-        let _running = muniment_query::running::enter((*op).clone());
         let filter = j(script);
         let request = FindRequest {
             filter: filter.as_doc(),

@@ -74,7 +74,7 @@ fn insert_bucket(
             ),
         ));
     }
-    let unpacked = unpack(bucket, &series)?;
+    let unpacked = unpack(bucket, &series, op.work())?;
     for m in &unpacked.measurements {
         // `_id` is first and made where it was missing: nothing is changed.
         prepare(Doc::new(m), false)?;

@@ -3,6 +3,7 @@
 
 use super::TimeSeries;
 use super::render::is_known;
+use muniment_query::running::Work;
 use muniment_storage::fingerprint;
 use muniment_value::column::{COLUMN_SUBTYPE, Cell, ColumnReader};
 use muniment_value::number::to_i64_exact;
@@ -101,7 +102,7 @@ fn put(out: &mut Vec<u8>, ty: Type, name: &[u8], raw: &[u8]) {
 /// # Errors
 /// 121 DocumentValidationFailure for what is no bucket of this collection; 22 InvalidBSON for a
 /// column that cannot be read; 10334 BSONObjectTooLarge.
-pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries) -> Result<Unpacked> {
+pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Result<Unpacked> {
     if let Some(e) = bucket.iter().find(|e| !is_known(e)) {
         return Err(invalid(format_args!(
             "'{}' of type {} is no part of a bucket",
@@ -164,7 +165,7 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries) -> Result<Unpacked> {
         cells += columns.len() + 1;
         if cells - looked >= LOOK {
             looked = cells;
-            muniment_query::running::check()?;
+            work.check()?;
         }
         if cells > MOST_CELLS {
             return Err(too_large());

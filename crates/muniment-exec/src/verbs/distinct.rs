@@ -20,6 +20,7 @@ use crate::verbs::head::Head;
 use crate::verbs::planning::{is_filtered, plan, query};
 use crate::view::Resolved;
 use muniment_query::filter::Node;
+use muniment_query::running::Work;
 use muniment_query::{Clocks, Filter, Interrupt};
 use muniment_storage::{Collection, Direction, IndexEntry};
 use muniment_value::path::{Path, visit};
@@ -93,7 +94,7 @@ pub(crate) fn distinct(
     let path = Path::new(request.key);
     let mut found = Found::new(&ctx.collation);
     if !is_filtered(engine, &collection, &filter, Doc::EMPTY, Doc::EMPTY)
-        && let Some(scan) = distinct_scan(&collection, request, &filter)?
+        && let Some(scan) = distinct_scan(&collection, request, &filter, op.work())?
     {
         announce(op, &scan.candidate, Some(DISTINCT_SCAN), &How::default());
         scan.candidate.note_use();
@@ -196,12 +197,14 @@ pub(crate) fn distinct_scan(
     collection: &Collection,
     request: &DistinctRequest<'_>,
     filter: &Filter,
+    work: Work<'_>,
 ) -> Result<Option<DistinctScan>> {
     let query = Query {
         hint: request.hint,
         ..Query::of(filter)
     };
     let everything = matches!(filter.root(), Node::True);
+    filter.cover(work)?;
     let mut all = candidates(collection, &query)?;
     let best = all.iter().map(|c| c.rank).min().unwrap_or(usize::MAX);
     if request.hint.is_none() {

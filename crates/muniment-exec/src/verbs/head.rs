@@ -33,7 +33,11 @@ impl Head<'_> {
     ///
     /// # Errors
     /// As [`Source::resolve`] and [`Source::context`].
-    pub fn resolve(&self, engine: &Database, op: &OpContext) -> Result<(Source, QueryContext)> {
+    pub fn resolve(
+        &self,
+        engine: &Database,
+        op: &Arc<OpContext>,
+    ) -> Result<(Source, QueryContext)> {
         let source = Source::resolve(&engine.store, op, self.namespace)?;
         let ctx = source.context(op, self.namespace, self.let_, self.collation)?;
         Ok((source, ctx))
@@ -46,7 +50,7 @@ impl Head<'_> {
     pub fn stored_now(
         &self,
         engine: &Database,
-        op: &OpContext,
+        op: &Arc<OpContext>,
     ) -> Result<(Option<Arc<Collection>>, QueryContext)> {
         let source = Source::now(&engine.store, self.namespace)?;
         let ctx = source.context(op, self.namespace, self.let_, self.collation)?;

@@ -2,15 +2,17 @@
 //! `$planCacheStats`.
 
 use crate::database::Database;
+use crate::operation::OpContext;
 use crate::plan::filters::IndexFilter;
 use crate::plan::shape::shape;
 use crate::source::Source;
 use muniment_query::{Filter, QueryContext};
 use muniment_storage::Collection;
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, ValueBuf};
+use std::sync::Arc;
 
 /// A query shape as the planCache commands name it; empty documents for what was not given.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ShapeSpec<'a> {
     /// The query's filter.
     pub query: Doc<'a>,
@@ -20,6 +22,8 @@ pub struct ShapeSpec<'a> {
     pub projection: Doc<'a>,
     /// Its collation.
     pub collation: Doc<'a>,
+    /// The operation that names it.
+    pub op: Arc<OpContext>,
 }
 
 /// As [`Database::plan_cache_stats`].
@@ -53,7 +57,9 @@ fn shape_key(collection: &Collection, spec: &ShapeSpec<'_>) -> Result<String> {
         true => collection.collation().clone(),
         false => Collation::parse(spec.collation)?,
     };
-    let ctx = QueryContext::new().with_collation(collation);
+    let ctx = QueryContext::new()
+        .with_collation(collation)
+        .with_operation(spec.op.clone());
     let filter = Filter::parse(spec.query, &ctx)?;
     Ok(shape(&filter, spec.sort, spec.projection))
 }

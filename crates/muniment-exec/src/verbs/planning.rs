@@ -56,6 +56,7 @@ pub(crate) fn plan<'q>(
     asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
+    query.filter.cover(op.work())?;
     let candidates = candidates(&recipe.collection, query)?;
     choose(&engine.plans, op, recipe, candidates, asked, explain)
 }

@@ -3,9 +3,11 @@
 //! A value under construction grows in a scratch buffer that the thread reuses; the finished bytes are copied
 //! into the arena once. The sizes are bounded, so that no expression can use up the memory.
 
+use crate::running::Work;
 use bumpalo::Bump;
 use muniment_value::{Code, Doc, Error, Put, Result, Type, Value};
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 
 /// The largest single value an expression may build, in bytes: MongoDB's buffer limit.
 pub const MAX_VALUE: usize = 64 << 20;
@@ -22,20 +24,52 @@ const CHECK_EVERY: u64 = 1024;
 /// The deepest nesting of a value in a variable.
 const MAX_VALUE_DEPTH: usize = 400;
 
+/// Where an evaluation puts what it computes, and what it works for.
+pub struct Arena<'o> {
+    bump: Bump,
+    /// What loops ask.
+    pub work: Work<'o>,
+    /// How many steps the loops of the expressions on the document have taken.
+    steps: Cell<u64>,
+}
+
+impl<'o> Arena<'o> {
+    /// An empty arena.
+    pub fn new(work: Work<'o>) -> Arena<'o> {
+        Arena::of(Bump::new(), work)
+    }
+
+    fn of(bump: Bump, work: Work<'o>) -> Arena<'o> {
+        Arena {
+            bump,
+            work,
+            steps: Cell::new(0),
+        }
+    }
+}
+
+impl Deref for Arena<'_> {
+    type Target = Bump;
+
+    fn deref(&self) -> &Bump {
+        &self.bump
+    }
+}
+
 /// Begins a new document, whose loops have taken no steps yet.
-pub(super) fn start_steps() {
-    STEPS.set(0);
+pub(super) fn start_steps(arena: &Arena<'_>) {
+    arena.steps.set(0);
 }
 
 /// Counts a step.
 ///
 /// # Errors
 /// 402 ResourceExhausted beyond [`MAX_STEPS`].
-pub(super) fn step() -> Result<()> {
-    let n = STEPS.get() + 1;
-    STEPS.set(n);
+pub(super) fn step(arena: &Arena<'_>) -> Result<()> {
+    let n = arena.steps.get() + 1;
+    arena.steps.set(n);
     if n.is_multiple_of(CHECK_EVERY) {
-        crate::running::check()?;
+        arena.work.check()?;
     }
     if n > MAX_STEPS {
         return Err(Error::new(
@@ -73,18 +107,19 @@ pub(super) fn check_depth(v: Value<'_>) -> Result<()> {
 }
 
 thread_local! {
-    static STEPS: Cell<u64> = const { Cell::new(0) };
     static SCRATCH: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     static ARENAS: RefCell<Vec<Bump>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` with an empty arena that the thread reuses.
-pub fn with_arena<T>(f: impl FnOnce(&Bump) -> T) -> T {
-    let mut arena = ARENAS.with_borrow_mut(Vec::pop).unwrap_or_default();
+/// Runs `f` with an empty arena whose memory the thread reuses.
+pub fn with_arena<T>(work: Work<'_>, f: impl FnOnce(&Arena<'_>) -> T) -> T {
+    let bump = ARENAS.with_borrow_mut(Vec::pop).unwrap_or_default();
+    let arena = Arena::of(bump, work);
     let out = f(&arena);
-    arena.reset();
-    if arena.allocated_bytes() <= 1 << 20 {
-        ARENAS.with_borrow_mut(|pool| pool.push(arena));
+    let Arena { mut bump, .. } = arena;
+    bump.reset();
+    if bump.allocated_bytes() <= 1 << 20 {
+        ARENAS.with_borrow_mut(|pool| pool.push(bump));
     }
     out
 }
@@ -103,7 +138,7 @@ fn with_scratch<T>(f: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
 ///
 /// # Errors
 /// 10334 if a single value is too large, 146 if there is too much in the arena.
-pub fn check_size(arena: &Bump, bytes: usize) -> Result<()> {
+pub fn check_size(arena: &Arena<'_>, bytes: usize) -> Result<()> {
     if bytes > MAX_VALUE {
         return Err(Error::new(
             Code::BSONObjectTooLarge,
@@ -142,7 +177,7 @@ pub fn check_string(bytes: usize) -> Result<()> {
 ///
 /// # Errors
 /// 16493 if the text is too long; see [`check_size`].
-pub fn alloc_str<'a>(arena: &'a Bump, text: &str) -> Result<&'a str> {
+pub fn alloc_str<'a>(arena: &'a Arena<'_>, text: &str) -> Result<&'a str> {
     check_string(text.len())?;
     check_size(arena, text.len())?;
     Ok(arena.alloc_str(text))
@@ -152,7 +187,7 @@ pub fn alloc_str<'a>(arena: &'a Bump, text: &str) -> Result<&'a str> {
 ///
 /// # Errors
 /// See [`check_size`].
-pub fn copy_value<'a>(arena: &'a Bump, value: Value<'_>) -> Result<Value<'a>> {
+pub fn copy_value<'a>(arena: &'a Arena<'_>, value: Value<'_>) -> Result<Value<'a>> {
     let copy_doc = |d: Doc<'_>| -> Result<Doc<'a>> {
         check_size(arena, d.byte_len())?;
         Ok(Doc::new(arena.alloc_slice_copy(d.as_bytes())))
@@ -238,14 +273,16 @@ impl<'b> DocWriter<'b> {
 pub struct ArrayWriter<'b> {
     doc: DocWriter<'b>,
     next: u32,
+    work: Work<'b>,
 }
 
 impl<'b> ArrayWriter<'b> {
     /// Starts an array at the end of `out`.
-    pub fn new(out: &'b mut Vec<u8>) -> ArrayWriter<'b> {
+    pub fn new(out: &'b mut Vec<u8>, work: Work<'b>) -> ArrayWriter<'b> {
         ArrayWriter {
             doc: DocWriter::new(out),
             next: 0,
+            work,
         }
     }
 
@@ -254,7 +291,7 @@ impl<'b> ArrayWriter<'b> {
     /// # Errors
     /// 10334 if the array becomes larger than [`MAX_VALUE`].
     pub fn push(&mut self, value: &(impl Put + ?Sized)) -> Result<()> {
-        crate::running::work(16)?;
+        self.work.steps(16)?;
         let out = &mut *self.doc.out;
         out.push(value.put_type() as u8);
         push_decimal(self.next, out);
@@ -302,7 +339,7 @@ fn push_decimal(n: u32, out: &mut Vec<u8>) {
 /// # Errors
 /// Those of `f`; see [`check_size`].
 pub fn build_doc<'a>(
-    arena: &'a Bump,
+    arena: &'a Arena<'_>,
     f: impl FnOnce(&mut DocWriter<'_>) -> Result<()>,
 ) -> Result<Doc<'a>> {
     with_scratch(|buf| {
@@ -319,11 +356,11 @@ pub fn build_doc<'a>(
 /// # Errors
 /// Those of `f`; see [`check_size`].
 pub fn build_array<'a>(
-    arena: &'a Bump,
+    arena: &'a Arena<'_>,
     f: impl FnOnce(&mut ArrayWriter<'_>) -> Result<()>,
 ) -> Result<Doc<'a>> {
     with_scratch(|buf| {
-        let mut w = ArrayWriter::new(buf);
+        let mut w = ArrayWriter::new(buf, arena.work);
         f(&mut w)?;
         w.finish();
         check_size(arena, buf.len())?;
@@ -338,7 +375,7 @@ mod tests {
 
     #[test]
     fn arrays_number_their_elements() {
-        let bump = Bump::new();
+        let bump = Arena::new(Work::unasked());
         let a = build_array(&bump, |w| {
             for i in 0..1001 {
                 w.push(&i)?;
@@ -354,7 +391,7 @@ mod tests {
 
     #[test]
     fn nested_builders_do_not_share_a_buffer() {
-        let bump = Bump::new();
+        let bump = Arena::new(Work::unasked());
         let d = build_doc(&bump, |w| {
             w.put("a", &1);
             let inner = build_doc(&bump, |w| {

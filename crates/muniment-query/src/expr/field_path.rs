@@ -2,7 +2,7 @@
 //! an index (unlike in a filter).
 
 use super::arena;
-use bumpalo::Bump;
+use super::arena::Arena;
 use muniment_value::{Code, Doc, Error, Result, Value};
 
 /// A dotted path of an expression.
@@ -69,7 +69,7 @@ impl FieldPath {
     ///
     /// # Errors
     /// Only if the arena is full.
-    pub fn eval<'a>(&self, doc: Doc<'a>, arena: &'a Bump) -> Result<Option<Value<'a>>> {
+    pub fn eval<'a>(&self, doc: Doc<'a>, arena: &'a Arena<'_>) -> Result<Option<Value<'a>>> {
         in_doc(&self.parts, doc, arena)
     }
 
@@ -77,7 +77,7 @@ impl FieldPath {
     ///
     /// # Errors
     /// Only if the arena is full.
-    pub fn eval_in<'a>(&self, value: Value<'a>, arena: &'a Bump) -> Result<Option<Value<'a>>> {
+    pub fn eval_in<'a>(&self, value: Value<'a>, arena: &'a Arena<'_>) -> Result<Option<Value<'a>>> {
         in_value(&self.parts, value, arena)
     }
 }
@@ -111,7 +111,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn in_doc<'a>(parts: &[Box<str>], doc: Doc<'a>, arena: &'a Bump) -> Result<Option<Value<'a>>> {
+fn in_doc<'a>(parts: &[Box<str>], doc: Doc<'a>, arena: &'a Arena<'_>) -> Result<Option<Value<'a>>> {
     let Some((name, rest)) = parts.split_first() else {
         return Ok(Some(Value::Document(doc)));
     };
@@ -124,7 +124,7 @@ fn in_doc<'a>(parts: &[Box<str>], doc: Doc<'a>, arena: &'a Bump) -> Result<Optio
 fn in_value<'a>(
     parts: &[Box<str>],
     value: Value<'a>,
-    arena: &'a Bump,
+    arena: &'a Arena<'_>,
 ) -> Result<Option<Value<'a>>> {
     if parts.is_empty() {
         return Ok(Some(value));
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn arrays_are_mapped_and_numbers_are_names() {
         let d = doc! { "a": array![doc!{"b": 1}, 2, doc!{}, doc!{"b": array![doc!{"c": 3}]}], "x": doc!{"0": 5} };
-        let bump = Bump::new();
+        let bump = Arena::new(crate::running::Work::unasked());
         let get = |p: &str| {
             FieldPath::parse(p)
                 .unwrap()

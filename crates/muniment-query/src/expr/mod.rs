@@ -20,8 +20,8 @@ pub use spec::{Arity, OpSpec, registry};
 
 use crate::context::QueryContext;
 use crate::needs::Needs;
-use crate::running;
-use bumpalo::Bump;
+use crate::running::Work;
+use arena::Arena;
 use muniment_value::{Collation, Doc, Result, Value, ValueBuf, cmp_values};
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -67,7 +67,7 @@ pub struct EvalContext<'a> {
     /// `$$ROOT` (and `$$CURRENT` at first).
     pub root: Doc<'a>,
     /// The arena for computed values.
-    pub arena: &'a Bump,
+    pub arena: &'a Arena<'a>,
     vars: Option<&'a Binding<'a>>,
     collation: Option<&'a Collation>,
 }
@@ -82,14 +82,20 @@ struct Binding<'a> {
 impl<'a> EvalContext<'a> {
     /// A context for one document. `$$NOW` and the command's `let` variables became part of the expression
     /// when it was parsed.
-    pub fn new(root: Doc<'a>, arena: &'a Bump) -> EvalContext<'a> {
-        arena::start_steps();
+    pub fn new(root: Doc<'a>, arena: &'a Arena<'_>) -> EvalContext<'a> {
+        arena::start_steps(arena);
         EvalContext {
             root,
             arena,
             vars: None,
             collation: None,
         }
+    }
+
+    /// What the evaluation works for.
+    #[inline]
+    pub fn work(&self) -> Work<'a> {
+        self.arena.work
     }
 
     /// Compares two values canonically, texts by the expression's collation.
@@ -128,7 +134,7 @@ impl<'a> EvalContext<'a> {
         if let Some(b) = self.vars {
             b.value.set(value);
         }
-        arena::step()
+        arena::step(self.arena)
     }
 
     fn var(&self, slot: usize) -> Option<Value<'a>> {
@@ -194,8 +200,8 @@ impl Expr {
         let v = self.evaluate(ctx)?;
         // An operator that gets a large value will walk through it, so the work is counted here.
         match v {
-            Some(Value::Array(d)) => running::work(d.byte_len())?,
-            Some(Value::String(s)) => running::work(s.len())?,
+            Some(Value::Array(d)) => ctx.work().steps(d.byte_len())?,
+            Some(Value::String(s)) => ctx.work().steps(s.len())?,
             _ => {}
         }
         Ok(v)

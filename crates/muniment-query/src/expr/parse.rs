@@ -152,7 +152,7 @@ impl<'c> Parser<'c> {
     /// Evaluates a constant expression once. If it fails, the query fails, even if no document would ever
     /// need the expression. MongoDB's optimizer does the same.
     fn fold(&self, e: Expr) -> Expr {
-        let value = arena::with_arena(|a| {
+        let value = arena::with_arena(self.ctx.task.work(), |a| {
             let cx = EvalContext {
                 collation: Some(&self.ctx.collation),
                 ..EvalContext::new(Doc::EMPTY, a)
@@ -247,7 +247,7 @@ impl<'c> Parser<'c> {
                 Some(slot) => Node::Var { slot, path }.into(),
                 // The command's `let` may have rebound it too.
                 None => match self.ctx.variables.as_doc().get("CURRENT") {
-                    Some(v) => arena::with_arena(|a| {
+                    Some(v) => arena::with_arena(self.ctx.task.work(), |a| {
                         let at = path.eval_in(v, a)?;
                         Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
                     })?
@@ -275,7 +275,7 @@ impl<'c> Parser<'c> {
             let v = ValueBuf::new(v);
             Ok(match &path {
                 None => Node::Const(Some(v)).into(),
-                Some(p) => arena::with_arena(|a| {
+                Some(p) => arena::with_arena(self.ctx.task.work(), |a| {
                     let at = p.eval_in(v.as_value(), a)?;
                     Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
                 })?

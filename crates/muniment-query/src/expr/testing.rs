@@ -1,9 +1,10 @@
 //! Helpers for table tests.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use super::arena::Arena;
 use super::{EvalContext, Expr};
 use crate::context::QueryContext;
-use bumpalo::Bump;
+use crate::running::Work;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, ValueBuf};
 
 /// Converts plain JSON with single quotes to BSON. Whole numbers become int32 (or int64 if they are too
@@ -148,7 +149,7 @@ pub(crate) fn check(doc: &str, expr: &str, want: &Want) {
 
 fn run(e: Value<'_>, d: Doc<'_>, ctx: &QueryContext) -> muniment_value::Result<Option<ValueBuf>> {
     let e = Expr::parse(e, ctx)?;
-    let arena = Bump::new();
+    let arena = Arena::new(Work::unasked());
     Ok(e.eval(&EvalContext::new(d, &arena))?.map(ValueBuf::new))
 }
 

@@ -12,6 +12,7 @@ use super::parse::is_operators;
 use super::schema::Schema;
 use crate::context::QueryContext;
 use crate::expr::{EvalContext, Expr, arena};
+use crate::running::Work;
 use muniment_value::path::{Path, visit};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, ValueBuf, doc};
 
@@ -22,10 +23,13 @@ const MAX_CONSIDERED: usize = 10;
 const MAX_DEPTH: usize = 100;
 
 /// Explains why `document` does not match `filter`.
-pub fn details(filter: Doc<'_>, document: Doc<'_>) -> DocBuf {
+pub fn details(filter: Doc<'_>, document: Doc<'_>, work: Work<'_>) -> DocBuf {
     Explain {
         document,
-        ctx: QueryContext::new(),
+        ctx: QueryContext {
+            task: work.task(),
+            ..QueryContext::new()
+        },
     }
     .filter(filter, false, 0)
 }
@@ -171,9 +175,14 @@ struct Explain<'d> {
 }
 
 impl Explain<'_> {
+    /// What it works for.
+    fn work(&self) -> Work<'_> {
+        self.ctx.task.work()
+    }
+
     fn matches(&self, filter: Doc<'_>) -> bool {
         Filter::parse(filter, &self.ctx)
-            .and_then(|f| f.matches(self.document))
+            .and_then(|f| f.matches(self.document, self.work()))
             .unwrap_or(false)
     }
 
@@ -258,7 +267,7 @@ impl Explain<'_> {
         };
         d.append("reason", reason);
         let result = Expr::parse(v, &self.ctx).and_then(|e| {
-            arena::with_arena(|a| {
+            arena::with_arena(self.work(), |a| {
                 e.eval(&EvalContext::new(self.document, a))
                     .map(|v| v.map(ValueBuf::new))
             })
@@ -354,10 +363,15 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::details;
     use crate::expr::testing::json;
+    use crate::running::Work;
     use muniment_value::Value;
 
     fn explains(filter: &str, document: &str, want: &str) {
-        let got = details(json(filter).as_doc(), json(document).as_doc());
+        let got = details(
+            json(filter).as_doc(),
+            json(document).as_doc(),
+            Work::unasked(),
+        );
         let want = json(want);
         assert_eq!(
             Value::Document(got.as_doc()).to_display(),
@@ -467,7 +481,11 @@ mod tests {
     fn few_values_are_shown() {
         let many: Vec<String> = (0..50).map(|n| n.to_string()).collect();
         let document = json(&format!("{{'a': [{}]}}", many.join(",")));
-        let d = details(json("{'a': 99}").as_doc(), document.as_doc());
+        let d = details(
+            json("{'a': 99}").as_doc(),
+            document.as_doc(),
+            Work::unasked(),
+        );
         let shown = d.as_doc().get_array("consideredValues").unwrap();
         assert_eq!(shown.count(), 10);
         assert!(d.as_doc().get("consideredValuesTruncated").is_some());

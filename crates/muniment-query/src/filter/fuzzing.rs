@@ -4,6 +4,7 @@
 use super::{Filter, Node};
 use crate::context::QueryContext;
 use crate::expr::{EvalContext, Expr, arena};
+use crate::running::Work;
 use muniment_value::{Doc, DocBuf, Value, array, doc, validate};
 
 /// The documents that every filter is matched against.
@@ -43,7 +44,7 @@ pub fn filter(data: &[u8]) {
         let _ = (f.to_doc(), f.id_equality());
     }
     for d in &docs {
-        let _ = super::details::details(spec, d.as_doc());
+        let _ = super::details::details(spec, d.as_doc(), Work::unasked());
     }
     if let Ok(schema) = super::schema::Schema::parse(spec) {
         for d in &docs {
@@ -55,7 +56,7 @@ pub fn filter(data: &[u8]) {
     }
     if let Ok(e) = Expr::parse(Value::Document(spec), &ctx) {
         for d in &docs {
-            arena::with_arena(|a| {
+            arena::with_arena(Work::unasked(), |a| {
                 if let Ok(Some(v)) = e.eval(&EvalContext::new(d.as_doc(), a)) {
                     let value = doc! { "v": v };
                     // The value may nest deeper than a document may, but it must not be malformed.
@@ -69,9 +70,10 @@ pub fn filter(data: &[u8]) {
 }
 
 fn match_one(f: &Filter, negated: &Filter, random: bool, d: Doc<'_>) {
-    let plain = f.matches(d);
-    let with_info = f.matches_info(d);
-    let complement = negated.matches(d);
+    let work = Work::unasked();
+    let plain = f.matches(d, work);
+    let with_info = f.matches_info(d, work);
+    let complement = negated.matches(d, work);
     if random {
         return;
     }

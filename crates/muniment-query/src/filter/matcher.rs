@@ -6,11 +6,12 @@ use super::regex::Regex;
 use super::walk::{inner, lookup, walk};
 use crate::context::MatchInfo;
 use crate::expr::{EvalContext, arena};
+use crate::running::Work;
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 
 /// The state of a match.
-#[derive(Default)]
-struct Env {
+struct Env<'o> {
+    work: Work<'o>,
     /// Whether to record the index of the matched array element, which the positional operator needs.
     record: bool,
     index: Option<usize>,
@@ -18,7 +19,26 @@ struct Env {
     error: Option<Error>,
 }
 
-impl Env {
+impl<'o> Env<'o> {
+    #[inline]
+    fn new(work: Work<'o>, record: bool) -> Env<'o> {
+        Env {
+            work,
+            record,
+            index: None,
+            error: None,
+        }
+    }
+
+    /// The answer of a test; an error counts as no, and is kept.
+    #[inline]
+    fn keep(&mut self, answer: Result<bool>) -> bool {
+        answer.unwrap_or_else(|error| {
+            self.error.get_or_insert(error);
+            false
+        })
+    }
+
     fn result(self, matched: bool) -> Result<Option<MatchInfo>> {
         match self.error {
             Some(e) => Err(e),
@@ -31,7 +51,7 @@ impl Env {
     /// Runs `f` without recording, because `$or`, `$nor` and `$not` do not determine the positional
     /// operator's element.
     #[inline]
-    fn quietly<T>(&mut self, f: impl FnOnce(&mut Env) -> T) -> T {
+    fn quietly<T>(&mut self, f: impl FnOnce(&mut Env<'o>) -> T) -> T {
         let record = std::mem::replace(&mut self.record, false);
         let out = f(self);
         self.record = record;
@@ -40,8 +60,8 @@ impl Env {
 }
 
 #[inline]
-pub(super) fn matches(prog: &Prog, doc: Doc<'_>) -> Result<bool> {
-    let mut env = Env::default();
+pub(super) fn matches(prog: &Prog, doc: Doc<'_>, work: Work<'_>) -> Result<bool> {
+    let mut env = Env::new(work, false);
     let matched = run(prog, doc, &mut env);
     match env.error {
         Some(e) => Err(e),
@@ -49,16 +69,13 @@ pub(super) fn matches(prog: &Prog, doc: Doc<'_>) -> Result<bool> {
     }
 }
 
-pub(super) fn matches_info(prog: &Prog, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
-    let mut env = Env {
-        record: true,
-        ..Env::default()
-    };
+pub(super) fn matches_info(prog: &Prog, doc: Doc<'_>, work: Work<'_>) -> Result<Option<MatchInfo>> {
+    let mut env = Env::new(work, true);
     let matched = run(prog, doc, &mut env);
     env.result(matched)
 }
 
-fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env) -> bool {
+fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env<'_>) -> bool {
     match prog {
         Prog::Field(f) => field(f, lookup(doc, &f.name), env),
         Prog::Fields(groups) => fields(groups, doc, env),
@@ -67,29 +84,20 @@ fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env) -> bool {
         Prog::All(progs) => progs.iter().all(|p| run(p, doc, env)),
         Prog::Any(progs) => env.quietly(|env| progs.iter().any(|p| run(p, doc, env))),
         Prog::None(progs) => env.quietly(|env| !progs.iter().any(|p| run(p, doc, env))),
-        Prog::Doc(op) => op.matches(doc).unwrap_or_else(|error| {
-            env.error.get_or_insert(error);
-            false
-        }),
-        Prog::Expr(e) => {
-            let truth = arena::with_arena(|a| {
-                e.eval(&EvalContext::new(doc, a))
-                    .map(|v| v.is_some_and(|v| v.truthy()))
-            });
-            truth.unwrap_or_else(|error| {
-                env.error.get_or_insert(error);
-                false
-            })
-        }
+        Prog::Doc(op) => env.keep(op.matches(doc, env.work)),
+        Prog::Expr(e) => env.keep(arena::with_arena(env.work, |a| {
+            e.eval(&EvalContext::new(doc, a))
+                .map(|v| v.is_some_and(|v| v.truthy()))
+        })),
     }
 }
 
 /// One pass over the document's elements for all groups.
-fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
+fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env<'_>) -> bool {
     // The last condition, in the order in which they were written, that matched through an array determines
     // the index.
     let mut last: Option<(usize, usize)> = None;
-    let mut group = |g: &FieldGroup, e: Option<Elem<'_>>, env: &mut Env| {
+    let mut group = |g: &FieldGroup, e: Option<Elem<'_>>, env: &mut Env<'_>| {
         g.fields.iter().all(|f| {
             let before = env.index.take();
             let ok = field(f, e, env);
@@ -133,7 +141,7 @@ fn fields(groups: &[FieldGroup], doc: Doc<'_>, env: &mut Env) -> bool {
 
 /// Runs a test on the values of a path, given the element of the path's first part.
 #[inline]
-fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env<'_>) -> bool {
     if f.rest.is_empty() && e.is_none_or(|e| e.ty() != Type::Array) {
         return single(&f.test, e.as_ref(), env);
     }
@@ -142,7 +150,7 @@ fn field(f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
 
 /// Negations and conjunctions apply to the path as a whole; every other test passes if any value at the path
 /// passes.
-fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env<'_>) -> bool {
     match test {
         Test::Not(t) => env.quietly(|env| !at_path(t, f, e, env)),
         Test::All(ts) => ts.iter().all(|t| at_path(t, f, e, env)),
@@ -161,7 +169,7 @@ fn at_path(test: &Test, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bo
 
 /// Whether every value of the set is found at the path. The positional operator gets the index of the element
 /// with which the last value was found.
-fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool {
+fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env<'_>) -> bool {
     let mut found = vec![false; set.len()];
     let mut missing = set.len();
     let index = walk(e, &f.rest, true, &mut |v| {
@@ -182,7 +190,7 @@ fn every(set: &InSet, f: &FieldProg, e: Option<Elem<'_>>, env: &mut Env) -> bool
 
 /// Whether one value passes. `None` stands for a missing field.
 #[inline]
-fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
+fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env<'_>) -> bool {
     match test {
         Test::Cmp(op, operand) => operand.test(*op, e),
         Test::In(set, regexes) => set.contains(e) || regexes.iter().any(|re| regex(re, e, env)),
@@ -195,7 +203,7 @@ fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
         Test::ElemValue(tests) => elements(e, env, |x, env| {
             env.quietly(|env| tests.iter().all(|t| single(t, Some(x), env)))
         }),
-        Test::Op(op) => op.matches(e.map(Elem::value)),
+        Test::Op(op) => env.keep(op.matches(e.map(Elem::value), env.work)),
         Test::Not(t) => !env.quietly(|env| single(t, e, env)),
         Test::All(ts) => ts.iter().all(|t| single(t, e, env)),
         // One value can equal only one value of the set.
@@ -206,8 +214,8 @@ fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
 /// Whether some element of an array passes.
 fn elements(
     e: Option<&Elem<'_>>,
-    env: &mut Env,
-    mut f: impl FnMut(&Elem<'_>, &mut Env) -> bool,
+    env: &mut Env<'_>,
+    mut f: impl FnMut(&Elem<'_>, &mut Env<'_>) -> bool,
 ) -> bool {
     let Some(array) = e.filter(|e| e.ty() == Type::Array) else {
         return false;
@@ -224,18 +232,12 @@ fn elements(
 }
 
 /// Whether the value is a string that matches, or an equal regular expression.
-fn regex(re: &Regex, e: Option<&Elem<'_>>, env: &mut Env) -> bool {
+fn regex(re: &Regex, e: Option<&Elem<'_>>, env: &mut Env<'_>) -> bool {
     let Some(e) = e else {
         return false;
     };
     match e.ty() {
-        Type::String | Type::Symbol => {
-            re.is_match(string_bytes(e.raw_value()))
-                .unwrap_or_else(|error| {
-                    env.error.get_or_insert(error);
-                    false
-                })
-        }
+        Type::String | Type::Symbol => env.keep(re.is_match(string_bytes(e.raw_value()))),
         Type::Regex => matches!(
             e.value(),
             Value::Regex { pattern, options } if pattern == re.pattern && options == re.options

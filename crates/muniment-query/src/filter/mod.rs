@@ -6,6 +6,7 @@
 //! [`parse::MAX_DEPTH`]; nothing here panics on any input.
 
 mod compile;
+mod cover;
 pub mod details;
 mod explain;
 pub mod fuzzing;
@@ -29,7 +30,7 @@ use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
 use crate::geo::{GeoQuery, NearQuery};
 use crate::meta::{Meta, MetaSet};
-use crate::running;
+use crate::running::Work;
 use crate::text::{TextSearch, TextSpec};
 use muniment_value::collation::has_text;
 use muniment_value::path::Path;
@@ -133,7 +134,10 @@ pub trait FieldOp: std::fmt::Debug + Send + Sync {
     /// The operand as written, for parsedQuery.
     fn operand(&self) -> ValueBuf;
     /// Whether one value satisfies it. (The matcher passes the elements of an array one by one.)
-    fn matches(&self, value: Option<Value<'_>>) -> bool;
+    ///
+    /// # Errors
+    /// What stops the operation.
+    fn matches(&self, value: Option<Value<'_>>, work: Work<'_>) -> Result<bool>;
     /// The types that `$type` asks for, for the planner.
     fn types(&self) -> Option<&[Type]> {
         None
@@ -167,7 +171,7 @@ pub trait DocOp: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the operator.
-    fn matches(&self, doc: Doc<'_>) -> Result<bool>;
+    fn matches(&self, doc: Doc<'_>, work: Work<'_>) -> Result<bool>;
     /// The operator, if this is a `$text`, for the planner.
     fn text(&self) -> Option<&ops::TextOp> {
         None
@@ -232,6 +236,14 @@ impl Filter {
         near::check(&parser, &root)?;
         text::check(&parser, &root)?;
         Ok(Filter::from_root(root, &ctx.collation))
+    }
+
+    /// Finds the keys that its geometries mean in a 2dsphere index, which planning asks for.
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn cover(&self, work: Work<'_>) -> Result<()> {
+        cover::node(&self.0.root, work)
     }
 
     /// True if the filter has a `$text`.
@@ -322,11 +334,10 @@ impl Filter {
     /// Whether `doc` matches.
     ///
     /// # Errors
-    /// Those of `$expr`; 51156 for a regular expression that exceeds its limits.
-    pub fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        let matches = matcher::matches(self.program(), doc)?;
-        running::give_up()?;
-        Ok(matches)
+    /// Those of `$expr`; 51156 for a regular expression that exceeds its limits; the reason to stop the
+    /// operation.
+    pub fn matches(&self, doc: Doc<'_>, work: Work<'_>) -> Result<bool> {
+        matcher::matches(self.program(), doc, work)
     }
 
     /// As [`Filter::matches`], with the information that the positional operator needs; `None` means no
@@ -334,10 +345,8 @@ impl Filter {
     ///
     /// # Errors
     /// Those of [`Filter::matches`].
-    pub fn matches_info(&self, doc: Doc<'_>) -> Result<Option<MatchInfo>> {
-        let info = matcher::matches_info(self.program(), doc)?;
-        running::give_up()?;
-        Ok(info)
+    pub fn matches_info(&self, doc: Doc<'_>, work: Work<'_>) -> Result<Option<MatchInfo>> {
+        matcher::matches_info(self.program(), doc, work)
     }
 
     /// The tree.

@@ -4,6 +4,7 @@
 use super::{Filter, Node, Pred};
 use crate::context::QueryContext;
 use crate::expr::testing::json;
+use crate::running::Work;
 use muniment_value::{DocBuf, Type};
 
 pub(crate) fn parse(filter: &str) -> Filter {
@@ -19,11 +20,15 @@ pub(crate) fn matches(filter: &str, yes: &[&str], no: &[&str]) {
     for (docs, want) in [(yes, true), (no, false)] {
         for d in docs {
             let doc = json(d);
-            assert_eq!(f.matches(doc.as_doc()).unwrap(), want, "{filter} on {d}");
-            let info = f.matches_info(doc.as_doc()).unwrap();
+            assert_eq!(
+                f.matches(doc.as_doc(), Work::unasked()).unwrap(),
+                want,
+                "{filter} on {d}"
+            );
+            let info = f.matches_info(doc.as_doc(), Work::unasked()).unwrap();
             assert_eq!(info.is_some(), want, "{filter} on {d}, with info");
             assert_eq!(
-                negated.matches(doc.as_doc()).unwrap(),
+                negated.matches(doc.as_doc(), Work::unasked()).unwrap(),
                 !want,
                 "not {filter} on {d}"
             );
@@ -84,7 +89,9 @@ fn positional_index() {
         ("{'a': 1, 'b.0': 0}", "{'a': [0, 1], 'b': [0]}", Some(1)),
         ("{'a': {'$in': [7, 8]}}", "{'a': [1, 2, 8]}", Some(2)),
     ] {
-        let info = parse(filter).matches_info(json(doc).as_doc()).unwrap();
+        let info = parse(filter)
+            .matches_info(json(doc).as_doc(), Work::unasked())
+            .unwrap();
         assert_eq!(info.map(|i| i.array_index), Some(want), "{filter} on {doc}");
     }
 }

@@ -4,19 +4,24 @@ use super::cell::{Cell, CellId, MAX_LEVEL};
 use super::geometry::Geometry;
 use super::sphere::Cap;
 use super::vector::V3;
+use crate::running::Work;
+use muniment_value::Result;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The interface of a region that is to be covered.
 pub trait Region {
     /// Whether a point is inside, and its angle to the boundary (or a lower bound for that).
-    fn reach(&self, p: V3) -> (bool, f64);
+    ///
+    /// # Errors
+    /// What stops the operation.
+    fn reach(&self, p: V3, work: Work<'_>) -> Result<(bool, f64)>;
 }
 
 impl Region for Cap {
-    fn reach(&self, p: V3) -> (bool, f64) {
+    fn reach(&self, p: V3, _: Work<'_>) -> Result<(bool, f64)> {
         let d = self.center.angle(p);
-        (d <= self.radius, (d - self.radius).abs())
+        Ok((d <= self.radius, (d - self.radius).abs()))
     }
 }
 
@@ -31,7 +36,7 @@ pub struct Ring {
 }
 
 impl Region for Ring {
-    fn reach(&self, p: V3) -> (bool, f64) {
+    fn reach(&self, p: V3, _: Work<'_>) -> Result<(bool, f64)> {
         let d = self.center.angle(p);
         let out = (d - self.outer).abs();
         // A whole cap has no inner boundary, so its center is not near one.
@@ -40,27 +45,27 @@ impl Region for Ring {
         } else {
             out
         };
-        ((self.inner..=self.outer).contains(&d), near)
+        Ok(((self.inner..=self.outer).contains(&d), near))
     }
 }
 
 impl Region for Geometry {
-    fn reach(&self, p: V3) -> (bool, f64) {
+    fn reach(&self, p: V3, work: Work<'_>) -> Result<(bool, f64)> {
         let mut near = f64::INFINITY;
         for (_, s) in &self.points {
             near = near.min(s.p.angle(p));
         }
         for l in &self.lines {
-            near = near.min(l.distance(p));
+            near = near.min(l.distance(p, work)?);
         }
         for g in &self.polygons {
-            let (inside, d) = g.reach(p);
+            let (inside, d) = g.reach(p, work)?;
             if inside {
-                return (true, d);
+                return Ok((true, d));
             }
             near = near.min(d);
         }
-        (false, near)
+        Ok((false, near))
     }
 }
 
@@ -87,32 +92,51 @@ impl Ord for Open {
     }
 }
 
-fn open(id: CellId, region: &dyn Region) -> Option<Open> {
+/// A cell, if the region may have a part in it.
+fn open(id: CellId, region: &dyn Region, work: Work<'_>) -> Result<Option<Open>> {
     let cell = Cell::new(id);
-    let (inside, d) = region.reach(cell.center);
+    let (inside, d) = region.reach(cell.center, work)?;
     // The margin is a few leaf cells, which is the tolerance for points "on the boundary".
     let radius = cell.radius + 4e-9;
-    (inside || d <= radius).then(|| Open {
+    Ok((inside || d <= radius).then(|| Open {
         level: Reverse(id.level()),
         cell,
         whole: inside && d > radius,
-    })
+    }))
+}
+
+/// The cells among some in which the region may have a part.
+fn open_all(
+    cells: impl Iterator<Item = CellId>,
+    region: &dyn Region,
+    work: Work<'_>,
+) -> Result<Vec<Open>> {
+    cells
+        .filter_map(|c| open(c, region, work).transpose())
+        .collect()
 }
 
 /// Returns at most `max_cells` cells (or up to six, if that is less) that contain the region, none deeper
 /// than `max_level`, in ascending order. It always divides the coarsest cell next.
-pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<CellId> {
+///
+/// # Errors
+/// What stops the operation.
+pub fn covering(
+    region: &dyn Region,
+    max_cells: usize,
+    max_level: u8,
+    work: Work<'_>,
+) -> Result<Vec<CellId>> {
     let mut out = Vec::new();
-    let mut heap: BinaryHeap<Open> = (0..6)
-        .filter_map(|f| open(CellId::of_face(f), region))
-        .collect();
+    let faces = (0..6).map(CellId::of_face);
+    let mut heap = BinaryHeap::from(open_all(faces, region, work)?);
     while let Some(next) = heap.pop() {
         let id = next.cell.id;
         if next.whole || id.level() >= max_level.min(MAX_LEVEL) {
             out.push(id);
             continue;
         }
-        let children: Vec<Open> = id.children().filter_map(|c| open(c, region)).collect();
+        let children = open_all(id.children(), region, work)?;
         if children.len() <= 1 || out.len() + heap.len() + children.len() <= max_cells {
             heap.extend(children);
         } else {
@@ -120,22 +144,26 @@ pub fn covering(region: &dyn Region, max_cells: usize, max_level: u8) -> Vec<Cel
         }
     }
     out.sort_unstable();
-    out
+    Ok(out)
 }
 
 /// Divides the cells of a covering that are larger than those of `level`, and keeps the cells of that level
 /// that meet the region; `None` if there are more than `most`.
+///
+/// # Errors
+/// What stops the operation.
 pub fn divided(
     cells: Vec<CellId>,
     region: &dyn Region,
     level: u8,
     most: usize,
-) -> Option<Vec<CellId>> {
+    work: Work<'_>,
+) -> Result<Option<Vec<CellId>>> {
     let (mut large, mut out): (Vec<_>, Vec<_>) = cells
         .into_iter()
         .partition(|c| c.level() < level.min(MAX_LEVEL));
     while let Some(id) = large.pop() {
-        for child in id.children().filter_map(|c| open(c, region)) {
+        for child in open_all(id.children(), region, work)? {
             let child = child.cell.id;
             match child.level() < level {
                 true => large.push(child),
@@ -143,11 +171,11 @@ pub fn divided(
             }
         }
         if out.len() > most {
-            return None;
+            return Ok(None);
         }
     }
     out.sort_unstable();
-    Some(out)
+    Ok(Some(out))
 }
 
 /// The cells of a covering and all cells in them, as closed intervals of ids taken as signed numbers. An
@@ -194,14 +222,14 @@ mod tests {
             let center = V3::from_degrees(random() * 360. - 180., random() * 180. - 90.);
             let radius = random().powi(6) * 3.0;
             let cap = Cap { center, radius };
-            let cells = covering(&cap, 20, MAX_LEVEL);
+            let cells = covering(&cap, 20, MAX_LEVEL, Work::unasked()).unwrap();
             assert!(!cells.is_empty() && cells.len() <= 20, "{}", cells.len());
             let ring = Ring {
                 center,
                 inner: radius,
                 outer: radius * 2.0,
             };
-            let ring_cells = covering(&ring, 20, MAX_LEVEL);
+            let ring_cells = covering(&ring, 20, MAX_LEVEL, Work::unasked()).unwrap();
             let (u, v) = (center.ortho(), center.cross(center.ortho()));
             for _ in 0..50 {
                 let (turn, r) = (random() * std::f64::consts::TAU, random() * radius * 2.0);

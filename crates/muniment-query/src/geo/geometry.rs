@@ -7,8 +7,9 @@
 
 use super::sphere::{Fault, Line, Loop, Polygon, Spot};
 use super::vector::V3;
-use crate::running::spent;
-use muniment_value::{Doc, Value, number};
+use super::{all, any};
+use crate::running::Work;
+use muniment_value::{Doc, Error, Value, number};
 
 /// The name of the coordinate reference system in which polygons may be larger than half the sphere and the
 /// winding determines the inside.
@@ -21,6 +22,43 @@ const MAX_DEPTH: usize = 8;
 
 /// A description of the fault of a geometry.
 pub type Wrong = String;
+
+/// Why there is no geometry.
+#[derive(Clone, Debug)]
+pub enum Refused {
+    /// What is wrong with it.
+    Wrong(Wrong),
+    /// The operation had to stop before that was known.
+    Stopped(Error),
+}
+
+impl Refused {
+    /// The error of a command; `wrong` makes it of what is wrong.
+    pub fn into_error(self, wrong: impl FnOnce(Wrong) -> Error) -> Error {
+        match self {
+            Refused::Wrong(what) => wrong(what),
+            Refused::Stopped(e) => e,
+        }
+    }
+}
+
+impl From<Wrong> for Refused {
+    fn from(what: Wrong) -> Refused {
+        Refused::Wrong(what)
+    }
+}
+
+impl From<&str> for Refused {
+    fn from(what: &str) -> Refused {
+        Refused::Wrong(what.into())
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(e: Error) -> Refused {
+        Refused::Stopped(e)
+    }
+}
 
 /// A point as it was written.
 #[derive(Clone, Copy, Debug)]
@@ -81,61 +119,83 @@ impl Geometry {
     }
 
     /// Whether the two geometries have a point in common.
-    pub fn meets(&self, other: &Geometry) -> bool {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn meets(&self, other: &Geometry, work: Work<'_>) -> Result<bool, Error> {
         let one = |a: &Geometry, b: &Geometry| {
-            a.points.iter().any(|(_, p)| {
-                b.lines.iter().any(|l| l.has(p)) || b.polygons.iter().any(|g| g.has(p))
-            }) || a
-                .lines
-                .iter()
-                .any(|l| b.polygons.iter().any(|g| g.meets_line(l)))
+            let on_point = any(&a.points, |(_, p)| {
+                Ok(any(&b.lines, |l| l.has(p, work))? || any(&b.polygons, |g| g.has(p, work))?)
+            });
+            Ok::<_, Error>(
+                on_point? || any(&a.lines, |l| any(&b.polygons, |g| g.meets_line(l, work)))?,
+            )
         };
-        one(self, other)
-            || one(other, self)
-            || self.points.iter().any(|(_, p)| {
-                !spent(other.points.len()) && other.points.iter().any(|(_, q)| p.meets(q))
-            })
-            || self
-                .lines
-                .iter()
-                .any(|l| other.lines.iter().any(|m| l.meets(m)))
-            || self
-                .polygons
-                .iter()
-                .any(|g| other.polygons.iter().any(|h| g.meets_polygon(h)))
+        Ok(one(self, other)?
+            || one(other, self)?
+            || any(&self.points, |(_, p)| {
+                work.steps(other.points.len())?;
+                Ok(other.points.iter().any(|(_, q)| p.meets(q)))
+            })?
+            || any(&self.lines, |l| any(&other.lines, |m| l.meets(m, work)))?
+            || any(&self.polygons, |g| {
+                any(&other.polygons, |h| g.meets_polygon(h, work))
+            })?)
     }
 
     /// Whether all of `other` lies in the polygons of this geometry. Each part must lie in a single polygon.
-    pub fn contains(&self, other: &Geometry) -> bool {
-        let any = |f: &dyn Fn(&Polygon) -> bool| self.polygons.iter().any(f);
-        other.points.iter().all(|(_, p)| any(&|g| g.has(p)))
-            && other.lines.iter().all(|l| any(&|g| g.has_line(l)))
-            && other.polygons.iter().all(|h| any(&|g| g.has_polygon(h)))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn contains(&self, other: &Geometry, work: Work<'_>) -> Result<bool, Error> {
+        let among = &self.polygons;
+        Ok(all(&other.points, |(_, p)| any(among, |g| g.has(p, work)))?
+            && all(&other.lines, |l| any(among, |g| g.has_line(l, work)))?
+            && all(&other.polygons, |h| any(among, |g| g.has_polygon(h, work)))?)
     }
 
     /// The angle in radians between a point and the nearest part of the geometry.
-    pub fn distance(&self, p: V3) -> f64 {
-        let points = self.points.iter().map(|(_, s)| s.p.angle(p));
-        let lines = self.lines.iter().map(|l| l.distance(p));
-        let polygons = self.polygons.iter().map(|g| g.distance(p));
-        points
-            .chain(lines)
-            .chain(polygons)
-            .fold(f64::INFINITY, f64::min)
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn distance(&self, p: V3, work: Work<'_>) -> Result<f64, Error> {
+        let mut least = f64::INFINITY;
+        for (_, s) in &self.points {
+            least = least.min(s.p.angle(p));
+        }
+        for l in &self.lines {
+            least = least.min(l.distance(p, work)?);
+        }
+        for g in &self.polygons {
+            least = least.min(g.distance(p, work)?);
+        }
+        Ok(least)
+    }
+
+    /// The geometry that a document holds; `None` if the value is none.
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn stored(v: Value<'_>, work: Work<'_>) -> Result<Option<Geometry>, Error> {
+        match Geometry::from_storage(v, work) {
+            Ok(g) => Ok(Some(g)),
+            Err(Refused::Wrong(_)) => Ok(None),
+            Err(Refused::Stopped(e)) => Err(e),
+        }
     }
 
     /// Reads a geometry from a stored document: GeoJSON, or a legacy pair, which more elements may follow.
     ///
     /// # Errors
-    /// A description of its fault.
-    pub fn from_storage(v: Value<'_>) -> Result<Geometry, Wrong> {
+    /// What is wrong with it, or stops the operation.
+    pub fn from_storage(v: Value<'_>, work: Work<'_>) -> Result<Geometry, Refused> {
         let (Value::Document(d) | Value::Array(d)) = v else {
-            return Err("geo element must be an array or object".to_string());
+            return Err("geo element must be an array or object".into());
         };
         if let Value::Document(d) = v
             && d.get("type").is_some_and(|t| t.as_str().is_some())
         {
-            return geojson(d, 0);
+            return geojson(d, 0, work);
         }
         Ok(Geometry::of_point(legacy_pair(d, true)?))
     }
@@ -143,18 +203,18 @@ impl Geometry {
     /// Reads a query's `$geometry`: GeoJSON, or a legacy pair.
     ///
     /// # Errors
-    /// A description of its fault.
-    pub fn from_query(v: Value<'_>) -> Result<Geometry, Wrong> {
+    /// What is wrong with it, or stops the operation.
+    pub fn from_query(v: Value<'_>, work: Work<'_>) -> Result<Geometry, Refused> {
         match v {
-            Value::Document(d) if d.get("type").is_some() => geojson(d, 0),
+            Value::Document(d) if d.get("type").is_some() => geojson(d, 0, work),
             Value::Document(d) | Value::Array(d) => {
                 let p = legacy_pair(d, false)?;
                 if !p.on_sphere() {
-                    return Err(out_of_bounds(&p));
+                    return Err(out_of_bounds(&p).into());
                 }
                 Ok(Geometry::of_point(p))
             }
-            _ => Err("geometry must be an array or object".to_string()),
+            _ => Err("geometry must be an array or object".into()),
         }
     }
 }
@@ -288,29 +348,32 @@ fn line(v: Option<Value<'_>>) -> Result<Line, Wrong> {
     Ok(Line::new(points))
 }
 
-fn ring(v: Value<'_>) -> Result<Loop, Wrong> {
+fn ring(v: Value<'_>, work: Work<'_>) -> Result<Loop, Refused> {
     let shown = || v.to_display();
     let mut points = positions(Some(v))?;
     if points.is_empty() || points.first() != points.last() || points.len() < 2 {
-        return Err(format!("Loop is not closed: {}", shown()));
+        return Err(format!("Loop is not closed: {}", shown()).into());
     }
     points.pop();
-    Loop::new(points).map_err(|fault| match fault {
-        Fault::TooFew => format!("Loop must have at least 3 different vertices: {}", shown()),
-        Fault::Duplicate => format!("Loop is not valid: {} Duplicate vertices", shown()),
-        Fault::Crossing => format!("Loop is not valid: {} Edges cross", shown()),
+    Loop::new(points, work).map_err(|fault| {
+        Refused::Wrong(match fault {
+            Fault::TooFew => format!("Loop must have at least 3 different vertices: {}", shown()),
+            Fault::Duplicate => format!("Loop is not valid: {} Duplicate vertices", shown()),
+            Fault::Crossing => format!("Loop is not valid: {} Edges cross", shown()),
+            Fault::Stopped(e) => return Refused::Stopped(e),
+        })
     })
 }
 
-fn polygon(v: Option<Value<'_>>, strict: bool) -> Result<Polygon, Wrong> {
+fn polygon(v: Option<Value<'_>>, strict: bool, work: Work<'_>) -> Result<Polygon, Refused> {
     let rings = array(v)?;
     let mut loops = Vec::new();
     for r in rings.values() {
-        loops.push(ring(r)?);
+        loops.push(ring(r, work)?);
     }
     let mut loops = loops.into_iter();
     let Some(shell) = loops.next() else {
-        return Err("Polygon has no loops.".to_string());
+        return Err("Polygon has no loops.".into());
     };
     let holes: Vec<Loop> = loops.collect();
     if strict {
@@ -318,16 +381,17 @@ fn polygon(v: Option<Value<'_>>, strict: bool) -> Result<Polygon, Wrong> {
             return Err(format!(
                 "Only one simple loop is allowed in a big polygon: {}",
                 show(v)
-            ));
+            )
+            .into());
         }
         return Ok(Polygon::big(shell));
     }
-    Polygon::new(shell, holes).ok_or_else(|| {
-        format!(
+    Polygon::new(shell, holes, work)?.ok_or_else(|| {
+        Refused::Wrong(format!(
             "Secondary loops not contained by first exterior loop - secondary loops must be \
              holes: {}",
             show(v)
-        )
+        ))
     })
 }
 
@@ -361,15 +425,15 @@ fn crs(d: Doc<'_>, strict_allowed: bool) -> Result<bool, Wrong> {
 }
 
 /// Reads GeoJSON. The recursion is bounded by [`MAX_DEPTH`].
-fn geojson(d: Doc<'_>, depth: usize) -> Result<Geometry, Wrong> {
+fn geojson(d: Doc<'_>, depth: usize, work: Work<'_>) -> Result<Geometry, Refused> {
     let mut g = Geometry::default();
     let kind = d.get_str("type").unwrap_or_default();
     let strict = crs(d, kind == "Polygon")?;
     let coordinates = d.get("coordinates");
-    let each = |f: &mut dyn FnMut(Value<'_>) -> Result<(), Wrong>| {
+    let each = |f: &mut dyn FnMut(Value<'_>) -> Result<(), Refused>| {
         let items = array(coordinates)?;
         if items.is_empty() {
-            return Err(format!("{kind} coordinates must have at least 1 element"));
+            return Err(format!("{kind} coordinates must have at least 1 element").into());
         }
         items.values().try_for_each(f)
     };
@@ -380,7 +444,7 @@ fn geojson(d: Doc<'_>, depth: usize) -> Result<Geometry, Wrong> {
         }
         "LineString" => g.lines.push(line(coordinates)?),
         "Polygon" => {
-            g.polygons.push(polygon(coordinates, strict)?);
+            g.polygons.push(polygon(coordinates, strict, work)?);
             g.strict = strict;
         }
         "MultiPoint" => each(&mut |v| {
@@ -393,34 +457,34 @@ fn geojson(d: Doc<'_>, depth: usize) -> Result<Geometry, Wrong> {
             Ok(())
         })?,
         "MultiPolygon" => each(&mut |v| {
-            g.polygons.push(polygon(Some(v), false)?);
+            g.polygons.push(polygon(Some(v), false, work)?);
             Ok(())
         })?,
         "GeometryCollection" => {
             if depth >= MAX_DEPTH {
-                return Err("GeometryCollections nest too deeply".to_string());
+                return Err("GeometryCollections nest too deeply".into());
             }
             let Some(Value::Array(parts)) = d.get("geometries") else {
-                return Err("GeometryCollection geometries must be an array".to_string());
+                return Err("GeometryCollection geometries must be an array".into());
             };
             if parts.is_empty() {
                 return Err("GeometryCollection geometries must have at least 1 element".into());
             }
             for part in parts.values() {
                 let Value::Document(part) = part else {
-                    return Err("Element of \"geometries\" must be an object".to_string());
+                    return Err("Element of \"geometries\" must be an object".into());
                 };
                 if part.get_str("type") == Some("GeometryCollection") {
-                    return Err("GeometryCollections cannot be nested".to_string());
+                    return Err("GeometryCollections cannot be nested".into());
                 }
-                let one = geojson(part, depth + 1)?;
+                let one = geojson(part, depth + 1, work)?;
                 g.points.extend(one.points);
                 g.lines.extend(one.lines);
                 g.polygons.extend(one.polygons);
                 g.strict |= one.strict;
             }
         }
-        other => return Err(format!("unknown GeoJSON type: {other}")),
+        other => return Err(format!("unknown GeoJSON type: {other}").into()),
     }
     Ok(g)
 }
@@ -431,9 +495,9 @@ mod tests {
     use super::*;
     use muniment_value::DocBuf;
 
-    fn stored(json: &str) -> Result<Geometry, Wrong> {
+    fn stored(json: &str) -> Result<Geometry, Refused> {
         let d = DocBuf::from_json(&format!("{{\"v\": {json}}}")).unwrap();
-        Geometry::from_storage(d.as_doc().get("v").unwrap())
+        Geometry::from_storage(d.as_doc().get("v").unwrap(), Work::unasked())
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! The operands of `$geoWithin`, `$geoIntersects` and `$near`, parsed.
 
-use super::EARTH_RADIUS;
 use super::cell::MAX_LEVEL;
 use super::cover::{Ring, covering, intervals};
 use super::flat::Flat;
@@ -8,10 +7,12 @@ use super::geometry::{GeoPoint, Geometry, coordinate, legacy_pair, query_point};
 use super::plane::{Grid, Relation, Square};
 use super::sphere::Cap;
 use super::vector::V3;
-use crate::running;
+use super::{EARTH_RADIUS, all};
+use crate::running::Work;
 use muniment_value::path::{self, Path};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 use std::f64::consts::PI;
+use std::sync::OnceLock;
 
 /// The most cells in the covering of a query.
 const QUERY_CELLS: usize = 20;
@@ -36,6 +37,8 @@ pub struct GeoQuery {
     pub shape: Shape,
     /// The operand as it was written.
     pub source: ValueBuf,
+    /// The keys of a 2dsphere field, once a planner has asked for them.
+    intervals: OnceLock<Option<Vec<(i64, i64)>>>,
 }
 
 impl GeoQuery {
@@ -43,7 +46,7 @@ impl GeoQuery {
     ///
     /// # Errors
     /// 2 BadValue.
-    pub fn parse(operand: Value<'_>, intersects: bool) -> Result<GeoQuery> {
+    pub fn parse(operand: Value<'_>, intersects: bool, work: Work<'_>) -> Result<GeoQuery> {
         let Value::Document(d) = operand else {
             return Err(Error::bad_value(
                 "geometry must be specified as a sub-document of the geo query operator",
@@ -61,9 +64,7 @@ impl GeoQuery {
                     e.value().to_display()
                 )));
             }
-            let parsed = parse_shape(e.name(), e.value());
-            running::give_up()?;
-            shape = Some(parsed?);
+            shape = Some(parse_shape(e.name(), e.value(), work)?);
         }
         let Some(shape) = shape else {
             return Err(Error::bad_value("geo query doesn't have any geometry"));
@@ -87,42 +88,59 @@ impl GeoQuery {
             intersects,
             shape,
             source: ValueBuf::new(operand),
+            intervals: OnceLock::new(),
         })
     }
 
     /// Whether a stored value satisfies the query.
-    pub fn matches(&self, v: Value<'_>) -> bool {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn matches(&self, v: Value<'_>, work: Work<'_>) -> Result<bool> {
         if !matches!(v, Value::Document(_) | Value::Array(_)) {
-            return false;
+            return Ok(false);
         }
-        let Ok(g) = Geometry::from_storage(v) else {
-            return false;
+        let Some(g) = Geometry::stored(v, work)? else {
+            return Ok(false);
         };
         // A geometry larger than half the sphere is never stored as such.
         if g.strict {
-            return false;
+            return Ok(false);
         }
         match &self.shape {
-            Shape::Flat(flat) => g.as_point().is_some_and(|p| flat.has(p)),
-            _ if g.off_sphere => false,
-            Shape::Geometry(q) if self.intersects => q.meets(&g),
-            Shape::Geometry(q) => q.contains(&g),
-            Shape::Cap(cap) => {
-                g.points.iter().all(|(_, s)| cap.has(s))
-                    && g.lines.iter().all(|l| cap.has_line(l))
-                    && g.polygons.iter().all(|p| cap.has_polygon(p))
-            }
+            Shape::Flat(flat) => Ok(g.as_point().is_some_and(|p| flat.has(p))),
+            _ if g.off_sphere => Ok(false),
+            Shape::Geometry(q) if self.intersects => q.meets(&g, work),
+            Shape::Geometry(q) => q.contains(&g, work),
+            Shape::Cap(cap) => Ok(g.points.iter().all(|(_, s)| cap.has(s))
+                && g.lines.iter().all(|l| cap.has_line(l))
+                && all(&g.polygons, |p| cap.has_polygon(p, work))?),
         }
     }
 
-    /// The keys of a 2dsphere field among which all matches are found; `None` for a shape in the plane.
-    pub fn sphere_intervals(&self) -> Option<Vec<(i64, i64)>> {
-        let cells = match &self.shape {
-            Shape::Flat(_) => return None,
-            Shape::Cap(cap) => covering(cap, QUERY_CELLS, MAX_LEVEL),
-            Shape::Geometry(g) => covering(g, QUERY_CELLS, MAX_LEVEL),
-        };
-        Some(intervals(&cells, true))
+    /// Finds the keys that [`GeoQuery::sphere_intervals`] tells: for a shape of many vertices that takes
+    /// long.
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn cover(&self, work: Work<'_>) -> Result<()> {
+        if self.intervals.get().is_none() {
+            let cells = match &self.shape {
+                Shape::Flat(_) => None,
+                Shape::Cap(cap) => Some(covering(cap, QUERY_CELLS, MAX_LEVEL, work)?),
+                Shape::Geometry(g) => Some(covering(g, QUERY_CELLS, MAX_LEVEL, work)?),
+            };
+            let _ = self
+                .intervals
+                .set(cells.map(|cells| intervals(&cells, true)));
+        }
+        Ok(())
+    }
+
+    /// The keys of a 2dsphere field outside of which there is no match; `None` for a shape of the
+    /// plane, and before [`GeoQuery::cover`].
+    pub fn sphere_intervals(&self) -> Option<&[(i64, i64)]> {
+        self.intervals.get()?.as_deref()
     }
 
     /// The keys of a 2d field among which all matches are found; `None` for a shape for which a 2d index is
@@ -181,9 +199,11 @@ fn wrong(what: String) -> Error {
     Error::bad_value(what)
 }
 
-fn parse_shape(name: &str, v: Value<'_>) -> Result<Shape> {
+fn parse_shape(name: &str, v: Value<'_>, work: Work<'_>) -> Result<Shape> {
     match name {
-        "$geometry" => Geometry::from_query(v).map(Shape::Geometry).map_err(wrong),
+        "$geometry" => Geometry::from_query(v, work)
+            .map(Shape::Geometry)
+            .map_err(|refused| refused.into_error(wrong)),
         "$box" => {
             let [low, high] = corners(v, name)?;
             Ok(Shape::Flat(Flat::Box {
@@ -440,49 +460,63 @@ impl NearQuery {
     }
 
     /// The distance of a geometry; `None` if it has none. (In the plane, only a point has one.)
-    pub fn distance(&self, g: &Geometry) -> Option<f64> {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn distance(&self, g: &Geometry, work: Work<'_>) -> Result<Option<f64>> {
         if !self.spherical {
-            let p = g.as_point()?;
-            return Some((p.x - self.center.x).hypot(p.y - self.center.y));
+            let from = &self.center;
+            let distance = |p: &GeoPoint| (p.x - from.x).hypot(p.y - from.y);
+            return Ok(g.as_point().map(distance));
         }
         if g.off_sphere || g.strict {
-            return None;
+            return Ok(None);
         }
         // The radians are computed from metres, so that they are rounded as MongoDB rounds them.
-        let metres = g.distance(self.center.vector()) * EARTH_RADIUS;
-        Some(if self.metres() {
-            metres
-        } else {
-            metres / EARTH_RADIUS
-        })
+        let metres = g.distance(self.center.vector(), work)? * EARTH_RADIUS;
+        Ok(Some(match self.metres() {
+            true => metres,
+            false => metres / EARTH_RADIUS,
+        }))
     }
 
     /// The distance of the nearest of the geometries at `path`, and that geometry.
-    pub fn nearest<'a>(&self, doc: Doc<'a>, path: &Path) -> Option<(f64, Value<'a>)> {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn nearest<'a>(
+        &self,
+        doc: Doc<'a>,
+        path: &Path,
+        work: Work<'_>,
+    ) -> Result<Option<(f64, Value<'a>)>> {
         let mut best: Option<(f64, Value<'a>)> = None;
-        let mut consider = |v: Value<'a>| -> bool {
-            let Ok(g) = Geometry::from_storage(v) else {
-                return false;
+        let mut consider = |v: Value<'a>| -> Result<bool> {
+            let Some(g) = Geometry::stored(v, work)? else {
+                return Ok(false);
             };
-            if let Some(d) = self.distance(&g)
+            if let Some(d) = self.distance(&g, work)?
                 && best.as_ref().is_none_or(|(b, _)| d < *b)
             {
                 best = Some((d, v));
             }
-            true
+            Ok(true)
         };
+        let mut result = Ok(());
         path::visit(doc, path.parts(), &mut |v, _| {
-            if let Some(v) = v
-                && !consider(v)
-                && let Value::Array(list) = v
-            {
-                for v in list.values() {
-                    consider(v);
-                }
-            }
-            false
+            let considered = match v {
+                None => Ok(()),
+                Some(v) => consider(v).and_then(|is_geometry| match v {
+                    Value::Array(list) if !is_geometry => {
+                        list.values().try_for_each(|v| consider(v).map(drop))
+                    }
+                    _ => Ok(()),
+                }),
+            };
+            result = considered;
+            result.is_err()
         });
-        best
+        result.map(|()| best)
     }
 
     /// The angle of a distance on the sphere, in radians.
@@ -509,7 +543,10 @@ impl NearQuery {
     }
 
     /// The keys of a 2dsphere field that geometries between two distances can have.
-    pub fn sphere_ring(&self, inner: f64, outer: f64) -> Vec<(i64, i64)> {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn sphere_ring(&self, inner: f64, outer: f64, work: Work<'_>) -> Result<Vec<(i64, i64)>> {
         // The margin is for the rounding of distances.
         let (inner, outer) = (self.angle(inner), self.angle(outer));
         let ring = Ring {
@@ -517,7 +554,8 @@ impl NearQuery {
             inner: inner - 1e-9,
             outer: outer + 1e-9,
         };
-        intervals(&covering(&ring, QUERY_CELLS, MAX_LEVEL), true)
+        let cells = covering(&ring, QUERY_CELLS, MAX_LEVEL, work)?;
+        Ok(intervals(&cells, true))
     }
 
     /// The keys of a 2d field that points between two distances can have.

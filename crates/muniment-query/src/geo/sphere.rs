@@ -7,10 +7,12 @@
 
 use super::cell::CellId;
 use super::vector::{Crossing, V3, counts, crossing, distance_to_edge, ordered_ccw};
-use crate::running::spent;
+use super::{all, any};
+use crate::running::Work;
+use muniment_value::{Error, Result};
 use std::f64::consts::FRAC_PI_2;
 
-/// The cost of testing one edge, in the steps of [`spent`].
+/// The cost of testing one edge, in the steps of [`Work::steps`].
 const EDGE: usize = 16;
 
 /// A point whose angle to a boundary is at most this counts as being on it: about half a centimetre.
@@ -113,28 +115,36 @@ impl Line {
     }
 
     /// Whether the line goes through a point.
-    pub fn has(&self, s: &Spot) -> bool {
-        self.bound.may_hold(s.p)
-            && !spent(self.points.len() * EDGE)
-            && self.edges().any(|(a, b)| s.on_edge(a, b))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn has(&self, s: &Spot, work: Work<'_>) -> Result<bool> {
+        if !self.bound.may_hold(s.p) {
+            return Ok(false);
+        }
+        work.steps(self.points.len() * EDGE)?;
+        Ok(self.edges().any(|(a, b)| s.on_edge(a, b)))
     }
 
     /// Whether two lines meet.
-    pub fn meets(&self, other: &Line) -> bool {
-        self.bound.may_meet(&other.bound)
-            && (edges_meet(self.edges(), other.edges())
-                || other.points.iter().any(|p| self.has(&Spot::new(*p)))
-                || self.points.iter().any(|p| other.has(&Spot::new(*p))))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn meets(&self, other: &Line, work: Work<'_>) -> Result<bool> {
+        if !self.bound.may_meet(&other.bound) {
+            return Ok(false);
+        }
+        Ok(edges_meet(self.edges(), other.edges(), work)?
+            || any(&other.points, |p| self.has(&Spot::new(*p), work))?
+            || any(&self.points, |p| other.has(&Spot::new(*p), work))?)
     }
 
     /// The angle between a point and the line.
-    pub fn distance(&self, p: V3) -> f64 {
-        if spent(self.points.len() * EDGE) {
-            return f64::INFINITY;
-        }
-        self.edges()
-            .map(|(a, b)| distance_to_edge(p, a, b))
-            .fold(f64::INFINITY, f64::min)
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn distance(&self, p: V3, work: Work<'_>) -> Result<f64> {
+        distance_to_edges(self.edges(), self.points.len(), p, work)
     }
 
     /// Its points.
@@ -143,48 +153,58 @@ impl Line {
     }
 }
 
+/// The least angle between a point and edges, of which there are `n`.
+fn distance_to_edges(
+    edges: impl Iterator<Item = (V3, V3)>,
+    n: usize,
+    p: V3,
+    work: Work<'_>,
+) -> Result<f64> {
+    work.steps(n * EDGE)?;
+    Ok(edges
+        .map(|(a, b)| distance_to_edge(p, a, b))
+        .fold(f64::INFINITY, f64::min))
+}
+
 fn edges_meet(
     a: impl Iterator<Item = (V3, V3)>,
     b: impl Iterator<Item = (V3, V3)> + Clone,
-) -> bool {
-    for (p, q) in a {
-        let mut n = 0;
-        let meet = |(r, s)| {
-            n += 1;
-            crossing(p, q, r, s) != Crossing::None
-        };
-        if b.clone().any(meet) {
-            return true;
-        }
-        if spent(n * EDGE) {
-            return false;
-        }
-    }
-    false
+    work: Work<'_>,
+) -> Result<bool> {
+    any_pair(a, b, |c| c != Crossing::None, work)
 }
 
 fn edges_cross(
     a: impl Iterator<Item = (V3, V3)>,
     b: impl Iterator<Item = (V3, V3)> + Clone,
-) -> bool {
+    work: Work<'_>,
+) -> Result<bool> {
+    any_pair(a, b, |c| c == Crossing::Proper, work)
+}
+
+/// Whether an edge of `a` and one of `b` cross in a way that `wanted` accepts.
+fn any_pair(
+    a: impl Iterator<Item = (V3, V3)>,
+    b: impl Iterator<Item = (V3, V3)> + Clone,
+    wanted: impl Fn(Crossing) -> bool,
+    work: Work<'_>,
+) -> Result<bool> {
     for (p, q) in a {
         let mut n = 0;
-        let cross = |(r, s)| {
+        let found = b.clone().any(|(r, s)| {
             n += 1;
-            crossing(p, q, r, s) == Crossing::Proper
-        };
-        if b.clone().any(cross) {
-            return true;
+            wanted(crossing(p, q, r, s))
+        });
+        if found {
+            return Ok(true);
         }
-        if spent(n * EDGE) {
-            return false;
-        }
+        work.steps(n * EDGE)?;
     }
-    false
+    Ok(false)
 }
 
 /// The reasons why points do not form a loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Fault {
     /// Fewer than three different vertices.
     TooFew,
@@ -192,6 +212,14 @@ pub enum Fault {
     Duplicate,
     /// Two of its edges cross.
     Crossing,
+    /// The operation had to stop before that was known.
+    Stopped(Error),
+}
+
+impl From<Error> for Fault {
+    fn from(e: Error) -> Fault {
+        Fault::Stopped(e)
+    }
 }
 
 /// A closed line that does not cross itself. The region on its left is inside.
@@ -214,7 +242,7 @@ impl Loop {
     ///
     /// # Errors
     /// The fault of the points.
-    pub fn new(points: Vec<V3>) -> Result<Loop, Fault> {
+    pub fn new(points: Vec<V3>, work: Work<'_>) -> Result<Loop, Fault> {
         if points.len() < 3 {
             return Err(Fault::TooFew);
         }
@@ -231,23 +259,24 @@ impl Loop {
             points,
             origin_inside: false,
         };
-        if l.crosses_itself() {
+        if l.crosses_itself(work)? {
             return Err(Fault::Crossing);
         }
-        l.find_origin();
+        l.find_origin(work)?;
         Ok(l)
     }
 
-    fn find_origin(&mut self) {
+    fn find_origin(&mut self, work: Work<'_>) -> Result<()> {
         self.origin_inside = false;
         let (Some(a), Some(b), Some(c)) =
             (self.points.first(), self.points.get(1), self.points.get(2))
         else {
-            return;
+            return Ok(());
         };
         let (a, b, c) = (*a, *b, *c);
         let inside = ordered_ccw(b.ortho(), a, c, b);
-        self.origin_inside = inside != self.winds_around(b);
+        self.origin_inside = inside != self.winds_around(b, work)?;
+        Ok(())
     }
 
     /// The edges.
@@ -263,7 +292,7 @@ impl Loop {
     }
 
     /// Sorts the edges by their southern ends, and compares two edges only if their latitudes overlap.
-    fn crosses_itself(&self) -> bool {
+    fn crosses_itself(&self, work: Work<'_>) -> Result<bool> {
         struct Span {
             low: f64,
             high: f64,
@@ -290,27 +319,32 @@ impl Loop {
         spans.sort_by(|x, y| x.low.total_cmp(&y.low));
         for (i, s) in spans.iter().enumerate() {
             for t in spans.iter().skip(i + 1) {
-                if t.low > s.high || spent(EDGE) {
+                if t.low > s.high {
                     break;
                 }
+                work.steps(EDGE)?;
                 let gap = s.at.abs_diff(t.at);
                 if gap == 1 || gap == n - 1 {
                     continue;
                 }
                 if crossing(s.a, s.b, t.a, t.b) == Crossing::Proper {
-                    return true;
+                    return Ok(true);
                 }
             }
         }
-        false
+        Ok(false)
     }
 
     /// Reverses the loop if necessary, so that at most half the sphere is inside.
-    pub fn normalize(&mut self) {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn normalize(&mut self, work: Work<'_>) -> Result<()> {
         if self.turning() < -1e-14 {
             self.points.reverse();
-            self.find_origin();
+            self.find_origin(work)?;
         }
+        Ok(())
     }
 
     /// The sum of the angles by which the boundary turns left. By Gauss and Bonnet it is 2π minus the area,
@@ -333,36 +367,39 @@ impl Loop {
 
     /// Whether `p` is inside, if `origin_inside` is right as it is now. Every crossing of the way from the
     /// origin to `p` with the loop changes the side.
-    fn winds_around(&self, p: V3) -> bool {
-        if spent(self.points.len() * EDGE) {
-            return false;
-        }
+    fn winds_around(&self, p: V3, work: Work<'_>) -> Result<bool> {
+        work.steps(self.points.len() * EDGE)?;
         let crossings = self
             .edges()
             .filter(|(a, b)| counts(ORIGIN, p, *a, *b))
             .count();
-        self.origin_inside ^ (crossings % 2 == 1)
+        Ok(self.origin_inside ^ (crossings % 2 == 1))
     }
 
     /// Whether a point is inside. For a point exactly on the boundary, the result is that of one of the two
     /// sides.
-    pub fn holds(&self, p: V3) -> bool {
-        self.winds_around(p)
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn holds(&self, p: V3, work: Work<'_>) -> Result<bool> {
+        self.winds_around(p, work)
     }
 
     /// Whether the boundary goes through a point.
-    pub fn touches(&self, s: &Spot) -> bool {
-        !spent(self.points.len() * EDGE) && self.edges().any(|(a, b)| s.on_edge(a, b))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn touches(&self, s: &Spot, work: Work<'_>) -> Result<bool> {
+        work.steps(self.points.len() * EDGE)?;
+        Ok(self.edges().any(|(a, b)| s.on_edge(a, b)))
     }
 
     /// The angle between a point and the boundary.
-    pub fn distance(&self, p: V3) -> f64 {
-        if spent(self.points.len() * EDGE) {
-            return f64::INFINITY;
-        }
-        self.edges()
-            .map(|(a, b)| distance_to_edge(p, a, b))
-            .fold(f64::INFINITY, f64::min)
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn distance(&self, p: V3, work: Work<'_>) -> Result<f64> {
+        distance_to_edges(self.edges(), self.points.len(), p, work)
     }
 
     /// A point just inside of an edge.
@@ -386,35 +423,45 @@ pub struct Polygon {
 
 impl Polygon {
     /// A polygon from a shell and its holes. Each hole must lie in the shell, or else the result is `None`.
-    pub fn new(mut shell: Loop, mut holes: Vec<Loop>) -> Option<Polygon> {
-        shell.normalize();
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn new(mut shell: Loop, mut holes: Vec<Loop>, work: Work<'_>) -> Result<Option<Polygon>> {
+        shell.normalize(work)?;
         for h in &mut holes {
-            h.normalize();
+            h.normalize(work)?;
             // A hole may touch the shell in one point, but not along an edge.
-            let touching = |p: &&V3| shell.touches(&Spot::new(**p));
-            let touches = h.points.iter().filter(touching).take(2).count();
-            let inside = |p: &V3| shell.holds(*p) || touching(&p);
-            let apart = touches > 1 || !h.points.iter().all(inside);
-            if apart || edges_cross(h.edges(), shell.edges()) {
-                return None;
+            let mut touching = 0;
+            for p in &h.points {
+                let touches = shell.touches(&Spot::new(*p), work)?;
+                touching += usize::from(touches);
+                if touching > 1 || !touches && !shell.holds(*p, work)? {
+                    return Ok(None);
+                }
+            }
+            if edges_cross(h.edges(), shell.edges(), work)? {
+                return Ok(None);
             }
         }
         for (i, h) in holes.iter().enumerate() {
             for other in holes.iter().skip(i + 1) {
-                let inside = |l: &Loop, in_: &Loop| {
-                    l.inner_point()
-                        .is_some_and(|p| in_.bound.may_hold(p) && in_.holds(p))
+                let inside = |l: &Loop, in_: &Loop| match l.inner_point() {
+                    Some(p) if in_.bound.may_hold(p) => in_.holds(p, work),
+                    _ => Ok(false),
                 };
-                if edges_cross(h.edges(), other.edges()) || inside(h, other) || inside(other, h) {
-                    return None;
+                if edges_cross(h.edges(), other.edges(), work)?
+                    || inside(h, other)?
+                    || inside(other, h)?
+                {
+                    return Ok(None);
                 }
             }
         }
-        Some(Polygon {
+        Ok(Some(Polygon {
             shell,
             holes,
             big: false,
-        })
+        }))
     }
 
     /// A polygon from a loop whose inside is on the left, however large that is.
@@ -443,96 +490,133 @@ impl Polygon {
     }
 
     /// Whether a point is inside, without the tolerance at the boundary.
-    fn holds(&self, p: V3) -> bool {
-        self.may_hold(p) && self.shell.holds(p) && !self.holes.iter().any(|h| h.holds(p))
+    fn holds(&self, p: V3, work: Work<'_>) -> Result<bool> {
+        Ok(self.may_hold(p)
+            && self.shell.holds(p, work)?
+            && !any(&self.holes, |h| h.holds(p, work))?)
     }
 
     /// Whether a point is inside or on the boundary.
-    pub fn has(&self, s: &Spot) -> bool {
-        self.may_hold(s.p) && (self.holds(s.p) || self.loops().any(|l| l.touches(s)))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn has(&self, s: &Spot, work: Work<'_>) -> Result<bool> {
+        Ok(self.may_hold(s.p)
+            && (self.holds(s.p, work)? || any(self.loops(), |l| l.touches(s, work))?))
     }
 
     /// Whether every point of the edges is inside or on the boundary.
-    fn has_edges(&self, edges: impl Iterator<Item = (V3, V3)> + Clone) -> bool {
-        let inside = |p: V3| self.has(&Spot::new(p));
-        edges
-            .clone()
-            .all(|(a, b)| inside(a) && inside(b) && inside(a.plus(b).normalize()))
-            && !edges_cross(self.edges(), edges)
+    fn has_edges(
+        &self,
+        edges: impl Iterator<Item = (V3, V3)> + Clone,
+        work: Work<'_>,
+    ) -> Result<bool> {
+        let inside = |p: V3| self.has(&Spot::new(p), work);
+        let within = all(edges.clone(), |(a, b)| {
+            Ok(inside(a)? && inside(b)? && inside(a.plus(b).normalize())?)
+        });
+        Ok(within? && !edges_cross(self.edges(), edges, work)?)
     }
 
     /// Whether a line lies in the polygon.
-    pub fn has_line(&self, line: &Line) -> bool {
-        self.has_edges(line.edges())
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn has_line(&self, line: &Line, work: Work<'_>) -> Result<bool> {
+        self.has_edges(line.edges(), work)
     }
 
     /// Whether another polygon lies in this one.
-    pub fn has_polygon(&self, other: &Polygon) -> bool {
-        self.has_edges(other.edges())
-            && other.shell.inner_point().is_none_or(|p| self.holds(p))
-            && !self
-                .holes
-                .iter()
-                .any(|h| h.inner_point().is_some_and(|p| other.holds(p)))
-            // The region outside of a big loop counts as a hole too.
-            && !(self.big
-                && self
-                    .shell
-                    .edges()
-                    .any(|(a, b)| other.holds(a.plus(b).normalize())))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn has_polygon(&self, other: &Polygon, work: Work<'_>) -> Result<bool> {
+        let of_other = |p: Option<V3>| p.map_or(Ok(false), |p| other.holds(p, work));
+        if !self.has_edges(other.edges(), work)?
+            || !other
+                .shell
+                .inner_point()
+                .map_or(Ok(true), |p| self.holds(p, work))?
+            || any(&self.holes, |h| of_other(h.inner_point()))?
+        {
+            return Ok(false);
+        }
+        // The region outside of a big loop counts as a hole too.
+        Ok(!self.big
+            || !any(self.shell.edges(), |(a, b)| {
+                of_other(Some(a.plus(b).normalize()))
+            })?)
     }
 
     /// Whether the polygon has a point in common with a line.
-    pub fn meets_line(&self, line: &Line) -> bool {
-        self.may_meet(&line.bound)
-            && (line.points.iter().any(|p| self.has(&Spot::new(*p)))
-                || edges_meet(self.edges(), line.edges())
-                || self.touches_line(line))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn meets_line(&self, line: &Line, work: Work<'_>) -> Result<bool> {
+        if !self.may_meet(&line.bound) {
+            return Ok(false);
+        }
+        Ok(any(&line.points, |p| self.has(&Spot::new(*p), work))?
+            || edges_meet(self.edges(), line.edges(), work)?
+            || self.touches_line(line, work)?)
     }
 
-    fn touches_line(&self, line: &Line) -> bool {
-        let mut points = self.loops().flat_map(|l| l.points.iter());
-        points.any(|p| line.has(&Spot::new(*p)))
+    fn touches_line(&self, line: &Line, work: Work<'_>) -> Result<bool> {
+        let points = self.loops().flat_map(|l| l.points.iter());
+        any(points, |p| line.has(&Spot::new(*p), work))
     }
 
     /// Whether the polygon overlaps another one. Neighbours that only share their boundary do not overlap, as
     /// in MongoDB.
-    pub fn meets_polygon(&self, other: &Polygon) -> bool {
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn meets_polygon(&self, other: &Polygon, work: Work<'_>) -> Result<bool> {
         if !other.big && !self.may_meet(&other.shell.bound) {
-            return false;
+            return Ok(false);
         }
         // The cheap test of one point of each polygon comes first.
-        let inside = |a: &Polygon, b: &Polygon| b.shell.inner_point().is_some_and(|p| a.holds(p));
-        let reaches = |a: &Polygon, b: &Polygon| {
-            b.edges()
-                .flat_map(|(p, q)| [p, p.plus(q).normalize()])
-                .any(|p| a.holds(p) && a.boundary_distance(p) > TOUCH)
+        let inside = |a: &Polygon, b: &Polygon| match b.shell.inner_point() {
+            Some(p) => a.holds(p, work),
+            None => Ok(false),
         };
-        inside(self, other)
-            || inside(other, self)
-            || edges_cross(self.edges(), other.edges())
-            || reaches(self, other)
-            || reaches(other, self)
+        let reaches = |a: &Polygon, b: &Polygon| {
+            let points = b.edges().flat_map(|(p, q)| [p, p.plus(q).normalize()]);
+            any(points, |p| {
+                Ok(a.holds(p, work)? && a.boundary_distance(p, work)? > TOUCH)
+            })
+        };
+        Ok(inside(self, other)?
+            || inside(other, self)?
+            || edges_cross(self.edges(), other.edges(), work)?
+            || reaches(self, other)?
+            || reaches(other, self)?)
     }
 
     /// The angle between a point and the polygon; zero if the point is inside.
-    pub fn distance(&self, p: V3) -> f64 {
-        if self.holds(p) {
-            0.0
-        } else {
-            self.boundary_distance(p)
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn distance(&self, p: V3, work: Work<'_>) -> Result<f64> {
+        match self.holds(p, work)? {
+            true => Ok(0.0),
+            false => self.boundary_distance(p, work),
         }
     }
 
-    fn boundary_distance(&self, p: V3) -> f64 {
-        self.loops()
-            .map(|l| l.distance(p))
-            .fold(f64::INFINITY, f64::min)
+    fn boundary_distance(&self, p: V3, work: Work<'_>) -> Result<f64> {
+        self.loops().try_fold(
+            f64::INFINITY,
+            |least, l| Ok(least.min(l.distance(p, work)?)),
+        )
     }
 
     /// Whether a point is inside, and its angle to the boundary.
-    pub fn reach(&self, p: V3) -> (bool, f64) {
-        (self.holds(p), self.boundary_distance(p))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn reach(&self, p: V3, work: Work<'_>) -> Result<(bool, f64)> {
+        Ok((self.holds(p, work)?, self.boundary_distance(p, work)?))
     }
 
     /// The shell's vertices.
@@ -575,9 +659,13 @@ impl Cap {
     }
 
     /// Whether a polygon lies in the cap.
-    pub fn has_polygon(&self, polygon: &Polygon) -> bool {
-        self.has_edges(polygon.shell.edges())
-            && (self.radius >= std::f64::consts::PI || !polygon.holds(self.center.times(-1.0)))
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn has_polygon(&self, polygon: &Polygon, work: Work<'_>) -> Result<bool> {
+        Ok(self.has_edges(polygon.shell.edges())
+            && (self.radius >= std::f64::consts::PI
+                || !polygon.holds(self.center.times(-1.0), work)?))
     }
 }
 
@@ -586,12 +674,22 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
+    const WORK: Work<'static> = Work::unasked();
+
     fn points(list: &[(f64, f64)]) -> Vec<V3> {
         list.iter().map(|(x, y)| V3::from_degrees(*x, *y)).collect()
     }
 
+    fn ring(list: &[(f64, f64)]) -> Loop {
+        Loop::new(points(list), WORK).unwrap()
+    }
+
+    fn with_holes(shell: Loop, holes: Vec<Loop>) -> Option<Polygon> {
+        Polygon::new(shell, holes, WORK).unwrap()
+    }
+
     fn polygon(list: &[(f64, f64)]) -> Polygon {
-        Polygon::new(Loop::new(points(list)).unwrap(), Vec::new()).unwrap()
+        with_holes(ring(list), Vec::new()).unwrap()
     }
 
     fn spot(x: f64, y: f64) -> Spot {
@@ -615,60 +713,85 @@ mod tests {
                 (180., 0., false),
                 (0., 90., false),
             ] {
-                assert_eq!(p.has(&spot(x, y)), inside, "{x} {y}");
+                let has = p.has(&spot(x, y), WORK).unwrap();
+                assert_eq!(has, inside, "{x} {y}");
             }
-            assert_eq!(p.distance(V3::from_degrees(0., 0.)), 0.0);
-            let d = p.distance(V3::from_degrees(11., 0.)).to_degrees();
+            let distance = |x, y| p.distance(V3::from_degrees(x, y), WORK).unwrap();
+            assert_eq!(distance(0., 0.), 0.0);
+            let d = distance(11., 0.).to_degrees();
             assert!((d - 1.0).abs() < 1e-9, "{d}");
         }
         let mut turned = SQUARE;
         turned.reverse();
-        let big = Polygon::big(Loop::new(points(&turned)).unwrap());
-        assert!(!big.has(&spot(0., 0.)) && big.has(&spot(50., 50.)));
+        let big = Polygon::big(ring(&turned));
+        assert!(!big.has(&spot(0., 0.), WORK).unwrap() && big.has(&spot(50., 50.), WORK).unwrap());
     }
 
     #[test]
     fn holes_and_neighbours() {
-        let hole = Loop::new(points(&[(-1., -1.), (1., -1.), (1., 1.), (-1., 1.)])).unwrap();
-        let outside = Loop::new(points(&[(20., 20.), (30., 20.), (30., 30.)])).unwrap();
-        let shell = || Loop::new(points(&SQUARE)).unwrap();
-        assert!(Polygon::new(shell(), vec![outside]).is_none());
-        let p = Polygon::new(shell(), vec![hole]).unwrap();
-        assert!(p.has(&spot(5., 5.)) && !p.has(&spot(0., 0.)) && p.has(&spot(1., 1.)));
+        let hole = ring(&[(-1., -1.), (1., -1.), (1., 1.), (-1., 1.)]);
+        let outside = ring(&[(20., 20.), (30., 20.), (30., 30.)]);
+        let shell = || ring(&SQUARE);
+        assert!(with_holes(shell(), vec![outside]).is_none());
+        let p = with_holes(shell(), vec![hole]).unwrap();
+        assert!(
+            p.has(&spot(5., 5.), WORK).unwrap()
+                && !p.has(&spot(0., 0.), WORK).unwrap()
+                && p.has(&spot(1., 1.), WORK).unwrap()
+        );
         let in_hole = polygon(&[(-0.5, -0.5), (0.5, -0.5), (0.5, 0.5)]);
-        assert!(!p.has_polygon(&in_hole) && !p.meets_polygon(&in_hole));
+        assert!(
+            !p.has_polygon(&in_hole, WORK).unwrap() && !p.meets_polygon(&in_hole, WORK).unwrap()
+        );
         let around_hole = polygon(&[(-2., -2.), (2., -2.), (2., 2.), (-2., 2.)]);
-        assert!(!p.has_polygon(&around_hole) && p.meets_polygon(&around_hole));
+        assert!(
+            !p.has_polygon(&around_hole, WORK).unwrap()
+                && p.meets_polygon(&around_hole, WORK).unwrap()
+        );
         let whole = polygon(&SQUARE);
-        assert!(whole.has_polygon(&p) && whole.has_polygon(&whole) && !p.has_polygon(&whole));
+        assert!(
+            whole.has_polygon(&p, WORK).unwrap()
+                && whole.has_polygon(&whole, WORK).unwrap()
+                && !p.has_polygon(&whole, WORK).unwrap()
+        );
         let beside = polygon(&[(10., -10.), (20., -10.), (20., 10.), (10., 10.)]);
-        assert!(!whole.meets_polygon(&beside) && !whole.has_polygon(&beside));
+        assert!(
+            !whole.meets_polygon(&beside, WORK).unwrap()
+                && !whole.has_polygon(&beside, WORK).unwrap()
+        );
         let over = polygon(&[(5., -5.), (15., -5.), (15., 5.), (5., 5.)]);
-        assert!(whole.meets_polygon(&over) && whole.meets_polygon(&whole));
+        assert!(
+            whole.meets_polygon(&over, WORK).unwrap() && whole.meets_polygon(&whole, WORK).unwrap()
+        );
         let line = Line::new(points(&[(-20., 0.), (20., 0.)]));
-        assert!(whole.meets_line(&line) && !whole.has_line(&line));
-        assert!(whole.has_line(&Line::new(points(&[(-5., 0.), (5., 0.)]))));
+        assert!(whole.meets_line(&line, WORK).unwrap() && !whole.has_line(&line, WORK).unwrap());
+        assert!(
+            whole
+                .has_line(&Line::new(points(&[(-5., 0.), (5., 0.)])), WORK)
+                .unwrap()
+        );
     }
 
     #[test]
     fn boundaries_at_the_date_line_and_the_pole() {
         let p = polygon(&[(179., 88.), (180., 88.), (180., 90.), (179., 90.)]);
-        assert!(p.has(&spot(180., 89.)) && p.has(&spot(179.5, 89.)));
-        assert!(!p.has(&spot(-179., 89.)));
+        assert!(p.has(&spot(180., 89.), WORK).unwrap() && p.has(&spot(179.5, 89.), WORK).unwrap());
+        assert!(!p.has(&spot(-179., 89.), WORK).unwrap());
         let line = Line::new(points(&[(180., 0.), (180., 10.)]));
-        assert!(line.has(&spot(180., 5.)) && line.has(&spot(-180., 5.)));
+        assert!(
+            line.has(&spot(180., 5.), WORK).unwrap() && line.has(&spot(-180., 5.), WORK).unwrap()
+        );
     }
 
     #[test]
     fn faults_are_found() {
         let bow = points(&[(0., 0.), (2., 2.), (2., 0.), (0., 2.)]);
-        assert_eq!(Loop::new(bow).err(), Some(Fault::Crossing));
-        assert_eq!(
-            Loop::new(points(&[(0., 0.), (2., 2.)])).err(),
-            Some(Fault::TooFew)
-        );
+        let fault = |points| Loop::new(points, WORK).unwrap_err();
+        assert!(matches!(fault(bow), Fault::Crossing));
+        let few = points(&[(0., 0.), (2., 2.)]);
+        assert!(matches!(fault(few), Fault::TooFew));
         let twice = points(&[(0., 0.), (2., 2.), (0., 0.), (0., 2.)]);
-        assert_eq!(Loop::new(twice).err(), Some(Fault::Duplicate));
+        assert!(matches!(fault(twice), Fault::Duplicate));
     }
 
     #[test]
@@ -686,6 +809,6 @@ mod tests {
         };
         assert!(!large.has_line(&Line::new(points(&[(175., 0.), (-175., 0.)]))));
         assert!(!large.has_line(&Line::new(points(&[(165., 0.), (-165., 0.)]))));
-        assert!(large.has_polygon(&polygon(&SQUARE)));
+        assert!(large.has_polygon(&polygon(&SQUARE), WORK).unwrap());
     }
 }

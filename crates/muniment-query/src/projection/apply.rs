@@ -4,8 +4,9 @@ use super::{Action, Fields, Mode, Projection};
 use crate::bytes::{IndexName, body, close, head, open, put};
 use crate::context::MatchInfo;
 use crate::expr::EvalContext;
+use crate::expr::arena::Arena;
 use crate::filter::Filter;
-use bumpalo::Bump;
+use crate::running::Work;
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 
 #[derive(Clone, Copy)]
@@ -22,7 +23,7 @@ pub(super) fn apply<'a>(
     p: &'a Projection,
     doc: Doc<'a>,
     info: MatchInfo,
-    arena: &'a Bump,
+    arena: &'a Arena<'_>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let start = out.len();
@@ -132,7 +133,9 @@ impl<'a> Cx<'a> {
             Action::Exclude => {}
             Action::Slice { skip, limit } => slice(e, *skip, *limit, out),
             Action::Positional => self.positional(e, out)?,
-            Action::ElemMatch(filter) if self.keeps() => elem_match(filter, e, out)?,
+            Action::ElemMatch(filter) if self.keeps() => {
+                elem_match(filter, e, out, self.eval.work())?
+            }
             Action::Compute(expr) if self.keeps() => {
                 if let Some(v) = expr.eval(&self.eval)? {
                     put(out, name, &v);
@@ -264,7 +267,7 @@ impl<'a> Cx<'a> {
             Action::ElemMatch(filter) => {
                 let found = doc.iter().find(|e| e.name_bytes() == name);
                 if let Some(e) = found {
-                    elem_match(filter, e, out)?;
+                    elem_match(filter, e, out, self.eval.work())?;
                 }
             }
             Action::Below(level) if level.computes => {
@@ -341,7 +344,7 @@ fn slice(e: Elem<'_>, skip: i64, limit: i64, out: &mut Vec<u8>) {
 }
 
 /// `$elemMatch`: writes the first element that matches, if there is one.
-fn elem_match(filter: &Filter, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
+fn elem_match(filter: &Filter, e: Elem<'_>, out: &mut Vec<u8>, work: Work<'_>) -> Result<()> {
     let Value::Array(array) = e.value() else {
         return Ok(());
     };
@@ -354,7 +357,7 @@ fn elem_match(filter: &Filter, e: Elem<'_>, out: &mut Vec<u8>) -> Result<()> {
         put(&mut wrapped, b"0", &item);
         close(&mut wrapped, inner);
         close(&mut wrapped, start);
-        if filter.matches(Doc::new(&wrapped))? {
+        if filter.matches(Doc::new(&wrapped), work)? {
             head(out, Type::Array, e.name_bytes());
             let start = open(out);
             put(out, b"0", &item);

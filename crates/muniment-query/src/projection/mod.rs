@@ -11,8 +11,10 @@ mod tests;
 
 use crate::context::{MatchInfo, QueryContext};
 use crate::expr::Expr;
+use crate::expr::arena::with_arena;
 use crate::filter::Filter;
 use crate::needs::Needs;
+use crate::running::Work;
 use muniment_value::{Doc, Result, Value};
 
 pub(crate) use parse::Dialect;
@@ -115,8 +117,14 @@ impl Projection {
     ///
     /// # Errors
     /// Those of the expressions; 51246 if `$` has no matched element.
-    pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<()> {
-        crate::expr::arena::with_arena(|arena| apply::apply(self, doc, info, arena, out))
+    pub fn apply(
+        &self,
+        doc: Doc<'_>,
+        info: MatchInfo,
+        out: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<()> {
+        with_arena(work, |arena| apply::apply(self, doc, info, arena, out))
     }
 
     /// True when `apply` needs a [`MatchInfo`] from [`Filter::matches_info`].

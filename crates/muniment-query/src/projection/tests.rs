@@ -11,7 +11,12 @@ fn run(p: Result<Projection>, d: &str, index: Option<usize>) -> String {
     let go = || {
         let mut out = Vec::new();
         let info = MatchInfo { array_index: index };
-        p?.apply(json(d).as_doc(), info, &mut out)?;
+        p?.apply(
+            json(d).as_doc(),
+            info,
+            &mut out,
+            crate::running::Work::unasked(),
+        )?;
         muniment_value::validate(&out)?;
         Ok(muniment_value::Value::Document(muniment_value::Doc::new(&out)).to_display())
     };

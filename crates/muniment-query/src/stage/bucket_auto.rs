@@ -207,7 +207,7 @@ struct Bucket {
 
 impl BucketAutoStream {
     fn value(&self, doc: &[u8]) -> Result<ValueBuf> {
-        with_arena(|arena| {
+        with_arena(self.ticker.work(), |arena| {
             let cx = EvalContext::new(Doc::new(doc), arena);
             let v = self.spec.by.eval(&cx)?.unwrap_or(Value::Null);
             if self.spec.granularity.is_some() {
@@ -251,7 +251,7 @@ impl BucketAutoStream {
     }
 
     fn add(&mut self, bucket: &mut Bucket, (v, doc): (ValueBuf, Bytes)) -> Result<()> {
-        with_arena(|arena| {
+        with_arena(self.ticker.work(), |arena| {
             let cx = EvalContext::new(Doc::new(&doc), arena);
             for (f, s) in self.spec.fields.iter().zip(&mut bucket.states) {
                 s.add(f.parsed.expr.eval(&cx)?)?;
@@ -303,7 +303,7 @@ impl DocStream for BucketAutoStream {
             states: spec
                 .fields
                 .iter()
-                .map(|f| f.parsed.state(Value::Null))
+                .map(|f| f.parsed.state(Value::Null, self.ticker.task()))
                 .collect::<Result<_>>()?,
         };
         self.add(&mut bucket, first)?;

@@ -14,6 +14,7 @@ use crate::expr::ops::date::Zone;
 use crate::expr::ops::date::add::add;
 use crate::expr::ops::date::args::Unit;
 use crate::expr::{EvalContext, Expr};
+use crate::running::Work;
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{
@@ -345,16 +346,16 @@ struct Current {
 }
 
 impl Densify {
-    fn value(&self, e: &Expr, doc: &[u8]) -> Result<Option<ValueBuf>> {
-        with_arena(|arena| {
+    fn value(&self, e: &Expr, doc: &[u8], work: Work<'_>) -> Result<Option<ValueBuf>> {
+        with_arena(work, |arena| {
             let v = e.eval(&EvalContext::new(Doc::new(doc), arena))?;
             Ok(v.map(ValueBuf::new))
         })
     }
 
     /// The field's value; `None` if it is null or missing.
-    fn field(&self, doc: &[u8]) -> Result<Option<ValueBuf>> {
-        let Some(v) = self.value(&self.by, doc)? else {
+    fn field(&self, doc: &[u8], work: Work<'_>) -> Result<Option<ValueBuf>> {
+        let Some(v) = self.value(&self.by, doc, work)? else {
             return Ok(None);
         };
         match (v.as_value(), self.step.unit.is_some()) {
@@ -380,10 +381,10 @@ impl Densify {
     }
 
     /// A document with the partition's fields and this value.
-    fn generate(&self, template: &[u8], v: &ValueBuf) -> Result<Bytes> {
+    fn generate(&self, template: &[u8], v: &ValueBuf, work: Work<'_>) -> Result<Bytes> {
         let mut out = Doc::EMPTY.as_bytes().to_vec();
         for (path, e) in &self.partition {
-            if let Some(p) = self.value(e, template)? {
+            if let Some(p) = self.value(e, template, work)? {
                 let mut next = Vec::new();
                 set_path(Doc::new(&out), path.parts(), Some(&p), &mut next);
                 out = next;
@@ -407,12 +408,12 @@ impl DensifyStream {
             self.any = true;
             key.clear();
             for (_, e) in &spec.partition {
-                let v = spec.value(e, &doc)?;
+                let v = spec.value(e, &doc, self.ticker.work())?;
                 let v = v.as_ref().map_or(Value::Null, ValueBuf::as_value);
                 spec.collation.encode(v, false, &mut key);
             }
             let partition = key.len();
-            let v = spec.field(&doc)?;
+            let v = spec.field(&doc, self.ticker.work())?;
             keyenc::encode(
                 v.as_ref().map_or(Value::Null, ValueBuf::as_value),
                 false,
@@ -518,7 +519,7 @@ impl DensifyStream {
                 ),
             ));
         }
-        let doc = self.spec.generate(&p.template, &at)?;
+        let doc = self.spec.generate(&p.template, &at, self.ticker.work())?;
         self.ready.push_back(doc);
         Ok(true)
     }
@@ -569,7 +570,7 @@ impl DensifyStream {
             }
             _ => self.begin(key.clone(), doc.clone()),
         };
-        let v = self.spec.field(&doc)?;
+        let v = self.spec.field(&doc, self.ticker.work())?;
         if let Some(v) = &v {
             if p.base.is_none() {
                 p.base = Some(v.clone());

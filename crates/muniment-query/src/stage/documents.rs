@@ -5,6 +5,7 @@ use super::report::Documents;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::{EvalContext, Expr, arena};
+use crate::running::Task;
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Value};
 use std::collections::VecDeque;
@@ -53,8 +54,9 @@ fn documents(v: Option<Value<'_>>) -> Result<VecDeque<Bytes>> {
 }
 
 impl StageOp for Literal {
-    fn open(self: Arc<Self>, _: Box<dyn DocStream>, _: &Runtime) -> Result<Box<dyn DocStream>> {
-        let docs = arena::with_arena(|a| {
+    fn open(self: Arc<Self>, _: Box<dyn DocStream>, rt: &Runtime) -> Result<Box<dyn DocStream>> {
+        let task = Task::of(rt.interrupt.clone());
+        let docs = arena::with_arena(task.work(), |a| {
             let eval = EvalContext::new(Doc::EMPTY, a);
             documents(self.0.eval(&eval)?)
         })?;

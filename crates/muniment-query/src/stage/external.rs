@@ -139,7 +139,7 @@ impl Runs {
     pub(crate) fn write<K: AsRef<[u8]>, D: AsRef<[u8]>>(
         &mut self,
         records: impl Iterator<Item = (K, D)>,
-        ticker: &mut Ticker,
+        ticker: &Ticker,
     ) -> Result<()> {
         let mut w = RunWriter::new(&self.scratch)?;
         for (key, doc) in records {

@@ -191,7 +191,7 @@ impl DocStream for FacetStream {
             let mut spool = Spool::new("$facet");
             while let Some(doc) = source.next()? {
                 self.ticker.tick()?;
-                spool.push(doc, &self.rt, &mut self.ticker)?;
+                spool.push(doc, &self.rt, &self.ticker)?;
             }
             drop(source);
             spool.finish()?;

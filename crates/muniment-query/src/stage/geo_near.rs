@@ -11,6 +11,7 @@ use crate::filter::Filter;
 use crate::geo::NearQuery;
 use crate::geo::geometry::coordinate;
 use crate::meta::{Meta, MetaSet, carry};
+use crate::running::Work;
 use crate::sort::check_field_path;
 use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf};
@@ -169,15 +170,31 @@ impl GeoNear {
     }
 
     /// Appends `doc` with its distance and location, and with its metadata.
-    pub fn append(&self, doc: Doc<'_>, key: &Path, out: &mut Vec<u8>) {
-        self.append_fields(doc, key, out);
+    ///
+    /// # Errors
+    /// What stops the operation.
+    pub fn append(
+        &self,
+        doc: Doc<'_>,
+        key: &Path,
+        out: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<()> {
+        self.append_fields(doc, key, out, work)?;
         carry(doc, out);
+        Ok(())
     }
 
-    fn append_fields(&self, doc: Doc<'_>, key: &Path, out: &mut Vec<u8>) {
-        let Some((distance, place)) = self.near.nearest(doc, key) else {
+    fn append_fields(
+        &self,
+        doc: Doc<'_>,
+        key: &Path,
+        out: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<()> {
+        let Some((distance, place)) = self.near.nearest(doc, key, work)? else {
             out.extend_from_slice(doc.as_bytes());
-            return;
+            return Ok(());
         };
         let mut d = doc.to_buf();
         if let Some(field) = &self.distance_field {
@@ -188,6 +205,7 @@ impl GeoNear {
             d = with_field(d.as_doc(), field.parts(), place);
         }
         out.extend_from_slice(d.as_bytes());
+        Ok(())
     }
 }
 
@@ -228,7 +246,7 @@ fn constant(v: Value<'_>, code: i32, what: &str, ctx: &QueryContext) -> Result<V
     let expr = Expr::parse(v, ctx)?;
     match expr.as_constant() {
         Some(v) => Ok(ValueBuf::new(v)),
-        None => arena::with_arena(|a| {
+        None => arena::with_arena(ctx.task.work(), |a| {
             let value = expr.eval(&EvalContext::new(Doc::EMPTY, a))?;
             match value {
                 Some(v) if !depends(&expr) => Ok(ValueBuf::new(v)),
@@ -383,7 +401,8 @@ mod tests {
             let mut out = Vec::new();
             stage(spec)
                 .unwrap()
-                .append(doc.as_doc(), &Path::new("a"), &mut out);
+                .append(doc.as_doc(), &Path::new("a"), &mut out, Work::unasked())
+                .unwrap();
             assert_eq!(Doc::new(&out).to_buf(), DocBuf::from_json(want).unwrap());
         }
     }

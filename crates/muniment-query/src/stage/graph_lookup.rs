@@ -241,7 +241,7 @@ impl GraphStream {
     fn search(&mut self, doc: Doc<'_>) -> Result<Vec<(Bytes, i64)>> {
         let spec = self.spec.clone();
         let mut frontier = Frontier::new(&spec.ctx.collation);
-        with_arena(|arena| {
+        with_arena(self.ticker.work(), |arena| {
             match spec.start.eval(&EvalContext::new(doc, arena))? {
                 Some(Value::Array(a)) => a.values().for_each(|v| frontier.add(v)),
                 Some(v) => frontier.add(v),
@@ -258,12 +258,12 @@ impl GraphStream {
             let values = std::mem::take(&mut frontier.next);
             let values: Vec<Value<'_>> = values.iter().map(ValueBuf::as_value).collect();
             let mut level: Vec<Bytes> = Vec::new();
-            let (ticker, share) = (&mut self.ticker, &mut self.share);
+            let (ticker, share) = (&self.ticker, &mut self.share);
             let mut take = |d: Bytes| {
                 ticker.tick()?;
                 let found = Doc::new(&d);
                 if let Some(f) = &spec.restrict
-                    && !f.matches(found)?
+                    && !f.matches(found, ticker.work())?
                 {
                     return Ok(());
                 }

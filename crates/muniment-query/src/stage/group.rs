@@ -16,6 +16,7 @@ use crate::expr::arena::{build_doc, with_arena};
 use crate::expr::{EvalContext, Expr};
 use crate::meta::MetaSet;
 use crate::needs::Needs;
+use crate::running::Task;
 use bytes::Bytes;
 use muniment_op::{Account, Share};
 use muniment_value::{Collation, Doc, DocBuf, Elem, Error, Result, Type, Value, ValueBuf};
@@ -328,8 +329,9 @@ enum State {
 }
 
 impl Group {
-    fn states(&self, id: Value<'_>) -> Result<Vec<Box<dyn Accumulator>>> {
-        self.fields.iter().map(|f| f.parsed.state(id)).collect()
+    fn states(&self, id: Value<'_>, task: &Task) -> Result<Vec<Box<dyn Accumulator>>> {
+        let fields = self.fields.iter();
+        fields.map(|f| f.parsed.state(id, task)).collect()
     }
 
     /// The error of an expression, with the code that it has in this stage.
@@ -342,8 +344,8 @@ impl Group {
     }
 
     /// Adds a document to its group.
-    fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>) -> Result<()> {
-        with_arena(|arena| {
+    fn add(&self, table: &mut Table, doc: Doc<'_>, key: &mut Vec<u8>, task: &Task) -> Result<()> {
+        with_arena(task.work(), |arena| {
             let cx = EvalContext::new(doc, arena);
             let id = self.id.eval(&cx).map_err(|e| self.error(e))?;
             key.clear();
@@ -356,7 +358,7 @@ impl Group {
                     table.bytes +=
                         GROUP_OVERHEAD + 2 * key.len() + self.fields.len() * STATE_OVERHEAD;
                     table.places.insert(key.as_slice().into(), at);
-                    let states = self.states(id.as_value())?;
+                    let states = self.states(id.as_value(), task)?;
                     table.entries.push(Entry { id, states });
                     at
                 }
@@ -396,7 +398,7 @@ impl Group {
     }
 
     /// Writes the table as a run, and empties it.
-    fn spill(&self, table: &mut Table, runs: &mut Runs, ticker: &mut Ticker) -> Result<()> {
+    fn spill(&self, table: &mut Table, runs: &mut Runs, ticker: &Ticker) -> Result<()> {
         let Table {
             places,
             mut entries,
@@ -420,7 +422,7 @@ impl Group {
     }
 
     /// Merges a spilled group into `entry`, or begins an entry with it.
-    fn fold(&self, entry: Option<Entry>, doc: Doc<'_>) -> Result<Entry> {
+    fn fold(&self, entry: Option<Entry>, doc: Doc<'_>, task: &Task) -> Result<Entry> {
         let mut elems = doc.iter();
         let id = elems
             .next()
@@ -429,7 +431,7 @@ impl Group {
             Some(entry) => entry,
             None => Entry {
                 id: ValueBuf::new(id),
-                states: self.states(id.value())?,
+                states: self.states(id.value(), task)?,
             },
         };
         for (s, partial) in entry.states.iter_mut().zip(elems) {
@@ -492,7 +494,8 @@ impl GroupStream {
         let mut key = Vec::new();
         while let Some(doc) = source.next()? {
             self.ticker.tick()?;
-            self.spec.add(&mut table, Doc::new(&doc), &mut key)?;
+            self.spec
+                .add(&mut table, Doc::new(&doc), &mut key, self.ticker.task())?;
             let memory = table.memory();
             if self.share.holds(memory) || memory > self.rt.memory_limit {
                 let runs = match &mut runs {
@@ -503,7 +506,7 @@ impl GroupStream {
                     self.done.holds(&table);
                 }
                 self.done.spills(&table);
-                self.spec.spill(&mut table, runs, &mut self.ticker)?;
+                self.spec.spill(&mut table, runs, &self.ticker)?;
                 self.share.holds(0);
             }
         }
@@ -516,7 +519,7 @@ impl GroupStream {
         };
         if !table.entries.is_empty() {
             self.done.spills(&table);
-            self.spec.spill(&mut table, &mut runs, &mut self.ticker)?;
+            self.spec.spill(&mut table, &mut runs, &self.ticker)?;
         }
         self.share.holds(0);
         self.done.spilled_bytes = runs.bytes();
@@ -539,13 +542,17 @@ impl DocStream for GroupStream {
             State::Merging { merge, next } => {
                 let mut entry = None;
                 if let Some(first) = next.take() {
-                    let mut folded = self.spec.fold(None, Doc::new(&first.doc))?;
+                    let mut folded =
+                        self.spec
+                            .fold(None, Doc::new(&first.doc), self.ticker.task())?;
                     while let Some(r) = merge.next()? {
                         if r.key != first.key {
                             *next = Some(r);
                             break;
                         }
-                        folded = self.spec.fold(Some(folded), Doc::new(&r.doc))?;
+                        folded =
+                            self.spec
+                                .fold(Some(folded), Doc::new(&r.doc), self.ticker.task())?;
                         // This is a single group, which cannot be spilled.
                         let held: usize = folded.states.iter().map(|s| s.heap()).sum();
                         self.share.try_hold(merge.memory() + held + r.doc.len())?;

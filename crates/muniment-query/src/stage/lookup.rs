@@ -16,6 +16,7 @@ use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr, Parser, check_user_variable};
 use crate::meta;
 use crate::needs::Needs;
+use crate::running::Work;
 use crate::sort::check_field_path;
 use bytes::Bytes;
 use muniment_op::{Account, Share};
@@ -236,7 +237,7 @@ impl Lookup {
     }
 
     /// The context in which the pipeline runs for one document.
-    fn bound(&self, doc: Doc<'_>) -> Result<QueryContext> {
+    fn bound(&self, doc: Doc<'_>, work: Work<'_>) -> Result<QueryContext> {
         let mut ctx = self.ctx.clone();
         if self.let_.is_empty() {
             return Ok(ctx);
@@ -246,7 +247,7 @@ impl Lookup {
             ctx.missing.retain(|m| m != name);
             ctx.unbound.retain(|m| m != name);
         }
-        with_arena(|arena| {
+        with_arena(work, |arena| {
             let eval = EvalContext::new(doc, arena);
             for (name, expr) in &self.let_ {
                 match expr.eval(&eval)? {
@@ -447,7 +448,7 @@ impl LookupStream {
                 found.push_back(d);
                 Ok(())
             })?;
-            let ctx = spec.bound(doc)?;
+            let ctx = spec.bound(doc, self.ticker.work())?;
             let parsed = Pipeline::parse(pipeline.as_doc(), &ctx)?;
             let mut stream = parsed.open(Box::new(Documents(found)), &self.rt)?;
             while let Some(d) = stream.next()? {
@@ -459,7 +460,7 @@ impl LookupStream {
         if let (Cached::Kept(docs), true) = (&self.cached, fixed) {
             return docs.iter().cloned().try_for_each(take);
         }
-        let ctx = spec.bound(doc)?;
+        let ctx = spec.bound(doc, self.ticker.work())?;
         let stages = spec.stages(&values);
         let mut stream = self.rt.host.pipeline(stages.as_doc(), &ctx)?;
         while let Some(d) = stream.next()? {

@@ -50,7 +50,7 @@ impl DocStream for MatchStream {
             let Some(doc) = self.source.next()? else {
                 return Ok(None);
             };
-            if self.filter.matches(Doc::new(&doc))? {
+            if self.filter.matches(Doc::new(&doc), self.ticker.work())? {
                 return Ok(Some(doc));
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: a stage pulls documents from its source and holds no more than necessary; a stage that must
 //! see its whole input (`$sort`, `$group`) stays within [`Runtime::memory_limit`] or spills; every loop over
-//! documents checks [`crate::Interrupt`] every [`CHECK_EVERY`] documents.
+//! documents counts them with its [`Ticker`], which checks [`crate::Interrupt`] every so often.
 
 pub mod accumulators;
 mod add_fields;
@@ -72,15 +72,13 @@ use crate::filter::Filter;
 use crate::meta::{self, MetaSet};
 use crate::needs::Needs;
 use crate::projection::Projection;
+use crate::running::{Task, Work};
 use crate::sort::SortSpec;
 use bytes::Bytes;
 use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Error, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
-
-/// The number of documents between two checks of the interrupt.
-pub(crate) const CHECK_EVERY: u32 = 128;
 
 /// A stream of documents, from a storage scan or from a stage. Each item has the bytes of one complete
 /// document; a scan returns slices of its blocks without copying. The document's metadata may follow it: see
@@ -233,7 +231,7 @@ pub trait Transform: Debug + Send + Sync {
     ///
     /// # Errors
     /// Those of the stage's expressions.
-    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()>;
+    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>, work: Work<'_>) -> Result<()>;
 
     /// As [`StageOp::needs`].
     fn needs(&self, needs: &mut Needs) -> bool {
@@ -248,28 +246,29 @@ pub trait Transform: Debug + Send + Sync {
     }
 }
 
-/// Checks the interrupt every [`CHECK_EVERY`] calls.
-pub(crate) struct Ticker {
-    interrupt: Arc<dyn crate::Interrupt>,
-    n: u32,
-}
+/// What a stage works for; it counts the documents.
+pub(crate) struct Ticker(Task);
 
 impl Ticker {
     pub(crate) fn new(rt: &Runtime) -> Ticker {
-        Ticker {
-            interrupt: Arc::clone(&rt.interrupt),
-            n: 0,
-        }
+        Ticker(Task::of(Arc::clone(&rt.interrupt)))
     }
 
+    /// One more document.
     #[inline]
-    pub(crate) fn tick(&mut self) -> Result<()> {
-        self.n += 1;
-        if self.n >= CHECK_EVERY {
-            self.n = 0;
-            self.interrupt.check()?;
-        }
-        Ok(())
+    pub(crate) fn tick(&self) -> Result<()> {
+        self.0.work().tick()
+    }
+
+    /// What is done with one document.
+    #[inline]
+    pub(crate) fn work(&self) -> Work<'_> {
+        self.0.work()
+    }
+
+    /// The same for an accumulator.
+    pub(crate) fn task(&self) -> &Task {
+        &self.0
     }
 }
 
@@ -288,7 +287,7 @@ impl DocStream for MapStream {
         };
         let mut out = Vec::with_capacity(doc.len() + 32);
         let doc = Doc::new(&doc);
-        self.map.transform(doc, &mut out)?;
+        self.map.transform(doc, &mut out, self.ticker.work())?;
         check_size(out.len())?;
         meta::carry(doc, &mut out);
         Ok(Some(out.into()))

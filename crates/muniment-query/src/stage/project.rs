@@ -5,6 +5,7 @@ use super::{Stage, Transform};
 use crate::context::{MatchInfo, QueryContext};
 use crate::needs::Needs;
 use crate::projection::Projection;
+use crate::running::Work;
 use muniment_value::{Doc, Elem, Error, Result, Value};
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ impl Transform for Projection {
         Projection::needs(self, needs)
     }
 
-    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
-        self.apply(doc, MatchInfo::default(), out)
+    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>, work: Work<'_>) -> Result<()> {
+        self.apply(doc, MatchInfo::default(), out, work)
     }
 
     fn may_touch(&self, path: &str) -> bool {

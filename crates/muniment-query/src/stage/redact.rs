@@ -7,6 +7,7 @@ use crate::context::{QueryContext, Runtime};
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::meta::carry;
+use crate::running::Work;
 use bytes::Bytes;
 use muniment_value::{Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
@@ -41,8 +42,8 @@ enum Verdict {
 }
 
 impl Redact {
-    fn verdict(&self, root: Doc<'_>, level: Doc<'_>) -> Result<Verdict> {
-        with_arena(|arena| {
+    fn verdict(&self, root: Doc<'_>, level: Doc<'_>, work: Work<'_>) -> Result<Verdict> {
+        with_arena(work, |arena| {
             let cx = EvalContext::new(root, arena)
                 .bind(Some(Value::String("descend")))
                 .bind(Some(Value::String("prune")))
@@ -65,8 +66,14 @@ impl Redact {
     }
 
     /// Appends the remaining part of `level`. Returns false (and appends nothing) if it is removed.
-    fn level(&self, root: Doc<'_>, level: Doc<'_>, out: &mut Vec<u8>) -> Result<bool> {
-        match self.verdict(root, level)? {
+    fn level(
+        &self,
+        root: Doc<'_>,
+        level: Doc<'_>,
+        out: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<bool> {
+        match self.verdict(root, level, work)? {
             Verdict::Prune => return Ok(false),
             Verdict::Keep => {
                 out.extend_from_slice(level.as_bytes());
@@ -76,7 +83,7 @@ impl Redact {
         }
         let start = open(out);
         for e in level {
-            self.element(root, e.name_bytes(), e.value(), out)?;
+            self.element(root, e.name_bytes(), e.value(), out, work)?;
         }
         close(out, start);
         Ok(true)
@@ -89,12 +96,13 @@ impl Redact {
         name: &[u8],
         value: Value<'_>,
         out: &mut Vec<u8>,
+        work: Work<'_>,
     ) -> Result<bool> {
         let before = out.len();
         match value {
             Value::Document(d) => {
                 head(out, Type::Document, name);
-                if !self.level(root, d, out)? {
+                if !self.level(root, d, out, work)? {
                     out.truncate(before);
                     return Ok(false);
                 }
@@ -104,7 +112,7 @@ impl Redact {
                 let start = open(out);
                 let mut n = 0;
                 for v in a.values() {
-                    if self.element(root, IndexName::new(n).as_bytes(), v, out)? {
+                    if self.element(root, IndexName::new(n).as_bytes(), v, out, work)? {
                         n += 1;
                     }
                 }
@@ -145,7 +153,7 @@ impl DocStream for RedactStream {
             };
             let doc = Doc::new(&bytes);
             let mut out = Vec::with_capacity(bytes.len());
-            if self.spec.level(doc, doc, &mut out)? {
+            if self.spec.level(doc, doc, &mut out, self.ticker.work())? {
                 carry(doc, &mut out);
                 return Ok(Some(out.into()));
             }

@@ -5,6 +5,7 @@ use super::{Stage, Transform};
 use crate::context::QueryContext;
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::running::Work;
 use muniment_value::{Doc, Elem, Error, Result, Value};
 use std::sync::Arc;
 
@@ -75,8 +76,8 @@ fn push(
 }
 
 impl Transform for ReplaceRoot {
-    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
-        with_arena(|arena| {
+    fn transform(&self, doc: Doc<'_>, out: &mut Vec<u8>, work: Work<'_>) -> Result<()> {
+        with_arena(work, |arena| {
             let cx = EvalContext::new(doc, arena);
             match self.expr.eval(&cx)? {
                 Some(Value::Document(new)) => {

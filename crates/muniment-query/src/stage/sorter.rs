@@ -286,7 +286,7 @@ impl Sorter {
         };
         let chunks = Chunks::of(std::mem::take(&mut self.sealed));
         self.sealed_memory = 0;
-        runs.write(chunks, &mut Ticker::new(rt))?;
+        runs.write(chunks, &Ticker::new(rt))?;
         self.share.holds(0);
         self.spills += 1;
         self.spilled_bytes = runs.bytes();

@@ -56,7 +56,7 @@ impl Spool {
     ///
     /// # Errors
     /// 292 above the memory limit if spilling is not allowed; those of the disk.
-    pub(crate) fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &mut Ticker) -> Result<()> {
+    pub(crate) fn push(&mut self, doc: Bytes, rt: &Runtime, ticker: &Ticker) -> Result<()> {
         self.count += 1;
         if let Some(file) = &mut self.file {
             return file.append(&doc);
@@ -162,7 +162,7 @@ mod tests {
                 scratch: Some(crate::Scratch::unlimited(dir.path())),
                 ..Runtime::for_tests()
             };
-            let mut ticker = Ticker::new(&rt);
+            let ticker = Ticker::new(&rt);
             let mut spool = Spool::new("test");
             let docs: Vec<Bytes> = (0..500_usize)
                 .map(|i| {
@@ -174,7 +174,7 @@ mod tests {
                 })
                 .collect();
             for d in &docs {
-                spool.push(d.clone(), &rt, &mut ticker).unwrap();
+                spool.push(d.clone(), &rt, &ticker).unwrap();
             }
             spool.finish().unwrap();
             let (mut a, mut b) = (spool.cursor(), spool.cursor());
@@ -198,7 +198,7 @@ mod tests {
         };
         let doc: Bytes = doc! { "pad": "x".repeat(100) }.into_bytes().into();
         let e = Spool::new("$facet")
-            .push(doc, &rt, &mut Ticker::new(&rt))
+            .push(doc, &rt, &Ticker::new(&rt))
             .unwrap_err();
         assert_eq!(e.code().0, 292);
     }

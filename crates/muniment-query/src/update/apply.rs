@@ -10,6 +10,7 @@ use super::registry::{Outcome, Target};
 use super::tree::{Leaf, Named, Node, Tree};
 use crate::bytes::{IndexName, close, head, open, show};
 use crate::context::MatchInfo;
+use crate::running::Work;
 use muniment_value::{Code, Doc, Elem, Error, Result, Type, Value};
 
 /// The most nulls with which `$set: {"a.N": …}` may pad an array, which is MongoDB's limit.
@@ -23,6 +24,8 @@ pub(crate) struct Cx<'a> {
     pub info: MatchInfo,
     /// The array filters.
     pub filters: &'a ArrayFilters,
+    /// What the update works for.
+    pub work: Work<'a>,
 }
 
 /// The set of children of a level that are done.
@@ -295,7 +298,7 @@ impl Cx<'_> {
             for child in &tree.each {
                 let meant = match child.filter {
                     None => true,
-                    Some(f) => self.filters.matches(f, e, &mut wrapped)?,
+                    Some(f) => self.filters.matches(f, e, &mut wrapped, self.work)?,
                 };
                 if !meant {
                     continue;
@@ -412,6 +415,7 @@ impl Cx<'_> {
                 in_array,
                 root: self.root,
                 path: &leaf.path,
+                work: self.work,
             },
             out,
         )

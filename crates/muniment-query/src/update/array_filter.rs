@@ -3,6 +3,7 @@
 use crate::bytes::{close, open};
 use crate::context::QueryContext;
 use crate::filter::Filter;
+use crate::running::Work;
 use muniment_value::{Code, Doc, Elem, Error, Result, Value};
 
 /// The array filters of one update.
@@ -106,7 +107,13 @@ impl ArrayFilters {
     }
 
     /// Whether filter `at` accepts the array element `e`; `buf` is scratch space.
-    pub(crate) fn matches(&self, at: usize, e: Elem<'_>, buf: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn matches(
+        &self,
+        at: usize,
+        e: Elem<'_>,
+        buf: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<bool> {
         let Some(f) = self.filters.get(at) else {
             return Ok(false);
         };
@@ -114,7 +121,7 @@ impl ArrayFilters {
         let start = open(buf);
         crate::bytes::put(buf, f.id.as_bytes(), &e);
         close(buf, start);
-        f.filter.matches(Doc::new(buf))
+        f.filter.matches(Doc::new(buf), work)
     }
 }
 

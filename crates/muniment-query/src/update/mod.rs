@@ -22,6 +22,7 @@ pub use replace::{fill_zero_timestamps, validate_id};
 use crate::bytes::{IndexName, MAX_DOCUMENT, array_position, check_depth};
 use crate::context::{MatchInfo, QueryContext};
 use crate::filter::Filter;
+use crate::running::Work;
 use crate::stage::Transform;
 use apply::Cx;
 use array_filter::ArrayFilters;
@@ -150,9 +151,15 @@ impl Update {
     /// # Errors
     /// 66 ImmutableField, 28 PathNotViable, 14 TypeMismatch, … with MongoDB's messages; 17419 if the result
     /// is larger than a document may be.
-    pub fn apply(&self, doc: Doc<'_>, info: MatchInfo, out: &mut Vec<u8>) -> Result<bool> {
+    pub fn apply(
+        &self,
+        doc: Doc<'_>,
+        info: MatchInfo,
+        out: &mut Vec<u8>,
+        work: Work<'_>,
+    ) -> Result<bool> {
         let start = out.len();
-        let result = self.apply_at(doc, info, start, out);
+        let result = self.apply_at(doc, info, start, out, work);
         if !matches!(result, Ok(true)) {
             out.truncate(start);
         }
@@ -165,10 +172,11 @@ impl Update {
         info: MatchInfo,
         start: usize,
         out: &mut Vec<u8>,
+        work: Work<'_>,
     ) -> Result<bool> {
         let changed = match &self.kind {
             Kind::Operators(ops) => {
-                let changed = ops.apply(&ops.tree, doc, info, start, out)?;
+                let changed = ops.apply(&ops.tree, doc, info, start, out, work)?;
                 if changed && !ops.dollars.is_empty() {
                     let new = Doc::new(out.get(start..).unwrap_or_default());
                     if let Some(name) = ops.dollars.iter().find(|d| new.get_elem(d).is_some()) {
@@ -179,7 +187,7 @@ impl Update {
             }
             Kind::Replacement(r) => r.apply(doc, out)?,
             Kind::Pipeline(stages) => {
-                run_pipeline(stages, doc, out)?;
+                run_pipeline(stages, doc, out, work)?;
                 keep_id(doc, start, out)?;
                 out.get(start..) != Some(doc.as_bytes())
             }
@@ -204,16 +212,16 @@ impl Update {
     ///
     /// # Errors
     /// As [`Update::apply`], but with 17420; 54 NotSingleValueField if equalities contradict each other.
-    pub fn upsert(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
+    pub fn upsert(&self, filter: &Filter, out: &mut Vec<u8>, work: Work<'_>) -> Result<()> {
         let start = out.len();
-        let result = self.upsert_at(filter, out);
+        let result = self.upsert_at(filter, out, work);
         if result.is_err() {
             out.truncate(start);
         }
         result
     }
 
-    fn upsert_at(&self, filter: &Filter, out: &mut Vec<u8>) -> Result<()> {
+    fn upsert_at(&self, filter: &Filter, out: &mut Vec<u8>, work: Work<'_>) -> Result<()> {
         let start = out.len();
         let mut base = Vec::new();
         upsert::base(filter, self.is_replacement(), &mut base)?;
@@ -222,13 +230,13 @@ impl Update {
         match &self.kind {
             Kind::Operators(ops) => {
                 let tree = ops.insert.as_ref().unwrap_or(&ops.tree);
-                ops.apply(tree, base, MatchInfo::default(), 0, &mut new)?;
+                ops.apply(tree, base, MatchInfo::default(), 0, &mut new, work)?;
             }
             Kind::Replacement(r) => {
                 r.apply(base, &mut new)?;
             }
             Kind::Pipeline(stages) => {
-                run_pipeline(stages, base, &mut new)?;
+                run_pipeline(stages, base, &mut new, work)?;
                 keep_id(base, 0, &mut new)?;
             }
             Kind::Diff(d) => {
@@ -316,7 +324,12 @@ fn too_large(code: i32, what: &str) -> Error {
     Error::location(code, format!("{what} is larger than {MAX_DOCUMENT}"))
 }
 
-fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
+fn run_pipeline(
+    stages: &[Arc<dyn Transform>],
+    doc: Doc<'_>,
+    out: &mut Vec<u8>,
+    work: Work<'_>,
+) -> Result<()> {
     let Some((last, first)) = stages.split_last() else {
         out.extend_from_slice(doc.as_bytes());
         return Ok(());
@@ -324,10 +337,10 @@ fn run_pipeline(stages: &[Arc<dyn Transform>], doc: Doc<'_>, out: &mut Vec<u8>) 
     let mut current: Option<Vec<u8>> = None;
     for s in first {
         let mut next = Vec::with_capacity(doc.byte_len());
-        s.transform(current.as_deref().map_or(doc, Doc::new), &mut next)?;
+        s.transform(current.as_deref().map_or(doc, Doc::new), &mut next, work)?;
         current = Some(next);
     }
-    last.transform(current.as_deref().map_or(doc, Doc::new), out)
+    last.transform(current.as_deref().map_or(doc, Doc::new), out, work)
 }
 
 /// Enforces that `_id` stays in the result of a pipeline for `old` (from `start` on in `out`): a document
@@ -426,12 +439,14 @@ impl Operators {
         info: MatchInfo,
         start: usize,
         out: &mut Vec<u8>,
+        work: Work<'_>,
     ) -> Result<bool> {
         out.reserve(doc.byte_len() + 64);
         let cx = Cx {
             root: doc,
             info,
             filters: &self.filters,
+            work,
         };
         let changed = cx.document(tree, doc, out)?;
         if !changed {
@@ -751,24 +766,27 @@ mod tests {
         let u = parse("{$set:{b:'0123456789'}}", "[]").unwrap();
         let mut out = vec![7];
         let e = u
-            .apply(d.as_doc(), MatchInfo::default(), &mut out)
+            .apply(d.as_doc(), MatchInfo::default(), &mut out, Work::unasked())
             .unwrap_err();
         assert_eq!(e.code().0, 17_419);
         assert_eq!(out, [7]);
         let deep = vec!["a"; 181].join(".");
         let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
         let e = u
-            .apply(Doc::EMPTY, MatchInfo::default(), &mut out)
+            .apply(Doc::EMPTY, MatchInfo::default(), &mut out, Work::unasked())
             .unwrap_err();
         assert_eq!(e.code(), muniment_value::Code::Overflow);
         let deep = vec!["a"; 180].join(".");
         let u = parse(&format!("{{$set:{{'{deep}':1}}}}"), "[]").unwrap();
-        assert!(u.apply(Doc::EMPTY, MatchInfo::default(), &mut out).unwrap());
+        assert!(
+            u.apply(Doc::EMPTY, MatchInfo::default(), &mut out, Work::unasked())
+                .unwrap()
+        );
         for (levels, fits) in [(179, true), (180, false)] {
             let new = (0..levels).fold(DocBuf::new(), |d, _| muniment_value::doc! { "a": d });
             let new = Value::Document(new.as_doc());
             let u = Update::parse(new, Doc::EMPTY, &QueryContext::new()).unwrap();
-            let got = u.apply(Doc::EMPTY, MatchInfo::default(), &mut out);
+            let got = u.apply(Doc::EMPTY, MatchInfo::default(), &mut out, Work::unasked());
             assert_eq!(got.is_ok(), fits, "a replacement of {levels}");
         }
         let long = vec!["a"; 5000].join(".");

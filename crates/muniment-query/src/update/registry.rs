@@ -2,6 +2,7 @@
 
 use super::ops;
 use crate::context::QueryContext;
+use crate::running::Work;
 use muniment_value::{Doc, Elem, Result};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -69,6 +70,8 @@ pub(crate) struct Target<'a> {
     pub root: Doc<'a>,
     /// The path as it is written in the update.
     pub path: &'a str,
+    /// What the update works for.
+    pub work: Work<'a>,
 }
 
 impl Target<'_> {

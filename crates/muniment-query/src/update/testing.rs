@@ -4,6 +4,7 @@
 use super::Update;
 use crate::context::{MatchInfo, QueryContext};
 use crate::filter::Filter;
+use crate::running::Work;
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
 /// Parses loose JSON, in which names need no quotes and quotes may be single.
@@ -71,7 +72,7 @@ fn apply_with(d: &str, u: &str, index: Option<usize>, filters: &str) -> Result<O
     let d = json(d);
     let mut out = b"before".to_vec();
     let info = MatchInfo { array_index: index };
-    let changed = update.apply(d.as_doc(), info, &mut out)?;
+    let changed = update.apply(d.as_doc(), info, &mut out, Work::unasked())?;
     assert!(out.starts_with(b"before"));
     let new = out.get(6..).unwrap().to_vec();
     Ok(changed.then(|| DocBuf::from_bytes_trusted(new)))
@@ -124,7 +125,7 @@ pub(crate) fn upserts(rows: &[(&str, &str, &str)]) {
             let f = json(f);
             let filter = Filter::parse(f.as_doc(), &QueryContext::new())?;
             let mut out = Vec::new();
-            parse(u, "[]")?.upsert(&filter, &mut out)?;
+            parse(u, "[]")?.upsert(&filter, &mut out, Work::unasked())?;
             Ok(Some(DocBuf::from_bytes_trusted(out)))
         };
         check(&format!("{f} {u}"), run(), want);

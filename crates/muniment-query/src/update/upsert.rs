@@ -6,6 +6,7 @@ use super::ops::{Raw, set::Set};
 use super::tree::Tree;
 use crate::context::MatchInfo;
 use crate::filter::{Filter, Node, Pred};
+use crate::running::Work;
 use muniment_value::{Code, Doc, Error, Result, Value};
 use std::sync::Arc;
 
@@ -55,6 +56,8 @@ pub(crate) fn base(filter: &Filter, only_id: bool, out: &mut Vec<u8>) -> Result<
         root: Doc::EMPTY,
         info: MatchInfo::default(),
         filters: &ArrayFilters::default(),
+        // A $set alone.
+        work: Work::unasked(),
     }
     .document(&tree, Doc::EMPTY, out)?;
     Ok(())

@@ -101,7 +101,7 @@ fn changed(old: &CollectionOptions, changes: &Changes) -> CollectionOptions {
 /// for any other option.
 fn change_generated(cx: &CommandContext<'_>) -> Result<()> {
     if let Some(v) = cx.args.doc("validator") {
-        check_validator(cx.db(), cx.collection_name(), v)?;
+        check_validator(cx.db(), cx.collection_name(), v, cx.op)?;
     }
     if cx.args.get("changeStreamPreAndPostImages").is_some() {
         check_images(cx.db())?;
@@ -178,7 +178,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     if let Some(v) = cx.args.doc("validator") {
-        check_validator(cx.db(), cx.collection_name(), v)?;
+        check_validator(cx.db(), cx.collection_name(), v, cx.op)?;
         let new = (!v.is_empty()).then(|| ValueBuf::new(v));
         changes.push(("validator", new));
     }
@@ -316,7 +316,7 @@ fn change_view(cx: &mut CommandContext<'_>, old: &View) -> Result<()> {
     let pipeline = match cx.args.array("pipeline") {
         Some(p) => {
             let member = cx.server.replica_set.is_some();
-            Some(check_view_pipeline(cx.ns(), p, member)?)
+            Some(check_view_pipeline(cx.ns(), p, member, cx.op)?)
         }
         None => None,
     };

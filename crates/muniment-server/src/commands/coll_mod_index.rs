@@ -180,7 +180,7 @@ pub(super) fn plan(
         })
         // Options that no index can be created with cannot be given to it later either.
         .map_err(|e| invalid(e.message()))?;
-    super::time_series_index::check(collection.options().document.as_doc(), &new)?;
+    super::time_series_index::check(collection.options().document.as_doc(), &new, cx.op)?;
     Ok(Plan {
         new,
         old,

@@ -1,8 +1,10 @@
 //! The options of a collection that `create` takes and `collMod` changes.
 
+use muniment_exec::OpContext;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::args::{Args, Field, Types, opt, req};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
+use std::sync::Arc;
 
 /// Capped sizes are rounded up to a multiple of this, in bytes.
 const CAPPED_STEP: u64 = 256;
@@ -47,7 +49,12 @@ pub(super) const ACTIONS: &[&str] = &["error", "warn", "errorAndLog"];
 /// # Errors
 /// 72 InvalidOptions for a collection that may have no validator; 2 BadValue for an operator that needs more
 /// than the document; the errors of parsing.
-pub(super) fn check_validator(db: &str, collection: &str, validator: Doc<'_>) -> Result<()> {
+pub(super) fn check_validator(
+    db: &str,
+    collection: &str,
+    validator: Doc<'_>,
+    op: &Arc<OpContext>,
+) -> Result<()> {
     if validator.is_empty() {
         return Ok(());
     }
@@ -71,7 +78,7 @@ pub(super) fn check_validator(db: &str, collection: &str, validator: Doc<'_>) ->
     }
     let ctx = QueryContext {
         validator: true,
-        ..QueryContext::new()
+        ..QueryContext::new().with_operation(op.clone())
     };
     Filter::parse(validator, &ctx).map(drop)
 }
@@ -307,7 +314,8 @@ mod tests {
     #[test]
     fn validators_that_cannot_be() {
         let code = |db: &str, c: &str, d: DocBuf| {
-            check_validator(db, c, d.as_doc()).map_or_else(|e| e.code().0, |()| 0)
+            check_validator(db, c, d.as_doc(), &OpContext::internal("create"))
+                .map_or_else(|e| e.code().0, |()| 0)
         };
         let fine = || doc! { "a": doc! { "$gt": 0 } };
         assert_eq!(code("d", "c", fine()), 0);

@@ -135,7 +135,7 @@ fn options(cx: &CommandContext<'_>, collation: &Collation) -> Result<CollectionO
     let action = word(a, "create", "validationAction", ACTIONS)?;
     let given = a.doc("validator").filter(|v| !v.is_empty());
     if let Some(v) = given.filter(|_| !of_buckets(cx)) {
-        check_validator(cx.db(), cx.collection_name(), v)?;
+        check_validator(cx.db(), cx.collection_name(), v, cx.op)?;
         d.append("validator", v);
     }
     d.append_some("validationLevel", level);
@@ -256,6 +256,7 @@ fn view(cx: &CommandContext<'_>, collation: Collation) -> Result<Option<View>> {
             cx.ns(),
             a.array("pipeline").unwrap_or(Doc::EMPTY),
             cx.server.replica_set.is_some(),
+            cx.op,
         )?,
         collation,
     }))

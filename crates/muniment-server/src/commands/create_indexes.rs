@@ -107,7 +107,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     };
     for spec in &specs {
-        super::time_series_index::check(collection.options().document.as_doc(), spec)?;
+        super::time_series_index::check(collection.options().document.as_doc(), spec, cx.op)?;
     }
     let before = counted(&collection);
     let mut there: Vec<Arc<IndexSpec>> = collection.indexes().iter().map(|i| i.spec()).collect();

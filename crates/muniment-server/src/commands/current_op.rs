@@ -142,14 +142,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             }
         }
     }
-    let wanted = filter(Some(wanted.as_doc()))?;
+    let wanted = filter(Some(wanted.as_doc()), cx.op)?;
     let mut list = ArrayBuf::new();
     let running = operations(cx.server, all, truncate).into_iter();
     for d in running.chain(cx.server.transactions.idle(cx.server)) {
         // There are no users, so every operation counts as the client's own.
         let _ = own;
         if let Some(f) = &wanted
-            && !f.matches(d.as_doc())?
+            && !f.matches(d.as_doc(), cx.op.work())?
         {
             continue;
         }

@@ -2,11 +2,12 @@
 
 use crate::context::CommandContext;
 use bytes::Bytes;
-use muniment_exec::{BatchLimits, Cursor};
+use muniment_exec::{BatchLimits, Cursor, OpContext};
 use muniment_op::{Account, Share};
 use muniment_query::{Clocks, Filter, QueryContext};
 use muniment_value::args::{Args, Field, Types, opt};
 use muniment_value::{Doc, DocBuf, Error, Result, Value};
+use std::sync::Arc;
 
 const CURSOR: &[Field] = &[opt("batchSize", Types::NUMBER)];
 
@@ -45,12 +46,13 @@ fn check_operators(filter: Doc<'_>, depth: usize) -> Result<()> {
 }
 
 /// A filter argument, parsed.
-pub(super) fn filter(d: Option<Doc<'_>>) -> Result<Option<Filter>> {
+pub(super) fn filter(d: Option<Doc<'_>>, op: &Arc<OpContext>) -> Result<Option<Filter>> {
     if let Some(d) = d {
         check_operators(d, 0)?;
     }
+    let ctx = || QueryContext::new().with_clocks(Clocks::None);
     d.filter(|d| !d.is_empty())
-        .map(|d| Filter::parse(d, &QueryContext::new().with_clocks(Clocks::None)))
+        .map(|d| Filter::parse(d, &ctx().with_operation(op.clone())))
         .transpose()
 }
 

@@ -114,12 +114,12 @@ fn asked_for(cx: &CommandContext<'_>) -> Vec<Arc<Collection>> {
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let wanted = filter(cx.args.doc("filter"))?;
+    let wanted = filter(cx.args.doc("filter"), cx.op)?;
     let name_only = cx.args.bool("nameOnly", false);
     let mut all = Vec::new();
     let mut add = |d: DocBuf| -> Result<()> {
         match &wanted {
-            Some(f) if !f.matches(d.as_doc())? => {}
+            Some(f) if !f.matches(d.as_doc(), cx.op.work())? => {}
             _ => all.push(d),
         }
         Ok(())

@@ -32,7 +32,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
 const BLOCK: u64 = 4096;
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
-    let wanted = filter(cx.args.doc("filter"))?;
+    let wanted = filter(cx.args.doc("filter"), cx.op)?;
     let name_only = cx.args.bool("nameOnly", false);
     let store = &cx.engine().store;
     let (mut all, mut total) = (ArrayBuf::new(), 0_u64);
@@ -46,7 +46,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             d.append("empty", store.kinds(&db).all == 0);
         }
         if let Some(f) = &wanted
-            && !f.matches(d.as_doc())?
+            && !f.matches(d.as_doc(), cx.op.work())?
         {
             continue;
         }

@@ -8,7 +8,7 @@ use crate::registry::{CommandSpec, Explained, Kind, Target};
 use muniment_exec::{
     AggregateRequest, CountRequest, Explainable, FindRequest, MapReduceRequest, Verbosity,
 };
-use muniment_query::running;
+use muniment_query::running::Work;
 use muniment_value::args::{Args, Field, Types, idle, opt, req};
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, ValueBuf, array, doc, number,
@@ -128,8 +128,8 @@ fn function(args: &Args<'_>, name: &str) -> Option<Arc<str>> {
     }
 }
 
-fn call(f: &Arc<str>, args: &ArrayBuf) -> Result<ValueBuf> {
-    running::with_engine(|e| e.call(f, None, args.as_doc()))
+fn call(f: &Arc<str>, args: &ArrayBuf, work: Work<'_>) -> Result<ValueBuf> {
+    work.with_engine(|e| e.call(f, None, args.as_doc()))
 }
 
 /// The find whose documents are mapped.
@@ -153,6 +153,7 @@ fn map(
     request: &FindRequest<'_>,
     f: &Arc<str>,
 ) -> Result<Vec<(ValueBuf, ValueBuf)>> {
+    let work = cx.op.work();
     let mut cursor = cx.engine().find(cx.op, request)?;
     let (mut pairs, mut bytes) = (Vec::new(), 0);
     loop {
@@ -160,10 +161,10 @@ fn map(
         while mapped < MAPPED_AT_ONCE
             && let Some(d) = cursor.next_doc(cx.op)?
         {
-            running::with_engine(|e| e.call(f, Some(Doc::new(&d)), Doc::EMPTY))?;
+            work.with_engine(|e| e.call(f, Some(Doc::new(&d)), Doc::EMPTY))?;
             mapped += 1;
         }
-        let emitted = running::with_engine(running::Engine::emitted)?;
+        let emitted = work.with_engine(|e| e.emitted())?;
         let Value::Array(emitted) = emitted.as_value() else {
             break;
         };
@@ -197,7 +198,9 @@ fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<Do
     };
     let finalize = function(args, "finalize");
     for e in args.doc("scope").unwrap_or(Doc::EMPTY) {
-        running::with_engine(|engine| engine.set_global(e.name(), e.value()))?;
+        cx.op
+            .work()
+            .with_engine(|engine| engine.set_global(e.name(), e.value()))?;
     }
     let given = args.collation()?;
     let collation = cx.engine().source(ns)?.collation(ns, given.as_ref())?;
@@ -212,10 +215,14 @@ fn results(cx: &CommandContext<'_>, args: &Args<'_>, ns: &str) -> Result<(Vec<Do
         let mut value = first.clone();
         if group.len() > 1 {
             let values: ArrayBuf = group.iter().map(|(_, v)| v).collect();
-            value = call(&reduce, &array![key, Value::Array(values.as_doc())])?;
+            value = call(
+                &reduce,
+                &array![key, Value::Array(values.as_doc())],
+                cx.op.work(),
+            )?;
         }
         if let Some(f) = &finalize {
-            value = call(f, &array![key, value])?;
+            value = call(f, &array![key, value], cx.op.work())?;
         }
         results.push(doc! { "_id": key, "value": value });
     }

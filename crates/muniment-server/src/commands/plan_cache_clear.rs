@@ -59,6 +59,7 @@ pub(super) fn shape<'a>(cx: &CommandContext<'a>) -> Result<Option<ShapeSpec<'a>>
         sort: sort.unwrap_or(Doc::EMPTY),
         projection: projection.unwrap_or(Doc::EMPTY),
         collation: collation.unwrap_or(Doc::EMPTY),
+        op: cx.op.clone(),
     }))
 }
 

@@ -37,6 +37,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         sort: part("sort")?,
         projection: part("projection")?,
         collation: part("collation")?,
+        op: cx.op.clone(),
     };
     if body.get("collation").is_some() {
         if spec.collation.is_empty() {

@@ -44,7 +44,10 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         None => {}
         Some(Value::String("unset")) => new.filter = None,
         Some(Value::Document(d)) => {
-            new.filter = Some(Filter::parse(d, &QueryContext::new())?);
+            new.filter = Some(Filter::parse(
+                d,
+                &QueryContext::new().with_operation(cx.op.clone()),
+            )?);
         }
         Some(_) => {
             return Err(Error::bad_value(

@@ -1,9 +1,11 @@
 //! Which indexes a time-series collection may have.
 
+use muniment_exec::OpContext;
 use muniment_query::{Filter, Needs, QueryContext};
 use muniment_storage::IndexSpec;
 use muniment_storage::kinds::is_wildcard;
-use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use std::sync::Arc;
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(Code::InvalidOptions, message)
@@ -13,7 +15,7 @@ fn invalid(message: impl Into<String>) -> Error {
 ///
 /// # Errors
 /// 72 InvalidOptions, 67 CannotCreateIndex, 85 IndexOptionsConflict, 7246201.
-pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
+pub(super) fn check(options: Doc<'_>, spec: &IndexSpec, op: &Arc<OpContext>) -> Result<()> {
     let Some(series) = options.get_doc("timeseries") else {
         return Ok(());
     };
@@ -69,10 +71,9 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
             "Sparse indexes are not supported on time-series collections but on the metaField",
         ));
     }
-    let filter = match &spec.partial_filter {
-        Some(f) => Some(Filter::parse(f.as_doc(), &QueryContext::new())?),
-        None => None,
-    };
+    let ctx = QueryContext::new().with_operation(op.clone());
+    let parse = |f: &DocBuf| Filter::parse(f.as_doc(), &ctx);
+    let filter = spec.partial_filter.as_ref().map(parse).transpose()?;
     if filter.is_some() && spec.document.as_doc().get("collation").is_some() {
         return Err(Error::new(
             Code::IndexOptionsConflict,
@@ -102,12 +103,12 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec) -> Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::DocBuf;
 
     #[test]
     fn measurements_have_less_indexes_than_documents() {
         let series = DocBuf::from_json(r#"{"timeseries": {"timeField": "t", "metaField": "m"}}"#);
         let series = series.unwrap();
+        let op = OpContext::internal("createIndexes");
         for (spec, code) in [
             (r#""key": {"v": 1}"#, None),
             (r#""key": {"m.a": 1}, "sparse": true"#, None),
@@ -132,9 +133,9 @@ mod tests {
         ] {
             let json = DocBuf::from_json(&format!(r#"{{"name": "x", {spec}}}"#)).unwrap();
             let parsed = IndexSpec::parse(json.as_doc()).unwrap();
-            let got = check(series.as_doc(), &parsed).err().map(|e| e.code());
+            let got = check(series.as_doc(), &parsed, &op).err().map(|e| e.code());
             assert_eq!(got, code.map(Code), "{spec}");
-            assert!(check(Doc::EMPTY, &parsed).is_ok());
+            assert!(check(Doc::EMPTY, &parsed, &op).is_ok());
         }
     }
 }

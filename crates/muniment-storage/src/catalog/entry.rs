@@ -14,7 +14,7 @@ use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::index::{Index, is_id_pattern};
-use muniment_query::{Filter, QueryContext};
+use muniment_query::Filter;
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, MAX_MESSAGE_DEPTH, Result, Value, doc,
     nests_deeper, validate_depth,
@@ -343,7 +343,7 @@ impl CollectionOptions {
         let Some(validator) = validator.filter(|v| !v.is_empty()) else {
             return Ok(None);
         };
-        let cx = QueryContext::new().with_collation(self.collation()?);
+        let cx = crate::running::context().with_collation(self.collation()?);
         Filter::parse(validator, &cx)
             .map(Some)
             .map_err(|e| e.context("its validator: "))

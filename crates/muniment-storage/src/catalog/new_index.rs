@@ -2,8 +2,8 @@
 //! before they were checked need not keep.
 
 use crate::catalog::IndexSpec;
+use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
-use muniment_query::{Filter, QueryContext};
 use muniment_value::{Code, DocBuf, Error, Result, Value};
 
 impl IndexSpec {
@@ -31,7 +31,7 @@ impl IndexSpec {
         }
         crate::kinds::check_new(self)?;
         match &self.partial_filter {
-            Some(f) => check_node(Filter::parse(f.as_doc(), &QueryContext::new())?.root()),
+            Some(f) => check_node(Filter::parse(f.as_doc(), &crate::running::context())?.root()),
             None => Ok(()),
         }
     }
@@ -39,7 +39,7 @@ impl IndexSpec {
     /// True if both leave out the same documents, in whatever order they say so.
     pub fn same_partial_filter(&self, other: &IndexSpec) -> bool {
         let normal = |f: &DocBuf| {
-            let filter = Filter::parse(f.as_doc(), &QueryContext::new());
+            let filter = Filter::parse(f.as_doc(), &crate::running::context());
             filter.map(|f| text(f.root())).ok()
         };
         match (&self.partial_filter, &other.partial_filter) {

@@ -6,6 +6,7 @@
 use super::{IndexKind, KindSpec};
 use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
+use muniment_query::running::Work;
 use muniment_value::hashed::hash64;
 use muniment_value::path::Path;
 use muniment_value::{Collation, Doc, Error, IndexKeys, Result, Value, ValueBuf};
@@ -124,7 +125,7 @@ impl IndexKind for Hashed {
         SPEC.name
     }
 
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()> {
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, _: Work<'_>) -> Result<()> {
         out.begin(self.fields.len());
         let mut found = false;
         for field in &self.fields {
@@ -196,7 +197,11 @@ mod tests {
 
     fn keys(kind: &Arc<dyn IndexKind>, json: &str) -> Result<Vec<Vec<u8>>> {
         let mut out = IndexKeys::new();
-        kind.keys(DocBuf::from_json(json).unwrap().as_doc(), &mut out)?;
+        kind.keys(
+            DocBuf::from_json(json).unwrap().as_doc(),
+            &mut out,
+            Work::unasked(),
+        )?;
         Ok(out.iter().map(|(k, _)| k.to_vec()).collect())
     }
 

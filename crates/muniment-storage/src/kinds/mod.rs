@@ -22,6 +22,7 @@ use crate::catalog::IndexSpec;
 use crate::keys::KeyRange;
 use muniment_query::filter::Pred;
 use muniment_query::geo::NearQuery;
+use muniment_query::running::Work;
 use muniment_query::text::TextSpec;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, DocBuf, Error, IndexKeys, Put, Result, Value, ValueBuf};
@@ -37,7 +38,7 @@ pub trait IndexKind: Debug + Send + Sync {
     ///
     /// # Errors
     /// What the kind refuses, with MongoDB's codes.
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()>;
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, work: Work<'_>) -> Result<()>;
 
     /// True when the keys of field `field` hold something else than the values at its path: the
     /// planner then asks [`IndexKind::bounds`] instead of reading predicates itself, and neither
@@ -122,7 +123,16 @@ pub trait NearIndex {
     fn farthest(&self, near: &NearQuery) -> f64;
 
     /// The keys that documents between two distances can have: closed intervals, ascending.
-    fn ring(&self, near: &NearQuery, inner: f64, outer: f64) -> Vec<(ValueBuf, ValueBuf)>;
+    ///
+    /// # Errors
+    /// What stops the operation.
+    fn ring(
+        &self,
+        near: &NearQuery,
+        inner: f64,
+        outer: f64,
+        work: Work<'_>,
+    ) -> Result<Vec<(ValueBuf, ValueBuf)>>;
 }
 
 /// A kind as the registry knows it.

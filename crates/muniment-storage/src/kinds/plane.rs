@@ -11,6 +11,7 @@ use muniment_query::filter::Pred;
 use muniment_query::geo::NearQuery;
 use muniment_query::geo::geometry::coordinate;
 use muniment_query::geo::plane::Grid;
+use muniment_query::running::Work;
 use muniment_value::path::Path;
 use muniment_value::{ArrayBuf, Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -133,7 +134,7 @@ impl IndexKind for Plane {
         SPEC.name
     }
 
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()> {
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, _: Work<'_>) -> Result<()> {
         out.begin(self.fields.len());
         let Some((path, _)) = self.fields.first() else {
             return Ok(());
@@ -246,8 +247,14 @@ impl NearIndex for Plane {
         near.farthest(Some(&self.grid))
     }
 
-    fn ring(&self, near: &NearQuery, inner: f64, outer: f64) -> Vec<(ValueBuf, ValueBuf)> {
-        as_values(near.plane_ring(&self.grid, inner, outer))
+    fn ring(
+        &self,
+        near: &NearQuery,
+        inner: f64,
+        outer: f64,
+        _: Work<'_>,
+    ) -> Result<Vec<(ValueBuf, ValueBuf)>> {
+        Ok(as_values(near.plane_ring(&self.grid, inner, outer)))
     }
 }
 
@@ -279,8 +286,12 @@ mod tests {
         let one = index(r#""key": {"a": "2d", "b": 1}"#).unwrap();
         let keys = |json: &str| {
             let mut out = IndexKeys::new();
-            one.keys(DocBuf::from_json(json).unwrap().as_doc(), &mut out)
-                .map(|()| (out.len(), out.is_multikey()))
+            one.keys(
+                DocBuf::from_json(json).unwrap().as_doc(),
+                &mut out,
+                Work::unasked(),
+            )
+            .map(|()| (out.len(), out.is_multikey()))
         };
         for (json, want) in [
             (r#"{"a": [1, 2]}"#, (1, false)),

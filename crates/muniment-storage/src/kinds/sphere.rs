@@ -11,7 +11,7 @@ use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
 use muniment_query::geo::cover::{covering, divided};
 use muniment_query::geo::{Geometry, NearQuery};
-use muniment_query::running;
+use muniment_query::running::Work;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -165,6 +165,7 @@ impl Sphere {
         i: usize,
         field: &Field,
         out: &mut IndexKeys,
+        work: Work<'_>,
     ) -> Result<Option<Vec<i64>>> {
         let mut found = Vec::new();
         values_at(doc, &field.path, i, out, &mut found);
@@ -184,9 +185,8 @@ impl Sphere {
         let last = field.path.parts().len().saturating_sub(1);
         let mut cells = Vec::new();
         for v in found {
-            let g = Geometry::from_storage(v);
-            running::give_up()?;
-            let g = g.map_err(|what| cannot_extract(doc, &what))?;
+            let g = Geometry::from_storage(v, work);
+            let g = g.map_err(|e| e.into_error(|what| cannot_extract(doc, &what)))?;
             if g.strict {
                 return Err(cannot_extract(
                     doc,
@@ -200,13 +200,13 @@ impl Sphere {
                 [(_, spot)] if g.single_point => cells.push(spot.leaf().0 as i64),
                 _ => {
                     let (coarsest, finest) = self.levels;
-                    let all = divided(covering(&g, MAX_CELLS, finest), &g, coarsest, MAX_KEYS);
+                    let around = covering(&g, MAX_CELLS, finest, work)?;
+                    let all = divided(around, &g, coarsest, MAX_KEYS, work)?;
                     let all = all.ok_or_else(too_many_keys)?;
                     cells.extend(all.into_iter().map(|c| c.0 as i64));
                 }
             }
         }
-        running::give_up()?;
         if cells.len() > 1 {
             out.mark_multikey(i, last);
         }
@@ -219,13 +219,13 @@ impl IndexKind for Sphere {
         SPEC.name
     }
 
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()> {
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, work: Work<'_>) -> Result<()> {
         out.begin(self.fields.len());
         let mut parts = Vec::with_capacity(self.fields.len());
         let mut some_geo = false;
         for (i, field) in self.fields.iter().enumerate() {
             if field.geo {
-                let cells = self.cells(doc, i, field, out)?;
+                let cells = self.cells(doc, i, field, out, work)?;
                 some_geo |= cells.is_some();
                 parts.push(match cells {
                     Some(c) => Parts::Cells(c),
@@ -302,20 +302,21 @@ impl NearIndex for Sphere {
         near.farthest(None)
     }
 
-    fn ring(&self, near: &NearQuery, inner: f64, outer: f64) -> Vec<(ValueBuf, ValueBuf)> {
-        as_values(near.sphere_ring(inner, outer))
+    fn ring(
+        &self,
+        near: &NearQuery,
+        inner: f64,
+        outer: f64,
+        work: Work<'_>,
+    ) -> Result<Vec<(ValueBuf, ValueBuf)>> {
+        let ring = near.sphere_ring(inner, outer, work)?;
+        Ok(as_values(&ring))
     }
 }
 
-fn as_values(list: Vec<(i64, i64)>) -> Vec<(ValueBuf, ValueBuf)> {
-    list.into_iter()
-        .map(|(a, b)| {
-            (
-                ValueBuf::new(Value::Int64(a)),
-                ValueBuf::new(Value::Int64(b)),
-            )
-        })
-        .collect()
+fn as_values(list: &[(i64, i64)]) -> Vec<(ValueBuf, ValueBuf)> {
+    let value = |cell: i64| ValueBuf::new(Value::Int64(cell));
+    list.iter().map(|(a, b)| (value(*a), value(*b))).collect()
 }
 
 #[cfg(test)]
@@ -336,7 +337,11 @@ mod tests {
 
     fn keys(index: &dyn IndexKind, json: &str) -> Result<(usize, bool)> {
         let mut out = IndexKeys::new();
-        index.keys(DocBuf::from_json(json).unwrap().as_doc(), &mut out)?;
+        index.keys(
+            DocBuf::from_json(json).unwrap().as_doc(),
+            &mut out,
+            Work::unasked(),
+        )?;
         Ok((out.len(), out.is_multikey()))
     }
 

@@ -12,6 +12,7 @@ use super::{IndexKind, KindSpec, TextIndex, set_option};
 use crate::catalog::IndexSpec;
 use crate::keys::KeyRange;
 use muniment_query::filter::Pred;
+use muniment_query::running::Work;
 use muniment_query::text::{Language, TextSpec};
 use muniment_value::keyenc::encode;
 use muniment_value::path::{Path, array_index};
@@ -331,7 +332,7 @@ impl IndexKind for Text {
         SPEC.name
     }
 
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()> {
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, _: Work<'_>) -> Result<()> {
         let fields = self.before.len() + 2 + self.after.len();
         out.begin(fields);
         let terms = self.spec.terms(doc)?;
@@ -432,7 +433,11 @@ mod tests {
 
     fn keys(kind: &dyn IndexKind, json: &str) -> Result<IndexKeys> {
         let mut out = IndexKeys::new();
-        kind.keys(DocBuf::from_json(json).unwrap().as_doc(), &mut out)?;
+        kind.keys(
+            DocBuf::from_json(json).unwrap().as_doc(),
+            &mut out,
+            Work::unasked(),
+        )?;
         Ok(out)
     }
 

@@ -7,6 +7,7 @@ use crate::sessions::SESSIONS;
 use crate::tests::{Many, bytes};
 use crate::*;
 use muniment_op::NeverInterrupted;
+use muniment_query::running::Work;
 use muniment_tree::Range;
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Result, Value, doc};
 use std::collections::{BTreeMap, BTreeSet};
@@ -300,7 +301,9 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
         let mut set = KeySet::default();
         while let Some((key, d)) = docs.next().unwrap() {
             for index in indexes.iter().filter(|i| c.maintains(i)) {
-                index.key_set(Doc::new(&d), &mut set).unwrap();
+                index
+                    .key_set(Doc::new(&d), &mut set, Work::unasked())
+                    .unwrap();
                 let keys = set.iter().map(|(k, _)| (k.to_vec(), key.to_vec()));
                 wanted.entry(index.id).or_default().extend(keys);
             }

@@ -2,12 +2,12 @@
 //! that end in the middle of a long way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crate::running;
 use crate::tests::index::valid;
 use crate::tests::natural::crash;
 use crate::tests::{Many, bytes, open};
 use crate::*;
 use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
-use muniment_query::running;
 use muniment_value::{Code, Error, Value, doc};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

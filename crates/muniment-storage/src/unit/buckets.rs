@@ -137,7 +137,7 @@ impl WriteUnit<'_> {
                     format!("a bucket and its index entries take more than {MOST_STAGED} bytes"),
                 ));
             }
-            muniment_query::running::check()?;
+            self.interrupt.check()?;
             if self.indexed && self.stage_entries(view, key, None, None)?.is_err() {
                 return Ok(Err(Busy));
             }
@@ -200,7 +200,7 @@ impl WriteUnit<'_> {
         let tree = TreeId(self.collection.id);
         let trees = &self.store.trees;
         let mut cursor = trees.cursor(tree, range, Timestamp::MAX, Direction::Forward);
-        cursor.ask(muniment_query::running::check);
+        cursor.ask(crate::running::check);
         cursor
     }
 }

@@ -66,7 +66,7 @@ impl WriteUnit<'_> {
                 let all = Range::default();
                 let (newest, dir) = (Timestamp::MAX, Direction::Forward);
                 let mut oldest = self.store.trees.cursor(TreeId(tree), all, newest, dir);
-                oldest.ask(muniment_query::running::check);
+                oldest.ask(crate::running::check);
                 oldest
             });
             let Some((record_key, _)) = cursor.next()? else {

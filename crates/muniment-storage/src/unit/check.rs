@@ -13,6 +13,7 @@ use crate::transaction::{Merged, write_conflict};
 use crate::view::split_entry;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_query::running::{Steps, Work};
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::keyenc::prefix_end;
 use muniment_value::{Doc, Error, Result};
@@ -60,7 +61,8 @@ impl WriteUnit<'_> {
         if new_sets.len() < indexes.len() {
             new_sets.resize_with(indexes.len(), KeySet::default);
         }
-        let mut unique = Vec::new();
+        let (steps, mut unique) = (Steps::default(), Vec::new());
+        let work = Work::of(self.interrupt, &steps);
         let most = self.store.units.key_limits();
         let staged = self.stage.len();
         // What the sets take so far.
@@ -70,9 +72,8 @@ impl WriteUnit<'_> {
             if !concerned(index) {
                 continue;
             }
-            index.key_set_within(new, set, most, &mut |more| {
-                self.hold(staged + 2 * (made + more))
-            })?;
+            let mut hold = |more| self.hold(staged + 2 * (made + more));
+            index.key_set_within(new, set, most, &mut hold, work)?;
             made += set.memory();
             if index.guards() {
                 for (key, _) in set.iter() {
@@ -82,7 +83,7 @@ impl WriteUnit<'_> {
             if index.is_contested() {
                 // An entry that is to go may be that of another document: with its latch held, no
                 // other operation changes it while it is looked at.
-                old_set.fill(index, old)?;
+                old_set.fill(index, old, work)?;
                 for (key, _) in old_set.iter() {
                     unique.push(latch::unique_hash(index.id, key));
                 }
@@ -105,7 +106,7 @@ impl WriteUnit<'_> {
             if !concerned(index) {
                 continue;
             }
-            old_set.fill(index, old)?;
+            old_set.fill(index, old, work)?;
             self.weigh(old_set);
             if large {
                 self.stage.expect(set, record_key);
@@ -162,7 +163,7 @@ impl WriteUnit<'_> {
                 continue;
             }
             // A duplicate that was there before may stay.
-            old_set.fill(index, old.filter(|_| !index.unique()))?;
+            old_set.fill(index, old.filter(|_| !index.unique()), self.work())?;
             for (key, bits) in set.iter() {
                 if old_set.iter().any(|(k, _)| k == key)
                     || !taken_by_other(self.store, &mut self.stage, index, key, record_key)?
@@ -239,7 +240,7 @@ fn another_entry(
     let mut entries = store
         .trees
         .cursor(tree, range.clone(), Timestamp::MAX, Direction::Forward);
-    entries.ask(muniment_query::running::check);
+    entries.ask(crate::running::check);
     let mut entries = match &stage.of {
         Some(t) => Merged::over(entries, &t.now(), index.id, range, Direction::Forward),
         None => entries,

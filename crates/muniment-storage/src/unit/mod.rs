@@ -41,6 +41,7 @@ use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_op::{Account, Interrupt, Lock, Locked, Share};
 use muniment_query::diff;
+use muniment_query::running::{Steps, Work};
 use muniment_tree::{Cursor, TreeId};
 use muniment_value::keyenc::TypeBits;
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc};
@@ -79,6 +80,8 @@ thread_local!(static SCRATCH: Cell<Scratch> = Cell::default());
 pub struct WriteUnit<'s> {
     store: &'s Inner,
     interrupt: &'s dyn Interrupt,
+    /// The steps of what is done with its documents.
+    steps: Steps,
     /// It never waits for a latch.
     only_tries: bool,
     collection: Arc<Collection>,
@@ -195,6 +198,7 @@ impl<'s> WriteUnit<'s> {
         WriteUnit {
             store,
             interrupt,
+            steps: Steps::default(),
             only_tries: false,
             indexed: indexes.iter().any(|i| collection.has_entries(i)),
             id_tree: collection.id_tree.unwrap_or(collection.id),
@@ -222,6 +226,11 @@ impl<'s> WriteUnit<'s> {
             share: None,
             _ddl: ddl,
         }
+    }
+
+    /// What is done with its documents, as an argument of what may take long.
+    pub fn work(&self) -> Work<'_> {
+        Work::of(self.interrupt, &self.steps)
     }
 
     /// One of a transaction, which holds the collection's DDL lock.
@@ -526,7 +535,7 @@ impl<'s> WriteUnit<'s> {
             let nothing = KeySet::none();
             let mut contested = Vec::new();
             for index in indexes.iter().filter(|i| i.is_contested()) {
-                index.key_set(Doc::new(old), &mut old_set)?;
+                index.key_set(Doc::new(old), &mut old_set, self.work())?;
                 let hashes = old_set.iter().map(|(k, _)| latch::unique_hash(index.id, k));
                 contested.extend(hashes);
             }
@@ -537,7 +546,7 @@ impl<'s> WriteUnit<'s> {
             }
             for index in indexes.iter() {
                 if self.collection.has_entries(index) {
-                    index.key_set(Doc::new(old), &mut old_set)?;
+                    index.key_set(Doc::new(old), &mut old_set, self.work())?;
                     self.weigh(&old_set);
                     let (store, stage) = (self.store, &mut self.stage);
                     difference(store, stage, index, &old_set, &nothing, record_key, false)?;

@@ -17,6 +17,7 @@ use crate::verbs::aggregate::link::Link;
 use crate::verbs::planning::plan;
 use bytes::Bytes;
 use muniment_query::filter::{Node, Pred};
+use muniment_query::running::Work;
 use muniment_query::stage::host::Join;
 use muniment_query::{Account, Filter, Interrupt, Share};
 use muniment_storage::{Collection, Direction, Index, KeyRange};
@@ -172,9 +173,14 @@ impl Join for Lookups {
         }
         if !values.iter().all(has_exact_key) {
             return match &self.method {
-                Method::Hash(table) => {
-                    hash_inexact(table, &self.field, &self.collation, values, found)
-                }
+                Method::Hash(table) => hash_inexact(
+                    table,
+                    &self.field,
+                    &self.collation,
+                    values,
+                    found,
+                    op.work(),
+                ),
                 _ => self.plan(&op, values, found),
             };
         }
@@ -407,6 +413,7 @@ fn hash_inexact(
     collation: &Collation,
     values: &[Value<'_>],
     found: &mut dyn FnMut(Bytes) -> Result<()>,
+    work: Work<'_>,
 ) -> Result<()> {
     let mut hits: Vec<u32> = Vec::new();
     let mut add = |v: Value<'_>| {
@@ -431,7 +438,7 @@ fn hash_inexact(
     hits.dedup();
     let filter = equals_any(field, values, collation);
     for doc in hits.iter().filter_map(|&i| table.docs.get(i as usize)) {
-        if filter.matches(Doc::new(doc))? {
+        if filter.matches(Doc::new(doc), work)? {
             found(doc.clone())?;
         }
     }

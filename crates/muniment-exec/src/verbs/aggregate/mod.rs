@@ -41,8 +41,8 @@ pub(crate) fn aggregate(
     if let Some(stage) = change_stream::at_front(request.pipeline) {
         return open_changes(engine, op, request, stage);
     }
-    let ctx = aggregate_context(engine, op, request)?;
     let current = CurrentOp::new(op);
+    let ctx = aggregate_context(engine, op, request)?.with_operation(current.clone());
     let link = Link::new(engine, &current, request)?;
     let namespace = request.namespace();
     let opened = open(&link, request.pipeline, &ctx, request.hint)
@@ -61,7 +61,7 @@ pub(crate) fn aggregate(
 /// The context of a command's pipeline, after the checks that come before any parsing.
 pub(crate) fn aggregate_context(
     engine: &Database,
-    op: &OpContext,
+    op: &Arc<OpContext>,
     request: &AggregateRequest<'_>,
 ) -> Result<QueryContext> {
     let given = request.collation.as_ref();

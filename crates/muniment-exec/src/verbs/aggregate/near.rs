@@ -58,7 +58,9 @@ impl DocStream for NearRows {
         };
         let doc = into_bytes(&exec, row)?;
         let mut out = Vec::with_capacity(doc.len() + 64);
-        self.stage.append(Doc::new(&doc), &self.key, &mut out);
+        let work = exec.cx.work();
+        self.stage
+            .append(Doc::new(&doc), &self.key, &mut out, work)?;
         Ok(Some(out.into()))
     }
 }

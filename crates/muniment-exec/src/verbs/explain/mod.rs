@@ -263,7 +263,7 @@ fn explain_distinct(
     planned.filtered = is_filtered(engine, &c, &filter, Doc::EMPTY, Doc::EMPTY);
     let scan = match planned.filtered {
         true => None,
-        false => distinct_scan(&c, r, &filter)?,
+        false => distinct_scan(&c, r, &filter, op.work())?,
     };
     let Some(scan) = scan else {
         planned.choice = Some(plan_distinct(engine, op, &c, r, &filter, true)?);
@@ -369,7 +369,8 @@ fn explain_write(
                 matched += 1;
                 if let Change::Update { update, .. } = &write.change {
                     out.clear();
-                    let changes = update.apply(Doc::new(&row.doc), row.info, &mut out)?;
+                    let changes =
+                        update.apply(Doc::new(&row.doc), row.info, &mut out, op.work())?;
                     modified += u64::from(changes);
                 }
                 if !write.multi {

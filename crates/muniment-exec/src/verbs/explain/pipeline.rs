@@ -68,13 +68,13 @@ pub(super) fn explain_aggregate(
     verbosity: Verbosity,
     d: &mut DocBuf,
 ) -> Result<()> {
-    let ctx = aggregate_context(engine, op, r)?;
+    let current = CurrentOp::new(op);
+    let ctx = aggregate_context(engine, op, r)?.with_operation(current.clone());
     let namespace = r.namespace();
     if let Some(operand) = at_front(r.pipeline) {
         return explain_near(engine, op, r, operand, &ctx, verbosity, d);
     }
     let pipeline = Pipeline::parse(r.pipeline, &ctx)?;
-    let current = CurrentOp::new(op);
     let link = Link::new(engine, &current, r)?;
     if pipeline.writes() {
         pipeline.check_targets(&link.runtime()?)?;
@@ -214,7 +214,7 @@ pub(super) fn explain_map_reduce(
     n.into_iter().for_each(|n| append(&mut first, n as u64));
     let mut stages = ArrayBuf::new();
     stages.push(first);
-    let ctx = QueryContext::new();
+    let ctx = QueryContext::new().with_operation(op.clone());
     for (stage, given) in r.stages {
         let mut s = listed(stage.as_doc(), &ctx);
         given.iter().for_each(|n| append(&mut s, *n));

@@ -122,12 +122,17 @@ fn find_by_id(
         return Ok(Some(doc));
     };
     let info = if projection.needs_match_info() {
-        parsed.filter.matches_info(Doc::new(&doc))?
+        parsed.filter.matches_info(Doc::new(&doc), op.work())?
     } else {
         None
     };
     let mut out = Vec::with_capacity(doc.len());
-    projection.apply(Doc::new(&doc), info.unwrap_or_default(), &mut out)?;
+    projection.apply(
+        Doc::new(&doc),
+        info.unwrap_or_default(),
+        &mut out,
+        op.work(),
+    )?;
     Ok(Some(Bytes::from(out)))
 }
 

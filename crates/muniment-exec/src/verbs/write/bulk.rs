@@ -26,7 +26,7 @@ pub(crate) trait Statement {
     /// Parses all and hands it to `run`.
     fn with_write<R>(
         &self,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R>;
@@ -57,7 +57,7 @@ impl<'t> Target<'t> {
     /// As [`Source::context`].
     pub fn context(
         &self,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         let_: Doc<'_>,
         given: Option<&Collation>,
     ) -> Result<QueryContext> {

@@ -6,6 +6,7 @@ use crate::plan::hint::Hint;
 use crate::verbs::write::change::Change;
 use crate::verbs::write::change::Write;
 use muniment_value::{Collation, Doc, Result};
+use std::sync::Arc;
 
 /// One element of `delete.deletes`.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct DeleteStatement<'a> {
 impl Statement for DeleteStatement<'_> {
     fn with_write<R>(
         &self,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {

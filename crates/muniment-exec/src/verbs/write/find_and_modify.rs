@@ -184,7 +184,7 @@ pub(crate) fn find_and_modify(
         (Some(doc), Some(p)) => {
             let info = match p.needs_match_info() {
                 true => {
-                    let info = write.filter.matches_info(Doc::new(&doc));
+                    let info = write.filter.matches_info(Doc::new(&doc), op.work());
                     info.map_err(failed)?.unwrap_or(done.info)
                 }
                 false => done.info,
@@ -194,7 +194,8 @@ pub(crate) fn find_and_modify(
                 metadata => Bytes::from([&*doc, metadata].concat()),
             };
             let mut out = Vec::new();
-            p.apply(Doc::new(&with), info, &mut out).map_err(failed)?;
+            p.apply(Doc::new(&with), info, &mut out, op.work())
+                .map_err(failed)?;
             Some(without(out.into()))
         }
         (doc, _) => doc,

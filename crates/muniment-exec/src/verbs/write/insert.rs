@@ -227,7 +227,7 @@ fn insert_slices<'d>(
                 s.check_measurement(Doc::new(&d))?;
             }
             if let Some(v) = &validator {
-                v.0.check(&v.1, None, &d)?;
+                v.0.check(&v.1, None, &d, op.work())?;
             }
             since_check += d.len() + 128;
             let one = || Inserted::one(index);

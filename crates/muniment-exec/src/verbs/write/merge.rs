@@ -16,6 +16,7 @@ use crate::verbs::write::change::Write;
 use crate::verbs::write::insert::insert_many;
 use crate::verbs::write::perform::perform;
 use bytes::Bytes;
+use muniment_query::expr::arena::Arena;
 use muniment_query::expr::{EvalContext, Expr};
 use muniment_query::filter::{Node, Pred};
 use muniment_query::stage::host::Writer;
@@ -119,7 +120,7 @@ impl MergeWriter {
         let mut ctx = self.ctx.clone();
         let mut vars = DocBuf::new();
         ctx.missing.clear();
-        let arena = bumpalo::Bump::new();
+        let arena = Arena::new(self.ctx.task.work());
         let eval = EvalContext::new(new, &arena);
         for (name, expr) in &self.spec.let_ {
             // A variable without a value is not defined at all.
@@ -344,7 +345,7 @@ struct Merging<'m> {
 impl Statement for Merging<'_> {
     fn with_write<R>(
         &self,
-        _: &OpContext,
+        _: &Arc<OpContext>,
         _: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {

@@ -107,7 +107,7 @@ pub(crate) fn perform(
     done: &mut Done,
 ) -> Result<()> {
     if namespace == VERSION_COLLECTION {
-        check_version(&engine.store, write)?;
+        check_version(&engine.store, op, write)?;
     }
     let filter = write.source.map_or(0, |source| source.byte_len());
     op.make_room_for_command(&engine.memory, filter)?;
@@ -213,12 +213,12 @@ fn upsert(
     bypass: bool,
 ) -> Result<(ValueBuf, Bytes, Option<CommitId>)> {
     let mut out = Vec::new();
-    update.upsert(&write.filter, &mut out)?;
+    update.upsert(&write.filter, &mut out, op.work())?;
     // Empty timestamps are not filled in here: a replacement has done that already, and no other
     // update does it.
     let new = Bytes::from(prepare(Doc::new(&out), false)?.into_owned());
     if let Some(v) = engine.validators.of(collection, bypass)? {
-        engine.validators.check(&v, None, &new)?;
+        engine.validators.check(&v, None, &new, op.work())?;
     }
     let id = Doc::new(&new)
         .get("_id")
@@ -252,10 +252,7 @@ pub(crate) fn plan_write(
     };
     let sort = write.sort.clone();
     let source = sort.as_ref().map_or_else(DocBuf::new, |(_, d)| d.clone());
-    let told = Told {
-        sort: Some(source.as_doc()),
-        ..Told::default()
-    };
+    let told = Told::sorted(source.as_doc());
     let query = Query {
         sort: write.sort.as_ref().map(|(s, _)| s),
         hint,
@@ -437,7 +434,7 @@ fn write_row(
             Some(row.info)
         } else {
             // The document changed since the snapshot, and may not match any more.
-            matches(&write.filter, &old, want_info)?
+            matches(&write.filter, &old, want_info, unit.work())?
         };
         let Some(info) = info else {
             return Ok(Ok(Done::default()));
@@ -479,9 +476,9 @@ pub(super) fn change(
                 return Ok(Err(Busy));
             }
             let mut out = Vec::with_capacity(old.len() + 64);
-            if update.apply(Doc::new(&old), info, &mut out)? {
+            if update.apply(Doc::new(&old), info, &mut out, unit.work())? {
                 if let Some(v) = validator {
-                    v.0.check(&v.1, Some(&old), &out)?;
+                    v.0.check(&v.1, Some(&old), &out, unit.work())?;
                 }
                 let touched = |path: &str| update.may_touch(path);
                 let new = Bytes::from(out);

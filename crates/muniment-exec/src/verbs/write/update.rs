@@ -9,6 +9,7 @@ use crate::verbs::write::change::Write;
 use muniment_query::{Clocks, QueryContext, Update};
 use muniment_value::DocBuf;
 use muniment_value::{Collation, Doc, Error, Result, Value};
+use std::sync::Arc;
 
 /// One element of `update.updates`.
 #[derive(Clone, Debug)]
@@ -125,7 +126,7 @@ pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
 impl Statement for UpdateStatement<'_> {
     fn with_write<R>(
         &self,
-        op: &OpContext,
+        op: &Arc<OpContext>,
         on: &Target<'_>,
         run: impl FnOnce(&Write<'_>) -> Result<R>,
     ) -> Result<R> {

@@ -4,6 +4,7 @@
 //! explained in the shape of MongoDB's `errInfo`.
 
 use muniment_query::filter::details::details;
+use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc};
@@ -109,8 +110,14 @@ impl Validators {
     ///
     /// # Errors
     /// 121 DocumentValidationFailure with `errInfo`; what the validator itself raises.
-    pub(crate) fn check(&self, v: &Validator, old: Option<&[u8]>, new: &[u8]) -> Result<()> {
-        let valid = |d: &[u8]| v.filter.matches(Doc::new(d));
+    pub(crate) fn check(
+        &self,
+        v: &Validator,
+        old: Option<&[u8]>,
+        new: &[u8],
+        work: Work<'_>,
+    ) -> Result<()> {
+        let valid = |d: &[u8]| v.filter.matches(Doc::new(d), work);
         // A document that the validator cannot look at ($expr fails) was not valid either.
         let was_not = |old: &[u8]| !valid(old).unwrap_or(false);
         let judged = valid(new);
@@ -121,7 +128,7 @@ impl Validators {
         let new = Doc::new(new);
         let info = doc! {
             "failingDocumentId": new.get("_id").unwrap_or(Value::Null),
-            "details": details(v.source.as_doc(), new),
+            "details": details(v.source.as_doc(), new, work),
         };
         if v.action != Action::Error
             && let Some(log) = self.log.get()

@@ -1,5 +1,6 @@
 //! The document with the feature compatibility version, which no write may take away or spoil.
 
+use crate::operation::OpContext;
 use crate::verbs::write::change::Change;
 use crate::verbs::write::change::Write;
 use muniment_query::MatchInfo;
@@ -15,7 +16,7 @@ pub const VERSION_DOCUMENT: &str = "featureCompatibilityVersion";
 ///
 /// # Errors
 /// 40670 for a delete that names it; 2 BadValue for an update after which it is another one.
-pub(super) fn check_version(store: &Store, write: &Write<'_>) -> Result<()> {
+pub(super) fn check_version(store: &Store, op: &OpContext, write: &Write<'_>) -> Result<()> {
     let Some(c) = store.collection(VERSION_COLLECTION) else {
         return Ok(());
     };
@@ -24,7 +25,7 @@ pub(super) fn check_version(store: &Store, write: &Write<'_>) -> Result<()> {
         return Ok(());
     };
     let found = Doc::new(&found);
-    if !write.filter.matches(found)? {
+    if !write.filter.matches(found, op.work())? {
         return Ok(());
     }
     let Change::Update { update, .. } = &write.change else {
@@ -34,7 +35,7 @@ pub(super) fn check_version(store: &Store, write: &Write<'_>) -> Result<()> {
         ));
     };
     let mut new = Vec::new();
-    let changed = update.apply(found, MatchInfo::default(), &mut new)?;
+    let changed = update.apply(found, MatchInfo::default(), &mut new, op.work())?;
     let version = Doc::new(&new).get_str("version");
     if changed && version != Some("8.0") {
         return Err(Error::new(

@@ -149,7 +149,7 @@ fn numbers<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Vec<f64>> {
         all.extend(number::to_f64(v).filter(|n| !n.is_nan()));
         Ok(())
     })?;
-    crate::running::sort_by(&mut all, f64::total_cmp)?;
+    ctx.work().sort_by(&mut all, f64::total_cmp)?;
     Ok(all)
 }
 

@@ -2,7 +2,7 @@
 
 use super::arg;
 use crate::expr::{Arity, Expr, OpSpec, Parser};
-use crate::running;
+use crate::running::need_javascript;
 use muniment_value::{Error, Result, Value};
 
 /// The specification. Arguments: the code (a constant), the array of arguments.
@@ -23,7 +23,9 @@ pub(super) const SPEC: OpSpec = OpSpec {
                     "The args field must be of type array",
                 ));
             };
-            let out = running::with_engine(|e| e.call(&code.into(), None, values))?;
+            let out = ctx
+                .work()
+                .with_engine(|e| e.call(&code.into(), None, values))?;
             crate::expr::arena::copy_value(ctx.arena, out.as_value()).map(Some)
         },
     )
@@ -36,7 +38,7 @@ fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
             "$function cannot be used inside a validator.",
         ));
     }
-    running::need_javascript("$function")?;
+    need_javascript("$function")?;
     let Value::Document(d) = operand else {
         return Err(Error::location(
             31260,

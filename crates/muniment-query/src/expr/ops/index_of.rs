@@ -2,7 +2,7 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec};
-use crate::running;
+use crate::running::Work;
 use muniment_value::{Error, Result, Value, number};
 
 /// The specification of `$indexOfBytes`.
@@ -16,7 +16,7 @@ pub(super) const BYTES: OpSpec = OpSpec::new(
         };
         let end = s.to.min(s.text.len());
         let found = match s.text.as_bytes().get(s.from..end) {
-            Some(t) => find(t, s.wanted.as_bytes())?,
+            Some(t) => find(t, s.wanted.as_bytes(), ctx.work())?,
             None => None,
         };
         Ok(Some(index(found.map(|i| s.from + i))))
@@ -116,7 +116,7 @@ fn index(found: Option<usize>) -> Value<'static> {
 }
 
 /// The position of `wanted` in `text`. These are bytes, since a range may cut a character.
-fn find(text: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
+fn find(text: &[u8], wanted: &[u8], work: Work<'_>) -> Result<Option<usize>> {
     let Some((first, rest)) = wanted.split_first() else {
         return Ok(Some(0));
     };
@@ -129,7 +129,7 @@ fn find(text: &[u8], wanted: &[u8]) -> Result<Option<usize>> {
         let here = text.get(at..).unwrap_or_default();
         // If the text almost repeats itself, it is compared at every byte, so the work is counted.
         let same = here.iter().zip(rest).take_while(|(a, b)| a == b).count();
-        running::work(next + same)?;
+        work.steps(next + same)?;
         if same == rest.len() {
             return Ok(Some(at - 1));
         }

@@ -7,7 +7,7 @@
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
 use crate::filter::regex::{self, CompileError};
-use crate::running;
+use crate::running::Work;
 use muniment_value::{Doc, Error, Result, Value};
 use pcre2::bytes::{CaptureLocations, Regex};
 use std::cell::RefCell;
@@ -41,7 +41,7 @@ pub(super) const FIND_ALL: OpSpec = OpSpec::new(
         let all = arena::build_array(ctx.arena, |w| {
             while let Some(found) = s.next(ctx)? {
                 w.push(&Value::Document(found))?;
-                arena::step()?;
+                arena::step(ctx.arena)?;
                 if s.at_end() {
                     break;
                 }
@@ -116,6 +116,7 @@ const CHECK_EVERY: usize = 4 << 20;
 
 /// A search in a text.
 struct Search<'a> {
+    work: Work<'a>,
     op: &'static str,
     compiled: Rc<Compiled>,
     ascii: bool,
@@ -196,6 +197,7 @@ impl<'a> Search<'a> {
             compiled: regex,
             ascii,
             searched: 0,
+            work: ctx.work(),
             text,
             from: 0,
             index: 0,
@@ -221,7 +223,7 @@ impl<'a> Search<'a> {
         self.searched += bytes.len() - self.from.min(bytes.len());
         if self.searched >= CHECK_EVERY {
             self.searched = 0;
-            running::check()?;
+            self.work.check()?;
         }
         let ascii = self.compiled.ascii.as_ref().filter(|_| self.ascii);
         let regex = ascii.unwrap_or(&self.compiled.utf);

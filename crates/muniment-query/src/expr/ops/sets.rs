@@ -3,7 +3,6 @@
 
 use super::{NULL, arg, arg_some, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, arena};
-use crate::running;
 use muniment_value::{Doc, Error, Result, Value};
 
 /// The specification of `$setUnion`.
@@ -61,15 +60,15 @@ pub(super) const DIFFERENCE: OpSpec = OpSpec::new(
         let excluded = sorted(b.values().collect(), ctx)?;
         let mut left: Vec<(usize, Value<'_>)> = Vec::new();
         for (at, v) in a.values().enumerate() {
-            running::work(32)?;
+            ctx.work().steps(32)?;
             if !has(&excluded, v, ctx) {
                 left.push((at, v));
             }
         }
         // The first of several equal elements stays at its position.
-        running::sort_by(&mut left, |x, y| ctx.cmp(x.1, y.1))?;
+        ctx.work().sort_by(&mut left, |x, y| ctx.cmp(x.1, y.1))?;
         left.dedup_by(|x, y| ctx.equal(x.1, y.1));
-        running::sort_by(&mut left, |x, y| x.0.cmp(&y.0))?;
+        ctx.work().sort_by(&mut left, |x, y| x.0.cmp(&y.0))?;
         let out = arena::build_array(ctx.arena, |w| left.iter().try_for_each(|(_, v)| w.push(v)))?;
         Ok(Some(Value::Array(out)))
     },
@@ -130,7 +129,7 @@ pub(super) const IS_SUBSET: OpSpec = OpSpec::new(
         let (a, b) = (get(0, "First", 17046)?, get(1, "Second", 17042)?);
         let set = sorted(b.values().collect(), ctx)?;
         for v in a.values() {
-            running::work(32)?;
+            ctx.work().steps(32)?;
             if !has(&set, v, ctx) {
                 return Ok(Some(Value::Bool(false)));
             }
@@ -198,7 +197,7 @@ fn both<'a>(op: &str, which: &str, code: i32, v: Value<'a>) -> Result<Doc<'a>> {
 }
 
 fn sorted<'a>(mut values: Vec<Value<'a>>, ctx: &EvalContext<'_>) -> Result<Vec<Value<'a>>> {
-    running::sort_by(&mut values, |a, b| ctx.cmp(*a, *b))?;
+    ctx.work().sort_by(&mut values, |a, b| ctx.cmp(*a, *b))?;
     values.dedup_by(|a, b| ctx.equal(*a, *b));
     Ok(values)
 }
@@ -211,7 +210,7 @@ fn both_have<'a>(
 ) -> Result<Vec<Value<'a>>> {
     let mut out = Vec::new();
     for v in list {
-        running::work(32)?;
+        ctx.work().steps(32)?;
         if has(set, *v, ctx) {
             out.push(*v);
         }

@@ -112,7 +112,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>, which: Which) -> Result<Opt
         }
         Which::Best(wanted) => {
             let mut all: Vec<Value<'a>> = items.values().filter(|v| !v.is_nullish()).collect();
-            crate::running::sort_by(&mut all, |a, b| match wanted {
+            ctx.work().sort_by(&mut all, |a, b| match wanted {
                 Ordering::Greater => ctx.cmp(*b, *a),
                 _ => ctx.cmp(*a, *b),
             })?;

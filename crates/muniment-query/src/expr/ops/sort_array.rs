@@ -2,7 +2,6 @@
 
 use super::{NULL, arg_some};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
-use crate::running;
 use muniment_value::path::Path;
 use muniment_value::{Error, Result, Value, number};
 use std::cmp::Ordering;
@@ -117,7 +116,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
                 .iter()
                 .map(|f| (Path::new(f.name()), descending(f.value()) == Some(true)))
                 .collect();
-            running::sort_by(&mut all, |a, b| {
+            ctx.work().sort_by(&mut all, |a, b| {
                 fields
                     .iter()
                     .map(|(path, down)| turn(ctx.cmp(key(*a, path), key(*b, path)), *down))
@@ -127,7 +126,8 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
         }
         order => {
             let down = order.and_then(descending) == Some(true);
-            running::sort_by(&mut all, |a, b| turn(ctx.cmp(*a, *b), down))?;
+            ctx.work()
+                .sort_by(&mut all, |a, b| turn(ctx.cmp(*a, *b), down))?;
         }
     }
     let out = arena::build_array(ctx.arena, |w| all.iter().try_for_each(|v| w.push(v)))?;

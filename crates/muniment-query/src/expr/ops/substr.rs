@@ -2,7 +2,7 @@
 
 use super::{NULL, arg, arg_some, text, type_name};
 use crate::expr::{Arity, EvalContext, Expr, OpSpec, Parser, arena};
-use crate::running;
+use crate::running::Work;
 use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, number};
 
@@ -172,6 +172,26 @@ fn is_space(c: char) -> bool {
     matches!(c, '\0' | '\t'..='\r' | ' ' | '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}')
 }
 
+/// The bytes of the first characters that are white space, or in `set`.
+fn cut(chars: impl Iterator<Item = char>, set: Option<&str>, work: Work<'_>) -> Result<usize> {
+    let mut bytes = 0;
+    for c in chars {
+        let goes = match set {
+            None => is_space(c),
+            Some(set) => {
+                // Each character is looked up among all those that are cut, so the work is counted.
+                work.steps(set.len())?;
+                set.contains(c)
+            }
+        };
+        if !goes {
+            break;
+        }
+        bytes += c.len_utf8();
+    }
+    Ok(bytes)
+}
+
 fn trim<'a>(
     op: &str,
     args: &'a [Expr],
@@ -201,18 +221,14 @@ fn trim<'a>(
             set => set,
         },
     };
-    // Each character is looked up among all those that are cut, so the work is counted.
-    let cut = |c: char| match set {
-        None => is_space(c),
-        Some(set) => !running::spent(set.len()) && set.contains(c),
-    };
     if left {
-        s = s.trim_start_matches(cut);
+        let cut = cut(s.chars(), set, ctx.work())?;
+        s = s.get(cut..).unwrap_or_default();
     }
     if right {
-        s = s.trim_end_matches(cut);
+        let cut = cut(s.chars().rev(), set, ctx.work())?;
+        s = s.get(..s.len() - cut).unwrap_or_default();
     }
-    running::give_up()?;
     Ok(Some(Value::String(arena::alloc_str(ctx.arena, s)?)))
 }
 

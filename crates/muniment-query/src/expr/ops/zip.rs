@@ -120,7 +120,7 @@ fn eval<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>
     let mut columns: Vec<_> = columns.iter().map(|c| c.values()).collect();
     let out = arena::build_array(ctx.arena, |w| {
         for _ in 0..rows {
-            arena::step()?;
+            arena::step(ctx.arena)?;
             let row = arena::build_array(ctx.arena, |row| {
                 for (i, column) in columns.iter_mut().enumerate() {
                     let v = column.next().or_else(|| fill.get(i).copied());

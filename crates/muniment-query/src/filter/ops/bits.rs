@@ -4,6 +4,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use crate::running::Work;
 use muniment_value::decimal::{Decimal, Round};
 use muniment_value::{Error, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -144,16 +145,8 @@ fn rounded(d: Decimal) -> Option<i64> {
     i64::try_from(n).ok()
 }
 
-impl FieldOp for Bits {
-    fn name(&self) -> &'static str {
-        self.kind.name()
-    }
-
-    fn operand(&self) -> ValueBuf {
-        self.operand.clone()
-    }
-
-    fn matches(&self, value: Option<Value<'_>>) -> bool {
+impl Bits {
+    fn holds(&self, value: Option<Value<'_>>) -> bool {
         let number;
         let is_set: &dyn Fn(u64) -> bool = match value {
             Some(Value::Binary { bytes, .. }) => &move |at: u64| {
@@ -185,6 +178,20 @@ impl FieldOp for Bits {
             Kind::AnySet => self.mask.any(is_set),
             Kind::AnyClear => self.mask.any(|at| !is_set(at)),
         }
+    }
+}
+
+impl FieldOp for Bits {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn operand(&self) -> ValueBuf {
+        self.operand.clone()
+    }
+
+    fn matches(&self, value: Option<Value<'_>>, _: Work<'_>) -> Result<bool> {
+        Ok(self.holds(value))
     }
 }
 

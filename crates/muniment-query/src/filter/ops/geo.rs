@@ -7,6 +7,7 @@ use super::OpSpec;
 use crate::filter::parse::{FieldOperand, Parser};
 use crate::filter::{FieldOp, Pred};
 use crate::geo::{GeoQuery, NearQuery};
+use crate::running::Work;
 use muniment_value::{Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -14,20 +15,20 @@ use std::sync::Arc;
 pub(super) const WITHIN: OpSpec = OpSpec::field(
     "$geoWithin",
     "The geometry lies in a polygon, a box or a circle.",
-    |_, o| shape("$geoWithin", o, false),
+    |p, o| shape("$geoWithin", p, o, false),
 );
 
 /// `$within`, the old name.
 pub(super) const OLD_WITHIN: OpSpec =
-    OpSpec::field("$within", "The old name of $geoWithin.", |_, o| {
-        shape("$geoWithin", o, false)
+    OpSpec::field("$within", "The old name of $geoWithin.", |p, o| {
+        shape("$geoWithin", p, o, false)
     });
 
 /// `$geoIntersects`.
 pub(super) const INTERSECTS: OpSpec = OpSpec::field(
     "$geoIntersects",
     "The geometry has a point in common with another.",
-    |_, o| shape("$geoIntersects", o, true),
+    |p, o| shape("$geoIntersects", p, o, true),
 );
 
 /// `$near`.
@@ -76,7 +77,12 @@ struct Geo {
     query: GeoQuery,
 }
 
-fn shape(name: &'static str, o: &FieldOperand<'_>, intersects: bool) -> Result<Option<Pred>> {
+fn shape(
+    name: &'static str,
+    p: &Parser<'_>,
+    o: &FieldOperand<'_>,
+    intersects: bool,
+) -> Result<Option<Pred>> {
     let mut others = o.siblings.iter().filter(|e| e.name() != "$comment").skip(1);
     if let Some(e) = others.next() {
         return Err(Error::bad_value(format!(
@@ -85,7 +91,7 @@ fn shape(name: &'static str, o: &FieldOperand<'_>, intersects: bool) -> Result<O
             e.value().to_display()
         )));
     }
-    let query = GeoQuery::parse(o.value, intersects)?;
+    let query = GeoQuery::parse(o.value, intersects, p.ctx.task.work())?;
     Ok(Some(Pred::Other(Arc::new(Geo { name, query }))))
 }
 
@@ -98,8 +104,8 @@ impl FieldOp for Geo {
         self.query.source.clone()
     }
 
-    fn matches(&self, value: Option<Value<'_>>) -> bool {
-        value.is_some_and(|v| self.query.matches(v))
+    fn matches(&self, value: Option<Value<'_>>, work: Work<'_>) -> Result<bool> {
+        value.map_or(Ok(false), |v| self.query.matches(v, work))
     }
 
     fn geo(&self) -> Option<&GeoQuery> {
@@ -133,8 +139,8 @@ impl FieldOp for Near {
         self.0.source.clone()
     }
 
-    fn matches(&self, _: Option<Value<'_>>) -> bool {
-        false
+    fn matches(&self, _: Option<Value<'_>>, _: Work<'_>) -> Result<bool> {
+        Ok(false)
     }
 
     fn near(&self) -> Option<&Arc<NearQuery>> {

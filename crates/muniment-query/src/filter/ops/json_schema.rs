@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::schema::Schema;
 use crate::filter::{DocOp, Node};
+use crate::running::Work;
 use muniment_value::{Doc, DocBuf, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ impl DocOp for JsonSchema {
         ValueBuf::new(&self.source)
     }
 
-    fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+    fn matches(&self, doc: Doc<'_>, _: Work<'_>) -> Result<bool> {
         self.schema.matches(Value::Document(doc))
     }
 }

@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use crate::running::Work;
 use muniment_value::decimal::Decimal;
 use muniment_value::{Error, Result, Value, ValueBuf, array, number};
 use std::sync::Arc;
@@ -67,6 +68,14 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     Ok(Some(Pred::Other(Arc::new(Mod { divisor, remainder }))))
 }
 
+impl Mod {
+    fn holds(&self, value: Option<Value<'_>>) -> bool {
+        value
+            .and_then(whole)
+            .is_some_and(|n| n.wrapping_rem(self.divisor) == self.remainder)
+    }
+}
+
 impl FieldOp for Mod {
     fn name(&self) -> &'static str {
         "$mod"
@@ -78,10 +87,8 @@ impl FieldOp for Mod {
         ))
     }
 
-    fn matches(&self, value: Option<Value<'_>>) -> bool {
-        value
-            .and_then(whole)
-            .is_some_and(|n| n.wrapping_rem(self.divisor) == self.remainder)
+    fn matches(&self, value: Option<Value<'_>>, _: Work<'_>) -> Result<bool> {
+        Ok(self.holds(value))
     }
 
     fn wants_number(&self) -> bool {

@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use crate::running::Work;
 use muniment_value::{Error, Result, Value, ValueBuf, number};
 use std::sync::Arc;
 
@@ -33,16 +34,8 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     }
 }
 
-impl FieldOp for Size {
-    fn name(&self) -> &'static str {
-        "$size"
-    }
-
-    fn operand(&self) -> ValueBuf {
-        ValueBuf::new(number::narrow(self.0))
-    }
-
-    fn matches(&self, value: Option<Value<'_>>) -> bool {
+impl Size {
+    fn holds(&self, value: Option<Value<'_>>) -> bool {
         match value {
             // Counting stops at one more than the wanted size.
             Some(Value::Array(items)) => {
@@ -53,6 +46,20 @@ impl FieldOp for Size {
             }
             _ => false,
         }
+    }
+}
+
+impl FieldOp for Size {
+    fn name(&self) -> &'static str {
+        "$size"
+    }
+
+    fn operand(&self) -> ValueBuf {
+        ValueBuf::new(number::narrow(self.0))
+    }
+
+    fn matches(&self, value: Option<Value<'_>>, _: Work<'_>) -> Result<bool> {
+        Ok(self.holds(value))
     }
 
     fn traverses_array(&self) -> bool {

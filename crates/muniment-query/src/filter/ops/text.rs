@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::parse::Parser;
 use crate::filter::{DocOp, Node};
+use crate::running::Work;
 use crate::text::{Language, TextQuery, TextSearch, TextSpec};
 use muniment_value::{Code, Doc, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ impl DocOp for TextOp {
         ValueBuf::new(Value::Document(self.query.to_doc(language).as_doc()))
     }
 
-    fn matches(&self, doc: Doc<'_>) -> Result<bool> {
+    fn matches(&self, doc: Doc<'_>, _: Work<'_>) -> Result<bool> {
         match &self.search {
             Some(s) => s.matches(doc),
             // It was parsed for a first stage, but the pipeline's real first stage is one that the caller of
@@ -123,6 +124,7 @@ mod tests {
     use crate::QueryContext;
     use crate::filter::Filter;
     use crate::filter::tests::fails;
+    use crate::running::Work;
     use crate::text::{Language, TextSpec};
     use muniment_value::{DocBuf, doc};
     use std::sync::Arc;
@@ -135,7 +137,7 @@ mod tests {
         assert!(filter.has_text() && Filter::text_of(filter.root()).is_none());
         assert!(
             filter
-                .matches(doc! { "a": "cat", "b": 1 }.as_doc())
+                .matches(doc! { "a": "cat", "b": 1 }.as_doc(), Work::unasked())
                 .is_err()
         );
         let spec = TextSpec::new([("a".into(), 1.0)], Language::english(), "language".into());
@@ -145,13 +147,20 @@ mod tests {
             (doc! { "a": "a cat", "b": 2 }, false),
             (doc! { "a": "a dog", "b": 1 }, false),
         ] {
-            assert_eq!(bound.matches(d.as_doc()).unwrap(), want, "{d:?}");
+            assert_eq!(
+                bound.matches(d.as_doc(), Work::unasked()).unwrap(),
+                want,
+                "{d:?}"
+            );
         }
         let search = Filter::text_of(bound.root()).unwrap();
         assert_eq!(search.terms().collect::<Vec<_>>(), ["cat"]);
         let rest = Filter::from_root(Filter::without_text(bound.root()), bound.collation());
         assert!(!rest.has_text());
-        assert!(rest.matches(doc! { "b": 1 }.as_doc()).unwrap());
+        assert!(
+            rest.matches(doc! { "b": 1 }.as_doc(), Work::unasked())
+                .unwrap()
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::OpSpec;
 use crate::filter::parse::FieldOperand;
 use crate::filter::{FieldOp, Pred};
+use crate::running::Work;
 use muniment_value::{Error, Result, Type, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -72,6 +73,12 @@ fn parse(o: &FieldOperand<'_>) -> Result<Option<Pred>> {
     }))))
 }
 
+impl Types {
+    fn holds(&self, value: Option<Value<'_>>) -> bool {
+        value.is_some_and(|v| self.types.contains(&v.ty()))
+    }
+}
+
 impl FieldOp for Types {
     fn name(&self) -> &'static str {
         "$type"
@@ -85,8 +92,8 @@ impl FieldOp for Types {
         Some(&self.types)
     }
 
-    fn matches(&self, value: Option<Value<'_>>) -> bool {
-        value.is_some_and(|v| self.types.contains(&v.ty()))
+    fn matches(&self, value: Option<Value<'_>>, _: Work<'_>) -> Result<bool> {
+        Ok(self.holds(value))
     }
 }
 

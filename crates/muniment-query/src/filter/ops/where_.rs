@@ -2,7 +2,7 @@
 
 use super::OpSpec;
 use crate::filter::{DocOp, Node};
-use crate::running;
+use crate::running::Work;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -51,8 +51,8 @@ impl DocOp for Where {
         self.source.clone()
     }
 
-    fn matches(&self, doc: Doc<'_>) -> Result<bool> {
-        running::with_engine(|e| e.call_where(&self.code, doc))
+    fn matches(&self, doc: Doc<'_>, work: Work<'_>) -> Result<bool> {
+        work.with_engine(|e| e.call_where(&self.code, doc))
     }
 }
 

@@ -5,7 +5,7 @@
 use super::{Accumulator, Options, Parsed, Spec, check_held};
 use crate::bytes::put;
 use crate::expr::Expr;
-use crate::running;
+use crate::running::{Task, Work, need_javascript};
 use muniment_value::{ArrayBuf, Doc, Error, Result, Value, ValueBuf};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ struct Functions {
 }
 
 fn parse(o: Options<'_>) -> Result<Parsed> {
-    running::need_javascript("$accumulator")?;
+    need_javascript("$accumulator")?;
     for e in o.doc {
         if !matches!(
             e.name(),
@@ -98,11 +98,8 @@ fn parse(o: Options<'_>) -> Result<Parsed> {
         sliding: None,
         expr: Expr::parse(args, o.ctx)?,
         make: Box::new(move || {
-            Box::new(State {
-                functions: Arc::clone(&functions),
-                init_args: init_args.clone(),
-                value: None,
-            })
+            let functions = Arc::clone(&functions);
+            Box::new(State::new(functions, init_args.clone()))
         }),
     })
 }
@@ -113,17 +110,31 @@ struct State {
     init_args: ArrayBuf,
     /// `None` before the first document.
     value: Option<ValueBuf>,
+    task: Task,
 }
 
-fn call(code: &Arc<str>, args: Doc<'_>) -> Result<ValueBuf> {
-    running::with_engine(|e| e.call(code, None, args))
+fn call(code: &Arc<str>, args: Doc<'_>, work: Work<'_>) -> Result<ValueBuf> {
+    work.with_engine(|e| e.call(code, None, args))
 }
 
 impl State {
+    fn new(functions: Arc<Functions>, init_args: ArrayBuf) -> State {
+        State {
+            functions,
+            init_args,
+            value: None,
+            task: Task::default(),
+        }
+    }
+
     fn started(&self) -> Result<ValueBuf> {
         match &self.value {
             Some(v) => Ok(v.clone()),
-            None => call(&self.functions.init, self.init_args.as_doc()),
+            None => call(
+                &self.functions.init,
+                self.init_args.as_doc(),
+                self.task.work(),
+            ),
         }
     }
 }
@@ -143,6 +154,10 @@ fn init_args(v: Option<Value<'_>>) -> Result<ArrayBuf> {
 }
 
 impl Accumulator for State {
+    fn works_for(&mut self, task: &Task) {
+        self.task = task.clone();
+    }
+
     fn start(&mut self, args: Option<Value<'_>>) -> Result<()> {
         self.init_args = init_args(args)?;
         Ok(())
@@ -160,7 +175,11 @@ impl Accumulator for State {
         for v in values.values() {
             args.push(v);
         }
-        self.value = Some(call(&self.functions.accumulate, args.as_doc())?);
+        self.value = Some(call(
+            &self.functions.accumulate,
+            args.as_doc(),
+            self.task.work(),
+        )?);
         check_held("$accumulator", self.heap())
     }
 
@@ -175,7 +194,7 @@ impl Accumulator for State {
             Some(f) => {
                 let mut args = ArrayBuf::new();
                 args.push(state);
-                call(f, args.as_doc())?
+                call(f, args.as_doc(), self.task.work())?
             }
         }))
     }
@@ -191,7 +210,7 @@ impl Accumulator for State {
                 let mut args = ArrayBuf::new();
                 args.push(before);
                 args.push(saved);
-                call(&self.functions.merge, args.as_doc())?
+                call(&self.functions.merge, args.as_doc(), self.task.work())?
             }
         });
         Ok(())

@@ -21,6 +21,7 @@ mod top;
 use crate::context::QueryContext;
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
+use crate::running::Task;
 use muniment_value::{Code, Collation, Doc, Error, Result, Value, ValueBuf};
 use std::fmt::Debug;
 
@@ -69,11 +70,14 @@ impl Parsed {
     ///
     /// # Errors
     /// Those of the expression over the `_id`, and of [`Accumulator::start`].
-    pub(crate) fn state(&self, id: Value<'_>) -> Result<Box<dyn Accumulator>> {
+    pub(crate) fn state(&self, id: Value<'_>, task: &Task) -> Result<Box<dyn Accumulator>> {
         let mut state = (self.make)();
+        state.works_for(task);
         if let Some(start) = &self.start {
             let root = id.as_doc().unwrap_or(Doc::EMPTY);
-            with_arena(|arena| state.start(start.eval(&EvalContext::new(root, arena))?))?;
+            with_arena(task.work(), |arena| {
+                state.start(start.eval(&EvalContext::new(root, arena))?)
+            })?;
         }
         Ok(state)
     }
@@ -219,6 +223,11 @@ impl Spec {
 
 /// The state of one accumulator in one group.
 pub trait Accumulator: Debug + Send {
+    /// Is told what it works for, before anything else, if its steps may take long.
+    fn works_for(&mut self, task: &Task) {
+        let _ = task;
+    }
+
     /// Takes the value of [`Parsed::start`] for the group, before any document.
     ///
     /// # Errors

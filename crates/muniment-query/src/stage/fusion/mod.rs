@@ -166,7 +166,7 @@ impl FusionStream {
             let mut docs = Spool::new(rank::NAME);
             while let Some(doc) = source.next()? {
                 self.ticker.tick()?;
-                docs.push(without(doc), &self.rt, &mut self.ticker)?;
+                docs.push(without(doc), &self.rt, &self.ticker)?;
             }
             docs.finish()?;
             spool = Some(Arc::new(docs));

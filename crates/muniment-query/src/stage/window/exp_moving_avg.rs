@@ -103,7 +103,7 @@ impl Moving {
 
 impl Rowwise for Moving {
     fn row(&mut self, row: &Row<'_>, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        with_arena(|arena| {
+        with_arena(row.work, |arena| {
             let input = Arc::clone(&self.input);
             let v = input.eval(&EvalContext::new(row.doc, arena))?;
             if let Some(v) = v.filter(Value::is_number) {

@@ -6,6 +6,7 @@ use super::stream::value;
 use super::{Call, Function, Row, Rowwise, check_beside};
 use crate::bytes::put;
 use crate::expr::Expr;
+use crate::running::Work;
 use muniment_value::decimal::Decimal;
 use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values, number};
 use std::cmp::Ordering;
@@ -42,7 +43,7 @@ struct Locf {
 
 impl Rowwise for Locf {
     fn row(&mut self, row: &Row<'_>, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let v = value(&self.input, row.doc)?;
+        let v = value(&self.input, row.doc, row.work)?;
         if !v.as_value().is_nullish() {
             self.last = v;
         }
@@ -90,8 +91,8 @@ struct Linear {
 }
 
 impl Linear {
-    fn point(&self, doc: Doc<'_>, number: u64) -> Result<Point> {
-        let x = value(&self.by, doc)?;
+    fn point(&self, doc: Doc<'_>, number: u64, work: Work<'_>) -> Result<Point> {
+        let x = value(&self.by, doc, work)?;
         if !matches!(x.as_value(), Value::DateTime(_)) && !x.as_value().is_number() {
             return Err(Error::location(
                 6_050_101,
@@ -101,7 +102,7 @@ impl Linear {
                 ),
             ));
         }
-        let y = value(&self.input, doc)?;
+        let y = value(&self.input, doc, work)?;
         if !y.as_value().is_nullish() && !y.as_value().is_number() {
             return Err(Error::location(
                 605_001,
@@ -132,7 +133,7 @@ impl Linear {
             if number <= row.number {
                 continue;
             }
-            let p = self.point(Doc::new(&doc), number)?;
+            let p = self.point(Doc::new(&doc), number, row.work)?;
             if p.y.as_value().is_number() {
                 self.right = Some(p);
                 break;
@@ -168,7 +169,7 @@ fn between(a: &Point, b: &Point, x: Value<'_>) -> Result<Value<'static>> {
 
 impl Rowwise for Linear {
     fn row(&mut self, row: &Row<'_>, name: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let p = self.point(row.doc, row.number)?;
+        let p = self.point(row.doc, row.number, row.work)?;
         if let Some(before) = &self.key
             && cmp_values(before.as_value(), p.x.as_value()) == Ordering::Equal
         {

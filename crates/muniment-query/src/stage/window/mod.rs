@@ -24,6 +24,7 @@ use super::spool::Spool;
 use super::{DocStream, Stage, StageOp};
 use crate::context::{QueryContext, Runtime};
 use crate::expr::Expr;
+use crate::running::Work;
 use crate::sort::SortSpec;
 use frame::Frame;
 use muniment_value::path::Path;
@@ -116,6 +117,8 @@ pub(super) struct Row<'r> {
     /// Its number in the partition, from 0.
     pub number: u64,
     pub spool: &'r Spool,
+    /// What the function works for.
+    pub work: Work<'r>,
 }
 
 /// The call of a function, while it is parsed.

@@ -11,6 +11,7 @@ use crate::context::Runtime;
 use crate::expr::arena::with_arena;
 use crate::expr::{EvalContext, Expr};
 use crate::meta::carry;
+use crate::running::{Task, Work};
 use bytes::Bytes;
 use muniment_op::{Account, Share};
 use muniment_value::{Doc, Error, Result, Value, ValueBuf, cmp_values};
@@ -97,11 +98,11 @@ impl Edge {
     }
 
     /// The sort value of the next document.
-    fn peek(&mut self, spool: &Spool, by: &Expr) -> Result<Option<Value<'_>>> {
+    fn peek(&mut self, spool: &Spool, by: &Expr, work: Work<'_>) -> Result<Option<Value<'_>>> {
         if self.ahead.is_none()
             && let Some(doc) = self.cursor.next(spool)?
         {
-            let v = value(by, Doc::new(&doc))?;
+            let v = value(by, Doc::new(&doc), work)?;
             self.ahead = Some((doc, v));
         }
         Ok(self.ahead.as_ref().map(|(_, v)| v.as_value()))
@@ -109,22 +110,26 @@ impl Edge {
 }
 
 /// The value of an expression; null if it is missing.
-pub(super) fn value(e: &Expr, doc: Doc<'_>) -> Result<ValueBuf> {
-    with_arena(|arena| {
+pub(super) fn value(e: &Expr, doc: Doc<'_>, work: Work<'_>) -> Result<ValueBuf> {
+    with_arena(work, |arena| {
         let cx = EvalContext::new(doc, arena);
         Ok(ValueBuf::new(e.eval(&cx)?.unwrap_or(Value::Null)))
     })
 }
 
 impl Window {
-    fn new(f: &Framed, spool: &Spool) -> Window {
+    fn new(f: &Framed, spool: &Spool, task: &Task) -> Window {
         let grows = match &f.frame {
             Frame::Documents(low, _) => low.is_none(),
             Frame::Range { low, .. } => low.is_none(),
         };
         Window {
             state: match &f.growing {
-                Some(make) if grows => State::Growing(make()),
+                Some(make) if grows => {
+                    let mut state = make();
+                    state.works_for(task);
+                    State::Growing(state)
+                }
                 _ => State::Sliding((f.sliding)()),
             },
             low: Edge::new(spool),
@@ -132,11 +137,12 @@ impl Window {
         }
     }
 
-    fn add(&mut self, f: &Framed, spool: &Spool) -> Result<()> {
+    fn add(&mut self, f: &Framed, spool: &Spool, work: Work<'_>) -> Result<()> {
+        work.tick()?;
         let Some(doc) = self.high.next(spool)? else {
             return Ok(());
         };
-        with_arena(|arena| {
+        with_arena(work, |arena| {
             let v = f.input.eval(&EvalContext::new(Doc::new(&doc), arena))?;
             match &mut self.state {
                 State::Growing(s) => s.add(v),
@@ -145,11 +151,12 @@ impl Window {
         })
     }
 
-    fn remove(&mut self, f: &Framed, spool: &Spool) -> Result<()> {
+    fn remove(&mut self, f: &Framed, spool: &Spool, work: Work<'_>) -> Result<()> {
+        work.tick()?;
         let Some(doc) = self.low.next(spool)? else {
             return Ok(());
         };
-        with_arena(|arena| {
+        with_arena(work, |arena| {
             let v = f.input.eval(&EvalContext::new(Doc::new(&doc), arena))?;
             match &mut self.state {
                 State::Growing(_) => Err(Error::internal("a window that grows does not shrink")),
@@ -159,15 +166,8 @@ impl Window {
     }
 
     /// Moves the window to the document `row` and appends the field.
-    fn row(
-        &mut self,
-        f: &Framed,
-        order: &Order,
-        row: &Row<'_>,
-        out: &mut Vec<u8>,
-        ticker: &mut Ticker,
-    ) -> Result<()> {
-        let spool = row.spool;
+    fn row(&mut self, f: &Framed, order: &Order, row: &Row<'_>, out: &mut Vec<u8>) -> Result<()> {
+        let (spool, work) = (row.spool, row.work);
         match &f.frame {
             Frame::Documents(low, high) => {
                 // Offsets are cut at the partition's ends, so nothing can overflow.
@@ -176,44 +176,40 @@ impl Window {
                 let at = |by: i64| here.saturating_add(by).clamp(0, n) as u64;
                 let high = high.map_or(spool.count(), |h| at(h.saturating_add(1)));
                 while self.high.passed < high {
-                    ticker.tick()?;
-                    self.add(f, spool)?;
+                    self.add(f, spool, work)?;
                 }
                 let low = low.map_or(0, at);
                 while self.low.passed < low.min(self.high.passed) {
-                    ticker.tick()?;
-                    self.remove(f, spool)?;
+                    self.remove(f, spool, work)?;
                 }
             }
             Frame::Range { low, high, unit } => {
                 let Some((by, _)) = order.single() else {
                     return Err(Error::internal("a range has no sort"));
                 };
-                let here = value(by, row.doc)?;
+                let here = value(by, row.doc, work)?;
                 frame::check(here.as_value(), *unit)?;
                 let end = |offset: &Option<ValueBuf>| match offset {
                     None => Ok(None),
                     Some(o) => frame::end(here.as_value(), o.as_value(), *unit).map(Some),
                 };
                 let high = end(high)?;
-                while let Some(v) = self.high.peek(spool, by)? {
+                while let Some(v) = self.high.peek(spool, by, work)? {
                     if let Some(high) = &high {
                         frame::check(v, *unit)?;
                         if cmp_values(v, high.as_value()) == Ordering::Greater {
                             break;
                         }
                     }
-                    ticker.tick()?;
-                    self.add(f, spool)?;
+                    self.add(f, spool, work)?;
                 }
                 let low = end(low)?;
                 while let Some(low) = &low
                     && self.low.passed < self.high.passed
-                    && let Some(v) = self.low.peek(spool, by)?
+                    && let Some(v) = self.low.peek(spool, by, work)?
                     && cmp_values(v, low.as_value()) == Ordering::Less
                 {
-                    ticker.tick()?;
-                    self.remove(f, spool)?;
+                    self.remove(f, spool, work)?;
                 }
             }
         }
@@ -232,7 +228,7 @@ impl Window {
         self.finish(&mut result);
         close(&mut result, start);
         let result = Doc::new(&result).first().map_or(Value::Null, |e| e.value());
-        let field = with_arena(|arena| {
+        let field = with_arena(work, |arena| {
             let own = f.input.eval(&EvalContext::new(row.doc, arena))?;
             relate(own, result)
         })?;
@@ -280,7 +276,7 @@ impl WindowStream {
             let doc = Doc::new(&bytes);
             key.clear();
             if let Some(partition) = &spec.partition {
-                let v = value(partition, doc)?;
+                let v = value(partition, doc, self.ticker.work())?;
                 if let Value::Array(_) = v.as_value() {
                     return Err(Error::type_mismatch(
                         "An expression used to partition cannot evaluate to value of type array",
@@ -331,13 +327,13 @@ impl WindowStream {
             return Ok(None);
         };
         let mut spool = Spool::new("$setWindowFields");
-        spool.push(first, &self.rt, &mut self.ticker)?;
+        spool.push(first, &self.rt, &self.ticker)?;
         while let Some((k, doc)) = self.pull()? {
             if k != key {
                 self.pending = Some((k, doc));
                 break;
             }
-            spool.push(doc, &self.rt, &mut self.ticker)?;
+            spool.push(doc, &self.rt, &self.ticker)?;
         }
         spool.finish()?;
         let runners = self
@@ -345,7 +341,9 @@ impl WindowStream {
             .outputs
             .iter()
             .map(|(_, f)| match f {
-                Function::Framed(f) => Runner::Window(Box::new(Window::new(f, &spool))),
+                Function::Framed(f) => {
+                    Runner::Window(Box::new(Window::new(f, &spool, self.ticker.task())))
+                }
                 Function::Rowwise(make) => Runner::Rowwise(make()),
             })
             .collect();
@@ -366,6 +364,7 @@ impl WindowStream {
             doc: Doc::new(&bytes),
             number,
             spool: &p.spool,
+            work: self.ticker.work(),
         };
         let mut done = row.doc.as_bytes().to_vec();
         let (mut field, mut next) = (Vec::new(), Vec::new());
@@ -375,7 +374,7 @@ impl WindowStream {
             let start = open(&mut field);
             match (f, runner) {
                 (Function::Framed(f), Runner::Window(w)) => {
-                    w.row(f, &self.spec.order, &row, &mut field, &mut self.ticker)?;
+                    w.row(f, &self.spec.order, &row, &mut field)?;
                     held += w.state.heap();
                 }
                 (_, Runner::Rowwise(r)) => r.row(&row, b"", &mut field)?,

@@ -2,7 +2,6 @@
 
 use super::Raw;
 use crate::bytes::{IndexName, body, close, head, open};
-use crate::running;
 use crate::update::registry::{LeafOp, Outcome, ParseCx, Sink, Spec, Target};
 use muniment_value::{Collation, Doc, Elem, Error, Result, Type, Value};
 use std::sync::Arc;
@@ -43,10 +42,11 @@ fn parse(cx: &ParseCx<'_>, e: Elem<'_>, sink: &mut Sink<'_>) -> Result<()> {
                 )));
             }
             // Each value is kept once, in the order of their first occurrences.
+            let work = cx.ctx.task.work();
             let mut all: Vec<(usize, Elem<'_>)> = array.iter().enumerate().collect();
-            running::sort_by(&mut all, |a, b| collation.cmp(a.1.value(), b.1.value()))?;
+            work.sort_by(&mut all, |a, b| collation.cmp(a.1.value(), b.1.value()))?;
             all.dedup_by(|a, b| collation.equal(a.1.value(), b.1.value()));
-            running::sort_by(&mut all, |a, b| a.0.cmp(&b.0))?;
+            work.sort_by(&mut all, |a, b| a.0.cmp(&b.0))?;
             values.extend(all.into_iter().map(|(_, e)| Raw::new(e)));
         }
     }
@@ -77,11 +77,11 @@ impl LeafOp for AddToSet {
         let mut sorted: Vec<Value<'_>> = Vec::new();
         if self.0.len() > FEW {
             sorted = array.values().collect();
-            running::sort_by(&mut sorted, |a, b| self.1.cmp(*a, *b))?;
+            t.work.sort_by(&mut sorted, |a, b| self.1.cmp(*a, *b))?;
         }
         for v in &self.0 {
             let has = if self.0.len() > FEW {
-                running::work(32)?;
+                t.work.steps(32)?;
                 let wanted = |w: &Value<'_>| self.1.cmp(*w, v.value());
                 sorted.binary_search_by(wanted).is_ok()
             } else {

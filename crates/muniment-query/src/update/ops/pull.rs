@@ -69,7 +69,7 @@ impl LeafOp for Pull {
         remove(t, out, &mut |e| match &self.0 {
             Condition::Equal(v, c) => Ok(c.equal(v.value(), e.value())),
             Condition::Document(f) => match e.value() {
-                Value::Document(d) => f.matches(d),
+                Value::Document(d) => f.matches(d, t.work),
                 _ => Ok(false),
             },
             Condition::Wrapped(f) => {
@@ -77,7 +77,7 @@ impl LeafOp for Pull {
                 let start = open(&mut wrapped);
                 put(&mut wrapped, b"e", &e);
                 close(&mut wrapped, start);
-                f.matches(Doc::new(&wrapped))
+                f.matches(Doc::new(&wrapped), t.work)
             }
         })
     }

@@ -23,6 +23,7 @@ use self::walk::Walk;
 use super::{IndexKind, KindSpec};
 use crate::catalog::IndexSpec;
 use muniment_query::filter::Pred;
+use muniment_query::running::Work;
 use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
@@ -225,7 +226,7 @@ impl IndexKind for Wildcard {
         SPEC.name
     }
 
-    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys) -> Result<()> {
+    fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, _: Work<'_>) -> Result<()> {
         out.begin(self.others.len() + 2);
         let mut others = Vec::with_capacity(self.others.len());
         for (path, _) in &self.others {

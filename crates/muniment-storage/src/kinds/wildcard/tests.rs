@@ -11,7 +11,7 @@ fn spec(json: &str) -> Result<IndexSpec> {
 fn keys(index: &str, json: &str) -> Result<(Vec<String>, Vec<String>)> {
     let kind = open(&spec(index)?)?;
     let mut out = IndexKeys::new();
-    kind.keys(DocBuf::from_json(json)?.as_doc(), &mut out)?;
+    kind.keys(DocBuf::from_json(json)?.as_doc(), &mut out, Work::unasked())?;
     let columns = kind.columns().unwrap();
     let mut shown = Vec::new();
     for (mut key, mut bits) in out.iter() {
