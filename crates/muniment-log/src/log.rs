@@ -462,8 +462,7 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
     };
     let sync_dir = || disk.sync_dir(dir).map_err(|e| io_error(dir, "sync", e));
     // Files that were never used can serve at once, so that a log on a full disk can be opened. They are
-    // renamed first: with its own number, such a file might be taken for a segment while it is given
-    // another's header.
+    // renamed first: a file with a number might be taken for a segment while it is given another's header.
     for (number, len) in found.unused {
         rename(&path(dir, number, "log"), &path(dir, number, "free"))?;
         free.push((number, len));

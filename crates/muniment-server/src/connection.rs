@@ -125,8 +125,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
             }
             Ok(None) => Next::Close,
             Err(FrameError::Io(e)) if e.kind() == io::ErrorKind::OutOfMemory => {
-                // The wait for the message's first byte has no limit, but from here on the wait for its rest
-                // has one.
+                // The wait for the message's first byte has no limit; from here on, the wait for its rest has.
                 if std::mem::take(&mut idle) {
                     let _ = c.shared.stream.set_read_timeout(Some(IDLE_AFTER));
                 }
@@ -380,8 +379,7 @@ impl Connection<'_> {
                 if let Some(set) = self.server.replica_set.as_ref().filter(|_| done.no_primary) {
                     set.figures().refused_unacknowledged();
                 }
-                // A client that wants no replies can learn only from a closed connection that this member is
-                // not primary.
+                // Only a closed connection tells a client that wants no replies that this is no primary.
                 return match done.no_primary || done.last {
                     true => Next::Close,
                     false => Next::Go,

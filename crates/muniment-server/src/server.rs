@@ -134,8 +134,7 @@ impl Server {
             None => DirLock::acquire(&options.dbpath, options.engine, &named_files(&options))?,
         };
         let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
-        // The directory is locked before binding: only the server that owns the data may take over the
-        // address.
+        // The directory is locked before binding: only the owner of the data may take over the address.
         let (listener, waker) = match stays {
             Some(stays) => (stays.listener, stays.waker),
             None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),

@@ -93,8 +93,7 @@ impl<'a> Cx<'a> {
             out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
             run = elems.offset();
             if !self.existing(&field.action, e, out)? {
-                // The field was not written at its old place. If it gets a value, that is written after the
-                // others, below.
+                // The field was not written at its old place. A value of it is written after the others, below.
                 if i < 64 {
                     seen &= !(1u64 << i);
                 } else {

@@ -100,8 +100,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             .engine()
             .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
         {
-            // Another operation created the collection first. It may have been dropped since, so this looks
-            // again.
+            // Another operation created the collection first, and may have dropped it since: look again.
             Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
             created => break (created?, true),
         }

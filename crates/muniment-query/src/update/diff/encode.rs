@@ -161,8 +161,7 @@ fn document<'a>(
         out.extend_from_slice(inserted);
         close(out, at);
     }
-    // The differences below fields were written first, because only then was it known which fields are not
-    // updates.
+    // The differences below fields were written first, since only they tell which fields are no updates.
     if let Some(body) = out.get_mut(start + 4..) {
         body.rotate_left(below_end - start - 4);
     }
