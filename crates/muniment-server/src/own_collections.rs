@@ -219,11 +219,11 @@ fn tell_primary(
     ended: &HashSet<SessionKey>,
 ) -> Result<usize> {
     let not_primary = || Error::new(Code::NotWritablePrimary, "not primary");
-    let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
     let tell = |command: &str, some: &mut dyn Iterator<Item = &SessionKey>| {
         let all: ArrayBuf = some.map(session_doc).collect();
         let mut d = DocBuf::new();
         d.append(command, all);
+        let set = server.replica_set.as_ref().ok_or_else(not_primary)?;
         let reply = ask_primary(set, op, "admin", d, Some(ANSWERS))?;
         check_ok(reply.as_doc())
     };

@@ -46,3 +46,86 @@ impl Home {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::tests::{insert, options};
+    use crate::{CollectionOptions, Store};
+    use muniment_io::{File, Machine, Open, OsDisk, Space};
+    use muniment_op::NeverInterrupted;
+    use muniment_value::doc;
+    use std::io::Result;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+
+    const HELD: u8 = 1;
+    const LET_GO: u8 = 2;
+
+    /// A disk that notes, when nothing uses it any more, whether the directory's lock is still held.
+    struct Last {
+        lock: DirLock,
+        noted: Arc<AtomicU8>,
+    }
+
+    impl Drop for Last {
+        fn drop(&mut self) {
+            let noted = if self.lock.is_only() { LET_GO } else { HELD };
+            self.noted.store(noted, SeqCst);
+        }
+    }
+
+    impl Disk for Last {
+        fn open(&self, path: &Path, how: Open) -> Result<Arc<dyn File>> {
+            OsDisk.open(path, how)
+        }
+        fn open_kept(&self, path: &Path) -> Result<Arc<dyn File>> {
+            OsDisk.open_kept(path)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+            OsDisk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> Result<()> {
+            OsDisk.remove(path)
+        }
+        fn list(&self, dir: &Path) -> Result<Vec<String>> {
+            OsDisk.list(dir)
+        }
+        fn create_dir(&self, dir: &Path) -> Result<()> {
+            OsDisk.create_dir(dir)
+        }
+        fn sync_dir(&self, dir: &Path) -> Result<()> {
+            OsDisk.sync_dir(dir)
+        }
+        fn space(&self, dir: &Path) -> Result<Space> {
+            OsDisk.space(dir)
+        }
+    }
+
+    /// The log writes at its end. Were the lock gone by then, a member that begins anew in the same process
+    /// could open the directory meanwhile.
+    #[test]
+    fn the_lock_outlives_everything_that_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        let lock = DirLock::acquire(&options.path, options.engine, &[]).unwrap();
+        let noted = Arc::new(AtomicU8::new(0));
+        let disk = Arc::new(Last {
+            lock: lock.share(),
+            noted: noted.clone(),
+        });
+        let options = StoreOptions {
+            machine: Machine {
+                disk,
+                ..options.machine.clone()
+            },
+            ..options
+        };
+        let store = Store::open_locked(options, Some(lock)).unwrap();
+        let c = store.create_collection("t.c", CollectionOptions::default(), &NeverInterrupted);
+        insert(&store, &c.unwrap(), doc! { "_id": 1 }).unwrap();
+        drop(store);
+        assert_eq!(noted.load(SeqCst), HELD);
+    }
+}

@@ -31,8 +31,6 @@ use std::sync::Arc;
 
 /// See the module's head.
 pub(crate) struct Inner {
-    /// Its directory, machine and memory.
-    pub home: Home,
     /// What is kept of the log's records, by keys and versions.
     pub trees: Arc<dyn Trees>,
     /// The log.
@@ -57,6 +55,9 @@ pub(crate) struct Inner {
     pub followed: Followed,
     /// What is to be cleared away.
     pub leftovers: Leftovers,
+    /// Its directory, machine and memory. It is the last field, because fields are dropped in order: the end
+    /// of the log still writes, and the directory's lock must be held until that is done.
+    pub home: Home,
 }
 
 impl Inner {

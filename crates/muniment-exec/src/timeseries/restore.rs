@@ -93,7 +93,7 @@ fn insert_bucket(
             Ok(()) => {
                 let done = || vec![Statements::inserted(index..index + 1)];
                 let remembered = op.retry().map(|r| (r, r.stage(&mut unit, done())));
-                let commit = unit.commit()?;
+                let commit = op.announcer.commit(|by| unit.commit_announced_by(by))?;
                 if let Some(((retry, change), commit)) = remembered.zip(commit) {
                     retry.stored(change, commit);
                 }
