@@ -22,6 +22,7 @@ use crate::collection::Collection;
 use crate::index::Index;
 use crate::keys;
 use crate::store::Store;
+use muniment_query::QueryContext;
 use muniment_value::{Code, Error, Result};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -209,7 +210,8 @@ impl Collection {
         if self.all_indexes().iter().any(|i| i.is_damaged()) || self.lacks_ids() {
             self.is_hurt();
         }
-        let validator = self.options().validator().err();
+        // Without an operation: one that is ended does not make a validator unreadable.
+        let validator = self.options().validator(QueryContext::new()).err();
         if validator.is_some() {
             self.is_hurt();
         }

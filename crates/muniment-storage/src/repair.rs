@@ -20,6 +20,7 @@ use crate::options::StoreOptions;
 use crate::store::Store;
 use crate::view::Direction;
 use muniment_op::{Interrupt, NeverInterrupted};
+use muniment_query::QueryContext;
 use muniment_tree::Range;
 use muniment_value::{Code, Doc, DocBuf, Error, KeyLimits, Result};
 use std::collections::BTreeSet;
@@ -134,7 +135,7 @@ impl Store {
             }
         }
         // With the options as they are now: one that could not be read for its collation may be well.
-        if let Err(e) = entry.options.validator() {
+        if let Err(e) = entry.options.validator(QueryContext::new()) {
             done.push(format!(
                 "the validator of {ns} is gone ({}): {}",
                 e.message(),

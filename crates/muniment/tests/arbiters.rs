@@ -194,6 +194,47 @@ fn writes_of_a_majority_outlive_any_killed_member() {
     assert!(!log.contains("Starting initial sync"), "{log}");
 }
 
+/// There is a limited number of JavaScript engines. Writes that have used one and wait for a member that is
+/// down leave it to others.
+#[test]
+fn writes_that_wait_for_others_keep_no_javascript_engine() {
+    let mut set = start();
+    write(&set, 1);
+    let primary = set.primary();
+    let other = (0..ARBITER).find(|i| *i != primary).unwrap();
+    set.members[other].kill9();
+    let set = &set;
+    std::thread::scope(|threads| {
+        let one = |_| {
+            threads.spawn(move || {
+                let mut c = set.connect(primary);
+                let update =
+                    doc! { "q": doc! { "$where": "true" }, "u": doc! { "$inc": doc! { "n": 1 } } };
+                let concern = doc! { "w": 2, "wtimeout": 15_000 };
+                let cmd =
+                    doc! { "update": "c", "updates": array![update], "writeConcern": concern };
+                c.command_raw("test", &cmd).unwrap()
+            })
+        };
+        let waiting: Vec<_> = (0..24).map(one).collect();
+        let mut c = set.connect(primary);
+        set.until("all have written", || {
+            let n = c.find_all("test", &doc! { "find": "c" }).unwrap();
+            let n = n[0].as_doc().get("n").and_then(|n| n.as_i64_exact());
+            (n == Some(24)).then_some(())
+        });
+        let find = doc! { "find": "c", "filter": doc! { "$where": "true" }, "maxTimeMS": 5000 };
+        assert_eq!(c.find_all("test", &find).unwrap().len(), 1);
+        for thread in waiting {
+            let reply = thread.join().unwrap();
+            assert!(
+                reply.as_doc().get("writeConcernError").is_some(),
+                "{reply:?}"
+            );
+        }
+    });
+}
+
 #[test]
 fn an_arbiter_without_its_directory_begins_anew() {
     let mut set = start();

@@ -463,6 +463,13 @@ fn a_set_whose_disk_is_full_has_a_primary_as_soon_as_there_is_room() {
         .iter()
         .fold(options, |o, a| o.arg(*a));
     let mut s = Server::start(options);
+    // The log makes its next segment in the background. A start without any room needs it.
+    let log = s.dir().join("log");
+    s.until("the next segment is there", || {
+        let files = std::fs::read_dir(&log).unwrap();
+        let segment = |f: &std::fs::DirEntry| f.file_name().to_string_lossy().ends_with(".log");
+        (files.map(Result::unwrap).filter(segment).count() > 1).then_some(())
+    });
     s.terminate();
     s.set_budget(0);
     s.start_again();

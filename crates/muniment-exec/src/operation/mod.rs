@@ -210,8 +210,9 @@ impl OpContext {
         Work::of(self, &self.steps)
     }
 
-    /// Ends what it keeps: it is over, though a cursor may know it for longer.
-    pub(super) fn end(&self) {
+    /// Ends what it keeps, as the JavaScript engine: its command has run. What follows, as the wait for other
+    /// members, may take long, and a cursor may know the operation for longer still.
+    pub fn end_kept(&self) {
         self.kept.take();
     }
 

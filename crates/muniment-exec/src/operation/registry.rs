@@ -40,7 +40,7 @@ impl std::ops::Deref for OpGuard<'_> {
 
 impl Drop for OpGuard<'_> {
     fn drop(&mut self) {
-        self.op.end();
+        self.op.end_kept();
         let removed = self
             .registry
             .running(self.op.id)

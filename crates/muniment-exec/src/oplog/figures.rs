@@ -4,9 +4,10 @@ use super::read::{Show, Span};
 use super::{Generated, Made};
 use crate::database::Database;
 use crate::operation::OpContext;
-use muniment_query::Interrupt;
+use muniment_query::{Interrupt, NeverInterrupted};
 use muniment_storage::{Store, Timestamp};
 use muniment_value::Result;
+use std::sync::Arc;
 
 /// How many documents a generated collection has, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +34,8 @@ pub(crate) fn generated_figures(
     match &generated.source {
         Made::Table(read) => {
             let (mut count, mut bytes) = (0, 0);
-            for row in read(engine)? {
+            let asked = op.shared().unwrap_or_else(|| Arc::new(NeverInterrupted));
+            for row in read(engine, asked)? {
                 op.check()?;
                 count += 1;
                 bytes += row?.len() as u64;

@@ -34,7 +34,7 @@ pub(super) enum Made {
     /// The log's entries.
     Log(Shown),
     /// What is stored beside the collections.
-    Table(fn(&Database) -> Result<Rows>),
+    Table(fn(&Database, Arc<dyn Interrupt>) -> Result<Rows>),
 }
 
 /// The documents of a table, from either end.
@@ -93,15 +93,15 @@ static ALL: &[Generated] = &[
     },
     Generated {
         namespace: "local.replset.election",
-        source: Made::Table(|database| local(database, "local.replset.election")),
+        source: Made::Table(|database, _| local(database, "local.replset.election")),
     },
     Generated {
         namespace: "local.replset.oplogWindow",
-        source: Made::Table(|database| local(database, "local.replset.oplogWindow")),
+        source: Made::Table(|database, _| local(database, "local.replset.oplogWindow")),
     },
     Generated {
         namespace: "local.system.replset",
-        source: Made::Table(|database| local(database, "local.system.replset")),
+        source: Made::Table(|database, _| local(database, "local.system.replset")),
     },
 ];
 
@@ -145,16 +145,16 @@ pub fn refuse_generated(namespace: &str) -> Result<()> {
     }
 }
 
-fn transactions(database: &Database) -> Result<Rows> {
+fn transactions(database: &Database, op: Arc<dyn Interrupt>) -> Result<Rows> {
     let mut terms = database.store.terms()?;
-    of_sessions(database, move |_, key, head, at| {
+    of_sessions(database, op, move |_, key, head, at| {
         let term = terms.of(at)?;
         Ok(Some(render::transaction(key, head.record(), at, term)))
     })
 }
 
-fn images(database: &Database) -> Result<Rows> {
-    of_sessions(database, |store, key, head, at| {
+fn images(database: &Database, op: Arc<dyn Interrupt>) -> Result<Rows> {
+    of_sessions(database, op, |store, key, head, at| {
         let newest = store.newest_statement(key, head)?;
         let number = head.record().number;
         Ok(newest.and_then(|newest| render::image(key, number, &newest, at)))
@@ -165,15 +165,20 @@ fn images(database: &Database) -> Result<Rows> {
 /// or forgotten meanwhile is shown as it is by then.
 fn of_sessions(
     database: &Database,
+    op: Arc<dyn Interrupt>,
     mut render: impl FnMut(&Store, &SessionKey, &SessionHead, Timestamp) -> Result<Option<Bytes>>
     + Send
     + 'static,
 ) -> Result<Rows> {
     let store = Arc::clone(&database.store);
     let keys = store.session_keys(None, usize::MAX)?;
-    let mut row = move |key: SessionKey| match store.session_head_at(&key)? {
-        Some((head, at)) => render(&store, &key, &head, at),
-        None => Ok(None),
+    let mut row = move |key: SessionKey| {
+        // Most sessions may have nothing to show.
+        op.check()?;
+        match store.session_head_at(&key)? {
+            Some((head, at)) => render(&store, &key, &head, at),
+            None => Ok(None),
+        }
     };
     Ok(Box::new(
         keys.into_iter().filter_map(move |key| row(key).transpose()),
@@ -292,7 +297,7 @@ impl Generated {
         let store = &database.store;
         Ok(match &self.source {
             Made::Table(read) => Box::new(Table {
-                rows: read(database)?,
+                rows: read(database, op.clone())?,
                 op: op.clone(),
                 backward,
             }),

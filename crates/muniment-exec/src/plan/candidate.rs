@@ -12,7 +12,9 @@ use super::query::Query;
 use super::scan::finish;
 use super::text::text_candidate;
 use super::wildcard::binds;
+use muniment_query::Filter;
 use muniment_query::filter::Node;
+use muniment_query::running::Work;
 use muniment_storage::{Collection, Index, IndexSpec};
 use muniment_value::{Code, Doc, Error, Result, cmp_values};
 use std::cmp::Ordering;
@@ -38,31 +40,54 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
     }
 }
 
-/// All candidates; at least one. A filter with geometries must be [covered](muniment_query::Filter::cover)
-/// before.
+/// The look-up of one `_id`, if the query asks for no more.
+fn by_id_alone(collection: &Collection, query: &Query<'_>) -> Option<Candidate> {
+    if !query.look_up.by_id
+        || query.allowed.is_some()
+        || !query.min.is_empty()
+        || !query.max.is_empty()
+        || collection.is_time_series()
+    {
+        return None;
+    }
+    let id = query.filter.id_equality_by(collection.collation())?;
+    Some(Candidate {
+        express: query.look_up.express.then(|| by_id(collection)),
+        ..Candidate::alone(Access::IdHack(id.clone()), "IDHACK")
+    })
+}
+
+/// Covers the filter's geometries, where an index needs that.
+fn cover(collection: &Collection, filter: &Filter, work: Work<'_>) -> Result<()> {
+    let needs_cover = |i: &Arc<Index>| i.kind().is_some_and(|k| k.needs_cover());
+    match collection.indexes().iter().any(needs_cover) {
+        true => filter.cover(work),
+        false => Ok(()),
+    }
+}
+
+/// All candidates; at least one.
 ///
 /// # Errors
-/// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max.
-pub fn candidates(collection: &Collection, query: &Query<'_>) -> Result<Vec<Candidate>> {
+/// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max; what `work` says while geometries
+/// are covered.
+pub fn candidates(
+    collection: &Collection,
+    query: &Query<'_>,
+    work: Work<'_>,
+) -> Result<Vec<Candidate>> {
     // A filter on indexes overrules hints.
     let hint = query.hint.filter(|_| query.allowed.is_none());
     if hint.is_none()
-        && query.look_up.by_id
-        && query.allowed.is_none()
-        && query.min.is_empty()
-        && query.max.is_empty()
-        && !collection.is_time_series()
-        && let Some(id) = query.filter.id_equality_by(collection.collation())
+        && let Some(candidate) = by_id_alone(collection, query)
     {
-        return Ok(vec![Candidate {
-            express: query.look_up.express.then(|| by_id(collection)),
-            ..Candidate::alone(Access::IdHack(id.clone()), "IDHACK")
-        }]);
+        return Ok(vec![candidate]);
     }
     let namespace = collection.namespace();
     if matches!(query.filter.root(), Node::False) {
         return Ok(vec![Candidate::alone(Access::Eof, "EOF")]);
     }
+    cover(collection, query.filter, work)?;
     if query.filter.has_text() {
         let usable = |i: &&Arc<Index>| {
             let spec = i.spec();

@@ -1,6 +1,7 @@
 //! Plans as explain shows them: which index, which bounds, how much was examined.
 
 use super::*;
+use muniment_query::running::Work;
 use muniment_value::{Value, doc};
 
 /// The chain of stages from the top, with the index and its bounds.
@@ -658,7 +659,8 @@ fn sorts_spill() {
             sort: Some(&spec),
             ..crate::plan::query::Query::of(&filter)
         };
-        let candidates = crate::plan::candidate::candidates(&collection, &query).unwrap();
+        let candidates =
+            crate::plan::candidate::candidates(&collection, &query, Work::unasked()).unwrap();
         let mut exec =
             crate::run::exec::Exec::build(&recipe, Arc::new(candidates[0].clone()), None);
         let mut got = Vec::new();

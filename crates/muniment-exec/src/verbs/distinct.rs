@@ -204,8 +204,7 @@ pub(crate) fn distinct_scan(
         ..Query::of(filter)
     };
     let everything = matches!(filter.root(), Node::True);
-    filter.cover(work)?;
-    let mut all = candidates(collection, &query)?;
+    let mut all = candidates(collection, &query, work)?;
     let best = all.iter().map(|c| c.rank).min().unwrap_or(usize::MAX);
     if request.hint.is_none() {
         // An index without any bound is no plan for a filter, but may be one here.

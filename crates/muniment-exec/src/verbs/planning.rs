@@ -56,7 +56,6 @@ pub(crate) fn plan<'q>(
     asked: impl FnOnce() -> Asked<'q>,
     explain: bool,
 ) -> Result<Choice> {
-    query.filter.cover(op.work())?;
-    let candidates = candidates(&recipe.collection, query)?;
+    let candidates = candidates(&recipe.collection, query, op.work())?;
     choose(&engine.plans, op, recipe, candidates, asked, explain)
 }

@@ -30,11 +30,15 @@ impl<'o> Env<'o> {
         }
     }
 
-    /// The answer of a test; an error counts as no, and is kept.
+    /// The answer of a test that may fail. An error counts as no, and is kept; after one, no such test runs
+    /// any more, so that an operation that was ended does not go through the rest of a large document.
     #[inline]
-    fn keep(&mut self, answer: Result<bool>) -> bool {
-        answer.unwrap_or_else(|error| {
-            self.error.get_or_insert(error);
+    fn ask(&mut self, test: impl FnOnce(Work<'o>) -> Result<bool>) -> bool {
+        if self.error.is_some() {
+            return false;
+        }
+        test(self.work).unwrap_or_else(|error| {
+            self.error = Some(error);
             false
         })
     }
@@ -84,11 +88,13 @@ fn run(prog: &Prog, doc: Doc<'_>, env: &mut Env<'_>) -> bool {
         Prog::All(progs) => progs.iter().all(|p| run(p, doc, env)),
         Prog::Any(progs) => env.quietly(|env| progs.iter().any(|p| run(p, doc, env))),
         Prog::None(progs) => env.quietly(|env| !progs.iter().any(|p| run(p, doc, env))),
-        Prog::Doc(op) => env.keep(op.matches(doc, env.work)),
-        Prog::Expr(e) => env.keep(arena::with_arena(env.work, |a| {
-            e.eval(&EvalContext::new(doc, a))
-                .map(|v| v.is_some_and(|v| v.truthy()))
-        })),
+        Prog::Doc(op) => env.ask(|work| op.matches(doc, work)),
+        Prog::Expr(e) => env.ask(|work| {
+            arena::with_arena(work, |a| {
+                e.eval(&EvalContext::new(doc, a))
+                    .map(|v| v.is_some_and(|v| v.truthy()))
+            })
+        }),
     }
 }
 
@@ -203,7 +209,7 @@ fn single(test: &Test, e: Option<&Elem<'_>>, env: &mut Env<'_>) -> bool {
         Test::ElemValue(tests) => elements(e, env, |x, env| {
             env.quietly(|env| tests.iter().all(|t| single(t, Some(x), env)))
         }),
-        Test::Op(op) => env.keep(op.matches(e.map(Elem::value), env.work)),
+        Test::Op(op) => env.ask(|work| op.matches(e.map(Elem::value), work)),
         Test::Not(t) => !env.quietly(|env| single(t, e, env)),
         Test::All(ts) => ts.iter().all(|t| single(t, e, env)),
         // One value can equal only one value of the set.
@@ -237,7 +243,7 @@ fn regex(re: &Regex, e: Option<&Elem<'_>>, env: &mut Env<'_>) -> bool {
         return false;
     };
     match e.ty() {
-        Type::String | Type::Symbol => env.keep(re.is_match(string_bytes(e.raw_value()))),
+        Type::String | Type::Symbol => env.ask(|_| re.is_match(string_bytes(e.raw_value()))),
         Type::Regex => matches!(
             e.value(),
             Value::Regex { pattern, options } if pattern == re.pattern && options == re.options

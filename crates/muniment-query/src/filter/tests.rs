@@ -5,7 +5,7 @@ use super::{Filter, Node, Pred};
 use crate::context::QueryContext;
 use crate::expr::testing::json;
 use crate::running::Work;
-use muniment_value::{DocBuf, Type};
+use muniment_value::{Code, DocBuf, Error, Result, Type};
 
 pub(crate) fn parse(filter: &str) -> Filter {
     Filter::parse_query(json(filter).as_doc(), &QueryContext::new())
@@ -216,4 +216,30 @@ fn nesting_is_bounded() {
         let e = Filter::parse(d.as_doc(), &QueryContext::new()).unwrap_err();
         assert_eq!(e.code().0, 15);
     }
+}
+
+/// Says that the operation has ended, and counts how often it was asked.
+struct Ended(std::sync::atomic::AtomicUsize);
+
+impl muniment_op::Interrupt for Ended {
+    fn check(&self) -> Result<()> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Err(Error::new(Code::Interrupted, "operation was interrupted"))
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&muniment_op::Sleepers)) {}
+}
+
+/// After the test that learns that the operation has ended, no other one that takes long is run.
+#[test]
+fn no_test_runs_after_the_end_of_the_operation() {
+    let slow = r#"{"$expr": {"$gt": [0, {"$size": {"$range": [0, "$n"]}}]}}"#;
+    let text = format!(r#"{{"$nor": [{slow}, {slow}, {{"$or": [{slow}, {slow}]}}]}}"#);
+    let f = parse(&text);
+    let ended = std::sync::Arc::new(Ended(Default::default()));
+    let task = crate::running::Task::of(ended.clone());
+    let d = json(r#"{"n": 200000}"#);
+    let e = f.matches(d.as_doc(), task.work()).unwrap_err();
+    assert_eq!(e.code(), Code::Interrupted);
+    assert_eq!(ended.0.load(std::sync::atomic::Ordering::Relaxed), 1);
 }

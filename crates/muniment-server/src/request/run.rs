@@ -58,6 +58,7 @@ pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
     let result = guarded(|| refused.map_or_else(|| (cx.spec.run)(cx), Err))
         .unwrap_or_else(|caught| Err(panicked(cx, &caught)));
     drop(running);
+    cx.op.end_kept();
     let result = Transactions::end_command(cx, result);
     // Gives the ticket back first, since waiting for other members takes long and uses no CPU.
     drop(ticket);

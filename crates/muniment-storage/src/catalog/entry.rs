@@ -14,7 +14,7 @@ use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::index::{Index, is_id_pattern};
-use muniment_query::Filter;
+use muniment_query::{Filter, QueryContext};
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, MAX_MESSAGE_DEPTH, Result, Value, doc,
     nests_deeper, validate_depth,
@@ -226,7 +226,7 @@ impl Entry {
         };
         let held = held.map(Collection::options);
         if held.is_none_or(|held| raw(&held) != raw(&self.options)) {
-            self.options.validator()?;
+            self.options.validator(crate::running::context())?;
         }
         if self.to_doc().as_bytes() != stored {
             return Err(Error::internal("it would not be read as it was written"));
@@ -334,17 +334,16 @@ fn alone(e: Elem<'_>, depth: usize) -> Result<()> {
 }
 
 impl CollectionOptions {
-    /// The filter that documents have to match, if there is one.
+    /// The filter that documents have to match, if there is one, parsed with `cx`.
     ///
     /// # Errors
     /// What parsing it raises.
-    pub(crate) fn validator(&self) -> Result<Option<Filter>> {
+    pub(crate) fn validator(&self, cx: QueryContext) -> Result<Option<Filter>> {
         let validator = self.document.as_doc().get_doc("validator");
         let Some(validator) = validator.filter(|v| !v.is_empty()) else {
             return Ok(None);
         };
-        let cx = crate::running::context().with_collation(self.collation()?);
-        Filter::parse(validator, &cx)
+        Filter::parse(validator, &cx.with_collation(self.collation()?))
             .map(Some)
             .map_err(|e| e.context("its validator: "))
     }

@@ -50,6 +50,12 @@ pub trait IndexKind: Debug + Send + Sync {
     /// match. `None` when the index cannot help.
     fn bounds(&self, field: usize, pred: &Pred) -> Option<Vec<(ValueBuf, ValueBuf)>>;
 
+    /// True when its bounds are those of geometries that were covered before
+    /// ([`Filter::cover`](muniment_query::Filter::cover)).
+    fn needs_cover(&self) -> bool {
+        false
+    }
+
     /// True when the index leaves out documents that have none of the transformed fields, so that
     /// it may be used only where a predicate has bounds on one of them.
     fn leaves_out(&self) -> bool {

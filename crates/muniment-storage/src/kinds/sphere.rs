@@ -280,6 +280,10 @@ impl IndexKind for Sphere {
         Some(as_values(op.geo()?.sphere_intervals()?))
     }
 
+    fn needs_cover(&self) -> bool {
+        true
+    }
+
     fn leaves_out(&self) -> bool {
         self.version >= 2
     }

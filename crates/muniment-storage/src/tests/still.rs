@@ -8,7 +8,7 @@ use crate::tests::natural::crash;
 use crate::tests::{Many, bytes, open};
 use crate::*;
 use muniment_op::{Interrupt, NeverInterrupted, Sleepers};
-use muniment_value::{Code, Error, Value, doc};
+use muniment_value::{Code, Error, Value, array, doc};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -296,6 +296,37 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     drop(working);
     assert!(cursor.next().unwrap().is_none());
     drop(held);
+}
+
+/// What becomes of a change is looked at after it is in the log: its operation may have ended by then.
+#[test]
+fn a_validator_is_not_damaged_by_the_end_of_an_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let corner = |i: i32| {
+        let angle = f64::from(i % 9000) / 9000.0 * std::f64::consts::TAU;
+        array![angle.cos(), angle.sin()]
+    };
+    let ring: muniment_value::ArrayBuf = (0..=9000).map(corner).collect();
+    let polygon = doc! { "type": "Polygon", "coordinates": array![ring] };
+    let within = doc! { "g": doc! { "$geoWithin": doc! { "$geometry": polygon } } };
+    let options = |level: &str| {
+        let d = doc! { "validator": within.clone(), "validationLevel": level };
+        CollectionOptions {
+            document: d,
+            ..CollectionOptions::default()
+        }
+    };
+    let c = store
+        .create_collection("db.c", options("strict"), &NeverInterrupted)
+        .unwrap();
+    let working = running::enter(Arc::new(Expired));
+    assert!(c.options().validator(running::context()).is_err());
+    store
+        .modify_options(&c, options("moderate"), &NeverInterrupted)
+        .unwrap();
+    drop(working);
+    c.check_validator().unwrap();
 }
 
 /// Test suites make and drop collections by the thousand: nothing of them stays.

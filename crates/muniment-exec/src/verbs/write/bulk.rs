@@ -275,7 +275,12 @@ impl<'e> Batch<'e> {
                 return Ok(false);
             }
             self.set = Some(Shared {
-                checks: checks(self.engine, &collection, write.bypasses_validation())?,
+                checks: checks(
+                    self.engine,
+                    self.op,
+                    &collection,
+                    write.bypasses_validation(),
+                )?,
                 slices: Slices::new(&self.engine.store, self.op, &collection),
                 collection,
             });

@@ -208,7 +208,7 @@ fn insert_slices<'d>(
     options: InsertOptions,
     out: &mut BulkOutcome,
 ) -> Result<End> {
-    let validator = checks(engine, collection, options.bypass_document_validation)?;
+    let validator = checks(engine, op, collection, options.bypass_document_validation)?;
     let series = TimeSeries::of(collection);
     let mut slices = Slices::<Inserted>::new(&engine.store, op, collection);
     let mut end = End::All;

@@ -66,10 +66,11 @@ pub(crate) fn on_validation_failure(engine: &Database, log: Log) {
 /// The validator that a write has to satisfy.
 pub(super) fn checks<'e>(
     engine: &'e Database,
+    op: &Arc<OpContext>,
     collection: &Collection,
     bypass: bool,
 ) -> Result<Option<Checks<'e>>> {
-    let validator = engine.validators.of(collection, bypass)?;
+    let validator = engine.validators.of(op, collection, bypass)?;
     Ok(validator.map(|v| Checks(&engine.validators, v)))
 }
 
@@ -206,7 +207,7 @@ fn anything_matches(
 
 fn upsert(
     engine: &Database,
-    op: &OpContext,
+    op: &Arc<OpContext>,
     collection: &Arc<Collection>,
     write: &Write<'_>,
     update: &Update,
@@ -217,7 +218,7 @@ fn upsert(
     // Empty timestamps are not filled in here: a replacement has done that already, and no other
     // update does it.
     let new = Bytes::from(prepare(Doc::new(&out), false)?.into_owned());
-    if let Some(v) = engine.validators.of(collection, bypass)? {
+    if let Some(v) = engine.validators.of(op, collection, bypass)? {
         engine.validators.check(&v, None, &new, op.work())?;
     }
     let id = Doc::new(&new)
@@ -323,7 +324,7 @@ fn write_matching<'e>(
     write: &Write<'_>,
     slices: &mut Slices<'e, Done>,
 ) -> Result<()> {
-    let validator = checks(engine, collection, write.bypasses_validation())?;
+    let validator = checks(engine, op, collection, write.bypasses_validation())?;
     let validator = validator.as_ref();
     if let Some(id) = write.filter.id_equality_by(collection.collation())
         && write.hint.is_none()

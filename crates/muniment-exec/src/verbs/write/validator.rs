@@ -3,6 +3,7 @@
 //! A parsed validator is kept per collection for as long as its options stand. What fails is
 //! explained in the shape of MongoDB's `errInfo`.
 
+use crate::operation::OpContext;
 use muniment_query::filter::details::details;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
@@ -63,6 +64,7 @@ impl Validators {
     /// What parsing it raises.
     pub(crate) fn of(
         &self,
+        op: &Arc<OpContext>,
         collection: &Collection,
         bypass: bool,
     ) -> Result<Option<Arc<Validator>>> {
@@ -79,17 +81,17 @@ impl Validators {
             return Ok(None);
         }
         collection.check_validator()?;
-        let mut parsed = self.parsed.lock();
-        if let Some((of, v)) = parsed.get(&collection.uuid())
+        if let Some((of, v)) = self.parsed.lock().get(&collection.uuid())
             && Arc::ptr_eq(of, &options)
         {
             return Ok(Some(v.clone()));
         }
+        // Constants and polygons may take long, so nobody waits for this, and the operation can be ended.
+        let cx = QueryContext::new()
+            .with_collation(collection.collation().clone())
+            .with_operation(op.clone());
         let validator = Arc::new(Validator {
-            filter: Filter::parse(
-                source,
-                &QueryContext::new().with_collation(collection.collation().clone()),
-            )?,
+            filter: Filter::parse(source, &cx)?,
             source: source.to_buf(),
             namespace: collection.namespace(),
             moderate: level == "moderate",
@@ -99,6 +101,7 @@ impl Validators {
                 _ => Action::Error,
             },
         });
+        let mut parsed = self.parsed.lock();
         if parsed.len() >= KEPT {
             parsed.clear();
         }
@@ -118,11 +121,20 @@ impl Validators {
         work: Work<'_>,
     ) -> Result<()> {
         let valid = |d: &[u8]| v.filter.matches(Doc::new(d), work);
-        // A document that the validator cannot look at ($expr fails) was not valid either.
-        let was_not = |old: &[u8]| !valid(old).unwrap_or(false);
         let judged = valid(new);
-        if matches!(judged, Ok(true)) || (v.moderate && old.is_some_and(was_not)) {
+        if matches!(judged, Ok(true)) {
             return Ok(());
+        }
+        if let Some(old) = old.filter(|_| v.moderate) {
+            // A document that the validator cannot look at ($expr fails) was not valid either; but the end of
+            // the operation says nothing about it.
+            let was = valid(old);
+            if was.is_err() {
+                work.check()?;
+            }
+            if !was.unwrap_or(false) {
+                return Ok(());
+            }
         }
         judged?;
         let new = Doc::new(new);
@@ -203,5 +215,29 @@ mod tests {
         set(r#""validationAction": "errorAndLog""#);
         assert_eq!(b.insert(&[j(r#"{"_id": 4}"#)]).errors.len(), 1);
         assert_eq!(logged.load(Relaxed), 2);
+    }
+
+    /// The end of an operation makes no document invalid, so that the new one might be.
+    #[test]
+    fn an_operation_that_was_ended_judges_no_document() {
+        let b = Bench::new();
+        let c = options(
+            r#"{"validationLevel": "moderate", "validator": {"$expr": {"$gt": [0, {"$size": {"$range": [0, "$n"]}}]}}}"#,
+        );
+        let never = &muniment_query::NeverInterrupted;
+        let c = b.engine.store.create_collection(NS, c, never).unwrap();
+        let v = b.engine.validators.of(&b.op, &c, false).unwrap().unwrap();
+        let d = j(r#"{"_id": 1, "n": 500000}"#);
+        let check = |op: &crate::OpContext| {
+            let (old, new) = (Some(d.as_bytes()), d.as_bytes());
+            b.engine.validators.check(&v, old, new, op.work())
+        };
+        check(&b.op).unwrap();
+        let op = b.engine.operations.begin(crate::OpStart::default());
+        b.engine.operations.kill(op.id());
+        assert_eq!(
+            check(&op).unwrap_err().code(),
+            muniment_value::Code::Interrupted
+        );
     }
 }
