@@ -88,7 +88,7 @@ impl Inbox {
 
     /// Puts a message of another member into it, once there is room for its records or no other records
     /// wait, or once the connection's operation (`on`) or the driver ends. The driver is not woken: see
-    /// [`Node::help`].
+    /// [`Node::help`](super::node::Node::help).
     pub fn put_message(&self, message: Message, records: Vec<Record>, on: &dyn Interrupt) {
         let bytes = records.iter().map(|r| r.payload.len()).sum::<usize>();
         let full = |w: &Waiting| w.bytes > 0 && w.bytes + bytes > ROOM;

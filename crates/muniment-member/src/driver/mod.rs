@@ -1,6 +1,6 @@
 //! The driver of the consensus: it gives the core what happened, and does what the core says.
 //!
-//! Everything that reaches it goes through its [`Inbox`](super::node::Inbox): what other members say,
+//! Everything that reaches it goes through its [`Inbox`](crate::inbox::Inbox): what other members say,
 //! requests of commands, how far log and disk are. It alone owns the core, the state file and the ways to
 //! the other members, so none of them has a lock but the one on the driver. What it does when something
 //! reached it, or time has passed, is a [`Driver::turn`]. A turn is taken by the driver's own thread, by a
