@@ -77,7 +77,15 @@ def replica_set(mlaunch, binaries, scratch):
         run("stop")
         run("start", "--binarypath", binaries)
         check(2)
+        ended = [int(line.split()[-1]) for line in run("list").splitlines() if "running" in line.split()]
         run("restart")
+        # The primary ends after the others, which mlaunch may not wait for: it then starts only these again.
+        until = time.monotonic() + 30
+        while any(map(is_there, ended)):
+            assert time.monotonic() < until, "a member that was to end is still there"
+            time.sleep(0.05)
+        if run("list").count("running") < 4:
+            run("start", "--binarypath", binaries)
         check(3)
         pid = next(int(line.split()[-1]) for line in run("list").splitlines() if str(first) in line.split())
         run("kill", str(first))
