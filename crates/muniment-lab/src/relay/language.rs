@@ -54,7 +54,7 @@ fn understand(line: &str) -> std::result::Result<Line, String> {
     };
     if let Some(alone) = alone {
         return match words.next() {
-            Some(_) => Err("there is nothing behind it".into()),
+            Some(_) => Err("nothing follows it: the line has this one word".into()),
             None => Ok(alone),
         };
     }
@@ -261,7 +261,7 @@ mod tests {
             ("bandwidth 0", "from 0.001, or off"),
             ("loss off", "percent"),
             ("refuse in", "both directions"),
-            ("quit now", "nothing behind it"),
+            ("quit now", "nothing follows it"),
         ] {
             let e = parse(line).unwrap_err().0;
             assert!(e.contains(why), "{line}: {e}");

@@ -1,5 +1,4 @@
-//! What replies of a set's members say: who is primary, and what each member has applied. Pure
-//! functions.
+//! Reads the replies of a set's members: which of them is primary, and what each has applied. Pure functions.
 
 use muniment_load::conn::{number_at, string_at};
 use muniment_value::{Doc, Value};
