@@ -31,7 +31,7 @@ impl Database {
     /// Opens an aggregation.
     ///
     /// # Errors
-    /// As [`Database::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
+    /// Those of [`Database::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
     /// the target.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
         crate::verbs::aggregate::aggregate(self, op, request)
@@ -47,7 +47,7 @@ impl Database {
     /// answers alone, no document is read.
     ///
     /// # Errors
-    /// As [`Database::find`].
+    /// Those of [`Database::find`].
     pub fn count(&self, op: &Arc<OpContext>, request: &CountRequest<'_>) -> Result<u64> {
         crate::verbs::count::count(self, op, request)
     }
@@ -85,7 +85,7 @@ impl Database {
     /// `single_batch`. Returns the id (0: nothing kept).
     ///
     /// # Errors
-    /// As [`Cursor::fill_batch`]; `out` is then as it was.
+    /// Those of [`Cursor::fill_batch`]; `out` is then as it was.
     pub fn first_batch(
         &self,
         op: &Arc<OpContext>,
@@ -114,7 +114,7 @@ impl Database {
     /// The distinct values at a path: arrays count by their elements, numbers by value.
     ///
     /// # Errors
-    /// As [`Database::find`]; 17217 "distinct too big, 16mb cap".
+    /// Those of [`Database::find`]; 17217 "distinct too big, 16mb cap".
     pub fn distinct(&self, op: &Arc<OpContext>, request: &DistinctRequest<'_>) -> Result<ArrayBuf> {
         crate::verbs::distinct::distinct(self, op, request)
     }
@@ -256,7 +256,7 @@ impl Database {
     /// Checks an update of a namespace that may be a time-series collection.
     ///
     /// # Errors
-    /// As [`TimeSeries::check_update`].
+    /// Those of [`TimeSeries::check_update`].
     pub fn check_series_update(
         &self,
         namespace: &str,
@@ -340,7 +340,7 @@ impl Database {
     /// As [`Database::delete`], for a caller that wants to know what a statement did that failed.
     ///
     /// # Errors
-    /// As [`Database::delete`].
+    /// Those of [`Database::delete`].
     pub fn delete_noting(
         &self,
         op: &Arc<OpContext>,
@@ -419,7 +419,7 @@ impl Database {
     /// As [`Database::update`], for a caller that wants to know what a statement did that failed.
     ///
     /// # Errors
-    /// As [`Database::update`].
+    /// Those of [`Database::update`].
     pub fn update_noting(
         &self,
         op: &Arc<OpContext>,

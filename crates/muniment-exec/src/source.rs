@@ -124,7 +124,7 @@ impl Source {
     /// What a command on the name is parsed with: its `let`, and how its texts compare.
     ///
     /// # Errors
-    /// As [`Source::collation`], and what evaluating the variables raises.
+    /// Those of [`Source::collation`], and what evaluating the variables raises.
     pub(crate) fn context(
         &self,
         op: &Arc<OpContext>,
@@ -157,7 +157,7 @@ impl Source {
     /// What lies below all views.
     ///
     /// # Errors
-    /// As [`Source::as_view`].
+    /// Those of [`Source::as_view`].
     pub(crate) fn below_views(self, store: &Store, namespace: &str) -> Result<Source> {
         match self {
             Source::View(view) => {
@@ -233,7 +233,7 @@ fn series_of(store: &Store, namespace: &str) -> Option<Arc<Collection>> {
 /// The stored collection of this name, if there is one in what the operation sees.
 ///
 /// # Errors
-/// As [`Source::resolve`].
+/// Those of [`Source::resolve`].
 pub(crate) fn stored(
     store: &Store,
     op: &OpContext,

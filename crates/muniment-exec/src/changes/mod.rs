@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use stream::{ChangeStream, Start, Wanted};
 
-/// As [`Database::image_seconds`].
+/// Implements [`Database::image_seconds`].
 pub(crate) fn image_seconds(engine: &Database) -> Arc<AtomicI64> {
     engine.changes.image_seconds.clone()
 }

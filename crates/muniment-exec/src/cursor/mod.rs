@@ -493,7 +493,7 @@ impl Cursor {
     /// The next document itself, for internal readers.
     ///
     /// # Errors
-    /// As [`Cursor::fill_batch`].
+    /// Those of [`Cursor::fill_batch`].
     pub fn next_doc(&mut self, op: &Arc<OpContext>) -> Result<Option<Bytes>> {
         if let Some(held) = self.held.take() {
             return Ok(Some(held.doc));

@@ -67,7 +67,7 @@ fn set_length(out: &mut [u8], at: usize) {
     }
 }
 
-/// As [`Database::first_batch`].
+/// Implements [`Database::first_batch`].
 pub(crate) fn first_batch(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -93,7 +93,7 @@ pub(crate) fn first_batch(
     })
 }
 
-/// As [`Database::get_more`].
+/// Implements [`Database::get_more`].
 pub(crate) fn get_more(
     engine: &Database,
     op: &Arc<OpContext>,

@@ -285,7 +285,7 @@ impl OpContext {
     /// What it reads of a collection: everything that is visible now, or what its transaction sees.
     ///
     /// # Errors
-    /// As [`Transaction::join`] and [`Transaction::snapshot`].
+    /// Those of [`Transaction::join`] and [`Transaction::snapshot`].
     pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
         match self.transaction() {
             Some(transaction) => {

@@ -25,7 +25,7 @@ pub struct GeneratedFigures {
 /// Places in the log, some 64 KiB each, that are read to tell how much is in all of them.
 const SAMPLE: usize = 256;
 
-/// As [`Database::generated_figures`].
+/// Implements [`Database::generated_figures`].
 pub(crate) fn generated_figures(
     engine: &Database,
     op: &OpContext,

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Documents by the UUIDs of their collections.
 pub type Undone = BTreeMap<[u8; 16], Vec<Bytes>>;
 
-/// As [`crate::Database::undone_by_giving_up`].
+/// Implements [`crate::Database::undone_by_giving_up`].
 pub(crate) fn undone_by_giving_up(store: &Store, after: Timestamp) -> Result<Undone> {
     let mut changed: BTreeMap<[u8; 16], BTreeSet<Vec<u8>>> = BTreeMap::new();
     let mut names = BTreeMap::new();

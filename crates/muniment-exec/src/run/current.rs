@@ -47,7 +47,7 @@ impl CurrentOp {
     /// The command's view of a collection: the plan that needs it first opens it.
     ///
     /// # Errors
-    /// As [`OpContext::view`].
+    /// Those of [`OpContext::view`].
     pub(crate) fn view(&self, store: &Store, collection: &Collection) -> Result<Snapshot> {
         let op = self.get();
         if !op.reads_newest() {

@@ -191,7 +191,7 @@ impl Exec {
     /// Runs for at most `works` steps or until `rows` rows are buffered: a trial.
     ///
     /// # Errors
-    /// As [`Exec::next_row`].
+    /// Those of [`Exec::next_row`].
     pub fn trial(&mut self, op: &Arc<OpContext>, works: u64, rows: usize) -> Result<()> {
         self.cx.run_by(op);
         let end = self.cx.works + works;
@@ -657,7 +657,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
 /// The document a row stands for with its metadata, for readers that want bytes.
 ///
 /// # Errors
-/// As [`Exec::emit`].
+/// Those of [`Exec::emit`].
 pub fn into_bytes(exec: &Exec, row: Row) -> Result<Bytes> {
     if exec.emits_whole() {
         return Ok(row.doc);

@@ -39,7 +39,7 @@ pub fn series_view(collection: &Collection) -> DocBuf {
     d
 }
 
-/// As [`Database::settle_series`].
+/// Implements [`Database::settle_series`].
 pub(crate) fn settle_series(engine: &Database, op: &OpContext, db: &str) -> Result<()> {
     let catalog = format!("{db}.system.views");
     let names = lock_names(engine, op)?;
@@ -99,7 +99,7 @@ pub(crate) fn settle_series(engine: &Database, op: &OpContext, db: &str) -> Resu
     created.map_or(Ok(()), |created| engine.store.settle(created).map(drop))
 }
 
-/// As [`Database::refuse_to_drop_views`].
+/// Implements [`Database::refuse_to_drop_views`].
 pub(crate) fn refuse_to_drop_views(store: &Store, namespace: &str) -> Result<()> {
     let db = namespace.strip_suffix(".system.views");
     let series = db.is_some_and(|db| store.kinds(db).series > 0);

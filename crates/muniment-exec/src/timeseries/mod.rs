@@ -216,7 +216,7 @@ pub fn buckets_options(options: Doc<'_>) -> DocBuf {
     d
 }
 
-/// As [`crate::Database::create_series_index`].
+/// Implements [`crate::Database::create_series_index`].
 pub(crate) fn create_series_index(
     store: &Store,
     collection: &Arc<Collection>,
@@ -253,7 +253,7 @@ pub fn stored_name(collection: &Collection, name: &str) -> String {
     }
 }
 
-/// As [`crate::Database::check_series_update`].
+/// Implements [`crate::Database::check_series_update`].
 pub(crate) fn check_series_update(
     store: &Store,
     namespace: &str,

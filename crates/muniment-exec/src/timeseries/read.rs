@@ -89,7 +89,7 @@ impl DocStream for First {
     }
 }
 
-/// As [`Database::bucket_figures`].
+/// Implements [`Database::bucket_figures`].
 pub(crate) fn bucket_figures(
     engine: &Database,
     collection: &Arc<Collection>,

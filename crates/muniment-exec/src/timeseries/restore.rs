@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Inserts buckets; what the outcome counts are buckets.
 ///
 /// # Errors
-/// As [`Database::insert_many`].
+/// Those of [`Database::insert_many`].
 pub(crate) fn insert_buckets<'d>(
     engine: &Database,
     op: &Arc<OpContext>,

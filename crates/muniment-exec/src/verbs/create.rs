@@ -1,4 +1,5 @@
-//! Creating collections: they and the views share their names.
+//! Creating collections. Collections and views share one name space, so both are created under one
+//! lock.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -8,7 +9,7 @@ use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 
-/// As [`Database::create_collection`].
+/// Implements [`Database::create_collection`].
 pub(crate) fn create_collection(
     engine: &Database,
     namespace: &str,
@@ -18,7 +19,7 @@ pub(crate) fn create_collection(
     create_collection_as(engine, namespace, options, None, op)
 }
 
-/// As [`Database::create_collection_as`].
+/// Implements [`Database::create_collection_as`].
 pub(crate) fn create_collection_as(
     engine: &Database,
     namespace: &str,
@@ -35,7 +36,7 @@ pub(crate) fn create_collection_as(
         Source::View(_) => {
             return exists(format!("A view already exists. NS: {namespace}"));
         }
-        // Of a stored one the storage says so.
+        // If there is a stored collection, `begin_collection` reports it.
         Source::Collection(_) | Source::Buckets(_) | Source::Absent => {}
     }
     let store = &engine.store;
@@ -43,7 +44,8 @@ pub(crate) fn create_collection_as(
         Some(t) => store.begin_collection_in(t, namespace, options, uuid, op),
         None => store.begin_collection(namespace, options, uuid, op),
     }?;
-    // Others make theirs while this one is written to the disk.
+    // The record is durable only after `settle`. The names are unlocked before that, so that other
+    // operations do not wait for this one's disk write.
     drop(names);
     store.settle(created)
 }

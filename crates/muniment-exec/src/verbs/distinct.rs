@@ -32,20 +32,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// The stage that jumps from value to value.
+/// The name of the stage that jumps from value to value.
 const DISTINCT_SCAN: &str = "DISTINCT_SCAN";
 
-/// The largest reply.
+/// The largest reply in bytes: it has to fit into one document.
 const MAX_REPLY: usize = 16 << 20;
 
-/// What MongoDB puts before an error of the plan.
+/// MongoDB's prefix for an error that the plan raises.
 const FAILED: &str = "Executor error during distinct command :: caused by :: ";
 
 fn plan_failed(e: Error) -> Error {
     e.context(FAILED)
 }
 
-/// A `distinct` command's content.
+/// The fields of a `distinct` command.
 #[derive(Clone, Debug)]
 pub struct DistinctRequest<'a> {
     /// `db.collection`.
@@ -58,12 +58,12 @@ pub struct DistinctRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`; empty for none.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
 }
 
 impl DistinctRequest<'_> {
-    /// What it has in common with other queries.
+    /// The part of the request that all queries have.
     pub(crate) fn head(&self) -> Head<'_> {
         Head {
             namespace: self.namespace,
@@ -75,7 +75,7 @@ impl DistinctRequest<'_> {
     }
 }
 
-/// As [`Database::distinct`].
+/// Implements [`Database::distinct`].
 pub(crate) fn distinct(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -124,7 +124,7 @@ pub(crate) fn distinct(
     Ok(found.sorted())
 }
 
-/// The stages that a distinct's query stands for.
+/// The aggregation stages that select the documents of this distinct, for a view.
 pub(crate) fn distinct_stages(r: &DistinctRequest<'_>) -> ArrayBuf {
     r.head().stages(Doc::EMPTY, 0, 0)
 }
@@ -146,7 +146,8 @@ pub(crate) fn distinct_view(
     Ok(found.sorted())
 }
 
-/// The plan of a distinct that cannot jump from value to value. A covered one reads keys.
+/// Plans a distinct that cannot jump from value to value. If an index covers it, the plan reads
+/// keys only.
 pub(crate) fn plan_distinct(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -187,12 +188,12 @@ pub(crate) struct DistinctScan {
     field: usize,
 }
 
-/// The scan that answers a distinct without reading every key: on an index that has the field
-/// without arrays, that bounds every field before it to one value, and that answers the filter at
-/// least as well as any other plan.
+/// The scan that answers a distinct without reading every key, if there is one. Its index has to
+/// hold the field without arrays, to bound every field before it to one value, and to answer the
+/// filter at least as well as any other plan does.
 ///
 /// # Errors
-/// As [`candidates`].
+/// Those of [`candidates`].
 pub(crate) fn distinct_scan(
     collection: &Collection,
     request: &DistinctRequest<'_>,
@@ -207,7 +208,8 @@ pub(crate) fn distinct_scan(
     let mut all = candidates(collection, &query, work)?;
     let best = all.iter().map(|c| c.rank).min().unwrap_or(usize::MAX);
     if request.hint.is_none() {
-        // An index without any bound is no plan for a filter, but may be one here.
+        // To a filter, an index without bounds is no better than a collection scan; a jump over its
+        // keys may still be.
         all.extend(unbounded(collection, &query));
     }
     let scans = all.into_iter().filter_map(|candidate| {
@@ -236,7 +238,8 @@ pub(crate) fn distinct_scan(
 }
 
 impl DistinctScan {
-    /// The figures of the scan when it has given so many values and read so many keys.
+    /// The scan's figures, and the keys that it read, after it gave `values` values and read `keys`
+    /// keys.
     pub fn ran(&self, values: u64, keys: u64, time: Duration) -> (Stats, u64) {
         let stats = Stats {
             works: keys.max(values),
@@ -248,7 +251,8 @@ impl DistinctScan {
         (stats, keys)
     }
 
-    /// The stages as explain shows them, with what they did if they ran: figures and keys.
+    /// The stages as explain shows them. `ran` has the figures and the number of keys if the scan
+    /// has run.
     pub fn explain(&self, recipe: &Recipe, key: &str, ran: Option<(Stats, u64)>) -> DocBuf {
         let recipe = Recipe {
             keys_only: true,
@@ -316,7 +320,8 @@ impl DistinctScan {
                 }
                 let (value, len) = self.value(&e)?;
                 if value.as_value().is_nullish() {
-                    // A missing field has a null key too: the document tells.
+                    // A missing field has the same key as null, so the document has to be read to
+                    // tell the two apart.
                     if !found.has(Value::Null)
                         && let Some(doc) = snapshot.get(collection, &e.record_key)?
                     {
@@ -338,7 +343,7 @@ impl DistinctScan {
         Ok(steps)
     }
 
-    /// The distinct field's value, and where its key ends.
+    /// The value of the distinct field in an index entry, and the length of the key up to its end.
     fn value(&self, e: &IndexEntry) -> Result<(ValueBuf, usize)> {
         let mut bits: &[u8] = &e.type_bits;
         let mut rest: &[u8] = &e.key;
@@ -360,7 +365,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Nothing yet; texts are distinct by the collation.
+    /// No values yet. `collation` decides which strings are the same value.
     pub(crate) fn new(collation: &Collation) -> Found {
         Found {
             seen: HashSet::new(),

@@ -13,7 +13,7 @@ use muniment_storage::Collection;
 use muniment_value::{ArrayBuf, Collation, Doc, Result, doc};
 use std::sync::Arc;
 
-/// What every query says.
+/// The fields that every query has.
 #[derive(Clone, Copy)]
 pub(crate) struct Head<'r> {
     /// `db.collection`.
@@ -24,15 +24,15 @@ pub(crate) struct Head<'r> {
     pub hint: Option<Hint<'r>>,
     /// The command's `let`; empty for none.
     pub let_: Doc<'r>,
-    /// How texts compare; `None`: as what is read has it.
+    /// How strings compare; `None` means by the collation of what is read.
     pub collation: Option<&'r Collation>,
 }
 
 impl Head<'_> {
-    /// What the name stands for, and what the query is parsed with.
+    /// Resolves the name, and makes the context that the query is parsed with.
     ///
     /// # Errors
-    /// As [`Source::resolve`] and [`Source::context`].
+    /// Those of [`Source::resolve`] and [`Source::context`].
     pub fn resolve(
         &self,
         engine: &Database,
@@ -43,10 +43,11 @@ impl Head<'_> {
         Ok((source, ctx))
     }
 
-    /// The same for a query that is explained: what has the name now, if that is a stored collection.
+    /// The same for a query that is explained: the collection that has the name now, if it is a
+    /// stored one.
     ///
     /// # Errors
-    /// As [`Source::now`] and [`Source::context`].
+    /// Those of [`Source::now`] and [`Source::context`].
     pub fn stored_now(
         &self,
         engine: &Database,
@@ -57,7 +58,8 @@ impl Head<'_> {
         Ok((source.collection().cloned(), ctx))
     }
 
-    /// The stages that the query begins with as a pipeline: its filter, then what is given.
+    /// The stages at the beginning of the query as a pipeline: its filter, then the given sort,
+    /// skip and limit.
     pub fn stages(&self, sort: Doc<'_>, skip: u64, limit: u64) -> ArrayBuf {
         let mut stages = ArrayBuf::new();
         if !self.filter.is_empty() {
@@ -76,10 +78,10 @@ impl Head<'_> {
         stages
     }
 
-    /// Runs the stages that stand for the command on top of a view.
+    /// Runs the stages of the command on top of a view.
     ///
     /// # Errors
-    /// As [`Database::aggregate`].
+    /// Those of [`Database::aggregate`].
     pub fn on_view(
         &self,
         engine: &Database,

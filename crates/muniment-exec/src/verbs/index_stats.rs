@@ -5,7 +5,7 @@ use crate::timeseries::TimeSeries;
 use muniment_storage::Store;
 use muniment_value::{Doc, DocBuf, Result, Value, doc};
 
-/// As [`crate::Database::index_stats`].
+/// Implements [`crate::Database::index_stats`].
 pub(crate) fn index_stats(
     store: &Store,
     namespace: &str,

@@ -1,8 +1,9 @@
-//! What the engine does: one file or folder for each verb, or for a family of them.
+//! The engine's verbs: one file or folder for each verb, or for a family of them.
 //!
-//! A verb resolves a name ([`crate::source`], a query by its [`head`]), plans what it reads (`planning`),
-//! runs the plan (`crate::run`) and does its own with the rows. Verbs may need each other, in one
-//! direction; nothing below (`run`, `plan`, `operation`) needs a verb.
+//! A verb resolves a name ([`crate::source`]; a query does so by its [`head`]), plans what it reads
+//! (`planning`), runs the plan (`crate::run`) and then does its own part with the rows. Verbs may
+//! use each other in one direction only. Nothing below them (`run`, `plan`, `operation`) uses a
+//! verb.
 
 pub(crate) mod aggregate;
 pub(crate) mod count;

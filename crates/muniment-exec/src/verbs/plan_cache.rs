@@ -1,5 +1,5 @@
-//! What clients do with cached plans and index filters: the planCache commands and
-//! `$planCacheStats`.
+//! The commands by which clients see and change cached plans and index filters: the planCache
+//! commands and `$planCacheStats`.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -11,7 +11,8 @@ use muniment_storage::Collection;
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, ValueBuf};
 use std::sync::Arc;
 
-/// A query shape as the planCache commands name it; empty documents for what was not given.
+/// A query shape as the planCache commands describe it; what the client left out is an empty
+/// document.
 #[derive(Clone)]
 pub struct ShapeSpec<'a> {
     /// The query's filter.
@@ -22,11 +23,11 @@ pub struct ShapeSpec<'a> {
     pub projection: Doc<'a>,
     /// Its collation.
     pub collation: Doc<'a>,
-    /// The operation that names it.
+    /// The operation that runs the planCache command.
     pub op: Arc<OpContext>,
 }
 
-/// As [`Database::plan_cache_stats`].
+/// Implements [`Database::plan_cache_stats`].
 pub(crate) fn plan_cache_stats(
     engine: &Database,
     namespace: &str,
@@ -64,7 +65,7 @@ fn shape_key(collection: &Collection, spec: &ShapeSpec<'_>) -> Result<String> {
     Ok(shape(&filter, spec.sort, spec.projection))
 }
 
-/// As [`Database::set_index_filter`].
+/// Implements [`Database::set_index_filter`].
 pub(crate) fn set_index_filter(
     engine: &Database,
     namespace: &str,
@@ -87,7 +88,7 @@ pub(crate) fn set_index_filter(
     Ok(())
 }
 
-/// As [`Database::clear_index_filters`].
+/// Implements [`Database::clear_index_filters`].
 pub(crate) fn clear_index_filters(
     engine: &Database,
     namespace: &str,
@@ -102,7 +103,7 @@ pub(crate) fn clear_index_filters(
     Ok(())
 }
 
-/// As [`Database::list_index_filters`].
+/// Implements [`Database::list_index_filters`].
 pub(crate) fn list_index_filters(engine: &Database, namespace: &str) -> Vec<DocBuf> {
     let Some(collection) = engine.store.collection(namespace) else {
         return Vec::new();
@@ -110,7 +111,7 @@ pub(crate) fn list_index_filters(engine: &Database, namespace: &str) -> Vec<DocB
     engine.index_filters.list(&collection)
 }
 
-/// As [`Database::clear_cached_plan`].
+/// Implements [`Database::clear_cached_plan`].
 pub(crate) fn clear_cached_plan(
     engine: &Database,
     namespace: &str,
@@ -124,7 +125,7 @@ pub(crate) fn clear_cached_plan(
     Ok(())
 }
 
-/// What the planCache commands say of a sort, projection or collation without a query.
+/// MongoDB's error for a sort, projection or collation without a query.
 pub fn shape_without_query() -> Error {
     Error::bad_value("sort, projection, or collation provided without query")
 }

@@ -1,4 +1,4 @@
-//! From a query on a stored collection to the plan that runs.
+//! Turns a query on a stored collection into the plan that runs.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -11,8 +11,8 @@ use muniment_storage::Collection;
 use muniment_value::{Doc, Result};
 use std::sync::Arc;
 
-/// A query on a stored collection, without a sort or a hint: the indexes that planCacheSetFilter left
-/// for its shape, and what its errors show.
+/// A query on a stored collection, without a sort or a hint. It may use only the indexes that
+/// planCacheSetFilter left for its shape.
 pub(crate) fn query<'q>(
     engine: &Database,
     collection: &Collection,
@@ -42,12 +42,12 @@ pub(crate) fn is_filtered(
     filters.of(collection, filter, sort, projection).is_some()
 }
 
-/// Chooses among all plans that could answer a query on the recipe's collection. `asked` tells the
-/// query for the plan cache; `explain` looks at all plans even when the cache knows better.
+/// Chooses among all plans that could answer a query on the recipe's collection. `asked` describes
+/// the query for the plan cache. With `explain`, all plans are compared even if the cache has one.
 ///
 /// # Errors
-/// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max; what running the plans in
-/// a trial raises.
+/// 2 BadValue for a hint that fits no index; 51173 and similar codes for min and max; the errors
+/// that plans raise in their trial.
 pub(crate) fn plan<'q>(
     engine: &Database,
     op: &Arc<OpContext>,

@@ -1,9 +1,9 @@
-//! The TTL monitor's work: deleting what expired.
+//! The TTL monitor's work: deleting documents that have expired.
 //!
-//! A pass looks only at the collections that have something that expires, and of these only at those
-//! of which something is due: after it has deleted what was, it notes the earliest date that is left.
-//! A write to the collection makes that void (`Collection::take_expiry_news`), since it may have put
-//! an earlier one there.
+//! A pass looks only at collections in which something can expire, and of these only at those in
+//! which something is due. After deleting, it notes the earliest date that is left, and later
+//! passes skip the collection until then. A write to the collection may bring an earlier date, so
+//! it makes the note void (`Collection::take_expiry_news`).
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -28,29 +28,31 @@ fn collection_expiry(collection: &Collection) -> Option<i64> {
     number::to_i64_exact(seconds)
 }
 
-/// How long one index has before the next one gets its turn, and how many documents.
+/// How long, and how many documents, one index has before the next one gets its turn.
 const TURN: Duration = Duration::from_secs(1);
 const TURN_DOCS: u64 = 50_000;
 
-/// How long a pass goes on: another one begins then, with what has become due meanwhile.
+/// A pass ends after this time even if there is more to delete. The next pass begins with what has
+/// become due meanwhile.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, Default)]
 pub struct TtlOutcome {
     /// Documents deleted.
     pub deleted: u64,
-    /// TTL indexes looked at, of which something was due or may have been.
+    /// TTL indexes in which something was due or may have been.
     pub indexes: u64,
-    /// What went wrong with one of them: its collection, and what.
+    /// The failures of single indexes: the collection's namespace and the error.
     pub failed: Vec<(String, Error)>,
 }
 
-/// What has something that expires.
+/// A part of a collection in which documents expire.
 enum Due {
-    /// A time-series collection or one that is clustered, after so many seconds.
+    /// The collection itself, which is a time series or clustered; documents expire after so many
+    /// seconds.
     Collection(i64),
-    /// A TTL index, after so many seconds.
+    /// A TTL index; documents expire after so many seconds.
     Index(Arc<Index>, i64),
 }
 
@@ -62,8 +64,8 @@ impl Due {
         }
     }
 
-    /// After how many seconds something expires by now; `None` if nothing does any more, since the
-    /// collection or the index is gone or has no such setting.
+    /// The expiry that is set now, in seconds. `None` if the collection or the index is gone or
+    /// does not expire any more.
     fn seconds_now(&self, collection: &Collection) -> Option<i64> {
         if collection.is_dropped() {
             return None;
@@ -72,7 +74,7 @@ impl Due {
             Due::Collection(_) => collection_expiry(collection),
             Due::Index(index, _) => {
                 let indexes = collection.indexes();
-                // Another one may have its name.
+                // Another index may have taken the name, so the pointers are compared.
                 let is_there = indexes.iter().any(|i| Arc::ptr_eq(i, index));
                 index.spec().expire_after_seconds.filter(|_| is_there)
             }
@@ -86,10 +88,10 @@ impl Due {
     }
 }
 
-/// What one turn did.
+/// The result of one turn.
 struct Did {
     deleted: u64,
-    /// There is more to do.
+    /// True if there is more to delete in this pass.
     more: bool,
 }
 
@@ -97,13 +99,13 @@ impl Did {
     fn of(deleted: u64, turn: Turn) -> Did {
         Did {
             deleted,
-            // One that found nothing that it could delete has its next turn in the next pass.
+            // A turn that could delete nothing is not repeated in this pass, which would spin.
             more: deleted > 0 && turn.is_over(deleted),
         }
     }
 }
 
-/// As [`Database::ttl_pass`].
+/// Implements [`Database::ttl_pass`].
 pub(crate) fn ttl_pass(engine: &Database, op: &Arc<OpContext>) -> Result<TtlOutcome> {
     let now = QueryContext::new().now_ms;
     let mut out = TtlOutcome::default();
@@ -112,7 +114,7 @@ pub(crate) fn ttl_pass(engine: &Database, op: &Arc<OpContext>) -> Result<TtlOutc
     passed.dedup_by_key(|c| c.tree());
     out.indexes = waiting.len() as u64;
     let ends = Instant::now() + LONGEST_PASS;
-    // Everything has a turn at least.
+    // The loop looks at the clock between rounds only, so everything has at least one turn.
     while !waiting.is_empty() && Instant::now() < ends {
         let now = QueryContext::new().now_ms;
         let mut again = Vec::new();
@@ -129,7 +131,7 @@ pub(crate) fn ttl_pass(engine: &Database, op: &Arc<OpContext>) -> Result<TtlOutc
                         again.push((collection, due));
                     }
                 }
-                // Another operation has the collection alone, or it is gone.
+                // Another operation holds the collection exclusively, or the collection is gone.
                 Err(e) if matches!(e.code(), Code::LockTimeout | Code::QueryPlanKilled) => {}
                 Err(e) if e.code() == Code::NotWritablePrimary => return Err(e),
                 Err(e) => {
@@ -144,26 +146,27 @@ pub(crate) fn ttl_pass(engine: &Database, op: &Arc<OpContext>) -> Result<TtlOutc
     Ok(out)
 }
 
-/// What of a collection has something that expires.
+/// The parts of a collection in which documents expire.
 fn expiring_in(collection: &Collection) -> Vec<Arc<Due>> {
     let own = collection_expiry(collection).map(Due::Collection);
     let indexes = collection.indexes();
     let by_index = indexes.iter().filter_map(|index| {
         let seconds = index.spec().expire_after_seconds?;
-        // Keys that an index kind makes are no dates.
+        // An index kind that computes its keys (hashed, text, geo) has no dates as keys. Nothing
+        // expires in a capped collection or by `_id` index.
         let plain = !(collection.is_capped() || index.is_id() || index.transforms(0));
         plain.then(|| Due::Index(index.clone(), seconds))
     });
     own.into_iter().chain(by_index).map(Arc::new).collect()
 }
 
-/// What may have something that has expired at `now`.
+/// The collections and indexes in which something may have expired at `now`.
 fn due(engine: &Database, now: i64) -> Vec<(Arc<Collection>, Arc<Due>)> {
     let mut all = Vec::new();
     let mut expiries = engine.expiries.lock();
     let before = std::mem::take(&mut *expiries);
     for collection in engine.store.expiring() {
-        // The others are not to wait for one that is damaged.
+        // A damaged collection is skipped, so that it does not keep the others from expiring.
         if collection.check_usable().is_err() {
             continue;
         }
@@ -181,13 +184,14 @@ fn due(engine: &Database, now: i64) -> Vec<(Arc<Collection>, Arc<Due>)> {
     all
 }
 
-/// Notes when the first of what is left in these collections expires, which the pass itself has
-/// written to.
+/// Notes for each of these collections when the first of its remaining documents expires. The
+/// pass's own deletes count as news, so the news is taken first.
 fn note_expiries(engine: &Database, passed: &[Arc<Collection>], now: i64) {
     for collection in passed {
         collection.take_expiry_news();
     }
-    // Whatever was written before that is in a view that sees this; what is written later is news.
+    // Every write whose news was just taken is visible in a view that is at least as new as this
+    // timestamp. A later write makes news again.
     let newest = engine.store.newest_timestamp();
     for collection in passed {
         for due in expiring_in(collection) {
@@ -202,7 +206,8 @@ fn note_expiries(engine: &Database, passed: &[Arc<Collection>], now: i64) {
     }
 }
 
-/// When the first of what is left expires: after `now`, and known of everything up to `newest`.
+/// The date at which the first of the remaining documents expires. `None` if the view does not yet
+/// show everything up to `newest`, or if something is due at `now`.
 fn first_expiry(
     store: &Store,
     collection: &Arc<Collection>,
@@ -270,7 +275,8 @@ fn first_expiry(
     let at = first.map_or(i64::MAX, |date| {
         date.saturating_add(due.seconds().saturating_mul(1000))
     });
-    // A date that is due although the pass is over is held by another operation or came just now.
+    // Something that is due although the pass is over is held by another operation or was written
+    // just now. The next pass has to look again.
     (at > now).then_some(at)
 }
 
@@ -286,7 +292,8 @@ fn expire_some(
         return Ok(Did::of(0, turn));
     };
     let cutoff = now.saturating_sub(seconds.saturating_mul(1000));
-    // Another collection may have its name by now.
+    // Another collection may have taken the name since the look at the settings. The operation is
+    // bound to this one, so that nothing is deleted in the other.
     op.bind(Some(collection.uuid()));
     let deleted = match due {
         Due::Collection(_) => match TimeSeries::of(collection) {
@@ -299,7 +306,7 @@ fn expire_some(
     Ok(Did::of(deleted?, turn))
 }
 
-/// Deletes the measurements up to `cutoff`: the first ones in the natural order.
+/// Deletes the measurements up to `cutoff`, which come first in the natural order.
 fn expire_series(
     store: &Store,
     op: &Arc<OpContext>,
@@ -334,7 +341,7 @@ fn expire_series(
             Ok(Ok(done))
         });
         match deleted {
-            // Dropped meanwhile.
+            // The collection was dropped meanwhile.
             Err(e) if e.code() == Code::NamespaceNotFound => break,
             other => other?,
         }
@@ -368,8 +375,8 @@ fn expire_clustered(
     Ok(done.matched)
 }
 
-/// Deletes what one TTL index says is expired. Of an array the earliest date decides, which
-/// is what a range over its elements finds.
+/// Deletes the documents that have expired by one TTL index. Of an array, the earliest date counts;
+/// a range over the array's elements finds that one.
 fn expire(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -422,8 +429,8 @@ mod tests {
         IndexSpec::parse(d.as_doc()).unwrap()
     }
 
-    /// What changes while a pass is under way counts at the next turn: another time, an index of the
-    /// same name that has none, a collection that has taken the name.
+    /// A change while a pass is under way counts from the next turn on: another expiry, an index of
+    /// the same name without one, a collection that has taken the name.
     #[test]
     fn a_turn_goes_by_what_is_set_when_it_begins() {
         let b = Bench::new();
@@ -483,7 +490,7 @@ mod tests {
             assert_eq!(store.collection(name).unwrap().count(), 1, "{name}");
         }
         assert_eq!(turn(same), 1);
-        // A rename in the last moment, after the look at the settings.
+        // The collection is renamed or replaced after the turn has read its settings.
         let late = create("test.late");
         b.op.bind(Some(late.uuid()));
         store

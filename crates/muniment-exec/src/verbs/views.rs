@@ -1,7 +1,7 @@
 //! Creating, changing and dropping views.
 //!
-//! Invariants: names of views and collections are disjoint (both are created under one lock); no chain
-//! of views is longer than [`MAX_DEPTH`] or closes a circle.
+//! Invariants: a view and a collection never have the same name (both are created under one lock);
+//! no chain of views is longer than [`MAX_DEPTH`] or leads back to itself.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -23,7 +23,8 @@ use std::sync::Arc;
 /// All views of a database by their full names.
 type Graph = HashMap<String, View>;
 
-/// The collections that a pipeline reads beside its own, without the database.
+/// Appends the names (without the database) of the collections that a pipeline reads beside the
+/// view's own.
 fn involved(pipeline: Doc<'_>, depth: usize, out: &mut Vec<String>) {
     if depth > MAX_DEPTH {
         return;
@@ -49,16 +50,17 @@ fn involved(pipeline: Doc<'_>, depth: usize, out: &mut Vec<String>) {
     }
 }
 
-/// What is known of a view while the graph is walked.
+/// What the walk over the graph knows of a view.
 enum Mark {
-    /// It is on the way that is being walked.
+    /// The view is on the path that is being walked, so meeting it again means a cycle.
     Open,
-    /// Views on the longest way down, itself with them, and the bytes of the pipelines of the
-    /// views that it stands on.
+    /// The number of views on the longest chain down from this one (inclusive), and the bytes of
+    /// its pipeline and of those of the views below it.
     Done(usize, usize),
 }
 
-/// Walks down from a view, over everything that it reads.
+/// Walks down from a view, over everything that it reads. Returns the two numbers of
+/// [`Mark::Done`].
 ///
 /// # Errors
 /// 5 GraphContainsCycle, 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
@@ -82,7 +84,7 @@ fn walk(
         }
         None => {}
     }
-    // Nothing that is stored is deeper, so this bounds the recursion.
+    // No stored chain is that deep, so a longer path cannot be valid. This bounds the recursion.
     if way > 2 * MAX_DEPTH + 2 {
         return Err(too_deep(name));
     }
@@ -105,7 +107,7 @@ fn walk(
     Ok(found)
 }
 
-/// As [`Database::create_view`].
+/// Implements [`Database::create_view`].
 pub(crate) fn create_view(
     engine: &Database,
     op: &OpContext,
@@ -127,7 +129,7 @@ pub(crate) fn create_view(
     }
 }
 
-/// As [`Database::modify_view`].
+/// Implements [`Database::modify_view`].
 pub(crate) fn modify_view(
     engine: &Database,
     op: &OpContext,
@@ -194,11 +196,11 @@ fn put_view(
     created.map_or(Ok(()), |created| engine.store.settle(created).map(drop))
 }
 
-/// The collection of a database's views, made when it is not there: then it is to be settled when
-/// the names are unlocked, and before a client is told.
+/// The collection that stores a database's views, created if it is missing. A new one has to be
+/// settled after the names are unlocked and before the client is answered.
 ///
 /// # Errors
-/// The storage's.
+/// The errors of the storage.
 pub(crate) fn views_collection(
     store: &Store,
     op: &OpContext,
@@ -212,7 +214,7 @@ pub(crate) fn views_collection(
     Ok((created.collection().clone(), Some(created)))
 }
 
-/// As [`Database::drop_view`].
+/// Implements [`Database::drop_view`].
 pub(crate) fn drop_view(engine: &Database, op: &OpContext, namespace: &str) -> Result<bool> {
     let _names = lock_names(engine, op)?;
     if !matches!(Source::now(&engine.store, namespace)?, Source::View(_)) {
@@ -259,7 +261,7 @@ mod tests {
         let f = Bench::new();
         let (e, op) = (&f.engine, OpContext::internal("create"));
         e.create_view(&op, "d.a", &on("b")).unwrap();
-        // The same again is no error, another one is.
+        // Creating the same view again is no error; creating a different one is.
         e.create_view(&op, "d.a", &on("b")).unwrap();
         let code = |r: Result<()>| r.unwrap_err().code();
         assert_eq!(
@@ -285,7 +287,7 @@ mod tests {
         }
         let last = e.create_view(&op, "d.v21", &on("v20"));
         assert_eq!(code(last), Code::ViewDepthLimitExceeded);
-        // Also from below: what stands on it becomes too deep.
+        // A view can also become too deep when one below it is changed.
         e.create_view(&op, "d.w", &on("nothing")).unwrap();
         let deeper = e.modify_view(&op, "d.v1", Some("w"), None);
         assert_eq!(code(deeper), Code::ViewDepthLimitExceeded);

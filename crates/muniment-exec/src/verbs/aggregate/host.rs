@@ -1,5 +1,5 @@
-//! The database as a pipeline's stages see it: [`muniment_query::stage::host::Host`] over the
-//! engine.
+//! Implements [`muniment_query::stage::host::Host`] on the engine: the part of the database that a
+//! pipeline's stages see.
 
 use super::join;
 use super::link::Link;
@@ -33,7 +33,7 @@ impl Host for Link {
         let collection = match Source::resolve(store, &self.op.get(), &namespace)? {
             Source::Collection(collection) => Some(collection),
             Source::Absent => None,
-            // A pipeline reads those.
+            // These are not looked up by a field directly: the caller runs a pipeline on them.
             Source::View(_) | Source::Buckets(_) | Source::Generated(_) => return Ok(None),
         };
         Ok(Some(join::open(self, collection, field, &ctx.collation)))

@@ -1,10 +1,10 @@
-//! Equality look-ups on one field of a collection: what `$lookup` and `$graphLookup` do for every
+//! Equality look-ups on one field of a collection, which `$lookup` and `$graphLookup` do for every
 //! document.
 //!
-//! By `_id` a look-up is one read; by an index one short scan. Without an index the first look-up
-//! scans, and the second makes a hash table of the collection, within the memory limit of a
-//! blocking stage. Values whose keys do not tell all (arrays, null by an index) go through the
-//! planner.
+//! A look-up by `_id` is one read, and one by an index a short scan. Without an index the first
+//! look-up scans the collection; the second makes a hash table of it, within the memory limit of a
+//! blocking stage. Some values match more or less than what has their key (arrays, and null by an
+//! index): these go through the planner.
 
 use super::join_cache::JoinCache;
 use crate::operation::OpContext;
@@ -28,7 +28,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Look-ups between two looks at the operation.
+/// Look-ups between two checks whether the operation may go on.
 const CHECK_EVERY: u32 = 32;
 
 /// Prepares look-ups on `field` of a collection, which may not exist.
@@ -42,7 +42,8 @@ pub(crate) fn open(
         return Box::new(Nothing);
     };
     let method = if field.parts().iter().any(|p| array_index(p).is_some()) {
-        // A number may mean an element or a field: keys do not say.
+        // A number in the path may mean an array element or a field, and an index key does not say
+        // which it was.
         Method::Plan
     } else if field.as_str() == "_id"
         && collection.finds_by_id()
@@ -61,7 +62,7 @@ pub(crate) fn open(
     Box::new(Lookups {
         op: link.op.clone(),
         link: link.clone(),
-        // A part of what a blocking stage may hold.
+        // The cache may use a quarter of what a blocking stage may hold.
         cache: JoinCache::new(
             link.engine.sort_limits(None).memory / 4,
             collection.count(),
@@ -76,7 +77,7 @@ pub(crate) fn open(
     })
 }
 
-/// An index whose first field is `field`, and whether it descends.
+/// A plain index whose first field is `field`, and whether that field descends.
 fn usable_index(
     collection: &Collection,
     field: &Path,
@@ -93,7 +94,8 @@ fn usable_index(
             && spec.key.as_doc().iter().all(|e| e.value().is_number());
         (plain && path == field && !i.is_id()).then(|| (i.clone(), *descending))
     });
-    // The fewer fields, the shorter the keys.
+    // Among those, a unique index is preferred, then the one with the fewest fields, whose keys are
+    // the shortest.
     fitting.min_by_key(|(i, _)| (!i.unique(), i.fields().len()))
 }
 
@@ -106,19 +108,19 @@ impl Join for Nothing {
 }
 
 enum Method {
-    /// By `_id`.
+    /// Look up by `_id`.
     Id,
-    /// By the first field of an index.
+    /// Look up by the first field of an index.
     Index { index: Arc<Index>, descending: bool },
-    /// By reading everything; `looked` after the first time.
+    /// Scan the collection. `looked` is true after the first look-up.
     Scan { looked: bool },
-    /// By a hash table of everything.
+    /// Look up in a hash table of all documents.
     Hash(Table),
-    /// By a plan each time.
+    /// Make and run a plan for each look-up.
     Plan,
 }
 
-/// All documents by the encoded values of the field.
+/// All documents of the collection, indexed by the encoded values of the field.
 struct Table {
     docs: Vec<Bytes>,
     by_key: HashMap<Box<[u8]>, Vec<u32>>,
@@ -137,7 +139,7 @@ struct Lookups {
     cache: JoinCache,
 }
 
-/// True for a value that equals exactly what has its key.
+/// True for a value that equals exactly the stored values that have its key.
 fn has_exact_key(v: &Value<'_>) -> bool {
     !matches!(v, Value::Null | Value::Undefined | Value::Array(_))
 }
@@ -207,7 +209,7 @@ impl Join for Lookups {
 }
 
 impl Lookups {
-    /// By `_id` or an index, or as it was found before.
+    /// Looks up by `_id` or by an index, or takes the result of an earlier look-up from the cache.
     fn by_key(
         &mut self,
         op: &Arc<OpContext>,
@@ -281,7 +283,7 @@ impl Lookups {
             .view(&self.link.engine.store, &self.collection)?;
         still_there(snapshot.timestamp(), &self.collection, [&index])?;
         op.note_index(|| index.spec().name.clone());
-        // An array in another field makes several keys of one document.
+        // A document with an array in another field of the index has several entries for one value.
         let several = index.fields().len() > 1 && index.is_multikey();
         let mut seen = (values.len() > 1 || several).then(HashSet::new);
         let mut examined = 0_u64;
@@ -312,7 +314,7 @@ impl Lookups {
         Ok(())
     }
 
-    /// The encoded values in key order, each once.
+    /// The encoded values in key order, without duplicates.
     fn keys(&self, values: &[Value<'_>], descending: bool) -> Vec<Vec<u8>> {
         let mut keys: Vec<Vec<u8>> = values
             .iter()
@@ -327,7 +329,7 @@ impl Lookups {
         keys
     }
 
-    /// A look-up as a query of its own.
+    /// Runs the look-up as a query with a plan.
     fn plan(
         &self,
         op: &Arc<OpContext>,
@@ -356,7 +358,7 @@ impl Lookups {
         Ok(())
     }
 
-    /// The hash table, if it fits.
+    /// Makes the hash table. Returns `None` if it does not fit into memory.
     fn table(&self, op: &Arc<OpContext>) -> Result<Option<Table>> {
         let limit = self.link.engine.sort_limits(None).memory;
         let mut table = Table {
@@ -381,7 +383,8 @@ impl Lookups {
                 op.check()?;
             }
             if index_keys(Doc::new(&doc), &fields, false, &mut keys).is_err() {
-                // There could be no index on this field either; a filter reads it.
+                // This document could not be indexed by the field either. A plan with a filter can
+                // read it.
                 return Ok(None);
             }
             for (key, _) in keys.iter() {
@@ -406,7 +409,8 @@ impl Lookups {
     }
 }
 
-/// Look-ups of values whose keys only narrow down what can match.
+/// Looks up values whose keys match too much. The filter decides among the documents with such
+/// keys.
 fn hash_inexact(
     table: &Table,
     field: &Path,
@@ -426,7 +430,8 @@ fn hash_inexact(
                 add(Value::Null);
                 add(Value::Undefined);
             }
-            // Stored, it is found by its elements; within another array by itself.
+            // A stored array has the keys of its elements, but inside another array it has its own
+            // key.
             Value::Array(items) => {
                 add(items.values().next().unwrap_or(Value::Undefined));
                 add(*v);
@@ -445,7 +450,8 @@ fn hash_inexact(
     Ok(())
 }
 
-/// `{field: {$in: values}}`, regular expressions by equality.
+/// A filter like `{field: {$in: values}}`, except that a regular expression matches only an equal
+/// regular expression.
 fn equals_any(field: &Path, values: &[Value<'_>], collation: &Collation) -> Filter {
     let mut buffers: Vec<ValueBuf> = values.iter().map(|v| ValueBuf::new(*v)).collect();
     buffers.sort_by(|a, b| collation.cmp(a.as_value(), b.as_value()));

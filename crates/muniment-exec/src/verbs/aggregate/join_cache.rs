@@ -1,7 +1,8 @@
-//! What the look-ups of one operation have found: many documents join the same one.
+//! Caches the results of one operation's look-ups, because many documents join the same one.
 //!
-//! It holds copies, so that no document pins a block of the storage, is emptied when another
-//! operation (the next getMore) goes on, and gives up where hardly any look-up comes twice.
+//! The cache holds copies, so that no document keeps a block of the storage in memory. It is
+//! emptied when another operation (the next getMore) uses the cursor, and it switches itself off if
+//! hardly any look-up is repeated.
 
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -9,15 +10,16 @@ use muniment_query::{Account, Ledger, Share};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Look-ups before it is judged whether the cache is worth its memory: half as many as there are
-/// documents to find, within these bounds. Of so many even look-ups 21 in 100 come twice.
+/// After how many look-ups the cache decides whether it is worth its memory: half as many as there
+/// are documents, within these bounds. Of that many evenly distributed look-ups, 21 in 100 repeat
+/// an earlier one.
 const TRIAL: std::ops::RangeInclusive<u64> = 4096..=131_072;
-/// One look-up in so many must have been there.
+/// At least one look-up in so many must have been a hit.
 const WORTH: u64 = 16;
-/// Room of an entry beside its bytes.
+/// The size of an entry beside its bytes.
 const OVERHEAD: usize = 96;
 
-/// Found documents by encoded key.
+/// The documents found, by encoded key.
 pub(crate) struct JoinCache {
     op: Option<Arc<OpContext>>,
     found: HashMap<Box<[u8]>, Box<[Bytes]>>,
@@ -44,7 +46,7 @@ impl JoinCache {
         }
     }
 
-    /// Begins a look-up for `op`; false when the cache is of no use.
+    /// Begins a look-up for `op`. Returns false if the cache has switched itself off.
     pub fn begin(&mut self, op: &Arc<OpContext>) -> bool {
         if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
             self.op = Some(op.clone());
@@ -64,14 +66,14 @@ impl JoinCache {
         self.share.holds(0);
     }
 
-    /// What was found for `key`.
+    /// The result of an earlier look-up of `key`.
     pub fn get(&mut self, key: &[u8]) -> Option<&[Bytes]> {
         let found = self.found.get(key)?;
         self.hits += 1;
         Some(found)
     }
 
-    /// Remembers what was found; starts anew when the room is used up.
+    /// Remembers a result. If the memory is used up, the cache is emptied first.
     pub fn put(&mut self, key: &[u8], docs: Vec<Bytes>) {
         let size = key.len() + OVERHEAD + docs.iter().map(|d| d.len() + 32).sum::<usize>();
         if size > self.limit / 16 {
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(c.get(b"k").unwrap().len(), 1);
         assert!(c.begin(&b));
         assert!(c.get(b"k").is_none());
-        // Nothing comes twice.
+        // No look-up is repeated.
         let mut tried = 0_u32;
         while c.begin(&b) {
             assert!(c.get(&tried.to_be_bytes()).is_none());
@@ -108,7 +110,7 @@ mod tests {
             tried += 1;
         }
         assert!(c.found.is_empty() && u64::from(tried) < *TRIAL.start());
-        // Among many documents it takes longer until even look-ups come twice.
+        // Among many documents it takes longer until evenly distributed look-ups repeat.
         let mut c = JoinCache::new(1 << 22, 20_000, &Arc::default());
         let mut random = 1_u64;
         for _ in 0..40_000 {
@@ -122,7 +124,7 @@ mod tests {
             }
         }
         assert!(c.hits > 10_000, "{}", c.hits);
-        // What is large is not kept.
+        // Large results are not kept.
         let mut c = JoinCache::new(1000, 0, &Arc::default());
         assert!(c.begin(&a));
         c.put(b"k", vec![Bytes::from(vec![0; 500])]);

@@ -1,4 +1,4 @@
-//! What all stages of one command share.
+//! The state that all stages of one command share.
 
 use super::request::AggregateRequest;
 use crate::database::Database;
@@ -9,7 +9,7 @@ use muniment_storage::Collection;
 use muniment_value::{Error, Result};
 use std::sync::Arc;
 
-/// What all stages of one command share.
+/// The state that all stages of one command share.
 #[derive(Clone)]
 pub(crate) struct Link {
     pub engine: Arc<Database>,
@@ -36,7 +36,7 @@ impl Link {
         })
     }
 
-    /// What running stages need.
+    /// What the query crate needs to run the stages.
     pub fn runtime(&self) -> Result<Runtime> {
         let limits = self.engine.sort_limits(self.allow_disk_use);
         Ok(Runtime {
@@ -52,16 +52,16 @@ impl Link {
     /// The collection of a pipeline, if a stored one has its name.
     ///
     /// # Errors
-    /// As [`Source::resolve`].
+    /// Those of [`Source::resolve`].
     pub fn collection(&self, ctx: &QueryContext) -> Result<Option<Arc<Collection>>> {
         let namespace = format!("{}.{}", ctx.db, ctx.collection);
         stored(&self.engine.store, &self.op.get(), &namespace)
     }
 
-    /// What a pipeline reads.
+    /// Resolves the collection that a pipeline reads.
     ///
     /// # Errors
-    /// As [`Source::resolve`].
+    /// Those of [`Source::resolve`].
     pub fn source(&self, ctx: &QueryContext) -> Result<Source> {
         let namespace = format!("{}.{}", ctx.db, ctx.collection);
         Source::resolve(&self.engine.store, &self.op.get(), &namespace)

@@ -1,8 +1,8 @@
-//! `aggregate`: pipelines taken apart between the planner and the stages above it.
+//! `aggregate`: a pipeline is split between the planner and the stages above it.
 //!
-//! What a pipeline begins with (`$match`, `$sort`, `$skip`, `$limit`, `$project`) is planned like
-//! a find ([`mod@split`]); the rest runs on the plan's rows. Pipelines inside stages are opened the same
-//! way ([`mod@open`]), by what stages ask of the database ([`host`]).
+//! The beginning of a pipeline (`$match`, `$sort`, `$skip`, `$limit`, `$project`) is planned like a
+//! find ([`mod@split`]); the rest runs on the plan's rows. Stages that read other collections reach
+//! the database through [`host`], and their pipelines are opened the same way ([`mod@open`]).
 
 mod host;
 mod join;
@@ -32,7 +32,7 @@ use open::open;
 use rows::Opened;
 use std::sync::Arc;
 
-/// As [`Database::aggregate`].
+/// Implements [`Database::aggregate`].
 pub(crate) fn aggregate(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -58,7 +58,7 @@ pub(crate) fn aggregate(
     })
 }
 
-/// The context of a command's pipeline, after the checks that come before any parsing.
+/// Makes the context of a command's pipeline, and does the checks that come before any parsing.
 pub(crate) fn aggregate_context(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -77,7 +77,8 @@ pub(crate) fn aggregate_context(
     ctx.collection = request.collection.unwrap_or_default().to_string();
     let target = check_target(request.pipeline, request.db, request.collection.is_some());
     if let Err(e) = target {
-        // What the pipelines of a $facet may not have is reported before that.
+        // MongoDB reports stages that a $facet must not contain before this error, so the pipeline
+        // is parsed first.
         let first = request.pipeline.values().next().and_then(|v| v.as_doc());
         if first.is_some_and(|d| d.get("$facet").is_some()) {
             Pipeline::parse(request.pipeline, &ctx)?;
@@ -103,7 +104,8 @@ pub(crate) fn aggregate_view(
         db,
         collection: Some(collection),
         pipeline: pipeline.as_doc(),
-        // A given one is the view's own; buckets have none of their own.
+        // `check_collation` has made sure that a given collation is the view's own. Buckets have
+        // none, so any may be given.
         collation: Some(given.unwrap_or(&view.collation).clone()),
         ..request.clone()
     };

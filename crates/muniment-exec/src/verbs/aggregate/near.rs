@@ -1,4 +1,4 @@
-//! `$geoNear`: the stage at the front of a pipeline that reads a geospatial index.
+//! `$geoNear`: the first stage of a pipeline, which reads a geospatial index.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -19,7 +19,7 @@ use muniment_value::{Code, Doc, Error, Result, Value};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// The plan's documents with their distances.
+/// The plan's documents, with their distances filled in.
 pub(crate) struct NearRows {
     exec: Arc<Mutex<Exec>>,
     op: Arc<CurrentOp>,
@@ -28,12 +28,12 @@ pub(crate) struct NearRows {
 }
 
 impl NearRows {
-    /// The rows of `exec`, which lets go of its snapshot with the cursor of `op`.
+    /// The rows of `exec`, which releases its snapshot when the cursor of `op` idles.
     pub(crate) fn new(exec: Exec, stage: GeoNear, key: Path, op: &Arc<CurrentOp>) -> NearRows {
         NearRows::of(Arc::new(Mutex::new(exec)), stage, key, op)
     }
 
-    /// The same of a plan that the caller looks at, too.
+    /// The same for a plan that the caller keeps for itself too, as explain does.
     pub(crate) fn of(
         exec: Arc<Mutex<Exec>>,
         stage: GeoNear,
@@ -65,7 +65,7 @@ impl DocStream for NearRows {
     }
 }
 
-/// The field that a `$geoNear` without `key` measures: that of the only 2d index, or else of the
+/// The field that a `$geoNear` without `key` measures: the one of the only 2d index, or else of the
 /// only 2dsphere index.
 fn only_key(collection: &Collection) -> Result<String> {
     for kind in ["2d", "2dsphere"] {
@@ -97,20 +97,20 @@ fn only_key(collection: &Collection) -> Result<String> {
     ))
 }
 
-/// What an aggregation says beside the stage of how it is to be planned.
+/// How an aggregation is to be planned, apart from its stages.
 pub(crate) struct Planning<'h> {
     /// Its hint.
     pub hint: Option<Hint<'h>>,
     /// Whether a sort may spill.
     pub allow_disk_use: Option<bool>,
-    /// It is explained.
+    /// True if the plan is made for explain.
     pub explain: bool,
 }
 
 /// Plans a `$geoNear`; returns its stage, the field that it measures, and the plan.
 ///
 /// # Errors
-/// What parsing the stage says; 26 NamespaceNotFound, 27 IndexNotFound, 291
+/// The errors of parsing the stage; 26 NamespaceNotFound, 27 IndexNotFound, 291
 /// NoQueryExecutionPlans.
 pub(crate) fn plan_geo_near(
     engine: &Database,

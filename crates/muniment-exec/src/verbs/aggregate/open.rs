@@ -1,7 +1,7 @@
-//! Opening a pipeline over what its collection's name stands for.
+//! Opens a pipeline over the source that its collection's name stands for.
 //!
-//! Invariant: everything that a stage opens asks the operation that uses the cursor *now*, and
-//! lets go of its snapshot when the cursor idles.
+//! Invariant: everything that a stage opens asks the operation that uses the cursor *now* whether
+//! it may go on, and releases its snapshot when the cursor idles.
 
 use super::link::Link;
 use super::near::{NearRows, Planning, plan_geo_near};
@@ -145,7 +145,7 @@ fn open_near(
     Ok(Opened::Stream(stream, collection))
 }
 
-/// The buckets of a time-series collection, made of its measurements.
+/// Opens the buckets of a time-series collection, which are made from its measurements.
 fn open_buckets(
     link: &Link,
     collection: &Collection,

@@ -1,9 +1,9 @@
-//! What an aggregation asks for.
+//! The request of an aggregation.
 
 use crate::plan::hint::Hint;
 use muniment_value::{Collation, Doc};
 
-/// An `aggregate` command's content.
+/// The fields of an `aggregate` command.
 #[derive(Clone, Debug)]
 pub struct AggregateRequest<'a> {
     /// The database.
@@ -14,11 +14,11 @@ pub struct AggregateRequest<'a> {
     pub pipeline: Doc<'a>,
     /// The hint.
     pub hint: Option<Hint<'a>>,
-    /// `allowDiskUse`: `Some(false)` makes a stage above the memory limit an error.
+    /// `allowDiskUse`: with `Some(false)` a stage that exceeds the memory limit fails.
     pub allow_disk_use: Option<bool>,
     /// The command's `let`.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
     /// `$merge` and `$out` skip the target's validator.
     pub bypass_document_validation: bool,
@@ -39,7 +39,7 @@ impl<'a> AggregateRequest<'a> {
         }
     }
 
-    /// The namespace that replies carry.
+    /// The namespace that replies show.
     pub(crate) fn namespace(&self) -> String {
         let name = self.collection.unwrap_or("$cmd.aggregate");
         format!("{}.{name}", self.db)

@@ -1,4 +1,4 @@
-//! Where a pipeline's documents come from: documents at hand, or a plan.
+//! The sources of a pipeline's documents: a list of documents, or a plan.
 
 use crate::run::current::CurrentOp;
 use crate::run::exec::{Exec, into_bytes};
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Documents at hand.
+/// Documents that are in memory already.
 pub(crate) struct Given(pub VecDeque<Bytes>);
 
 impl DocStream for Given {
@@ -19,19 +19,19 @@ impl DocStream for Given {
     }
 }
 
-/// A plan as a pipeline's source.
+/// A plan as the source of a pipeline.
 pub(crate) struct Rows {
     exec: Arc<Mutex<Exec>>,
     op: Arc<CurrentOp>,
 }
 
 impl Rows {
-    /// The rows of `exec`, which lets go of its snapshot with the cursor of `op`.
+    /// The rows of `exec`, which releases its snapshot when the cursor of `op` idles.
     pub(crate) fn new(exec: Exec, op: &Arc<CurrentOp>) -> Rows {
         Rows::of(Arc::new(Mutex::new(exec)), op)
     }
 
-    /// The same of a plan that the caller looks at, too.
+    /// The same for a plan that the caller keeps for itself too, as explain does.
     pub(crate) fn of(exec: Arc<Mutex<Exec>>, op: &Arc<CurrentOp>) -> Rows {
         op.register(&exec);
         Rows {
@@ -50,7 +50,7 @@ impl DocStream for Rows {
                 return Ok(None);
             };
             let doc = into_bytes(&exec, row)?;
-            // Empty: it went away between its index key and its fetch.
+            // An empty document was deleted between the read of its index key and its fetch.
             if !doc.is_empty() {
                 return Ok(Some(doc));
             }
@@ -60,14 +60,14 @@ impl DocStream for Rows {
 
 /// An opened pipeline.
 pub(crate) enum Opened {
-    /// A plan does it all.
+    /// The plan does everything; there are no stages above it.
     Plan(Box<Exec>, Arc<Collection>),
-    /// Stages on top of something.
+    /// Stages on top of a source.
     Stream(Box<dyn DocStream>, Option<Arc<Collection>>),
 }
 
 impl Opened {
-    /// All of it as a stream.
+    /// The whole pipeline as a stream of documents.
     pub(crate) fn into_stream(self, op: &Arc<CurrentOp>) -> Box<dyn DocStream> {
         match self {
             Opened::Plan(exec, _) => Box::new(Rows::new(*exec, op)),

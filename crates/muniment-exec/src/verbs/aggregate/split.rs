@@ -1,4 +1,4 @@
-//! A pipeline taken apart: what the planner does of it, and the rest.
+//! Splits a pipeline into the part that the planner does and the rest.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -23,28 +23,28 @@ use muniment_storage::Collection;
 use muniment_value::{Doc, DocBuf, Result};
 use std::sync::Arc;
 
-/// A pipeline taken apart: what the planner does, and the rest.
+/// A pipeline after the split: the planner's part, and the rest.
 pub(crate) struct Split {
     /// All leading `$match`es as one filter.
     pub filter: Filter,
     /// The leading `$sort` with its source.
     pub sort: Option<(SortSpec, DocBuf)>,
-    /// Skipped documents.
+    /// How many documents are skipped.
     pub skip: u64,
     /// The limit.
     pub limit: Option<u64>,
-    /// The `$project` that follows, with its source.
+    /// The leading `$project`, with its source.
     pub project: Option<(Arc<Projection>, DocBuf)>,
-    /// Stages that remain.
+    /// The stages that remain.
     pub rest: Pipeline,
-    /// Set when the rest only counts.
+    /// Set if the remaining stages only count documents.
     pub counts: Option<CountOnly>,
-    /// What any part asks for of documents' metadata.
+    /// The metadata of documents that any part asks for.
     pub metadata: MetaSet,
 }
 
-/// Stages whose presence after what the planner does makes another shape of a query, as
-/// MongoDB's planner, which runs them itself, counts.
+/// A stage of these after the planner's part makes the query a different shape, since MongoDB's
+/// planner runs these stages itself.
 const IN_SHAPE: &[&str] = &[
     "$bucket",
     "$densify",
@@ -60,7 +60,8 @@ impl Split {
     pub(crate) fn of(mut p: Pipeline) -> Split {
         let filter = p.take_leading_match();
         let sort = p.take_leading_sort();
-        // Of no filter the shape still tells by which collation is sorted.
+        // The shape contains the collation of the sort even if there is no filter, so the empty
+        // filter carries it.
         let filter = filter.unwrap_or_else(|| match &sort {
             Some((s, _)) => Filter::from_root(Node::True, s.collation()),
             None => Filter::always_true(),
@@ -89,7 +90,7 @@ impl Split {
         }
     }
 
-    /// The sort as it was written; empty for none.
+    /// The sort as the client wrote it; empty for none.
     pub(crate) fn sort_source(&self) -> Doc<'_> {
         self.sort.as_ref().map_or(Doc::EMPTY, |(_, d)| d.as_doc())
     }
@@ -100,8 +101,8 @@ impl Split {
             .map_or(Doc::EMPTY, |(_, d)| d.as_doc())
     }
 
-    /// The short ways that MongoDB takes with the stages that it gives its planner: with `needs`,
-    /// it projects to these paths.
+    /// The short cuts that MongoDB's planner takes for these stages. With `needs`, it projects to
+    /// those paths.
     fn look_up(&self, needs: Option<&[String]>) -> LookUp {
         let simple = match &self.project {
             Some((_, source)) => projection_kind(source.as_doc()) == ProjectionKind::Simple,
@@ -117,7 +118,7 @@ impl Split {
         }
     }
 
-    /// What the plan cache knows the plan by.
+    /// The key of the plan in the plan cache.
     pub(crate) fn shape(&self) -> String {
         let mut shape = shape(&self.filter, self.sort_source(), self.project_source());
         let next = self.rest.sources().next().and_then(|d| d.first());
@@ -133,13 +134,13 @@ impl Split {
 
 /// How the leading stages of a pipeline are planned.
 pub(crate) struct SplitPlan<'r> {
-    /// Whose view the plan has.
+    /// The command's other plans, whose view this plan shares.
     pub shared: Option<&'r Arc<CurrentOp>>,
-    /// The index that the command asks for.
+    /// The hint of the command.
     pub hint: Option<Hint<'r>>,
-    /// See the command.
+    /// The command's `allowDiskUse`.
     pub allow_disk_use: Option<bool>,
-    /// All candidates are kept and told of.
+    /// True if all candidate plans are kept for explain.
     pub explain: bool,
 }
 
@@ -185,9 +186,9 @@ pub(crate) fn plan_split(
         explain,
     } = how;
     let filter = bind_text(collection, &split.filter)?;
-    // Fields that no stage above looks at need not be read.
+    // Fields that no stage above uses need not be read.
     let needs = match &split.project {
-        // Metadata may be made of fields that no stage names.
+        // Metadata may be computed from fields that no stage names.
         _ if !split.metadata.is_empty() => None,
         Some((p, _)) => {
             let mut needs = Needs::default();
@@ -198,7 +199,7 @@ pub(crate) fn plan_split(
     };
     let needs: Option<Arc<[String]>> = needs.map(Arc::from);
     let source = split.project.as_ref().map(|(_, source)| source.as_doc());
-    // A pipeline's shape has no projection.
+    // MongoDB's shape of a pipeline has no projection.
     let told = Told::sorted(split.sort_source());
     let query = Query {
         sort: split.sort.as_ref().map(|(s, _)| s),
@@ -240,7 +241,7 @@ pub(crate) fn plan_split(
         op,
         &query,
         &recipe,
-        // What is needed decides which plans are covered.
+        // The fields that are needed decide which plans are covered, so they belong to the key.
         || format!("{}{NEEDS}{covers}", split.shape()).into(),
         explain,
     )
@@ -276,7 +277,7 @@ mod tests {
         assert_eq!(filter.as_doc().get_array("$and").unwrap().count(), 2);
         assert_eq!(s.project_source().to_buf(), doc! { "a": 1 });
         assert_eq!(s.rest.stages().count(), 1);
-        // A match after a limit stays where it is.
+        // A match after a limit must stay after it.
         let p = array![doc! { "$limit": 1 }, doc! { "$match": doc! { "a": 1 } }];
         assert_eq!(split(&p).rest.stages().count(), 1);
     }

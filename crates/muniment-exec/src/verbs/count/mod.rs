@@ -15,7 +15,7 @@ use muniment_query::{Clocks, Filter};
 use muniment_value::{ArrayBuf, Doc, Result, doc, number};
 use std::sync::Arc;
 
-/// As [`Database::count`].
+/// Implements [`Database::count`].
 pub(crate) fn count(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -36,7 +36,7 @@ pub(crate) fn count(
     }
 }
 
-/// The stages that a count stands for.
+/// The aggregation stages that give the same number as this count, for a view.
 pub(crate) fn count_stages(r: &CountRequest<'_>) -> ArrayBuf {
     let mut stages = r.head().stages(Doc::EMPTY, r.skip, r.limit);
     stages.push(doc! { "$count": "count" });

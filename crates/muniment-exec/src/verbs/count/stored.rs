@@ -18,7 +18,7 @@ use muniment_storage::Collection;
 use muniment_value::{Collation, Doc, Result};
 use std::sync::Arc;
 
-/// A `count` command's content.
+/// The fields of a `count` command.
 #[derive(Clone, Debug)]
 pub struct CountRequest<'a> {
     /// `db.collection`.
@@ -27,13 +27,13 @@ pub struct CountRequest<'a> {
     pub filter: Doc<'a>,
     /// Documents to skip.
     pub skip: u64,
-    /// Most documents to count; 0 for no limit (a negative limit's absolute value).
+    /// Most documents to count; 0 for no limit. A negative limit comes here as its absolute value.
     pub limit: u64,
     /// The hint.
     pub hint: Option<Hint<'a>>,
     /// The command's `let`; empty for none.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
 }
 
@@ -51,7 +51,7 @@ impl<'a> CountRequest<'a> {
         }
     }
 
-    /// What it has in common with other queries.
+    /// The part of the request that all queries have.
     pub(crate) fn head(&self) -> Head<'_> {
         Head {
             namespace: self.namespace,
@@ -63,7 +63,7 @@ impl<'a> CountRequest<'a> {
     }
 }
 
-/// What skip and limit leave of a count.
+/// Applies the request's skip and limit to a count of `n` documents.
 pub(crate) fn window(n: u64, request: &CountRequest<'_>) -> u64 {
     let n = n.saturating_sub(request.skip);
     if request.limit > 0 {
@@ -73,7 +73,8 @@ pub(crate) fn window(n: u64, request: &CountRequest<'_>) -> u64 {
     }
 }
 
-/// Counts what matches `filter`; the request's own is not looked at.
+/// Counts the documents that match `filter`. The caller has parsed it from `request.filter`, which
+/// is not read here.
 pub(crate) fn count_filter(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -98,7 +99,8 @@ pub(crate) fn count_filter(
     Ok(n)
 }
 
-/// The plan of a count: keys are enough where the index answers the whole filter.
+/// The plan of a count. Where the index answers the whole filter, the plan reads keys and no
+/// documents.
 pub(crate) fn plan_count(
     engine: &Database,
     op: &Arc<OpContext>,

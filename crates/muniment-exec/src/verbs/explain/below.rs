@@ -1,4 +1,4 @@
-//! Explaining a command on a view: it is one on what lies below.
+//! Explains a command on a view: the command becomes a pipeline on the collection below the view.
 
 use super::pipeline::explain_aggregate;
 use super::{Explainable, Verbosity};
@@ -13,7 +13,7 @@ use crate::view::Resolved;
 use muniment_value::{ArrayBuf, DocBuf, Result};
 use std::sync::Arc;
 
-/// Explains a reading command on a view as the pipeline that it comes down to.
+/// Explains a reading command on a view as the pipeline that stands for it.
 pub(super) fn explain_view(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -33,8 +33,9 @@ pub(super) fn explain_view(
         .buckets()
         .is_some()
     {
-        // The plan of the measurements that buckets are made of; nothing below the making
-        // of buckets has a part in the rest.
+        // Buckets are made from the stored measurements when they are read. What can be shown is
+        // the plan that reads the measurements; the query's stages run above the made buckets and
+        // have no part in it.
         collection = collection.strip_prefix(BUCKETS).unwrap_or(collection);
         pipeline = ArrayBuf::new();
         hint = Some(Hint::Pattern(natural.as_doc()));

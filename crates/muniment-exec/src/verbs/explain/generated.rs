@@ -1,4 +1,5 @@
-//! `explain` of what is made when it is read: no plan but a scan from a place on.
+//! Explains a read of a generated collection. It has no indexes, so its only plan is a scan from
+//! some position on.
 
 use super::pipeline::front;
 use super::reply::{Planned, planner_doc, whole};
@@ -86,7 +87,7 @@ pub(super) fn explain_generated(
     Ok(())
 }
 
-/// Runs the command; how much it gives.
+/// Runs the command and returns how many documents it gives.
 fn run_generated(engine: &Database, op: &Arc<OpContext>, what: &Explainable<'_>) -> Result<u64> {
     let mut cursor = match what {
         Explainable::Find(r) => find(engine, op, r)?,

@@ -1,4 +1,4 @@
-//! `explain`: what a command would do, and in its executionStats what doing it took.
+//! `explain` shows what a command would do; its executionStats show what running it took.
 
 mod below;
 mod generated;
@@ -49,7 +49,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// What can be explained.
-#[allow(missing_docs)] // the commands' names
+#[allow(missing_docs)] // each variant is named after its command
 pub enum Explainable<'a> {
     Find(&'a FindRequest<'a>),
     Count(&'a CountRequest<'a>),
@@ -68,7 +68,8 @@ pub enum Explainable<'a> {
 }
 
 impl Explainable<'_> {
-    /// What the command reads or writes, `db.collection`; `None` for an aggregation of none.
+    /// The namespace that the command reads or writes, `db.collection`. `None` is an aggregation
+    /// that reads no collection.
     pub(crate) fn namespace(&self) -> Option<Cow<'_, str>> {
         Some(match self {
             Explainable::Find(r) => r.namespace.into(),
@@ -83,7 +84,8 @@ impl Explainable<'_> {
         })
     }
 
-    /// What a command that reads says of its query; `namespace` is its name.
+    /// The query part of a command that reads. `namespace` is what [`Explainable::namespace`]
+    /// returned.
     fn head<'h>(&'h self, namespace: &'h str) -> Option<Head<'h>> {
         Some(match self {
             Explainable::Find(r) => r.head(),
@@ -100,7 +102,7 @@ impl Explainable<'_> {
         })
     }
 
-    /// The stages that stand for a command that reads.
+    /// The pipeline that does what the reading command does, for views.
     fn stages(&self) -> Result<ArrayBuf> {
         Ok(match self {
             Explainable::Find(r) => find_stages(r)?,
@@ -111,7 +113,8 @@ impl Explainable<'_> {
         })
     }
 
-    /// Refuses a write by a name that takes none, although explaining it writes nothing.
+    /// Refuses to explain a write to something that cannot be written to. Explaining writes
+    /// nothing, but MongoDB refuses it as it refuses the write.
     fn refuse(&self, source: &Source, namespace: &str) -> Result<()> {
         match self {
             Explainable::Update { .. }
@@ -123,7 +126,7 @@ impl Explainable<'_> {
     }
 }
 
-/// As [`Database::explain`].
+/// Implements [`Database::explain`].
 pub(crate) fn explain(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -165,7 +168,7 @@ pub(crate) fn explain(
     Ok(d)
 }
 
-/// The filter with a `$text` in the terms of the collection's index.
+/// Binds the filter's `$text` to the collection's text index.
 fn bound(collection: Option<&Arc<Collection>>, namespace: &str, filter: Filter) -> Result<Filter> {
     match collection {
         Some(c) => bind_text(c, &filter),
@@ -195,7 +198,8 @@ fn explain_find(
     report(op, d, planned, verbosity, Around::Nothing, &mut drain)
 }
 
-/// What a query that is explained reads, if that is stored, and its filter as it is planned.
+/// The stored collection that an explained query reads, if there is one, and the filter as the
+/// planner gets it.
 fn filter_of(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -294,7 +298,7 @@ fn explain_distinct(
         "executionStages": whole(&stages),
     };
     if verbosity == Verbosity::AllPlansExecution {
-        // There is no other that it could have been tried against.
+        // This scan is chosen by its bounds and not by a trial, so there are no other plans to show.
         stats.append("allPlansExecution", ArrayBuf::new());
     }
     d.append("executionStats", stats);

@@ -1,4 +1,4 @@
-//! `explain` of pipelines: `$cursor` with the planner's part, then the stages above it.
+//! `explain` of pipelines: first the planner's part as `$cursor`, then the stages above it.
 
 use super::reply::{Around, Planned, Ran, drain, figures, listed, nothing_ran, plans, report};
 use super::{Explainable, Verbosity, explain};
@@ -31,17 +31,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A `mapReduce` as the pipeline that MongoDB makes of it.
+/// A `mapReduce` in the form in which it is explained: as the pipeline that MongoDB makes of it.
 pub struct MapReduceRequest<'a> {
-    /// What it reads.
+    /// The query that reads the input.
     pub find: &'a FindRequest<'a>,
-    /// The stages after that, and how many documents each gave when it was run.
+    /// The stages after the query, each with the number of documents that it returned if it was
+    /// run.
     pub stages: &'a [(DocBuf, Option<u64>)],
 }
 
-/// A pipeline that reads a plan's rows.
+/// A pipeline that reads the rows of a plan.
 struct Above<'a> {
-    /// What the plan's part is called.
+    /// The name under which the plan is shown, such as `$cursor`.
     name: &'a str,
     rest: Pipeline,
     link: Link,
@@ -50,7 +51,7 @@ struct Above<'a> {
     runs: bool,
 }
 
-/// The filter and the sort that a pipeline begins with; empty for none.
+/// The filter and the sort at the beginning of a pipeline; each is empty if there is none.
 pub(super) fn front(pipeline: Doc<'_>) -> (Doc<'_>, Doc<'_>) {
     let mut stages = pipeline.values().filter_map(|v| v.as_doc()).peekable();
     let filter = stages.peek().and_then(|d| d.get_doc("$match"));
@@ -146,7 +147,7 @@ pub(super) fn explain_aggregate(
     above.explain(planned, |exec| Box::new(Rows::of(exec, &current)), d)
 }
 
-/// A pipeline that begins with `$geoNear`.
+/// Explains a pipeline that begins with `$geoNear`.
 fn explain_near(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -224,14 +225,14 @@ pub(super) fn explain_map_reduce(
     Ok(())
 }
 
-/// Figures of a stage that is not watched: it takes no time of its own.
+/// Appends the figures of a stage that has no stopwatch of its own; its time is shown as 0.
 fn append(d: &mut DocBuf, returned: u64) {
     d.append("nReturned", returned as i64);
     d.append("executionTimeMillisEstimate", 0_i64);
 }
 
 impl Above<'_> {
-    /// Appends `stages`; `rows` makes a stream of the plan.
+    /// Appends the plan and the stages above it to `d`; `rows` makes the stream of the plan's rows.
     fn explain(
         mut self,
         mut planned: Planned<'_>,
@@ -251,7 +252,8 @@ impl Above<'_> {
             d.append("stages", stages);
             return Ok(());
         }
-        // What would be written is read, and goes nowhere.
+        // Explain must not write, so the stage that writes is taken off. The documents for it are
+        // computed and dropped.
         let writer = self.rest.take_writer();
         let trials = planned
             .choice

@@ -1,4 +1,5 @@
-//! What a command's plan did, as executionStats show it: for operations that somebody observes.
+//! The executionStats of commands that run for real, made only for operations that are observed (by
+//! the profiler, for example).
 
 use super::reply::{Around, Ran, counted, on_nothing, stages};
 use crate::plan::access::BY_ID;
@@ -8,7 +9,7 @@ use crate::verbs::write::change::Change;
 use muniment_value::number::narrow;
 use muniment_value::{DocBuf, doc};
 
-/// The stage of a write.
+/// The name of the stage that stands for a write.
 pub(crate) fn stage_of(change: &Change<'_>) -> &'static str {
     match change {
         Change::Update { .. } => "UPDATE",
@@ -16,7 +17,7 @@ pub(crate) fn stage_of(change: &Change<'_>) -> &'static str {
     }
 }
 
-/// What the stage of a write tells.
+/// The figures that are particular to a write's stage.
 pub(crate) fn write_figures(change: &Change<'_>, matched: u64, modified: u64) -> DocBuf {
     match change {
         Change::Update { upsert, .. } => doc! {
@@ -28,24 +29,24 @@ pub(crate) fn write_figures(change: &Change<'_>, matched: u64, modified: u64) ->
     }
 }
 
-/// What a write's plan did, as executionStats show it.
+/// The executionStats of a write's plan.
 pub(crate) fn wrote(exec: &Exec, change: &Change<'_>, matched: u64, modified: u64) -> DocBuf {
     let figures = write_figures(change, matched, modified);
     below(exec, stage_of(change), figures)
 }
 
-/// The same of a write to a collection that does not exist.
+/// The executionStats of a write to a collection that does not exist.
 pub(crate) fn nothing_wrote(change: &Change<'_>) -> DocBuf {
     let figures = write_figures(change, 0, 0);
     on_nothing(Around::Stage(stage_of(change), &figures), true)
 }
 
-/// What a find did in a collection that does not exist.
+/// The executionStats of a find in a collection that does not exist.
 pub(crate) fn nothing_found() -> DocBuf {
     on_nothing(Around::Nothing, true)
 }
 
-/// What a count's plan did; `None`: the collection does not exist.
+/// The executionStats of a count's plan. `exec` is `None` if the collection does not exist.
 pub(crate) fn count_ran(exec: Option<&Exec>, n: u64, skip: u64) -> DocBuf {
     let figures = counted(n, skip);
     match exec {
@@ -62,8 +63,9 @@ fn below(exec: &Exec, stage: &str, figures: DocBuf) -> DocBuf {
     stages(exec, Around::Stage(stage, &DocBuf::new()), Some(&ran))
 }
 
-/// What a look-up by `_id` did that was made without a plan, as explain would show it: `found` is how
-/// many documents it found, `wrote` what was done to them and to how many.
+/// The executionStats of a look-up by `_id` that was made without a plan, in the form that explain
+/// would give it. `found` is the number of documents found. `wrote` is the change that was made to
+/// them and how many documents it modified.
 pub(crate) fn looked_up(
     summary: &str,
     keyed_by_id: bool,
@@ -101,7 +103,7 @@ pub(crate) fn looked_up(
         d.append("indexName", "_id_");
     }
     d.append_all(examined.as_doc());
-    // A write returns nothing but what it did.
+    // A write's stage returns no documents.
     d.append("nReturned", if wrote.is_some() { 0 } else { found as i64 });
     if let Some(figures) = figures {
         for name in ["nWouldModify", "nWouldUpsert", "nWouldDelete"] {

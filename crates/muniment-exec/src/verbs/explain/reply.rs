@@ -1,4 +1,4 @@
-//! What explain's replies are made of: queryPlanner and executionStats.
+//! The parts of explain's replies: queryPlanner and executionStats.
 
 use crate::operation::OpContext;
 use crate::plan::shape::hash;
@@ -12,25 +12,25 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, Error, Result, Value, doc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How much explain tells.
+/// How much explain reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verbosity {
     /// Plans only.
     QueryPlanner,
-    /// Runs the winner and counts.
+    /// Also runs the winning plan and reports what it did.
     ExecutionStats,
-    /// Also what the trial of the others showed.
+    /// Also reports what the trials of the other plans showed.
     AllPlansExecution,
 }
 
-/// Fields that explain shows beside the stages.
+/// Fields that explain shows beside the stages, and the plans themselves.
 pub(super) struct Planned<'p> {
     pub namespace: &'p str,
     pub parsed_query: DocBuf,
     pub shape: String,
     pub began: Instant,
     pub choice: Option<Choice>,
-    /// planCacheSetFilter restricts its indexes.
+    /// True if planCacheSetFilter restricts the indexes of this query's shape.
     pub filtered: bool,
 }
 
@@ -47,22 +47,22 @@ impl<'p> Planned<'p> {
     }
 }
 
-/// What goes around the plan's own stages.
+/// The stage that stands above the plan's own stages, if any.
 #[derive(Clone, Copy)]
 pub(super) enum Around<'s> {
     Nothing,
-    /// A stage above, and the figures that it has when there is nothing to find.
+    /// The stage's name, and its figures for the case that the collection does not exist.
     Stage(&'s str, &'s DocBuf),
 }
 
-/// What a run of the plan found.
+/// The result of a run of the plan.
 #[derive(Default)]
 pub(super) struct Ran {
     /// Rows that the top stage returns.
     pub returned: u64,
     /// Figures of the top stage.
     pub figures: DocBuf,
-    /// What ended it early.
+    /// The error that ended the run early.
     pub error: Option<Error>,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn drain(op: &Arc<OpContext>, exec: &mut Exec) -> Result<Ran> {
     })
 }
 
-/// `d` with another name of the stage.
+/// Copies `d`, giving its stage another name.
 pub(super) fn rename(d: DocBuf, stage: &str) -> DocBuf {
     let mut out = DocBuf::new();
     for e in d.as_doc().iter() {
@@ -95,11 +95,11 @@ pub(super) fn rename(d: DocBuf, stage: &str) -> DocBuf {
 /// Bytes that queryPlanner and executionStats may have each: a reply is one document of 16 MB.
 const ROOM: usize = 6 << 20;
 
-/// How many bytes of a reply's part are left.
+/// The bytes that are left for one part of the reply.
 struct Room(usize);
 
 impl Room {
-    /// True if there is room for so much, which is then taken.
+    /// Takes so many bytes and returns true, or returns false if fewer are left.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.0;
         if fits {
@@ -108,8 +108,8 @@ impl Room {
         fits
     }
 
-    /// A whole plan, or its first stage's name where there is no room for it. Explain never takes
-    /// one from the cache.
+    /// The whole plan, or only its first stage's name if there is no room for all of it. `isCached`
+    /// is always false because explain never takes its plan from the cache.
     fn plan(&mut self, plan: &DocBuf) -> DocBuf {
         let mut d = doc! { "isCached": false };
         if self.take(plan.as_doc().byte_len()) {
@@ -122,12 +122,12 @@ impl Room {
     }
 }
 
-/// What explain says instead of a field that is too large.
+/// MongoDB's message in place of a field that is too large for the reply.
 pub fn omitted(field: &str) -> String {
     format!("{field} has been omitted due to BSON size limit for explain")
 }
 
-/// A whole plan.
+/// The plan as far as a reply has room for it.
 pub(super) fn whole(plan: &DocBuf) -> DocBuf {
     Room(ROOM).plan(plan)
 }
@@ -140,7 +140,7 @@ pub(super) fn fast_count(d: &mut DocBuf, planned: &Planned<'_>, verbosity: Verbo
     }
 }
 
-/// What a count did that is a look at the collection's counter.
+/// The executionStats of a count that was read from the collection's counter.
 pub(crate) fn fast_count_ran(n: u64) -> DocBuf {
     let mut stage = doc! { "stage": "RECORD_STORE_FAST_COUNT" };
     Stats {
@@ -192,12 +192,12 @@ pub(super) fn planner_doc(planned: &Planned<'_>, winner: &DocBuf, rejected: &[Do
     d
 }
 
-/// The plan's stages with what stands around them.
+/// The plan's stages below the stage that `around` names.
 pub(super) fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocBuf {
     let Around::Stage(stage, _) = around else {
         return exec.explain(ran.is_some());
     };
-    // A write that is a look-up has no stage above it.
+    // MongoDB shows a write by `_id` as one EXPRESS stage, which includes the look-up.
     let express = match stage {
         "UPDATE" => Some("EXPRESS_UPDATE"),
         "DELETE" => Some("EXPRESS_DELETE"),
@@ -216,7 +216,8 @@ pub(super) fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocB
         return d;
     }
     let mut d = exec.explain(ran.is_some());
-    // Counting reads keys only where the index answers everything.
+    // COUNT_SCAN counts index keys and reads no documents, which is right only if the index answers
+    // the whole filter.
     if stage == "COUNT" && exec.counts_keys() {
         d = rename(d, "COUNT_SCAN");
     }
@@ -234,7 +235,7 @@ pub(super) fn stages(exec: &Exec, around: Around<'_>, ran: Option<&Ran>) -> DocB
     wrap(stage, ran.is_some(), stats, figures, d)
 }
 
-/// What stands for a plan on a collection that does not exist.
+/// The plan that explain shows when the collection does not exist.
 pub(super) fn on_nothing(around: Around<'_>, ran: bool) -> DocBuf {
     let ended = Stats {
         eof: true,
@@ -279,8 +280,8 @@ pub(super) fn nothing_ran(d: &mut DocBuf, around: Around<'_>) {
     d.append("executionStats", nothing_read(0, &on_nothing(around, true)));
 }
 
-/// Appends executionStats of a plan that ran for `took`; `trials`: of all plans, if they are asked
-/// for.
+/// Appends executionStats of a plan that ran for `took`. `trials` has the figures of all plans, if
+/// the client asked for them.
 pub(super) fn figures(
     d: &mut DocBuf,
     exec: &Exec,
@@ -334,7 +335,8 @@ pub(super) fn report(
     let before = Instant::now();
     choice.exec.cx.timed = true;
     let ran = match run(op, &mut choice.exec) {
-        // What the plan raises is told beside how far it came.
+        // An error of the plan is reported with the figures up to it. An interrupted explain fails
+        // as a whole.
         Err(e) if !e.is_interruption() => Ran {
             returned: choice.exec.returned(),
             error: Some(e),
@@ -347,12 +349,12 @@ pub(super) fn report(
     Ok(())
 }
 
-/// A count's figures.
+/// The figures that are particular to a COUNT stage.
 pub(super) fn counted(n: u64, skip: u64) -> DocBuf {
     doc! { "nCounted": narrow(n as i64), "nSkipped": narrow(skip as i64) }
 }
 
-/// A stage of a pipeline as it was written, or its name where that is too much to show. What it matches
+/// A stage of a pipeline as the client wrote it, or only its name where it is too large. A `$match`
 /// is shown as it was parsed, as in `parsedQuery`.
 pub(super) fn listed(stage: Doc<'_>, ctx: &QueryContext) -> DocBuf {
     let mut d = DocBuf::new();

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use view::find_view;
 
-/// As [`Database::find`].
+/// Implements [`Database::find`].
 pub(crate) fn find(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -91,7 +91,7 @@ pub(crate) fn find(
     Ok(Cursor::of_exec(request.namespace, collection, exec, flags))
 }
 
-/// One document by `_id`: no planner, no stages.
+/// Finds one document by its `_id` without a planner and without stages.
 fn find_by_id(
     engine: &Database,
     op: &OpContext,
@@ -136,7 +136,7 @@ fn find_by_id(
     Ok(Some(Bytes::from(out)))
 }
 
-/// Plans a find without running more than a trial.
+/// Plans a find. At most the trials of competing plans are run.
 pub(crate) fn plan_find(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -164,19 +164,20 @@ pub(crate) fn plan_find(
         Some(n) => Some(Hint::Pattern(n.as_doc())),
         None => request.hint,
     };
-    // What is new stands at the end of the collection, where no index leads.
+    // A tailable cursor waits for new documents at the end of the collection. No index leads there,
+    // so it scans forward.
     let forward = natural_hint(false);
     let hint = match request.tailable {
         true => Some(Hint::Pattern(forward.as_doc())),
         false => hint,
     };
-    // These change what is returned, or what must be known for it.
+    // With these options the documents are needed whole, even if the projection names a few fields.
     let whole = request.show_record_id || request.return_key || !parsed.metadata.is_empty();
     let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {
         let mut needs = Needs::default();
         p.needs(&mut needs).then(|| needs.into_paths()).flatten()
     });
-    // MongoDB has the buckets' places only in $geoNear.
+    // MongoDB allows a geo query on the buckets' places only in $geoNear.
     if collection.is_time_series() && parsed.filter.near().is_some() {
         return Err(not_here());
     }

@@ -1,4 +1,4 @@
-//! What a find asks for, and what it is once it is parsed.
+//! The request of a find, and its parsed form.
 
 use crate::plan::hint::{Hint, natural};
 use crate::plan::query::LookUp;
@@ -7,7 +7,7 @@ use crate::verbs::head::Head;
 use muniment_query::{Filter, MetaSet, Projection, QueryContext, SortSpec};
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value};
 
-/// A `find` command's content. `Default` gives an empty filter and no option.
+/// The fields of a `find` command. `Default` gives an empty filter and no option.
 #[derive(Clone, Debug)]
 pub struct FindRequest<'a> {
     /// `db.collection`.
@@ -34,19 +34,19 @@ pub struct FindRequest<'a> {
     pub show_record_id: bool,
     /// Tailable, for capped collections.
     pub tailable: bool,
-    /// getMore waits for data; with `tailable` only.
+    /// getMore waits for data. This counts only together with `tailable`.
     pub await_data: bool,
     /// The cursor does not time out.
     pub no_cursor_timeout: bool,
     /// Close the cursor after the first batch.
     pub single_batch: bool,
-    /// The first batch's size was given.
+    /// The client gave the first batch's size.
     pub batched: bool,
     /// `allowDiskUse`: `Some(false)` makes a sort above the memory limit an error.
     pub allow_disk_use: Option<bool>,
     /// The command's `let`, as it came (values may be expressions).
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
 }
 
@@ -78,7 +78,7 @@ impl<'a> FindRequest<'a> {
 }
 
 impl FindRequest<'_> {
-    /// What it has in common with other queries.
+    /// The part of the request that all queries have.
     pub(crate) fn head(&self) -> Head<'_> {
         Head {
             namespace: self.namespace,
@@ -89,7 +89,8 @@ impl FindRequest<'_> {
         }
     }
 
-    /// True when an `_id` alone decides what is found.
+    /// True if no option but the filter decides which document is found, so that an `_id` can be
+    /// looked up directly.
     pub(super) fn may_look_up(&self) -> bool {
         self.hint.is_none()
             && self.min.is_empty()
@@ -99,7 +100,7 @@ impl FindRequest<'_> {
             && !self.tailable
     }
 
-    /// The short ways that MongoDB takes with such a request.
+    /// The short cuts that MongoDB's planner takes for such a request.
     pub(super) fn look_up(&self, metadata: MetaSet) -> LookUp {
         let by_id = self.may_look_up();
         let simple = projection_kind(self.projection) == ProjectionKind::Simple;
@@ -113,13 +114,13 @@ impl FindRequest<'_> {
     }
 }
 
-/// A find with everything parsed: what runs and what explain looks at.
+/// A find with everything parsed; execution and explain both work from it.
 pub(crate) struct Parsed {
     pub filter: Filter,
     pub sort: Option<(SortSpec, DocBuf)>,
     pub natural: Option<bool>,
     pub projection: Option<Projection>,
-    /// What the sort and the projection ask for.
+    /// The metadata that the sort and the projection ask for.
     pub metadata: MetaSet,
 }
 
@@ -165,7 +166,7 @@ impl Parsed {
     }
 }
 
-/// A projection of numbers and booleans on top-level names.
+/// `Simple` if the projection has only numbers and booleans on top-level names.
 pub(crate) fn projection_kind(source: Doc<'_>) -> ProjectionKind {
     let simple = source.iter().all(|e| {
         !e.name().contains(['.', '$'])

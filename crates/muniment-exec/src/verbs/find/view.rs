@@ -1,4 +1,4 @@
-//! A find on a view: a pipeline over what lies below it.
+//! A find on a view runs as a pipeline over the collection below the view.
 
 use super::request::FindRequest;
 use crate::cursor::Cursor;
@@ -16,10 +16,10 @@ fn unsupported(option: &str) -> Error {
     )
 }
 
-/// The stages that a find stands for.
+/// The aggregation stages that do what a find does.
 ///
 /// # Errors
-/// 168 InvalidPipelineOperator for an option that no stage has.
+/// 168 InvalidPipelineOperator for an option that no stage can express.
 pub(crate) fn find_stages(r: &FindRequest<'_>) -> Result<ArrayBuf> {
     for (given, option) in [
         (!r.min.is_empty(), "min"),
@@ -65,7 +65,9 @@ pub(crate) fn find_view(
     let reversed = doc! { "_id": -1 };
     let mut read = r.clone();
     if view.namespace == r.namespace {
-        // Buckets have an order of their own, and their cursors may last.
+        // This reads the buckets of a time series and no view. Their natural order is that of
+        // `_id`, so a natural sort or hint becomes one that a stage can do; and unlike a cursor on
+        // a view, this one may be without a timeout, so `find_stages` must not refuse that.
         read.no_cursor_timeout = false;
         let hinted = match r.hint {
             Some(Hint::Pattern(p)) if r.sort.is_empty() => natural(p),

@@ -1,11 +1,11 @@
-//! Documents of a pipeline that are written together.
+//! Documents of a pipeline that are collected and written together.
 
 use bytes::Bytes;
 
-/// Documents in a batch at most.
+/// The most documents in one batch.
 const MOST_DOCS: usize = 10_000;
 
-/// Documents that wait to be written.
+/// Documents that are waiting to be written.
 pub(super) struct Batch {
     docs: Vec<Bytes>,
     bytes: usize,
@@ -13,7 +13,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// None yet; it is full with so many bytes.
+    /// An empty batch, which counts as full once it has `most_bytes` bytes.
     pub fn new(most_bytes: usize) -> Batch {
         Batch {
             docs: Vec::new(),

@@ -1,4 +1,4 @@
-//! Results of writes, and the loop over the statements of one command.
+//! The loop over the statements of one update or delete command.
 
 use super::observed::Watch;
 use super::slices::{Slices, Tally};
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A statement of an update or delete command.
 pub(crate) trait Statement {
-    /// Parses all and hands it to `run`.
+    /// Parses the statement and passes the result to `run`, which may borrow from it.
     fn with_write<R>(
         &self,
         op: &Arc<OpContext>,
@@ -32,7 +32,7 @@ pub(crate) trait Statement {
     ) -> Result<R>;
 }
 
-/// What a statement writes to, as it was when the statement began.
+/// The collection that a statement writes to, as resolved when the statement began.
 pub(crate) struct Target<'t> {
     pub namespace: &'t str,
     pub source: Source,
@@ -65,7 +65,7 @@ impl<'t> Target<'t> {
     }
 }
 
-/// Runs one statement, whose outcome is set also if it fails.
+/// Runs one statement. `outcome` is set even if the statement fails.
 ///
 /// # Errors
 /// The statement's error; what it changed before stays changed.
@@ -118,7 +118,7 @@ pub(crate) fn run_statements<S: Statement>(
         };
         let go_on = match s.and_then(run) {
             Ok(go_on) => go_on,
-            // The statement could not even be parsed.
+            // The statement could not be parsed.
             Err(e) => batch.out.note(i, Err(e), ordered),
         };
         if let Some(watch) = watch {
@@ -130,7 +130,8 @@ pub(crate) fn run_statements<S: Statement>(
     }
     if !ordered {
         batch.flush();
-        // An unordered command reports an error for each statement that was not carried out.
+        // An unordered command reports an error for each statement that was not carried out, so the
+        // rest fail with the error that ended the loop.
         let last = batch.out.errors.last().map(|e| e.error.clone());
         let failure = batch.failure.take().or(last);
         if let Some(error) = failure {
@@ -154,18 +155,18 @@ struct Batch<'e> {
     out: BulkOutcome,
     ordered: bool,
     failed: bool,
-    /// The error of the commit that failed.
+    /// The error of the commit that failed, if one did.
     failure: Option<Error>,
 }
 
-/// What the staged statements share.
+/// The write unit that the staged statements share, and what belongs to it.
 struct Shared<'e> {
     slices: Slices<'e, Outcomes>,
     collection: Arc<Collection>,
     checks: Option<Checks<'e>>,
 }
 
-/// Statements by their places, with what they did.
+/// Places of statements in the command, each with what its statement did.
 #[derive(Default)]
 struct Outcomes(Vec<(usize, StatementOutcome)>);
 
@@ -182,7 +183,7 @@ impl Tally for Outcomes {
     }
 }
 
-/// Statements that are committed together at most.
+/// The most statements that are committed together.
 const STATEMENTS_AT_ONCE: usize = 1000;
 
 impl<'e> Batch<'e> {
@@ -205,11 +206,12 @@ impl<'e> Batch<'e> {
         }
     }
 
-    /// Runs one statement, or stages it to be booked with its commit; true when the loop goes on.
+    /// Runs one statement, or stages it, and then its result is booked with the commit. Returns
+    /// true if the loop goes on.
     fn run(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> bool {
         let ordered = self.ordered;
-        // The name stands for another collection by now: what is staged goes to the old one, and
-        // this statement does not.
+        // The name stands for another collection by now. The staged statements belong to the old
+        // one and are committed before this statement goes to the new one.
         if self.set.as_ref().is_some_and(|s| !on.is(&s.collection)) {
             self.flush();
             if self.failed {
@@ -247,9 +249,9 @@ impl<'e> Batch<'e> {
         self.out.note_partial(index, done.into(), result, ordered)
     }
 
-    /// Books the error of a failed commit with the statement that met it: that one is not stored, and
-    /// the loop ends. The commit may have held no statement at all, and then no other reports its
-    /// error.
+    /// Books the error of a failed commit with the statement that ran into it, which is not stored;
+    /// the loop then ends. If the commit held no statement at all, no other statement would report
+    /// the error.
     fn not_tried(&mut self, index: usize) -> bool {
         if let Some(error) = self.failure.clone() {
             self.out.fail(index, &error);
@@ -257,7 +259,8 @@ impl<'e> Batch<'e> {
         false
     }
 
-    /// Stages a statement on one `_id`; false when it is none or has to insert.
+    /// Stages a statement on one `_id`. Returns false if the statement is of another kind or has to
+    /// insert; the caller then runs it by itself.
     fn stage(&mut self, index: usize, write: &Write<'_>, on: &Target<'_>) -> Result<bool> {
         if write.hint.is_some()
             || write.filter.id_equality().is_none()
@@ -267,7 +270,7 @@ impl<'e> Batch<'e> {
             return Ok(false);
         }
         if self.set.is_none() {
-            // Dropped meanwhile, it says so when it is written to.
+            // If the collection was dropped meanwhile, writing to it reports that.
             let Some(collection) = on.collection().cloned() else {
                 return Ok(false);
             };
@@ -320,18 +323,19 @@ impl<'e> Batch<'e> {
             Ok(Ok(Outcomes(booked.into_iter().collect())))
         });
         match staged {
-            // Dropped under our hands: as if it had not been there.
+            // The collection was dropped meanwhile. The statement acts as if it had never been
+            // there.
             Err(e) if e.code() == Code::NamespaceNotFound && !slices.has_failed() => Ok(false),
             other => other.map(|()| !inserts),
         }
     }
 
-    /// Commits what is staged and books it.
+    /// Commits the staged statements and books their results.
     fn flush(&mut self) {
         self.flush_with(None);
     }
 
-    /// The same, when a commit has failed with this error already.
+    /// The same, for the case that a commit has already failed with `failed`.
     fn flush_with(&mut self, failed: Option<Error>) {
         self.staged = 0;
         let Some(mut set) = self.set.take() else {
@@ -364,7 +368,7 @@ impl<'e> Batch<'e> {
         }
     }
 
-    /// Commits the rest and gives the result.
+    /// Commits what is still staged and returns the result.
     fn finish(mut self) -> BulkOutcome {
         self.flush();
         self.out.errors.sort_by_key(|e| e.index);

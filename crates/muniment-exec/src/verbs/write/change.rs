@@ -1,4 +1,4 @@
-//! One write statement, parsed, and what it did.
+//! One parsed write statement, and its result.
 
 use super::slices::Tally;
 use crate::operation::{Retry, StatementOutcome, Statements};
@@ -11,19 +11,19 @@ use muniment_storage::{Collection, CommitId};
 use muniment_value::{Doc, DocBuf, Result, ValueBuf};
 use std::time::Instant;
 
-/// What is done to a matching document.
+/// The change that is made to a matching document.
 #[derive(Clone, Copy)]
 pub(crate) enum Change<'u> {
-    /// Updated.
+    /// The document is updated.
     Update {
-        /// How.
+        /// The update that is applied.
         update: &'u Update,
-        /// Inserted when nothing matches.
+        /// True if the update inserts a document when nothing matches.
         upsert: bool,
-        /// The collection's validator is not asked.
+        /// True if the collection's validator is not applied.
         bypass_validation: bool,
     },
-    /// Deleted.
+    /// The document is deleted.
     Delete,
 }
 
@@ -38,41 +38,42 @@ pub(crate) struct Write<'w> {
     pub hint: Option<Hint<'w>>,
     pub multi: bool,
     pub change: Change<'w>,
-    /// What the sort and the projection ask for.
+    /// The metadata that the sort and the projection ask for.
     pub metadata: MetaSet,
-    /// The document is returned by a projection.
+    /// True if the document is returned through a projection.
     pub returns_fields: bool,
-    /// Set for work in the background, which waits for no other operation: where the turn ends.
+    /// The end of this turn of background work, which never waits for another operation. `None` for
+    /// the statements of clients.
     pub turn: Option<Turn>,
 }
 
 /// How much one piece of work in the background does before another gets its turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// Until when.
+    /// The time at which the turn ends.
     pub until: Instant,
-    /// So many documents.
+    /// The number of documents after which the turn ends.
     pub docs: u64,
 }
 
 impl Turn {
-    /// True when so much was enough for this turn.
+    /// True if the turn is over after so many documents.
     pub fn is_over(&self, docs: u64) -> bool {
         docs >= self.docs || Instant::now() >= self.until
     }
 }
 
-/// What a write statement did.
+/// The result of a write statement.
 #[derive(Default)]
 pub(crate) struct Done {
     pub matched: u64,
     pub modified: u64,
     /// The last matched document as it was.
     pub old: Option<Bytes>,
-    /// And as it is now; of an upsert the new document.
+    /// That document as it is now, or the document that an upsert inserted.
     pub new: Option<Bytes>,
     pub info: MatchInfo,
-    /// The metadata of that document, as they stand after its fields.
+    /// The metadata of that document, encoded as they follow its fields.
     pub metadata: Vec<u8>,
     pub upserted: Option<ValueBuf>,
     pub commit: Option<CommitId>,
@@ -136,7 +137,8 @@ impl<'w> Write<'w> {
             behind = ctx.clone().with_metadata(filter.metadata());
             &behind
         };
-        // One document at most: MongoDB does not even look at the order then.
+        // With a condition on `_id` at most one document matches, and MongoDB does not even parse
+        // the sort then.
         let one = filter.id_equality().is_some();
         let sort = if sort.is_empty() || natural.is_some() || one {
             None
@@ -157,7 +159,7 @@ impl<'w> Write<'w> {
         })
     }
 
-    /// True when the collection's validator is not to be asked.
+    /// True if the collection's validator is not applied.
     pub(super) fn bypasses_validation(&self) -> bool {
         match &self.change {
             Change::Update {
@@ -167,12 +169,12 @@ impl<'w> Write<'w> {
         }
     }
 
-    /// True when nothing that matches means an insert.
+    /// True if the statement inserts a document when nothing matches.
     pub(super) fn upserts(&self) -> bool {
         matches!(&self.change, Change::Update { upsert: true, .. })
     }
 
-    /// How the document is looked up by its `_id`, without a plan.
+    /// The plan summary for a look-up of the document by its `_id`, without a plan.
     pub(super) fn look_up_summary(&self, collection: &Collection) -> &'static str {
         let write = match &self.change {
             Change::Update { .. } => Verb::Update,
@@ -181,7 +183,8 @@ impl<'w> Write<'w> {
         express::summary(collection, self.is_express(), Some(write))
     }
 
-    /// True when a look-up by `_id` is all that the write needs.
+    /// True if the write needs nothing but a look-up by `_id`, so that MongoDB shows it as an
+    /// EXPRESS stage.
     pub(super) fn is_express(&self) -> bool {
         !self.upserts() && !self.needs_info() && !self.returns_fields && self.metadata.is_empty()
     }

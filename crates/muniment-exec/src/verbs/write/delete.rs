@@ -19,7 +19,7 @@ pub struct DeleteStatement<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn prepare(doc: Doc<'_>, replace_timestamps: bool) -> Result<Cow<'_, 
     Ok(Cow::Owned(out))
 }
 
-/// Refuses to insert what nests deeper than documents may.
+/// Refuses a document that nests deeper than stored documents may.
 ///
 /// # Errors
 /// 15 Overflow.
@@ -91,7 +91,7 @@ pub(crate) fn check_depth(doc: Doc<'_>) -> Result<()> {
     }
 }
 
-/// A BSON timestamp of now, unlike any other of this process.
+/// A BSON timestamp of the present second that differs from every other one made by this process.
 fn new_timestamp() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let seconds = SystemTime::now()
@@ -111,7 +111,7 @@ fn check_id(id: Value<'_>) -> Result<()> {
             format!("The '_id' value cannot be of type {}", id.type_name()),
         )),
         Value::Document(d) => match d.iter().find(|e| e.name_bytes().first() == Some(&b'$')) {
-            // DBRef's own names may stand there.
+            // A DBRef's own field names are allowed.
             Some(e) if !matches!(e.name(), "$ref" | "$id" | "$db") => Err(Error::new(
                 Code::DollarPrefixedFieldName,
                 format!(

@@ -15,7 +15,7 @@ use muniment_storage::CommitId;
 use muniment_value::{Collation, Doc, DocBuf, Error, Result, Value, ValueBuf, doc};
 use std::sync::Arc;
 
-/// A `findAndModify` command's content.
+/// The fields of a `findAndModify` command.
 #[derive(Clone, Debug)]
 pub struct FindAndModifyRequest<'a> {
     /// `db.collection`.
@@ -40,7 +40,7 @@ pub struct FindAndModifyRequest<'a> {
     pub hint: Option<Hint<'a>>,
     /// The command's `let`.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
     /// Skip the collection's validator.
     pub bypass_document_validation: bool,
@@ -48,7 +48,7 @@ pub struct FindAndModifyRequest<'a> {
     pub bypass_empty_ts_replacement: bool,
 }
 
-/// What it did.
+/// The result of a `findAndModify`.
 #[derive(Clone, Debug, Default)]
 pub struct FindAndModifyOutcome {
     /// The reply's `value`: `None` is null.
@@ -59,11 +59,11 @@ pub struct FindAndModifyOutcome {
     pub updated_existing: Option<bool>,
     /// `lastErrorObject.upserted`.
     pub upserted: Option<ValueBuf>,
-    /// For `j: true`.
+    /// The commit to wait for with `j: true`.
     pub commit: Option<CommitId>,
 }
 
-/// What MongoDB puts before what comes up once it is found and modified.
+/// MongoDB's prefix for an error that comes up after the document was found.
 const FAILED: &str = "Plan executor error during findAndModify :: caused by :: ";
 
 fn failed(e: Error) -> Error {
@@ -84,7 +84,7 @@ impl FindAndModifyOutcome {
 }
 
 impl<'a> FindAndModifyRequest<'a> {
-    /// What cannot go together.
+    /// Refuses options that cannot go together.
     pub(crate) fn check(&self) -> Result<()> {
         let message = match (self.remove, self.update.is_some()) {
             (true, true) => "Cannot specify both an 'update' and 'remove'=true",
@@ -102,10 +102,10 @@ impl<'a> FindAndModifyRequest<'a> {
         Err(Error::failed_to_parse(message))
     }
 
-    /// The update, where it is none that removes.
+    /// The parsed update; `None` if the request removes.
     ///
     /// # Errors
-    /// As [`Update::parse`].
+    /// Those of [`Update::parse`].
     pub(crate) fn parse(&self, ctx: &QueryContext) -> Result<Option<Update>> {
         let Some(u) = self.update else {
             return Ok(None);
@@ -142,7 +142,7 @@ impl<'a> FindAndModifyRequest<'a> {
     }
 }
 
-/// As [`Database::find_and_modify`].
+/// Implements [`Database::find_and_modify`].
 pub(crate) fn find_and_modify(
     engine: &Database,
     op: &Arc<OpContext>,

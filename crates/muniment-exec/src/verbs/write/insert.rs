@@ -29,7 +29,8 @@ pub struct InsertOptions {
     pub bypass_document_validation: bool,
     /// Keep `Timestamp(0, 0)` as it is (mongorestore).
     pub bypass_empty_ts_replacement: bool,
-    /// Into the collection of this UUID alone: 175 if another or none has the name.
+    /// Insert only into the collection with this UUID; error 175 if another collection, or none,
+    /// has the name.
     pub only: Option<[u8; 16]>,
 }
 
@@ -44,11 +45,11 @@ impl Default for InsertOptions {
     }
 }
 
-/// Documents that can be read again: those that a collection has not taken when it is dropped are
-/// read a second time.
+/// A source of documents that can be read again. If the collection is dropped during the insert,
+/// the documents that it did not store are read a second time.
 pub type Documents<'d> = dyn Fn() -> Box<dyn Iterator<Item = Doc<'d>> + 'd> + 'd;
 
-/// What a collection that was dropped did not take.
+/// The documents that a dropped collection did not store.
 struct Dropped {
     /// Places of documents, ascending.
     lost: Vec<usize>,
@@ -61,8 +62,8 @@ impl Dropped {
         place >= self.from || self.lost.binary_search(&place).is_ok()
     }
 
-    /// The part of this that was to be tried: the other documents went into a collection that was
-    /// dropped before.
+    /// Restricts this to the documents in `tried`, the ones that this attempt was to insert. The
+    /// others were stored in a collection that was dropped earlier.
     fn within(mut self, tried: &Dropped) -> Dropped {
         if self.from < tried.from {
             let behind = tried.lost.partition_point(|place| *place < self.from);
@@ -76,11 +77,11 @@ impl Dropped {
 
 /// How a run over documents ended.
 enum End {
-    /// There are no more.
+    /// All documents were handled.
     All,
-    /// An error ends the command.
+    /// An error ended the command.
     Error,
-    /// Their collection was dropped.
+    /// The collection was dropped meanwhile.
     Dropped(Dropped),
 }
 
@@ -89,7 +90,7 @@ fn is_gone(e: &Error) -> bool {
     e.code() == Code::NamespaceNotFound
 }
 
-/// As [`Database::insert_many`].
+/// Implements [`Database::insert_many`].
 pub(crate) fn insert_many(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -136,8 +137,8 @@ pub(crate) fn insert_many(
     }
     out.errors.sort_by_key(|e| e.index);
     if options.ordered {
-        // A document that was tried again may stand before one that had failed already. An ordered
-        // command reports its first error only.
+        // The documents that were tried a second time may stand before one that had failed already.
+        // An ordered command reports only the first error.
         out.errors.truncate(1);
     }
     if let Some(first) = out.errors.first() {
@@ -146,7 +147,7 @@ pub(crate) fn insert_many(
     Ok(out)
 }
 
-/// As [`Database::append`].
+/// Implements [`Database::append`].
 pub(crate) fn append(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -199,7 +200,7 @@ fn insert_list<'d>(
     })
 }
 
-/// Inserts documents until there are none or one ends the command.
+/// Inserts documents until there are no more or an error ends the command.
 fn insert_slices<'d>(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -214,7 +215,7 @@ fn insert_slices<'d>(
     let mut end = End::All;
     let mut since_check = 0;
     let mut first = true;
-    // The document that met the error which ends the command, and that error.
+    // The error that ends the command, and the place of the document that ran into it.
     let mut failed: Option<(Option<usize>, Error)> = None;
     while let Some((index, doc)) = docs.next() {
         if op.retry().is_some_and(|r| r.executed(index).is_some()) {
@@ -232,7 +233,8 @@ fn insert_slices<'d>(
             since_check += d.len() + 128;
             let one = || Inserted::one(index);
             slices.change(|unit| {
-                // Once: where others are met each unit may hold one document.
+                // Only the first unit reserves room: when other inserts run at the same time, each
+                // later unit may hold a single document.
                 if std::mem::take(&mut first) {
                     let most = SLICE_BYTES / (d.len() + 16);
                     unit.reserve(left.min(most) + 1, d.len());
@@ -301,7 +303,8 @@ fn insert_slices<'d>(
             out.fail(index, &error);
         }
     } else {
-        // An unordered command reports an error for each document that is not stored.
+        // An unordered command reports an error for each document that is not stored, and has not
+        // reported one for these yet.
         lost.extend(docs.by_ref().map(|(i, _)| i));
         let said: HashSet<usize> = out.errors.iter().map(|e| e.index).collect();
         lost.retain(|i| !said.contains(i));
@@ -312,8 +315,8 @@ fn insert_slices<'d>(
     Ok(End::Error)
 }
 
-/// Passes over documents that no collection takes, so that none is made for them. False if there is
-/// nothing more to insert.
+/// Skips documents that no collection could store, so that the collection is not created for them.
+/// Returns false if there is nothing left to insert.
 fn next_is_fine<'d>(
     docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
     options: InsertOptions,
@@ -332,10 +335,10 @@ fn next_is_fine<'d>(
     false
 }
 
-/// The operation is asked whether it may go on after so many bytes.
+/// After so many bytes the insert asks its operation whether it may go on.
 const CHECK_BYTES: usize = 1 << 20;
 
-/// The places of inserted documents, as ranges: nearly always one.
+/// The places of inserted documents as ranges; nearly always there is one range.
 #[derive(Default)]
 struct Inserted {
     first: Range<usize>,
@@ -399,7 +402,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let tried = list(&[2, 3, 5], 9);
-        // It was met at the second of them: those between that were stored stay so.
+        // The second attempt ran into the drop at the second of them. The documents in between were
+        // stored by the first attempt and stay out.
         assert_eq!(within(&[3], 5, &tried), [3, 5, 9, 10, 11]);
         assert_eq!(within(&[2], 3, &tried), [2, 3, 5, 9, 10, 11]);
         assert_eq!(within(&[2, 3, 5], 9, &tried), [2, 3, 5, 9, 10, 11]);

@@ -1,7 +1,7 @@
-//! `$merge`: documents written into a collection by what is there already.
+//! `$merge`: writes documents into a collection, depending on what is there already.
 //!
-//! Documents are taken in batches; each is written by itself, and the first error is raised when
-//! its batch is done, as MongoDB's unordered writes do.
+//! Documents are collected in batches. Each document of a batch is written by itself, and the first
+//! error is raised after the whole batch, as MongoDB's unordered writes do.
 
 use super::batch::Batch;
 use super::bulk::{Statement, Target};
@@ -29,7 +29,7 @@ use muniment_value::{
 };
 use std::sync::Arc;
 
-/// A batch is written when it has so many bytes.
+/// A batch is written when it reaches this many bytes.
 const BATCH_BYTES: usize = 16 << 20;
 
 pub(crate) struct MergeWriter {
@@ -38,9 +38,10 @@ pub(crate) struct MergeWriter {
     ctx: QueryContext,
     namespace: String,
     on: Vec<Path>,
-    /// The documents are identified by `_id` alone.
+    /// True if documents are identified by `_id` alone.
     by_id: bool,
-    /// The index of the fields leaves out documents without them.
+    /// True if the unique index on the `on` fields is sparse, so that it does not hold documents
+    /// without them.
     sparse: bool,
     batch: Batch,
 }
@@ -67,7 +68,7 @@ impl MergeWriter {
         })
     }
 
-    /// The document's values of the fields that identify it.
+    /// A filter for the target document with the same values in the `on` fields.
     fn identity(&self, doc: Doc<'_>) -> Result<Filter> {
         let mut nodes = Vec::with_capacity(self.on.len());
         for path in &self.on {
@@ -123,7 +124,7 @@ impl MergeWriter {
         let arena = Arena::new(self.ctx.task.work());
         let eval = EvalContext::new(new, &arena);
         for (name, expr) in &self.spec.let_ {
-            // A variable without a value is not defined at all.
+            // A variable whose expression gives no value stays undefined.
             if let Some(v) = Expr::eval(expr, &eval)? {
                 vars.append(name, v);
             }
@@ -141,7 +142,8 @@ impl MergeWriter {
         Ok(ctx)
     }
 
-    /// True when the target has no document with this one's `_id`, as far as one can see.
+    /// True if the target has no document with this `_id` at the moment. Another operation may
+    /// insert one right after.
     fn is_new(&self, collection: Option<&Arc<Collection>>, doc: Doc<'_>) -> Result<bool> {
         let Some(c) = collection else { return Ok(true) };
         let Some(id) = doc.get("_id") else {
@@ -163,7 +165,8 @@ impl MergeWriter {
         if let WhenMatched::Pipeline(stages) = &self.spec.when_matched {
             return self.update_by_pipeline(&docs, stages.as_doc());
         }
-        // What is not there can be inserted in one go, which spares each its own commit.
+        // Documents that are not there yet are inserted together, which spares each a commit of its
+        // own.
         let collection = self.link.engine.store.collection(&self.namespace);
         let appends = self.by_id
             && self.spec.when_not_matched == WhenNotMatched::Insert
@@ -178,7 +181,8 @@ impl MergeWriter {
         for d in docs {
             match self.is_new(collection.as_ref(), Doc::new(&d))? {
                 true if self.spec.when_matched == WhenMatched::Replace => inserts.push(d),
-                // Like an update's operators, which set fields in the order of their names.
+                // An update with operators would set the fields in the order of their names, and an
+                // insert has to store the same.
                 true => inserts.push(by_name(Doc::new(&d))),
                 false => updates.push(d),
             }
@@ -187,13 +191,13 @@ impl MergeWriter {
             if e.code() != Code::DuplicateKey {
                 return Err(e);
             }
-            // Twice in the batch, or inserted by someone else meanwhile.
+            // The `_id` is in the batch twice, or another operation inserted it meanwhile.
             updates.extend(inserts.split_off(at));
         }
         self.upsert(&updates)
     }
 
-    /// Inserts; gives the first error with the place of its document.
+    /// Inserts the documents. Returns the first error with the place of its document.
     fn insert(&self, docs: &[Bytes]) -> Option<(usize, Error)> {
         if docs.is_empty() {
             return None;
@@ -206,7 +210,7 @@ impl MergeWriter {
             InsertOptions {
                 ordered: self.spec.when_matched != WhenMatched::Fail,
                 bypass_document_validation: self.link.bypass_validation,
-                // Only replacements and plain inserts fill empty timestamps in.
+                // MongoDB fills in empty timestamps only for replacements and plain inserts.
                 bypass_empty_ts_replacement: !matches!(
                     self.spec.when_matched,
                     WhenMatched::Replace | WhenMatched::Fail
@@ -291,7 +295,8 @@ impl MergeWriter {
             WhenNotMatched::Insert => match self.insert(std::slice::from_ref(bytes)) {
                 None => Ok(()),
                 Some((_, e)) if e.code() == Code::DuplicateKey => {
-                    // Inserted by someone else meanwhile, or another unique index says no.
+                    // Another operation inserted the document meanwhile, or another unique index
+                    // refuses it. The update tells which.
                     perform(engine, &op, &self.namespace, &write, &mut done).map_err(immutable)?;
                     if done.matched > 0 { Ok(()) } else { Err(e) }
                 }
@@ -311,7 +316,7 @@ impl Writer for MergeWriter {
             }
             _ => doc,
         };
-        // What is wrong with the document itself ends the stage at once.
+        // An error in the document itself ends the stage at once instead of after the batch.
         self.identity(Doc::new(&doc))?;
         match self.batch.push(doc) {
             true => self.flush(),
@@ -335,7 +340,7 @@ fn by_name(doc: Doc<'_>) -> Bytes {
     Bytes::from(out.into_bytes())
 }
 
-/// One document as an update.
+/// A document of the batch in the form of an update statement.
 struct Merging<'m> {
     writer: &'m MergeWriter,
     doc: Doc<'m>,
@@ -370,7 +375,7 @@ fn not_found() -> Error {
     )
 }
 
-/// Says what a change of `_id` means here.
+/// Adds MongoDB's explanation to an error about a changed `_id`.
 fn immutable(e: Error) -> Error {
     if e.code() == Code::ImmutableField {
         return e.context(

@@ -1,8 +1,8 @@
-//! What each statement of an update or delete command did, for the profiler, which records them one by
-//! one.
+//! Records what each statement of an update or delete command did, for the profiler, which lists
+//! them one by one.
 //!
-//! Invariant: only an operation that somebody observes pays for it. Its statements are not committed
-//! together, so that what one wrote is not told as another's.
+//! Invariant: only an operation that is observed pays for it. Its statements are not committed
+//! together, so that the work of one is never booked with another.
 
 use crate::operation::{Counters, OpContext, StatementFigures};
 use crate::verbs::write::outcome::BulkOutcome;
@@ -10,7 +10,7 @@ use muniment_storage::{KeyCounts, thread_time};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A statement that runs, with what stood in the counters when it began.
+/// A running statement, with the values that the counters had when it began.
 pub(super) struct Watch {
     began: Instant,
     cpu: Option<Duration>,
@@ -18,7 +18,7 @@ pub(super) struct Watch {
     outcome: (u64, u64, usize, usize),
 }
 
-/// The counters, read.
+/// The values of the counters at one moment.
 struct Read {
     keys_examined: u64,
     docs_examined: u64,
@@ -40,7 +40,7 @@ fn outcome(out: &BulkOutcome) -> (u64, u64, usize, usize) {
 }
 
 impl Watch {
-    /// To be called before a statement; `None` if the operation is not observed.
+    /// To be called before a statement. `None` if the operation is not observed.
     pub fn start(op: &OpContext, out: &BulkOutcome) -> Option<Watch> {
         op.observed().then(|| {
             op.forget_plan();
@@ -53,7 +53,7 @@ impl Watch {
         })
     }
 
-    /// To be called after the statement: notes what it did.
+    /// To be called after the statement; records what it did.
     pub fn end(self, op: &OpContext, index: usize, out: &BulkOutcome) {
         let after = Read::of(&op.counters);
         let (n, modified, upserted, errors) = self.outcome;

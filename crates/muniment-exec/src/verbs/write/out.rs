@@ -1,5 +1,5 @@
-//! `$out`: documents written into a collection of their own, which then takes the target's name
-//! in one step. The target's options and indexes stay.
+//! `$out`: writes documents into a temporary collection, which takes the target's name in one step
+//! at the end. The target's options and indexes stay.
 
 use super::batch::Batch;
 use super::insert::InsertOptions;
@@ -19,18 +19,20 @@ use muniment_storage::{Collection, CollectionOptions};
 use muniment_value::{Code, Doc, Error, Result, doc, new_object_id};
 use std::sync::Arc;
 
-/// A batch is written when it has so many bytes.
+/// A batch is written when it reaches this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
 pub(crate) struct OutWriter {
     link: Link,
     target: String,
     temporary: String,
-    /// The temporary collection's UUID: another of its name has not what was written before.
+    /// The temporary collection's UUID. If another collection takes the name, inserts into it must
+    /// fail, since it does not have the earlier documents.
     made: [u8; 16],
     /// The target as it was at the beginning.
     before: Option<Arc<Collection>>,
-    /// And its generation then.
+    /// The target's generation at that time; a change of it means that the target was altered
+    /// meanwhile.
     generation: u64,
     batch: Batch,
     done: bool,

@@ -1,4 +1,4 @@
-//! What the statements of one command did.
+//! The results of the statements of one command.
 
 use crate::operation::StatementOutcome;
 use muniment_storage::CommitId;
@@ -26,7 +26,7 @@ impl WriteError {
     }
 }
 
-/// What all statements of a command did.
+/// The result of all statements of a command together.
 #[derive(Clone, Debug, Default)]
 pub struct BulkOutcome {
     /// The reply's `n`: inserted; matched and upserted; deleted.
@@ -39,23 +39,25 @@ pub struct BulkOutcome {
     pub errors: Vec<WriteError>,
     /// The last commit, for `j: true`.
     pub commit: Option<CommitId>,
-    /// Bytes of the errors' messages and details.
+    /// Bytes of messages and details of the errors so far.
     told: usize,
 }
 
-/// After so many bytes of messages errors have none, as in MongoDB; its drivers know them by their code.
+/// After this many bytes of messages, errors are reported without one, as in MongoDB. Its drivers
+/// know them by their codes.
 const MESSAGES: usize = 1 << 20;
 
-/// After so many bytes they have no details either, so that the reply fits into a message.
+/// After this many bytes errors have no details either, so that the reply fits into a message.
 const DETAILS: usize = 8 << 20;
 
 impl BulkOutcome {
-    /// Books a statement's failure. Of a command with many only the first tell all.
+    /// Books a statement's failure. If a command has many failures, only the first ones keep
+    /// message and details.
     pub fn fail(&mut self, index: usize, error: &Error) {
         let details = error.extra();
         let all = error.message().len() + details.len();
         let error = match self.told {
-            // The first ones tell all, however long they are.
+            // The first two keep everything, however long it is.
             told if self.errors.len() < 2 || told + all <= MESSAGES => error.clone(),
             told if told + details.len() <= DETAILS => {
                 Error::new(error.code(), "").with_extra(details.clone())
@@ -66,8 +68,8 @@ impl BulkOutcome {
         self.errors.push(WriteError { index, error });
     }
 
-    /// Books one statement's result; true when the loop goes on (a failed statement ends an
-    /// ordered loop).
+    /// Books one statement's result. Returns true if the loop goes on; a failure ends an ordered
+    /// loop.
     pub fn note(&mut self, index: usize, result: Result<StatementOutcome>, ordered: bool) -> bool {
         let (outcome, result) = match result {
             Ok(s) => (s, Ok(())),
@@ -76,7 +78,7 @@ impl BulkOutcome {
         self.note_partial(index, outcome, result, ordered)
     }
 
-    /// As [`BulkOutcome::note`], of a statement that may have stored something and failed then.
+    /// As [`BulkOutcome::note`], for a statement that may have stored something before it failed.
     pub fn note_partial(
         &mut self,
         index: usize,
@@ -93,7 +95,8 @@ impl BulkOutcome {
         match result {
             Ok(()) => true,
             Err(error) => {
-                // A full disk or an interrupt would fail every statement that follows.
+                // A full disk or an interrupt would make every later statement fail too, so the
+                // loop ends even if it is unordered.
                 let hopeless = error.code() == Code::OutOfDiskSpace || error.fails_command();
                 self.fail(index, &error);
                 !ordered && !hopeless

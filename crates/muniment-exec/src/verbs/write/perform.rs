@@ -1,5 +1,5 @@
-//! What updates, deletes and findAndModify share: find on a snapshot, lock, read again, match
-//! again, change, stage, commit.
+//! The part that updates, deletes and findAndModify share: find on a snapshot, lock, read again,
+//! match again, change, stage, commit.
 
 use super::document::prepare;
 use super::slices::{Slices, Tally};
@@ -35,35 +35,36 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Rows that a statement over many documents takes together at most, and their bytes: the row that
-/// exceeds these is the last one taken.
+/// The most rows that a statement over many documents collects before it changes them, and their
+/// bytes. The row that exceeds the bytes is still taken.
 const ROWS_AT_ONCE: usize = 128;
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// How often an upsert that lost a race against another insert is tried again.
+/// How often an upsert that lost a race against another insert is tried.
 const UPSERT_ATTEMPTS: usize = 10;
 
-/// How often it is tried again where it can fail again only because a document or a collection is made
-/// and deleted at each attempt. (Or because the filter compares texts in another way than the index does,
-/// hence a limit.)
+/// How often an upsert is tried whose filter asks for exactly the key that the duplicate has. It
+/// can fail again only if a document or the collection is created and deleted at each attempt.
+/// There is a limit all the same, because the filter may compare strings in another way than the
+/// index does.
 const RIVAL_ATTEMPTS: usize = 100;
 
-/// Books what finding one document by its `_id` looks at.
+/// Counts the key and the document that a look-up by `_id` reads.
 pub(super) fn note_found(op: &OpContext, keyed_by_id: bool) {
     let keys = u64::from(!keyed_by_id);
     op.counters.keys_examined.fetch_add(keys, Relaxed);
     op.counters.docs_examined.fetch_add(1, Relaxed);
 }
 
-/// A collection's validator with what checks it.
+/// A collection's validator together with the registry that applies it.
 pub(super) struct Checks<'e>(pub &'e Validators, pub Arc<Validator>);
 
-/// As [`Database::on_validation_failure`].
+/// Implements [`Database::on_validation_failure`].
 pub(crate) fn on_validation_failure(engine: &Database, log: Log) {
     engine.validators.on_failure(log);
 }
 
-/// The validator that a write has to satisfy.
+/// The validator that a write has to satisfy, if any.
 pub(super) fn checks<'e>(
     engine: &'e Database,
     op: &Arc<OpContext>,
@@ -74,7 +75,8 @@ pub(super) fn checks<'e>(
     Ok(validator.map(|v| Checks(&engine.validators, v)))
 }
 
-/// The collection, created when it is not there: once, however many writers come at the same time.
+/// The collection, created if it does not exist. If several writers come at the same time, one of
+/// them creates it and all use it.
 pub(crate) fn collection_or_create(
     engine: &Database,
     op: &OpContext,
@@ -95,11 +97,11 @@ pub(crate) fn collection_or_create(
     }
 }
 
-/// Runs one write statement. Upserts that lose a race are matched again. `done` is told what
-/// was stored, also when it fails.
+/// Runs one write statement. An upsert that loses a race is matched again. `done` receives what was
+/// stored, even if the statement fails.
 ///
 /// # Errors
-/// The statement's own; what it changed before stays changed.
+/// The statement's own errors; what it changed before the error stays changed.
 pub(crate) fn perform(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -170,8 +172,9 @@ pub(crate) fn perform(
                     true => RIVAL_ATTEMPTS,
                     false => UPSERT_ATTEMPTS,
                 };
-                // A filter that asks for the rival document finds it next time, unless that has
-                // gone again.
+                // A filter that asks for the other operation's document will find it in the next
+                // attempt, unless it has been deleted again. Any other filter is tried again only
+                // if something matches it now.
                 let again =
                     most == RIVAL_ATTEMPTS || anything_matches(engine, op, &collection, write);
                 if attempt >= most || !again {
@@ -190,8 +193,8 @@ pub(crate) fn perform(
     }
 }
 
-/// Whether an upsert that met a duplicate finds something now; true as well if the collection or
-/// the plan's index has gone meanwhile, which the next attempt will see.
+/// True if an upsert that met a duplicate would find something now. Also true if the collection or
+/// the plan's index has gone meanwhile: the next attempt reports that.
 fn anything_matches(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -215,8 +218,8 @@ fn upsert(
 ) -> Result<(ValueBuf, Bytes, Option<CommitId>)> {
     let mut out = Vec::new();
     update.upsert(&write.filter, &mut out, op.work())?;
-    // Empty timestamps are not filled in here: a replacement has done that already, and no other
-    // update does it.
+    // Empty timestamps are not filled in here: for a replacement that has been done already, and no
+    // other update does it.
     let new = Bytes::from(prepare(Doc::new(&out), false)?.into_owned());
     if let Some(v) = engine.validators.of(op, collection, bypass)? {
         engine.validators.check(&v, None, &new, op.work())?;
@@ -237,7 +240,7 @@ fn upsert(
     Ok((id, new, slices.into_stored().1))
 }
 
-/// The plan that finds a write's documents.
+/// The plan that finds the documents of a write.
 pub(crate) fn plan_write(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -282,8 +285,8 @@ pub(crate) fn plan_write(
     )
 }
 
-/// With a `$text` in the terms of the collection's index: documents that changed are matched
-/// again.
+/// Runs the statement on one collection and commits. A `$text` in the filter is bound to the
+/// collection's index first, because documents that changed since the snapshot are matched again.
 fn write_bound(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -304,7 +307,7 @@ fn write_bound(
     } else {
         write_matching(engine, op, collection, write, &mut slices)
     };
-    // Changes made before an error stay, as in MongoDB.
+    // Changes made before an error stay, as in MongoDB, so they are committed.
     let rest = match slices.has_failed() {
         true => Ok(()),
         false => slices.commit().map_err(Error::while_executing),
@@ -335,7 +338,7 @@ fn write_matching<'e>(
             Some((key, old)) => {
                 let info = MatchInfo::default();
                 let staged = change(unit, write, validator, &key, old, info);
-                // Booked once, however often the change has to be tried.
+                // The look-up is counted once, however often the change has to be tried again.
                 if !matches!(staged, Ok(Err(_))) {
                     note_found(op, collection.is_keyed_by_id());
                 }
@@ -368,7 +371,7 @@ fn write_matching<'e>(
 }
 
 /// Changes the documents of a new snapshot that match: all of them, or the first. Returns whether
-/// any was changed, and whether any did not match any more once it was locked.
+/// any was changed, and whether any no longer matched when it was locked.
 fn write_found<'e>(
     engine: &'e Database,
     op: &'e Arc<OpContext>,
@@ -379,7 +382,8 @@ fn write_found<'e>(
 ) -> Result<(bool, bool)> {
     let mut exec = plan_write(engine, op, collection, write, false)?.exec;
     exec.announce_below(op);
-    // Rows are taken in batches first, so that no latch is held while the plan looks for more.
+    // Rows are collected in batches before any is locked, so that no latch is held while the plan
+    // looks for more.
     let batch = if write.multi { ROWS_AT_ONCE } else { 1 };
     let mut rows = Vec::with_capacity(batch);
     let (mut more, mut found, mut lost) = (true, false, false);
@@ -414,8 +418,8 @@ fn write_found<'e>(
     Ok((found, lost))
 }
 
-/// Locks, reads again, matches again and changes one row; false if it does not match any
-/// more.
+/// Locks one row, reads it again, matches it again and changes it. Returns false if it no longer
+/// matches.
 fn write_row(
     write: &Write<'_>,
     validator: Option<&Checks<'_>>,
@@ -434,7 +438,7 @@ fn write_row(
         let info = if *old == *found.as_bytes() {
             Some(row.info)
         } else {
-            // The document changed since the snapshot, and may not match any more.
+            // The document changed since the snapshot and may no longer match.
             matches(&write.filter, &old, want_info, unit.work())?
         };
         let Some(info) = info else {
@@ -472,7 +476,7 @@ pub(super) fn change(
             done.modified = 1;
         }
         Change::Update { update, .. } => {
-            // Room for the document as it was, as it is now, and as it stands in the log's record.
+            // Memory for the old document, the new one, and the new one in the log's record.
             if unit.make_room(3 * old.len())?.is_err() {
                 return Ok(Err(Busy));
             }
@@ -503,8 +507,8 @@ pub(super) fn change(
     Ok(Ok(done))
 }
 
-/// The error of a write whose collection was dropped meanwhile: 175 instead of 26, since it was
-/// there when the write began.
+/// The error of a write whose collection was dropped meanwhile: 175 instead of 26, because the
+/// collection was there when the write began.
 pub(super) fn killed_by_drop(namespace: &str, e: Error) -> Error {
     if e.code() != Code::NamespaceNotFound {
         return e;
@@ -515,15 +519,15 @@ pub(super) fn killed_by_drop(namespace: &str, e: Error) -> Error {
     )
 }
 
-/// True if a filter asks by equality for exactly what a duplicate key error names: the document came
-/// when the filter had looked, and it may be deleted again already. MongoDB tries an upsert again in
-/// this case alone.
+/// True if the filter asks by equality for exactly the values that the duplicate key error names.
+/// The rival document was then inserted after the filter had looked, and may be deleted again
+/// already. MongoDB retries an upsert in this case only.
 fn asks_for_rival(filter: &Filter, duplicate: &Error) -> bool {
     let extra = duplicate.extra().as_doc();
     let Some(key) = extra.get_doc("keyValue") else {
         return false;
     };
-    // Values that are equal by the index's collation need not be so by the query's.
+    // Values that are equal by the index's collation may differ by the query's.
     let by_query = filter.collation().spec();
     let by_index = extra.get_doc("collation");
     if by_query.map(|c| c.as_bytes()) != by_index.map(|c| c.as_bytes()) {
@@ -545,7 +549,7 @@ fn asks_for_rival(filter: &Filter, duplicate: &Error) -> bool {
     conditions.len() == key.iter().count() && conditions.iter().all(named)
 }
 
-/// The rules for the name of a collection that a write creates.
+/// Checks the name of a collection that a write would create.
 pub(crate) fn check_new_namespace(namespace: &str) -> Result<()> {
     let invalid = || {
         Error::new(

@@ -1,11 +1,12 @@
-//! Writes in several commits: a write unit never commits itself, so a command that changes many
-//! documents does it here, in slices, and is told exactly what was stored.
+//! Writes in several commits. A write unit never commits itself, so a command that changes many
+//! documents commits them here, in slices, and learns exactly what was stored.
 //!
-//! A slice is committed when it has grown to some size, and when it meets a record or key that
-//! another operation is writing just now. What the caller counts of a change is booked with the
-//! commit that stored it; a commit that fails loses its slice and ends the run.
+//! A slice is committed when it has reached a certain size, and when it meets a record or key that
+//! another operation is writing. The counts of a change are booked with the commit that stored it.
+//! A commit that fails loses its slice and ends the run.
 //!
-//! Work in the background only tries ([`Slices::only_try`]): it passes over what others hold.
+//! Background work does not wait ([`Slices::only_try`]): it skips records that other operations
+//! hold.
 
 use crate::operation::{OpContext, Retry, Statements};
 use bytes::Bytes;
@@ -17,12 +18,13 @@ use std::sync::Arc;
 /// A slice is committed when it holds this many bytes.
 pub(super) const SLICE_BYTES: usize = 2 << 20;
 
-/// What a caller counts of its changes.
+/// The counts that a caller keeps of its changes.
 pub(crate) trait Tally: Default {
-    /// Adds what came later.
+    /// Adds the counts of later changes.
     fn add(&mut self, later: Self);
 
-    /// The statements that it is about, as they are remembered.
+    /// The statements that these counts belong to, in the form in which retryable writes are
+    /// remembered.
     fn statements(&self, retry: &Retry) -> Vec<Statements>;
 }
 
@@ -32,17 +34,17 @@ pub(crate) struct Slices<'e, T> {
     op: &'e OpContext,
     collection: Arc<Collection>,
     unit: Option<WriteUnit<'e>>,
-    /// Staged and not committed.
+    /// The counts of what is staged and not yet committed.
     pending: T,
     stored: T,
     last: Option<CommitId>,
     failed: bool,
-    /// It does not wait for what other operations hold.
+    /// True for background work, which does not wait for what other operations hold.
     only_tries: bool,
 }
 
 impl<'e, T: Tally> Slices<'e, T> {
-    /// Nothing staged.
+    /// Slices with nothing staged.
     pub fn new(store: &'e Store, op: &'e OpContext, collection: &Arc<Collection>) -> Self {
         Slices {
             store,
@@ -57,8 +59,7 @@ impl<'e, T: Tally> Slices<'e, T> {
         }
     }
 
-    /// Makes it not wait for other operations: a change that needs what another one holds is left
-    /// out.
+    /// Turns waiting off: a change that needs something that another operation holds is skipped.
     pub fn only_try(mut self) -> Self {
         self.only_tries = true;
         self
@@ -87,12 +88,12 @@ impl<'e, T: Tally> Slices<'e, T> {
         }
     }
 
-    /// Stages one change. `change` may be called again, on another unit, after what came before it
-    /// was committed: what it decides it has to decide anew.
+    /// Stages one change. `change` may be called again on another unit, after the changes before it
+    /// were committed. It must then decide everything anew.
     ///
     /// # Errors
-    /// The change's own, with nothing of it staged; that of a commit before it:
-    /// [`Slices::has_failed`] tells them apart.
+    /// The error of the change itself, and then nothing of it is staged; or the error of a commit
+    /// before it. [`Slices::has_failed`] tells the two apart.
     pub fn change(
         &mut self,
         mut change: impl FnMut(&mut WriteUnit<'e>) -> Staged<T>,
@@ -100,7 +101,8 @@ impl<'e, T: Tally> Slices<'e, T> {
         loop {
             let staged = change(self.unit()?);
             if staged.is_err() && self.unit()?.is_empty() {
-                // It may hold latches for what came to nothing.
+                // The unit may hold latches for the change that failed, and dropping it releases
+                // them.
                 self.unit = None;
             }
             if let Ok(tally) = staged? {
@@ -118,10 +120,11 @@ impl<'e, T: Tally> Slices<'e, T> {
         }
     }
 
-    /// As [`Slices::change`], of one record as it is now (`None`: there is none).
+    /// As [`Slices::change`], for one record, which is passed as it is now; `None` if there is no
+    /// such record.
     ///
     /// # Errors
-    /// As [`Slices::change`].
+    /// Those of [`Slices::change`].
     pub fn change_record(
         &mut self,
         key: &[u8],
@@ -133,10 +136,11 @@ impl<'e, T: Tally> Slices<'e, T> {
         })
     }
 
-    /// As [`Slices::change_record`], of the document with this `_id`, with its record key.
+    /// As [`Slices::change_record`], for the document with this `_id`; it is passed together with
+    /// its record key.
     ///
     /// # Errors
-    /// As [`Slices::change`].
+    /// Those of [`Slices::change`].
     pub fn change_by_id(
         &mut self,
         id: Value<'_>,
@@ -148,10 +152,10 @@ impl<'e, T: Tally> Slices<'e, T> {
         })
     }
 
-    /// Commits what is staged.
+    /// Commits the staged changes.
     ///
     /// # Errors
-    /// As a commit's: what was staged is lost.
+    /// The errors of a commit; the staged changes are lost.
     pub fn commit(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let Some(mut unit) = self.unit.take() else {
@@ -183,27 +187,27 @@ impl<'e, T: Tally> Slices<'e, T> {
         }
     }
 
-    /// True once a commit failed: what was staged for it is [`Slices::lost`].
+    /// True after a commit failed. [`Slices::lost`] has the counts of what it did not store.
     pub fn has_failed(&self) -> bool {
         self.failed
     }
 
-    /// What a failed commit did not store.
+    /// The counts of what a failed commit did not store.
     pub fn lost(&self) -> &T {
         &self.pending
     }
 
-    /// What the commits so far have stored.
+    /// The counts of what the commits so far have stored.
     pub fn stored(&self) -> &T {
         &self.stored
     }
 
-    /// What is staged for the next commit.
+    /// The counts of what is staged for the next commit.
     pub fn pending(&self) -> &T {
         &self.pending
     }
 
-    /// What the commits so far have stored, and the last of them.
+    /// The counts of what was stored, and the last commit.
     pub fn into_stored(self) -> (T, Option<CommitId>) {
         (self.stored, self.last)
     }

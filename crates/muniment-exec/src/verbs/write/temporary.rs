@@ -1,12 +1,12 @@
-//! Collections that are there only while a command runs.
+//! Collections that exist only while a command runs.
 
 use muniment_query::NeverInterrupted;
 use muniment_storage::Store;
 
-/// What the names of half-written collections begin with.
+/// The prefix of the names that `$out` gives to half-written collections.
 pub(crate) const TEMPORARY: &str = "tmp.agg_out.";
 
-/// Drops what an `$out` or a convertToCapped left half-written when the process ended.
+/// Drops the collections that `$out` or convertToCapped left half-written when the process ended.
 pub(crate) fn drop_temporary(store: &Store) {
     for db in store.databases() {
         for c in store.collections(&db) {

@@ -18,11 +18,12 @@ pub struct UpdateStatement<'a> {
     pub filter: Doc<'a>,
     /// `u`: operators, replacement or pipeline.
     pub update: Value<'a>,
-    /// `u` is the difference of two documents as MongoDB's oplog has it (`{$v: 2}`).
+    /// True if `u` is a difference of two documents in the form of MongoDB's oplog (`{$v: 2}`).
     pub is_diff: bool,
-    /// It is an entry of an oplog: what a time series refuses of clients was asked when that was made.
+    /// True if the statement comes from an oplog entry. What a time series forbids to clients was
+    /// checked when the entry was made, and is not checked again.
     pub is_entry: bool,
-    /// All that match, not just one.
+    /// Update all documents that match, not just one.
     pub multi: bool,
     /// Insert when nothing matches.
     pub upsert: bool,
@@ -36,7 +37,7 @@ pub struct UpdateStatement<'a> {
     pub constants: Doc<'a>,
     /// The command's `let`.
     pub let_: Doc<'a>,
-    /// How texts compare; `None`: as the collection has it.
+    /// How strings compare; `None` means by the collection's collation.
     pub collation: Option<Collation>,
     /// Skip the collection's validator.
     pub bypass_document_validation: bool,
@@ -67,7 +68,7 @@ impl<'a> UpdateStatement<'a> {
 }
 
 impl<'a> UpdateStatement<'a> {
-    /// Parses the update and checks what goes together.
+    /// Parses the update and refuses options that cannot go together.
     pub(crate) fn parse(&self, ctx: &QueryContext) -> Result<Update> {
         if self.is_diff {
             return Ok(Update::from_diff(
@@ -117,7 +118,8 @@ impl<'a> UpdateStatement<'a> {
 
 /// The `let` variables with a pipeline update's constants.
 pub(crate) fn with_constants(let_: Doc<'_>, constants: Doc<'_>) -> DocBuf {
-    // The first of a name counts: a constant hides a variable.
+    // The first value of a name counts, so the constants come first: a constant hides a variable of
+    // the same name.
     let mut all = constants.to_buf();
     all.append_all(let_);
     all

@@ -1,7 +1,7 @@
 //! Validators of collections: `validator`, `validationLevel`, `validationAction`.
 //!
-//! A parsed validator is kept per collection for as long as its options stand. What fails is
-//! explained in the shape of MongoDB's `errInfo`.
+//! A parsed validator is kept per collection until the collection's options change. Failures are
+//! explained in the form of MongoDB's `errInfo`.
 
 use crate::operation::OpContext;
 use muniment_query::filter::details::details;
@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// So many parsed validators are kept.
+/// The most parsed validators that are kept.
 const KEPT: usize = 1000;
 
-/// What becomes of a document that is not valid.
+/// What happens to a document that is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// It is refused.
@@ -33,18 +33,18 @@ pub(crate) struct Validator {
     filter: Filter,
     source: DocBuf,
     namespace: String,
-    /// validationLevel "moderate": documents that were invalid may stay so.
+    /// validationLevel "moderate": a document that was invalid before may stay invalid.
     moderate: bool,
     action: Action,
 }
 
-/// Is told the namespace and `{failingDocumentId, details}`.
+/// The log function; it gets the namespace and `{failingDocumentId, details}`.
 pub type Log = Box<dyn Fn(&str, Doc<'_>) + Send + Sync>;
 
-/// A validator with the options that it was made from.
+/// A validator, and the options that it was made from.
 type Parsed = (Arc<CollectionOptions>, Arc<Validator>);
 
-/// Parsed validators, and the log that is told of documents that are not valid.
+/// The parsed validators, and the log for documents that are not valid.
 #[derive(Default)]
 pub(crate) struct Validators {
     parsed: Mutex<HashMap<[u8; 16], Parsed>>,
@@ -52,16 +52,16 @@ pub(crate) struct Validators {
 }
 
 impl Validators {
-    /// Sets the log that is told of each document that is not valid, whether it is written or refused:
-    /// the namespace and `{failingDocumentId, details}`. The first call counts.
+    /// Sets the log, which gets the namespace and `{failingDocumentId, details}` of each document
+    /// that is not valid, whether it is written or refused. Only the first call counts.
     pub(crate) fn on_failure(&self, log: Log) {
         let _ = self.log.set(log);
     }
 
-    /// The validator that writes must satisfy, if there is one.
+    /// The validator that a write must satisfy, if there is one.
     ///
     /// # Errors
-    /// What parsing it raises.
+    /// The errors of parsing the validator.
     pub(crate) fn of(
         &self,
         op: &Arc<OpContext>,
@@ -86,7 +86,8 @@ impl Validators {
         {
             return Ok(Some(v.clone()));
         }
-        // Constants and polygons may take long, so nobody waits for this, and the operation can be ended.
+        // Parsing may take long (constant expressions, polygons), so the lock is not held
+        // meanwhile, and the operation can be ended.
         let cx = QueryContext::new()
             .with_collation(collection.collation().clone())
             .with_operation(op.clone());
@@ -109,10 +110,10 @@ impl Validators {
         Ok(Some(validator))
     }
 
-    /// Checks the new form of a document.
+    /// Checks the new version of a document.
     ///
     /// # Errors
-    /// 121 DocumentValidationFailure with `errInfo`; what the validator itself raises.
+    /// 121 DocumentValidationFailure with `errInfo`; the errors of evaluating the validator.
     pub(crate) fn check(
         &self,
         v: &Validator,
@@ -126,8 +127,8 @@ impl Validators {
             return Ok(());
         }
         if let Some(old) = old.filter(|_| v.moderate) {
-            // A document that the validator cannot look at ($expr fails) was not valid either; but the end of
-            // the operation says nothing about it.
+            // A document that makes the validator fail (an error in $expr) was not valid either. An
+            // interrupted operation is different: it says nothing about the document.
             let was = valid(old);
             if was.is_err() {
                 work.check()?;
@@ -217,7 +218,8 @@ mod tests {
         assert_eq!(logged.load(Relaxed), 2);
     }
 
-    /// The end of an operation makes no document invalid, so that the new one might be.
+    /// When the operation is ended while the old document is checked, that document must not count
+    /// as invalid: the new one would be let through.
     #[test]
     fn an_operation_that_was_ended_judges_no_document() {
         let b = Bench::new();

@@ -1,4 +1,4 @@
-//! The document with the feature compatibility version, which no write may take away or spoil.
+//! The document that holds the feature compatibility version. No write may delete or corrupt it.
 
 use crate::operation::OpContext;
 use crate::verbs::write::change::Change;
@@ -7,15 +7,16 @@ use muniment_query::MatchInfo;
 use muniment_storage::Store;
 use muniment_value::{Code, Doc, Error, Result, Value};
 
-/// Where it stands.
+/// The collection that holds it.
 pub const VERSION_COLLECTION: &str = "admin.system.version";
-/// Its `_id`.
+/// The document's `_id`.
 pub const VERSION_DOCUMENT: &str = "featureCompatibilityVersion";
 
-/// Refuses what would leave the collection without a valid feature compatibility version.
+/// Refuses a write that would leave the collection without a valid feature compatibility version.
 ///
 /// # Errors
-/// 40670 for a delete that names it; 2 BadValue for an update after which it is another one.
+/// 40670 for a delete that matches the document; 2 BadValue for an update that would change the
+/// version.
 pub(super) fn check_version(store: &Store, op: &OpContext, write: &Write<'_>) -> Result<()> {
     let Some(c) = store.collection(VERSION_COLLECTION) else {
         return Ok(());
