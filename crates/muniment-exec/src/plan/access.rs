@@ -1,4 +1,4 @@
-//! How a plan finds its documents.
+//! The ways in which a plan finds its documents.
 
 use super::index_plan::{BoundIndex, IndexInfo};
 use super::interval::Interval;
@@ -15,13 +15,13 @@ use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
 
-/// The stage of a look-up in an index.
+/// The stage of an EXPRESS look-up in an index.
 pub const IXSCAN: &str = "EXPRESS_IXSCAN";
 
-/// The stage of a look-up in a collection that is keyed by `_id`.
+/// The stage of an EXPRESS look-up in a collection that is keyed by `_id`.
 pub const CLUSTERED: &str = "EXPRESS_CLUSTERED_IXSCAN";
 
-/// What a look-up by `_id` is for, beside reading.
+/// The write that a look-up by `_id` is made for.
 #[derive(Clone, Copy, Debug)]
 pub enum Verb {
     /// An update.
@@ -30,84 +30,87 @@ pub enum Verb {
     Delete,
 }
 
-/// The signature of a scan of the whole collection that was asked for.
+/// The signature of a collection scan that a hint or sort by `$natural` asked for.
 pub(crate) const NATURAL: &str = "NATURAL";
-/// Scans that a plan's summary names.
+/// The most scans that a plan's summary names.
 const MAX_SUMMARY: usize = 100;
 
-/// `planSummary` of one that looks for an `_id`.
+/// The `planSummary` of a plan that looks up one `_id`.
 pub(crate) const BY_ID: &str = "IDHACK";
 
-/// Bytes of index bounds that explain shows.
+/// The most bytes of index bounds that explain shows.
 const MAX_BOUNDS: usize = 1 << 20;
 
 /// One index scan.
 #[derive(Clone)]
 pub struct IndexAccess {
-    /// The bounds.
+    /// The filter's bounds on the index.
     pub bound: BoundIndex,
-    /// True to go from high to low.
+    /// True if the scan goes from high to low.
     pub backward: bool,
-    /// min/max: instead of the bounds.
+    /// The range that min and max give; it is scanned instead of the bounds.
     pub range: Option<KeyRange>,
-    /// What is tested on every key.
+    /// The predicates that are tested on every key.
     pub key_filter: Option<Arc<KeyFilter>>,
 }
 
 /// One branch of an OR.
 #[derive(Clone)]
 pub struct Branch {
-    /// Its scan: an index, or an OR of its own.
+    /// The branch's scan: an index, or an OR of its own.
     pub access: Access,
-    /// What must be matched after it.
+    /// The part of the filter that must be matched on the scan's documents.
     pub filter: Option<Filter>,
 }
 
 /// One input of a SORT_MERGE.
 #[derive(Clone)]
 pub struct MergeInput {
-    /// Its scan.
+    /// The input's scan.
     pub access: Arc<IndexAccess>,
-    /// What must be matched after it.
+    /// The part of the filter that must be matched on the scan's documents.
     pub filter: Option<Filter>,
-    /// How many fields of the index stand before the sort's; each has one value.
+    /// How many fields of the index come before the sort's fields. Each of them is bounded to one
+    /// value.
     pub leading: usize,
-    /// True when no other input has one of its keys: a document comes twice through arrays only.
+    /// True if no other input reads one of this input's keys; then only arrays can make a document
+    /// come twice.
     pub disjoint: bool,
 }
 
-/// How documents are found.
+/// The way in which documents are found.
 #[derive(Clone)]
 pub enum Access {
-    /// There is nothing to find.
+    /// Nothing can match.
     Eof,
-    /// All documents.
+    /// A scan of all documents.
     CollScan {
-        /// From the end.
+        /// True if the scan begins at the end.
         backward: bool,
     },
-    /// One document by `_id`.
+    /// A look-up of one document by `_id`.
     IdHack(ValueBuf),
-    /// An index.
+    /// A scan of one index.
     Index(Arc<IndexAccess>),
-    /// A geospatial index, by distance.
+    /// A geospatial index, which gives documents by their distance.
     Near(Arc<NearAccess>),
-    /// A text index, by words.
+    /// A text index, which gives documents by their words.
     Text(Arc<TextAccess>),
-    /// Index scans that each come in the sort's order, merged: one per combination of points, or
-    /// one per branch of an `$or`.
+    /// Index scans that each come in the sort's order and are merged: one per combination of
+    /// points, or one per branch of an `$or`.
     SortMerge(Vec<MergeInput>),
-    /// An index per branch of an `$or`.
+    /// A scan for every branch of an `$or`.
     Or {
         /// The branches.
         branches: Arc<[Branch]>,
-        /// True when the `$or` is the whole filter (explain's SUBPLAN).
+        /// True if the `$or` is the whole filter (explain's SUBPLAN).
         rooted: bool,
     },
 }
 
 impl Access {
-    /// The indexes that it reads, each with the number of what is known of its arrays.
+    /// The indexes that the plan reads, each with the version of what the planner knew of its
+    /// arrays.
     pub(crate) fn indexes(&self) -> Vec<(Arc<Index>, u64)> {
         let mut all: Vec<(Arc<Index>, u64)> = Vec::new();
         let mut add = |info: &IndexInfo| {
@@ -123,7 +126,7 @@ impl Access {
         all
     }
 
-    /// Calls `f` with every index scan in it.
+    /// Calls `f` with every index scan of the plan.
     fn each_index<'a>(&'a self, f: &mut dyn FnMut(&'a IndexAccess)) {
         match self {
             Access::Eof
@@ -141,26 +144,28 @@ impl Access {
 /// A plan that could answer the query.
 #[derive(Clone)]
 pub struct Candidate {
-    /// How documents are found.
+    /// The way in which documents are found.
     pub access: Access,
-    /// What must be matched on the document.
+    /// The part of the filter that must be matched on the documents.
     pub filter: Option<Filter>,
-    /// True when the sort must be done.
+    /// True if the plan has to sort.
     pub needs_sort: bool,
-    /// Set when index keys hold all that is needed: how documents are made of them.
+    /// Set if the index keys hold all that is needed; it makes documents from them.
     pub covered: Option<Arc<KeyDoc>>,
-    /// Those documents are exactly what the caller wants.
+    /// True if those documents are exactly what the caller wants, so that no projection is left to
+    /// do.
     pub needed_exactly: bool,
-    /// What tells it from the others across runs of one query shape.
+    /// A text that identifies this plan among the plans of one query shape, also in later runs.
     pub signature: String,
-    /// The rule's rank: 0 and 1 need no trial.
+    /// The rank by rules alone, lower is better; 0 and 1 are so good that no trial is needed.
     pub rank: usize,
-    /// The stage's name, for what MongoDB runs without planning: see [`super::express`].
+    /// The stage's name if MongoDB runs this plan without planning: see [`super::express`].
     pub express: Option<&'static str>,
 }
 
 impl Candidate {
-    /// A plan that needs no comparison with another one: nothing is left to match, to sort or to cover.
+    /// A plan that needs no comparison with others, because it leaves nothing to match, sort or
+    /// cover.
     pub fn alone(access: Access, signature: &str) -> Candidate {
         Candidate {
             access,
@@ -174,7 +179,7 @@ impl Candidate {
         }
     }
 
-    /// Counts a use of every index in it, for `$indexStats`.
+    /// Counts a use of every index of the plan, for `$indexStats`.
     pub fn note_use(&self) {
         match &self.access {
             Access::Near(a) => a.bound.info.index.note_use(),
@@ -183,7 +188,7 @@ impl Candidate {
         }
         let mut used: Vec<&Arc<Index>> = Vec::new();
         self.access.each_index(&mut |a| {
-            // Several scans of one index are one use.
+            // Several scans of one index count as one use.
             let index = &a.bound.info.index;
             if !used.iter().any(|u| Arc::ptr_eq(u, index)) {
                 used.push(index);
@@ -192,12 +197,12 @@ impl Candidate {
         used.iter().for_each(|i| i.note_use());
     }
 
-    /// True for a scan of the index whose entries are the documents.
+    /// True for a scan of a clustered index, whose entries are the documents themselves.
     pub fn clustered(&self) -> bool {
         matches!(&self.access, Access::Index(a) if a.bound.info.clustered)
     }
 
-    /// currentOp's planSummary.
+    /// The `planSummary` of currentOp.
     pub fn summary(&self) -> String {
         fn stage(name: &str, info: &Arc<IndexInfo>) -> String {
             format!("{name} {}", key_summary(info.pattern().as_doc()))
@@ -235,8 +240,8 @@ impl Candidate {
     }
 }
 
-/// An index's pattern as `planSummary` has it: what tells of a direction is 1 or -1 there, whatever
-/// number the index was made with.
+/// An index's pattern as `planSummary` has it. A direction is always 1 or -1 there, whatever number
+/// the index was created with.
 fn key_summary(pattern: Doc<'_>) -> String {
     let fields = pattern.iter().map(|e| match e.value() {
         v @ Value::String(_) => format!("{}: {}", e.name(), v.to_display()),
@@ -247,7 +252,7 @@ fn key_summary(pattern: Doc<'_>) -> String {
 }
 
 impl IndexAccess {
-    /// The scan's byte ranges.
+    /// The byte ranges that the scan reads.
     pub fn ranges(&self) -> super::ranges::ScanRanges {
         if let Some(r) = &self.range {
             return super::ranges::ScanRanges::one(r.clone());
@@ -264,7 +269,7 @@ impl IndexAccess {
         )
     }
 
-    /// `indexBounds` as explain shows it; `None` when they are too long for that.
+    /// `indexBounds` as explain shows it; `None` if the bounds are too long to show.
     pub fn bounds_doc(&self) -> Option<DocBuf> {
         let collated = !self.bound.info.index.collation().is_simple();
         let mut d = DocBuf::new();
@@ -274,7 +279,7 @@ impl IndexAccess {
         }
         for ((path, descending), list) in self.bound.info.fields().iter().zip(&self.bound.fields) {
             let reversed = *descending != self.backward;
-            // The paths of a wildcard index are names.
+            // The path field of a wildcard index holds field names, which are not collated.
             let collated = collated && path.as_str() != "$_path";
             let mut shown: Vec<String> = list
                 .iter()
@@ -298,32 +303,32 @@ impl IndexAccess {
     }
 }
 
-/// A geospatial index that gives documents by their distance.
+/// A scan of a geospatial index in the order of distance.
 pub struct NearAccess {
-    /// The bounds of the other fields; the geometry's own stand open.
+    /// The bounds of the other fields. The field with the geometries is unbounded here.
     pub bound: BoundIndex,
-    /// Which field has the geometries.
+    /// The place of the field with the geometries.
     pub field: usize,
-    /// Their path.
+    /// The path of the geometries.
     pub path: Path,
-    /// The query.
+    /// The `$near` of the query.
     pub near: Arc<NearQuery>,
-    /// What is tested on the keys.
+    /// The predicates that are tested on the keys.
     pub key_filter: Option<Arc<KeyFilter>>,
-    /// What must be matched on the document.
+    /// The part of the filter that must be matched on the documents.
     pub filter: Option<Filter>,
 }
 
 impl NearAccess {
-    /// The index as it measures distances.
+    /// The index kind's interface for distances.
     pub fn index(&self) -> Option<&dyn NearIndex> {
         self.bound.info.index.kind().and_then(|k| k.near())
     }
 
-    /// The bounds of the documents between two distances.
+    /// The bounds of the documents whose distance is between `inner` and `outer`.
     ///
     /// # Errors
-    /// What stops the operation.
+    /// The error that ends the operation.
     pub fn ring(&self, inner: f64, outer: f64, work: Work<'_>) -> Result<BoundIndex> {
         let mut bound = self.bound.clone();
         let keys = match self.index() {
@@ -345,25 +350,25 @@ impl NearAccess {
     }
 }
 
-/// A text index that gives the documents of a `$text`.
+/// A scan of a text index for a `$text`.
 pub struct TextAccess {
     /// The index.
     pub info: Arc<IndexInfo>,
-    /// The values of the fields in front of the words.
+    /// The values of the index's fields before the words.
     pub before: Vec<ValueBuf>,
-    /// What is searched for.
+    /// The words that are searched for.
     pub search: Arc<TextSearch>,
-    /// What else must be matched on the document.
+    /// The rest of the filter, which must be matched on the documents.
     pub filter: Option<Filter>,
 }
 
 impl TextAccess {
-    /// The index as it looks up words.
+    /// The index kind's interface for words.
     pub fn index(&self) -> Option<&dyn TextIndex> {
         self.info.index.kind().and_then(|k| k.text())
     }
 
-    /// True when the index decides alone.
+    /// True if the index alone decides what matches.
     pub fn is_exact(&self) -> bool {
         self.filter.is_none() && self.search.is_by_terms()
     }

@@ -1,22 +1,22 @@
-//! Predicates to intervals.
+//! Turns predicates into intervals of index keys.
 //!
-//! Source of the rules: the manual's "Multikey Index Bounds", "Sparse Indexes" and
-//! "Query for Null or Missing Fields". What cannot be said exactly becomes a superset, and the
-//! predicate is then matched again on the document.
+//! The rules follow the manual's "Multikey Index Bounds", "Sparse Indexes" and "Query for Null or
+//! Missing Fields". Where intervals cannot express a predicate exactly, they are a superset, and
+//! the predicate is matched again on the document.
 
 use super::collated::Texts;
 use super::interval::{Interval, bracket, complement, intersect, union};
 use muniment_query::filter::{Pred, Regex};
 use muniment_value::{Doc, Type, Value, ValueBuf, number};
 
-/// What one predicate means for the keys of an index on its path.
+/// The keys that can match one predicate, in an index on its path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FieldBounds {
-    /// Ascending and disjoint.
+    /// The intervals, ascending and disjoint.
     pub intervals: Vec<Interval>,
-    /// True when a key inside means a match: the predicate needs no second look.
+    /// True if every key inside is a match, so that the predicate need not be matched again.
     pub exact: bool,
-    /// True when a document without the field can match: a sparse index would lose it.
+    /// True if a document without the field can match; a sparse index would lose such a document.
     pub matches_missing: bool,
 }
 
@@ -29,7 +29,7 @@ impl FieldBounds {
         }
     }
 
-    /// Lower is better: how much of the index the intervals let through, by their kind.
+    /// How much of the index the intervals let through, by their kind; lower is better.
     pub fn rank(&self) -> usize {
         rank(&self.intervals)
     }
@@ -37,7 +37,7 @@ impl FieldBounds {
 
 /// How much of an index these intervals let through, by their kind; lower is better.
 pub fn rank(intervals: &[Interval]) -> usize {
-    // Above so many the number says nothing more.
+    // Beyond this many intervals, the number no longer matters.
     const MOST: usize = 1000;
     let points = intervals.iter().all(Interval::is_point);
     match (intervals, points) {
@@ -49,8 +49,8 @@ pub fn rank(intervals: &[Interval]) -> usize {
     }
 }
 
-/// The bounds of `pred` on an index whose path is multikey or not and that holds texts so; `None`
-/// when the index cannot help.
+/// The bounds of `pred` on an index. `multikey` says whether the path is multikey there, and
+/// `texts` how the index holds strings. `None` if the index cannot help.
 pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
     match pred {
         Pred::Eq(v) => of_eq(v, texts),
@@ -68,8 +68,9 @@ pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBou
         Pred::Other(op) => op.types().map(of_types),
         Pred::ElemMatchObject(_) => None,
         Pred::ElemMatchValue(list) => {
-            // All conditions are on one element, so they may be intersected. One on elements of the
-            // element says nothing: an array within an array has a key of its own and no others.
+            // All conditions apply to one element, so their intervals may be intersected. A
+            // condition on the elements of that element is left out: an inner array has a key for
+            // itself and none for its elements.
             let on_it = |p: &&Pred| !matches!(p, Pred::ElemMatchValue(_));
             let each = list
                 .iter()
@@ -96,7 +97,8 @@ fn of_eq(v: &ValueBuf, texts: Texts<'_>) -> Option<FieldBounds> {
     Some(match v.as_value() {
         Value::Undefined => return None,
         Value::Null => missing(),
-        // A stored array is indexed by its elements; an array within an array by itself.
+        // A stored array has a key for each element; an array inside another array has a key for
+        // itself.
         Value::Array(a) => {
             let first = a.values().next().unwrap_or(Value::Undefined);
             let keys = union(vec![
@@ -109,12 +111,13 @@ fn of_eq(v: &ValueBuf, texts: Texts<'_>) -> Option<FieldBounds> {
     })
 }
 
-/// Every number, with NaN, which no comparison reaches.
+/// All numbers and NaN, which `<` and `>` never reach.
 fn numbers() -> Interval {
     Interval::new(f64::NAN, true, f64::INFINITY, true)
 }
 
-/// `$type`. Types that compare as one share an interval, so every key is looked at again.
+/// The bounds of `$type`. Types that compare with each other share an interval, so every key has to
+/// be matched again.
 fn of_types(types: &[Type]) -> FieldBounds {
     let interval = |t: &Type| match t {
         Type::Double | Type::Int32 | Type::Int64 | Type::Decimal128 => Some(numbers()),
@@ -145,7 +148,8 @@ fn of_types(types: &[Type]) -> FieldBounds {
         Type::Undefined => Some(Interval::point(Value::Undefined)),
         Type::MinKey => Some(Interval::point(Value::MinKey)),
         Type::MaxKey => Some(Interval::point(Value::MaxKey)),
-        // An array's keys are its elements; symbols are texts, of which an index keeps no more.
+        // An array has the keys of its elements, and a symbol has the same key as a string, so
+        // neither can be told by its key.
         Type::Array | Type::Symbol => None,
     };
     let intervals = types
@@ -159,8 +163,8 @@ enum Side {
     Above,
 }
 
-/// A range that ends at a value that every type compares with. Only one side of it holds more
-/// than the value itself, and that side holds missing fields too.
+/// A range that ends at MinKey or MaxKey, with which every type compares. On one side of it there
+/// is only the value itself; on the other there is everything else, including missing fields.
 fn of_extreme(v: Value<'_>, side: &Side, incl: bool, multikey: bool) -> FieldBounds {
     let beyond = matches!(
         (v, side),
@@ -175,7 +179,8 @@ fn of_extreme(v: Value<'_>, side: &Side, incl: bool, multikey: bool) -> FieldBou
         return FieldBounds::new(itself, true, false);
     }
     let mut all = Interval::all();
-    // An array is not its only element: [MinKey] is greater than MinKey, and its key is MinKey.
+    // An array differs from its only element: [MinKey] is greater than MinKey, yet its key is
+    // MinKey.
     if !multikey {
         match side {
             Side::Below => all.high_incl = incl,
@@ -195,7 +200,7 @@ fn of_range(
     let v = texts.end(v)?;
     let value = v.as_value();
     if number::is_nan(value) {
-        // NaN compares with nothing but itself.
+        // NaN compares only with NaN.
         let list = if incl {
             vec![Interval::point(value)]
         } else {
@@ -249,7 +254,8 @@ fn add(all: &mut FieldBounds, b: FieldBounds) {
     all.matches_missing |= b.matches_missing;
 }
 
-/// The literal that every match begins with, and whether there is nothing else to match.
+/// The literal string that every match begins with, and whether the expression asks for nothing
+/// else.
 pub fn regex_prefix(r: &Regex) -> (String, bool) {
     let none = (String::new(), false);
     if r.options.chars().any(|c| c != 's') {
@@ -262,7 +268,7 @@ pub fn regex_prefix(r: &Regex) -> (String, bool) {
     else {
         return none;
     };
-    // An alternation anywhere may leave the prefix out.
+    // With an alternation anywhere, a match need not begin with the prefix.
     if rest.contains('|') {
         return none;
     }
@@ -280,7 +286,8 @@ pub fn regex_prefix(r: &Regex) -> (String, bool) {
                 return (prefix, false);
             }
             '.' | '[' | '(' | ')' | '$' | '^' => {
-                // `.*` at the end asks for nothing more, except that `.` is no newline.
+                // A trailing `.*` asks for little more, but `.` does not match a newline, so it is
+                // not exact.
                 return (prefix, false);
             }
             other => other,
@@ -336,8 +343,8 @@ fn of_not(inner: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds>
     match inner {
         Pred::Exists(e) => of_pred(&Pred::Exists(!e), multikey, texts),
         Pred::Eq(v) if v.as_value().is_nullish() => {
-            // Elements of an array that are no documents have a null key and yet do not match
-            // null: on a multikey path the index would lose documents.
+            // In an array, elements that are not documents have a null key for a field below them
+            // and yet do not match null. On a multikey path the index would lose those documents.
             if multikey || matches!(v.as_value(), Value::Undefined) {
                 return None;
             }
@@ -354,7 +361,7 @@ fn of_not(inner: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds>
                 return None;
             }
             let b = of_pred(inner, multikey, texts)?;
-            // The complement of a superset would lose documents.
+            // The complement of a superset would be too small and lose documents.
             if !b.exact {
                 return None;
             }
@@ -371,7 +378,8 @@ fn of_and(list: &[Pred], multikey: bool, texts: Texts<'_>) -> Option<FieldBounds
     let mut parts: Vec<FieldBounds> = parts.into_iter().flatten().collect();
     let matches_missing = parts.iter().all(|b| b.matches_missing);
     if multikey {
-        // Different elements may satisfy different predicates: only one may bound the scan.
+        // Different elements may satisfy different predicates, so only one predicate may bound the
+        // scan.
         parts.sort_by_key(FieldBounds::rank);
         let single = parts.len() == 1 && complete;
         let mut best = parts.into_iter().next()?;
@@ -398,7 +406,7 @@ mod tests {
     use muniment_query::{Filter, QueryContext};
     use muniment_value::DocBuf;
 
-    /// The bounds of the one field of a filter in Extended JSON.
+    /// The bounds of a filter's only field; the filter is Extended JSON.
     fn show(filter: &str, multikey: bool) -> String {
         let doc = DocBuf::from_json(filter).unwrap();
         let filter = Filter::parse(doc.as_doc(), &QueryContext::new()).unwrap();

@@ -1,8 +1,8 @@
 //! The plan cache: which plan won a trial, by collection and query shape.
 //!
-//! Invariants: an entry holds for the indexes as they were when it was made (the collection's
-//! generation); `run::choose`, which runs an entry's plan, evicts the entry if the plan turns out to
-//! need many times the steps that it won with.
+//! Invariants: an entry is valid only for the indexes that the collection had when the entry was
+//! made (the collection's generation). `run::choose` runs an entry's plan and evicts the entry if
+//! the plan needs many times the steps that it won with.
 
 use super::shape::{COMMAND, NEEDS, hash};
 use muniment_storage::Collection;
@@ -12,10 +12,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Shapes that are remembered.
+/// The most shapes that are remembered.
 const CACHE_SIZE: usize = 5000;
 
-/// The query's own shape in a cached one.
+/// The shape of the query itself, without what a command and its needs add to the cached shape.
 fn query_shape(shape: &str) -> &str {
     shape.split([COMMAND, NEEDS]).next().unwrap_or(shape)
 }
@@ -25,18 +25,18 @@ pub fn shape_hash(shape: &str) -> String {
     hash(shape.split(NEEDS).next().unwrap_or(shape))
 }
 
-/// How a plan won, for `$planCacheStats`.
+/// The details of a plan's victory, for `$planCacheStats`.
 #[derive(Debug)]
 pub struct Won {
-    /// When, in milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     pub at_ms: i64,
-    /// `{query, sort, projection}`.
+    /// The query as `{query, sort, projection}`.
     pub query: DocBuf,
-    /// Its stages.
+    /// The plan's stages.
     pub plan: DocBuf,
-    /// What the trial showed of every plan, the winner's first.
+    /// The figures of every plan in the trial, the winner's first.
     pub trials: Vec<DocBuf>,
-    /// Their scores.
+    /// The scores of these plans.
     pub scores: Vec<f64>,
 }
 
@@ -51,8 +51,7 @@ impl Won {
                 .sum::<usize>()
     }
 
-    /// Leaves out what is only there for people to read, if it is large: a query may name a million
-    /// values.
+    /// Drops the parts that only people read if they are large: a query may name a million values.
     pub fn strip(&mut self, most: usize) {
         if self.size() > most {
             self.query = DocBuf::new();
@@ -62,13 +61,13 @@ impl Won {
     }
 }
 
-/// A remembered winner.
+/// A plan that won, as the cache remembers it.
 #[derive(Clone)]
 pub struct Entry {
     generation: u64,
     /// The plan's signature.
     pub signature: Arc<str>,
-    /// The steps that its trial took.
+    /// The number of steps that its trial took.
     pub works: u64,
     won: Arc<Won>,
 }
@@ -83,7 +82,7 @@ impl Entry {
             "queryHash": hash.as_str(),
             "planCacheShapeHash": hash.as_str(),
             "planCacheKey": hash.as_str(),
-            // A winner is used from then on.
+            // Unlike MongoDB's, an entry here is used from the beginning.
             "isActive": true,
             "works": i64::try_from(self.works).unwrap_or(i64::MAX),
             "worksType": "works",
@@ -109,7 +108,7 @@ pub struct PlanCache {
 }
 
 impl PlanCache {
-    /// The winner of a shape, unless the collection's indexes have changed since.
+    /// The winner of a shape; `None` if the collection's indexes have changed since.
     pub fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
         let entry = self
             .entries
@@ -143,7 +142,7 @@ impl PlanCache {
             .remove(&(collection.uuid(), shape.to_string()));
     }
 
-    /// Forgets the plans of one query's shape, whatever commands they were made for.
+    /// Forgets all plans of one query shape, whichever commands they were made for.
     pub fn evict_shape(&self, collection: &Collection, shape: &str) {
         let uuid = collection.uuid();
         self.entries
@@ -151,7 +150,7 @@ impl PlanCache {
             .retain(|(u, s), _| *u != uuid || query_shape(s) != shape);
     }
 
-    /// Forgets a collection's plans, or all.
+    /// Forgets the plans of one collection, or of all.
     pub fn clear(&self, collection: Option<&Collection>) {
         match collection {
             None => self.entries.lock().clear(),
@@ -162,7 +161,7 @@ impl PlanCache {
         }
     }
 
-    /// The entries that hold of a collection, with their shapes, in the order of those.
+    /// A collection's valid entries with their shapes, sorted by shape.
     fn of(&self, collection: &Collection) -> Vec<(String, Entry)> {
         let (uuid, generation) = (collection.uuid(), collection.generation());
         let mut all: Vec<(String, Entry)> = self
@@ -176,8 +175,8 @@ impl PlanCache {
         all
     }
 
-    /// What is told of the plans that are cached for a collection, in the order of their shapes;
-    /// `filtered`: whether an index filter stands for a shape.
+    /// The documents of `$planCacheStats` for a collection, sorted by shape. `filtered` says
+    /// whether an index filter exists for a shape.
     pub fn stats(
         &self,
         collection: &Collection,

@@ -1,4 +1,4 @@
-//! All plans that could answer a query.
+//! Makes all plans that could answer a query.
 
 use super::access::{Access, Candidate, NATURAL};
 use super::express::{by_field, by_id};
@@ -20,7 +20,7 @@ use muniment_value::{Code, Doc, Error, Result, cmp_values};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Why a hint that names no usable index is refused.
+/// The message for a hint that names no usable index.
 const BAD_HINT: &str = "hint provided does not correspond to an existing index";
 
 fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
@@ -40,7 +40,7 @@ fn collscan(query: &Query<'_>, backward: bool) -> Candidate {
     }
 }
 
-/// The look-up of one `_id`, if the query asks for no more.
+/// The plan that looks up one `_id`, if the query asks for nothing else.
 fn by_id_alone(collection: &Collection, query: &Query<'_>) -> Option<Candidate> {
     if !query.look_up.by_id
         || query.allowed.is_some()
@@ -57,7 +57,7 @@ fn by_id_alone(collection: &Collection, query: &Query<'_>) -> Option<Candidate> 
     })
 }
 
-/// Covers the filter's geometries, where an index needs that.
+/// Computes the covering of the filter's geometries, if an index needs one.
 fn cover(collection: &Collection, filter: &Filter, work: Work<'_>) -> Result<()> {
     let needs_cover = |i: &Arc<Index>| i.kind().is_some_and(|k| k.needs_cover());
     match collection.indexes().iter().any(needs_cover) {
@@ -66,17 +66,17 @@ fn cover(collection: &Collection, filter: &Filter, work: Work<'_>) -> Result<()>
     }
 }
 
-/// All candidates; at least one.
+/// All candidates. There is at least one.
 ///
 /// # Errors
-/// 2 BadValue for a hint that fits nothing; 51173 and its like for min/max; what `work` says while geometries
-/// are covered.
+/// 2 BadValue for a hint that fits no index; 51173 and similar codes for min and max; the
+/// interruption of `work` while geometries are covered.
 pub fn candidates(
     collection: &Collection,
     query: &Query<'_>,
     work: Work<'_>,
 ) -> Result<Vec<Candidate>> {
-    // A filter on indexes overrules hints.
+    // An index filter overrules hints.
     let hint = query.hint.filter(|_| query.allowed.is_none());
     if hint.is_none()
         && let Some(candidate) = by_id_alone(collection, query)
@@ -125,7 +125,8 @@ pub fn candidates(
     if let Some(hint) = hint {
         let mut named = indexes.iter().filter(|i| is_hinted(hint, &i.spec()));
         let Some(index) = named.next() else {
-            // One that is damaged is not among those that can be used.
+            // A damaged index is not among the usable ones. If the hint means that one, its own
+            // error is the better answer.
             for damaged in collection.listed_indexes() {
                 let spec = damaged.spec();
                 if is_hinted(hint, &spec) {
@@ -135,7 +136,7 @@ pub fn candidates(
             return Err(query.refused(&namespace, Code::BadValue, BAD_HINT));
         };
         if let Some(other) = named.next() {
-            // They differ in their collations or filters.
+            // The two have the same keys and differ in collation or partial filter.
             let names = [index, other].map(|i| i.spec().name.clone()).join(", ");
             let reason =
                 format!("Hint matched multiple indexes, must hint by index name. Matched: {names}");
@@ -149,7 +150,7 @@ pub fn candidates(
         if bounded_by_hand {
             return Ok(vec![min_max(query, &info, &leaves)?]);
         }
-        // Asked for by name, a sparse index is used although it leaves documents out.
+        // If the hint names a sparse index, it is used even though it leaves documents out.
         let mut out: Vec<Candidate> = binds(&info, &leaves, true)
             .into_iter()
             .map(|bound| finish(query, &leaves, bound, None))
@@ -197,7 +198,7 @@ pub fn candidates(
     Ok(out)
 }
 
-/// Scans of the indexes that the filter puts no bounds on.
+/// Scans of the indexes on which the filter puts no bounds.
 pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
     let leaves = Leaves::of(query.filter);
     collection
@@ -218,7 +219,7 @@ fn is_hinted(hint: Hint<'_>, spec: &IndexSpec) -> bool {
         }
 }
 
-/// Key patterns are equal when names and numeric directions are.
+/// Two key patterns are the same if their names and numeric directions are.
 fn same_pattern(a: Doc<'_>, b: Doc<'_>) -> bool {
     let (mut x, mut y) = (a.iter(), b.iter());
     loop {

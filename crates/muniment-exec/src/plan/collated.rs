@@ -1,8 +1,8 @@
-//! What a query's texts mean for an index that may have another collation than the query.
+//! What a query's strings mean in an index that may have another collation than the query.
 //!
-//! An index holds texts as they are or, collated, by their collation keys (see
-//! [`muniment_value::collation`]); a query finds them there only by the same collation. Values
-//! without text stand in every index alike.
+//! An index holds strings either as they are or, with a collation, as collation keys (see
+//! [`muniment_value::collation`]). A query finds strings there only if it has the same collation.
+//! Values without strings are the same in every index.
 
 use super::interval::Interval;
 use muniment_query::filter::Pred;
@@ -10,21 +10,22 @@ use muniment_value::collation::has_text;
 use muniment_value::{Collation, Type, ValueBuf};
 use std::borrow::Cow;
 
-/// How an index holds texts, as a query sees it.
+/// The form in which an index holds strings, seen from a query.
 #[derive(Clone, Copy)]
 pub enum Texts<'c> {
-    /// As they are; the query compares bytes.
+    /// The index holds the strings themselves, and the query compares bytes.
     Plain,
-    /// By the keys of the query's own collation.
+    /// The index holds collation keys of the query's own collation.
     Keys(&'c Collation),
-    /// As they are, while the query has a collation: regular expressions alone find them.
+    /// The index holds the strings themselves, but the query has a collation. Only regular
+    /// expressions, which ignore collations, can use it for strings.
     Bytes,
-    /// By keys that say nothing to the query.
+    /// The index holds keys of another collation, which mean nothing to the query.
     Foreign,
 }
 
 impl<'c> Texts<'c> {
-    /// How an index with one collation looks to a query with another.
+    /// The form in which a query with one collation finds an index with another.
     pub fn of(index: &Collation, query: &'c Collation) -> Texts<'c> {
         match (index.is_simple(), query.is_simple()) {
             (true, true) => Texts::Plain,
@@ -34,7 +35,8 @@ impl<'c> Texts<'c> {
         }
     }
 
-    /// The value in the index that equals `v` by the query; `None` when none does reliably.
+    /// The value in the index that the query holds equal to `v`; `None` if there is no single such
+    /// value.
     pub fn equal<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
         match self {
             Texts::Plain => Some(Cow::Borrowed(v)),
@@ -47,19 +49,19 @@ impl<'c> Texts<'c> {
     /// As [`Texts::equal`] for the end of a range.
     pub fn end<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
         match self {
-            // What lies between two values without text may have text.
+            // Between two values without strings there may be values that contain strings.
             Texts::Bytes | Texts::Foreign if may_have_text(v.ty()) => None,
             _ => self.equal(v),
         }
     }
 
-    /// Whether a regular expression can bound a scan: collation keys are not what it matches.
+    /// True if a regular expression can bound a scan. It matches strings and not collation keys.
     pub fn regex(self) -> bool {
         matches!(self, Texts::Plain | Texts::Bytes)
     }
 }
 
-/// Whether values of a type have text or may have it inside.
+/// True if values of this type are strings or may contain some.
 fn may_have_text(ty: Type) -> bool {
     matches!(
         ty,
@@ -67,12 +69,12 @@ fn may_have_text(ty: Type) -> bool {
     )
 }
 
-/// Whether an interval has values that may have text.
+/// True if the interval includes values that may contain strings.
 pub fn reaches_text(i: &Interval) -> bool {
     i.low.ty().rank() <= Type::Array.rank() && i.high.ty().rank() >= Type::String.rank()
 }
 
-/// Whether a predicate compares with a text.
+/// True if the predicate compares with a value that may contain strings.
 pub fn compares_text(pred: &Pred) -> bool {
     match pred {
         Pred::Eq(v) | Pred::Lt(v) | Pred::Lte(v) | Pred::Gt(v) | Pred::Gte(v) => {
@@ -81,7 +83,7 @@ pub fn compares_text(pred: &Pred) -> bool {
         Pred::In { values, .. } => values.iter().any(|v| may_have_text(v.ty())),
         Pred::Not(inner) => compares_text(inner),
         Pred::And(list) | Pred::ElemMatchValue(list) => list.iter().any(compares_text),
-        // What is inside is not told apart.
+        // The conditions inside are not examined, so the answer is the cautious one.
         Pred::ElemMatchObject(_) => true,
         Pred::Regex(_) | Pred::Exists(_) | Pred::Other(_) => false,
     }

@@ -1,11 +1,11 @@
-//! Express plans: an equality on one field that gives one document at most is looked up without
+//! Express plans: an equality on one field that can match only one document is looked up without
 //! planning (MongoDB 8.0's EXPRESS_IXSCAN, EXPRESS_CLUSTERED_IXSCAN, EXPRESS_UPDATE and
 //! EXPRESS_DELETE).
 //!
-//! By `_id` they stand for what was called IDHACK, which remains for look-ups with something around
-//! them (a batch size, returnKey, a computed projection, an upsert). By another field they need a
-//! plain index that begins with it: a unique one of that field alone, or any where one document is
-//! asked for.
+//! By `_id`, they replace what was called IDHACK. IDHACK remains for look-ups that have something
+//! around them (a batch size, returnKey, a computed projection, an upsert). By another field they
+//! need a plain index that begins with the field: a unique one on that field alone, or any one if
+//! the query asks for a single document.
 
 use super::access::{Access, BY_ID, CLUSTERED, Candidate, IXSCAN, Verb};
 use super::query::Query;
@@ -13,7 +13,7 @@ use muniment_query::filter::{Node, Pred};
 use muniment_storage::Collection;
 use muniment_value::{DocBuf, Value, doc};
 
-/// The stage of a look-up by `_id` in the collection.
+/// The name of the stage that looks up an `_id` in this collection.
 pub fn by_id(collection: &Collection) -> &'static str {
     match collection.is_keyed_by_id() {
         true => CLUSTERED,
@@ -36,8 +36,8 @@ pub fn summary(collection: &Collection, express: bool, write: Option<Verb>) -> &
     }
 }
 
-/// The plan that looks up an equality on one field, if there is one among `all`: by the index with
-/// the fewest fields.
+/// The plan that looks up an equality on one field, if `all` has one. Among several, the index with
+/// the fewest fields wins.
 pub fn by_field(
     query: &Query<'_>,
     collection: &Collection,
@@ -58,7 +58,7 @@ pub fn by_field(
     else {
         return None;
     };
-    // Whose key says less than the value, or may stand for others.
+    // The key of such a value does not decide whether a document matches.
     if matches!(
         v.as_value(),
         Value::Null | Value::Undefined | Value::Array(_) | Value::Regex { .. }
@@ -87,7 +87,7 @@ pub fn by_field(
     })
 }
 
-/// The stage as explain shows it, under the name of the write that it is part of or its own.
+/// The stage as explain shows it. A stage that is part of a write has the write's name.
 pub fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
     let own = candidate.express?;
     let mut d = doc! { "stage": write.unwrap_or(own) };

@@ -13,19 +13,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// One filter.
+/// The filter of one query shape.
 #[derive(Debug)]
 pub(crate) struct IndexFilter {
     pub query: DocBuf,
     pub sort: DocBuf,
     pub projection: DocBuf,
     pub collation: DocBuf,
-    /// Index names and key patterns.
+    /// The allowed indexes, each a name or a key pattern.
     pub indexes: Vec<ValueBuf>,
 }
 
 impl IndexFilter {
-    /// Whether an index may be used.
+    /// True if the index may be used.
     pub(crate) fn allows(&self, spec: &IndexSpec) -> bool {
         self.indexes.iter().any(|i| match i.as_value() {
             Value::String(name) => name == spec.name,
@@ -48,13 +48,13 @@ impl IndexFilter {
     }
 }
 
-/// A collection's UUID and a shape.
+/// A collection's UUID, and a query shape.
 type Key = ([u8; 16], String);
 
 /// The filters of all collections, by the collection's UUID and the shape.
 #[derive(Default)]
 pub(crate) struct IndexFilters {
-    /// False as long as there was never one: queries then look no further.
+    /// False until the first filter is set, so that queries need not take the lock.
     any: AtomicBool,
     filters: Mutex<BTreeMap<Key, Arc<IndexFilter>>>,
 }
@@ -75,14 +75,14 @@ impl IndexFilters {
         self.filters.lock().get(&(collection.uuid(), key)).cloned()
     }
 
-    /// From now on this filter stands for a shape.
+    /// Sets the filter of a shape.
     pub(crate) fn put(&self, collection: &Collection, shape: String, filter: IndexFilter) {
         let mut filters = self.filters.lock();
         filters.insert((collection.uuid(), shape), Arc::new(filter));
         self.any.store(true, Relaxed);
     }
 
-    /// Removes the filter of a shape, or all of a collection.
+    /// Removes the filter of one shape, or all filters of a collection.
     pub(crate) fn remove(&self, collection: &Collection, shape: Option<String>) {
         let uuid = collection.uuid();
         let mut filters = self.filters.lock();
@@ -92,7 +92,7 @@ impl IndexFilters {
         }
     }
 
-    /// The filters of a collection, as they are told.
+    /// The documents of planCacheListFilters for a collection.
     pub(crate) fn list(&self, collection: &Collection) -> Vec<DocBuf> {
         let uuid = collection.uuid();
         let filters = self.filters.lock();

@@ -1,13 +1,13 @@
-//! What a command says of the way to its documents: a hint of an index, or the natural order.
+//! The order that a command gives for finding documents: an index hint, or the natural order.
 
 use muniment_value::{Doc, DocBuf, Error, Result, Value, doc};
 
 /// An index hint.
 #[derive(Clone, Copy, Debug)]
 pub enum Hint<'a> {
-    /// By name.
+    /// The index with this name.
     Name(&'a str),
-    /// By key pattern, or `{$natural: ±1}`.
+    /// The index with this key pattern, or `{$natural: ±1}`.
     Pattern(Doc<'a>),
 }
 
@@ -36,7 +36,7 @@ impl<'a> Hint<'a> {
     }
 }
 
-/// `{$natural: ±1}`: true for backward.
+/// Reads `{$natural: ±1}`: true means backward; `None` if it is something else.
 pub fn natural(doc: Doc<'_>) -> Option<bool> {
     let first = doc.first()?;
     if first.name() != "$natural" {

@@ -1,9 +1,9 @@
-//! One index for one filter: bounds for every field, what remains to be matched, and whether
-//! sparse and partial indexes may be used at all.
+//! One index for one filter: the bounds of every field, what remains to be matched, and whether a
+//! sparse or partial index may be used at all.
 //!
-//! Multikey rule (manual, "Multikey Index Bounds"): two predicates may bound one scan only when
-//! the array elements they speak of are the same: their paths share no component that holds an
-//! array, or one `$elemMatch` ties them below it.
+//! Multikey rule (manual, "Multikey Index Bounds"): two predicates may bound the same scan only if
+//! they speak of the same array elements. They do if their paths share no component that holds an
+//! array, or if one `$elemMatch` ties them together below it.
 
 use super::bounds::{FieldBounds, of_pred, rank};
 use super::collated::{Texts, compares_text};
@@ -23,40 +23,42 @@ use std::sync::Arc;
 pub struct IndexInfo {
     /// The index.
     pub index: Arc<Index>,
-    /// Of which state of the index the next two tell: see `Index::multikey_version`.
+    /// The version of the index's state that `multikey` and `is_multikey` describe: see
+    /// `Index::multikey_version`.
     pub version: u64,
-    /// Per field, a bit for every path component that went through an array.
+    /// For each field, a bit for every path component at which some document has an array.
     pub multikey: Vec<u64>,
-    /// True when a document may have several keys.
+    /// True if a document may have several keys.
     pub is_multikey: bool,
-    /// Sparse.
+    /// True for a sparse index, which leaves out documents without its fields.
     pub sparse: bool,
-    /// Unique.
+    /// True for a unique index, including `_id_`.
     pub unique: bool,
     /// True for `_id_` of a collection created with `clusteredIndex`.
     pub clustered: bool,
-    /// The fields of its keys: of a wildcard index for one path.
+    /// The fields of the keys. For a wildcard index these are the fields for one path.
     pub fields: Arc<[(Path, bool)]>,
     /// Set for one path of a wildcard index.
     pub wild: Option<Wild>,
 }
 
-/// What is special about the keys of one path of a wildcard index.
+/// The peculiarities of the keys of one path of a wildcard index.
 #[derive(Clone, Copy, Debug)]
 pub struct Wild {
-    /// Which field of the keys is their path. The next field is the value.
+    /// The place of the field that holds the path. The next field holds the value.
     pub at: usize,
-    /// True when keys of other paths are read too, or those of documents of which nothing is
-    /// indexed: a key then says nothing of the value at the path, and a document may have many.
+    /// True if the scan also reads keys of other paths, or of documents of which nothing is
+    /// indexed. A key then does not tell the value at the path, and a document may have many keys.
     pub opaque: bool,
 }
 
 impl IndexInfo {
-    /// Reads what planning needs from the index.
+    /// Reads from the index what planning needs.
     pub fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
         let spec = index.spec();
-        // Read before the state that it numbers. Should that change in between, the number is too old,
-        // and the plan is killed before it runs; a number too new would hide the change.
+        // The version is read before the state. If the state changes in between, the version is too
+        // old, and the plan is killed before it runs; a version read afterwards could be too new
+        // and hide the change.
         let version = index.multikey_version();
         let mut multikey = index.multikey_paths();
         multikey.resize(index.fields().len(), 0);
@@ -74,7 +76,7 @@ impl IndexInfo {
         })
     }
 
-    /// What tells it from others in a plan: its name, with the path of a wildcard index.
+    /// A name that is unique within a plan: the index's name, for a wildcard index with the path.
     pub fn name(&self) -> String {
         let name = self.index.spec().name.clone();
         match self.wild.and_then(|w| self.fields.get(w.at + 1)) {
@@ -101,26 +103,26 @@ impl IndexInfo {
             }
             match own.next() {
                 Some((path, _)) => pattern.append(path.as_str(), e.value()),
-                // The fields in front of the wildcard are all that is asked for.
+                // Only the fields before the wildcard are scanned.
                 None => break,
             };
         }
         pattern
     }
 
-    /// Paths with true for descending.
+    /// The paths of the key's fields, each with true for descending.
     pub fn fields(&self) -> &[(Path, bool)] {
         &self.fields
     }
 
-    /// True when a scan may give a document more than once.
+    /// True if a scan may give a document more than once.
     pub fn repeats(&self) -> bool {
         self.is_multikey || self.wild.is_some_and(|w| w.opaque)
     }
 
-    /// True when a key holds the value at the path of field `i`, or null if there is none. A
-    /// number in the path may have selected an element of an array, which makes no index multikey.
-    /// Collation keys are not the texts.
+    /// True if a key holds the value at the path of field `i`, or null if there is none. A number
+    /// in the path may have selected an array element, which does not make an index multikey; and a
+    /// collation key is not the string itself. Both give false.
     pub fn holds_value(&self, i: usize) -> bool {
         let path = self.fields.get(i).map(|(p, _)| p.parts());
         let numeric = path.is_none_or(|p| p.iter().any(|p| array_index(p).is_some()));
@@ -131,29 +133,29 @@ impl IndexInfo {
             && !self.wild.is_some_and(|w| w.opaque && i > w.at)
     }
 
-    /// Whether some document has an array on the way of field `i`.
+    /// True if some document has an array along the path of field `i`.
     pub fn field_multikey(&self, i: usize) -> bool {
         self.multikey.get(i).is_some_and(|&m| m != 0)
     }
 }
 
-/// A filter's bounds on one index.
+/// The bounds that a filter puts on one index.
 #[derive(Clone)]
 pub struct BoundIndex {
     /// The index.
     pub info: Arc<IndexInfo>,
-    /// Per field of the index: ascending intervals.
+    /// The ascending intervals of each field of the index.
     pub fields: Vec<Vec<Interval>>,
-    /// How many leading fields are bounded at all.
+    /// How many leading fields have bounds.
     pub bounded: usize,
-    /// How many leading fields are bounded by points.
+    /// How many leading fields are bounded to points.
     pub points: usize,
     /// The children of the filter's `$and` that must be matched again.
     pub residual: Vec<usize>,
 }
 
 impl BoundIndex {
-    /// True when no key can match.
+    /// True if no key can match.
     pub fn is_empty(&self) -> bool {
         self.fields.iter().any(Vec::is_empty)
     }
@@ -170,7 +172,7 @@ impl BoundIndex {
         matches!(self.fields.get(i).map(Vec::as_slice), Some([one]) if one.is_point())
     }
 
-    /// Lower is better: the rule that stands before any trial.
+    /// The rank by rules alone, before any trial; lower is better.
     pub fn rank(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -179,27 +181,27 @@ impl BoundIndex {
         if self.info.unique && all_points {
             return 1;
         }
-        // The path of a wildcard's keys says nothing of the filter.
+        // The bounds on the path of a wildcard index do not come from the filter's values.
         let first = usize::from(self.info.wild.is_some_and(|w| w.at == 0));
         self.fields.get(first).map_or(usize::MAX, |f| rank(f) + 2)
     }
 
-    /// True when the filter says something of the index's first field: such a scan is taken
-    /// before one of the collection, even where it reads all keys, as MongoDB takes it.
+    /// True if the filter bounds the index's first field. Such a scan is preferred to a collection
+    /// scan even if it reads all keys, as in MongoDB.
     pub fn narrows(&self) -> bool {
         self.bounded > 0
     }
 
-    /// True when the scan reads every key.
+    /// True if the scan reads every key.
     pub fn is_whole(&self) -> bool {
         self.rank() >= EVERYTHING
     }
 }
 
-/// The least rank of a scan of all values.
+/// The least rank of a scan over all values.
 const EVERYTHING: usize = 10_000;
 
-/// Mask of the first `n` path components.
+/// A mask of the first `n` path components.
 fn first_bits(n: usize) -> u64 {
     if n >= 64 { u64::MAX } else { (1 << n) - 1 }
 }
@@ -212,8 +214,8 @@ fn common_parts(a: &Path, b: &Path) -> usize {
         .count()
 }
 
-/// True when the two leaves speak of the same array elements along `shared` common components of
-/// which those in `mask` hold arrays.
+/// True if the two leaves speak of the same array elements. `shared` is the number of their common
+/// components, and `mask` has those that hold arrays.
 fn tied(a: &Leaf<'_>, b: &Leaf<'_>, shared: usize, mask: u64) -> bool {
     let arrays = mask & first_bits(shared);
     if arrays == 0 {
@@ -233,7 +235,7 @@ struct Chosen<'l, 'f> {
     leaf: &'l Leaf<'f>,
 }
 
-/// What `pred` on the path of field `i` means for its keys.
+/// The bounds of `pred` on field `i`, whose path it has.
 fn field_bounds(
     info: &IndexInfo,
     i: usize,
@@ -262,10 +264,12 @@ fn field_bounds(
     }
 }
 
-/// The bounds of `leaves` on `info`, or `None` when the index may not be used (sparse, partial).
-/// `hinted` takes a sparse or partial index as it is, with the documents it leaves out. An index without any bound is returned with `bounded == 0`: a sort or a hint may want it.
+/// The bounds of `leaves` on `info`, or `None` if the index may not be used because it is sparse or
+/// partial. With `hinted`, a sparse or partial index is used even though it leaves out documents.
+/// An index without any bound is returned with `bounded == 0`, because a sort or a hint may want
+/// it.
 pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
-    // Words answer nothing but a $text.
+    // A text index answers only a $text.
     if info.index.kind().is_some_and(|k| k.text().is_some()) {
         return None;
     }
@@ -278,11 +282,11 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
     let texts = Texts::of(info.index.collation(), &leaves.collation);
     let mut fields = Vec::with_capacity(info.fields().len());
     let mut chosen: Vec<Chosen<'_, '_>> = Vec::new();
-    // Per child, how many of its predicates the bounds answer exactly.
+    // For each child, how many of its predicates the bounds answer exactly.
     let mut answered = vec![0_usize; leaves.children.len()];
     let mut proves_present = false;
     let mut bounded = 0;
-    // Whether a predicate bounds a field whose keys an index kind makes.
+    // True if a predicate bounds a field whose keys are computed by an index kind.
     let mut kind_bound = false;
     for (i, (path, _)) in info.fields().iter().enumerate() {
         let mask = info.multikey.get(i).copied().unwrap_or(0);
@@ -291,7 +295,8 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             .iter()
             .filter(|l| l.path == path.as_str())
             .filter_map(|l| field_bounds(info, i, l.pred, mask != 0, texts).map(|b| (b, l)))
-            // A number may mean an element or a field of the elements; the index has one of them.
+            // A number in the path may mean an array element or a field of the elements, and the
+            // index has keys for only one of the two.
             .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
         let present = options.iter().any(|(b, _)| !b.matches_missing);
@@ -318,7 +323,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             if !fits {
                 continue;
             }
-            // A sparse index of this field alone holds the documents that have it.
+            // A sparse index on this field alone holds exactly the documents that have the field.
             let there = matches!(leaf.pred, Pred::Exists(true))
                 && info.sparse
                 && info.index.kind().is_none()
@@ -377,10 +382,10 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
     Some(bound)
 }
 
-/// True when every document that the query can return satisfies the partial index's filter.
+/// True if every document that the query can return satisfies the partial index's filter.
 pub(super) fn implies(query: &Leaves<'_>, partial: &Filter) -> bool {
     let wanted = Leaves::of(partial);
-    // Only predicates without text say the same under two collations.
+    // Under two collations, only predicates without strings mean the same.
     let texts = Texts::of(&wanted.collation, &query.collation);
     wanted
         .children
@@ -411,7 +416,8 @@ fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred, texts: Texts<'_>) -
         if l.elem.is_empty() && alike && format!("{:?}", l.pred) == text {
             return true;
         }
-        // As if multikey: only what one predicate alone says is relied on.
+        // This asks for bounds as on a multikey path, since only what a single predicate implies
+        // may be relied on.
         let Some(have) = of_pred(l.pred, true, texts) else {
             return false;
         };
@@ -421,7 +427,8 @@ fn pred_implied(query: &Leaves<'_>, path: &str, want: &Pred, texts: Texts<'_>) -
         if matches!(want, Pred::Not(_)) || have.intervals.is_empty() {
             return false;
         }
-        // An array operand is found by its first element, which says nothing about the rest.
+        // An equality with an array is bounded by its first element, which tells nothing of the
+        // others.
         if matches!(l.pred, Pred::Eq(v) if v.as_value().as_array().is_some())
             || matches!(l.pred, Pred::Not(_))
         {

@@ -1,7 +1,8 @@
-//! Intervals of values: what the predicates on one field become.
+//! Intervals of values, into which the predicates on one field are translated.
 //!
-//! Lists are ascending in canonical order and disjoint. Endpoints are values, so that `explain`
-//! can print them; a scan encodes them with the key encoding, whose byte order is the same.
+//! Lists of intervals are ascending in canonical order and disjoint. The ends are values, so that
+//! `explain` can print them. A scan encodes them with the key encoding, whose byte order is the
+//! same.
 
 use muniment_value::collation::key_hex;
 use muniment_value::{Doc, Put, Value, ValueBuf, cmp_values};
@@ -31,24 +32,24 @@ impl Interval {
         }
     }
 
-    /// Every value.
+    /// The interval of all values.
     pub fn all() -> Interval {
         Interval::new(Value::MinKey, true, Value::MaxKey, true)
     }
 
-    /// One value.
+    /// The interval of one value.
     pub fn point(v: Value<'_>) -> Interval {
         Interval::new(v, true, v, true)
     }
 
-    /// True for one value.
+    /// True if the interval has one value.
     pub fn is_point(&self) -> bool {
         self.low_incl
             && self.high_incl
             && cmp_values(self.low.as_value(), self.high.as_value()) == Ordering::Equal
     }
 
-    /// True for every value.
+    /// True if the interval has all values.
     pub fn is_all(&self) -> bool {
         matches!(self.low.as_value(), Value::MinKey)
             && matches!(self.high.as_value(), Value::MaxKey)
@@ -64,7 +65,7 @@ impl Interval {
         }
     }
 
-    /// Bytes that explain shows of it at least.
+    /// The least number of bytes that explain needs to show the interval.
     pub fn size(&self) -> usize {
         let end = |v: &ValueBuf| match v.as_value() {
             Value::String(s) | Value::Symbol(s) => 4 + s.len(),
@@ -75,13 +76,13 @@ impl Interval {
         end(&self.low) + end(&self.high)
     }
 
-    /// As `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`; from high to low when
-    /// `reversed`.
+    /// The interval as `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`. It is printed from
+    /// high to low if `reversed`.
     pub fn display(&self, reversed: bool) -> String {
         self.display_by(reversed, show)
     }
 
-    /// As [`Interval::display`] for an index that has a collation: its texts are collation keys.
+    /// As [`Interval::display`], for an index with a collation, whose strings are collation keys.
     pub fn display_collated(&self, reversed: bool) -> String {
         self.display_by(reversed, |v| match v {
             Value::String(key) if !key.is_empty() => format!("CollationKey({})", key_hex(key)),
@@ -109,7 +110,7 @@ impl Interval {
     }
 }
 
-/// A value as index bounds print it.
+/// A value as it is printed in index bounds.
 fn show(v: Value<'_>) -> String {
     match v {
         Value::MinKey => "MinKey".into(),
@@ -167,7 +168,7 @@ pub fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     out
 }
 
-/// Sorts, drops what is empty, and joins what touches.
+/// Sorts the list, drops empty intervals, and joins those that touch.
 pub fn union(mut list: Vec<Interval>) -> Vec<Interval> {
     list.retain(|i| !i.is_empty());
     list.sort_by(cmp_low);
@@ -193,7 +194,7 @@ pub fn union(mut list: Vec<Interval>) -> Vec<Interval> {
     out
 }
 
-/// Everything that is not in the ascending, disjoint list.
+/// The intervals of everything that is not in the ascending, disjoint list.
 pub fn complement(list: &[Interval]) -> Vec<Interval> {
     let mut out = Vec::new();
     let mut low = ValueBuf::new(Value::MinKey);
@@ -223,9 +224,9 @@ pub fn complement(list: &[Interval]) -> Vec<Interval> {
     out
 }
 
-/// Lowest and highest value of the bracket that `v` compares within, with whether the highest is
-/// inside (some brackets have no greatest value and end where the next type begins). `None` for
-/// types without an order of their own that an index could use.
+/// The bracket of types that `v` compares with: its lowest value, its highest, and whether the
+/// highest is inside (some brackets have no greatest value and end where the next type begins).
+/// `None` for types without an order of their own that an index could use.
 pub fn bracket(v: Value<'_>) -> Option<Interval> {
     Some(match v {
         Value::Double(_) | Value::Int32(_) | Value::Int64(_) | Value::Decimal128(_) => {

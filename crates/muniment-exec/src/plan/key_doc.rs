@@ -1,16 +1,17 @@
-//! Documents out of index keys: what covered plans return, and what predicates are tested on
-//! before the document is read.
+//! Makes documents from index keys. Covered plans return them, and predicates are tested on them
+//! before the real document is read.
 //!
-//! A key holds the values of fields without arrays on their way exactly, but for one thing: null
-//! stands for a missing field too. A plan that must tell the two apart reads the document.
+//! A key holds the exact values of fields without arrays along their paths, with one exception:
+//! null also stands for a missing field. A plan that must tell the two apart reads the document.
 
 use muniment_value::path::Path;
 use muniment_value::{Put, Result, Type, ValueBuf, keyenc};
 
-/// How to make a document of the keys of one index.
+/// A recipe for making documents from the keys of one index.
 #[derive(Clone, Debug)]
 pub struct KeyDoc {
-    /// Per index field up to the last that is wanted: descending, and whether it is wanted.
+    /// For each index field up to the last one wanted: whether it descends, and whether it is
+    /// wanted.
     fields: Vec<(bool, bool)>,
     tree: Vec<Node>,
 }
@@ -23,13 +24,13 @@ struct Node {
 
 #[derive(Clone, Debug)]
 enum Is {
-    /// The n-th field of the index.
+    /// The value of the n-th field of the index.
     Value(usize),
     Below(Vec<Node>),
 }
 
 impl KeyDoc {
-    /// Documents with the index fields for which `wanted` says so.
+    /// A recipe for documents with the index fields for which `wanted` returns true.
     pub fn new(fields: &[(Path, bool)], wanted: impl Fn(usize) -> bool) -> KeyDoc {
         let mut out = KeyDoc {
             fields: Vec::new(),
@@ -45,8 +46,8 @@ impl KeyDoc {
         out
     }
 
-    /// Appends the document of a key with its type bits; false when a wanted value is null, which may mean
-    /// that the document has no such field.
+    /// Appends the document of a key and its type bits. Returns false if a wanted value is null,
+    /// because the document may not have that field.
     ///
     /// # Errors
     /// 22 InvalidBSON: the key is damaged.
@@ -71,7 +72,7 @@ fn insert(level: &mut Vec<Node>, parts: &[String], field: usize) {
     };
     let at = level.iter().position(|n| n.name == *name);
     let is = match (at.and_then(|i| level.get_mut(i)), rest.is_empty()) {
-        // The whole value holds what is below it.
+        // The whole value includes the fields below it.
         (Some(n), true) => {
             n.is = Is::Value(field);
             return;
@@ -95,7 +96,7 @@ fn insert(level: &mut Vec<Node>, parts: &[String], field: usize) {
     });
 }
 
-/// Recursion is bounded by the depth of the index's paths.
+/// The recursion is bounded by the depth of the index's paths.
 fn write(level: &[Node], values: &[ValueBuf], out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -160,7 +161,7 @@ mod tests {
         );
         assert_eq!(make(&[3]), (doc! { "n": Value::Null }, false));
         assert_eq!(make(&[]), (doc! {}, true));
-        // A value and what is below it.
+        // One index field is a prefix of the other.
         let both = [(Path::new("a.b"), false), (Path::new("a"), false)];
         assert_eq!(KeyDoc::new(&both, |_| true).tree.len(), 1);
     }

@@ -1,9 +1,9 @@
-//! What the keys of an index can tell beside the bounds: predicates that are tested on keys before
-//! the document is read, and the documents of covered plans.
+//! What index keys can decide beyond the bounds: the predicates that are tested on keys before the
+//! document is read, and the documents of covered plans.
 //!
-//! Only fields without arrays on their way count, and none whose keys an index kind makes: their key
-//! is the field's value. Null in a key
-//! may be a missing field, so predicates that tell the two apart stay with the document.
+//! Only fields whose key is their value count: fields without arrays along their paths, and not
+//! those whose keys an index kind computes. Null in a key may be a missing field, so predicates
+//! that tell the two apart are matched on the document.
 
 use super::index_plan::{BoundIndex, IndexInfo};
 use super::key_doc::KeyDoc;
@@ -15,15 +15,15 @@ use muniment_query::{Filter, Needs};
 use muniment_value::Value;
 use std::sync::Arc;
 
-/// What a key must satisfy before its document is read.
+/// The condition on a key, which is tested before its document is read.
 pub struct KeyFilter {
     /// The predicates.
     pub filter: Filter,
-    /// The document of a key that they are tested on.
+    /// How to make the document of a key on which the predicates are tested.
     pub keys: KeyDoc,
 }
 
-/// What the bounds left to be matched: on the key, and on the document.
+/// Divides what the bounds left to be matched: a part for the key, and a part for the document.
 pub fn residual(
     leaves: &Leaves<'_>,
     bound: &BoundIndex,
@@ -58,7 +58,7 @@ pub fn residual(
     (key_filter, conjunction(on_doc, leaves))
 }
 
-/// A filter of nodes that must all hold; `None` for none.
+/// A filter that demands all of the nodes; `None` if there are no nodes.
 pub(super) fn conjunction(mut nodes: Vec<Node>, leaves: &Leaves<'_>) -> Option<Filter> {
     let root = match nodes.len() {
         0 | 1 => nodes.pop()?,
@@ -67,13 +67,13 @@ pub(super) fn conjunction(mut nodes: Vec<Node>, leaves: &Leaves<'_>) -> Option<F
     Some(Filter::from_root(root, &leaves.collation))
 }
 
-/// The place of the field whose key is the value at `path`.
+/// The place of the index field whose key is the value at `path`.
 fn field(info: &IndexInfo, path: &str) -> Option<usize> {
     let at = info.fields().iter().position(|(p, _)| p.as_str() == path)?;
     info.holds_value(at).then_some(at)
 }
 
-/// True when the keys of the index tell whether the predicates hold.
+/// True if the keys of the index tell whether the predicates hold.
 fn testable(node: &Node, info: &IndexInfo) -> bool {
     match node {
         Node::True | Node::False => true,
@@ -85,7 +85,7 @@ fn testable(node: &Node, info: &IndexInfo) -> bool {
     }
 }
 
-/// True when the predicate says the same of null and of a missing field.
+/// True if the predicate gives the same answer for null and for a missing field.
 fn null_is_missing(pred: &Pred) -> bool {
     match pred {
         Pred::Eq(v) | Pred::Lt(v) | Pred::Lte(v) | Pred::Gt(v) | Pred::Gte(v) => {
@@ -98,7 +98,7 @@ fn null_is_missing(pred: &Pred) -> bool {
         Pred::Not(inner) => null_is_missing(inner),
         Pred::And(list) => list.iter().all(null_is_missing),
         Pred::Other(op) => {
-            // No predicate takes long for either.
+            // No predicate takes long for these two, so the operation is not asked.
             let says = |v| op.matches(v, Work::unasked()).ok();
             says(None) == says(Some(Value::Null))
         }
@@ -106,8 +106,9 @@ fn null_is_missing(pred: &Pred) -> bool {
     }
 }
 
-/// The documents of a covered plan, and whether they are what the query wants; `None` when keys
-/// do not hold all that is needed. `sorts`: the plan sorts these documents.
+/// How to make the documents of a covered plan, and whether they are exactly what the query wants.
+/// `None` if the keys do not hold everything that is needed. `sorts` is true if the plan sorts
+/// these documents, which then need the sort's fields too.
 pub fn cover(bound: &BoundIndex, query: &Query<'_>, sorts: bool) -> (Option<Arc<KeyDoc>>, bool) {
     let none = (None, false);
     let Some(needs) = query.needs.filter(|n| !n.is_empty()) else {
@@ -122,7 +123,7 @@ pub fn cover(bound: &BoundIndex, query: &Query<'_>, sorts: bool) -> (Option<Arc<
         .map(|p| (false, p.as_str()))
         .chain(sort.map(|p| (true, p)))
     {
-        // The value of a field holds what is below it.
+        // The value of a field includes what is below it.
         let above = path.match_indices('.').filter_map(|(at, _)| path.get(..at));
         let whole = field(&bound.info, path);
         let Some(at) = whole.or_else(|| above.into_iter().find_map(|p| field(&bound.info, p)))

@@ -1,16 +1,16 @@
-//! A filter's tree as the planner wants it: predicates by full path, with the `$elemMatch`es they
-//! stand in, and the `$or`s.
+//! A filter's tree in the form that the planner needs: predicates by their full paths, with the
+//! `$elemMatch`es around them, and the `$or`s.
 
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_value::Collation;
 
-/// An `$elemMatch` that a predicate stands in.
+/// An `$elemMatch` around a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ElemCtx {
-    /// Which one.
+    /// A number that identifies the `$elemMatch` within its filter.
     pub id: usize,
-    /// How many components its own path has.
+    /// The number of components of its path.
     pub depth: usize,
 }
 
@@ -28,7 +28,7 @@ pub struct Leaf<'f> {
 }
 
 impl Leaf<'_> {
-    /// A path with a numeric component may mean an array's element or a field's name.
+    /// True if the path has a numeric component, which may mean an array element or a field's name.
     pub fn has_numeric_part(&self) -> bool {
         self.path
             .split('.')
@@ -36,7 +36,7 @@ impl Leaf<'_> {
     }
 }
 
-/// What a tree demands all of.
+/// The conditions of which a tree demands all.
 pub fn conjuncts(root: &Node) -> &[Node] {
     match root {
         Node::True => &[],
@@ -45,34 +45,34 @@ pub fn conjuncts(root: &Node) -> &[Node] {
     }
 }
 
-/// A filter taken apart.
+/// A filter in parts.
 #[derive(Debug, Default)]
 pub struct Leaves<'f> {
     /// The children of the top-level `$and` (or the only node).
     pub children: Vec<&'f Node>,
-    /// All predicates that every match satisfies.
+    /// The predicates that every match satisfies.
     pub leaves: Vec<Leaf<'f>>,
-    /// How many predicates each child has, usable or not: all must be answered exactly for the
-    /// child not to be matched again.
+    /// How many predicates each child has, whether usable or not. Only if the bounds answer all of
+    /// them exactly need the child not be matched again.
     pub parts: Vec<usize>,
-    /// The children that are an `$or`.
+    /// The children that are an `$or`, by their places.
     pub ors: Vec<(usize, &'f [Node])>,
-    /// How the filter compares texts.
+    /// The collation by which the filter compares strings.
     pub collation: Collation,
 }
 
 impl<'f> Leaves<'f> {
-    /// Takes a filter apart.
+    /// Divides a filter into its parts.
     pub fn of(filter: &'f Filter) -> Leaves<'f> {
         Leaves::of_node(filter.root(), filter.collation())
     }
 
-    /// Takes a tree apart.
+    /// Divides a tree into its parts.
     pub fn of_node(root: &'f Node, collation: &Collation) -> Leaves<'f> {
         Leaves::of_all(conjuncts(root).iter().collect(), collation)
     }
 
-    /// Takes a conjunction apart.
+    /// Divides a conjunction into its parts.
     pub fn of_all(children: Vec<&'f Node>, collation: &Collation) -> Leaves<'f> {
         let mut out = Leaves {
             collation: collation.clone(),
@@ -123,7 +123,8 @@ impl<'f> Leaves<'f> {
                 }
             }
             Node::Expr { implied, .. } => {
-                // The expression stays to be matched, whatever else is answered.
+                // The expression has to be matched in any case; what it implies can only add
+                // bounds.
                 self.part(child);
                 if let Some(n) = implied
                     && prefix.is_empty()
@@ -152,7 +153,7 @@ impl<'f> Leaves<'f> {
                 }
             }
             Pred::ElemMatchObject(node) => {
-                // The condition that there is an array stays to be matched.
+                // It has to be matched in any case that there is an array.
                 self.part(child);
                 let mut inner = elem.to_vec();
                 inner.push(ElemCtx {

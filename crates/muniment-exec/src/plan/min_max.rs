@@ -1,4 +1,4 @@
-//! `min` and `max`: bounds on a hinted index given by hand.
+//! `min` and `max`: bounds on a hinted index that the client gives.
 
 use super::access::Candidate;
 use super::index_plan::{IndexInfo, bind};
@@ -9,7 +9,7 @@ use muniment_storage::{Bound, KeyRange};
 use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;
 
-/// 51173: there is no hint.
+/// Error 51173, for min or max without a hint.
 pub fn min_max_error() -> Error {
     Error::location(
         51173,
@@ -20,7 +20,7 @@ pub fn min_max_error() -> Error {
 /// The scan between `min` and `max` of the hinted index.
 ///
 /// # Errors
-/// 51174, 51176: the bounds do not fit the index; 51175: they are the wrong way round.
+/// 51174 or 51176 if the bounds do not fit the index; 51175 if min is not below max.
 pub fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
     if info.index.kind().is_some_and(|k| k.wildcard().is_some()) {
         return Err(Error::location(

@@ -1,7 +1,8 @@
-//! The planner: from a filter, a sort and a projection to a plan over the collection's indexes.
+//! The planner: makes a plan over the collection's indexes from a filter, a sort and a projection.
 //!
-//! Rules first (an index that answers more of the filter, then one that gives the sort), a short
-//! trial run where rules do not decide, the winner remembered per query shape.
+//! First there are rules: an index that answers more of the filter wins, then one that gives the
+//! sort. Where the rules do not decide, a short trial does, and its winner is remembered by query
+//! shape.
 
 pub mod access;
 pub mod bounds;

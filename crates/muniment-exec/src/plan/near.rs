@@ -1,4 +1,4 @@
-//! Plans for `$near`: an index that gives documents by their distance.
+//! Plans for `$near`, with an index that gives documents by their distance.
 
 use super::access::{Access, Candidate, NearAccess};
 use super::index_plan::{IndexInfo, bind};
@@ -11,10 +11,10 @@ use muniment_value::path::Path;
 use muniment_value::{Code, Result};
 use std::sync::Arc;
 
-/// The plan of a query with a `$near`, over one of `infos`.
+/// The plan for a query with a `$near`, over one of `infos`.
 ///
 /// # Errors
-/// 291 NoQueryExecutionPlans: none of the indexes can give documents by distance.
+/// 291 NoQueryExecutionPlans if none of the indexes can give documents by distance.
 pub fn near_candidate(
     namespace: &str,
     query: &Query<'_>,

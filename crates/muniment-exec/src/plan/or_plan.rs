@@ -1,7 +1,9 @@
-//! `$or` with an index per branch: one after the other, or merged where each gives the sort.
+//! Plans for `$or` with an index for each branch. The branches are scanned one after the other, or
+//! merged if each comes in the sort's order.
 //!
-//! What stands beside the `$or` under an `$and` is asked of every branch, so that it may bound
-//! the branch's scan; a branch without an index of its own may be an `$or` that has them.
+//! Conditions beside the `$or` under an `$and` are added to every branch, so that they may bound
+//! the branch's scan. A branch without an index of its own may be an `$or` whose branches have
+//! indexes.
 
 use super::access::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use super::index_plan::{BoundIndex, IndexInfo};
@@ -15,16 +17,16 @@ use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use std::sync::Arc;
 
-/// `$or`s within `$or`s that are looked into.
+/// How deep nested `$or`s are looked into.
 const MAX_DEPTH: usize = 4;
-/// Scans that are merged at most: each of them stays open. Those of an OR follow one another, and
-/// there may be as many as a command holds.
+/// The most scans that are merged, because each of them stays open. The scans of an OR run one
+/// after the other, so their number is not limited.
 const MAX_MERGED: usize = 1000;
-/// What stands beside an `$or` is asked of every branch only while that makes the filter at most
-/// so many values longer; else it is asked once, of what all branches found.
+/// Conditions beside an `$or` are added to every branch only if that makes the filter at most so
+/// many values longer. Otherwise they are matched once on what all branches found.
 const MAX_SPREAD: usize = 1 << 18;
 
-/// The plans by an `$or` of the filter, at most one of each kind.
+/// The plans that use an `$or` of the filter, at most one of each kind.
 pub fn or_candidates(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
@@ -64,8 +66,8 @@ fn or_candidate(
     Some(plan.candidate(access, outer.filter, query.sort.is_some()))
 }
 
-/// The plan of a query that has its `$text` in an `$or`: all branches are indexed, or there is
-/// none.
+/// The plan for a query with its `$text` inside an `$or`. Every branch needs an index, or there is
+/// no plan.
 pub fn text_candidate(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
@@ -82,11 +84,11 @@ fn has_text(nodes: &[Node]) -> bool {
     })
 }
 
-/// What stands beside an `$or`.
+/// The conditions beside an `$or`.
 struct Outer<'f> {
-    /// What every branch must satisfy too.
+    /// Conditions that are added to every branch.
     each: Vec<&'f Node>,
-    /// What is asked of the branches' documents instead.
+    /// Conditions that are matched on the branches' documents instead.
     filter: Option<Filter>,
 }
 
@@ -107,7 +109,7 @@ impl<'f> Outer<'f> {
         }
     }
 
-    /// The branch with what it must satisfy beside.
+    /// The branch's conditions with those from beside the `$or`.
     fn with(&self, branch: &'f Node) -> Vec<&'f Node> {
         conjuncts(branch)
             .iter()
@@ -116,7 +118,7 @@ impl<'f> Outer<'f> {
     }
 }
 
-/// How many values stand in a tree, about.
+/// The approximate number of values in a tree.
 fn weight(node: &Node) -> usize {
     fn of_pred(pred: &Pred) -> usize {
         match pred {
@@ -134,10 +136,11 @@ fn weight(node: &Node) -> usize {
     }
 }
 
-/// What is gathered over the branches of one plan.
+/// The sums over the branches of one plan.
 struct Plan {
     signature: String,
-    /// The index named last: a run of branches by one index is named once.
+    /// The index that the signature named last. Successive branches that use the same index name it
+    /// once.
     named: String,
     rank: usize,
     scans: usize,
@@ -153,7 +156,7 @@ impl Plan {
         }
     }
 
-    /// Books a scan.
+    /// Adds a scan to the sums.
     fn take(&mut self, bound: &BoundIndex) {
         self.scans += 1;
         let name = bound.info.name();
@@ -178,7 +181,7 @@ impl Plan {
         }
     }
 
-    /// A scan for every branch; `None` when one has none.
+    /// A scan for every branch; `None` if a branch has none.
     fn branches<'f>(
         &mut self,
         query: &Query<'_>,
@@ -208,7 +211,7 @@ impl Plan {
                 .flat_map(|i| binds(i, &leaves, false))
                 .filter(BoundIndex::narrows)
                 .min_by_key(|b| (b.rank(), usize::MAX - b.points, b.residual.len()));
-            // An $or inside may do better than all keys of an index.
+            // A nested $or may be better than a scan of all keys of an index.
             let nested = !leaves.ors.is_empty() && depth > 0;
             if let Some(bound) = best.filter(|b| !(nested && b.is_whole())) {
                 self.take(&bound);
@@ -243,7 +246,8 @@ impl Plan {
         Some(branches.into())
     }
 
-    /// A scan in the sort's order for every branch, all with keys that compare alike.
+    /// A scan in the sort's order for every branch. The keys of all of them compare in the same
+    /// way.
     fn inputs<'f>(
         &mut self,
         query: &Query<'_>,

@@ -1,4 +1,4 @@
-//! Sorts that an index serves.
+//! Sorts that an index scan can provide.
 
 use super::access::{IndexAccess, MergeInput};
 use super::collated::reaches_text;
@@ -8,11 +8,11 @@ use muniment_query::SortSpec;
 use muniment_value::path::array_index;
 use std::sync::Arc;
 
-/// Scans of a SORT_MERGE at most, as MongoDB's internalQueryMaxScansToExplode.
+/// The most scans of a SORT_MERGE, as MongoDB's internalQueryMaxScansToExplode.
 const MAX_SCANS: usize = 200;
 
-/// One scan per combination of the leading fields' points, when each of them comes in the sort's
-/// order: `{a: {$in: […]}}` sorted by `b` on an index of a and b.
+/// One scan per combination of the leading fields' points, if each of them comes in the sort's
+/// order. An example is `{a: {$in: […]}}` sorted by `b` on an index of a and b.
 pub fn explode(
     bound: &BoundIndex,
     sort: &SortSpec,
@@ -41,7 +41,7 @@ pub fn explode(
             })
             .collect();
     }
-    // A sort on the exploded fields themselves is not the merge's order.
+    // The merge cannot sort by the exploded fields themselves.
     let on_points = sort.keys().iter().any(|k| {
         let fields = info.fields().iter().take(bound.points).enumerate();
         fields
@@ -66,25 +66,25 @@ pub fn explode(
     Some(inputs.collect())
 }
 
-/// How the keys of scans of different indexes compare.
+/// How the keys of scans compare, so that scans of different indexes can be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyOrder {
-    /// True when the scan goes from high to low.
+    /// True if the scan goes from high to low.
     pub backward: bool,
     /// The directions of the sort's fields in the index.
     pub descending: Vec<bool>,
 }
 
-/// Where the sort's fields stand in an index whose scan comes in the sort's order.
+/// The position of the sort's fields in an index whose scan comes in the sort's order.
 pub struct SortBegins {
-    /// How many fields of one value each stand before them.
+    /// How many fields come before them; each of these is bounded to one value.
     pub leading: usize,
-    /// The order of what begins there.
+    /// The order of the sort's fields in the key.
     pub order: KeyOrder,
 }
 
-/// The place of the sort in the keys of a scan: only where the index has exactly the sort's fields
-/// side by side.
+/// The position of the sort's fields in the keys of a scan. `None` unless the index has exactly
+/// these fields side by side.
 pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
     if bound.info.clustered {
         return None;
@@ -108,10 +108,11 @@ pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
     })
 }
 
-/// Whether an index scan comes in the sort's order: `Some(true)` when scanned backward.
+/// Whether an index scan comes in the sort's order: `Some(true)` if it is scanned backward, `None`
+/// if not.
 pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
     let fields = bound.info.fields();
-    // By another collation the texts, and what has texts inside, come in another order.
+    // With another collation, strings and everything that contains strings come in another order.
     let foreign = bound.info.index.collation() != sort.collation();
     let mut backward = None;
     let mut at = 0;
@@ -125,7 +126,7 @@ pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
         if transformed.any(|(i, (p, _))| p.as_str() == path && bound.info.index.transforms(i)) {
             return None;
         }
-        // A field with one value is no matter for the order, unless arrays give it others.
+        // A field with only one value does not affect the order, unless arrays give it more values.
         let constant = fields.iter().enumerate().any(|(i, (p, _))| {
             p.as_str() == path && bound.single_point(i) && !bound.info.field_multikey(i)
         });
@@ -151,7 +152,8 @@ pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
             return None;
         }
         if bound.info.field_multikey(at) {
-            // The least (greatest) element of the whole array decides, so all must be seen.
+            // The least (or greatest) element of the whole array decides, so the scan must read all
+            // of them.
             multikey_fields += 1;
             let all = matches!(bound.fields.get(at).map(Vec::as_slice), Some([i]) if i.is_all());
             if !all || multikey_fields > 1 {

@@ -1,5 +1,5 @@
-//! A query as the planner takes it, and what the planner's errors tell of it. Clients read it:
-//! parse-server takes the name of a field from it and makes the index that is missing.
+//! A query in the form that the planner takes, and how the planner's errors describe it. Clients
+//! read these: parse-server takes a field's name from the error and creates the missing index.
 
 use super::filters::IndexFilter;
 use super::hint::Hint;
@@ -7,17 +7,17 @@ use muniment_query::{Filter, SortSpec};
 use muniment_value::{Code, Doc, Error, beginning};
 use std::sync::Arc;
 
-/// A query as the planner takes it.
+/// A query in the form that the planner takes.
 pub struct Query<'q> {
     /// The parsed filter.
     pub filter: &'q Filter,
     /// The sort; `None` for none (or `$natural`).
     pub sort: Option<&'q SortSpec>,
-    /// The paths that are needed of each document; `None` when whole documents are.
+    /// The paths that are needed of each document; `None` if whole documents are needed.
     pub needs: Option<&'q [String]>,
-    /// True when the documents that the caller wants have these fields and nothing else.
+    /// True if the caller wants documents with exactly these fields.
     pub only_needs: bool,
-    /// The hint; `{$natural: ±1}` as sort counts as one.
+    /// The hint. A sort by `{$natural: ±1}` counts as one.
     pub hint: Option<Hint<'q>>,
     /// Inclusive lower bound on the hinted index.
     pub min: Doc<'q>,
@@ -25,14 +25,14 @@ pub struct Query<'q> {
     pub max: Doc<'q>,
     /// The indexes that `planCacheSetFilter` left for this shape.
     pub allowed: Option<Arc<IndexFilter>>,
-    /// The short ways that are open to it.
+    /// The short cuts that are open to the query.
     pub look_up: LookUp,
-    /// What its errors show of it.
+    /// The parts of the query that only errors show.
     pub told: Told<'q>,
 }
 
 impl<'q> Query<'q> {
-    /// A query of a filter alone.
+    /// A query that has only a filter.
     pub fn of(filter: &'q Filter) -> Query<'q> {
         Query {
             filter,
@@ -49,16 +49,16 @@ impl<'q> Query<'q> {
     }
 }
 
-/// The short ways that are open to a query.
+/// The short cuts that are open to a query.
 #[derive(Clone, Copy, Debug)]
 pub struct LookUp {
-    /// An equality on `_id` needs no planning.
+    /// True if an equality on `_id` needs no planning.
     pub by_id: bool,
-    /// Such a look-up is all there is: nothing is skipped, computed or inserted.
+    /// True if such a look-up is everything: nothing is skipped, computed or inserted.
     pub express: bool,
-    /// An equality on another field may be looked up as well.
+    /// True if an equality on another field may be looked up too.
     pub by_field: bool,
-    /// No more than one document is asked for.
+    /// True if at most one document is asked for.
     pub one: bool,
 }
 
@@ -73,21 +73,21 @@ impl Default for LookUp {
     }
 }
 
-/// The parts of a query that do not change its plan, but are shown in its errors.
+/// The parts of a query that do not change its plan and are shown in its errors.
 #[derive(Clone, Copy, Default)]
 pub struct Told<'q> {
     /// Documents to return; 0 for all.
     pub limit: u64,
     /// Documents to skip.
     pub skip: u64,
-    /// The sort as it was written.
+    /// The sort as the client wrote it.
     pub sort: Option<Doc<'q>>,
-    /// The projection as it was written.
+    /// The projection as the client wrote it.
     pub projection: Option<Doc<'q>>,
 }
 
 impl<'q> Told<'q> {
-    /// Of a query with a sort and no more.
+    /// The parts of a query that has a sort and nothing else.
     pub fn sorted(by: Doc<'q>) -> Told<'q> {
         Told {
             sort: Some(by),
@@ -106,7 +106,7 @@ impl Query<'_> {
         )
     }
 
-    /// The beginning of the planner's errors: the query.
+    /// The text with which the planner's errors begin, which describes the query.
     pub fn text(&self, namespace: &str) -> String {
         let told = &self.told;
         let count = |name: &str, n: u64| match n {
@@ -124,7 +124,7 @@ impl Query<'_> {
     }
 }
 
-/// Bytes of a sort or a projection that are shown.
+/// The most bytes of a sort or projection that are shown.
 const MOST: usize = 4 << 10;
 
 /// `{}` where there is nothing, as MongoDB prints it.

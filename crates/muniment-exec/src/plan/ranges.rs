@@ -1,26 +1,28 @@
-//! From intervals per field to byte ranges over an index.
+//! Turns the intervals of each field into byte ranges over an index.
 //!
-//! The leading fields bounded by points multiply into prefixes; the next field's intervals become
-//! ranges below each prefix; what later fields demand is checked on every key. Ranges are in key
-//! order; a backward scan takes them from the end.
+//! The leading fields that are bounded to points multiply into prefixes. The next field's intervals
+//! become ranges below each prefix. The bounds of later fields are checked on every key. Ranges are
+//! in key order; a backward scan takes them from the end.
 //!
-//! Where that would be many ranges, the scan opens one from the lowest key to the highest, and
-//! every key that does not fit tells where the next one that may fit begins: a step or a seek. The
-//! cost is then that of the keys that are there, however many values a query names.
+//! If there would be many ranges, the scan opens a single one from the lowest key to the highest.
+//! Every key that does not fit then tells where the next one that may fit begins, and the scan
+//! steps or seeks there. So the cost depends on the keys that exist, however many values a query
+//! names.
 
 use super::interval::Interval;
 use muniment_storage::{Bound, KeyRange};
 use muniment_value::{Result, keyenc};
 use std::cmp::Ordering;
 
-/// More ranges than this are not opened one by one: the scan seeks from key to key.
+/// If there are more ranges than this, they are not opened one by one: the scan seeks from key to
+/// key.
 const MAX_RANGES: usize = 128;
 
 /// An interval of one field's encodings, in byte order.
 #[derive(Clone, Debug)]
 struct Encoded {
     low: Box<[u8]>,
-    /// The other end; none for a point, which is both ends and inside.
+    /// The upper end. `None` for a point, whose lower end is its upper end too.
     high: Option<Box<[u8]>>,
     low_incl: bool,
     high_incl: bool,
@@ -55,7 +57,7 @@ impl Encoded {
         self.high.as_deref().unwrap_or(&self.low)
     }
 
-    /// True when all of the interval is below `field`.
+    /// True if the whole interval is below `field`.
     fn is_below(&self, field: &[u8]) -> bool {
         match self.high().cmp(field) {
             Ordering::Less => true,
@@ -64,7 +66,8 @@ impl Encoded {
         }
     }
 
-    /// True when `field`, which the interval is not below of, is inside.
+    /// True if `field` is inside the interval. The caller knows that the interval is not below
+    /// `field`.
     fn begins_by(&self, field: &[u8]) -> bool {
         match (*self.low).cmp(field) {
             Ordering::Less => true,
@@ -73,7 +76,7 @@ impl Encoded {
         }
     }
 
-    /// The range of keys below `prefix`.
+    /// The range below `prefix` from the beginning of `first` to the end of `last`.
     fn range(first: &Encoded, last: &Encoded, prefix: &[u8]) -> KeyRange {
         let bound = |end: &[u8], inside| match inside {
             true => Bound::Included([prefix, end].concat()),
@@ -86,31 +89,32 @@ impl Encoded {
     }
 }
 
-/// A field of the index: true for descending, and its intervals (none: anything).
+/// A field of the index: true for descending, and its intervals. No intervals means that any value
+/// fits.
 type FieldIntervals = (bool, Vec<Encoded>);
 
-/// What a key inside a range must satisfy besides.
+/// The conditions that a key inside a range must satisfy too.
 #[derive(Clone, Debug)]
 pub struct KeyCheck {
-    /// Up to the last field that is checked.
+    /// The fields up to the last one that has to be checked.
     fields: Vec<FieldIntervals>,
     backward: bool,
 }
 
-/// What a key that failed the check says about the next that can pass.
+/// The result of checking a key.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Checked {
     /// The key passes.
     Yes,
-    /// The key does not pass, nor does any before this prefix in the scan's direction. For a backward
-    /// scan the keys that begin with the prefix are at it, not before it.
+    /// The key does not pass, nor does any key before this prefix in the scan's direction. In a
+    /// backward scan, the keys that begin with the prefix are not before it.
     SeekTo(Vec<u8>),
-    /// The key does not pass, nor does any after it in the scan's direction.
+    /// The key does not pass, nor does any key after it in the scan's direction.
     End,
 }
 
 impl KeyCheck {
-    /// Checks a key: a binary search in every field.
+    /// Checks a key by a binary search in every field.
     ///
     /// # Errors
     /// 22 InvalidBSON: the key is damaged.
@@ -139,13 +143,13 @@ impl KeyCheck {
         Ok(Checked::Yes)
     }
 
-    /// Where a scan goes on whose key lies before the interval `next` or, if that is `None`, after all
-    /// intervals.
+    /// Where a scan continues if its key lies before the interval `next`, or after all intervals if
+    /// that is `None`.
     fn forward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
         match next {
             Some(i) => {
                 let low = [prefix, &i.low].concat();
-                // Past an excluded end, or the same key would come again.
+                // An excluded end is skipped, or the same key would come again.
                 match i.low_incl {
                     true => Some(low),
                     false => keyenc::prefix_end(&low),
@@ -156,7 +160,7 @@ impl KeyCheck {
         }
     }
 
-    /// The same for a scan from high to low: `next` is the interval that lies below its key.
+    /// The same for a scan from high to low; `next` is the interval below the key.
     fn backward(prefix: &[u8], next: Option<&Encoded>) -> Option<Vec<u8>> {
         match next {
             Some(i) => {
@@ -172,9 +176,9 @@ impl KeyCheck {
     }
 }
 
-/// The prefix whose keys are the last ones before all that begin with `key`: the inverse of
-/// [`keyenc::prefix_end`]. Nothing stands between it and `key`, since no field's encoding begins
-/// another's. `None` when nothing is before `key`.
+/// The prefix of the last keys before all those that begin with `key`: the inverse of
+/// [`keyenc::prefix_end`]. No key lies in between, since no field's encoding is a prefix of
+/// another's. `None` if nothing is before `key`.
 fn prefix_before(key: &[u8]) -> Option<Vec<u8>> {
     let len = key.iter().rposition(|b| *b != 0)? + 1;
     let mut before = key.get(..len)?.to_vec();
@@ -187,26 +191,26 @@ fn prefix_before(key: &[u8]) -> Option<Vec<u8>> {
 /// The ranges that a scan opens.
 #[derive(Clone, Debug)]
 enum Ranges {
-    /// One, or none at all.
+    /// A single range, or none at all.
     One(Option<KeyRange>),
-    /// Below every prefix, one for each interval; without intervals all that begins with it. They
-    /// are made when they are opened: a query may name a million values.
+    /// For every prefix one range per interval, or a single range if there are no intervals. The
+    /// ranges are made when they are opened, because a query may name a million values.
     Product {
         prefixes: Vec<Vec<u8>>,
         intervals: Vec<Encoded>,
     },
 }
 
-/// What a scan opens.
+/// The ranges that a scan opens, and the check on their keys.
 #[derive(Clone, Debug)]
 pub struct ScanRanges {
     ranges: Ranges,
-    /// What to check on every key.
+    /// The check on every key, if one is needed.
     pub check: Option<KeyCheck>,
 }
 
 impl ScanRanges {
-    /// One range, nothing to check.
+    /// One range without a check.
     pub fn one(range: KeyRange) -> ScanRanges {
         ScanRanges {
             ranges: Ranges::One(Some(range)),
@@ -232,7 +236,7 @@ impl ScanRanges {
         }
     }
 
-    /// The n-th range; they are disjoint and ascending.
+    /// The n-th range; ranges are disjoint and ascending.
     pub fn get(&self, n: usize) -> Option<KeyRange> {
         match &self.ranges {
             Ranges::One(one) => one.as_ref().filter(|_| n == 0).cloned(),
@@ -252,9 +256,9 @@ impl ScanRanges {
     }
 }
 
-/// Compiles bounds. `fields` gives the direction of every index field beside its intervals;
-/// `by_id` for the index of `_id`: its points are looked up one by one, which costs less than a
-/// scan's steps.
+/// Turns bounds into ranges. `fields` gives the direction and the intervals of every index field.
+/// `by_id` is true for the index of `_id`, whose points are looked up one by one: that costs less
+/// than a scan's steps.
 pub fn compile<'a>(
     fields: impl Iterator<Item = (bool, &'a [Interval])>,
     backward: bool,
@@ -301,8 +305,8 @@ pub fn compile<'a>(
             .collect();
     }
     let ranges = match fields.get(used) {
-        // From the first interval to the last, and all fields are checked. With one prefix the
-        // fields before have one value each.
+        // There are too many ranges, so there is one from the first interval to the last, and all
+        // fields are checked. If there is one prefix, the earlier fields have one value each.
         Some((_, list)) if seeks => match (prefixes.as_slice(), list.first(), list.last()) {
             ([prefix], Some(first), Some(last)) => {
                 Ranges::One(Some(Encoded::range(first, last, prefix)))
@@ -408,7 +412,7 @@ mod tests {
         }
     }
 
-    /// A few intervals of small numbers, ascending and disjoint: points, open and closed ranges.
+    /// A few intervals of small numbers, ascending and disjoint: points, and open or closed ranges.
     fn some_intervals(x: &mut u32, many: bool) -> Vec<Interval> {
         let mut next = |n: u32| {
             *x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -560,7 +564,7 @@ mod tests {
             assert_eq!(found.len(), 500);
             assert!(steps <= 1000);
         }
-        // A clustered index looks its points up.
+        // The points of a clustered index are looked up one by one.
         let s = compile([(false, &points[..])].into_iter(), false, true);
         assert_eq!((s.len(), s.check.is_none()), (100_000, true));
     }

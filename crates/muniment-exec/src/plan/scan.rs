@@ -1,4 +1,4 @@
-//! The plan that scans one index within its bounds.
+//! Makes the plan that scans one index within its bounds.
 
 use super::access::{Access, Candidate, IndexAccess};
 use super::index_plan::BoundIndex;

@@ -1,21 +1,21 @@
-//! Query shapes: a query without its constants, the key of the plan cache.
+//! Query shapes: a query without its constants. The plan cache uses them as keys.
 
 use muniment_query::Filter;
 use muniment_query::filter::{Node, Pred};
 use muniment_value::{Doc, Value, ValueBuf};
 use std::fmt::Write;
 
-/// Stands in a cached shape before what a command adds to its query's shape.
+/// Separates the query's shape from what a command adds to it, in a cached shape.
 pub const COMMAND: char = '\u{1}';
 
-/// Stands in a cached shape before what decides between plans and is no part of the shape: which
-/// fields are needed.
+/// Separates the shape from what decides between plans without being part of it, in a cached shape:
+/// the fields that are needed.
 pub const NEEDS: char = '\u{2}';
 
 /// The shape of a query as text: the filter's structure, the sort and the projection.
 ///
-/// With a collation that is part of it, and texts are told from other values: other indexes serve
-/// them.
+/// A collation is part of the shape, and with one, strings are distinguished from other values,
+/// because other indexes can serve them.
 pub fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
     let mut out = String::new();
     let collation = filter.collation().spec();
@@ -32,7 +32,7 @@ pub fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
     out
 }
 
-/// The shape of a command that does more with what a filter finds than return it.
+/// The shape of a command that does something with the documents found other than return them.
 pub fn of_command(filter: &Filter, command: &str) -> String {
     let mut out = shape(filter, Doc::EMPTY, Doc::EMPTY);
     out.push(COMMAND);
@@ -47,8 +47,8 @@ pub fn hash(text: &str) -> String {
     format!("{h:08X}")
 }
 
-/// The order of clauses does not matter to the shape. Equal ones are written once, with their
-/// number: there may be many thousands.
+/// Appends a list of clauses. Their order does not matter to the shape. Equal clauses are written
+/// once with their number, because there may be many thousands.
 fn list(name: &str, nodes: &[Node], texts: bool, out: &mut String) {
     let mut clauses: Vec<String> = nodes
         .iter()
@@ -93,17 +93,17 @@ fn node(n: &Node, texts: bool, out: &mut String) {
         }
         Node::Doc(op) => {
             out.push_str(op.name());
-            // A schema is no constant: it says which fields are looked at and how.
+            // A schema is not a constant: it says which fields are read and how.
             if op.name() == "$jsonSchema" {
                 let _ = write!(out, "{:?}", op.operand().as_value());
             }
         }
-        #[allow(unreachable_patterns)] // nodes the planner does not know yet
+        #[allow(unreachable_patterns)] // nodes that the planner does not know yet
         _ => out.push_str("other"),
     }
 }
 
-/// What kind of value it is, as far as the bounds' shape depends on it.
+/// The class of a value, as far as the form of the bounds depends on it.
 fn class(v: &ValueBuf, texts: bool) -> char {
     match v.as_value() {
         Value::String(_) | Value::Symbol(_) if texts => 's',
@@ -171,7 +171,7 @@ fn predicate(p: &Pred, texts: bool, out: &mut String) {
             predicate(inner, texts, out);
         }
         Pred::Other(op) => out.push_str(op.name()),
-        #[allow(unreachable_patterns)] // predicates the planner does not know yet
+        #[allow(unreachable_patterns)] // predicates that the planner does not know yet
         _ => out.push_str("other"),
     }
 }

@@ -1,4 +1,4 @@
-//! Plans for `$text`: the collection's text index, and nothing else.
+//! Plans for `$text`, which can only use the collection's text index.
 
 use super::access::{Access, Candidate};
 use super::index_plan::IndexInfo;
@@ -12,10 +12,10 @@ use muniment_storage::Collection;
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 
-/// The filter in the terms of the collection's text index, where it has a `$text`.
+/// Binds a filter's `$text`, if it has one, to the collection's text index.
 ///
 /// # Errors
-/// 27 IndexNotFound without such an index.
+/// 27 IndexNotFound if there is no such index.
 pub fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
     if !filter.has_text() {
         return Ok(filter.clone());
@@ -28,7 +28,7 @@ pub fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
     Ok(filter.bind_text(&spec))
 }
 
-/// Refuses a filter with a `$text` where there is no collection.
+/// Refuses a filter with a `$text` if there is no collection.
 ///
 /// # Errors
 /// 27 IndexNotFound.
@@ -42,10 +42,10 @@ pub fn refuse_text(namespace: &str, filter: &Filter) -> Result<()> {
     ))
 }
 
-/// The plan of a query with a `$text`, over one of `infos`.
+/// The plan for a query with a `$text`, over one of `infos`.
 ///
 /// # Errors
-/// 2 BadValue for a hint; 291 NoQueryExecutionPlans when the index cannot be used.
+/// 2 BadValue for a hint; 291 NoQueryExecutionPlans if the index cannot be used.
 pub fn text_candidate(
     namespace: &str,
     query: &Query<'_>,

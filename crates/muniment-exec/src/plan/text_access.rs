@@ -1,4 +1,4 @@
-//! The scan of a text index that a `$text` makes.
+//! The scan of a text index for a `$text`.
 
 use super::access::TextAccess;
 use super::index_plan::{IndexInfo, implies};
@@ -9,8 +9,8 @@ use muniment_value::collation::has_text;
 use muniment_value::{Collation, ValueBuf, values_equal};
 use std::sync::Arc;
 
-/// The scan for a tree that has its `$text` at the top: each of the fields in front of the words
-/// needs an equality.
+/// The scan for a tree with its `$text` at the top. Every field of the index before the words needs
+/// an equality.
 pub fn text_access(
     infos: &[Arc<IndexInfo>],
     root: &Node,
@@ -28,14 +28,15 @@ pub fn text_access(
         }
         let before = text.before().iter().map(|(path, _)| {
             leaves.leaves.iter().find_map(|l| match l.pred {
-                // The index compares texts byte by byte.
+                // The index compares strings byte by byte, and the query by its collation.
                 Pred::Eq(v) if !collation.is_simple() && has_text(v.as_value()) => None,
                 Pred::Eq(v) if l.path == path.as_str() && l.elem.is_empty() => Some(v.clone()),
                 _ => None,
             })
         });
         let before: Vec<ValueBuf> = before.collect::<Option<_>>()?;
-        // The entries have these values; no document with an array there is indexed.
+        // All entries that the scan reads have these values, and a document with an array there is
+        // not indexed, so these conditions hold already.
         let answered = |n: &Node| {
             let mut fields = text.before().iter().zip(&before);
             matches!(n, Node::Field { path, pred: Pred::Eq(v) }

@@ -1,11 +1,11 @@
-//! What the (path, value) keys of a wildcard index tell of a path's values.
+//! What the (path, value) keys of a wildcard index say about the values at a path.
 
 use super::interval::Interval;
 use muniment_query::filter::Pred;
 use muniment_value::{Doc, Type, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 
-/// Every path, and that of a document without one.
+/// The intervals of all paths, including the one that stands for a document without any.
 pub fn all_paths() -> Vec<Interval> {
     vec![
         Interval::point(Value::MinKey),
@@ -13,18 +13,18 @@ pub fn all_paths() -> Vec<Interval> {
     ]
 }
 
-/// Which documents can be among values.
+/// Which documents can be among some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Documents {
-    /// None.
+    /// No document.
     None,
-    /// The empty one.
+    /// The empty document only.
     Empty,
-    /// Others.
+    /// Other documents.
     Any,
 }
 
-/// Which documents can be among the values of intervals.
+/// Which documents can be among the values of the intervals.
 pub fn documents(list: &[Interval]) -> Documents {
     let empty = ValueBuf::new(Value::Document(Doc::EMPTY));
     let mut found = Documents::None;
@@ -41,7 +41,7 @@ pub fn documents(list: &[Interval]) -> Documents {
     found
 }
 
-/// False for a predicate that speaks of a whole document or array that is not empty: they have no
+/// False for a predicate about a whole document or array that is not empty, since these have no
 /// key.
 pub fn answers(pred: &Pred) -> bool {
     let leaf = |v: &ValueBuf| match v.as_value() {

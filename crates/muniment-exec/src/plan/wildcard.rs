@@ -1,12 +1,12 @@
-//! Wildcard indexes: one path of the filter makes an index on that path of them.
+//! Wildcard indexes: for each path of the filter, a wildcard index acts like an index on that path.
 //!
-//! Keys are (path, value), see `storage::kinds::wildcard`. A predicate on path p bounds the keys of
-//! p alone, unless documents can be among the values: a document has no key of its own but for its
-//! leaves, so then all keys of p and of the paths below it are read, and the predicate is matched
-//! again.
+//! Its keys are pairs of path and value, see `storage::kinds::wildcard`. A predicate on path p
+//! bounds the keys of p alone, unless its values can include documents. A document has no key of
+//! its own, only its leaves have. In that case all keys of p and of the paths below it are read,
+//! and the predicate is matched again.
 //!
-//! A document without the path has no key: a filter that such a document can match has no access
-//! here. The one exception are the fields in front of a compound one.
+//! A document without the path has no key, so the index cannot serve a filter that such a document
+//! can match. The fields before the wildcard in a compound index are the exception.
 
 use super::index_plan::{BoundIndex, IndexInfo, Wild, bind};
 use super::interval::Interval;
@@ -18,8 +18,8 @@ use muniment_value::Value;
 use muniment_value::path::Path;
 use std::sync::Arc;
 
-/// What an index can do for a filter: one access, or one for every path of a wildcard index that
-/// the filter has. `hinted` as for [`bind`].
+/// The ways in which an index can serve a filter: one, or for a wildcard index one for every path
+/// of the filter that it covers. `hinted` as for [`bind`].
 pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
     match info.index.kind().and_then(|k| k.wildcard()) {
         Some(paths) => of_paths(info, paths, leaves, hinted),
@@ -27,7 +27,7 @@ pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<Bo
     }
 }
 
-/// The accesses of a wildcard index, one for each path of the filter that it has.
+/// The bounds on a wildcard index, one for each path of the filter that it covers.
 fn of_paths(
     info: &IndexInfo,
     wildcard: &Wildcard,
@@ -39,7 +39,8 @@ fn of_paths(
     paths.dedup();
     let mut out: Vec<BoundIndex> = paths
         .into_iter()
-        // A path that ends in a dot may end at an array, whose elements have no such path in the index.
+        // A path that ends in a dot may lead to an array, whose elements do not have that path in
+        // the index.
         .filter(|p| !p.ends_with('.'))
         .map(Path::new)
         .filter(|p| wildcard.covers(p))
@@ -83,7 +84,7 @@ fn of_path(
     });
     if documents == Documents::Any {
         *values = vec![Interval::all()];
-        // What begins with the path and a dot: the character after it is the slash.
+        // The paths that begin with this path and a dot. A slash is the character after the dot.
         let (low, high) = (format!("{}.", path.as_str()), format!("{}/", path.as_str()));
         paths.push(Interval::new(low.as_str(), true, high.as_str(), false));
     }
@@ -93,7 +94,7 @@ fn of_path(
     Some(bound)
 }
 
-/// The fields in front of a compound one by themselves: every document has a key.
+/// Uses only the fields before the wildcard of a compound index, in which every document has a key.
 fn of_front(
     info: &IndexInfo,
     wildcard: &Wildcard,
@@ -110,7 +111,7 @@ fn of_front(
         ..info.clone()
     };
     let bound = bind(&Arc::new(own), leaves, hinted)?;
-    // The path itself is always bounded.
+    // The path's field is always bounded, so it is not what counts here.
     let bounds_front = bound
         .fields
         .first()
