@@ -1,4 +1,4 @@
-//! The open cursors: ids, owners, timeouts, kills.
+//! The open cursors: their ids, owners and timeouts, and how they are killed.
 
 use super::{Cursor, CursorFlags, CursorOwner};
 use crate::operation::{OpContext, Origin};
@@ -11,54 +11,56 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// `getMore`.
+/// The fields of a `getMore` command.
 #[derive(Clone)]
 pub struct GetMoreRequest<'a> {
     /// The cursor's id.
     pub id: i64,
-    /// The namespace the client gives: must be the cursor's.
+    /// The namespace that the client names; it must be the cursor's.
     pub namespace: &'a str,
     /// `batchSize`; `None` for the default.
     pub batch_size: Option<usize>,
-    /// Whose the request is; it has to be the cursor's owner.
+    /// The client that sends the request; it has to be the cursor's owner.
     pub owner: CursorOwner,
-    /// `maxTimeMS` of a tailable awaitData cursor: how long to wait for data (default 1 s). For
-    /// other cursors the limit belongs to the operation.
+    /// `maxTimeMS` for a tailable awaitData cursor: how long to wait for data (1 s by default). For
+    /// other cursors it limits the operation.
     pub await_time: Option<Duration>,
-    /// `maxTimeMS` was given, were it 0: an error unless the cursor waits for data.
+    /// True if the client gave `maxTimeMS`, even as 0. That is an error unless the cursor waits for
+    /// data.
     pub await_time_given: bool,
-    /// Asked once where the cursor's operation has a time limit: true if that is over, whatever the
-    /// clock says (a test's wish).
+    /// Asked once if the cursor's operation has a time limit. True means that the time is over,
+    /// whatever the clock says; a test can demand that by a fail point.
     pub is_late: &'a dyn Fn() -> bool,
-    /// Asked once the cursor is found: with what to fail (a test's wish).
+    /// Asked once when the cursor has been found. An error that it returns becomes the reply; a
+    /// test can demand that by a fail point.
     pub fails: &'a dyn Fn() -> Option<Error>,
 }
 
-/// What killCursors did.
+/// The result of killCursors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KillResult {
-    /// Gone (those in use stop within 100 ms).
+    /// Cursors that were killed. Those in use stop within 100 ms.
     pub killed: Vec<i64>,
-    /// Never there.
+    /// Cursors that do not exist.
     pub not_found: Vec<i64>,
-    /// Not the caller's.
+    /// Cursors that belong to another user and stay alive.
     pub alive: Vec<i64>,
 }
 
 /// Figures for serverStatus `metrics.cursor`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CursorMetrics {
-    /// Cursors that timed out, ever.
+    /// Cursors that have timed out since the start.
     pub timed_out: u64,
-    /// Cursors ever opened (those that outlived their first batch).
+    /// Cursors opened since the start, without those that ended with their first batch.
     pub total_opened: u64,
-    /// Open now.
+    /// Cursors that are open now.
     pub open: u64,
-    /// Of those without a timeout.
+    /// Open cursors without a timeout.
     pub open_no_timeout: u64,
-    /// Of those in use by a getMore.
+    /// Open cursors that a getMore is using.
     pub pinned: u64,
-    /// Of those tailable.
+    /// Open cursors that are tailable.
     pub tailable: u64,
 }
 
@@ -71,9 +73,9 @@ pub struct CursorInfo {
     pub used_by: Option<u32>,
     /// The namespace.
     pub namespace: String,
-    /// Whose.
+    /// The cursor's owner.
     pub owner: CursorOwner,
-    /// As `$currentOp` shows it below `cursor`.
+    /// The cursor in the form that `$currentOp` shows below `cursor`.
     pub description: DocBuf,
 }
 
@@ -87,7 +89,7 @@ struct Slot {
     created: Instant,
     used: Instant,
     released: bool,
-    /// Its collection went away: the next getMore fails with this.
+    /// Set when the cursor's collection has gone away; the next getMore fails with this reason.
     dead: Option<&'static str>,
     pinned_by: Option<Arc<OpContext>>,
     origin: Option<Arc<Origin>>,
@@ -97,7 +99,7 @@ struct Slot {
 
 const SHARDS: usize = 16;
 
-/// Idle cursors let go of their snapshot after this.
+/// A cursor that has been idle this long releases its snapshot.
 const RELEASE_AFTER: Duration = Duration::from_secs(2);
 
 /// The open cursors of a server.
@@ -159,7 +161,7 @@ impl CursorManager {
         }
     }
 
-    /// Notes what opened a cursor, before its id is told to anybody.
+    /// Notes the command that opened a cursor. It has to be called before a client learns the id.
     pub fn opened_by(&self, id: i64, origin: Origin) {
         if let Some(slot) = self.shard(id).lock().get_mut(&id) {
             slot.origin = Some(Arc::new(origin));
@@ -173,7 +175,7 @@ impl CursorManager {
         origin.is_some_and(|origin| opens_change_stream(origin.command()))
     }
 
-    /// Takes a cursor out for a getMore.
+    /// Takes a cursor out of the manager for a getMore.
     pub(super) fn check_out(
         &self,
         op: &Arc<OpContext>,
@@ -222,7 +224,7 @@ impl CursorManager {
         }
     }
 
-    /// Forgets a cursor whose getMore is just ending.
+    /// Removes a cursor whose getMore is just ending, without killing that operation.
     pub(super) fn forget(&self, id: i64) {
         self.shard(id).lock().remove(&id);
     }
@@ -248,7 +250,7 @@ impl CursorManager {
         }
     }
 
-    /// Kills cursors; of which collection they are does not matter.
+    /// Kills cursors, whatever collections they belong to.
     pub fn kill(&self, ids: &[i64], owner: &CursorOwner) -> KillResult {
         let mut result = KillResult::default();
         for &id in ids {
@@ -269,7 +271,7 @@ impl CursorManager {
         result
     }
 
-    /// Kills the cursors of the sessions of which `ended` says so.
+    /// Kills the cursors of the sessions for which `ended` returns true.
     pub fn kill_sessions(&self, ended: impl Fn(&SessionKey) -> bool) {
         self.remove_where(|s| s.owner.session.as_ref().is_some_and(&ended));
     }
@@ -281,9 +283,9 @@ impl CursorManager {
         });
     }
 
-    /// The collection of a namespace went away, or those of a whole database (`db.` prefix):
-    /// its cursors hold nothing any more, and their next getMore fails with 175 QueryPlanKilled
-    /// and the reason `why`.
+    /// To be called when a collection has gone away, or all collections of a database (`namespace`
+    /// is then the prefix `db.`). Their cursors release everything, and the next getMore of each
+    /// fails with 175 QueryPlanKilled and the reason `why`.
     pub fn invalidate(&self, namespace: &str, why: &'static str) {
         for shard in &self.shards {
             for slot in shard.lock().values_mut() {
@@ -303,15 +305,15 @@ impl CursorManager {
         }
     }
 
-    /// Kills all: shutdown.
+    /// Kills all cursors, at shutdown.
     pub fn kill_all(&self) {
         self.remove_where(|_| true);
     }
 
-    /// To be called about once a second by a monitor thread: times out what was idle for long
-    /// and makes cursors that idle for a few seconds let go of what they keep.
+    /// To be called about once a second by a monitor thread. It removes cursors that were idle past
+    /// their timeout, and makes those that were idle for a few seconds release what they hold.
     ///
-    /// True if any did either.
+    /// Returns true if it did either.
     pub fn tick(&self) -> bool {
         let mut any = false;
         let timeout = Duration::from_millis(self.timeout_ms.load(Relaxed));
@@ -340,7 +342,7 @@ impl CursorManager {
         any
     }
 
-    /// Makes every idle cursor let go of what it keeps now.
+    /// Makes every idle cursor release what it holds.
     #[cfg(test)]
     pub(crate) fn release_all(&self) {
         for shard in &self.shards {
@@ -352,17 +354,17 @@ impl CursorManager {
         }
     }
 
-    /// `cursorTimeoutMillis`.
+    /// Sets `cursorTimeoutMillis`.
     pub fn set_timeout(&self, timeout: Duration) {
         self.timeout_ms.store(timeout.as_millis() as u64, Relaxed);
     }
 
-    /// `cursorTimeoutMillis` as it is.
+    /// The value of `cursorTimeoutMillis`.
     pub fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms.load(Relaxed))
     }
 
-    /// Figures.
+    /// The figures for serverStatus.
     pub fn metrics(&self) -> CursorMetrics {
         let mut m = CursorMetrics {
             timed_out: self.timed_out.load(Relaxed),
@@ -414,7 +416,7 @@ impl CursorManager {
     }
 }
 
-/// True for an aggregation that opens a change stream.
+/// True if the command is an aggregation that opens a change stream.
 pub fn opens_change_stream(command: Doc<'_>) -> bool {
     let stages = command.get_array("pipeline").unwrap_or(Doc::EMPTY);
     let first = stages.values().next().and_then(|v| v.as_doc()?.first());

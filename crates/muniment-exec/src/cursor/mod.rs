@@ -1,4 +1,5 @@
-//! Cursors: what a find or aggregate leaves open between batches, and the manager that keeps them.
+//! Cursors: the state that a find or aggregate keeps between batches, and the manager that holds
+//! it.
 
 use crate::operation::{OpContext, ReplyRoom};
 use crate::run::current::CurrentOp;
@@ -23,9 +24,10 @@ pub use manager::{
 /// How large a batch may get.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchLimits {
-    /// At most so many documents (`batchSize`); 0 gives an empty first batch and an open cursor.
+    /// The most documents (`batchSize`). With 0, the first batch is empty and the cursor stays
+    /// open.
     pub docs: usize,
-    /// At most so many bytes, but always one document: 16 MiB.
+    /// The most bytes, 16 MiB. A batch has at least one document, however large.
     pub bytes: usize,
 }
 
@@ -50,25 +52,26 @@ impl BatchLimits {
     }
 }
 
-/// How a batch ended.
+/// The way in which a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchEnd {
     /// Documents appended.
     pub docs: usize,
-    /// True when there is nothing more: the cursor's id becomes 0. A tailable cursor never is.
+    /// True if nothing more can come, so that the reply has 0 for the cursor's id. A tailable
+    /// cursor is never exhausted.
     pub exhausted: bool,
-    /// True when it ended since there is nothing more for now.
+    /// True if the batch ended because there is nothing more for now.
     pub drained: bool,
 }
 
-/// The owner of a cursor: getMore and killCursors by others are refused.
+/// The owner of a cursor. getMore and killCursors are refused to anyone else.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CursorOwner {
     /// The session.
     pub session: Option<SessionKey>,
     /// The authenticated user, `user@db`.
     pub user: Option<Arc<str>>,
-    /// The transaction's number.
+    /// The number of the transaction in which the cursor was opened.
     pub txn_number: Option<i64>,
 }
 
@@ -79,95 +82,98 @@ pub(crate) struct CursorFlags {
     pub await_data: bool,
     pub no_timeout: bool,
     pub single_batch: bool,
-    /// It follows the log: what becomes of its collection does not concern it.
+    /// True if the cursor follows the log, so that the end of its collection does not end it.
     pub follows: bool,
 }
 
 enum Source {
-    /// Nothing (more).
+    /// There is nothing, or nothing more.
     Empty,
-    /// One document, found already.
+    /// One document that has already been found.
     One(Bytes),
-    /// Documents from memory, and what they take of the ledger.
+    /// Documents in memory, and their share of the memory ledger.
     Documents {
         list: std::vec::IntoIter<Bytes>,
         /// Gives the memory back when the cursor ends.
         _booked: Share,
     },
-    /// A plan.
+    /// A running plan.
     Plan(Box<Exec>),
-    /// A pipeline, above plans that may have to let go of their snapshots.
+    /// A pipeline above plans, which may have to release their snapshots.
     Stream {
         stream: Box<dyn DocStream>,
         op: Arc<CurrentOp>,
     },
 }
 
-/// What stands below a cursor that goes on when it has come to the end: a stream of the log. The cursor
-/// is told when there is more, and tells what it has passed on.
+/// The part below a cursor that continues after it has come to its end: a stream of the log. It is
+/// told what the cursor does, and tells the cursor when there may be more.
 pub(crate) trait Tail: Send + Sync {
-    /// A batch begins: it ends with what is there now, however much comes meanwhile.
+    /// A batch begins. It ends with what is there at this moment, however much arrives meanwhile;
+    /// otherwise a busy log would never let it end.
     fn begins(&self) {}
 
-    /// The client has not asked for a batch for a while: what can be read again need not be kept.
+    /// The client has not asked for a batch for a while. Anything that can be read again need not
+    /// be kept.
     fn idles(&self) {}
 
-    /// Returns when there may be more, and at the latest at `until`.
+    /// Returns when there may be more, but not later than `until`.
     ///
     /// # Errors
-    /// What the operation says.
+    /// The error that ends the operation.
     fn wait(&self, op: &Arc<OpContext>, until: Instant) -> Result<()>;
 
-    /// The cursor passes a document on.
+    /// The cursor is about to pass on a document.
     ///
     /// # Errors
-    /// The cursor's: it is closed then.
+    /// An error here closes the cursor.
     fn passes(&self, _doc: Doc<'_>) -> Result<()> {
         Ok(())
     }
 
-    /// `postBatchResumeToken`, when a batch has ended; `drained`: since there was nothing more.
+    /// The `postBatchResumeToken` at the end of a batch. `drained` is true if the batch ended
+    /// because there was nothing more.
     fn token(&self, _drained: bool) -> Option<DocBuf> {
         None
     }
 
-    /// Nothing comes any more.
+    /// True if nothing more can come.
     fn has_ended(&self) -> bool {
         false
     }
 
-    /// True of a change stream.
+    /// True for a change stream.
     fn is_change_stream(&self) -> bool {
         false
     }
 }
 
-/// An open result: a running plan with its place.
+/// An open result: a running plan and its position.
 pub struct Cursor {
     namespace: String,
     collection: Option<Arc<Collection>>,
     source: Source,
-    /// A document that did not fit into the last batch, and cannot be read again.
+    /// A document that did not fit into the last batch. It is kept because it cannot be read again.
     held: Option<Held>,
     pub(crate) flags: CursorFlags,
-    /// What is left of the `maxTimeMS` of the command that opened it.
+    /// The rest of the `maxTimeMS` of the command that opened the cursor.
     time_left: Option<std::time::Duration>,
     opener: Opener,
-    /// The view that it reads at, if the command chose one.
+    /// The view that the cursor reads, if its command chose one.
     pinned: Option<Snapshot>,
     tail: Option<Arc<dyn Tail>>,
-    /// What its command was parsed to, if that is large.
+    /// The memory of the parsed command, if that is large.
     parsed: Option<Share>,
 }
 
-/// A document that waits for the next batch.
+/// A document that is kept for the next batch.
 struct Held {
     doc: Bytes,
-    /// What it takes, if it is large and the cursor a client's.
+    /// The document's memory, if it is large and the cursor belongs to a client.
     _share: Option<Share>,
 }
 
-/// A document up to this size is of the size of what any cursor takes.
+/// A document up to this size is not booked: every cursor takes about as much anyway.
 const SMALL_DOC: usize = 64 << 10;
 
 impl Held {
@@ -187,17 +193,17 @@ impl Held {
     }
 }
 
-/// The command that opens a cursor, for what stands before its errors.
+/// The command that opened a cursor, which decides the prefix of its errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opener {
     Find,
     Aggregate,
-    /// Any other, which runs no plan.
+    /// Any other command; these run no plan.
     Other,
 }
 
 impl Opener {
-    /// What MongoDB puts before an error of the first batch.
+    /// MongoDB's prefix for an error in the first batch.
     pub(crate) fn context(self, namespace: &str) -> String {
         match self {
             Opener::Find => {
@@ -210,7 +216,7 @@ impl Opener {
 }
 
 impl Cursor {
-    /// This cursor, opened by another command than a find.
+    /// Sets the command that opened this cursor, if it is not a find.
     pub(crate) fn opened_by(mut self, opener: Opener) -> Cursor {
         self.opener = opener;
         self
@@ -231,7 +237,7 @@ impl Cursor {
         }
     }
 
-    /// A cursor on at most one document.
+    /// A cursor over at most one document.
     pub(crate) fn of_one(namespace: &str, doc: Option<Bytes>, flags: CursorFlags) -> Cursor {
         Cursor {
             source: doc.map_or(Source::Empty, Source::One),
@@ -279,8 +285,8 @@ impl Cursor {
         }
     }
 
-    /// A cursor over documents that a command made itself: listCollections and its like.
-    /// `share`: where they are booked.
+    /// A cursor over documents that a command made itself, such as listCollections. `share` is the
+    /// memory that they are booked with.
     pub fn of_documents(namespace: &str, documents: Vec<Bytes>, share: Share) -> Cursor {
         Cursor {
             source: Source::Documents {
@@ -292,7 +298,7 @@ impl Cursor {
         }
     }
 
-    /// This cursor, which goes on when it has come to the end.
+    /// Makes this cursor continue after its end with what `tail` brings.
     pub(crate) fn with_tail(mut self, tail: Arc<dyn Tail>) -> Cursor {
         self.tail = Some(tail);
         self.flags.tailable = true;
@@ -301,26 +307,26 @@ impl Cursor {
         self
     }
 
-    /// What goes with a batch: see [`Tail::token`].
+    /// The resume token of a batch: see [`Tail::token`].
     fn token(&self, end: BatchEnd) -> Option<DocBuf> {
         self.tail
             .as_ref()?
             .token(end.drained && self.held.is_none())
     }
 
-    /// The namespace that replies carry, `db.collection` (`db.$cmd.aggregate` without a
-    /// collection).
+    /// The namespace that replies show: `db.collection`, or `db.$cmd.aggregate` without a
+    /// collection.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
 
-    /// The same cursor under another name: a view's.
+    /// Gives the cursor another namespace: the name of the view that it was opened on.
     pub(crate) fn named(mut self, namespace: &str) -> Cursor {
         self.namespace = namespace.to_string();
         self
     }
 
-    /// Lets go of the snapshot; the next batch goes on after the last document.
+    /// Releases the snapshot. The next batch continues after the last document.
     pub(crate) fn release(&mut self) {
         match &mut self.source {
             Source::Empty | Source::One(_) | Source::Documents { .. } => {}
@@ -331,8 +337,8 @@ impl Cursor {
         }
     }
 
-    /// The client has not asked for a batch for a while: lets go of the snapshot, and of what was read
-    /// ahead.
+    /// To be called when the client has not asked for a batch for a while. Releases the snapshot
+    /// and what was read ahead.
     pub(crate) fn idles(&mut self) {
         self.release();
         if let Some(tail) = &self.tail {
@@ -340,11 +346,11 @@ impl Cursor {
         }
     }
 
-    /// Appends the next documents to `out` as *elements of a BSON array*: type byte, decimal
-    /// name from "0", document. One copy of each document. When it fails, `out` is as it was.
+    /// Appends the next documents to `out` as *elements of a BSON array*: type byte, decimal name
+    /// from "0", document. Each document is copied once. After an error `out` is as it was.
     ///
     /// # Errors
-    /// What the plan raises; what `op` says.
+    /// The errors of the plan; the interruption of `op`.
     pub fn fill_batch(
         &mut self,
         op: &Arc<OpContext>,
@@ -433,7 +439,7 @@ impl Cursor {
                 out.truncate(before);
                 let dead = match &self.source {
                     Source::Plan(e) => {
-                        // A tailable cursor stays open even when its limit is reached.
+                        // A tailable cursor stays open even after its limit has been reached.
                         !self.flags.tailable || e.tail_is_dead()
                     }
                     _ => self.tail.as_ref().is_none_or(|t| t.has_ended()),
@@ -445,7 +451,7 @@ impl Cursor {
                 });
             }
             if out.len() == body {
-                // The document went away between its index key and its fetch.
+                // The document was deleted between the read of its index key and its fetch.
                 out.truncate(before);
                 continue;
             }
@@ -490,7 +496,7 @@ impl Cursor {
         })
     }
 
-    /// The next document itself, for internal readers.
+    /// The next document itself, for readers inside the server.
     ///
     /// # Errors
     /// Those of [`Cursor::fill_batch`].
@@ -522,7 +528,7 @@ impl Cursor {
     }
 }
 
-/// Appends the head of the n-th element of an array of documents.
+/// Appends the type and name of the n-th element of an array of documents.
 fn begin_element(n: usize, out: &mut Vec<u8>) {
     out.push(muniment_value::Type::Document as u8);
     let mut digits = [0_u8; 20];

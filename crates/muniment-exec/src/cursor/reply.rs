@@ -1,4 +1,4 @@
-//! The `cursor` element of replies: first batches and getMore.
+//! The `cursor` element of replies, for first batches and getMore.
 
 use super::{BatchEnd, BatchLimits, Cursor, CursorOwner, GetMoreRequest};
 use crate::database::Database;
@@ -8,8 +8,8 @@ use muniment_value::{Code, DocBuf, Error, Result, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Appends `cursor: {NAME: […], id, ns}`; `fill` appends the array's elements and tells the id, which the
-/// operation notes.
+/// Appends `cursor: {NAME: […], id, ns}`. `fill` appends the array's elements and returns the
+/// cursor's id, which the operation notes.
 fn append_reply(
     op: &OpContext,
     out: &mut Vec<u8>,
@@ -85,7 +85,8 @@ pub(crate) fn first_batch(
             return Ok((0, token));
         }
         cursor.time_left = op.time_left();
-        // The next batch sees what was written meanwhile, as in MongoDB.
+        // The next batch sees what was written meanwhile, as in MongoDB, so the snapshot is not
+        // kept.
         cursor.release();
         cursor.pinned = op.pinned().cloned();
         cursor.parsed = op.take_room_of_command();
@@ -118,7 +119,7 @@ pub(crate) fn get_more(
             "cannot set maxTimeMS on getMore command for a non-awaitData cursor",
         ));
     }
-    // Waiting for data is limited by the wait alone.
+    // A getMore that waits for data is limited by its waiting time only.
     if let Some(left) = cursor.time_left.filter(|_| !awaits) {
         let late = (request.is_late)();
         op.limit(if late { Duration::ZERO } else { left });
@@ -128,7 +129,7 @@ pub(crate) fn get_more(
         .filter(|&n| n > 0)
         .map_or(BatchLimits::NEXT, BatchLimits::of);
     let result = append_reply(op, out, "nextBatch", request.namespace, |out| {
-        // A batch that is there at once may be too late as well.
+        // Even a batch that needs no waiting may be too late.
         op.check()?;
         let end = next_batch(op, &mut cursor, request, limits, out)?;
         let token = cursor.token(end);
@@ -143,7 +144,8 @@ pub(crate) fn get_more(
         Ok((request.id, token))
     });
     if !matches!(result, Ok(id) if id != 0) {
-        // Forgotten without killing the operation that is just ending.
+        // The cursor is removed without killing the operation, which is the getMore that is just
+        // ending.
         engine.cursors.forget(request.id);
     }
     result
@@ -170,7 +172,8 @@ fn next_batch(
     }
     let until = Instant::now() + request.await_time.unwrap_or(Duration::from_secs(1));
     loop {
-        // Read before looking, so that an insert in between is not slept through.
+        // The count of inserts is read before looking for documents. An insert in between then
+        // changes the count and ends the wait.
         let seen = cursor.collection.as_ref().map_or(0, |c| c.inserts());
         let end = cursor.fill_batch(op, out, limits).map_err(plan_failed)?;
         if end.docs > 0 || end.exhausted || Instant::now() >= until {

@@ -1,26 +1,26 @@
-//! What an operation tells of the plan that finds its documents.
+//! Tells an operation which plan finds its documents, for currentOp, the profiler and the slow log.
 
 use crate::operation::{ChosenPlan, OpContext, PlanFigures};
 use crate::plan::access::{Access, Candidate};
 use crate::plan::cache::shape_hash;
 use std::sync::Arc;
 
-/// How a plan was chosen.
+/// The way in which a plan was chosen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct How {
-    /// A trial of several was won.
+    /// True if the plan won a trial against others.
     pub tried: bool,
-    /// The plan cache knew it.
+    /// True if the plan came from the plan cache.
     pub cached: bool,
-    /// Why the one that the plan cache knew was given up.
+    /// The reason why the plan from the cache was given up, if it was.
     pub replanned: Option<String>,
-    /// The query's shape as the plan cache names it, where it was needed.
+    /// The query's shape as the plan cache names it, if it was computed.
     pub shape: Option<String>,
 }
 
 struct Announced {
     plan: Arc<Candidate>,
-    /// What its index scan is called instead.
+    /// The name of the plan's index scan, if it is not IXSCAN.
     named: Option<&'static str>,
     how: How,
 }
@@ -45,15 +45,15 @@ impl ChosenPlan for Announced {
     }
 }
 
-/// Says that this is how the operation finds its documents.
+/// Tells the operation that this plan finds its documents.
 pub(crate) fn announce(
     op: &OpContext,
     plan: &Arc<Candidate>,
     named: Option<&'static str>,
     how: &How,
 ) {
-    // A point look-up is over before currentOp could show its plan, so only an observed operation
-    // notes it.
+    // A look-up of one key is over before currentOp could show its plan, so it is noted only if the
+    // operation is observed.
     if op.observed() || !matches!(plan.access, Access::IdHack(_) | Access::Eof) {
         op.set_plan(Box::new(Announced {
             plan: plan.clone(),
@@ -63,7 +63,7 @@ pub(crate) fn announce(
     }
 }
 
-/// Notes what a plan reads, if the operation is to tell its reads.
+/// Notes which indexes or collection a plan reads, if the operation has to report its reads.
 pub(super) fn note_reads(op: &OpContext, access: &Access) {
     if !op.tells_reads() {
         return;

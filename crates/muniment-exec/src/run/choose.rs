@@ -1,4 +1,4 @@
-//! Which of several plans runs: rules, then a trial, then the cache.
+//! Chooses which of several plans runs: by rules, by the plan cache, or by a trial.
 
 use super::announce::{How, note_reads};
 use super::exec::Exec;
@@ -16,30 +16,30 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Rows that end a trial.
+/// A trial ends when a plan has given so many rows.
 const TRIAL_ROWS: usize = 101;
-/// Steps that end a trial.
+/// A trial ends when the plans have taken so many steps each.
 const TRIAL_WORKS: u64 = 10_000;
-/// Steps a plan gets before the next one has its turn.
+/// The steps that one plan takes before it is the next one's turn.
 const TRIAL_SLICE: u64 = 64;
-/// A cached plan that needs this many times its old steps is tried again.
+/// A plan from the cache that needs this many times its earlier steps has to win a new trial.
 const REPLAN_FACTOR: u64 = 10;
-/// Bytes of what the plan cache keeps for people to read.
+/// The most bytes of an entry's parts that the plan cache keeps only for people to read.
 const MOST_KEPT: usize = 256 << 10;
-/// What was chosen and what was not.
+/// The plan that was chosen, and those that were not.
 pub struct Choice {
-    /// The winner; rows of its trial are buffered in it.
+    /// The winner. The rows that its trial gave are buffered in it.
     pub exec: Exec,
-    /// The others, as far as their trial went.
+    /// The other plans, in the state in which their trial left them.
     pub rejected: Vec<Exec>,
-    /// What the trial showed of every plan, the winner's first: allPlansExecution. Empty without
-    /// a trial, and unless it was asked for.
+    /// The figures of every plan in the trial, the winner's first, for allPlansExecution. Empty if
+    /// there was no trial or nobody asked for the figures.
     pub trials: Vec<DocBuf>,
 }
 
-/// A query as the plan cache knows it.
+/// The query as the plan cache identifies it.
 pub struct Asked<'q> {
-    /// The name that all queries have that may share a plan.
+    /// The shape. Queries with the same shape may share a plan.
     pub shape: String,
     /// The filter as the client wrote it, if it comes from a client.
     pub filter: Option<Doc<'q>>,
@@ -52,7 +52,7 @@ impl From<String> for Asked<'_> {
     }
 }
 
-/// What a plan's trial showed.
+/// The figures of a plan in its trial.
 fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
     let int = |n: u64| narrow(i64::try_from(n).unwrap_or(i64::MAX));
     doc! {
@@ -65,11 +65,12 @@ fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
     }
 }
 
-/// Chooses among `candidates` (at least one) and opens the winner. `asked` tells the query for the
-/// cache; `explain` looks at all plans even when the cache knows better.
+/// Chooses among `candidates`, of which there is at least one, and opens the winner. `asked`
+/// describes the query for the plan cache. With `explain`, all plans are compared even if the cache
+/// has one.
 ///
 /// # Errors
-/// What running the plans raises.
+/// The errors that running the plans raises.
 pub fn choose<'q>(
     cache: &PlanCache,
     op: &Arc<OpContext>,
@@ -89,11 +90,12 @@ pub fn choose<'q>(
     Ok(choice)
 }
 
-/// Takes out the plans that read a whole collection. As in MongoDB that is meant for queries that miss
-/// an index: a query for all documents gets them, and the server's own collections are small.
+/// Removes the plans that read a whole collection, for `notablescan`. As in MongoDB this is aimed
+/// at queries that lack an index. A query for all documents is let through, and so are the server's
+/// own collections, which are small.
 ///
 /// # Errors
-/// 291 NoQueryExecutionPlans if nothing is left.
+/// 291 NoQueryExecutionPlans if no plan is left.
 fn refuse_scans(recipe: &Recipe, candidates: &mut Vec<Candidate>) -> Result<()> {
     let ns = recipe.collection.namespace();
     let (db, name) = ns.split_once('.').unwrap_or((&ns, ""));
@@ -153,9 +155,9 @@ fn select<'q>(
         let nothing = Candidate::alone(Access::Eof, "EOF");
         return Ok(alone(nothing, How::default()));
     };
-    // A unique point or nothing at all cannot be beaten.
+    // No plan is better than a unique point or an empty result, so there is no need to compare.
     if candidates.len() == 1 || (first.rank <= 1 && !explain) {
-        // Plans that look one key up do not go into the plan cache.
+        // A plan that looks up one key is not worth an entry in the plan cache.
         let cacheable = first.express.is_none() && !matches!(first.access, Access::IdHack(_));
         let shape = (cacheable && op.observed()).then(|| asked().shape);
         let how = How {
@@ -170,7 +172,7 @@ fn select<'q>(
         shape: Some(shape.clone()),
         ..How::default()
     };
-    // A trial does not have to buffer more rows than the query asks for.
+    // A trial need not buffer more rows than the query asks for.
     let rows = recipe
         .limit
         .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok())
@@ -216,7 +218,8 @@ fn select<'q>(
         let c = e.candidate();
         let productivity = e.buffered() as f64 / e.cx.works.max(1) as f64;
         let bonus = if e.at_eof() { 1.0 } else { 0.0 };
-        // Ties go to the plan without a sort, then without fetching, then to the rules' order.
+        // A tie goes to the plan without a sort, then to the one without a fetch, then to the first
+        // by the rules.
         let ties = f64::from(u8::from(!c.needs_sort)) * 1e-4
             + f64::from(u8::from(c.covered.is_some())) * 1e-5;
         1.0 + productivity + bonus + ties
@@ -266,7 +269,7 @@ fn select<'q>(
     })
 }
 
-/// Runs plans in turns until one of them is at its end or has given `rows` rows, or all have had many
+/// Runs the plans in turns until one of them has ended or given `rows` rows, or all have taken many
 /// steps.
 fn race(op: &Arc<OpContext>, plans: &mut [Exec], rows: usize) -> Result<()> {
     let mut works = 0;
@@ -283,7 +286,8 @@ fn race(op: &Arc<OpContext>, plans: &mut [Exec], rows: usize) -> Result<()> {
     Ok(())
 }
 
-/// `{query, sort, projection}` of what is run; `filter` is its filter as it was written.
+/// `{query, sort, projection}` of the query that is run. `filter` is its filter as the client wrote
+/// it.
 fn query_of(recipe: &Recipe, filter: Option<Doc<'_>>) -> DocBuf {
     let projection = match &recipe.output {
         Output::Projected { source, .. } => Some(source),

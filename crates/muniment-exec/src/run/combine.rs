@@ -1,4 +1,4 @@
-//! FETCH, OR, and what stands in FETCH's place in a covered plan.
+//! The stages FETCH, SKIP and OR, and Cover, which takes FETCH's place in a covered plan.
 
 use super::scan::matches;
 use super::seen::Seen;
@@ -10,7 +10,7 @@ use muniment_query::{Filter, MatchInfo};
 use muniment_value::{ArrayBuf, DocBuf, Result, doc};
 use std::sync::Arc;
 
-/// Reads the documents of index keys and matches what the index left open.
+/// Reads the documents of index keys and matches the part of the filter that the index left open.
 pub struct Fetch {
     pub(super) input: Stage,
     filter: Option<Filter>,
@@ -65,7 +65,7 @@ impl Fetch {
         if let Stage::IxScan(scan) = &self.input
             && scan.is_clustered()
         {
-            // What the scan gives are the documents.
+            // The rows of a clustered scan are documents already, so there is no FETCH to show.
             let mut stats = scan.stats;
             stats.advanced = self.stats.advanced;
             return scan.explain_clustered(exec, self.filter.as_ref(), &stats);
@@ -84,7 +84,7 @@ impl Fetch {
     }
 }
 
-/// Reads the row's document; false when it is gone.
+/// Reads the row's document. Returns false if the document has been deleted.
 pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
     cx.docs += 1;
     if !row.doc.is_empty() {
@@ -100,8 +100,8 @@ pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
     }
 }
 
-/// Leaves out the first rows: below a FETCH that matches nothing, so that no document is read for
-/// them.
+/// Leaves out the first rows. It stands below a FETCH that matches nothing, so that the skipped
+/// documents are never read.
 pub struct Skip {
     pub(super) input: Stage,
     amount: u64,
@@ -110,7 +110,7 @@ pub struct Skip {
 }
 
 impl Skip {
-    /// All rows of `input` but the first `amount`.
+    /// Skips the first `amount` rows of `input`.
     pub fn new(input: Stage, amount: u64) -> Skip {
         Skip {
             input,
@@ -149,15 +149,15 @@ impl Skip {
     }
 }
 
-/// Makes the documents of a covered plan out of the keys, and reads the few that the keys leave
-/// in doubt. A row whose key is empty afterwards holds the stored document.
+/// Makes the documents of a covered plan from index keys. The few documents that the keys leave in
+/// doubt are read. A row whose key is empty afterwards has the stored document.
 pub struct Cover {
     pub(super) input: Stage,
     keys: Arc<KeyDoc>,
 }
 
 impl Cover {
-    /// Documents of `input`'s keys.
+    /// Makes documents from the keys of `input`.
     pub fn new(input: Stage, keys: Arc<KeyDoc>) -> Cover {
         Cover { input, keys }
     }
@@ -181,12 +181,11 @@ impl Cover {
     }
 }
 
-/// Several scans one after the other; a document that two of them find is given once. A scan is
-/// made when its turn comes: there may be very many.
+/// Runs several scans one after the other, and gives a document that two of them find only once. A
+/// scan is made when its turn comes, because there may be very many.
 pub struct Or {
     inputs: Inputs,
-    /// The stages of the inputs, as far as they were made; of the first ones only, and the one
-    /// that runs.
+    /// The inputs that have ended, for explain. Only the first ones are kept.
     done: Vec<Stage>,
     running: Option<Stage>,
     at: usize,
@@ -194,19 +193,19 @@ pub struct Or {
     pub(super) stats: Stats,
 }
 
-/// Makes the n-th input.
+/// The inputs of an OR, made one by one.
 pub struct Inputs {
-    /// How many there are.
+    /// The number of inputs.
     pub len: usize,
-    /// Makes one.
+    /// Makes the n-th input.
     pub make: Box<dyn Fn(usize) -> Stage + Send>,
 }
 
-/// Branches of an `$or` that explain shows.
+/// The most branches of an `$or` that explain shows.
 pub const SHOWN: usize = 1000;
 
 impl Or {
-    /// An OR of `inputs`.
+    /// An OR over `inputs`.
     pub fn new(inputs: Inputs, limits: SortLimits) -> Or {
         Or {
             inputs,
@@ -275,5 +274,5 @@ impl Or {
     }
 }
 
-/// What explain says where it leaves stages out.
+/// The warning in place of stages that explain leaves out.
 const TOO_LARGE: &str = "stats tree exceeded BSON size limit for explain";

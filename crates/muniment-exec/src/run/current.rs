@@ -1,4 +1,5 @@
-//! What the plans of one command share: the operation that uses their cursor now, and one view.
+//! The state that the plans of one command share: the operation that uses their cursor now, and one
+//! view.
 
 use crate::operation::OpContext;
 use muniment_op::{Interrupt, Kept, Ledger, Sleepers};
@@ -8,30 +9,30 @@ use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-/// A plan as its cursor has it.
+/// A plan as its cursor holds it.
 pub(crate) trait Held: Send {
-    /// Lets go of its snapshot.
+    /// Releases the plan's snapshot.
     fn save(&mut self);
 
-    /// Books what it has examined with the operation.
+    /// Books the keys and documents examined with the operation.
     fn flush(&mut self, op: &OpContext);
 }
 
-/// The operation that uses a cursor now, which the stages of a pipeline ask (they outlive the
-/// command that opened them), and the plans that run below those stages.
+/// The operation that uses a cursor now, and the plans that run below the pipeline's stages. Stages
+/// outlive the command that opened them, so they ask this for the operation of the moment.
 pub(crate) struct CurrentOp {
     op: Mutex<Arc<OpContext>>,
     plans: Mutex<Plans>,
-    /// What all plans of the command read, so that a join sees what the documents it joins with
-    /// are of.
+    /// The view that all plans of the command read. With one view, a join sees the other collection
+    /// at the same time as the documents it joins to.
     view: Mutex<Option<Snapshot>>,
 }
 
-/// Plans that have to let go of their snapshots when the cursor idles.
+/// Plans that have to release their snapshots when the cursor idles.
 #[derive(Default)]
 struct Plans {
     list: Vec<Weak<Mutex<dyn Held>>>,
-    /// The list is cleared of what is gone when it gets this long.
+    /// When the list gets this long, plans that no longer exist are removed from it.
     clear_at: usize,
 }
 
@@ -44,7 +45,7 @@ impl CurrentOp {
         })
     }
 
-    /// The command's view of a collection: the plan that needs it first opens it.
+    /// The command's view of a collection. The plan that needs it first opens it.
     ///
     /// # Errors
     /// Those of [`OpContext::view`].
@@ -61,12 +62,12 @@ impl CurrentOp {
         self.op.lock().clone()
     }
 
-    /// The operation that uses the cursor from now on.
+    /// Sets the operation that uses the cursor from now on.
     pub(crate) fn set(&self, op: &Arc<OpContext>) {
         *self.op.lock() = op.clone();
     }
 
-    /// Adds a plan.
+    /// Adds a plan to those that release their snapshots with the cursor.
     pub(crate) fn register(&self, plan: &Arc<Mutex<impl Held + 'static>>) {
         let mut plans = self.plans.lock();
         if plans.list.len() >= plans.clear_at {
@@ -77,13 +78,13 @@ impl CurrentOp {
         plans.list.push(plan);
     }
 
-    /// Lets go of the view and of all that plans hold.
+    /// Releases the view and everything that the plans hold.
     pub(crate) fn release(&self) {
         self.each_plan(|plan| plan.save());
         *self.view.lock() = None;
     }
 
-    /// Calls `f` with every plan that is still there.
+    /// Calls `f` with every plan that still exists.
     pub(crate) fn each_plan(&self, mut f: impl FnMut(&mut dyn Held)) {
         let list: Vec<_> = self.plans.lock().list.clone();
         for plan in list.iter().filter_map(Weak::upgrade) {

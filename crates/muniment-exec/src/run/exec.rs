@@ -1,4 +1,4 @@
-//! One running plan: its stages, skip and limit, and the form its results take.
+//! A running plan: its stages, skip and limit, and the form of its results.
 
 use super::announce::{How, announce};
 use super::combine::{Cover, Fetch, Inputs, Or, Skip, fetch};
@@ -27,12 +27,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Steps between two looks at the operation.
+/// Steps between two checks whether the operation may go on.
 const BUDGET: i64 = 512;
 
 /// A running plan.
 pub struct Exec {
-    /// What stages share.
+    /// The context that the stages share.
     pub cx: Cx,
     root: Stage,
     output: Output,
@@ -43,20 +43,20 @@ pub struct Exec {
     skipped: u64,
     returned: u64,
     buffered: VecDeque<Row>,
-    /// How many of them are of an earlier snapshot.
+    /// How many of the buffered rows come from an earlier snapshot.
     stale: usize,
-    /// The first of them was taken back without its document.
+    /// True if the first buffered row was taken back and has no document.
     unread: bool,
     /// The whole filter.
     filter: Filter,
     eof: bool,
     flushed: (u64, u64),
     candidate: Arc<Candidate>,
-    /// How it was chosen.
+    /// The way in which the plan was chosen.
     pub(crate) how: How,
-    /// It is the plan of its operation, which tells what it did.
+    /// True if the plan was announced as its operation's plan, so that it also reports what it did.
     announced: bool,
-    /// A covered plan's documents are the projection's result.
+    /// True if the documents that a covered plan makes are already the projection's result.
     made_to_measure: bool,
     keys_only: bool,
     needs: Option<Arc<[String]>>,
@@ -125,7 +125,7 @@ impl Exec {
             root = Stage::Skip(Box::new(Skip::new(root, std::mem::take(&mut skip))));
         }
         if let Some(keys) = &candidate.covered {
-            // The rows of a clustered index are documents.
+            // The rows of a clustered index are documents already.
             if !candidate.clustered() {
                 root = Stage::Cover(Box::new(Cover::new(root, keys.clone())));
             }
@@ -160,7 +160,7 @@ impl Exec {
             cx,
             root,
             output: recipe.output.clone(),
-            // The key is all that is returned.
+            // With returnKey the key is all that is returned.
             show_record_id: recipe.show_record_id && !matches!(recipe.output, Output::Key),
             tailable: recipe.tailable,
             skip,
@@ -188,7 +188,7 @@ impl Exec {
         &self.candidate
     }
 
-    /// Runs for at most `works` steps or until `rows` rows are buffered: a trial.
+    /// Runs a trial: at most `works` steps, or until `rows` rows are buffered.
     ///
     /// # Errors
     /// Those of [`Exec::next_row`].
@@ -199,7 +199,8 @@ impl Exec {
             self.cx.budget = self.cx.budget.max(1).min((end - self.cx.works) as i64);
             match self.root.next(&mut self.cx)? {
                 Step::Row(row) => self.buffered.push_back(row),
-                // What it examined is booked once it has won.
+                // The keys and documents examined are booked only if the plan wins, so they are not
+                // flushed here.
                 Step::Pause => {
                     op.check()?;
                     self.cx.budget = BUDGET;
@@ -210,17 +211,17 @@ impl Exec {
         Ok(())
     }
 
-    /// Rows that a trial left.
+    /// The number of rows that a trial has buffered.
     pub fn buffered(&self) -> usize {
         self.buffered.len()
     }
 
-    /// True when the plan is at its end.
+    /// True if the plan has come to its end.
     pub fn at_eof(&self) -> bool {
         self.eof
     }
 
-    /// Books what was examined with the operation.
+    /// Books the keys and documents examined with the operation.
     pub fn flush(&mut self, op: &OpContext) {
         let (keys, docs) = self.flushed;
         op.counters
@@ -232,26 +233,27 @@ impl Exec {
         self.flushed = (self.cx.keys, self.cx.docs);
     }
 
-    /// The plan lost its trial: what it examined is booked with no operation, as in MongoDB.
+    /// Called when the plan has lost its trial. What it examined is booked with no operation, as in
+    /// MongoDB.
     pub fn lose(&mut self) {
         self.cx.op = None;
         self.save();
     }
 
-    /// Says that this is how the operation finds its documents; what it did is told when the plan ends
-    /// or its cursor idles.
+    /// Announces that this plan finds the operation's documents. What it did is reported when the
+    /// plan ends or its cursor idles.
     pub fn announce(&mut self, op: &Arc<OpContext>) {
         self.announced = true;
         self.cx.run_by(op);
         announce(op, &self.candidate, self.named(), &self.how);
     }
 
-    /// The same for a plan under a stage that tells what both of them did.
+    /// The same for a plan below a stage that reports what both of them did.
     pub fn announce_below(&self, op: &OpContext) {
         announce(op, &self.candidate, self.named(), &self.how);
     }
 
-    /// True if it counts the keys of one range and does nothing else: MongoDB's COUNT_SCAN.
+    /// True if the plan counts the keys of one range and does nothing else: MongoDB's COUNT_SCAN.
     pub fn counts_keys(&self) -> bool {
         match &self.root {
             Stage::IxScan(s) => s.counts_keys(),
@@ -259,28 +261,29 @@ impl Exec {
         }
     }
 
-    /// What its index scan is called if it is of a kind of its own.
+    /// The name of the plan's index scan, if it is not IXSCAN.
     fn named(&self) -> Option<&'static str> {
         self.counts_keys().then_some("COUNT_SCAN")
     }
 
-    /// Books what it has done with the operation that runs it.
+    /// Books what the plan has done with the operation that runs it.
     fn settle(&mut self) {
         let Some(op) = self.cx.op.clone() else {
             return;
         };
         self.flush(&op);
         if self.announced && op.observed() {
-            // A getMore has the plan of its cursor.
+            // A getMore is another operation than the one that opened the cursor, so the plan is
+            // announced to it too.
             announce(&op, &self.candidate, self.named(), &self.how);
             op.set_exec_stats(|| self.explain(true));
         }
     }
 
-    /// The next row after skip and within the limit.
+    /// The next row after the skip and within the limit.
     ///
     /// # Errors
-    /// Damaged data, what `$expr` raises, the sort's memory limit, what the operation says.
+    /// Damaged data, the errors of `$expr`, the sort's memory limit, the interruption of `op`.
     pub fn next_row(&mut self, op: &Arc<OpContext>) -> Result<Option<Row>> {
         self.cx.run_by(op);
         if self.limit.is_some_and(|l| self.returned >= l) {
@@ -316,7 +319,8 @@ impl Exec {
                     Step::Eof => {
                         self.eof = !self.tailable;
                         if self.tailable {
-                            // What comes later is in a later snapshot only.
+                            // Documents that are inserted later are visible only in a later
+                            // snapshot.
                             self.save();
                         }
                         self.flush(op);
@@ -338,30 +342,31 @@ impl Exec {
         }
     }
 
-    /// True when a tailable scan can never give anything: the collection was empty.
+    /// True if a tailable scan can never give anything, because the collection was empty.
     pub fn tail_is_dead(&self) -> bool {
         matches!(&self.root, Stage::CollScan(s) if s.saw_nothing())
     }
 
-    /// True once the limit is reached.
+    /// True if the limit has been reached.
     pub fn limit_reached(&self) -> bool {
         self.limit.is_some_and(|l| self.returned >= l)
     }
 
-    /// Brings a row of an earlier snapshot up to date; false when it is no match any more.
+    /// Brings a row of an earlier snapshot up to date. Returns false if it no longer matches.
     fn renew(&mut self, row: &mut Row) -> Result<bool> {
         let keeps = matches!(
             self.candidate.access,
             Access::Near(_) | Access::Text(_) | Access::Eof
         );
-        // The rows of a sort stay as it has read them, and those of a count have no document.
+        // A sort's rows stay as the sort has read them, and the rows of a count have no document.
         if keeps || self.candidate.needs_sort || row.doc.is_empty() {
             return Ok(true);
         }
         self.read_again(row)
     }
 
-    /// Fetches the row's document; false when it is gone, or is another one by now that does not match.
+    /// Fetches the row's document again. Returns false if it was deleted or has changed so that it
+    /// does not match.
     fn read_again(&mut self, row: &mut Row) -> Result<bool> {
         let old = std::mem::take(&mut row.doc);
         if !fetch(row, &mut self.cx)? {
@@ -376,15 +381,15 @@ impl Exec {
             row.info = info;
         }
         if self.candidate.covered.is_some() {
-            // It is the stored document now, not what was made of the key.
+            // The row now has the stored document in place of the one made from the key.
             row.key.clear();
         }
         Ok(true)
     }
 
-    /// Takes back the row that was given last, for which there was no room, without its document, which
-    /// is fetched again when it is given again. False for a plan that cannot: what it has
-    /// read cannot be read again.
+    /// Takes back the row that was given last, because there was no room for it. Its document is
+    /// dropped and fetched when the row is given again. Returns false if the plan cannot do that,
+    /// because it cannot read the document again.
     pub fn take_back(&mut self, mut row: Row) -> bool {
         let lasts = matches!(
             self.candidate.access,
@@ -401,7 +406,7 @@ impl Exec {
         true
     }
 
-    /// Lets go of the snapshot; the next row is looked for after the last one.
+    /// Releases the snapshot. The next row is looked for after the last one.
     pub fn save(&mut self) {
         self.settle();
         self.stale = self.buffered.len();
@@ -409,15 +414,15 @@ impl Exec {
         self.cx.release();
     }
 
-    /// Appends the row in the form the query asks for: one copy from the storage's bytes.
+    /// Appends the row in the form that the query asks for, with one copy from the storage's bytes.
     ///
     /// # Errors
-    /// What the projection raises.
+    /// The errors of the projection.
     pub fn emit(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.output {
             Output::Whole => out.extend_from_slice(Doc::new(&row.doc).as_bytes()),
-            // Made of the key for this very projection.
+            // The document was made from the key to be exactly this projection's result.
             Output::Projected { .. } if self.made_to_measure && !row.key.is_empty() => {
                 out.extend_from_slice(Doc::new(&row.doc).as_bytes());
             }
@@ -434,26 +439,26 @@ impl Exec {
         Ok(())
     }
 
-    /// The key by which the row was found; nothing for what no index was asked for.
+    /// Appends the key by which the row was found, or an empty document if no index gave it.
     fn emit_key(&self, row: &Row, out: &mut Vec<u8>) {
         if matches!(self.candidate.access, Access::IdHack(_)) {
             let mut d = DocBuf::new();
             d.append_some("_id", Doc::new(&row.doc).get("_id"));
             out.extend_from_slice(d.as_bytes());
         } else if row.bits.is_empty() || matches!(self.candidate.access, Access::Near(_)) {
-            // What $near found carries its distance, and no key.
+            // A row of $near has its distance in place of a key.
             out.extend_from_slice(Doc::EMPTY.as_bytes());
         } else {
             out.extend_from_slice(Doc::new(&row.bits).as_bytes());
         }
     }
 
-    /// True when `emit` gives the stored document itself.
+    /// True if `emit` appends the stored document unchanged.
     pub fn emits_whole(&self) -> bool {
         matches!(self.output, Output::Whole) && !self.show_record_id
     }
 
-    /// The tree as explain shows it, with skip, projection and limit around the stages.
+    /// The plan's tree as explain shows it, with the stages for skip, projection and limit.
     pub fn explain(&self, exec: bool) -> DocBuf {
         if let Some(d) = self.explain_express(exec.then_some(self.returned), None) {
             return d;
@@ -538,8 +543,8 @@ impl Exec {
         d
     }
 
-    /// The stage of an express plan, by itself or as the stage `write`; `returned`: with figures of
-    /// what it has done. `None` for other plans.
+    /// The stage of an express plan, under its own name or as the stage `write`. With `returned`,
+    /// the figures of what it did are included. `None` for other plans.
     pub fn explain_express(&self, returned: Option<u64>, write: Option<&str>) -> Option<DocBuf> {
         let mut d = stage_doc(&self.candidate, write)?;
         if let Some(returned) = returned {
@@ -550,12 +555,12 @@ impl Exec {
         Some(d)
     }
 
-    /// What the top stage has done.
+    /// The figures of the top stage.
     pub fn stats(&self) -> super::Stats {
         self.root.stats()
     }
 
-    /// Rows given so far.
+    /// The number of rows given so far.
     pub fn returned(&self) -> u64 {
         self.returned
     }
@@ -572,19 +577,19 @@ impl Held for Exec {
 }
 
 impl Drop for Exec {
-    /// A reader that needs one row does not ask for a second one, which would book what was examined:
-    /// that is done here.
+    /// A reader that needs a single row never asks for the end, at which the figures would be
+    /// booked. So they are booked here.
     fn drop(&mut self) {
         self.settle();
     }
 }
 
-/// An index scan, whose rows carry what the recipe makes of them.
+/// An index scan whose rows have what the recipe's output needs.
 fn ix_scan(recipe: &Recipe, access: &Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
     IxScan::new(access.clone(), limits).giving_keys(matches!(recipe.output, Output::Key))
 }
 
-/// An index scan, with the documents where something is left to be matched on them.
+/// An index scan, with a fetch above it if the documents have to be matched.
 fn scan(recipe: &Recipe, access: &Arc<IndexAccess>, filter: Option<&Filter>) -> Stage {
     let limits = Some(recipe.sort_limits.clone());
     let scan = ix_scan(recipe, access, limits);
@@ -598,7 +603,7 @@ fn filtered(stage: Stage, filter: Option<&Filter>) -> Stage {
     }
 }
 
-/// The stage of an OR; the planner bounds how deep they nest.
+/// The stage of an OR. The planner limits how deep they nest, and so this recursion.
 fn or(recipe: &Recipe, branches: &Arc<[Branch]>) -> Stage {
     let (of, branches) = (recipe.clone(), branches.clone());
     let inputs = Inputs {
@@ -616,7 +621,8 @@ fn branch(recipe: &Recipe, b: &Branch) -> Stage {
     match &b.access {
         Access::Index(a) => scan(recipe, a, b.filter.as_ref()),
         Access::Or { branches, .. } => filtered(or(recipe, branches), b.filter.as_ref()),
-        // Whatever the others need is read above them all.
+        // The documents that the other branches need are read above the OR, so this branch gives
+        // only records.
         Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, Give::Records))),
         _ => Stage::nothing(),
     }
@@ -633,7 +639,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
         .iter()
         .all(|i| i.disjoint && !i.access.bound.info.repeats());
     let inputs = list.iter().map(|i| {
-        // The merge itself leaves out a document that an input finds twice.
+        // The merge itself drops a document that an input finds twice.
         let scan = ix_scan(recipe, &i.access, None);
         filtered(Stage::IxScan(Box::new(scan)), i.filter.as_ref())
     });
@@ -654,7 +660,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
     )))
 }
 
-/// The document a row stands for with its metadata, for readers that want bytes.
+/// The row's document with its metadata, for readers that want bytes.
 ///
 /// # Errors
 /// Those of [`Exec::emit`].

@@ -1,11 +1,12 @@
-//! SORT_MERGE: several scans in the sort's order, merged.
+//! SORT_MERGE: merges several scans that each come in the sort's order.
 //!
-//! Each scan has one value in the fields before the sort's, and the sort's fields follow in the
-//! same directions in all of them, so the bytes of a key after those fields compare as the sort.
+//! Each scan has one value in each field before the sort's fields, and these follow in the same
+//! directions in all scans. So the bytes of a key after the leading fields compare as the sort
+//! does.
 //!
-//! Invariants: a document is given once, also when its keys change while the cursor idles; what was
-//! read from an input and not yet given is read again from the next snapshot; what is given never
-//! sorts before what was given.
+//! Invariants: a document is given once, even if its keys change while the cursor idles; a row that
+//! was read from an input and not yet given is read again from the next snapshot; no row that is
+//! given sorts before one given earlier.
 
 use super::seen::Seen;
 use super::{Cx, Row, Stage, Stats, Step};
@@ -24,7 +25,8 @@ struct Head {
 }
 
 impl Ord for Head {
-    /// The greatest is the next to be given; of equal ones that of the first input.
+    /// The greatest head is the next to be given. Among equal ones that is the head of the first
+    /// input.
     fn cmp(&self, other: &Head) -> Ordering {
         let order = match self.backward {
             true => self.key.cmp(&other.key),
@@ -48,29 +50,29 @@ impl PartialEq for Head {
 
 impl Eq for Head {}
 
-/// The merge.
+/// The merging stage.
 pub struct SortMerge {
     pub(super) inputs: Vec<Stage>,
     heads: BinaryHeap<Head>,
-    /// The inputs whose next row is wanted.
+    /// The inputs whose next row has to be read.
     wanted: Vec<usize>,
-    /// True while the last of them is being read: its place is noted.
+    /// True while the last of them is being read: its position has been marked.
     reading: bool,
-    /// Per input, the directions of the fields before the sort's.
+    /// For each input, the directions of the fields before the sort's.
     leading: Vec<Vec<bool>>,
     backward: bool,
     pattern: DocBuf,
-    /// The sort's part of the key last given.
+    /// The sort's part of the key that was given last.
     last: Bytes,
-    /// True once it went on after `last` on a newer snapshot.
+    /// True after the merge has continued from `last` on a newer snapshot.
     resumed: bool,
     seen: Seen,
     pub(super) stats: Stats,
 }
 
 impl SortMerge {
-    /// A merge of `inputs`; `leading` has the directions of the fields that each input has one
-    /// value of, before the sort's.
+    /// A merge of `inputs`. `leading` has the directions of the fields before the sort's, in each
+    /// of which an input has one value.
     pub fn new(
         inputs: Vec<Stage>,
         leading: Vec<Vec<bool>>,
@@ -93,7 +95,7 @@ impl SortMerge {
         }
     }
 
-    /// The sort's part of a key.
+    /// The sort's part of a key of the input.
     fn suffix(&self, input: usize, key: &Bytes) -> Result<Bytes> {
         let mut at = 0;
         for descending in self.leading.get(input).into_iter().flatten() {
@@ -102,7 +104,8 @@ impl SortMerge {
         Ok(key.slice(at.min(key.len())..))
     }
 
-    /// True for a row that sorts before the last one given: on the newer snapshot it is too late for it.
+    /// True if the row sorts before the last one given. It came into the newer snapshot too late to
+    /// be given in order.
     fn is_late(&self, key: &Bytes) -> bool {
         self.resumed
             && match self.backward {
@@ -158,7 +161,7 @@ impl SortMerge {
         }
     }
 
-    /// Lets go of the storage's cursors. The rows that were read and not given are read again.
+    /// Releases the storage's cursors. Rows that were read and not given are read again.
     pub(super) fn save(&mut self) {
         for head in self.heads.drain() {
             if let Some(input) = self.inputs.get_mut(head.input) {

@@ -1,5 +1,5 @@
-//! The metadata of a plan's rows that are known where they leave it: sort key, index key, record
-//! id. What only a stage knows (distances, scores) that stage attaches to the row's document.
+//! The metadata that is known when a row leaves its plan: sort key, index key and record id.
+//! Metadata that only a stage knows (distances, scores) is attached by that stage.
 
 use super::Row;
 use super::key_document;
@@ -13,7 +13,7 @@ use muniment_value::path::Path;
 use muniment_value::{Doc, DocBuf, Result, Value};
 use std::sync::Arc;
 
-/// What a plan attaches.
+/// The metadata that a plan attaches.
 pub(super) struct RowMetadata {
     wanted: MetaSet,
     sort: Option<SortSpec>,
@@ -21,18 +21,18 @@ pub(super) struct RowMetadata {
     collection: Arc<Collection>,
 }
 
-/// Where a row's index key comes from.
+/// The source of a row's index key.
 enum Key {
-    /// There is none.
+    /// Rows have no index key.
     Not,
-    /// The record's own: `_id`.
+    /// The document's own `_id`.
     Id,
     /// The row's key of an index with these fields.
     Row(Vec<(Path, bool)>),
 }
 
 impl RowMetadata {
-    /// What the plan has to attach; `None`: nothing.
+    /// The metadata that the plan has to attach; `None` if there is none.
     pub fn of(recipe: &Recipe, candidate: &Candidate) -> Option<RowMetadata> {
         let here = [Meta::IndexKey, Meta::RecordId, Meta::SortKey];
         if !here.iter().any(|m| recipe.metadata.has(*m)) {
@@ -52,7 +52,7 @@ impl RowMetadata {
         })
     }
 
-    /// The row's document with its metadata.
+    /// The row's document with its metadata attached.
     pub fn attach(&self, row: &Row) -> Result<Bytes> {
         let doc = Doc::new(&row.doc);
         let key = match &self.key {

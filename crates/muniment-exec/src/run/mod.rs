@@ -1,9 +1,9 @@
-//! Running plans: stages that give rows, in small steps.
+//! Runs plans: stages give rows in small steps.
 //!
-//! A stage works until it has a row, is at its end, or has used up the budget of steps; then the
-//! operation is asked whether it may go on. Between batches a stage can be told to let go of its
-//! storage cursors; later it goes on after the last row it saw, on a newer snapshot. This module must
-//! not know cursors or commands.
+//! A stage works until it has a row, has come to its end, or has used up its budget of steps; then
+//! the operation is asked whether it may go on. Between batches, a stage can be told to release its
+//! storage cursors; later it continues after the last row it saw, on a newer snapshot. This module
+//! must not know cursors or commands.
 
 pub(crate) mod announce;
 pub mod choose;
@@ -30,54 +30,54 @@ use muniment_value::{Code, DocBuf, Error, Result, doc, keyenc};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What flows between stages.
+/// The unit that flows between stages.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
     /// The record's key.
     pub record_key: Bytes,
     /// The document; empty before it is fetched.
     pub doc: Bytes,
-    /// The index key it was found by; empty without an index.
+    /// The index key by which the row was found; empty without an index.
     pub key: Bytes,
     /// The key's type bits.
     pub bits: Bytes,
-    /// What the match found out.
+    /// What matching found out, such as the position in an array.
     pub info: MatchInfo,
 }
 
-/// One step's result.
+/// The result of one step.
 pub enum Step {
-    /// A row.
+    /// The next row.
     Row(Row),
-    /// The budget is used up: ask the operation, then call again.
+    /// The budget is used up: the caller asks the operation and calls again.
     Pause,
-    /// There is nothing more (for a tailable scan: now).
+    /// There is nothing more; for a tailable scan, nothing more for now.
     Eof,
 }
 
-/// What stages share while they run.
+/// The context that stages share while they run.
 pub struct Cx {
     /// The store.
     pub store: Arc<Store>,
     /// The collection.
     pub collection: Arc<Collection>,
-    /// The snapshot; taken when needed.
+    /// The snapshot, which is opened when it is needed.
     snapshot: Option<Snapshot>,
-    /// Where it is taken from, when the plan is one of several of a command.
+    /// The source of the snapshot, if the plan is one of several of a command.
     shared: Option<Arc<CurrentOp>>,
-    /// The indexes that the plan reads.
+    /// The indexes that the plan reads, each with the version that the planner saw.
     indexes: Vec<(Arc<Index>, u64)>,
     /// The operation that runs the plan now.
     op: Option<Arc<OpContext>>,
-    /// Steps that are left before the next pause.
+    /// Steps that are left until the next pause.
     pub budget: i64,
     /// Index keys examined.
     pub keys: u64,
     /// Documents examined.
     pub docs: u64,
-    /// Steps ever.
+    /// Steps since the beginning.
     pub works: u64,
-    /// Measure the time of every stage (explain).
+    /// True if the time of every stage is measured, for explain.
     pub timed: bool,
 }
 
@@ -99,7 +99,7 @@ impl Cx {
         }
     }
 
-    /// Says what the plan reads and whose view it has, if it shares one.
+    /// Sets the indexes that the plan reads, and the command's state if it shares the view.
     pub(crate) fn reads(
         &mut self,
         indexes: Vec<(Arc<Index>, u64)>,
@@ -109,10 +109,10 @@ impl Cx {
         self.shared = shared;
     }
 
-    /// The snapshot: the one it was given, or a new one.
+    /// The snapshot: the one that is held, or a new one.
     ///
     /// # Errors
-    /// 175 QueryPlanKilled when what the plan reads is not there any more.
+    /// 175 QueryPlanKilled if something that the plan reads no longer exists.
     pub fn snapshot(&mut self) -> Result<&Snapshot> {
         let snapshot = match self.snapshot.take() {
             Some(s) => s,
@@ -124,8 +124,8 @@ impl Cx {
                         None => self.store.snapshot(),
                     },
                 };
-                // Nothing that an open view sees is reclaimed, but what was dropped before it was
-                // opened may be: so this is checked now.
+                // An open view keeps everything that it sees. But what was dropped before the view
+                // was opened may be reclaimed, so it is checked now that all of it is still there.
                 still_as_planned(&opened, &self.collection, &self.indexes)?;
                 opened
             }
@@ -133,7 +133,7 @@ impl Cx {
         Ok(self.snapshot.insert(snapshot))
     }
 
-    /// Says which operation runs the plan from now on.
+    /// Sets the operation that runs the plan from now on.
     #[inline]
     pub fn run_by(&mut self, op: &Arc<OpContext>) {
         if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
@@ -141,7 +141,7 @@ impl Cx {
         }
     }
 
-    /// What a stage that works for long without giving a row or pausing asks whether it may go on.
+    /// The interrupt that a stage asks if it works for long without giving a row or pausing.
     pub fn interrupt(&self) -> Arc<dyn Interrupt> {
         match &self.op {
             Some(op) => op.clone(),
@@ -149,13 +149,13 @@ impl Cx {
         }
     }
 
-    /// What is done with a document.
+    /// The context for work on a document, by which it can be interrupted.
     #[inline]
     pub fn work(&self) -> Work<'_> {
         self.op.as_ref().map_or(Work::unasked(), |op| op.work())
     }
 
-    /// Lets go of the snapshot.
+    /// Releases the snapshot.
     pub fn release(&mut self) {
         self.snapshot = None;
     }
@@ -168,8 +168,8 @@ impl Cx {
     }
 }
 
-/// As [`still_there`], and no index has met arrays that the plan does not know of: a document would have
-/// several keys in it, and the plan's bounds might not hold.
+/// As [`still_there`], and also checks that no index has met arrays since the planner saw it. A
+/// document could then have several keys, and the plan's bounds might not hold.
 ///
 /// # Errors
 /// 175 QueryPlanKilled.
@@ -191,8 +191,8 @@ pub(crate) fn still_as_planned(
     }
 }
 
-/// Checks that a plan made before its view was opened can read from that view: what it reads was not
-/// dropped, and was not created or renamed after the view.
+/// Checks that a plan that was made before its view was opened can read from that view: nothing
+/// that it reads has been dropped, or created or renamed after the view.
 ///
 /// # Errors
 /// 175 QueryPlanKilled.
@@ -222,23 +222,23 @@ pub(crate) fn still_there<'i>(
     Ok(())
 }
 
-/// What a stage has done, for explain.
+/// The figures of a stage, for explain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    /// Steps.
+    /// Steps taken.
     pub works: u64,
     /// Rows given.
     pub advanced: u64,
-    /// Reached its end.
+    /// True if the stage has come to its end.
     pub eof: bool,
-    /// Times it let go of its cursors and came back.
+    /// How often the stage released its cursors and continued.
     pub saves: u64,
-    /// Time in it and below it, when that is measured.
+    /// The time spent in the stage and below it, if that is measured.
     pub time: Duration,
 }
 
 impl Stats {
-    /// Appends executionStats' common fields.
+    /// Appends the fields that executionStats has for every stage.
     pub fn append(&self, d: &mut DocBuf) {
         let works = self.works + u64::from(self.eof);
         d.append("nReturned", self.advanced as i64);
@@ -258,7 +258,7 @@ impl Stats {
     }
 }
 
-/// A stage document around another.
+/// The document of a stage that has `input` below it.
 pub fn wrap(
     stage: &str,
     exec: bool,
@@ -275,7 +275,7 @@ pub fn wrap(
     d
 }
 
-/// The values of a row's index key by the names of the index's fields.
+/// The values of a row's index key under the names of the index's fields.
 pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf> {
     let mut d = DocBuf::new();
     let mut rest: &[u8] = if row.key.is_empty() {
@@ -292,31 +292,31 @@ pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf>
     Ok(d)
 }
 
-/// A stage.
+/// A stage of a plan.
 pub enum Stage {
-    /// Nothing.
+    /// Gives nothing.
     Eof(Stats),
-    /// All documents.
+    /// Reads all documents.
     CollScan(Box<scan::CollScan>),
-    /// One document by `_id`.
+    /// Looks up one document by `_id`.
     IdHack(Box<scan::IdHack>),
-    /// An index.
+    /// Reads an index.
     IxScan(Box<scan::IxScan>),
-    /// The documents of index keys.
+    /// Reads the documents of index keys.
     Fetch(Box<combine::Fetch>),
-    /// Leaves rows out before their documents are read.
+    /// Skips rows before their documents are read.
     Skip(Box<combine::Skip>),
-    /// Documents made of index keys.
+    /// Makes documents from index keys.
     Cover(Box<combine::Cover>),
-    /// Several scans, each document once.
+    /// Runs several scans and gives each document once.
     Or(Box<combine::Or>),
-    /// Several scans of one index, merged in order.
+    /// Merges several scans in the sort's order.
     SortMerge(Box<merge::SortMerge>),
-    /// Documents by their distance.
+    /// Gives documents by their distance.
     GeoNear(Box<near::GeoNear>),
-    /// Documents by their words.
+    /// Gives documents by their words.
     Text(Box<text::TextMatch>),
-    /// The documents of sorted scores.
+    /// Reads the documents of sorted scores.
     Load(Box<text::Load>),
     /// A blocking sort.
     Sort(Box<sort::Sort>),
@@ -328,10 +328,10 @@ impl Stage {
         Stage::Eof(Stats::default())
     }
 
-    /// The next step.
+    /// Runs the stage until its next row, pause or end.
     ///
     /// # Errors
-    /// Damaged data, what `$expr` raises, the sort's memory limit.
+    /// Damaged data, the errors of `$expr`, the sort's memory limit.
     #[inline]
     pub fn next(&mut self, cx: &mut Cx) -> Result<Step> {
         if !cx.timed {
@@ -364,7 +364,7 @@ impl Stage {
         }
     }
 
-    /// Lets go of storage cursors, keeping the place.
+    /// Releases the storage's cursors and keeps the position.
     pub fn save(&mut self) {
         match self {
             Stage::Eof(_) | Stage::IdHack(_) => {}
@@ -382,7 +382,7 @@ impl Stage {
         }
     }
 
-    /// Notes the place of an index scan, with or without its documents.
+    /// Marks the position of an index scan, which may have a fetch above it.
     fn mark(&mut self) {
         match self {
             Stage::IxScan(s) => s.mark(),
@@ -391,7 +391,7 @@ impl Stage {
         }
     }
 
-    /// Back to the place noted last.
+    /// Goes back to the position that was marked last.
     fn rewind(&mut self) {
         match self {
             Stage::IxScan(s) => s.rewind(),
@@ -400,7 +400,7 @@ impl Stage {
         }
     }
 
-    /// The stage as explain shows it; `exec` adds what it did.
+    /// The stage as explain shows it; with `exec`, including its figures.
     pub fn explain(&self, exec: bool) -> DocBuf {
         match self {
             Stage::Eof(s) => {
@@ -444,7 +444,7 @@ impl Stage {
         }
     }
 
-    /// Works, advanced and end of the stage.
+    /// The figures of the stage.
     pub fn stats(&self) -> Stats {
         match self {
             Stage::Eof(s) => *s,

@@ -1,9 +1,9 @@
-//! GEO_NEAR: documents by their distance from a point, nearest first.
+//! GEO_NEAR: gives documents by their distance from a point, nearest first.
 //!
-//! The index is read in rings around the point, from the inside out: what a ring gives is held
-//! until the rings have reached its distance, then given in order. So no more than a ring and what
-//! lies beyond it in the same cells is ever held. A ring that gives little makes the next one
-//! wider, one that gives much makes it narrower.
+//! The index is read in rings around the point, from the inside out. The documents of a ring are
+//! held until the rings have passed their distance, and are then given in order. So at most one
+//! ring is held, and what lies farther out in the same cells. A ring with few documents makes the
+//! next one wider, one with many makes it narrower.
 
 use super::combine::fetch;
 use super::scan::{IxScan, matches};
@@ -21,23 +21,23 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// A ring with fewer new documents makes the next one wider.
+/// A ring with fewer new documents than this makes the next one wider.
 const FEW: u64 = 100;
-/// A ring with more makes the next one narrower.
+/// A ring with more new documents than this makes the next one narrower.
 const MANY: u64 = 1000;
-/// Into how many parts of the greatest distance the first ring is one.
+/// The width of the first ring is this fraction of the greatest distance.
 const FIRST: f64 = 65_536.0;
-/// Rings that explain lists.
+/// The most rings that explain lists.
 const LISTED: usize = 100;
 
-/// A document that waits for its turn.
+/// A document that waits until the rings have passed its distance.
 struct Found {
     distance: f64,
     row: Row,
 }
 
 impl Ord for Found {
-    /// The nearest is the greatest; then the one whose key is first.
+    /// The nearest one is the greatest; among equals, the one with the first record key.
     fn cmp(&self, o: &Found) -> Ordering {
         o.distance
             .total_cmp(&self.distance)
@@ -63,25 +63,25 @@ struct RingStats {
     returned: u64,
 }
 
-/// The stage.
+/// The stage that gives documents by distance.
 pub struct GeoNear {
     access: Arc<NearAccess>,
     limits: SortLimits,
     want_info: bool,
     metadata: MetaSet,
-    /// Everything nearer was found.
+    /// Everything nearer than this has been found.
     covered: f64,
-    /// How far the ring that is being read reaches.
+    /// The outer distance of the ring that is being read.
     outer: f64,
     width: f64,
     farthest: f64,
     scan: Option<IxScan>,
     waiting: BinaryHeap<Found>,
-    /// Bytes of the documents in `waiting`.
+    /// The bytes of the documents in `waiting`.
     held: usize,
     seen: Seen,
     rings: Vec<RingStats>,
-    /// Scans that are done: keys and documents they looked at.
+    /// Documents that the scans have examined so far.
     examined: u64,
     pub(super) stats: Stats,
 }
@@ -114,7 +114,7 @@ impl GeoNear {
         }
     }
 
-    /// Gives the row's document its distance and place, if they are asked for.
+    /// Attaches the distance and the place to the row's document, if they are asked for.
     fn attach(&self, row: &mut Row, work: Work<'_>) -> Result<()> {
         let wanted = |m: &(Meta, Value<'_>)| self.metadata.has(m.0);
         if !self.metadata.has(Meta::GeoNearDistance) && !self.metadata.has(Meta::GeoNearPoint) {
@@ -161,11 +161,12 @@ impl GeoNear {
         } else if new > MANY {
             self.width /= 2.0;
         }
-        // A number that no longer changes the sum would never end.
+        // If the width became so small that adding it no longer changed the distance, the rings
+        // would never end.
         self.width = self.width.max(self.farthest * 1e-9);
     }
 
-    /// Takes a row of the ring's scan.
+    /// Takes in a row of the ring's scan.
     fn take(&mut self, mut row: Row, cx: &mut Cx) -> Result<()> {
         if !self.seen.insert(&row.record_key, cx)? || !fetch(&mut row, cx)? {
             return Ok(());
@@ -189,7 +190,7 @@ impl GeoNear {
             r.buffered += 1;
         }
         if self.held + row.doc.len() > self.limits.memory {
-            // Read again when its turn comes.
+            // There is no more memory for documents: this one is read again when its turn comes.
             row.doc = Bytes::new();
         }
         self.held += row.doc.len();
@@ -215,7 +216,8 @@ impl GeoNear {
                 self.stats.advanced += 1;
                 return Ok(Step::Row(row));
             }
-            // A ring of no width is read once: all may be at the distance zero.
+            // A ring without any width is still read once, because all documents may be at distance
+            // zero.
             if done && !self.rings.is_empty() || self.covered > self.farthest {
                 self.stats.eof = true;
                 return Ok(Step::Eof);

@@ -1,4 +1,4 @@
-//! What a plan is built from, beside how it finds its documents.
+//! Everything that a plan is built from except how it finds its documents.
 
 use super::current::CurrentOp;
 use super::sort::SortLimits;
@@ -7,34 +7,34 @@ use muniment_storage::{Collection, Store};
 use muniment_value::DocBuf;
 use std::sync::Arc;
 
-/// Which projection stage explain names.
+/// The projection stage that explain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProjectionKind {
-    /// Top-level inclusion or exclusion.
+    /// An inclusion or exclusion of top-level fields.
     Simple,
-    /// Anything else.
+    /// Any other projection.
     Default,
 }
 
-/// What becomes of a row.
+/// The form in which a row is returned.
 #[derive(Clone)]
 pub enum Output {
-    /// The document as it is stored; in a covered plan the fields that are needed of it.
+    /// The document as it is stored. A covered plan returns only the fields that are needed.
     Whole,
     /// The projected document.
     Projected {
         /// The projection.
         projection: Projection,
-        /// As it was written, for explain.
+        /// The projection as the client wrote it, for explain.
         source: DocBuf,
-        /// Its name in explain.
+        /// The name of the projection in explain.
         kind: ProjectionKind,
     },
-    /// The index key (returnKey).
+    /// The index key, for returnKey.
     Key,
 }
 
-/// What a plan is built from, beside a candidate.
+/// Everything that a plan is built from besides its candidate.
 #[derive(Clone)]
 pub struct Recipe {
     /// The store.
@@ -49,22 +49,23 @@ pub struct Recipe {
     pub skip: u64,
     /// Documents to return; `None` for all.
     pub limit: Option<u64>,
-    /// What becomes of rows.
+    /// The form in which rows are returned.
     pub output: Output,
-    /// Append `$recordId`.
+    /// True if `$recordId` is appended.
     pub show_record_id: bool,
-    /// Stay at the end and wait.
+    /// True if the plan stays at the end of the collection to give later documents.
     pub tailable: bool,
-    /// The match must tell the array position.
+    /// True if matching has to find out the array position.
     pub want_info: bool,
     /// Limits of a blocking sort.
     pub sort_limits: SortLimits,
-    /// Only keys are wanted (count): do not fetch when the index answers everything.
+    /// True if only keys are wanted, as for a count. Documents are then not fetched if the index
+    /// answers everything.
     pub keys_only: bool,
-    /// The paths that are needed of each document, when not all are.
+    /// The paths that are needed of each document; `None` if all are.
     pub needs: Option<Arc<[String]>>,
     /// The metadata that documents get.
     pub metadata: MetaSet,
-    /// Where the plan takes its view from, when it is one of several of a command.
+    /// The source of the plan's view, if it is one of several plans of a command.
     pub(crate) shared: Option<Arc<CurrentOp>>,
 }

@@ -13,7 +13,7 @@ use muniment_storage::{Bound, Direction, DocCursor, Index, IndexCursor, KeyRange
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
 use std::sync::Arc;
 
-/// Matches `doc`, with the positional information only when it is wanted.
+/// Matches `doc`. The positional information is collected only if it is wanted.
 #[inline]
 pub fn matches(
     filter: &Filter,
@@ -29,13 +29,13 @@ pub fn matches(
     }
 }
 
-/// All documents in record order.
+/// Gives all documents in record order.
 pub struct CollScan {
     filter: Option<Filter>,
     backward: bool,
     want_info: bool,
     tailable: bool,
-    /// Boxed: it is moved in and out for every row.
+    /// The cursor is boxed because it is moved in and out for every row.
     cursor: Option<Box<DocCursor>>,
     last: Option<Bytes>,
     done: bool,
@@ -44,7 +44,7 @@ pub struct CollScan {
 }
 
 impl CollScan {
-    /// A scan.
+    /// A scan from the beginning, or with `backward` from the end.
     pub fn new(
         filter: Option<Filter>,
         backward: bool,
@@ -64,7 +64,7 @@ impl CollScan {
         }
     }
 
-    /// True when no document was ever seen: a tailable cursor on an empty collection is dead.
+    /// True if the scan never saw a document: a tailable cursor on an empty collection is dead.
     pub fn saw_nothing(&self) -> bool {
         self.last.is_none()
     }
@@ -73,8 +73,8 @@ impl CollScan {
         let mut range = KeyRange::all();
         if let Some(last) = &self.last {
             let collection = cx.collection.clone();
-            // With the last record gone, those after it may be gone too, and would be missing from
-            // the result unnoticed.
+            // If the last record is gone, records after it may be gone too. They would be missing
+            // from the result without anyone noticing.
             if collection.is_capped() && cx.snapshot()?.get(&collection, last)?.is_none() {
                 return Err(Error::new(
                     Code::CappedPositionLost,
@@ -156,8 +156,8 @@ impl CollScan {
     }
 }
 
-/// A key by itself: what it is a part of (a block, a commit of megabytes) need not stay for as long
-/// as a cursor idles.
+/// A copy of the key. The key itself is part of a block or a commit, perhaps of megabytes, which
+/// would stay in memory as long as a cursor idles.
 fn own(key: &Bytes) -> Bytes {
     Bytes::copy_from_slice(key)
 }
@@ -174,7 +174,7 @@ fn direction(backward: bool) -> Direction {
     }
 }
 
-/// One document by `_id`.
+/// Gives one document by its `_id`.
 pub struct IdHack {
     id: ValueBuf,
     done: bool,
@@ -182,7 +182,7 @@ pub struct IdHack {
 }
 
 impl IdHack {
-    /// A look-up.
+    /// A look-up of `id`.
     pub fn new(id: ValueBuf) -> IdHack {
         IdHack {
             id,
@@ -204,7 +204,7 @@ impl IdHack {
         let Some((record_key, doc)) = found else {
             return Ok(Step::Eof);
         };
-        // A collection keyed by `_id` has no key to look at.
+        // In a collection that is keyed by `_id` there is no index key to examine.
         cx.keys += u64::from(!collection.is_keyed_by_id());
         cx.docs += 1;
         self.stats.advanced += 1;
@@ -226,10 +226,11 @@ impl IdHack {
     }
 }
 
-/// How many documents a seek steps over before it makes a new cursor.
+/// How many documents a seek steps over before it opens a new cursor.
 const SEEK_STEPS: usize = 8;
 
-/// A place in an index scan: how many ranges are done, and the entry after which the scan goes on.
+/// A position in an index scan: how many ranges are done, and the entry after which the scan
+/// continues.
 type Place = (usize, Option<(Bytes, Bytes)>);
 
 enum Source {
@@ -237,32 +238,32 @@ enum Source {
     Docs(Box<DocCursor>),
 }
 
-/// An index's entries within bounds. `_id_` of a clustered collection is the documents
-/// themselves, and its rows come fetched.
+/// Gives the entries of an index within its bounds. `_id_` of a clustered collection consists of
+/// the documents themselves, so its rows come with their documents.
 pub struct IxScan {
     access: Arc<IndexAccess>,
     index: Arc<Index>,
     ranges: ScanRanges,
-    /// How many of the ranges are done.
+    /// The number of ranges that are done.
     at: usize,
     /// The range that is open; seeks narrow it.
     open: Option<KeyRange>,
-    /// Documents that were stepped over since the last that passed.
+    /// Documents stepped over since the last one that passed.
     stepped: usize,
     cursor: Option<Source>,
-    /// The last entry given, after which the scan goes on.
+    /// The last entry given; the scan continues after it.
     last: Option<(Bytes, Bytes)>,
-    /// How many ranges were done, and the last entry given, when the place was noted.
+    /// The position that was marked last.
     mark: Place,
-    /// True while entries up to `last` come once more after reopening.
+    /// True after reopening, while entries up to `last` come once more.
     resuming: bool,
-    /// Set where a document may have several keys.
+    /// Set if a document may have several keys.
     seen: Option<Seen>,
-    /// A key as a document, for the predicates on keys.
+    /// The buffer in which a key is made into a document, for the predicates on keys.
     key_doc: Vec<u8>,
-    /// Rows carry their key as a document in place of its type bits (returnKey).
+    /// True if rows have their key as a document in place of its type bits, for returnKey.
     gives_keys: bool,
-    /// One range of keys is counted, and nothing else.
+    /// True if the keys of one range are counted and nothing else is done.
     counts: bool,
     examined: u64,
     seeks: u64,
@@ -270,8 +271,8 @@ pub struct IxScan {
 }
 
 impl IxScan {
-    /// A scan of what `access` says. With `limits` the scan gives a document that has several keys once;
-    /// without, the stage above has to see to that.
+    /// A scan of the index and bounds of `access`. With `limits`, the scan itself gives a document
+    /// with several keys only once. Without, the stage above has to do that.
     pub fn new(access: Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
         IxScan {
             index: access.bound.info.index.clone(),
@@ -296,13 +297,13 @@ impl IxScan {
         }
     }
 
-    /// This scan with rows that carry their key as a document in `Row::bits`.
+    /// Makes rows have their key as a document in `Row::bits`, if `gives` is true.
     pub fn giving_keys(mut self, gives: bool) -> IxScan {
         self.gives_keys = gives;
         self
     }
 
-    /// Says that keys alone are wanted of it.
+    /// Says that only keys are wanted. If nothing else is to be done, the scan is a COUNT_SCAN.
     pub fn count_keys(&mut self) {
         self.counts = self.ranges.len() == 1
             && self.ranges.check.is_none()
@@ -310,13 +311,13 @@ impl IxScan {
             && !self.access.bound.info.clustered;
     }
 
-    /// True if it counts the keys of one range: MongoDB's COUNT_SCAN, which examines one more, to see
-    /// that the range has ended.
+    /// True if the scan counts the keys of one range: MongoDB's COUNT_SCAN. It examines one more
+    /// key, by which it sees that the range has ended.
     pub fn counts_keys(&self) -> bool {
         self.counts
     }
 
-    /// A row that passed, as it is given.
+    /// Makes a row that passed into the form in which it is given.
     fn given(&mut self, mut row: Row) -> Result<Step> {
         self.stats.advanced += 1;
         if self.gives_keys && !self.access.bound.info.clustered {
@@ -335,13 +336,14 @@ impl IxScan {
         self.ranges.get(at)
     }
 
-    /// Opens a range, after the last entry given if there is one.
+    /// Opens a range, or the part of it after the last entry given.
     fn open(&mut self, cx: &mut Cx, mut range: KeyRange) -> Result<Source> {
         if let Some((key, record_key)) = &self.last {
             let end = match (self.access.bound.info.clustered, self.index.unique()) {
                 (true, _) => Bound::Excluded(record_key.to_vec()),
                 (_, true) => Bound::Included(key.to_vec()),
-                // The record's key follows the fields, since many documents may share those.
+                // Many records may have the same fields, so the record's key, which follows them,
+                // is part of the bound.
                 _ => Bound::Included([&key[..], &record_key[..]].concat()),
             };
             if self.access.backward {
@@ -372,8 +374,8 @@ impl IxScan {
         Ok(source)
     }
 
-    /// Goes on at a prefix. The documents of a clustered collection are first stepped over, since the
-    /// prefix may be near; then they get a new cursor.
+    /// Continues at a prefix. In a clustered collection, the scan first steps over some documents
+    /// because the prefix may be near, and only then opens a new cursor.
     fn seek(&mut self, cx: &mut Cx, source: Source, target: Vec<u8>) -> Result<Source> {
         Ok(match source {
             Source::Entries(mut c) => {
@@ -396,12 +398,13 @@ impl IxScan {
         })
     }
 
-    /// True for an entry at or before the last one given: seen before the cursor was reopened.
+    /// True for an entry at or before the last one given, which was seen before the cursor was
+    /// reopened.
     fn is_behind(&self, row: &Row) -> bool {
         let Some((key, record_key)) = &self.last else {
             return false;
         };
-        // A unique index has one entry with this key, whichever record it is of by now.
+        // A unique index has one entry with this key, even if another record has it by now.
         let order = match self.index.unique() {
             true => row.key.cmp(key),
             false => (&row.key, &row.record_key).cmp(&(key, record_key)),
@@ -450,7 +453,8 @@ impl IxScan {
                         }
                         continue;
                     }
-                    // One read each, where a cursor would search every level for its place.
+                    // A point in `_id_` is read directly; a cursor would search every level for its
+                    // position.
                     if self.index.is_id()
                         && let Some(key) = IxScan::point(&range)
                     {
@@ -533,7 +537,7 @@ impl IxScan {
         Ok(Step::Pause)
     }
 
-    /// What the key alone decides.
+    /// True if the row passes the predicates that are tested on its key.
     fn passes(&mut self, row: &Row, work: Work<'_>) -> Result<bool> {
         let Some(test) = &self.access.key_filter else {
             return Ok(true);
@@ -549,12 +553,13 @@ impl IxScan {
         self.open = None;
     }
 
-    /// Notes the place for [`IxScan::rewind`].
+    /// Marks the position for [`IxScan::rewind`].
     pub(super) fn mark(&mut self) {
         self.mark = (self.at, self.last.clone());
     }
 
-    /// Goes back to the place last noted: the rows after it come again, as a newer snapshot has them.
+    /// Goes back to the position marked last. The rows after it come again, as a newer snapshot has
+    /// them.
     pub(super) fn rewind(&mut self) {
         (self.at, self.last) = self.mark.clone();
         self.cursor = None;
@@ -585,7 +590,8 @@ impl IxScan {
         self.access.bound.info.clustered
     }
 
-    /// The scan of a clustered collection, with what is matched on its documents.
+    /// Explains the scan of a clustered collection, with the filter that is matched on its
+    /// documents.
     pub(super) fn explain_clustered(
         &self,
         exec: bool,
@@ -636,7 +642,7 @@ impl IxScan {
     }
 }
 
-/// Appends what explain tells of an index scan.
+/// Appends the fields that explain shows of an index scan.
 fn describe_index(
     d: &mut DocBuf,
     access: &IndexAccess,

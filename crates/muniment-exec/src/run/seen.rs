@@ -1,9 +1,9 @@
-//! Which records a scan has given already: for scans that may meet a document twice.
+//! Remembers which records a scan has already given, for scans that may meet a document twice.
 //!
-//! A record is remembered by 128 bits of a keyed hash. If two records collided, one would be missing
-//! from the result: nobody can bring that about without knowing the key, and by chance it happens once
-//! in 10^20 scans of a milliard records. Above the memory limit the hashes go to the disk as sorted
-//! runs; one page is read to look one up there.
+//! A record is remembered by 128 bits of a keyed hash. If two records collided, one would be
+//! missing from the result. Nobody can cause that without knowing the key, and by chance it happens
+//! once in 10^20 scans of a thousand million records. Above the memory limit, the hashes go to the
+//! disk as sorted runs; looking one up there reads one page.
 
 use super::Cx;
 use super::sort::SortLimits;
@@ -15,31 +15,32 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// What one hash costs in memory: its bytes, and what a table of them leaves free.
+/// The memory that one hash takes: its bytes, and the free space of a hash table.
 const COST: usize = 32;
-/// Bytes of one hash.
+/// The bytes of one hash.
 const WIDTH: usize = 16;
-/// Hashes in a page of a run.
+/// The number of hashes in a page of a run.
 const PAGE: usize = 256;
 
-/// The records seen so far.
+/// The records that were seen so far.
 pub struct Seen {
     keys: (RandomState, RandomState),
     memory: HashSet<u128>,
     runs: Vec<Run>,
     limits: SortLimits,
-    /// Bytes in memory from which it spills.
+    /// The hashes go to the disk when they take this many bytes in memory.
     spills_from: usize,
     share: Share,
-    /// Above the limit without a disk, begin anew instead of failing.
+    /// If true, the stage forgets everything and begins anew when it is above the limit and has no
+    /// disk, instead of failing.
     forgets: bool,
-    /// Looked up.
+    /// How many records were looked up.
     pub tested: u64,
-    /// Found: seen before.
+    /// How many of these had been seen before.
     pub dropped: u64,
 }
 
-/// Sorted hashes on the disk, with the first of every page.
+/// Sorted hashes on the disk. The first hash of every page is kept in memory.
 struct Run {
     file: File,
     firsts: Vec<u128>,
@@ -47,7 +48,7 @@ struct Run {
 }
 
 impl Seen {
-    /// Nothing seen yet.
+    /// An empty set.
     pub fn new(limits: SortLimits) -> Seen {
         Seen {
             keys: (RandomState::new(), RandomState::new()),
@@ -62,8 +63,8 @@ impl Seen {
         }
     }
 
-    /// For scans that meet a document twice only when it changes while they idle: they must not
-    /// fail for want of a disk.
+    /// A set for scans that meet a document twice only if it changes while they idle. Such scans
+    /// must not fail because there is no disk space, so the set may forget.
     pub fn that_may_forget(limits: SortLimits) -> Seen {
         Seen {
             forgets: true,
@@ -71,10 +72,11 @@ impl Seen {
         }
     }
 
-    /// Notes a record; false when it was there before.
+    /// Notes a record. Returns false if it had been noted before.
     ///
     /// # Errors
-    /// 146 ExceededMemoryLimit without a spill directory; the disk's; what the operation says.
+    /// 146 ExceededMemoryLimit without a spill directory; the errors of the disk; the interruption
+    /// of the operation.
     pub fn insert(&mut self, record_key: &[u8], cx: &Cx) -> Result<bool> {
         self.tested += 1;
         let half = |s: &RandomState| u128::from(s.hash_one(record_key));
@@ -100,8 +102,8 @@ impl Seen {
         Ok(true)
     }
 
-    /// The disk is full, and what makes room may be the very operation: it goes on in memory as long as
-    /// there is some.
+    /// The disk is full, and this may be the very operation that makes room. So it continues in
+    /// memory as long as there is some.
     fn goes_on(&mut self, e: Error) -> Result<()> {
         if self.forgets {
             self.memory.clear();
@@ -196,7 +198,8 @@ mod tests {
             assert_eq!((seen.tested, seen.dropped), (21_000, 10_500));
             assert_eq!(seen.runs.is_empty(), memory == usize::MAX);
         }
-        // A full disk: in memory as long as there is some, since it may be for what makes room.
+        // The disk is full: the set grows in memory as long as there is some, since the operation
+        // may be the one that makes room.
         let full = |ledger: &Arc<Ledger>| SortLimits {
             memory: 1000 * COST,
             ledger: ledger.clone(),

@@ -1,4 +1,4 @@
-//! SORT: the blocking sort of rows.
+//! SORT: sorts rows after it has read all of them.
 
 use super::{Cx, Row, Stage, Stats, Step};
 use bytes::Bytes;
@@ -8,19 +8,19 @@ use muniment_query::{Ledger, MatchInfo, Runtime, Scratch, SortSpec};
 use muniment_value::{Doc, DocBuf, Error, Result, doc};
 use std::sync::Arc;
 
-/// How stages that hold much may use the machine.
+/// The resources that stages may use if they hold many rows.
 #[derive(Clone, Debug)]
 pub struct SortLimits {
-    /// Bytes in memory.
+    /// The most bytes in memory.
     pub memory: usize,
-    /// What all operations together may hold.
+    /// The ledger of the memory that all operations together may hold.
     pub ledger: Arc<Ledger>,
-    /// Where to spill; `None`: more is an error.
+    /// Where rows are spilled. `None` makes it an error to need more memory.
     pub scratch: Option<Scratch>,
 }
 
 impl SortLimits {
-    /// As the query crate takes them.
+    /// The limits in the form that the query crate takes.
     pub fn runtime(&self, cx: &Cx) -> Runtime {
         Runtime {
             interrupt: cx.interrupt(),
@@ -33,7 +33,7 @@ impl SortLimits {
     }
 }
 
-/// The blocking sort.
+/// The sorting stage.
 pub struct Sort {
     pub(super) input: Stage,
     spec: SortSpec,
@@ -46,12 +46,12 @@ pub struct Sort {
     pub(super) stats: Stats,
 }
 
-/// A row's lengths and array index, the head of its bytes.
+/// The size of the head of a stored row: its lengths and its array index.
 const HEAD: usize = 16;
 const NO_INDEX: u32 = u32::MAX;
 
 impl Sort {
-    /// A sort of `input`; with a limit only the first rows are kept.
+    /// A sort of `input`. With a limit, only so many first rows are kept.
     pub fn new(
         input: Stage,
         spec: SortSpec,

@@ -1,10 +1,9 @@
-//! TEXT_MATCH: the documents that have one of the terms of a search, with their scores.
+//! TEXT_MATCH: gives the documents that have one of the terms of a search, with their scores.
 //!
-//! The entries of each term come in the order of their records, so the terms are merged while
-//! they are read: nothing is held but one entry a term, and each document is read once, if at
-//! all. In a unique index they come in another order; there the entries of a term are held and
-//! sorted. A sort by the score alone sorts entries; [`Load`] above it reads the documents that are
-//! left.
+//! The entries of each term come in the order of their records, so the terms are merged while they
+//! are read. Only one entry per term is held, and each document is read at most once. In a unique
+//! index the entries come in another order; there, a term's entries are held and sorted. A sort by
+//! the score alone sorts entries, and [`Load`] above it reads the documents that are left.
 
 use super::combine::fetch;
 use super::recipe::Recipe;
@@ -23,9 +22,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// What an entry that is held costs beside its record's key.
+/// The memory that a held entry takes besides its record's key.
 const HELD: usize = 64;
-/// Entries read between two looks at the operation, where none pauses.
+/// Entries read between two checks of the operation, in a loop that cannot pause.
 const LOOK: u64 = 1024;
 
 /// The entries of one term.
@@ -37,41 +36,41 @@ struct Posting {
 }
 
 enum Source {
-    /// In the order of their records.
+    /// Entries that come in the order of their records.
     Cursor(Box<IndexCursor>),
-    /// Held and sorted.
+    /// Entries that were read, held and sorted.
     Held(std::vec::IntoIter<(Bytes, f64)>),
 }
 
-/// The next entry of a term: its record, the term's place, the score's bits (scores are never
-/// negative, so they order as the scores do).
+/// The next entry of a term: its record, the term's place, and the bits of its score. Scores are
+/// never negative, so their bits compare as the scores do.
 type Head = Reverse<(Bytes, usize, u64)>;
 
-/// What the rows of the stage have.
+/// What the rows of the stage have to contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Give {
-    /// Their records, where no document is needed to match.
+    /// The records. A document is read only if it is needed for matching.
     Records,
-    /// Their documents, with scores where they are asked for.
+    /// The documents, with scores if they are asked for.
     Documents,
-    /// Scores without documents.
+    /// The scores, without documents.
     Scores,
 }
 
-/// The stage.
+/// The stage that matches a `$text`.
 pub struct TextMatch {
     access: Arc<TextAccess>,
     limits: SortLimits,
     want_info: bool,
-    /// Documents are read.
+    /// True if documents are read.
     fetches: bool,
-    /// Rows carry their scores.
+    /// True if rows have their scores attached.
     scores: bool,
     postings: Vec<Posting>,
-    /// The terms whose next entry is to be read.
+    /// The terms whose next entry has to be read.
     due: Vec<usize>,
     heads: BinaryHeap<Head>,
-    /// The last record given or passed over, after which the stage goes on.
+    /// The last record given or passed over; the stage continues after it.
     last: Option<Bytes>,
     docs: u64,
     rejected: u64,
@@ -116,7 +115,7 @@ impl TextMatch {
         }
     }
 
-    /// Reads the next entry of every term that is due; false when the budget ended before.
+    /// Reads the next entry of every term that is due. Returns false if the budget ended first.
     fn refill(&mut self, cx: &mut Cx) -> Result<bool> {
         let access = self.access.clone();
         let Some(index) = access.index() else {
@@ -163,7 +162,7 @@ impl TextMatch {
         Ok(true)
     }
 
-    /// Takes the entries of the first record; its key and score.
+    /// Takes the entries of the first record, and returns its key and score.
     fn first(&mut self) -> Option<(Bytes, f64)> {
         let Reverse((record, at, bits)) = self.heads.pop()?;
         self.due.push(at);
@@ -178,7 +177,7 @@ impl TextMatch {
         Some((record, score))
     }
 
-    /// Reads and matches the row's document; false when it is not to be given.
+    /// Reads and matches the row's document. Returns false if the row is not to be given.
     fn take(&mut self, row: &mut Row, cx: &mut Cx) -> Result<bool> {
         if !self.fetches {
             return Ok(true);
@@ -228,7 +227,7 @@ impl TextMatch {
     }
 
     pub(super) fn save(&mut self) {
-        // The terms' entries after the last record are read again.
+        // The entries after the last record are read again for every term.
         self.heads.clear();
         self.due.clear();
         for (at, p) in self.postings.iter_mut().enumerate().rev() {
@@ -262,7 +261,7 @@ impl TextMatch {
         d
     }
 
-    /// What is below TEXT_MATCH, as MongoDB names it.
+    /// The stages below TEXT_MATCH, under MongoDB's names.
     fn below(&self, exec: bool) -> DocBuf {
         let mut scans: Vec<DocBuf> = self.postings.iter().map(|p| self.scan(p, exec)).collect();
         if self.scores {
@@ -338,19 +337,19 @@ impl TextMatch {
 pub struct Load {
     pub(super) input: Stage,
     access: Arc<TextAccess>,
-    /// Set once the snapshot was let go of: what is read may have changed.
+    /// True after the snapshot was released: what is read may have changed since the search.
     check: bool,
     pub(super) stats: Stats,
 }
 
 impl Load {
-    /// True when a sort can do with scores.
+    /// True if the sort needs only scores, and the index alone decides what matches.
     pub fn can(access: &TextAccess, sort: &SortSpec) -> bool {
         let by_score = |k: &SortKey| k.meta == Some(Meta::TextScore);
         access.is_exact() && sort.keys().iter().all(by_score)
     }
 
-    /// The documents of `input`'s rows.
+    /// Reads the documents of the rows of `input`.
     pub fn new(input: Stage, access: Arc<TextAccess>) -> Load {
         Load {
             input,
