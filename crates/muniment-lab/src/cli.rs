@@ -1,4 +1,5 @@
-//! `muniment bench …`: arguments, and what is run.
+//! The command line of `muniment bench …`: parses it, answers `--help` and runs the chosen
+//! experiments.
 
 use crate::commands;
 use crate::lab::{Lab, Preset};
@@ -18,57 +19,57 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What was asked for.
+/// A parsed command line of experiments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Experiment names; empty for all of them.
     pub names: Vec<String>,
-    /// What is measured; empty for an embedded server.
+    /// The servers to measure; empty for an embedded server.
     pub targets: Vec<Named>,
-    /// Turns in which several targets are measured.
+    /// The number of turns in which several targets are measured.
     pub turns: usize,
-    /// How much.
+    /// The preset, which sets the amount of work.
     pub preset: Preset,
-    /// Where results go.
+    /// The places that results go to.
     pub output: Output,
-    /// One yardstick alone.
+    /// The number of the only yardstick to run, if one was asked for.
     pub only: Option<u32>,
-    /// Parts of experiments.
+    /// The parts of experiments that `--only` selects.
     pub parts: Only,
-    /// The embedded servers' cache, GiB.
+    /// The cache of the embedded servers, GiB.
     pub cache_gb: Option<f64>,
-    /// All that was given, of which experiments ask for their own options.
+    /// The whole parsed command line, from which experiments read the options of their own.
     pub given: Given,
 }
 
-/// As few as can show a difference.
+/// The smallest number of turns from which a comparison can show a difference.
 pub const DEFAULT_TURNS: usize = muniment_load::stats::MIN_PAIRS;
 
-/// Where results go.
+/// The places that results of a run go to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
-    /// JSON lines go here; `-` is standard output.
+    /// The file for JSON lines; `-` is standard output.
     pub json: Option<PathBuf>,
-    /// The report goes here; without it into a directory of its own below `bench-report`.
+    /// The report's directory; without it the run gets a new directory below `bench-report`.
     pub dir: Option<PathBuf>,
-    /// Temporary directories are made here.
+    /// The directory in which temporary directories are made.
     pub data: PathBuf,
-    /// What an hour of a core costs.
+    /// The price of one core for one hour, for the table of cost.
     pub core_hour: Option<f64>,
-    /// Take the whole terminal while it runs.
+    /// Takes the whole terminal while the run lasts.
     pub full_screen: bool,
-    /// Print every table, and not only a summary.
+    /// Prints every table, and not only a summary.
     pub tables: bool,
 }
 
-/// JSON lines beside the report.
+/// The option for a file of JSON lines, written in addition to the report.
 pub const JSON: Opt = Opt::path(
     "json",
     "FILE",
     "write every measurement and result as JSON lines; - is standard output, on which nothing else \
      is written then",
 );
-/// Where the report goes.
+/// The option for the report's directory.
 pub const OUT: Opt = Opt::path(
     "out",
     "DIR",
@@ -76,24 +77,24 @@ pub const OUT: Opt = Opt::path(
      bench-report/latest leads to the last run that went well. A run that is there already is never \
      written over",
 );
-/// Where embedded servers have their files.
+/// The option for the directory in which embedded servers keep their files.
 pub const DATA: Opt = Opt::path(
     "data",
     "DIR",
     "make temporary directories of servers here (default: the system's)",
 );
-/// The price of CPU.
+/// The option for the price of CPU time.
 pub const CORE_HOUR: Opt = Opt::new(
     "core-hour",
     "N",
     Takes::Checked(above_0),
     "what an hour of a core costs: tables of cost show money",
 );
-/// All tables on the terminal.
+/// The flag that prints all tables on the terminal.
 pub const TABLES: Opt = Opt::flag("tables", "print every table, and not only a summary");
-/// The full-screen view.
+/// The flag that shows the full-screen view.
 pub const TUI: Opt = Opt::flag("tui", "a full-screen view while it runs");
-/// The embedded servers' cache.
+/// The option for the cache size of the embedded servers.
 pub const CACHE: Opt = Opt::new(
     "cacheSizeGB",
     "N",
@@ -101,7 +102,7 @@ pub const CACHE: Opt = Opt::new(
     "cache of embedded servers (default: the experiment's own)",
 );
 
-/// In how many turns; `about` says of what.
+/// The option for the number of turns; `about` is its line in `--help`.
 pub const fn turns(about: &'static str) -> Opt {
     Opt::new("turns", "N", Takes::Whole(1, 1000), about)
 }
@@ -114,10 +115,10 @@ fn above_0(text: &str) -> std::result::Result<(), String> {
 }
 
 impl Output {
-    /// What of it a command line can say; not every command has all of it.
+    /// The options that set this; not every command has all of them.
     pub const OPTIONS: &'static [Opt] = &[JSON, OUT, DATA, CORE_HOUR, TABLES, TUI];
 
-    /// What a command line says.
+    /// Reads the output options from a parsed command line.
     pub fn of(given: &Given) -> Output {
         let path = |name| given.path(name).map(Path::to_path_buf);
         Output {
@@ -126,7 +127,7 @@ impl Output {
             data: path(DATA.name).unwrap_or_else(std::env::temp_dir),
             core_hour: match given.knows(CORE_HOUR.name) {
                 true => given.real(CORE_HOUR.name),
-                // The audit has no table of cost.
+                // A command without `--core-hour`, such as the audit, has no table of cost.
                 false => None,
             },
             full_screen: given.has(TUI.name),
@@ -163,19 +164,19 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
 }
 
-/// What a command line of experiments means.
+/// The outcome of parsing a command line of experiments.
 #[derive(Debug, PartialEq)]
 pub enum Parsed {
-    /// Run them.
+    /// Experiments are to be run.
     Run(Box<Options>),
-    /// Print this and end.
+    /// The text of a help page is to be printed and the program ends.
     Help(String),
 }
 
-/// Understands the arguments of a run of experiments.
+/// Parses the arguments of a run of experiments.
 ///
 /// # Errors
-/// An option or an experiment that there is not, a value that an option does not take.
+/// An unknown option or experiment, or a value that an option does not take.
 pub fn parse(args: Vec<OsString>) -> Result<Parsed> {
     let given = page().parse(args)?;
     let words = given.text_words()?;
@@ -205,7 +206,7 @@ pub fn parse(args: Vec<OsString>) -> Result<Parsed> {
     Ok(Parsed::Run(Box::new(o)))
 }
 
-/// The experiments that these words name; none for all of them.
+/// The names of the experiments among `words`; an empty list stands for all of them.
 fn chosen_by(words: &[&str]) -> Result<Vec<String>> {
     let named = words.iter().filter(|w| !["all", "help"].contains(w));
     named
@@ -220,7 +221,7 @@ fn chosen_by(words: &[&str]) -> Result<Vec<String>> {
         .collect()
 }
 
-/// Refuses options that do not go with each other.
+/// Refuses options that contradict each other.
 fn agree(o: &Options) -> Result<()> {
     options::belong(&o.given, &o.names)?;
     if o.only.is_some() && o.names != ["yardsticks"] {
@@ -243,7 +244,7 @@ fn agree(o: &Options) -> Result<()> {
     Ok(())
 }
 
-/// There is no experiment called `name`, but there may be something like it.
+/// The error for the unknown experiment `name`; it suggests a similar name where there is one.
 fn no_experiment(name: &str) -> Failure {
     let experiments: Vec<&str> = workloads::ALL.iter().map(|s| s.name).collect();
     let known = commands::ALL.iter().filter(|c| !c.about.is_empty());
@@ -261,7 +262,7 @@ fn no_experiment(name: &str) -> Failure {
     Failure(format!("there is no experiment '{name}' ({hint})"))
 }
 
-/// The experiments that these names stand for: all of them without any.
+/// The experiments with these names; all of them if the list is empty.
 fn chosen(names: &[String]) -> Vec<&'static workloads::Spec> {
     match names {
         [] => workloads::in_order(),
@@ -269,7 +270,8 @@ fn chosen(names: &[String]) -> Vec<&'static workloads::Spec> {
     }
 }
 
-/// Refuses `--cacheSizeGB` where no server would get it.
+/// Refuses `--cacheSizeGB` if the run starts no server that would get it; the option would be
+/// ignored silently otherwise.
 fn cache_belongs(o: &Options) -> Result<()> {
     let why = if o.cache_gb.is_none() {
         return Ok(());
@@ -285,7 +287,7 @@ fn cache_belongs(o: &Options) -> Result<()> {
     Err(Failure(format!("--cacheSizeGB {why}")))
 }
 
-/// A yardstick's number.
+/// Checks that `n` is the number of a yardstick.
 fn yardstick(n: u32) -> Result<u32> {
     let known = yardsticks::ALL.iter().any(|y| y.number == n);
     known.then_some(n).ok_or_else(|| {
@@ -296,7 +298,7 @@ fn yardstick(n: u32) -> Result<u32> {
     })
 }
 
-/// What `list` prints.
+/// The text that `list` prints.
 pub fn list() -> String {
     let mut o = String::from("Experiments:\n");
     for s in workloads::ALL {
@@ -313,7 +315,7 @@ pub fn list() -> String {
     o
 }
 
-/// A name and what it stands for, in lines of the help's width.
+/// Appends a name and its explanation to `o`, wrapped to the help's width.
 pub fn entry(o: &mut String, name: &str, text: &str) {
     let mut name = name;
     for line in fold(text, 72) {
@@ -327,7 +329,8 @@ fn yardstick_entry(o: &mut String, y: &yardsticks::Spec) {
     entry(o, &y.number.to_string(), &text);
 }
 
-/// What `--help` prints, and what a run of experiments takes.
+/// The help page of `muniment bench`, which is also the table of options that a run of experiments
+/// takes.
 pub fn page() -> Page {
     let usage: String = commands::ALL
         .iter()
@@ -380,7 +383,7 @@ The lab works in a database of its own, muniment_bench, which it drops before an
     }
 }
 
-/// The names of experiments, for shells to offer.
+/// A page of the experiments' names, which shell completions offer after `help`.
 pub fn names() -> Page {
     let experiments = workloads::ALL.iter().map(|s| s.name);
     Page {
@@ -389,7 +392,7 @@ pub fn names() -> Page {
     }
 }
 
-/// What every run of experiments takes beside targets and output.
+/// The options that every run of experiments takes in addition to those of targets and output.
 const OPTIONS: &[Opt] = &[
     turns("in how many turns; default 5: fewer are too few to judge by"),
     Preset::option(
@@ -404,10 +407,10 @@ const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// The page of single experiments, or of all there is.
+/// The help page of the experiments named in `words`, or of all experiments.
 ///
 /// # Errors
-/// There is no such experiment.
+/// There is no experiment of that name.
 pub fn help_of(words: &[&str]) -> Result<String> {
     let names = chosen_by(words)?;
     if names.is_empty() {
@@ -474,7 +477,8 @@ fn help_of_yardsticks() -> String {
     o
 }
 
-/// Refuses a run whose embedded servers have no room for their files.
+/// Refuses a run if the disk has no room for the files of its embedded servers; it would fail in
+/// the middle of a measurement otherwise.
 fn room(o: &Options) -> Result<()> {
     if !o.targets.is_empty() && o.targets.iter().all(|t| t.endpoint.is_external()) {
         return Ok(());
@@ -493,7 +497,7 @@ fn room(o: &Options) -> Result<()> {
 /// the files of `what`.
 fn room_for(data: &Path, gb: f64, what: &str) -> Result<()> {
     let told = |e: Failure| Failure(format!("{e}: give another directory with --data"));
-    // It goes again at once.
+    // The probe directory is removed as soon as it has been made.
     TempDir::new(data).map_err(told)?;
     shelf::room(data, gb * 1e9, what).map_err(told)
 }
@@ -557,7 +561,8 @@ fn experiments(o: &Options) -> Result<()> {
     session.end(&mut lab)
 }
 
-/// Runs a single experiment that is not in the registry, with everything around it.
+/// Runs one experiment that is not in the registry, with the same session, report and warnings as
+/// those that are.
 pub fn single(
     lab: &mut Lab,
     output: &Output,
@@ -566,7 +571,8 @@ pub fn single(
     f: impl FnOnce(&mut Lab, &mut Outcome) -> Result<()>,
 ) -> Result<()> {
     if !lab.endpoint.is_external() {
-        // How much the workload writes only its file could tell.
+        // Only the workload's file could tell how much it writes, so a small fixed amount is
+        // required here.
         room_for(&output.data, 0.3, title)?;
     }
     let mut session = Session::new(output, 1)?;
@@ -618,7 +624,7 @@ mod tests {
 
     #[test]
     fn parts_and_the_cache() {
-        // The preset counts wherever it stands.
+        // `--preset` counts wherever it stands on the line.
         let line = "w3 w4a --only batch=2,5 --only cores=two --preset quick --cacheSizeGB 0.5";
         let o = parsed(line).unwrap().unwrap();
         assert_eq!(
@@ -626,10 +632,11 @@ mod tests {
             Some(&["2".to_string(), "5".into()][..])
         );
         assert_eq!((o.only, o.cache_gb), (None, Some(0.5)));
-        // One of the targets gets it.
+        // One embedded target is enough for the option to be accepted, since that one gets the
+        // cache.
         let line = "w1 --target a=embedded --target b=mongodb://h:1 --cacheSizeGB 1";
         assert_eq!(parsed(line).unwrap().unwrap().cache_gb, Some(1.0));
-        // Without names there are all experiments to choose from.
+        // Without names any experiment may own the `--only` parts.
         assert!(
             parsed("--only query=text --only batch=10")
                 .unwrap()
@@ -767,7 +774,7 @@ mod tests {
         }
         let widest = h.lines().map(|l| l.chars().count()).max();
         assert!(widest <= Some(96), "{widest:?} in {h}");
-        // What other modules add stands where the rest does.
+        // The options that other modules add are on the same page as those of this one.
         for option in ["uri", "target", "json", "out", "tui", "only", "cacheSizeGB"] {
             assert!(h.contains(&format!("\n  --{option} ")), "{option} in {h}");
         }

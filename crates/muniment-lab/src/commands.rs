@@ -1,5 +1,6 @@
-//! What `muniment bench` can do beside running experiments: one line each in [`ALL`], sorted by
-//! name. A command is the first word after `bench`; everything after it belongs to the command.
+//! The subcommands of `muniment bench` other than running experiments: one line each in [`ALL`],
+//! sorted by name. A command is the first word after `bench`; everything after it belongs to the
+//! command.
 
 use crate::stdout::say;
 use crate::{audit, cli, compare, custom, null, raw_engine, relay, report, ycsb};
@@ -13,13 +14,14 @@ use std::process::ExitCode;
 pub struct Spec {
     /// The first word after `muniment bench`.
     pub name: &'static str,
-    /// Its arguments, for the usage line.
+    /// The arguments, as the usage line shows them.
     pub arguments: &'static str,
-    /// What it does, one line; empty for the lab's own children, which no list shows.
+    /// One line that describes the command; empty for commands that the lab only runs as its own
+    /// child processes, which no list shows.
     pub about: &'static str,
-    /// What `--help` prints, and what it takes.
+    /// The command's help page, which is also its table of options.
     pub page: fn() -> Page,
-    /// Does it with what was given; an error is about the arguments.
+    /// Runs the command with the parsed arguments; an `Err` is about those arguments.
     pub run: fn(&Given) -> Result<ExitCode>,
 }
 
@@ -75,7 +77,7 @@ const LIST: Spec = Spec {
 pub fn run(c: &Spec, args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let page = (c.page)();
     let done = page.parse(args).map_err(Failure::from).and_then(|given| {
-        // A file of this name can still be given, as ./help.
+        // Only the first word asks for help; a file called `help` can still be given as `./help`.
         let first = given.words().first();
         if given.has("help") || (c.name != "help" && first.is_some_and(|w| w == "help")) {
             say(&page.text());
@@ -86,7 +88,8 @@ pub fn run(c: &Spec, args: impl IntoIterator<Item = OsString>) -> ExitCode {
     done.unwrap_or_else(|e| misused(c.name, &e))
 }
 
-/// The page of the lab's own children: words alone, which nobody writes by hand.
+/// The page of a command that the lab runs only as its own child process: it has words and no
+/// options, since no person types it.
 pub fn of_a_child() -> Page {
     Page {
         words: true,
@@ -99,14 +102,15 @@ pub fn named(name: &str) -> Option<&'static Spec> {
     ALL.iter().copied().find(|s| s.name == name)
 }
 
-/// Those that people use, for completions and the manual page.
+/// The commands that people use, for completions and the manual page.
 pub fn below() -> Vec<Command> {
     let used = ALL.iter().filter(|s| !s.about.is_empty());
     used.map(|s| Command {
         name: s.name,
         about: s.about,
         page: match s.name {
-            // Its own page is that of all experiments.
+            // The pages of `help` are those of all experiments, so that completion offers their
+            // names.
             "help" => cli::names(),
             _ => (s.page)(),
         },
@@ -115,7 +119,7 @@ pub fn below() -> Vec<Command> {
     .collect()
 }
 
-/// A line for each command that people use.
+/// One line for each command that people use.
 pub fn list() -> String {
     let mut o = String::from("Commands (muniment bench COMMAND --help tells more):\n");
     for s in ALL.iter().filter(|s| !s.about.is_empty()) {
@@ -124,8 +128,8 @@ pub fn list() -> String {
     o
 }
 
-/// How a command ended: an error goes to stderr, and the exit code is 1, or the signal's if one
-/// ended it.
+/// Turns the result of a command into its exit code: an error is printed on stderr and gives 1, or
+/// the code of the signal if a signal ended the command.
 pub fn ended(result: Result<()>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -136,7 +140,8 @@ pub fn ended(result: Result<()>) -> ExitCode {
     }
 }
 
-/// Says what was wrong with the arguments of `command` (empty for `bench` itself); exit code 2.
+/// Prints what is wrong with the arguments of `command` (empty for `bench` itself) and gives exit
+/// code 2.
 pub fn misused(command: &str, e: &Failure) -> ExitCode {
     let space = if command.is_empty() { "" } else { " " };
     eprintln!("muniment bench{space}{command}: {e}\nTry 'muniment bench{space}{command} --help'.");
@@ -156,7 +161,8 @@ mod tests {
         }
     }
 
-    /// A table in which a name stands twice has an option that nobody can give.
+    /// A name that stands twice in a table hides one of the two options, which nobody could give
+    /// then.
     #[test]
     fn no_page_has_an_option_twice() {
         for page in ALL.iter().map(|s| (s.page)()).chain([cli::page()]) {

@@ -1,5 +1,5 @@
-//! What every experiment needs: a target to work on, the preset, progress, and the null
-//! responder's ceiling to judge figures by.
+//! The context that every experiment gets: a target to work on, the preset, progress, and the rate
+//! of the null responder by which figures are judged.
 
 use crate::disk;
 use crate::doubts::Doubts;
@@ -23,34 +23,34 @@ use muniment_value::{DocBuf, doc};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preset {
-    /// Half a minute an experiment.
+    /// About half a minute for each experiment.
     Smoke,
-    /// About a hundredth of the post's counts.
+    /// About a hundredth of the counts in the blog post that the experiments repeat.
     Quick,
-    /// The post's own counts.
+    /// The counts of that blog post.
     Paper,
 }
 
 impl Preset {
     const ALL: [Preset; 3] = [Preset::Smoke, Preset::Quick, Preset::Paper];
 
-    /// The option that chooses one; `about` says what it changes.
+    /// The option that chooses the preset; `about` says what the preset changes.
     pub const fn option(about: &'static str) -> Opt {
         let takes = Takes::OneOf(&["smoke", "quick", "paper"]);
         Opt::new("preset", "PRESET", takes, about)
     }
 
-    /// The one that a command line has chosen; smoke if it has not.
+    /// The preset that a command line has chosen; smoke if none was given.
     pub fn of(given: &Given) -> Preset {
         let name = given.text("preset");
         let named = Preset::ALL.into_iter().find(|p| Some(p.name()) == name);
         named.unwrap_or(Preset::Smoke)
     }
 
-    /// As on the command line.
+    /// The preset's name, as the command line has it.
     pub fn name(self) -> &'static str {
         match self {
             Preset::Smoke => "smoke",
@@ -59,7 +59,7 @@ impl Preset {
         }
     }
 
-    /// One of three, by preset.
+    /// Chooses one of three values by the preset.
     pub fn pick<T>(self, smoke: T, quick: T, paper: T) -> T {
         match self {
             Preset::Smoke => smoke,
@@ -69,35 +69,35 @@ impl Preset {
     }
 }
 
-/// The database all experiments work in. It is dropped before and after.
+/// The database in which all experiments work. It is dropped before and after.
 pub(crate) const DB: &str = "muniment_bench";
 
 /// A server to measure, and what is known about it.
 pub struct Target {
     /// `host:port`.
     pub address: String,
-    /// Its process, when it runs on this host.
+    /// The process id of the server, when it runs on this host.
     pub pid: Option<u32>,
-    /// Where its files are, when the lab started it.
+    /// The directory of its files, when the lab started it.
     pub data: Option<PathBuf>,
     /// True when client and server share this host.
     pub same_host: bool,
-    /// maxWriteBatchSize of its hello.
+    /// The maxWriteBatchSize of its hello reply.
     pub max_batch: usize,
-    /// The cache it was started with, bytes.
+    /// The cache size that it was started with, bytes.
     pub cache: Option<f64>,
-    /// The database that is worked in: [`DB`], unless a workload has its own.
+    /// The database in which the experiment works: [`DB`], unless a workload has its own.
     pub database: String,
     process: Option<Process>,
 }
 
 impl Target {
-    /// A new connection.
+    /// Opens a connection.
     pub fn connect(&self) -> Result<Conn> {
         Conn::connect(&self.address)
     }
 
-    /// `n` new connections.
+    /// Opens `n` connections.
     pub fn connections(&self, n: usize) -> Result<Vec<Conn>> {
         (0..n).map(|_| self.connect()).collect()
     }
@@ -111,61 +111,62 @@ impl Target {
         }
     }
 
-    /// Documents in a collection, counted without a filter.
+    /// Counts the documents of a collection without a filter.
     pub fn count(&self, conn: &mut Conn, coll: &str) -> Result<u64> {
         let r = conn.command(DB, &doc! { "count": coll })?;
         Ok(number_at(r.as_doc(), "n").unwrap_or(0.0) as u64)
     }
 
-    /// Fails with the server's last words if the lab started it and it has ended.
+    /// Fails, with the end of the server's output, if the lab started the server and it has ended.
     pub fn check_alive(&mut self) -> Result<()> {
         self.process.as_mut().map_or(Ok(()), Process::check_alive)
     }
 }
 
-/// The running lab.
+/// The state of a running lab.
 pub struct Lab {
-    /// Where targets come from.
+    /// The endpoint of every target that the lab makes.
     pub endpoint: Endpoint,
-    /// What the target is called when there are several.
+    /// The name of the current target when there are several.
     pub target_name: Option<String>,
-    /// How much is done.
+    /// The preset, which sets the amount of work.
     pub preset: Preset,
-    /// What was given of the options that belong to single experiments.
+    /// The parsed command line, in which experiments look up the options that belong to them.
     pub options: Given,
-    /// Which parts of experiments are run.
+    /// The parts of experiments that are run.
     pub only: Only,
-    /// How often an experiment wanted to know where a single connection can be.
+    /// How often an experiment has asked for the placements of a single connection. If it never
+    /// did, `--only cores=` had no effect and the user is told.
     pub placements_asked: usize,
-    /// The cache of embedded servers, GiB, whatever an experiment would give them.
+    /// The cache of embedded servers, GiB; it overrides the size that an experiment would choose.
     pub cache_gb: Option<f64>,
-    /// What the user sees meanwhile.
+    /// The display of progress.
     pub progress: Progress,
-    /// Where embedded servers get their temporary directories.
+    /// The directory in which embedded servers get their temporary directories.
     pub data_parent: PathBuf,
-    /// What is known about the environment so far.
+    /// The facts about host and servers found so far, as name and text.
     pub environment: Vec<(String, String)>,
-    /// The disk's own write + fdatasync, when it was measured where the server's files are.
+    /// The latency of the disk's own write + fdatasync, if it could be measured.
     pub fdatasync: Option<Latency>,
-    /// What is being measured, for [`Lab::memory`].
+    /// A description of the current measurement, which becomes its entry in [`Lab::memory`].
     pub doing: String,
-    /// For each embedded server: what it served, its largest resident size and its configured
-    /// cache, both bytes.
+    /// For each embedded server: a description of the measurement that it served, its largest
+    /// resident size and its configured cache, both in bytes.
     pub memory: Vec<(String, f64, f64)>,
-    /// What stands against trusting its loads.
+    /// The reasons to distrust the loads of the current experiment.
     doubts: Doubts,
-    /// What the surroundings of the running experiment have to say against its figures.
+    /// Warnings about circumstances of the running experiment that put its figures in question.
     pub warnings: Vec<String>,
-    /// What the servers of this experiment held at their end.
+    /// The amounts of data that the servers of this experiment held at their end.
     pub sizes: Vec<Sizes>,
-    /// The targets that the environment knows.
+    /// The targets that the environment describes already.
     described: Vec<Option<String>>,
     null: Option<(Process, String)>,
     ceilings: Vec<(usize, f64)>,
 }
 
 impl Lab {
-    /// A lab that has not started anything.
+    /// Makes a lab that has not started anything.
     pub fn new(endpoint: Endpoint, preset: Preset, data_parent: PathBuf) -> Lab {
         Lab {
             endpoint,
@@ -190,13 +191,14 @@ impl Lab {
         }
     }
 
-    /// The cache that an embedded server gets to which an experiment would give `own`, GiB.
+    /// The cache size for an embedded server, GiB: the command line's, or else `own`, the
+    /// experiment's choice.
     pub fn cache(&self, own: Option<f64>) -> Option<f64> {
         self.cache_gb.or(own)
     }
 
-    /// The target: the one asked for, or a fresh embedded server with this cache (or the one that
-    /// was asked for).
+    /// Makes the target: connects to the server that the user named, or starts a fresh embedded
+    /// server with this cache (or with the cache that the user asked for).
     pub fn target(&mut self, cache_gb: Option<f64>) -> Result<Target> {
         let cache_gb = self.cache(cache_gb);
         let mut t = match self.endpoint.clone() {
@@ -230,7 +232,8 @@ impl Lab {
         Ok(t)
     }
 
-    /// Leaves an external target as it was found; ends an embedded one.
+    /// Ends the use of a target: an external server is left as it was found, an embedded one is
+    /// ended.
     pub fn done(&mut self, target: Target) {
         if let Some(s) = target.pid.and_then(muniment_load::procs::sample)
             && let Some(cache) = target.cache
@@ -238,7 +241,7 @@ impl Lab {
             self.memory.push((self.doing.clone(), s.peak_rss, cache));
         }
         let Ok(mut c) = target.connect() else {
-            // Nothing more can be done about a server that has gone away.
+            // A server that has gone away has nothing left to measure or to clean up.
             return;
         };
         let name = match (&self.target_name, &target.process) {
@@ -249,15 +252,16 @@ impl Lab {
         self.sizes
             .extend(Sizes::of(&mut c, &name, &target.database));
         if target.process.is_none() {
-            // As above.
+            // A failure is ignored for the same reason.
             let _ = c.command(DB, &doc! { "dropDatabase": 1 });
         }
     }
 
-    /// Waits until the server has finished what it does after a load (flushes, compaction), so that
-    /// the next measurement does not pay for it: for half a second no tenth of a second in which it
-    /// uses more than 15 ms of CPU or writes more than a megabyte. Gives a warning when it had not
-    /// finished by `longest`. A server whose process cannot be read gets a pause of half a second.
+    /// Waits until the server has finished the work that a load leaves to do (flushes, compaction),
+    /// so that the next measurement does not pay for it. The server counts as quiet after half a
+    /// second in which no tenth of a second used more than 15 ms of CPU or wrote more than a
+    /// megabyte. Warns if it was not quiet after `longest`. A server whose process cannot be read
+    /// gets a pause of half a second.
     pub fn settle(&mut self, target: &Target, longest: Duration) {
         const LOOK: Duration = Duration::from_millis(100);
         const QUIET: u32 = 5;
@@ -286,7 +290,7 @@ impl Lab {
         }
     }
 
-    /// Completes the environment with the server's own words, the first time.
+    /// Adds the server's own description to the environment, once for each target.
     fn describe(&mut self, t: &Target, c: &mut Conn) {
         if self.described.contains(&self.target_name) {
             return;
@@ -294,7 +298,8 @@ impl Lab {
         let first = self.described.is_empty();
         self.described.push(self.target_name.clone());
         if first {
-            // In front of what was learned before there was a server.
+            // The host's facts come first, in front of entries that were added before there was a
+            // server.
             let host = environment::host(t.data.as_deref());
             self.environment.splice(0..0, host);
         }
@@ -310,7 +315,7 @@ impl Lab {
         }
     }
 
-    /// Adds to the environment how long the disk takes to write and sync.
+    /// Measures how long the disk takes to write and sync, and adds that to the environment.
     fn probe_disk(&mut self, t: &Target) {
         self.progress
             .step("Measuring the disk's own write + fdatasync");
@@ -339,7 +344,7 @@ impl Lab {
         self.fdatasync = probe.and_then(Result::ok);
     }
 
-    /// The address of the null responder, started on first use.
+    /// The address of the null responder, which is started on first use.
     pub fn null_address(&mut self) -> Result<String> {
         if let Some((_, a)) = &self.null {
             return Ok(a.clone());
@@ -349,13 +354,14 @@ impl Lab {
         Ok(a)
     }
 
-    /// The null responder's process id, once it runs.
+    /// The null responder's process id; `None` before it was started.
     pub fn null_pid(&self) -> Option<u32> {
         self.null.as_ref().map(|(p, _)| p.pid())
     }
 
-    /// Inserts a second that the client reaches with this many connections when the server does
-    /// nothing: measured once a run. `None` (with the reason on stderr) if it cannot be.
+    /// The inserts a second that the client reaches with this many connections against a server
+    /// that does nothing. It is measured once a run. `None` (with the reason on stderr) if it
+    /// cannot be measured.
     pub fn ceiling(&mut self, connections: usize) -> Option<f64> {
         if let Some((_, c)) = self.ceilings.iter().find(|(n, _)| *n == connections) {
             return Some(*c);
@@ -383,8 +389,9 @@ impl Lab {
         }
     }
 
-    /// Where threads happen to run makes one round several times as fast as another: the best of a
-    /// few is what can be done, in each placement that a single connection can have.
+    /// Measures several rounds and keeps the best. The cores that threads happen to run on make one
+    /// round several times as fast as another, and the ceiling is the most that can be done; a
+    /// single connection is measured in each placement that it can have.
     fn best_ceiling(&mut self, connections: usize) -> Result<f64> {
         let server = self.null_server()?;
         let placements = match connections {
@@ -403,7 +410,7 @@ impl Lab {
         Ok(best)
     }
 
-    /// The null responder as what is pinned.
+    /// Describes the null responder as a server that can be pinned to cores.
     pub fn null_server(&mut self) -> Result<Server> {
         Ok(Server {
             address: self.null_address()?,
@@ -436,8 +443,9 @@ impl Lab {
         )
     }
 
-    /// Keeps what stands against trusting `load`, which the report calls `name`: a client that may
-    /// be the bottleneck, by its workers' time and by what so many connections can do at all.
+    /// Notes the reasons to distrust `load`, which the report calls `name`: the client may be the
+    /// bottleneck, either because its workers used most of their time themselves or because the
+    /// rate is close to the most that so many connections can do.
     pub fn doubt(&mut self, name: &str, load: &Load, connections: usize) {
         self.doubt_client(name, load);
         let Some(c) = self.ceiling(connections) else {
@@ -447,7 +455,8 @@ impl Lab {
         if x > c / 2.0 {
             self.doubts.near(name, connections, x);
         }
-        // What was done with a real server can be done.
+        // A rate that was reached with a real server is possible, so the ceiling is at least as
+        // high.
         for (n, c) in &mut self.ceilings {
             if *n == connections && x.is_finite() {
                 *c = c.max(x);
@@ -455,14 +464,15 @@ impl Lab {
         }
     }
 
-    /// As [`Lab::doubt`], by the workers' time alone: for loads of large requests.
+    /// Judges a load as [`Lab::doubt`] does, but by the workers' time alone: the ceiling is
+    /// measured with small requests and says nothing about loads of large ones.
     pub fn doubt_client(&mut self, name: &str, load: &Load) {
         if let Some(b) = load.client_bound() {
             self.doubts.bound(name, b);
         }
     }
 
-    /// The doubts of the experiment that ends.
+    /// Takes the doubts of the experiment that ends, in words.
     pub fn take_doubts(&mut self) -> Vec<String> {
         let doubts = std::mem::take(&mut self.doubts);
         doubts.told(|connections| {
@@ -477,7 +487,7 @@ fn hello(c: &mut Conn) -> Result<DocBuf> {
         .or_else(|_| c.command("admin", &doc! { "isMaster": 1 }))
 }
 
-/// Connects to the host that takes writes.
+/// Connects to the first of the hosts that takes writes.
 fn external(uri: &Uri) -> Result<Target> {
     let mut reasons = Vec::new();
     for h in &uri.hosts {
@@ -537,7 +547,7 @@ fn external(uri: &Uri) -> Result<Target> {
     )))
 }
 
-/// What a server says of itself, and where it runs: a name and a text each.
+/// The server's description of itself, and where it runs, as name and text.
 fn of_server(t: &Target, c: &mut Conn) -> Vec<(&'static str, String)> {
     let place = match (&t.process, t.same_host) {
         (Some(_), _) => "on the same host, embedded server",
@@ -591,7 +601,7 @@ mod tests {
         let uri = crate::uri::parse(&format!("mongodb://{address}")).unwrap();
         let parent = std::env::temp_dir();
         let mut lab = Lab::new(Endpoint::Server(uri), Preset::Smoke, parent);
-        // As an experiment without a server leaves it.
+        // An experiment that needs no server can have left entries in the environment.
         lab.environment.push(("One connection".into(), "x".into()));
         let target = lab.target(None).unwrap();
         let at = |key: &str| lab.environment.iter().position(|(k, _)| k == key);

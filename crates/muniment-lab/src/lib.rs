@@ -1,5 +1,5 @@
-//! The benchmark lab: experiments, workloads and reports. A black box over the
-//! wire: it starts a server as a process and talks to it as any client does.
+//! The benchmark lab: experiments, workloads and reports. The lab treats a server as a black box:
+//! it starts the server as a process and talks to it over the wire, as any client does.
 //!
 //! | module | what |
 //! |---|---|
@@ -21,8 +21,8 @@
 //! | [`environment`], [`disk`] | the host |
 //! | [`raw_engine`], [`null`] | the two things the server is compared with |
 //!
-//! Must not link the server's internals: only [`raw_engine`] knows the engine, in a process of
-//! its own.
+//! The lab must not link the server's internals: only [`raw_engine`] knows the engine, and it runs
+//! in a process of its own.
 
 #![warn(unreachable_pub)]
 

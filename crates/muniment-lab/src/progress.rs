@@ -1,6 +1,6 @@
-//! Progress on stderr: one line that is rewritten on a terminal and never longer than it is wide, a
-//! line every few seconds in a log or on a terminal that cannot rewrite one (`TERM=dumb`). stdout
-//! stays for the results. Nothing here is coloured.
+//! Progress on stderr: on a terminal one line that is rewritten and never wider than the terminal;
+//! in a log, or on a terminal that cannot rewrite a line (`TERM=dumb`), one line every few seconds.
+//! stdout stays free for the results. Nothing here is coloured.
 
 use crate::report::table::{bytes, ms, rate};
 use crate::stdout::width_of;
@@ -11,8 +11,8 @@ use muniment_load::load::{Live, Onlooker};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// What is left, documents, rate, latency and the server's load in words: what matters most
-/// stands first, since the end may be cut off.
+/// The remaining time, documents, rate, latency and the server's load in words. The most important
+/// part comes first, since the end may be cut off.
 pub(crate) fn text(live: &Live) -> String {
     let mut o = match live.left() {
         Some(left) => format!("{} left, ", duration(left)),
@@ -32,7 +32,7 @@ pub(crate) fn text(live: &Live) -> String {
     o
 }
 
-/// Seconds as a person says them: `38 s`, `4 min 10 s`, `2 h 05 min`.
+/// Formats seconds for people: `38 s`, `4 min 10 s`, `2 h 05 min`.
 fn duration(seconds: f64) -> String {
     let s = seconds.ceil().max(0.0) as u64;
     match s {
@@ -42,7 +42,7 @@ fn duration(seconds: f64) -> String {
     }
 }
 
-/// `share` of 1 as a bar of so many characters.
+/// Draws `share` (0 to 1) as a bar of `width` characters.
 fn bar(share: f64, width: usize) -> String {
     let full = (share * width as f64).round() as usize;
     format!(
@@ -52,12 +52,13 @@ fn bar(share: f64, width: usize) -> String {
     )
 }
 
-/// Says what is going on.
+/// The display of a run's progress.
 pub struct Progress {
     terminal: bool,
-    /// The experiment that runs and how many there are, if there are several.
+    /// The number of the running experiment and the number of all experiments, if there are
+    /// several.
     experiment: Option<(usize, usize)>,
-    /// The same of the turns of a comparison.
+    /// The same for the turns of a comparison.
     turn: Option<(usize, usize)>,
     what: String,
     shown: Option<Instant>,
@@ -72,7 +73,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// For stderr as it is.
+    /// Makes a display that suits stderr: a terminal or a log.
     pub fn new() -> Progress {
         let term = std::env::var("TERM").ok();
         Progress {
@@ -86,10 +87,10 @@ impl Progress {
         }
     }
 
-    /// Takes the whole terminal instead of a line, until [`Progress::leave`].
+    /// Takes the whole terminal instead of one line, until [`Progress::leave`].
     ///
     /// # Errors
-    /// stderr is no terminal, or it does not answer.
+    /// stderr is no terminal, or the terminal does not answer.
     pub fn full_screen(&mut self) -> Result<()> {
         if !self.terminal {
             return Err(Failure::new(
@@ -110,24 +111,25 @@ impl Progress {
         self.screen = None;
     }
 
-    /// An experiment is over; says in a line what it found.
+    /// Notes that an experiment is over; `line` tells its finding.
     pub fn done(&mut self, line: impl FnOnce() -> String) {
         if let Some(s) = &mut self.screen {
             s.done(line());
         }
     }
 
-    /// Experiment `i` of `n` begins.
+    /// Notes that experiment `i` of `n` begins.
     pub fn experiment(&mut self, i: usize, n: usize) {
         self.experiment = (n > 1).then_some((i, n));
     }
 
-    /// A turn begins: which one of how many; `None` when they are over.
+    /// Notes that a turn begins, as its number and the number of all turns; `None` when the turns
+    /// are over.
     pub fn turn(&mut self, turn: Option<(usize, usize)>) {
         self.turn = turn.filter(|t| t.1 > 1);
     }
 
-    /// `what`, after where in the run it stands.
+    /// Puts the experiment and the turn in front of `what`.
     fn placed(&self, what: &str) -> String {
         let of =
             |name: &str, at: Option<(usize, usize)>| at.map(|(i, n)| format!("{name} {i} of {n}"));
@@ -139,7 +141,7 @@ impl Progress {
         }
     }
 
-    /// A new step begins.
+    /// Begins a new step.
     pub fn step(&mut self, what: impl Into<String>) {
         self.end_line();
         self.what = self.placed(&what.into());
@@ -151,7 +153,8 @@ impl Progress {
         self.show("");
     }
 
-    /// News of the step, shown now and then: often on a terminal, rarely in a log.
+    /// Shows how the step stands; calls that come too soon after the last shown one are skipped,
+    /// since a log would fill with lines otherwise.
     pub fn news(&mut self, text: &str) {
         let every = Duration::from_millis(if self.terminal { 150 } else { 5000 });
         if self.shown.is_none_or(|t| t.elapsed() >= every) {
@@ -169,7 +172,8 @@ impl Progress {
         // A broken stderr is no reason to end an experiment.
         let _ = if self.terminal {
             self.open = true;
-            // One more letter would begin a line that cannot be rewritten.
+            // One letter is left free: a line that fills the terminal would wrap, and a wrapped
+            // line cannot be rewritten.
             let width = width_of(&std::io::stderr()).map(|w| w - 1);
             let line = fit(&self.what, &format!("{sep}{text}"), width);
             write!(err, "\r\x1b[K{line}")
@@ -179,7 +183,7 @@ impl Progress {
         let _ = err.flush();
     }
 
-    /// Leaves the line clean for what is printed next.
+    /// Ends the rewritten line, so that the next output begins on a line of its own.
     pub fn end_line(&mut self) {
         if self.open {
             let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
@@ -188,7 +192,7 @@ impl Progress {
     }
 }
 
-/// How the step's load stands.
+/// Shows the state of the step's load.
 impl Onlooker for Progress {
     fn live(&mut self, live: &Live) {
         if let Some(s) = &mut self.screen {
@@ -196,7 +200,7 @@ impl Onlooker for Progress {
             return;
         }
         let head = match live.share() {
-            // A bar says nothing that the figures do not: it stands where there is room.
+            // The bar repeats what the figures say, so it is drawn only where there is room.
             Some(s) if self.terminal && width_of(&std::io::stderr()) >= Some(100) => {
                 format!("{} {:>3.0} %, ", bar(s, 20), s * 100.0)
             }
@@ -207,13 +211,14 @@ impl Onlooker for Progress {
     }
 }
 
-/// Whether a line can be rewritten: on a terminal, unless `TERM` says that it can nothing.
+/// Whether a line can be rewritten: only on a terminal, and not if `TERM` says that it is a dumb
+/// one.
 fn rewrites(terminal: bool, term: Option<&str>) -> bool {
     terminal && term != Some("dumb")
 }
 
-/// `what` and how it stands in one line of `width`: the name of a step gives way first, since it is
-/// what changes least.
+/// Joins `what` and its state in one line of `width`. The name of the step is shortened first,
+/// since it changes least.
 fn fit(what: &str, text: &str, width: Option<usize>) -> String {
     let Some(w) = width else {
         return format!("{what}{text}");

@@ -1,5 +1,5 @@
-//! A run of experiments: one after the other, or one on several targets in turns; what is printed
-//! and written of each.
+//! A run of experiments, one after the other, or of one experiment on several targets in turns.
+//! Prints and writes the results of each.
 
 use crate::cli::Output;
 use crate::lab::Lab;
@@ -19,17 +19,17 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::Instant;
 
-/// What the turns of several targets gave.
+/// The results of the turns of several targets.
 struct Kept {
     sheets: Sheets,
-    /// By target, then by turn.
+    /// The plots, by target, then by turn.
     plots: Vec<Vec<Vec<Plot>>>,
     /// The loads of the first turn, by target.
     first: Vec<Vec<SampleSet>>,
 }
 
 impl Kept {
-    /// Nothing yet, of targets of these names.
+    /// Makes an empty store for targets of these names.
     fn new(names: &[String]) -> Kept {
         Kept {
             sheets: Sheets::new(names),
@@ -38,8 +38,9 @@ impl Kept {
         }
     }
 
-    /// The next turn, which all targets have completed: by target. One that only some of them have
-    /// done would be compared with another turn of the rest.
+    /// Adds the outcomes of a turn that all targets have completed, by target. A turn that only
+    /// some targets completed must not be added: its figures would be paired with another turn of
+    /// the other targets.
     fn add(&mut self, turn: &[Outcome]) {
         for (i, out) in turn.iter().enumerate() {
             self.sheets.add(i, out);
@@ -52,12 +53,12 @@ impl Kept {
         }
     }
 
-    /// How many turns there were.
+    /// The number of turns added.
     fn turns(&self) -> usize {
         self.plots.first().map_or(0, Vec::len)
     }
 
-    /// Every plot with all targets in it.
+    /// Every plot, with the curves of all targets in it.
     fn side_by_side(&self, names: &[String]) -> Vec<Plot> {
         let whole: Vec<Vec<Plot>> = self.plots.iter().map(|t| overlay::over_turns(t)).collect();
         let mut out = overlaid(names, &whole);
@@ -66,11 +67,12 @@ impl Kept {
     }
 }
 
-/// Turn number `number` of so many targets, each measured by `one`: what it gave, by target. `None`
-/// if it was stopped meanwhile: a load that was cut short is no measurement of its target.
+/// Runs turn `number`, in which `one` measures each of so many targets, and returns the outcomes by
+/// target. `None` if the turn was stopped: a load that was cut short is no measurement of its
+/// target.
 ///
 /// # Errors
-/// The first target's that failed; the others are not measured any more.
+/// The failure of the first target that failed; the remaining targets are not measured any more.
 fn whole_turn(
     targets: usize,
     number: usize,
@@ -94,7 +96,7 @@ fn whole_turn(
 /// The turns after the first one, as long as all targets complete them.
 ///
 /// # Errors
-/// The first target's that failed.
+/// The failure of the first target that failed.
 fn further_turns(
     lab: &mut Lab,
     (targets, turns): (&[Named], usize),
@@ -124,7 +126,7 @@ fn further_turns(
     Ok(())
 }
 
-/// What is measured next is this target.
+/// Makes `target` the one that the lab measures next.
 fn aim(lab: &mut Lab, target: &Named) {
     lab.endpoint = target.endpoint.clone();
     lab.target_name = Some(target.name.clone());
@@ -139,27 +141,27 @@ fn overlaid(names: &[String], plots: &[Vec<Plot>]) -> Vec<Plot> {
     overlay::side_by_side(&named)
 }
 
-/// A run of experiments: what they found so far, and what failed.
+/// A run of experiments: the findings and the failures so far.
 pub(crate) struct Session<'a> {
     output: &'a Output,
     place: Place,
     run: Run,
     failures: Vec<String>,
-    /// The names of the histograms' files.
+    /// The file names of histograms that are taken.
     logs: HashSet<String>,
-    /// Experiments that have begun, and how many there will be.
+    /// The number of experiments that have begun, and the number that will be run.
     begun: (usize, usize),
     summary: Summary,
-    /// What is printed once the terminal has been given back.
+    /// Text that is printed once the terminal has been given back.
     held: String,
 }
 
 impl<'a> Session<'a> {
-    /// Nothing has run yet of `experiments` that will. Everything that will be written to has been
-    /// tried.
+    /// Begins a session of so many experiments. Tries everything that will be written to, so that a
+    /// run does not measure for hours and then fail to write its results.
     ///
     /// # Errors
-    /// What cannot be written, is full, or holds another run.
+    /// A place cannot be written to, is full, or holds another run.
     pub(crate) fn new(output: &'a Output, experiments: usize) -> Result<Session<'a>> {
         let started = environment::utc_now();
         let (out, json) = (output.dir.as_deref(), output.json.as_deref());
@@ -179,7 +181,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Prints for people: on standard output, unless the JSON lines go there.
+    /// Prints text for people on standard output, unless the JSON lines go there.
     fn print(&self, text: &str) {
         match self.place.json() {
             Some(Lines::Stdout) => stdout::aside(text),
@@ -195,10 +197,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Says where everything is, and what failed.
+    /// Ends the session: tells where the results are, and the failures.
     ///
     /// # Errors
-    /// What failed, or that it was interrupted.
+    /// The failures, or that the run was interrupted.
     pub(crate) fn end(mut self, lab: &mut Lab) -> Result<()> {
         lab.progress.end_line();
         lab.progress.leave();
@@ -224,7 +226,7 @@ impl<'a> Session<'a> {
             }
         }
         self.print(&Summary::lines(&last, self.width()));
-        // A path that is cut is none.
+        // The path is not cut to the terminal's width, since nobody could use it then.
         let place: Vec<String> = self.whereabouts(good).into_iter().collect();
         self.print(&Summary::lines(&place, None));
         let stdout = self.place.json() == Some(&Lines::Stdout);
@@ -245,7 +247,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// What the last run of the same command says of this one, in a line.
+    /// A line that compares this run with the last run of the same command, if there was one.
     fn against_the_last(&self) -> Option<String> {
         let (command, started) = (&self.run.command, &self.run.started);
         let before = shelf::before(self.place.dir(), command, started)?;
@@ -257,7 +259,7 @@ impl<'a> Session<'a> {
         Some(compare::line(&name, &a, &self.run))
     }
 
-    /// Where the report is, and the lines.
+    /// A text that tells where the report and the JSON lines are.
     fn whereabouts(&self, good: bool) -> Option<String> {
         if self.run.outcomes.is_empty() {
             return None;
@@ -279,9 +281,9 @@ impl<'a> Session<'a> {
         Some(o)
     }
 
-    /// Runs one experiment on several targets in turns: keeps each target's first turn, then the
-    /// comparison over all of them, with every plot of the experiment. The turn in which a target
-    /// fails is the last; those before it are compared.
+    /// Runs one experiment on several targets in turns. Keeps each target's first turn, then the
+    /// comparison over all turns, with every plot of the experiment. The turns end when a target
+    /// fails; those completed before are compared.
     pub(crate) fn in_turns(
         &mut self,
         lab: &mut Lab,
@@ -336,13 +338,13 @@ impl<'a> Session<'a> {
         lab.progress.turn(None);
     }
 
-    /// The next experiment begins.
+    /// Tells the progress that the next experiment begins.
     fn next(&mut self, lab: &mut Lab) {
         self.begun.0 += 1;
         lab.progress.experiment(self.begun.0, self.begun.1);
     }
 
-    /// Runs one experiment, says what it found, and writes the report so far.
+    /// Runs one experiment, prints its findings, and writes the report of the run so far.
     pub(crate) fn one(
         &mut self,
         lab: &mut Lab,
@@ -353,8 +355,8 @@ impl<'a> Session<'a> {
         self.single(lab, out, false, f);
     }
 
-    /// As [`Session::one`], of a part of an experiment; `quietly` if what it found says little until
-    /// the other parts have been measured.
+    /// Runs a part of an experiment as [`Session::one`] does. `quietly` suppresses the printing,
+    /// for parts whose findings say little until the other parts have been measured.
     fn single(
         &mut self,
         lab: &mut Lab,
@@ -425,7 +427,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Adds what every experiment has: warnings of its surroundings, plots and tables of its loads.
+    /// Adds the parts that every experiment has: warnings of its surroundings, plots and tables of
+    /// its loads.
     fn complete(&self, lab: &mut Lab, out: &mut Outcome) {
         out.warnings.append(&mut lab.warnings);
         out.warnings
@@ -440,7 +443,7 @@ impl<'a> Session<'a> {
         out.warnings.retain(|w| seen.insert(w.clone()));
     }
 
-    /// Prints now, or after the terminal has been given back.
+    /// Prints `text` now, or after the terminal has been given back.
     fn hold_or_print(&mut self, lab: &Lab, text: &str) {
         if lab.progress.is_full_screen() {
             self.held += text;
@@ -449,8 +452,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Writes results.json, report.html and the lines, each whether or not the others can be. Until it is
-    /// `done` they say that the run was interrupted: if nothing writes them again, it was.
+    /// Writes results.json, report.html and the lines; a failure of one does not keep the others
+    /// from being written. Until the run is `done` they say that it was interrupted, which stays
+    /// true if the run is killed before it writes them again.
     fn write(&mut self, done: bool) -> Result<()> {
         let was = self.run.interrupted;
         self.run.interrupted |= !done;
@@ -476,7 +480,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What was typed, without the directory of the program.
+/// The command line as the user typed it, without the directory of the program.
 fn command_line() -> String {
     let mut words: Vec<String> = std::env::args_os()
         .map(|a| a.to_string_lossy().into_owned())
@@ -496,7 +500,7 @@ mod tests {
     use crate::targets::Endpoint;
     use std::cell::Cell;
 
-    /// What a made-up experiment found.
+    /// Fills in the result of a made-up experiment.
     fn find(out: &mut Outcome, rate: f64) {
         out.figure("inserts", rate, "docs/s", None);
         let y = Axis {
@@ -519,8 +523,8 @@ mod tests {
         });
     }
 
-    /// Runs two targets in turns, of which measurement number `bad` fails: what was kept, and what
-    /// failed.
+    /// Measures two targets in turns, of which measurement number `bad` fails; returns the outcomes
+    /// that were kept, and the failures.
     fn in_turns(turns: usize, bad: usize) -> (Vec<Outcome>, Vec<String>) {
         let name = format!("muniment-session-{turns}-{bad}-{}", std::process::id());
         let parent = std::env::temp_dir().join(name);
@@ -559,7 +563,7 @@ mod tests {
 
     #[test]
     fn a_late_failure_leaves_the_turns_before_it() {
-        // a 1, b 2; b 3, a 4; a 5, b fails.
+        // The measurements are: a 1, b 2; b 3, a 4; a 5, b fails.
         let (outcomes, failures) = in_turns(5, 6);
         assert_eq!(failures, ["w-compared: b: it broke"]);
         let out = &outcomes[2];
@@ -584,7 +588,7 @@ mod tests {
         assert_eq!(outcomes.len(), 3);
         assert_eq!(failures[0], "w-a: it broke");
         assert!(failures[1].starts_with("w-compared: there is nothing to compare"));
-        // The other target's first turn is there.
+        // The first turn of the target that did not fail is kept.
         assert_eq!(outcomes[1].figures[0].value, 2.0);
     }
 

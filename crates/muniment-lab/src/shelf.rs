@@ -1,9 +1,9 @@
-//! Where runs are kept. Every run has a directory of its own, which no later run touches: what
-//! `--out` says, or else `bench-report/DATE-TIME`, with the link `bench-report/latest` to the last
-//! run that neither failed nor was interrupted.
+//! The places where runs are kept. Every run has a directory of its own, which no later run
+//! touches: the one that `--out` names, or else `bench-report/DATE-TIME`, with the link
+//! `bench-report/latest` to the last run that neither failed nor was interrupted.
 //!
-//! Invariant: everything that a run will write to is tried before its first measurement, so that no
-//! hour of measuring ends in a file that cannot be written.
+//! Invariant: everything that a run will write to is tried before its first measurement, so that an
+//! hour of measuring does not end with a file that cannot be written.
 
 use crate::report::table::bytes;
 use crate::report::{Run, json};
@@ -12,43 +12,43 @@ use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where runs go when nothing else is said.
+/// The directory of all runs, unless the command line names another place.
 pub(crate) const DEFAULT: &str = "bench-report";
 
-/// The link beside the runs that leads to the last one that went well.
+/// The link in that directory that leads to the last good run.
 pub(crate) const LATEST: &str = "latest";
 
-/// What a report, its results and its histograms may take at most, bytes: a run is not begun where
-/// less is free.
+/// The most bytes that a report, its results and its histograms take; a run is not begun if less is
+/// free.
 const ROOM: f64 = 64e6;
 
-/// The place of one run.
+/// The directory of one run, and the locks that keep it from other runs.
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
-    /// Whether this run's directory is one of many, with a link beside it.
+    /// Whether this run's directory is one of many dated ones, with the link beside it.
     dated: bool,
     /// Whether the directory was made for this run.
     made: bool,
     json: Option<Lines>,
-    /// Held for as long as the run lasts, so that no other run writes to the same files.
+    /// Locks held for as long as the run lasts, so that no other run writes to the same files.
     locks: Vec<File>,
 }
 
 /// The file in a run's directory that is locked while the run lasts.
 const LOCK: &str = ".running";
 
-/// Where JSON lines go.
+/// The place that JSON lines go to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lines {
-    /// Standard output, on which nothing else is written then.
+    /// Standard output, to which nothing else is written in this case.
     Stdout,
     /// A file.
     File(PathBuf),
 }
 
 impl Lines {
-    /// What the value of `--json` says: a file, or `-`.
+    /// Understands the value of `--json`: a file, or `-`.
     pub(crate) fn named(value: &Path) -> Lines {
         match value == Path::new("-") {
             true => Lines::Stdout,
@@ -56,10 +56,10 @@ impl Lines {
         }
     }
 
-    /// Writes all of it.
+    /// Writes the whole text.
     ///
     /// # Errors
-    /// The file cannot be written. A reader of standard output that goes away is none.
+    /// The file cannot be written. A reader of standard output that goes away is no error.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         match self {
             Lines::Stdout => crate::stdout::give(text).context("writing to standard output"),
@@ -69,12 +69,12 @@ impl Lines {
 }
 
 impl Place {
-    /// Makes the directory of a run that began at `started` (`2026-01-31 12:00:05 UTC`), and tries
-    /// whether the run can write there and to where its JSON lines shall go. `root` is the directory
-    /// of all runs, in which it gets one of its own, unless `out` names one.
+    /// Makes the directory of a run that began at `started` (`2026-01-31 12:00:05 UTC`), and checks
+    /// that the run can write there and to the place of its JSON lines. The run gets a directory of
+    /// its own in `root`, the directory of all runs, unless `out` names one.
     ///
     /// # Errors
-    /// What cannot be written, is full, or holds another run.
+    /// A place cannot be written to, is full, or holds another run.
     pub(crate) fn reserve(
         root: &Path,
         out: Option<&Path>,
@@ -87,7 +87,8 @@ impl Place {
             Some(Lines::File(f)) => Some((f, format!("--json {}", f.display()))),
             _ => None,
         };
-        // Before a directory is made, unless they lie in it.
+        // The file for JSON lines is tried before a directory is made, so that a refusal leaves
+        // nothing; a file inside the directory can only be tried later.
         let inside = |f: &Path| out.is_some_and(|out| f.starts_with(out));
         if let Some((f, what)) = &lines
             && !inside(f)
@@ -113,7 +114,8 @@ impl Place {
         let mut open = File::options();
         let lock = open.append(true).create(true).open(place.dir.join(LOCK));
         place.claim(lock, &format!("--out {}", place.dir.display()))?;
-        // Again, now that nobody else can have written there meanwhile.
+        // The directory is checked again: another run may have finished there between the first
+        // check and the lock.
         if out.is_some() {
             named(&place.dir)?;
         }
@@ -128,7 +130,7 @@ impl Place {
         Ok(place)
     }
 
-    /// Locks a file, for as long as the run lasts.
+    /// Locks a file for as long as the run lasts.
     fn claim(&mut self, file: std::io::Result<File>, what: &str) -> Result<()> {
         let file = file.context(what)?;
         file.try_lock().map_err(|e| match e {
@@ -144,12 +146,12 @@ impl Place {
         &self.dir
     }
 
-    /// Where its JSON lines go, if anywhere.
+    /// The place of the JSON lines, if they were asked for.
     pub(crate) fn json(&self) -> Option<&Lines> {
         self.json.as_ref()
     }
 
-    /// Writes a file of the run whole: what was there of it stays until the new one is complete.
+    /// Writes a file of the run atomically: its old content stays until the new one is complete.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -159,7 +161,7 @@ impl Place {
         put.context(&format!("writing {}", file.display()))
     }
 
-    /// Lets the link beside dated runs lead to this one, which went well.
+    /// Points the link beside the dated runs to this run, which went well.
     ///
     /// # Errors
     /// The link cannot be made.
@@ -171,14 +173,14 @@ impl Place {
             return Ok(());
         }
         let (link, new) = (root.join(LATEST), root.join(".latest.new"));
-        // What was left by a run that was killed here.
+        // A run that was killed at this point may have left the temporary link.
         let _ = std::fs::remove_file(&new);
         let linked =
             std::os::unix::fs::symlink(name, &new).and_then(|()| std::fs::rename(&new, &link));
         linked.context(&format!("linking {}", link.display()))
     }
 
-    /// Where the last run that went well is, if this one stands beside it.
+    /// The directory of the last good run, if this run is in the same directory of runs.
     pub(crate) fn last_good(&self) -> Option<PathBuf> {
         let root = self.dir.parent().filter(|_| self.dated)?;
         std::fs::canonicalize(root.join(LATEST)).ok()
@@ -187,17 +189,18 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // While it is locked. A run that has the file open already is refused, or finds the results.
+        // The lock file is removed while it is locked. Another run that has it open already is
+        // refused, or finds the results when it checks again.
         let _ = std::fs::remove_file(self.dir.join(LOCK));
         if self.made {
-            // Only an empty directory goes: nothing was measured.
+            // This removes only an empty directory, in which nothing was measured.
             let _ = std::fs::remove_dir(&self.dir);
         }
     }
 }
 
-/// Refuses to begin a run after which the link to the last good one could not be made, since a directory
-/// has its name or would get it.
+/// Refuses to begin a run after which the link to the last good run could not be made, because a
+/// directory has the link's name or would get it.
 fn link_is_free(root: &Path, out: Option<&Path>) -> Result<()> {
     let link = root.join(LATEST);
     let Some(dir) = out else {
@@ -211,7 +214,7 @@ fn link_is_free(root: &Path, out: Option<&Path>) -> Result<()> {
         };
     };
     let whole = |path: &Path| std::path::absolute(path).ok();
-    // Components, so that a slash at the end makes no difference.
+    // Paths are compared by components, so that a slash at the end makes no difference.
     let same = whole(dir)
         .is_some_and(|d| whole(&link).is_some_and(|link| d.components().eq(link.components())));
     match same {
@@ -223,7 +226,7 @@ fn link_is_free(root: &Path, out: Option<&Path>) -> Result<()> {
     }
 }
 
-/// The directory that `--out` names, if no run is in it.
+/// Checks the directory that `--out` names: there must be no run in it.
 fn named(dir: &Path) -> Result<PathBuf> {
     if dir.join("results.json").exists() {
         return Err(Failure(format!(
@@ -235,7 +238,7 @@ fn named(dir: &Path) -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
-/// A new directory in `root`, named by the time.
+/// Makes a new directory in `root`, named by the time.
 fn fresh(root: &Path, started: &str) -> Result<PathBuf> {
     std::fs::create_dir_all(root).context(&format!("making {}", root.display()))?;
     let stem = stem(started);
@@ -255,13 +258,13 @@ fn fresh(root: &Path, started: &str) -> Result<PathBuf> {
     Err(Failure::new("no directory for the run"))
 }
 
-/// `2026-01-31-120005` of `2026-01-31 12:00:05 UTC`.
+/// Turns `2026-01-31 12:00:05 UTC` into `2026-01-31-120005`.
 fn stem(started: &str) -> String {
     let text = started.trim_end_matches(" UTC").replace(' ', "-");
     text.replace(':', "")
 }
 
-/// Whether lines can be written to a file that holds nothing yet.
+/// Opens the file for lines, if it is empty or does not exist yet.
 fn try_file(file: &Path) -> std::io::Result<File> {
     let known = std::fs::metadata(file).ok();
     if known.is_some_and(|m| m.is_file() && m.len() > 0) {
@@ -274,12 +277,13 @@ fn try_file(file: &Path) -> std::io::Result<File> {
     Ok(opened)
 }
 
-/// Refuses a directory whose disk has less than `least` bytes free; `what` shall go there.
+/// Refuses a directory whose disk has less than `least` bytes free; `what` names the files that
+/// shall go there.
 ///
 /// # Errors
-/// How much is free, and how much is needed.
+/// Too little is free; the error says how much is free and how much is needed.
 pub(crate) fn room(dir: &Path, least: f64, what: &str) -> Result<()> {
-    // One that will be made is on the disk of what it will be made in.
+    // A directory that does not exist yet will be on the disk of its nearest existing ancestor.
     let there = dir.ancestors().find(|d| d.exists());
     let there = there
         .filter(|d| *d != Path::new(""))
@@ -298,13 +302,14 @@ pub(crate) fn room(dir: &Path, least: f64, what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that are free where `dir` is, for everybody.
+/// The bytes that are free for unprivileged users on the disk of `dir`.
 fn free(dir: &Path) -> Option<f64> {
     let s = rustix::fs::statvfs(dir).ok()?;
     Some(s.f_bavail as f64 * s.f_frsize as f64)
 }
 
-/// A command without what only says where its results go: two runs of the same are comparable.
+/// A command without the options that only say where its results go: two runs that differ in those
+/// alone are comparable.
 fn settled(command: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let mut words = command.split_whitespace();
@@ -321,8 +326,8 @@ fn settled(command: &str) -> Vec<&str> {
     out
 }
 
-/// The runs that stand in `root`, oldest first: directory, and what is known of the run before its
-/// results are read. What cannot be read is none.
+/// The runs in `root`, oldest first: the directory, and what is known of the run before its results
+/// are read. Directories that cannot be read are left out.
 fn runs(root: &Path) -> Vec<(PathBuf, Run)> {
     let there = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut all: Vec<(PathBuf, Run)> = there
@@ -333,8 +338,8 @@ fn runs(root: &Path) -> Vec<(PathBuf, Run)> {
     all
 }
 
-/// The last run of `command` beside `dir` that began before `started`, and neither failed nor was
-/// interrupted.
+/// The last run of `command` in the directory that `dir` is in, of those that began before
+/// `started` and neither failed nor were interrupted.
 pub(crate) fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf> {
     let root = match dir.parent() {
         Some(p) if p != Path::new("") => p,
@@ -348,7 +353,7 @@ pub(crate) fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf
     found.map(|f| f.0)
 }
 
-/// The last run in `root`, good or not.
+/// The last run in `root`, whether it went well or not.
 ///
 /// # Errors
 /// There is none.
@@ -364,7 +369,8 @@ fn none(root: &Path) -> Failure {
     ))
 }
 
-/// The last run in `root`, good or not, and the good one of the same command before it.
+/// The last run in `root`, whether it went well or not, and the last good run of the same command
+/// before it.
 ///
 /// # Errors
 /// There are no two such runs.
@@ -431,14 +437,14 @@ mod tests {
         assert!(a.ends_with("2026-01-31-120005"));
         let link = || std::fs::read_link(root.0.join(LATEST)).unwrap();
         assert_eq!(link(), PathBuf::from("2026-01-31-120005"));
-        // In the same second.
+        // The second run begins in the same second, so its directory gets a number.
         let b = keep(&root.0, "bench w1", at, false);
         assert!(b.ends_with("2026-01-31-120005-2"));
         assert_eq!(link(), PathBuf::from("2026-01-31-120005-2"));
         let failed = keep(&root.0, "bench w1", "2026-01-31 12:00:06 UTC", true);
         assert_eq!(link(), PathBuf::from("2026-01-31-120005-2"));
         assert!(failed.join("results.json").is_file());
-        // Nothing was measured: nothing stays.
+        // A run that measured nothing leaves no directory.
         let p = Place::reserve(&root.0, None, None, "2026-01-31 13:00:00 UTC").unwrap();
         let dir = p.dir().to_path_buf();
         assert!(dir.is_dir());
@@ -466,7 +472,7 @@ mod tests {
         let other = root.0.join("other");
         assert!(refused(&other, Some(&lines)).contains("there is something in it already"));
         assert_eq!(std::fs::read_to_string(&lines).unwrap(), "{}\n");
-        // A run that has not written yet holds its places.
+        // A run that has not written anything yet already holds its places.
         let busy = Place::reserve(&root.0, Some(&other), None, at).unwrap();
         assert!(refused(&other, None).contains("another run writes there"));
         drop(busy);
@@ -474,13 +480,13 @@ mod tests {
         let busy = Place::reserve(&root.0, Some(&third), Some(&more), at).unwrap();
         assert!(refused(&other, Some(&more)).contains("another run writes there"));
         drop(busy);
-        // Lines may lie in the directory that is made for them.
+        // The file for lines may be in the directory that is made for the run.
         let inside = root.0.join("fourth");
         let within = inside.join("x.jsonl");
         drop(Place::reserve(&root.0, Some(&inside), Some(&within), at).unwrap());
         let nowhere = root.0.join("no/such/dir/x.jsonl");
         assert!(refused(&other, Some(&nowhere)).contains("x.jsonl: No such file"));
-        // A file stands where the directory should be.
+        // A file is in the way of the directory.
         assert!(refused(&lines.join("below"), None).contains("--out "));
         assert_eq!(Lines::named(Path::new("-")), Lines::Stdout);
     }
@@ -497,7 +503,7 @@ mod tests {
         std::fs::create_dir(&link).unwrap();
         let e = refused(None);
         assert!(e.contains("something else has its name"), "{e}");
-        // Elsewhere it is a name like any other.
+        // In any other directory the link's name is a name like any other.
         let elsewhere = root.0.join("x").join(LATEST);
         drop(Place::reserve(&root.0, Some(&elsewhere), None, at).unwrap());
     }

@@ -1,30 +1,30 @@
-//! What a run says at its end: a line for what each experiment found, the warnings counted, how it
-//! stands against the last run, where the report is. Twelve lines at most; everything else is in the
-//! report.
+//! The text at the end of a run: a line for what each experiment found, the number of warnings, a
+//! comparison with the last run, and the place of the report. It has twelve lines at most;
+//! everything else is in the report.
 
 use crate::report::Outcome;
 use muniment_options::fold;
 use std::fmt::Write;
 
-/// The width of the experiments' names.
+/// The width of the column of experiment names.
 const COLUMN: usize = 11;
 
-/// Lines that tell what was found: with the warnings, the comparison and the report there are twelve
-/// at most.
+/// The most lines of findings; the warnings, the comparison and the report's place bring the text
+/// to twelve lines at most.
 const MOST: usize = 9;
 
 /// What the experiments of a run found.
 pub(crate) struct Summary {
-    /// How many experiments there will be.
+    /// The number of experiments that will be run.
     experiments: usize,
-    /// What stands in front of a line, and what it says.
+    /// The lines so far: the name that stands in front, and the finding.
     said: Vec<(String, String)>,
-    /// How many of them [`Summary::newest`] has given.
+    /// The number of lines that [`Summary::newest`] has given already.
     given: usize,
 }
 
 impl Summary {
-    /// Of a run of so many experiments.
+    /// An empty summary for a run of so many experiments.
     pub(crate) fn new(experiments: usize) -> Summary {
         Summary {
             experiments,
@@ -33,13 +33,13 @@ impl Summary {
         }
     }
 
-    /// Whether there is one experiment alone, which may have all the lines.
+    /// Whether there is only one experiment, which may use all the lines.
     fn alone(&self) -> bool {
         self.experiments < 2
     }
 
-    /// Takes what an experiment found: one finding, or of the only experiment all that there is room
-    /// for.
+    /// Adds the findings of an experiment: the first one, or, if it is the only experiment, as many
+    /// as there is room for.
     pub(crate) fn add(&mut self, out: &Outcome) {
         let id = out.id.trim_end_matches("-compared");
         let failed = out.warnings.iter().find(|w| w.starts_with("Failed: "));
@@ -67,21 +67,21 @@ impl Summary {
         }
     }
 
-    /// What came since the last time, in lines of `width`; what is too much is only counted at the
-    /// end.
+    /// The lines added since the last call, in lines of `width`; findings beyond the limit are only
+    /// counted at the end.
     pub(crate) fn newest(&mut self, width: Option<usize>) -> String {
         let text = self.from(self.given, width);
         self.given = self.said.len();
         text
     }
 
-    /// All of it.
+    /// All lines.
     pub(crate) fn whole(&self, width: Option<usize>) -> String {
         self.from(0, width)
     }
 
-    /// From the `first` on, as many lines as there may be: a line each, but the only experiment's
-    /// go on in a next line.
+    /// The lines from number `first` on, up to the limit. Each finding has one line; those of an
+    /// only experiment may continue in further lines.
     fn from(&self, first: usize, width: Option<usize>) -> String {
         let mut lines = Vec::new();
         for (id, text) in self.said.iter().take(MOST).skip(first) {
@@ -102,8 +102,8 @@ impl Summary {
         Summary::lines(&lines, width)
     }
 
-    /// How many warnings there are, by experiment, in a line; none if there are none. What had no
-    /// line of its own is counted here too.
+    /// A line that counts the warnings of each experiment; empty if there are none. It also counts
+    /// the findings that had no line of their own.
     pub(crate) fn warnings(&self, outcomes: &[Outcome]) -> Vec<String> {
         let all: usize = outcomes.iter().map(|o| o.warnings.len()).sum();
         let by: Vec<String> = outcomes
@@ -128,7 +128,7 @@ impl Summary {
         o
     }
 
-    /// `lines`, each cut to `width`.
+    /// Joins `lines`, each cut to `width`.
     pub(crate) fn lines(lines: &[String], width: Option<usize>) -> String {
         let mut o = String::new();
         for l in lines {
@@ -138,12 +138,12 @@ impl Summary {
     }
 }
 
-/// `1 plot`, `3 plots`.
+/// Joins a number and a noun: `1 plot`, `3 plots`.
 pub(crate) fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// `text` in one line of at most `width` letters; one that is cut ends with `…`.
+/// Makes `text` one line of at most `width` letters; a text that is cut ends with `…`.
 pub(crate) fn cut(text: &str, width: Option<usize>) -> String {
     match width {
         Some(w) if text.chars().count() > w => {
@@ -203,7 +203,8 @@ mod tests {
         let mut s = Summary::new(1);
         s.add(&outcome("run", &many, &[]));
         assert_eq!(s.newest(None).lines().count(), MOST);
-        // A finding that is longer than a line goes on in the next, while there are enough.
+        // A finding that is longer than a line continues in the next one, as long as lines are
+        // left.
         let long = "0123456789 ".repeat(8);
         let mut s = Summary::new(1);
         s.add(&outcome("run", &[&long, "second"], &[]));

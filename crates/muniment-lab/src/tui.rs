@@ -1,5 +1,5 @@
-//! The full-screen view (`--tui`): what runs, how fast, and what has been found so far. It draws
-//! on stderr; results still go to stdout, after the screen has been given back.
+//! The full-screen view (`--tui`): the running step, its rate and latency, and the findings so far.
+//! It draws on stderr; results still go to stdout, after the screen has been given back.
 
 use crate::report::table::{bytes, ms, rate};
 use muniment_load::load::Live;
@@ -16,20 +16,20 @@ use std::collections::VecDeque;
 use std::io::{self, Stderr, stderr};
 use std::time::{Duration, Instant};
 
-/// What the screen shows.
+/// The content of the screen.
 #[derive(Default)]
 struct State {
     step: String,
     live: Live,
-    /// Documents a second every half second, newest last.
+    /// The documents a second, one point every half second, newest last.
     rates: VecDeque<u64>,
-    /// p99 of the second before, µs.
+    /// The p99 latency of the last second at each point, µs.
     p99s: VecDeque<u64>,
-    /// Experiments that are over and what they found.
+    /// A line for each experiment that is over.
     done: Vec<String>,
 }
 
-/// How many points the curves have.
+/// The number of points that the curves keep.
 const HISTORY: usize = 240;
 const BETWEEN_POINTS: Duration = Duration::from_millis(500);
 
@@ -136,12 +136,12 @@ pub(crate) struct Screen {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     state: State,
     drawn: Option<Instant>,
-    /// When the curves got their last point.
+    /// The time at which the curves got their last point.
     point: Option<Instant>,
 }
 
 impl Screen {
-    /// Takes the terminal that stderr is.
+    /// Takes the terminal that stderr is connected to.
     ///
     /// # Errors
     /// The terminal does not answer.
@@ -152,20 +152,20 @@ impl Screen {
             drawn: None,
             point: None,
         };
-        // Not the terminal's own clearing, which asks where the cursor is and waits for an answer
-        // that comes on stdin.
+        // The library's own way to clear the terminal asks for the cursor's position and waits for
+        // an answer on stdin, which may not be a terminal; this one does not ask.
         execute!(stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
         screen.terminal.hide_cursor()?;
         Ok(screen)
     }
 
-    /// A new step begins.
+    /// Begins a new step.
     pub(crate) fn step(&mut self, what: &str) {
         self.state.step(what);
         self.draw();
     }
 
-    /// How the step's load stands.
+    /// Shows the state of the step's load.
     pub(crate) fn live(&mut self, live: &Live) {
         let due = self.point.is_none_or(|t| t.elapsed() >= BETWEEN_POINTS);
         if due {
@@ -180,7 +180,7 @@ impl Screen {
         }
     }
 
-    /// An experiment is over.
+    /// Notes that an experiment is over.
     pub(crate) fn done(&mut self, line: String) {
         self.state.done.push(line);
         self.draw();
@@ -195,7 +195,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // As above.
+        // A terminal that has gone away is ignored here too.
         let _ = self.terminal.show_cursor();
         let _ = execute!(stderr(), LeaveAlternateScreen);
         let _ = Backend::flush(self.terminal.backend_mut());
