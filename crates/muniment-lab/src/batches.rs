@@ -1,4 +1,5 @@
-//! insertMany: batches of documents that were encoded before the clock started.
+//! insertMany: batches of documents that were encoded before the clock started, so that a worker
+//! measures the server and not its own encoding.
 
 use crate::docs;
 use crate::lab::DB;
@@ -17,7 +18,7 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// `n` of W3's documents.
+    /// Makes `n` of W3's documents.
     pub(crate) fn make(n: u64) -> Documents {
         let mut rng = Rng::new(3);
         let mut d = Documents {
@@ -33,7 +34,7 @@ impl Documents {
         d
     }
 
-    /// How many there are.
+    /// The number of documents.
     pub(crate) fn len(&self) -> u64 {
         self.ends.len() as u64 - 1
     }
@@ -50,7 +51,7 @@ impl Documents {
     }
 }
 
-/// One operation = one insertMany.
+/// A worker whose every operation is one insertMany.
 pub(crate) struct Batches {
     conn: Conn,
     template: InsertTemplate,
@@ -64,8 +65,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Inserts the first `total` of `documents` into `coll` in batches of `batch`, no message
-    /// with more than `split`.
+    /// Inserts the first `total` of `documents` into `coll` in batches of `batch`; no message has
+    /// more than `split` documents, since a server refuses batches above its maxWriteBatchSize.
     pub(crate) fn new(
         conn: Conn,
         coll: &str,

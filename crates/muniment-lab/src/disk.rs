@@ -1,9 +1,9 @@
-//! The disk's own price of durability: write 4 KiB, fdatasync, and take the time. A j:true
-//! latency below it was not durable.
+//! Measures the disk's own price of durability: the time to write 4 KiB and call fdatasync. A
+//! server whose `j: true` latency is below it did not make the write durable.
 //!
-//! The file is made beforehand, as the journals of good servers are: where a write makes a file
-//! longer, a sync must write the file system's own journal too, which an honest server need not wait
-//! for.
+//! The file is made beforehand, as good servers preallocate their journals: a write that makes a
+//! file longer forces the sync to write the file system's own journal too, which an honest server
+//! need not wait for.
 
 use muniment_load::fail::{Context, Result};
 use muniment_load::hist::Latency;
@@ -13,13 +13,14 @@ use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Bytes of a write.
+/// The bytes of one write.
 const BLOCK: usize = 4096;
 
-/// Blocks of the file; then it begins at its start again.
+/// The blocks of the file; after the last one, writing continues at the start.
 const BLOCKS: usize = 256;
 
-/// Writes and syncs in `dir` until `count` are done or `limit` has passed (at least 3).
+/// Writes and syncs in `dir` until `count` writes are done or `limit` has passed, but at least 3
+/// times.
 pub(crate) fn write_and_sync(dir: &Path, count: usize, limit: Duration) -> Result<Latency> {
     let path = dir.join("muniment-bench-fdatasync.tmp");
     let what = format!("measuring the disk with {}", path.display());
@@ -50,7 +51,7 @@ pub(crate) fn write_and_sync(dir: &Path, count: usize, limit: Duration) -> Resul
         Ok(())
     };
     let result = measure();
-    // The probe's file is removed, whether or not it could be measured.
+    // The probe's file is removed even if the measurement failed.
     let _ = std::fs::remove_file(&path);
     result.context(&what)?;
     Ok(latency)

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A twelve-byte ObjectId as a driver makes it: seconds, five random bytes of the process, a
-/// counter shared by all threads.
+/// Makes a twelve-byte ObjectId as a driver does: seconds, five random bytes of the process, and a
+/// counter that all threads share.
 pub(crate) fn object_id() -> [u8; 12] {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     static RANDOM: OnceLock<[u8; 5]> = OnceLock::new();
@@ -97,7 +97,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The decimal digits of `n` in `buf`.
+/// Writes the decimal digits of `n` into `buf`.
 fn digits(mut n: u64, buf: &mut [u8; 20]) -> &[u8] {
     let mut at = buf.len();
     loop {
@@ -120,7 +120,7 @@ pub(crate) fn w1(out: &mut Vec<u8>) {
     e.end();
 }
 
-/// As [`w1`], with the `_id` in front: what is stored.
+/// The document of [`w1`] with the `_id` in front, as the server stores it.
 #[cfg(test)]
 pub(crate) fn w1_with_id(id: [u8; 12], out: &mut Vec<u8>) {
     let mut e = Encoder::begin(out);
@@ -154,7 +154,7 @@ pub(crate) fn w3(rng: &mut Rng, now_ms: i64, id: [u8; 12], out: &mut Vec<u8>) {
     e.end();
 }
 
-/// The 2300 characters of biography that fill W4's documents.
+/// The 2300 characters of biography that make up most of W4's documents.
 fn bio() -> &'static [u8] {
     static BIO: OnceLock<Vec<u8>> = OnceLock::new();
     BIO.get_or_init(|| b"I am a Java Developer. ".repeat(100))
@@ -174,7 +174,7 @@ pub(crate) fn w4a(i: u64, id: [u8; 12], out: &mut Vec<u8>) {
     e.end();
 }
 
-/// The name W4b's finds ask for; row 0 carries it.
+/// The name that W4b's finds ask for; row 0 carries it.
 pub(crate) const W4B_NAME: &str = "Shekhar Gulati";
 
 /// W4b: `{_id, name, someId1: i64, str1, date1, bio}`, 2401 bytes. The row is a function of `i`

@@ -1,10 +1,10 @@
-//! What stands against trusting loads: a client that may have been what was slow. Gathered while
-//! an experiment runs, told once at its end, a sentence a reason.
+//! Reasons to distrust a load: the client, and not the server, may have been the bottleneck. They
+//! are gathered while an experiment runs and told once at its end, in one sentence for each reason.
 
 use crate::report::table::rate;
 use muniment_load::load::Bound;
 
-/// A load that came close to what the client can do at all.
+/// A load whose rate came close to the most that the client can do at all.
 #[derive(Debug, Clone, PartialEq)]
 struct Near {
     name: String,
@@ -19,17 +19,17 @@ pub(crate) struct Doubts {
     near: Vec<Near>,
 }
 
-/// So many names are told.
+/// The most load names that one sentence lists.
 const NAMES: usize = 6;
 
 impl Doubts {
-    /// The client may have been the bottleneck of load `name`.
+    /// Notes that the client may have been the bottleneck of load `name`.
     pub(crate) fn bound(&mut self, name: &str, bound: Bound) {
         self.bound.push((name.to_string(), bound));
     }
 
-    /// Load `name` with so many connections did `rate` requests a second, which is more than half
-    /// of what they do against a server that does nothing.
+    /// Notes that load `name` with so many connections did `rate` requests a second, which is more
+    /// than half of the rate that the client reaches against a server that does nothing.
     pub(crate) fn near(&mut self, name: &str, connections: usize, rate: f64) {
         self.near.push(Near {
             name: name.to_string(),
@@ -38,7 +38,8 @@ impl Doubts {
         });
     }
 
-    /// In words, a sentence a reason. `ceiling` is the null responder's rate by connections.
+    /// The doubts in words, one sentence for each reason. `ceiling` gives the null responder's rate
+    /// for a number of connections.
     pub(crate) fn told(&self, ceiling: impl Fn(usize) -> f64) -> Vec<String> {
         let mut out = Vec::new();
         let share = |f: &dyn Fn(&Bound) -> Option<f64>| {
@@ -84,7 +85,7 @@ impl Doubts {
     }
 }
 
-/// Each name once, and not too many of them.
+/// Joins the names, each once, and leaves out those beyond the limit.
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for n in all {

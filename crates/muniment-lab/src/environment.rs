@@ -1,4 +1,5 @@
-//! The host, honestly: what a reader needs to judge a figure, and nothing that names the host.
+//! Describes the host as a reader needs it to judge a figure, without anything that would identify
+//! the host.
 
 use std::ffi::CStr;
 use std::fs;
@@ -16,13 +17,13 @@ fn after_colon(path: &str, key: &str) -> Option<String> {
     line.split_once(':').map(|(_, v)| v.trim().to_string())
 }
 
-/// Cores this process may use.
+/// The number of cores that this process may use.
 pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Name and text of every fact about the host; `data` is where the server keeps its files, if
-/// that is on this host.
+/// The name and text of every fact about the host. `data` is the directory of the server's files,
+/// if that is on this host.
 pub(crate) fn host(data: Option<&Path>) -> Vec<(String, String)> {
     let mut e = Vec::new();
     let mut add = |k: &str, v: String| e.push((k.to_string(), v));
@@ -80,7 +81,8 @@ fn build() -> &'static str {
     }
 }
 
-/// Says so when others use this host's cores already: figures by the clock are then theirs too.
+/// Gives a warning if other processes use this host's cores already, since every figure measured by
+/// the clock then contains their work too.
 pub(crate) fn busy() -> Option<String> {
     let load: f64 = first_line("/proc/loadavg")?
         .split_whitespace()
@@ -123,7 +125,8 @@ fn kernel() -> String {
     }
 }
 
-/// `ext4, /dev/vda`: the mount whose point is the longest prefix of `path`.
+/// The file system and device of `path`, as `ext4, /dev/vda`: those of the mount whose mount point
+/// is the longest prefix of `path`.
 pub(crate) fn file_system(path: &Path) -> Option<String> {
     let path = path.canonicalize().ok()?;
     let mounts = fs::read_to_string("/proc/mounts").ok()?;
@@ -140,12 +143,12 @@ pub(crate) fn file_system(path: &Path) -> Option<String> {
     best.map(|b| b.1)
 }
 
-/// `2026-01-31 12:00:05 UTC`.
+/// The current time as `2026-01-31 12:00:05 UTC`.
 pub(crate) fn utc_now() -> String {
     format!("{} UTC", clock().0)
 }
 
-/// `2026-01-31 12:00:05:123`.
+/// The current time as `2026-01-31 12:00:05:123`.
 pub(crate) fn utc_millis() -> String {
     let (text, millis) = clock();
     format!("{text}:{millis:03}")
@@ -167,8 +170,8 @@ fn clock() -> (String, u32) {
     (text, now.subsec_millis())
 }
 
-/// Year, month and day of a day number since 1970-01-01 in the Gregorian calendar: 400-year eras
-/// of 146,097 days that begin on 1 March.
+/// Year, month and day of a day number since 1970-01-01 in the Gregorian calendar, computed in
+/// 400-year eras of 146,097 days that begin on 1 March.
 fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let era = z / 146_097;

@@ -1,6 +1,6 @@
-//! HDR interval logs: a load's seconds as the text format that HdrHistogram's own tools read
-//! (version 2: a comment a header, then `Tag=…,start,length,max,histogram` a line), one file a
-//! sample set.
+//! HDR interval logs: the per-second latencies of a load in the text format that HdrHistogram's own
+//! tools read (version 2: header comments, then one line `Tag=…,start,length,max,histogram` for
+//! each interval). Each sample set gets one file.
 
 use crate::report::Outcome;
 use hdrhistogram::serialization::V2DeflateSerializer;
@@ -12,20 +12,22 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The line above the intervals that HdrHistogram's tools know the columns by.
+/// The column heading above the intervals, by which HdrHistogram's tools recognise the columns.
 const LEGEND: &str =
     "\"StartTimestamp\",\"Interval_Length\",\"Interval_Max\",\"Interval_Compressed_Histogram\"\n";
 
-/// Writes `histograms/EXPERIMENT-NAME.hlog` below `dir` for every sample set that has seconds. `used`: the
-/// names that the run has given, of which none is given again.
+/// Writes `histograms/EXPERIMENT-NAME.hlog` below `dir` for every sample set that was recorded
+/// second by second. `used` holds the file names that the run has written so far; no name is used
+/// twice.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// A file cannot be written.
 pub(crate) fn write_all(dir: &Path, outcome: &Outcome, used: &mut HashSet<String>) -> Result<()> {
     let dir = dir.join("histograms");
     for set in outcome.samples.iter().filter(|s| !s.intervals.is_empty()) {
         let stem = safe(&format!("{}-{}", outcome.id, set.name));
-        // Loads that were repeated have the same name.
+        // Repetitions of a load have the same name, so a number is appended to make the file's name
+        // unique.
         let name = (1..)
             .map(|n| match n {
                 1 => format!("{stem}.hlog"),
@@ -41,7 +43,7 @@ pub(crate) fn write_all(dir: &Path, outcome: &Outcome, used: &mut HashSet<String
     Ok(())
 }
 
-/// The log of one sample set.
+/// Renders the log of one sample set.
 fn of(set: &SampleSet) -> Result<Vec<u8>> {
     let intervals = set
         .intervals
@@ -57,11 +59,12 @@ fn of(set: &SampleSet) -> Result<Vec<u8>> {
     log(&set.name, set.began, &intervals)
 }
 
-/// The log of (start s, length s, latencies) under one tag; `began` is when the load did, s since
-/// 1970. Latencies are in ns, the readable maximum is in ms.
+/// Renders a log of (start s, length s, latencies) under one tag; `began` is the time at which the
+/// load began, in seconds since 1970. Latencies are in ns; the maximum that stands in the line for
+/// people is in ms.
 ///
 /// # Errors
-/// A histogram that cannot be encoded.
+/// A histogram cannot be encoded.
 pub(crate) fn log(tag: &str, began: f64, intervals: &[(f64, f64, Latency)]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
@@ -71,7 +74,8 @@ pub(crate) fn log(tag: &str, began: f64, intervals: &[(f64, f64, Latency)]) -> R
         .context("writing the header")?;
     out.extend_from_slice(LEGEND.as_bytes());
     let mut lines = IntervalLogWriterBuilder::new();
-    // Repeats a comment of the header, which is how the writer divides the readable maximum.
+    // This also writes a comment into the header that states the divisor, which the header already
+    // says in its own words; the writer's API offers no other way to divide the maximum.
     lines.with_max_value_divisor(1e6);
     let mut writer = lines
         .begin_log_with(&mut out, &mut serializer)
@@ -101,7 +105,7 @@ fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s).unwrap_or_default()
 }
 
-/// A name for file systems and tags: letters, digits, dots and hyphens.
+/// Reduces a name to letters, digits, dots and hyphens, which file systems and tags accept.
 fn safe(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     for c in name.chars() {
@@ -195,7 +199,8 @@ mod tests {
         };
         let mut used = HashSet::new();
         write_all(&dir, &outcome, &mut used).unwrap();
-        // Another experiment of the run, of which the letters that files can have are the same.
+        // Another experiment of the same run, whose name becomes the same file name once characters
+        // that files cannot have are replaced.
         let other = Outcome {
             id: "w:3".into(),
             samples: vec![set("w:0")],

@@ -1,9 +1,9 @@
-//! Everything that takes memory of a server, at once: large inserts with many index keys, open
-//! transactions, sorts and groups, clients that do not read, sessions, a change stream over large
-//! transactions, messages that stop, and an ordinary load beside all that.
+//! A mix of everything that takes a server's memory, at once: large inserts with many index keys,
+//! open transactions, sorts and groups, clients that do not read, sessions, a change stream over
+//! large transactions, messages that stop in the middle, and an ordinary load alongside.
 //!
-//! What a server refuses is counted and is no failure: that is how it keeps its memory. A connection
-//! that it closes is opened again.
+//! A refused command is counted and is not a failure, since refusing is how a server keeps its
+//! memory. A connection that the server closes is opened again.
 
 use crate::linkbench::transaction::Session;
 use muniment_load::conn::{Conn, Message, number_at};
@@ -17,38 +17,38 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// The database of the mix.
+/// The database in which the mix works.
 const DB: &str = "mix";
-/// A reply that takes longer is given up, with its connection.
+/// A client that waits longer than this for a reply gives the command up and closes its connection.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Documents of the collection that is read, and bytes of each.
+/// The number of documents in the collection that is read, and the bytes of each.
 const READ: usize = 40_000;
 const BYTES: usize = 1000;
 
-/// What one kind of client did.
+/// The counts of one kind of client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Done {
-    /// Commands that were done.
+    /// Commands that succeeded.
     pub done: u64,
     /// Commands that the server refused.
     pub refused: u64,
-    /// Connections that it closed, or that gave it up.
+    /// Connections that the server closed, or on which the client gave up.
     pub closed: u64,
 }
 
-/// What all of them did, by kind.
+/// The counts of all clients, by kind.
 pub type Tally = BTreeMap<&'static str, Done>;
 
-/// How many clients of a kind there are at once.
+/// The number of clients of each kind that run at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Of inserts, sorts, transactions and the ordinary load each.
+    /// The clients of each of these kinds: inserts, sorts, transactions and the ordinary load.
     pub workers: usize,
-    /// Open transactions of each of their clients.
+    /// The transactions that each transaction client keeps open.
     pub transactions: usize,
-    /// Clients that ask and do not read.
+    /// Clients that send requests and do not read the replies.
     pub slow: usize,
-    /// Clients that begin a message and stop.
+    /// Clients that begin a message and stop in the middle.
     pub partial: usize,
 }
 
@@ -61,7 +61,7 @@ struct Mix<'m> {
 /// Runs the mix for `time` on the server at `address`.
 ///
 /// # Errors
-/// Its data could not be loaded.
+/// The mix's data could not be loaded.
 pub fn run(address: &str, size: Size, time: Duration) -> Result<Tally> {
     load(address)?;
     let mix = Mix {
@@ -119,7 +119,7 @@ impl Mix<'_> {
         }
     }
 
-    /// A client that takes turns until the time is over.
+    /// Starts a client that repeats its commands until the time is over.
     fn client(
         &self,
         kind: &'static str,
@@ -151,7 +151,8 @@ impl Mix<'_> {
         }
     }
 
-    /// Connections that send something and then nothing, opened again when they are closed.
+    /// Opens connections that send `bytes` and then nothing more; a connection that the server
+    /// closes is opened again.
     fn sockets(&self, kind: &'static str, n: usize, bytes: &[u8]) {
         let mut open: Vec<TcpStream> = Vec::new();
         while self.goes_on() {
@@ -167,7 +168,8 @@ impl Mix<'_> {
             while open.len() < n && self.goes_on() {
                 let sent = TcpStream::connect(self.address).and_then(|mut s| {
                     s.set_write_timeout(Some(Duration::from_millis(200)))?;
-                    // A part may do: the server waits before it reads on.
+                    // A partial write is enough, because the server stops reading until it has
+                    // room.
                     let _ = s.write_all(bytes);
                     Ok(s)
                 });
@@ -187,7 +189,7 @@ struct Client<'c> {
 }
 
 impl Client<'_> {
-    /// Sends a command; `None`: it was refused.
+    /// Sends a command; `None` if the server refused it.
     fn call(&mut self, db: &str, body: &DocBuf) -> Result<Option<DocBuf>> {
         let reply = self.conn.call(&mut Message::command(db, body))?;
         let ok = number_at(reply, "ok") == Some(1.0) && reply.get("writeErrors").is_none();
@@ -245,7 +247,7 @@ fn ordinary(c: &mut Client<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// Documents of a transaction, some 100 KB.
+/// The documents of one transaction, some 100 KB.
 fn batch(rng: &mut Rng) -> ArrayBuf {
     let text = "z".repeat(BYTES);
     let one = |_| doc! { "n": rng.next_u64() as i64, "text": text.as_str() };
@@ -327,12 +329,12 @@ fn sessions(c: &mut Client<'_>, rng: &mut Rng) -> Result<()> {
     Ok(())
 }
 
-/// A find whose batch is of 16 MB.
+/// A find whose batch has 16 MB.
 fn slow_reader() -> Vec<u8> {
     Message::command(DB, &doc! { "find": "read", "batchSize": 100_000 }).0
 }
 
-/// The beginning of a message that is to be of 40 MB.
+/// The beginning of a message that claims to have 40 MB.
 fn partial() -> Vec<u8> {
     let whole = Message::command(DB, &doc! { "ping": 1, "x": "x".repeat(3 << 20) });
     let mut bytes = whole.0;
@@ -342,7 +344,7 @@ fn partial() -> Vec<u8> {
     bytes
 }
 
-/// What was done, in a line.
+/// Renders the counts in one line.
 pub fn describe(tally: &Tally) -> String {
     let one = |(kind, d): (&&str, &Done)| {
         format!(

@@ -1,5 +1,5 @@
-//! The null responder's process: it parses each message and answers a constant, so that what it
-//! costs is what the client, the kernel and the protocol cost.
+//! The process of the null responder: it parses each message and answers a constant. A load against
+//! it therefore costs only what the client, the kernel and the protocol cost.
 
 use crate::commands::{self, Spec};
 use crate::docs;
@@ -21,14 +21,15 @@ pub(crate) const COMMAND: Spec = Spec {
     },
 };
 
-/// Serves until killed; the port is written to `port_file` when it listens.
+/// Serves until it is killed; once it listens, the port is written to `port_file`.
 pub(crate) fn serve(port_file: &Path) -> Result<()> {
-    // Finds get one 2 KB document, as the find yardstick's do from the real server.
+    // The reply to a find has one 2 KB document, as the real server's reply in the find yardstick
+    // has.
     let mut found = Vec::new();
     docs::point(0, &mut found);
     let server = NullServer::start("127.0.0.1:0", Doc::new(&found))
         .context("starting the null responder")?;
-    // Written beside and renamed, so that no one reads half a number.
+    // The number is written to another file that is then renamed, so that no one reads half of it.
     let part = port_file.with_extension("part");
     std::fs::write(&part, server.port().to_string()).context("writing the port file")?;
     std::fs::rename(&part, port_file).context("writing the port file")?;

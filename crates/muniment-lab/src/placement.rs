@@ -1,4 +1,4 @@
-//! What an experiment does with placements.
+//! Pins client and server to cores, and names the placements that experiments measure.
 
 use crate::lab::{Lab, Target};
 use crate::workloads::only::CORES;
@@ -6,7 +6,7 @@ use muniment_load::fail::{Failure, Result};
 use muniment_load::placement::{Pin, Placement, Server, UNPINNED, find, place};
 
 impl Target {
-    /// As what is pinned.
+    /// Describes the target as a server that can be pinned to cores.
     pub fn server(&self) -> Server {
         Server {
             pid: self.pid,
@@ -17,12 +17,12 @@ impl Target {
 }
 
 impl Lab {
-    /// The placements in which loads over one connection to `server` are measured: one core and
-    /// two, less what `--only cores=` leaves out. Where they cannot be pinned it is
-    /// [`Placement::Anywhere`], and the reason becomes a warning.
+    /// The placements in which loads over one connection to `server` are measured: on one core and
+    /// on two, less those that `--only cores=` leaves out. If client and server cannot be pinned,
+    /// this is [`Placement::Anywhere`] and the reason becomes a warning.
     ///
     /// # Errors
-    /// `--only cores=` asks for one that cannot be had.
+    /// `--only cores=` asks for a placement that this host does not allow.
     pub fn placements(&mut self, server: &Server) -> Result<Vec<Placement>> {
         let asked = self.only.values(CORES.name).is_some();
         self.placements_asked += 1;
@@ -55,11 +55,11 @@ impl Lab {
         self.only.keep(CORES.name, there, |p| short(*p).to_string())
     }
 
-    /// Does `f` while client and server are pinned so; a pin that did not hold becomes a warning,
-    /// in which the load is called `name`. With [`Placement::Anywhere`] nothing is pinned.
+    /// Runs `f` while client and server are pinned by `placement`. A pin that did not hold becomes
+    /// a warning, in which the load is called `name`. [`Placement::Anywhere`] pins nothing.
     ///
     /// # Errors
-    /// What `f` fails with; a server that cannot be pinned any more.
+    /// The failure of `f`, or a server that cannot be pinned any more.
     pub fn placed<T>(
         &mut self,
         server: &Server,
@@ -84,7 +84,7 @@ impl Lab {
     }
 }
 
-/// A placement's value for `--only cores=`.
+/// The word for a placement in `--only cores=`.
 fn short(p: Placement) -> &'static str {
     match p {
         Placement::Anywhere => "any",
@@ -107,7 +107,7 @@ mod tests {
         Lab::new(Endpoint::Embedded, Preset::Smoke, std::env::temp_dir())
     }
 
-    /// A process that does nothing, ended with its value.
+    /// A process that does nothing and is killed when the value is dropped.
     struct Sleeper(Child);
 
     impl Sleeper {
@@ -115,7 +115,8 @@ mod tests {
             Sleeper(Command::new("sleep").arg("60").spawn().unwrap())
         }
 
-        /// One that holds a socket which listens: what a server is from outside.
+        /// A sleeper that holds a listening socket, which is all that makes a process look like a
+        /// server from outside.
         fn listening(listener: TcpListener) -> Sleeper {
             let mut c = Command::new("sleep");
             let stdin = Stdio::from(OwnedFd::from(listener));

@@ -1,5 +1,6 @@
-//! Processes the lab starts: the embedded server, the null responder, the raw engine. Each is
-//! this same executable with other arguments, dies with the lab, and leaves no files behind.
+//! The processes that the lab starts: the embedded server, the null responder and the raw engine.
+//! Each is this same executable with other arguments, dies with the lab, and leaves no files
+//! afterwards.
 
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::stop;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    /// Makes a fresh one in `parent`.
+    /// Makes a fresh directory in `parent`.
     pub(crate) fn new(parent: &Path) -> Result<TempDir> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -24,7 +25,7 @@ impl TempDir {
         Ok(TempDir(dir))
     }
 
-    /// Where it is.
+    /// The directory's path.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -32,7 +33,8 @@ impl TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // What cannot be removed is left to the system's own cleaning.
+        // A directory that cannot be removed is left to the system's own cleaning of temporary
+        // files.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
@@ -40,30 +42,30 @@ impl Drop for TempDir {
 /// A running child.
 pub(crate) struct Process {
     child: Child,
-    /// Its directory, removed after it has ended.
+    /// The process's directory, removed after the process has ended.
     dir: TempDir,
     what: &'static str,
 }
 
 impl Process {
-    /// Starts this executable with `args`; stderr (and stdout, unless `piped`) go to a file in
-    /// `dir` that is quoted when something goes wrong.
+    /// Starts this executable with `args`. Its stderr (and its stdout, unless `piped`) go to a file
+    /// in `dir`, the end of which is quoted when something goes wrong.
     fn start(what: &'static str, args: &[String], dir: TempDir, piped: bool) -> Result<Process> {
         let child = spawn(&own()?, what, args, dir.path(), piped, None)?;
         Ok(Process { child, dir, what })
     }
 
-    /// Kills it as a crash would (SIGKILL) and waits for its end.
+    /// Kills the process with SIGKILL, as a crash would end it, and waits for its end.
     pub(crate) fn kill9(&mut self) {
-        // Both only fail for a process that has ended already.
+        // Both calls fail only for a process that has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts the server again after its end, in the same directory; returns its address.
+    /// Starts the server again in the same directory after its end; returns its address.
     ///
     /// # Errors
-    /// It still runs, or it does not come up; with its last words.
+    /// The server still runs, or it does not come up; the error quotes the end of its output.
     pub(crate) fn server_again(&mut self, options: &ServerOptions) -> Result<String> {
         if matches!(self.child.try_wait(), Ok(None)) {
             return Err(Failure(format!("the {} still runs", self.what)));
@@ -76,17 +78,17 @@ impl Process {
         Ok(format!("127.0.0.1:{}", self.port(&file)?))
     }
 
-    /// Its process id.
+    /// The process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its directory.
+    /// The process's directory.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The end of what it has written.
+    /// The end of the process's output.
     fn last_words(&self) -> String {
         let text = std::fs::read(self.dir.path().join("output.log")).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -101,7 +103,7 @@ impl Process {
         }
     }
 
-    /// Fails, with its last words, if it has ended.
+    /// Fails, with the end of its output, if the process has ended.
     pub(crate) fn check_alive(&mut self) -> Result<()> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -114,7 +116,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has written its port into `file`.
+    /// Waits until the process has written its port into `file`.
     fn port(&mut self, file: &Path) -> Result<u16> {
         let begin = Instant::now();
         loop {
@@ -138,7 +140,7 @@ impl Process {
         }
     }
 
-    /// The pipes, once.
+    /// Takes the pipes to the process; `None` after the first call.
     pub(crate) fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
         Some((self.child.stdin.take()?, self.child.stdout.take()?))
     }
@@ -146,7 +148,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that has ended and was reaped has lost its id, perhaps to somebody else.
+        // A child that has ended and was reaped has lost its process id, which may belong to
+        // another process now; a signal would hit that one.
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return;
         }
@@ -164,15 +167,15 @@ impl Drop for Process {
     }
 }
 
-/// This executable.
+/// The path of this executable.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not tell the path.
 pub(crate) fn own() -> Result<PathBuf> {
     std::env::current_exe().context("finding this executable")
 }
 
-/// Starts `exe`; see [`Process::start`].
+/// Starts the program `exe`; see [`Process::start`].
 fn spawn(
     exe: &Path,
     what: &str,
@@ -197,8 +200,8 @@ fn spawn(
     if let Some(layer) = layer {
         layer.apply(&mut c);
     }
-    // Its own process group: Ctrl-C at the terminal is for the lab, which ends the child in
-    // its own time.
+    // The child gets its own process group: Ctrl-C at the terminal then reaches the lab alone,
+    // which ends the child when it no longer needs it.
     c.process_group(0);
     // SAFETY: prctl is async-signal-safe and touches only the child itself.
     unsafe {
@@ -213,25 +216,26 @@ fn spawn(
         .context(&format!("starting {} as {what}", exe.display()))
 }
 
-/// In a server's directory: the port it got.
+/// The file in a server's directory to which the server writes the port that it got.
 const PORT_FILE: &str = "port";
 
-/// How an embedded server is started.
+/// The options with which an embedded server is started.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ServerOptions {
-    /// The executable: a Muniment.
+    /// The executable, which must be a Muniment.
     pub program: PathBuf,
-    /// Its `--dbpath`, below its temporary directory.
+    /// Its `--dbpath`, relative to its temporary directory.
     pub data: PathBuf,
     /// Its `--cacheSizeGB`.
     pub cache_gb: Option<f64>,
     /// Its `--journalCommitInterval`, milliseconds.
     pub journal_ms: Option<u64>,
-    /// The file layer under which it runs.
+    /// The file layer that the server runs under, which can lose unsynced data as a power loss
+    /// does.
     pub layer: Option<powerloss_image::Settings>,
-    /// Its port; 0 for a free one.
+    /// The port; 0 lets the system choose a free one.
     pub port: u16,
-    /// Its other arguments.
+    /// Further arguments.
     pub more: Vec<String>,
 }
 
@@ -256,7 +260,7 @@ impl ServerOptions {
     }
 }
 
-/// Starts a server of `program` on a free loopback port with its data under `parent`; returns it
+/// Starts a server of `program` on a free loopback port with its data below `parent`; returns it
 /// with its address. `cache_gb` is its `--cacheSizeGB`.
 pub(crate) fn server(
     program: &Path,
@@ -273,7 +277,7 @@ pub(crate) fn server(
     server_with(dir, &options)
 }
 
-/// As [`server`], in `dir`, which goes away with it.
+/// Starts a server as [`server`] does, in `dir`, which is removed with it.
 pub(crate) fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Process, String)> {
     std::fs::create_dir_all(&options.data).context("making the data directory")?;
     let file = dir.path().join(PORT_FILE);
@@ -304,7 +308,7 @@ pub(crate) fn null_responder(parent: &Path) -> Result<(Process, String)> {
     Ok((p, format!("127.0.0.1:{port}")))
 }
 
-/// Starts the raw engine, which takes orders on stdin (see `raw_engine`).
+/// Starts the raw engine, which takes its orders on stdin (see `raw_engine`).
 pub(crate) fn raw_engine(parent: &Path, cache_gb: Option<f64>) -> Result<Process> {
     let dir = TempDir::new(parent)?;
     let mut args = vec![
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_child_that_ends_at_once_is_reported_with_its_words() {
-        // The test executable refuses this option and says so.
+        // The test executable refuses this option and says so, which the quoted output must show.
         let dir = TempDir::new(&std::env::temp_dir()).unwrap();
         let file = dir.path().join("port");
         let mut p = Process::start("child", &["--no-such-option".to_string()], dir, false).unwrap();

@@ -1,12 +1,12 @@
-//! The raw engine: W3's batches straight into the log and the trees, with the server's own options,
-//! in a process of its own. It is what the server's insert rate is measured against. This file
-//! alone knows the engine; the rest of the lab is a black box over the wire.
+//! The raw engine: writes W3's batches straight into the log and the trees, with the server's own
+//! options, in a process of its own. The server's insert rate is measured against it. This is the
+//! only file that knows the engine; the rest of the lab is a black box over the wire.
 //!
-//! A document comes to what it comes to in the server: a record under its number, and the entry of
-//! `_id_` that leads to it. So what the ratio tells is the cost of all that stands above.
+//! A document costs the same entries as in the server: a record under its number, and the entry of
+//! `_id_` that leads to it. The ratio therefore tells the cost of all layers above the engine.
 //!
-//! Orders come on stdin, one a line: `insert DOCUMENTS BATCH`. Each is answered on stdout with
-//! the seconds it took. There is no periodic sync here, which makes the yardstick harder.
+//! Orders come on stdin, one a line: `insert DOCUMENTS BATCH`. Each is answered on stdout with the
+//! seconds that it took. There is no periodic sync here, which makes the yardstick harder to match.
 
 use crate::batches::Documents;
 use crate::commands::{self, Spec};
@@ -34,7 +34,7 @@ pub(crate) const COMMAND: Spec = Spec {
     run: |given| Ok(commands::ended(serve(given.words()))),
 };
 
-/// The child's side: `DIR [CACHE_GB]`.
+/// Runs the child process; `args` are `DIR [CACHE_GB]`.
 pub(crate) fn serve(args: &[OsString]) -> Result<()> {
     let Some(dir) = args.first() else {
         return Err(Failure::new("raw-engine DIR [CACHE_GB]"));
@@ -85,7 +85,7 @@ pub(crate) fn serve(args: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// Log and trees without anything above them.
+/// The log and the trees without anything above them.
 struct Engine {
     trees: Arc<dyn Trees>,
     log: Log,
@@ -93,22 +93,23 @@ struct Engine {
     last: Timestamp,
 }
 
-/// Bytes of a record's key and of an `_id`'s: a type byte and 12 bytes.
+/// Bytes of a record's key, and below those of an `_id` key: a type byte and 12 bytes.
 const NUMBER: usize = 8;
 const ID: usize = 13;
-/// Bytes of an entry of `_id_`: the `_id`, and as its value the length of the record's key, that
-/// key and no type bits.
+/// Bytes of an entry of `_id_`: the `_id`, then the entry's value, which is the length of the
+/// record's key, that key, and no type bits.
 const ENTRY: usize = ID + 1 + NUMBER;
 
 impl Engine {
-    /// Inserts `n` documents in batches; seconds.
+    /// Inserts `n` documents in batches and returns the seconds that this took.
     fn insert(&mut self, collection: u32, made: &Documents, n: u64, batch: u64) -> Result<f64> {
         let begin = Instant::now();
         let mut at = 0;
         while at < n {
             let to = (at + batch).min(n);
             let docs = (to - at) as usize;
-            // The record's payload, and what only the trees need.
+            // `payload` is the content of the log record; `entries` holds index entries, which only
+            // the trees need.
             let mut payload = Vec::with_capacity(docs * 160);
             let mut entries = Vec::with_capacity(docs * ENTRY);
             let mut places = Vec::with_capacity(docs);
@@ -172,7 +173,7 @@ impl Engine {
     }
 }
 
-/// The parent's side.
+/// The parent's side: the process and the pipes to it.
 pub(crate) struct RawEngine {
     process: Process,
     orders: ChildStdin,
@@ -180,7 +181,7 @@ pub(crate) struct RawEngine {
 }
 
 impl RawEngine {
-    /// Starts it.
+    /// Starts the process.
     pub(crate) fn start(parent: &Path, cache_gb: f64) -> Result<RawEngine> {
         let mut process = process::raw_engine(parent, Some(cache_gb))?;
         let (orders, answers) = process
@@ -193,7 +194,7 @@ impl RawEngine {
         })
     }
 
-    /// Documents a second for `n` documents in batches of `batch`.
+    /// Inserts `n` documents in batches of `batch` and returns the documents a second.
     pub(crate) fn insert(&mut self, n: u64, batch: u64) -> Result<f64> {
         let mut answer = String::new();
         let asked = writeln!(self.orders, "insert {n} {batch}").and_then(|()| self.orders.flush());

@@ -1,14 +1,14 @@
-//! How much data there was against the server's cache: a figure of data that fit says nothing of
-//! data that do not.
+//! The amount of data compared with the server's cache: a figure for data that fit in the cache
+//! says nothing about data that do not.
 
 use crate::report::table::{Table, bytes};
 use muniment_load::conn::{Conn, number_at};
 use muniment_value::doc;
 
-/// A database as an experiment left it.
+/// The sizes of a database as an experiment left it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sizes {
-    /// Whose.
+    /// The name of the target.
     pub target: String,
     /// Bytes of documents.
     pub data: f64,
@@ -16,12 +16,12 @@ pub struct Sizes {
     pub storage: f64,
     /// Bytes of indexes on the disk.
     pub indexes: f64,
-    /// Bytes that the server's cache may hold, if it says so.
+    /// Bytes that the server's cache may hold; `None` if the server does not tell.
     pub cache: Option<f64>,
 }
 
 impl Sizes {
-    /// What the server says of database `db`; `None` if it does not.
+    /// Asks the server for the sizes of database `db`; `None` if it does not tell them.
     pub fn of(conn: &mut Conn, target: &str, db: &str) -> Option<Sizes> {
         let stats = conn.command(db, &doc! { "dbStats": 1 }).ok()?;
         let status = conn.command("admin", &doc! { "serverStatus": 1 }).ok();
@@ -38,9 +38,9 @@ impl Sizes {
     }
 }
 
-/// The table of what several databases were at their end; `None` without any.
+/// The table of the sizes that several databases had at their end; `None` if there are none.
 pub(crate) fn table(sizes: &[Sizes]) -> Option<Table> {
-    // A server that was left empty was not what was measured.
+    // A server that was left empty is not one that was measured, so it is left out.
     let mut sizes: Vec<&Sizes> = sizes.iter().filter(|s| s.data > 0.0).collect();
     // The turns of a comparison leave the same database each time, which is listed once.
     let mut seen: Vec<&Sizes> = Vec::new();

@@ -1,24 +1,25 @@
-//! What is measured: the embedded server, a server that runs already, or another program that is
-//! started as the embedded one is, so that two builds can be compared.
+//! The servers that can be measured: the embedded server, a server that runs already, or another
+//! program that is started as the embedded one is, so that two builds can be compared.
 
 use crate::uri::{self, Uri};
 use muniment_load::fail::{Failure, Result};
 use muniment_options::{Given, Opt};
 use std::path::PathBuf;
 
-/// Where a target comes from.
+/// The origin of a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
     /// A fresh server of this executable.
     Embedded,
     /// A server that runs already.
     Server(Uri),
-    /// A fresh server of this executable, which must know `serve --port 0 --portFile FILE`.
+    /// A fresh server of this other executable, which must understand `serve --port 0 --portFile
+    /// FILE`.
     Program(PathBuf),
 }
 
 impl Endpoint {
-    /// True for a server that the lab has not started.
+    /// Whether the server was running before the lab and is not ended by it.
     pub fn is_external(&self) -> bool {
         matches!(self, Endpoint::Server(_))
     }
@@ -27,16 +28,16 @@ impl Endpoint {
 /// One of several targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
-    /// What tables call it.
+    /// The name that tables show.
     pub name: String,
-    /// Where it comes from.
+    /// The origin of the server.
     pub endpoint: Endpoint,
 }
 
 /// Parses `name=mongodb://…`, `name=embedded` or `name=/path/to/muniment`.
 ///
 /// # Errors
-/// No name, a connection string that the lab cannot use, a program that is not there.
+/// There is no name, the lab cannot use the connection string, or the program does not exist.
 pub(crate) fn parse(text: &str) -> Result<Named> {
     let fail = |why: &str| Err(Failure(format!("--target {text}: {why}")));
     let Some((name, what)) = text.split_once('=') else {
@@ -64,7 +65,8 @@ pub(crate) fn parse(text: &str) -> Result<Named> {
     })
 }
 
-/// Where the target is, of targets that are not more than one; none is the embedded server.
+/// The endpoint of a list that has at most one target; an empty list stands for the embedded
+/// server.
 pub(crate) fn only(targets: &[Named]) -> Endpoint {
     match targets {
         [only] => only.endpoint.clone(),
@@ -72,7 +74,7 @@ pub(crate) fn only(targets: &[Named]) -> Endpoint {
     }
 }
 
-/// The options that say what is measured.
+/// The options that name the servers to measure.
 pub(crate) const OPTIONS: &[Opt] = &[
     Opt::text(
         "uri",
@@ -89,10 +91,10 @@ pub(crate) const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// The targets of a command line, in order; none stands for the embedded server.
+/// The targets of a command line, in order; an empty list stands for the embedded server.
 ///
 /// # Errors
-/// A target that cannot be, or a second one where there can be only one.
+/// A target that cannot be used, or a second one where only one is allowed.
 pub(crate) fn of(given: &Given) -> Result<Vec<Named>> {
     let mut all: Vec<Named> = Vec::new();
     for (option, value) in given.options() {

@@ -1,15 +1,16 @@
-//! Connection strings: what the raw client can do, and a plain refusal of what it cannot.
+//! Connection strings: accepts the options that the raw client can honour, and plainly refuses
+//! those that it cannot.
 
 use muniment_load::fail::{Failure, Result};
 
-/// Where the server is.
+/// The address of a server, parsed from a connection string.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uri {
     /// `host:port`, at least one.
     pub hosts: Vec<String>,
     /// The replica set's name, if one was asked for.
     pub replica_set: Option<String>,
-    /// Use the one host given, whatever it is.
+    /// Use the one host given without asking whether it takes writes.
     pub direct: bool,
 }
 
@@ -55,7 +56,8 @@ pub(crate) fn parse(text: &str) -> Result<Uri> {
             "appname" | "retrywrites" | "retryreads" if name.len() == option.len() => {
                 return fail(format!("option {name} has no value"));
             }
-            // Without meaning for one connection a worker that never retries.
+            // These have no meaning for a worker that has one connection and never retries, so they
+            // are accepted and ignored.
             "appname" | "retrywrites" | "retryreads" => {}
             "w" | "j" | "journal" | "wtimeoutms" => {
                 return fail(format!(

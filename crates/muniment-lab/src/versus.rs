@@ -1,12 +1,13 @@
-//! Several variants side by side: measured in turns, compared by the ratios of what belongs to
-//! the same turn. [`crate::report::experiments::versus`] tells what a sheet shows.
+//! A comparison of several variants: they are measured in turns, and compared by the ratios of
+//! figures that belong to the same turn. [`crate::report::experiments::versus`] describes how a
+//! sheet is shown.
 
 use crate::report::{Figure, Outcome, Statistic};
 use muniment_load::samples::SampleSet;
 use muniment_load::stats::{Ratio, median};
 
-/// The order in which `variants` variants are measured in turn `turn`: forwards, then backwards,
-/// so that slow drift hits all alike (A B B A for two).
+/// The order in which `variants` variants are measured in turn `turn`: forwards in one turn and
+/// backwards in the next, so that slow drift affects all alike (A B B A for two).
 pub(crate) fn order(variants: usize, turn: usize) -> Vec<usize> {
     let mut all: Vec<usize> = (0..variants).collect();
     if turn % 2 == 1 {
@@ -15,23 +16,24 @@ pub(crate) fn order(variants: usize, turn: usize) -> Vec<usize> {
     all
 }
 
-/// What was measured of each variant in each turn. The first variant is what the others are
-/// compared with.
+/// The figures of each variant in each turn. The others are compared with the first variant.
 pub(crate) struct Sheet {
-    /// What all its figures are, if they are the same of several loads.
+    /// The measure that all figures share, if the figures are one measure of several loads; else
+    /// empty.
     title: String,
     names: Vec<String>,
-    /// By variant, then by turn.
+    /// The figures, by variant, then by turn.
     turns: Vec<Vec<Vec<Figure>>>,
 }
 
 impl Sheet {
-    /// For variants of these names.
+    /// Makes a sheet for variants of these names.
     pub(crate) fn new(names: Vec<String>) -> Sheet {
         Sheet::of("", names)
     }
 
-    /// For variants of these names; all figures are `title` of something.
+    /// Makes a sheet for variants of these names, whose figures are all the measure `title` of some
+    /// load.
     pub(crate) fn of(title: &str, names: Vec<String>) -> Sheet {
         let turns = names.iter().map(|_| Vec::new()).collect();
         Sheet {
@@ -41,7 +43,7 @@ impl Sheet {
         }
     }
 
-    /// What all its figures are, if they are the same of several loads; else empty.
+    /// The measure that all figures share; else empty.
     pub(crate) fn title(&self) -> &str {
         &self.title
     }
@@ -51,14 +53,16 @@ impl Sheet {
         &self.names
     }
 
-    /// What the next turn of `variant` gave. Variants take turns, so all have as many.
+    /// Adds the figures of the next turn of `variant`. Variants are measured in turns, so all have
+    /// equally many.
     pub(crate) fn add(&mut self, variant: usize, figures: Vec<Figure>) {
         if let Some(t) = self.turns.get_mut(variant) {
             t.push(figures);
         }
     }
 
-    /// Figure `name` of `variant`, turn by turn; NaN where it was not measured.
+    /// The values of figure `name` of `variant`, turn by turn; NaN for turns that did not measure
+    /// it.
     pub(crate) fn values(&self, variant: usize, name: &str) -> Vec<f64> {
         let turns = self.turns.get(variant).map_or(&[][..], Vec::as_slice);
         turns
@@ -71,24 +75,24 @@ impl Sheet {
             .collect()
     }
 
-    /// The same of the turns in which it was measured.
+    /// The values of the figure in those turns that measured it.
     pub(crate) fn measured(&self, variant: usize, name: &str) -> Vec<f64> {
         let mut all = self.values(variant, name);
         all.retain(|x| x.is_finite());
         all
     }
 
-    /// The median over the turns in which it was measured.
+    /// The median of the figure over the turns that measured it.
     pub(crate) fn median(&self, variant: usize, name: &str) -> f64 {
         median(&self.measured(variant, name))
     }
 
-    /// `variant` over the first, turn by turn.
+    /// The ratio of `variant` to the first variant, from the pairs of each turn.
     pub(crate) fn ratio(&self, variant: usize, name: &str) -> Option<Ratio> {
         Ratio::of_pairs(&self.values(variant, name), &self.values(0, name))
     }
 
-    /// The figures that the first variant has, in their order: name and unit.
+    /// The name and unit of each figure of the first variant, in their order.
     pub(crate) fn figures(&self) -> Vec<(String, String)> {
         let mut out: Vec<(String, String)> = Vec::new();
         for f in self.turns.first().into_iter().flatten().flatten() {
@@ -99,7 +103,7 @@ impl Sheet {
         out
     }
 
-    /// Every figure of every variant but the first, over the first one's.
+    /// The ratio of every figure of every other variant to the first variant's.
     pub(crate) fn compared(&self) -> Vec<Compared> {
         let mut all = Vec::new();
         for (figure, unit) in self.figures() {
@@ -117,28 +121,29 @@ impl Sheet {
     }
 }
 
-/// A figure of a variant over the same of the first one.
+/// A figure of a variant as a ratio to the first variant's figure.
 pub(crate) struct Compared {
-    /// Which variant.
+    /// The number of the variant.
     pub variant: usize,
     /// The figure's name.
     pub figure: String,
-    /// It is so much a second.
+    /// Whether the figure is a rate, of which more is better.
     pub is_rate: bool,
-    /// Its ratio.
+    /// The ratio to the first variant.
     pub ratio: Ratio,
 }
 
-/// What is compared of an experiment: its own figures, and of each of its loads the rate, the slow
-/// end and the costs.
+/// All sheets of an experiment: one for its own figures, and one for each measure of its loads
+/// (rate, slow end and costs).
 pub(crate) struct Sheets {
     own: Sheet,
-    /// In the order of [`MEASURES`].
+    /// The sheets of the loads, in the order of [`MEASURES`].
     of_loads: Vec<Sheet>,
     size: Sheet,
 }
 
-/// What is taken of a load: heading, unit, and the value; `None` where there is none.
+/// A measure of a load: heading, unit, and a function for the value, which is `None` if the load
+/// has none.
 type Measure = (&'static str, &'static str, fn(&SampleSet) -> Option<f64>);
 
 const MEASURES: [Measure; 4] = [
@@ -157,7 +162,7 @@ const MEASURES: [Measure; 4] = [
 ];
 
 impl Sheets {
-    /// For targets of these names.
+    /// Makes empty sheets for targets of these names.
     pub(crate) fn new(names: &[String]) -> Sheets {
         let sheet = |title: &str| Sheet::of(title, names.to_vec());
         Sheets {
@@ -167,7 +172,8 @@ impl Sheets {
         }
     }
 
-    /// The next turn of target `i`. Loads of the same name are medians.
+    /// Adds the next turn of target `i`. Several loads of the same name count as one, with the
+    /// median of their values.
     pub(crate) fn add(&mut self, i: usize, out: &Outcome) {
         let mut names: Vec<&str> = Vec::new();
         for s in &out.samples {
@@ -175,7 +181,8 @@ impl Sheets {
                 names.push(&s.name);
             }
         }
-        // What the experiment compares by itself is not compared twice.
+        // A value that the experiment reports as a figure of its own is in `own` already and is not
+        // compared a second time.
         let said = |name: &str, heading: &str| {
             out.figures.iter().any(|f| {
                 let source = f.source.as_ref().filter(|s| s.samples == name);
@@ -205,7 +212,7 @@ impl Sheets {
         self.own.add(i, out.figures.clone());
     }
 
-    /// All of them, in the order in which they are told.
+    /// All sheets, in the order in which the report shows them.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Sheet> {
         [&self.own]
             .into_iter()

@@ -1,4 +1,4 @@
-//! The workers that the experiments are made of.
+//! The workers of which the experiments are made.
 
 use crate::docs;
 use crate::lab::DB;
@@ -9,10 +9,10 @@ use muniment_load::meter::Meter;
 use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
-/// Appends the next document to the message.
+/// Appends the next document to a message.
 pub(crate) type Make = Box<dyn FnMut(&mut Vec<u8>) + Send>;
 
-/// Sends what a template and a document source make, one message an operation.
+/// Sends messages made from a template and a source of documents; one message is one operation.
 pub(crate) struct Inserts {
     conn: Conn,
     template: InsertTemplate,
@@ -33,12 +33,12 @@ impl Inserts {
         }
     }
 
-    /// W1's documents.
+    /// Single inserts of W1's documents.
     pub(crate) fn w1_document(conn: Conn, coll: &str, concern: Option<&DocBuf>) -> Inserts {
         Inserts::new(conn, coll, concern, Box::new(docs::w1))
     }
 
-    /// `n` documents a message.
+    /// Sends `n` documents in each message.
     pub(crate) fn batched(mut self, n: u64) -> Inserts {
         self.batch = n;
         self
@@ -68,7 +68,8 @@ impl Worker for Inserts {
 
     fn finish(&mut self) -> Result<()> {
         if self.template.no_reply {
-            // Commands of one connection are served in order: this reply means that all are applied.
+            // A server handles the commands of one connection in order, so this reply shows that
+            // the unacknowledged inserts before it have all been applied.
             self.conn.command("admin", &doc! { "ping": 1 })?;
         }
         Ok(())
@@ -86,8 +87,9 @@ pub(crate) struct Finds {
 }
 
 impl Finds {
-    /// Over `_id`s 0…`documents`; with `must_match` any other document than the one asked for
-    /// is an error (the null responder always answers the same one).
+    /// Makes a worker for the `_id`s 0…`documents`. With `must_match`, a reply with another
+    /// document than the requested one is an error; it is off for the null responder, which always
+    /// answers the same document.
     pub(crate) fn new(
         conn: Conn,
         coll: &str,
@@ -138,7 +140,7 @@ pub(crate) struct Updates {
 }
 
 impl Updates {
-    /// As [`Finds::new`].
+    /// Makes a worker; the arguments are those of [`Finds::new`].
     pub(crate) fn new(
         conn: Conn,
         coll: &str,
