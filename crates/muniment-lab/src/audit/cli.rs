@@ -1,4 +1,4 @@
-//! `muniment bench audit …`.
+//! The command line of `muniment bench audit …`.
 
 use super::concern::{self, Crash};
 use super::fault::Fault;
@@ -15,7 +15,7 @@ use muniment_load::stop;
 use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use std::time::Duration;
 
-/// The command.
+/// The command `audit`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "audit",
     arguments: "[OPTIONS]",
@@ -48,7 +48,7 @@ them and cuts them off from each other, and looks into their rollback files.
             Group::new("External servers", EXTERNAL)
                 .note("Commands are run by 'sh -c'; {host} {port} {pid} {dbpath} are filled in.\n"),
             Group::new("A set of the lab's own", SET),
-            // Not --core-hour: there is no table of cost.
+            // `--core-hour` is left out, because an audit has no table of cost.
             Group::new(
                 "Output",
                 &[cli::JSON, cli::OUT, cli::DATA, cli::TABLES, cli::TUI, HELP],
@@ -162,7 +162,7 @@ const SET: &[Opt] = &[
     ),
 ];
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Options {
     plan: Plan,
@@ -171,10 +171,10 @@ pub(crate) struct Options {
     output: Output,
 }
 
-/// What was asked for, by what was given.
+/// Understands the arguments of the audit.
 ///
 /// # Errors
-/// A value that makes no sense, options that contradict each other.
+/// A value makes no sense, or options contradict each other.
 fn options(given: &Given) -> Result<Options> {
     let preset = Preset::of(given);
     let uri = given.text("uri").map(uri::parse).transpose()?;
@@ -185,7 +185,8 @@ fn options(given: &Given) -> Result<Options> {
     let faults = given.text("faults").map(Fault::list).transpose()?;
     let checks = match given.text("checks") {
         Some(list) => some(list)?,
-        // A command line that names write concerns asks about these alone.
+        // A command line that names write concerns and no checks asks only about the write
+        // concerns.
         None if concerns.is_some() => vec![Check::Concerns],
         None => Check::ALL.to_vec(),
     };
@@ -218,7 +219,8 @@ fn options(given: &Given) -> Result<Options> {
     };
     Ok(Options {
         plan: Plan {
-            // A set has more kinds of faults, and takes longer to be well again.
+            // A set is crashed in more ways and takes longer to recover, so it gets fewer rounds of
+            // each kind.
             rounds: given.whole("rounds").unwrap_or_else(|| match topology {
                 true => preset.pick(1, 3, 10),
                 false => preset.pick(2, 10, 50),
@@ -245,7 +247,8 @@ fn options(given: &Given) -> Result<Options> {
     })
 }
 
-/// Refuses options that say something of what is not there.
+/// Refuses options about something that this audit does not have; they would be ignored silently
+/// otherwise.
 fn belong(given: &Given, checks: &[Check], power: bool) -> Result<()> {
     let (topology, external) = (given.has("topology"), given.has("uri"));
     const SET: &str = "--topology set";
@@ -282,7 +285,7 @@ fn belong(given: &Given, checks: &[Check], power: bool) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an audit that cannot be done to this target, or not by this build.
+/// Refuses an audit that this target or this build does not allow.
 fn possible(given: &Given, uri: Option<&uri::Uri>, power: bool) -> Result<()> {
     if given.has("topology") && uri.is_some() {
         return Err(Failure::new(
@@ -308,12 +311,13 @@ fn possible(given: &Given, uri: Option<&uri::Uri>, power: bool) -> Result<()> {
     Ok(())
 }
 
-/// The faults of a set of so many members, when none were asked for.
+/// The faults of a set of so many members, if the command line names none.
 fn usual_faults(preset: Preset, members: usize) -> Vec<Fault> {
     let shortest = [Fault::KillPrimary, Fault::CutPrimary, Fault::KillMajority];
     let all = Fault::ALL.into_iter().filter(|f| match preset {
         Preset::Smoke => shortest.contains(f),
-        // Where the primary takes nobody along it is cut off alone.
+        // In a set where the primary cannot take another member along and still be a minority, this
+        // fault would be the same as cutting off the primary alone.
         _ => *f != Fault::CutMajority || members - (members / 2 + 1) > 1,
     });
     all.collect()
@@ -333,7 +337,7 @@ fn some(v: &str) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// The crashes that `--crash` calls so.
+/// The crashes that the value of `--crash` stands for.
 fn kinds(kind: &str) -> Vec<Crash> {
     match kind {
         "process" => vec![Crash::Process],
@@ -342,10 +346,10 @@ fn kinds(kind: &str) -> Vec<Crash> {
     }
 }
 
-/// Runs it.
+/// Runs the audit.
 ///
 /// # Errors
-/// A promise that was broken, or an audit that could not be run.
+/// A promise was broken, or the audit could not be run.
 pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let endpoint = o.uri.clone().map_or(Endpoint::Embedded, Endpoint::Server);

@@ -1,4 +1,4 @@
-//! Write concerns as the command line names them, and what their acknowledgement promises.
+//! Write concerns as the command line names them, and the promise of their acknowledgement.
 
 use super::fault::Fault;
 use super::judge::Promise;
@@ -6,23 +6,23 @@ use muniment_load::fail::{Failure, Result};
 use muniment_value::{DocBuf, doc};
 use std::time::Duration;
 
-/// How a server is brought down.
+/// The ways in which a server is brought down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Crash {
-    /// The process ends; what it gave to the system stays.
+    /// The process ends; data that it gave to the operating system stay.
     Process,
-    /// What was never synced is gone too.
+    /// The data that were never synced are gone as well.
     Power,
-    /// Something happens to a set of the lab's own.
+    /// A fault hits a set that the lab started.
     Fault(Fault),
 }
 
-/// The server whose acknowledgement promises something.
+/// The kind of server whose acknowledgement promises something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
     /// A Muniment with this commit interval.
     Muniment(Duration),
-    /// A single server that we know nothing of.
+    /// A single server whose configuration is unknown.
     Other,
     /// A replica set whose primary is killed and replaced.
     Set,
@@ -31,22 +31,22 @@ pub(crate) enum Server {
 /// A write concern.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Concern {
-    /// As it was asked for.
+    /// Its name on the command line.
     pub name: String,
-    /// As it is sent.
+    /// The document that is sent with commands.
     pub doc: DocBuf,
-    /// No reply comes.
+    /// Whether the server sends no reply.
     pub unacknowledged: bool,
     journaled: bool,
     majority: bool,
-    /// `j: false` was said.
+    /// Whether `j: false` was given.
     unjournaled: bool,
 }
 
 /// Parses `w:0,w:1,j:true,majority,w:2+j:true,…`.
 ///
 /// # Errors
-/// Names the word that is none, and what there is.
+/// Names the word that is no write concern, and lists those that exist.
 pub(crate) fn parse_list(text: &str) -> Result<Vec<Concern>> {
     let mut all: Vec<Concern> = Vec::new();
     for word in text.split(',') {
@@ -87,7 +87,8 @@ fn parse(word: &str) -> Option<Concern> {
                     w = Some(Some(n));
                 }
                 Ok(_) => return None,
-                // A bare word but majority is more likely a slip than the name of a mode.
+                // A bare word other than `majority` is more likely a slip than the name of a mode,
+                // so modes need `w:` in front.
                 Err(_) if value.is_empty() || (value != "majority" && !part.contains(':')) => {
                     return None;
                 }
@@ -111,7 +112,7 @@ fn parse(word: &str) -> Option<Concern> {
     }
     match w {
         None => drop(doc.append("w", 1)),
-        // Members that do not come must not hold the audit up for ever.
+        // Without a timeout, members that never acknowledge would hold the audit up for ever.
         Some(None | Some(2..)) => drop(doc.append("wtimeout", 10_000)),
         _ => {}
     }
@@ -121,13 +122,13 @@ fn parse(word: &str) -> Option<Concern> {
 }
 
 impl Concern {
-    /// What a server promises for it. Sources: our README, "Durability"; the MongoDB manual,
-    /// "Write Concern": `j: true` is acknowledged once it is in the on-disk journal, and a
-    /// majority's writes are not rolled back. What a single unknown server keeps of the rest
-    /// depends on its configuration, so nothing is taken for promised.
+    /// The promise that a server makes for it. Sources: our README, "Durability"; the MongoDB
+    /// manual, "Write Concern": `j: true` is acknowledged once it is in the on-disk journal, and a
+    /// majority's writes are not rolled back. What a single unknown server keeps under the other
+    /// concerns depends on its configuration, so no promise is assumed.
     pub(crate) fn promise(&self, server: Server, crash: Crash) -> Promise {
         match (server, crash) {
-            // A set of our own says itself what it promises.
+            // A set of the lab's own computes its promise itself, see [`super::safety`].
             (_, Crash::Fault(_)) => Promise::Unknown,
             (Server::Muniment(_), Crash::Process) => Promise::NothingLost,
             (Server::Muniment(_), Crash::Power) if self.journaled || self.majority => {

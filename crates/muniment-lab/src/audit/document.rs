@@ -1,15 +1,15 @@
-//! What the audit writes. Everything in a document follows from the round's mark, the writer and
-//! the number, so that the whole of it can be compared with what is found.
+//! The documents that the audit writes. The whole content of a document follows from the round's
+//! mark, the writer and the number, so that every byte that is found can be compared.
 
 use muniment_load::rng::Rng;
 use muniment_value::{DocBuf, doc};
 
-/// The collection.
+/// The collection that the writers fill.
 pub(crate) const COLLECTION: &str = "audit";
 /// The secondary index, whose entries are compared with the documents. With `_id` in it a query
 /// for both fields can be answered by the index alone.
 pub(crate) const INDEX: &str = "k_1__id_1";
-/// Documents that one writer can number.
+/// The number of documents that one writer can number.
 const RANGE: i64 = 1 << 40;
 
 /// The `_id` of document `number` (from 1) of writer `thread`: monotone for each writer.
@@ -17,7 +17,7 @@ pub(crate) fn id(thread: usize, number: u64) -> i64 {
     thread as i64 * RANGE + number as i64
 }
 
-/// The writer and number of an `_id`; `None` if it is none of ours.
+/// The writer and number of an `_id`; `None` if the audit does not write such an `_id`.
 pub(crate) fn split(id: i64) -> Option<(usize, u64)> {
     (id > 0).then_some(((id / RANGE) as usize, (id % RANGE) as u64))
 }
@@ -32,7 +32,8 @@ pub(crate) fn counter_of(id: i64) -> Option<usize> {
     usize::try_from(-1 - i128::from(id)).ok()
 }
 
-/// The indexed field: scattered, so that index entries are not in the order of the writes.
+/// The indexed field. Its values are scattered, so that index entries are not in the order of the
+/// writes.
 pub(crate) fn key(mark: u64, id: i64, value: u64) -> i64 {
     Rng::new(mark ^ (id as u64).wrapping_mul(31) ^ (value << 20)).next_u64() as i64
 }
@@ -56,8 +57,9 @@ pub(crate) fn counter(mark: u64, thread: usize) -> DocBuf {
     doc! { "_id": id, "mark": mark as i64, "k": key(mark, id, 0), "set": 0i64, "added": 0i64 }
 }
 
-/// The update that brings a counter from `value - 1` to `value`: once by $set and once by $inc,
-/// which agree unless half an update or an older state is found.
+/// The update that brings a counter from `value - 1` to `value`, in one field by $set and in
+/// another by $inc. The two fields agree unless half an update was kept or an update was applied to
+/// an older state.
 pub(crate) fn update(mark: u64, thread: usize, value: u64) -> DocBuf {
     let id = counter_id(thread);
     doc! {

@@ -1,14 +1,14 @@
-//! What happens to a set of the lab's own in the middle of the writes. Pure functions.
+//! The faults that hit a set of the lab's own in the middle of the writes. Pure functions.
 
 use crate::topology::cluster::Way;
 use muniment_load::fail::{Failure, Result};
 
-/// A fault.
+/// A fault of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The primary is killed.
     KillPrimary,
-    /// The primary is killed, and so many others that no majority is left.
+    /// The primary is killed, together with so many others that no majority is left.
     KillMajority,
     /// All members are killed.
     KillAll,
@@ -18,15 +18,15 @@ pub(crate) enum Fault {
     CutPrimaryOut,
     /// The others still hear the primary, which does not hear them.
     CutPrimaryIn,
-    /// The primary is cut off together with as many others as are no majority.
+    /// The primary is cut off together with other members; together they are no majority.
     CutMajority,
-    /// The primary stands still for longer than the others wait for it, and then goes on as if nothing
-    /// had been.
+    /// The primary is stopped for longer than the others wait for it before they elect another, and
+    /// then continues without knowing that time has passed.
     FreezePrimary,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub(crate) const ALL: [Fault; 8] = [
         Fault::KillPrimary,
         Fault::KillMajority,
@@ -38,7 +38,7 @@ impl Fault {
         Fault::FreezePrimary,
     ];
 
-    /// As the command line names it.
+    /// The fault's word on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Fault::KillPrimary => "kill-primary",
@@ -52,7 +52,7 @@ impl Fault {
         }
     }
 
-    /// As the table names it.
+    /// The fault's name in the table.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::KillPrimary => "primary killed",
@@ -66,10 +66,10 @@ impl Fault {
         }
     }
 
-    /// Those of a list of words.
+    /// Parses a list of words.
     ///
     /// # Errors
-    /// A word that is none, or is there twice.
+    /// A word names no fault, or stands in the list twice.
     pub(crate) fn list(text: &str) -> Result<Vec<Fault>> {
         let mut all: Vec<Fault> = Vec::new();
         for word in text.split(',') {
@@ -86,7 +86,7 @@ impl Fault {
         Ok(all)
     }
 
-    /// Whether a primary that is there goes on until it notices.
+    /// Whether the old primary still runs after the fault and takes writes until it notices.
     pub(crate) fn lingers(self) -> bool {
         !matches!(
             self,
@@ -94,11 +94,11 @@ impl Fault {
         )
     }
 
-    /// What is done to a set of so many members.
+    /// The steps that bring this fault about in a set of so many members.
     pub(crate) fn steps(self, members: usize, primary: usize) -> Steps {
         let others: Vec<usize> = (0..members).filter(|m| *m != primary).collect();
         let majority = members / 2 + 1;
-        // The members that are hit along with the primary.
+        // The members that are hit together with the primary.
         let along = |count: usize| others.iter().copied().take(count);
         let mut steps = Steps::default();
         match self {
@@ -130,16 +130,17 @@ impl Fault {
     }
 }
 
-/// What is done, and which members can go on meanwhile.
+/// The steps of a fault, and the members that can carry on meanwhile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// Killed at once.
+    /// Members that are killed at once.
     pub killed: Vec<usize>,
-    /// Stopped, and continued when the others have had time to elect a primary.
+    /// Members that are stopped, and continued after the others have had time to elect a primary.
     pub frozen: Vec<usize>,
-    /// Cut off from all others, in this way (there: from them to the others).
+    /// Members that are cut off from all others, and the direction (forward is from them to the
+    /// others).
     pub cut: Option<(Vec<usize>, Way)>,
-    /// The members that can elect a new primary while it lasts; none where there is no majority.
+    /// The members that can elect a new primary during the fault; empty if they are no majority.
     pub electors: Vec<usize>,
 }
 
@@ -189,7 +190,8 @@ mod tests {
                     assert!(s.electors.iter().all(|m| !hit(*m)));
                     let n = s.electors.len();
                     assert!(n == 0 || n > members / 2, "{fault:?} of {members}");
-                    // The members cut off with the primary are no majority, so that it must step down.
+                    // The members that are cut off with the primary must be no majority, so that it
+                    // has to step down.
                     assert!(s.cut.is_none_or(|c| c.0.len() < members - members / 2));
                 }
             }

@@ -1,5 +1,5 @@
-//! What is there after the crash: read once through the collection and once through the
-//! secondary index, and compared with what the audit writes.
+//! The state after the crash: read once through the collection and once through the secondary
+//! index, and compared with what the audit writes.
 
 use super::document::{self, COLLECTION, INDEX};
 use crate::lab::DB;
@@ -8,7 +8,7 @@ use muniment_load::fail::{Failure, Result};
 use muniment_value::{Doc, DocBuf, doc};
 use std::collections::BTreeSet;
 
-/// Examples that are kept of everything that must not be.
+/// The most examples of faults that are kept.
 const EXAMPLES: usize = 5;
 
 /// One writer's documents.
@@ -20,26 +20,26 @@ pub(crate) struct Part {
     pub counter: Option<u64>,
 }
 
-/// What is there.
+/// The state that was found.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
-    /// By writer.
+    /// The documents of each writer.
     pub parts: Vec<Part>,
     /// Documents that the audit did not write in this round, or that are there twice.
     pub foreign: u64,
-    /// Documents with another content than was written.
+    /// Documents whose content differs from what was written.
     pub damaged: u64,
-    /// Entries that only the collection or only the secondary index has, and one more if
-    /// `validate` says that the collection is not valid.
+    /// Entries that only the collection or only the secondary index has, plus one if `validate`
+    /// says that the collection is not valid.
     pub disagreements: u64,
-    /// What was wrong, in words: the first few.
+    /// The first few faults in words.
     pub examples: Vec<String>,
     mark: u64,
     entries: BTreeSet<(i64, i64)>,
 }
 
 impl Found {
-    /// Nothing yet, of the round with this mark and so many writers.
+    /// An empty state for the round with this mark and so many writers.
     pub(crate) fn new(mark: u64, writers: usize) -> Found {
         Found {
             parts: vec![Part::default(); writers],
@@ -48,14 +48,14 @@ impl Found {
         }
     }
 
-    /// Keeps what was wrong, if it is one of the first.
+    /// Keeps the text of a fault, unless enough are kept already.
     pub(super) fn example(&mut self, text: impl FnOnce() -> String) {
         if self.examples.len() < EXAMPLES {
             self.examples.push(text());
         }
     }
 
-    /// Takes a document of the collection.
+    /// Adds a document of the collection.
     pub(crate) fn document(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let Some(id) = int("_id") else {
@@ -103,7 +103,7 @@ impl Found {
         }
     }
 
-    /// Ends the documents: what follows are entries of the index.
+    /// Ends the documents; the entries of the index come next.
     pub(crate) fn end_of_documents(&mut self) {
         for p in &mut self.parts {
             p.numbers.sort_unstable();
@@ -111,7 +111,7 @@ impl Found {
         }
     }
 
-    /// Takes an entry of the secondary index.
+    /// Adds an entry of the secondary index.
     pub(crate) fn entry(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let known = int("k")
@@ -123,7 +123,7 @@ impl Found {
         }
     }
 
-    /// Ends the entries: what is left of the documents is not in the index.
+    /// Ends the entries; documents that had no entry are missing from the index.
     pub(crate) fn end_of_entries(&mut self) {
         self.disagreements += self.entries.len() as u64;
         if let Some((k, id)) = self.entries.first().copied() {
@@ -133,10 +133,10 @@ impl Found {
     }
 }
 
-/// Reads everything that is there.
+/// Reads the whole state.
 ///
 /// # Errors
-/// The server does not answer, or refuses the questions.
+/// The server does not answer, or refuses the queries.
 pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     let mut found = Found::new(mark, writers);
     let scan = doc! { "find": COLLECTION, "hint": doc! { "$natural": 1 } };
@@ -150,7 +150,8 @@ pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     };
     match each(c, COLLECTION, by_index, |d| found.entry(d)) {
         Ok(()) => found.end_of_entries(),
-        // The index itself may be what was lost, and the collection with it.
+        // The crash may have lost the index itself, and the collection with it; the query's hint
+        // then fails.
         Err(e) if e.0.contains("(2 ") => {
             found.disagreements += 1;
             found.example(|| format!("the index {INDEX} is gone: {e}"));
@@ -161,12 +162,12 @@ pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     Ok(found)
 }
 
-/// Has the server look at its own files.
+/// Lets the server check its own files.
 pub(super) fn validate(c: &mut Conn, collection: &str, found: &mut Found) {
     let checked = c.command(DB, &doc! { "validate": collection, "full": true });
     match checked {
         Ok(r) if r.as_doc().get("valid").is_some_and(|v| v.truthy()) => {}
-        // There is no collection any more.
+        // A collection that does not exist is not checked.
         Err(e) if e.0.contains("(26 ") => {}
         Ok(r) => {
             found.disagreements += 1;
@@ -179,7 +180,7 @@ pub(super) fn validate(c: &mut Conn, collection: &str, found: &mut Found) {
     }
 }
 
-/// Every document that a find in `collection` gives.
+/// Gives every document that a find in `collection` returns to a function.
 pub(super) fn each(
     c: &mut Conn,
     collection: &str,
@@ -263,7 +264,7 @@ mod tests {
                 cut.append_elem(e);
             }
         }
-        // The counter's two halves do not agree.
+        // The two fields of the counter do not agree.
         let id = document::counter_id(0);
         let half = doc! { "_id": id, "mark": MARK as i64, "k": document::key(MARK, id, 2), "set": 2i64, "added": 1i64 };
         let old_key = doc! { "_id": id, "mark": MARK as i64, "k": document::key(MARK, id, 1), "set": 2i64, "added": 2i64 };

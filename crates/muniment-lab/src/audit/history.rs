@@ -1,20 +1,20 @@
-//! What the writers remember: every write that was sent, and when it was acknowledged.
+//! The memory of the writers: every write that was sent, and the time of its acknowledgement.
 
 use std::time::Instant;
 
-/// What a write changes.
+/// The change that a write makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Inserts `count` documents from number `first` on.
+    /// An insert of `count` documents from number `first` on.
     Insert {
-        /// The first one's number.
+        /// The number of the first document.
         first: u64,
-        /// How many.
+        /// The number of documents.
         count: u32,
     },
-    /// Brings the writer's counter to this value.
+    /// An update that brings the writer's counter to this value.
     Update {
-        /// The value.
+        /// The counter's new value.
         value: u64,
     },
 }
@@ -22,10 +22,10 @@ pub(crate) enum What {
 /// A write that was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
-    /// What it changes.
+    /// The change that it makes.
     pub what: What,
-    /// When its acknowledgement was read. For w:0: when the reply to a later command of the
-    /// same connection showed that it had been applied.
+    /// The time at which its acknowledgement was read. For w:0, the time at which the reply to a
+    /// later command of the same connection showed that the write had been applied.
     pub acknowledged: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Notes that the next `count` documents are sent; gives the first one's number.
+    /// Notes that the next `count` documents are sent; returns the number of the first one.
     pub(crate) fn insert(&mut self, count: u32) -> u64 {
         let first = self.inserted + 1;
         self.inserted += u64::from(count);
@@ -47,7 +47,7 @@ impl History {
         first
     }
 
-    /// Notes that the next update is sent; gives the counter's value after it.
+    /// Notes that the next update is sent; returns the counter's value after it.
     pub(crate) fn update(&mut self) -> u64 {
         self.updated += 1;
         self.note(What::Update {
@@ -63,7 +63,8 @@ impl History {
         });
     }
 
-    /// Everything sent so far that was not acknowledged yet, now is.
+    /// Marks all writes that were sent so far as acknowledged at `at`, except those that were
+    /// before.
     pub(crate) fn acknowledge(&mut self, at: Instant) {
         for w in self.writes.iter_mut().rev() {
             if w.acknowledged.is_some() {

@@ -1,29 +1,31 @@
-//! The judgement: what was sent and acknowledged against what is there. Pure functions.
+//! The judgement: compares the writes that were sent and acknowledged with the state that was
+//! found. Pure functions.
 
 use super::found::Found;
 use super::history::{History, What};
 use std::time::{Duration, Instant};
 
-/// What rounds came to. A write of n documents counts n times, an update once.
+/// The counts of one or more rounds. A write of n documents counts n times, an update once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Tally {
     /// Rounds judged.
     pub rounds: u64,
     /// Writes acknowledged.
     pub acknowledged: u64,
-    /// How long before the crash each acknowledged write that is not there was acknowledged, ms.
+    /// For each acknowledged write that is not there, the time from its acknowledgement to the
+    /// crash, ms.
     pub lost_ages_ms: Vec<f64>,
-    /// Of these, updates: the counter is back at an older value.
+    /// The updates among these: the counter is back at an older value.
     pub lost_updates: u64,
     /// Writes that are not there although a later one of the same writer is.
     pub holes: u64,
     /// Documents and updates that are there and were never sent.
     pub phantoms: u64,
-    /// Documents with another content than was sent, or a counter that is gone.
+    /// Documents whose content differs from what was sent, or a counter that is gone.
     pub damaged: u64,
-    /// Sent, not acknowledged, and there.
+    /// Writes that were sent, not acknowledged, and are there.
     pub in_flight_present: u64,
-    /// Sent, not acknowledged, and not there.
+    /// Writes that were sent, not acknowledged, and are not there.
     pub in_flight_absent: u64,
     /// Batches of which a part is there.
     pub partial_batches: u64,
@@ -31,9 +33,9 @@ pub(crate) struct Tally {
     pub disagreements: u64,
     /// Writes that had not been answered and were sent again after the crash.
     pub sent_again: u64,
-    /// Documents in the files of what members of a set undid.
+    /// Documents in the rollback files of the members of a set.
     pub undone: u64,
-    /// Acknowledged writes that are neither there nor in these files.
+    /// Acknowledged writes that are neither there nor in a rollback file.
     pub untraced: u64,
     /// The first few faults in words.
     pub examples: Vec<String>,
@@ -50,12 +52,12 @@ impl Tally {
         self.lost_ages_ms.iter().copied().reduce(f64::max)
     }
 
-    /// The age of the newest one, ms.
+    /// The age of the newest acknowledged write that is not there, ms.
     pub(crate) fn newest_lost_ms(&self) -> Option<f64> {
         self.lost_ages_ms.iter().copied().reduce(f64::min)
     }
 
-    /// How many of these were so old, in steps of so many ms from the moment of the crash.
+    /// The number of lost writes by age before the crash, in `steps` classes of `step` ms each.
     pub(crate) fn lost_by_age(&self, step: f64, steps: usize) -> Vec<f64> {
         let mut out = vec![0.0; steps];
         for age in &self.lost_ages_ms {
@@ -66,7 +68,7 @@ impl Tally {
         out
     }
 
-    /// Adds what other rounds came to.
+    /// Adds the counts of other rounds.
     pub(crate) fn add(&mut self, o: Tally) {
         self.rounds += o.rounds;
         self.acknowledged += o.acknowledged;
@@ -86,7 +88,7 @@ impl Tally {
         self.examples.extend(o.examples.into_iter().take(room));
     }
 
-    /// What no write concern allows, in words; empty if there is nothing of it.
+    /// The faults that no write concern allows, in words; empty if there are none.
     pub(crate) fn faults(&self) -> Vec<String> {
         [
             (self.holes, "holes"),
@@ -102,7 +104,7 @@ impl Tally {
     }
 }
 
-/// Judges one round; `crash` is the moment just before it.
+/// Judges one round; `crash` is a time just before the crash.
 pub(crate) fn judge(histories: &[History], found: &Found, crash: Instant) -> Tally {
     let mut t = Tally {
         rounds: 1,
@@ -123,7 +125,7 @@ pub(crate) fn judge(histories: &[History], found: &Found, crash: Instant) -> Tal
                 0
             }
         };
-        // Number 0 is never sent.
+        // Numbers begin at 1, so a document with number 0 was never sent.
         let zero = u64::from(part.numbers.first() == Some(&0));
         t.phantoms +=
             (part.numbers.len() - sent) as u64 + counter.saturating_sub(h.updated()) + zero;
@@ -132,7 +134,8 @@ pub(crate) fn judge(histories: &[History], found: &Found, crash: Instant) -> Tal
     t
 }
 
-/// One writer's writes, latest first: whatever is not there below the first that is, is a hole.
+/// Judges one writer's writes, latest first: a write that is missing is a hole if a later one is
+/// there.
 fn one(h: &History, numbers: &[u64], counter: u64, crash: Instant, t: &mut Tally) {
     let mut later_is_there = false;
     for w in h.writes.iter().rev() {
@@ -142,7 +145,7 @@ fn one(h: &History, numbers: &[u64], counter: u64, crash: Instant, t: &mut Tally
                 let from = numbers.partition_point(|n| *n < first);
                 let to = numbers.partition_point(|n| *n < end);
                 let there = (to - from) as u64;
-                // A batch is applied in order, so a part of it is its beginning.
+                // A server applies a batch in order, so a part of a batch must be its beginning.
                 let prefix = numbers
                     .get(from..to)
                     .is_some_and(|p| p.last().is_none_or(|l| l - first + 1 == there));
@@ -157,7 +160,8 @@ fn one(h: &History, numbers: &[u64], counter: u64, crash: Instant, t: &mut Tally
         if later_is_there {
             t.holes += absent;
         } else if !in_order {
-            // Inside a batch: counted from its last document that is there.
+            // The batch itself has a hole: its missing documents count if a later one of the batch
+            // is there.
             t.holes += inner_holes(w.what, numbers);
         }
         later_is_there |= there > 0;
@@ -179,7 +183,7 @@ fn one(h: &History, numbers: &[u64], counter: u64, crash: Instant, t: &mut Tally
     }
 }
 
-/// Documents of a batch that are not there below its last that is.
+/// The number of missing documents of a batch before its last document that is there.
 fn inner_holes(what: What, numbers: &[u64]) -> u64 {
     let What::Insert { first, count } = what else {
         return 0;
@@ -191,22 +195,22 @@ fn inner_holes(what: What, numbers: &[u64]) -> u64 {
     (last - first + 1).saturating_sub(count)
 }
 
-/// What an acknowledgement promises.
+/// The promise of an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Promise {
     /// No acknowledged write is lost.
     NothingLost,
     /// Only what was acknowledged within this time before the crash may be lost.
     Within(Duration),
-    /// A set may undo what was acknowledged within this time before the fault, or after it; all of
-    /// it is in rollback files.
+    /// A set may undo writes that were acknowledged within this time before the fault, or after it;
+    /// all of them must be in rollback files.
     Undone(Duration),
     /// No promise is known.
     Unknown,
 }
 
 impl Promise {
-    /// In words.
+    /// The promise in words.
     pub(crate) fn text(self) -> String {
         match self {
             Promise::NothingLost => "nothing is lost".into(),
@@ -220,7 +224,7 @@ impl Promise {
     }
 }
 
-/// How the comparison ended.
+/// The outcome of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The promise was kept.
@@ -229,13 +233,13 @@ pub(crate) enum Verdict {
     Broken,
     /// There was no promise.
     NoPromise,
-    /// Nothing was acknowledged, so that nothing could be lost.
+    /// Nothing was acknowledged, so nothing could be lost and the rounds show nothing.
     NothingShown,
-    /// It was not tried.
+    /// The check was not tried.
     LeftOut,
 }
 
-/// Whether rounds that came to `t` kept the promise; `allowance` is what a sync and the
+/// Whether the rounds counted in `t` kept the promise; `allowance` is the time that a sync and the
 /// machine's scheduling may add to a promised time.
 pub(crate) fn verdict(t: &Tally, promise: Promise, allowance: Duration) -> Verdict {
     if t.acknowledged == 0 && t.faults().is_empty() {
@@ -262,9 +266,9 @@ mod tests {
     use super::super::found::Part;
     use super::*;
 
-    /// A history in which the last `in_flight` writes were not acknowledged; the others were,
-    /// 10 ms apart, the newest 10 ms before the crash. `i` inserts one, `b` a batch of three,
-    /// `u` updates.
+    /// A history whose last `in_flight` writes were not acknowledged. The others were, 10 ms apart,
+    /// the newest 10 ms before the crash. In `writes`, `i` inserts one document, `b` a batch of
+    /// three, and `u` updates.
     fn history(writes: &str, in_flight: usize, crash: Instant) -> History {
         let mut h = History::default();
         let n = writes.len() - in_flight;
@@ -311,7 +315,7 @@ mod tests {
 
     #[test]
     fn acknowledged_and_lost_has_an_age() {
-        // The two newest of five are gone: 20 and 10 ms before the crash.
+        // The two newest of five are missing: they were acknowledged 20 and 10 ms before the crash.
         let t = judged("iiiii", 0, &[1, 2, 3], 0);
         assert_eq!((t.lost(), t.holes, t.lost_updates), (2, 0, 0));
         assert!((t.oldest_lost_ms().unwrap() - 20.0).abs() < 1e-6);
@@ -345,10 +349,10 @@ mod tests {
         let t = judged("ib", 1, &[1, 2], 0);
         assert_eq!((t.partial_batches, t.holes), (1, 0));
         assert_eq!((t.in_flight_present, t.in_flight_absent), (1, 2));
-        // Of an acknowledged one the rest is lost.
+        // The missing rest of an acknowledged batch counts as lost.
         let t = judged("ib", 0, &[1, 2, 3], 0);
         assert_eq!((t.partial_batches, t.lost()), (1, 1));
-        // Its end without its middle is a hole as well.
+        // A batch whose middle is missing although its end is there has a hole.
         let t = judged("ib", 1, &[1, 2, 4], 0);
         assert_eq!((t.partial_batches, t.holes), (1, 1));
         let t = judged("ib", 1, &[1, 4], 0);
@@ -359,12 +363,12 @@ mod tests {
     fn a_hole_is_absent_below_one_that_is_there() {
         let t = judged("iiii", 0, &[1, 3, 4], 0);
         assert_eq!((t.holes, t.lost()), (1, 1));
-        // Nothing acknowledged, as with w:0: a hole is a fault all the same.
+        // Nothing is acknowledged, as with w:0; a hole is a fault nevertheless.
         let t = judged("iiii", 4, &[1, 4], 0);
         assert_eq!((t.holes, t.lost(), t.in_flight_absent), (2, 0, 2));
         let within = Promise::Within(Duration::from_secs(1));
         assert_eq!(verdict(&t, within, Duration::ZERO), Verdict::Broken);
-        // Between kinds: an insert is there, the update before it is not.
+        // Holes are found across kinds: an insert is there, the update before it is not.
         let t = judged("iui", 0, &[1, 2], 0);
         assert_eq!((t.holes, t.lost(), t.lost_updates), (1, 1, 1));
         // An update is there, the batch before it is not.
@@ -423,8 +427,8 @@ mod tests {
 
     #[test]
     fn a_write_that_a_new_primary_does_not_have_is_lost() {
-        // Rolled back: the old primary acknowledged it, the new one goes on without it. The
-        // judge knows no servers, only what was acknowledged and what is there.
+        // This is a rollback: the old primary acknowledged the writes, and the new primary goes on
+        // without them. The judge knows no servers, only what was acknowledged and what is there.
         let t = judged("iiu", 0, &[1], 0);
         assert_eq!((t.lost(), t.holes), (2, 0));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The durability audit: writers with a memory, a server that is crashed at a random moment, and
-//! a comparison of what was acknowledged with what is there afterwards.
+//! The durability audit: writers remember what they wrote, a server is crashed at a random moment,
+//! and the acknowledged writes are compared with the state afterwards.
 //!
 //! | module | what |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | [`found`] | what is there after the crash |
 //! | [`judge`] | the comparison |
 //!
-//! The thread that crashes the server knows nothing of the writers: its moment is drawn before
-//! they begin.
+//! The thread that crashes the server knows nothing of the writers: the moment of the crash is
+//! drawn before they begin, so that their progress cannot influence it.
 
 pub(crate) mod cli;
 pub(crate) mod concern;
@@ -51,7 +51,7 @@ use transfers::Transfers;
 use victim::{Aftermath, Embedded, External, Templates, Victim};
 use writer::{Fate, Work, Writer};
 
-/// What is checked.
+/// The parts of the audit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
     /// Single commands under each write concern.
@@ -63,10 +63,10 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    /// All of them.
+    /// All checks.
     pub(crate) const ALL: [Check; 3] = [Check::Concerns, Check::Transactions, Check::Retries];
 
-    /// As the command line names it.
+    /// The check's name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Check::Concerns => "concerns",
@@ -75,7 +75,7 @@ impl Check {
         }
     }
 
-    /// Its row, where there is one for all write concerns.
+    /// The title of the check's row; only the check of write concerns has a row for each concern.
     fn title(self, concern: &Concern) -> &str {
         match self {
             Check::Concerns => &concern.name,
@@ -84,7 +84,7 @@ impl Check {
         }
     }
 
-    /// Why the server at `address` cannot be asked for it.
+    /// The reason why the server at `address` cannot be checked, if there is one.
     fn left_out(self, address: &str) -> Result<Option<String>> {
         let conn = Conn::connect(address);
         match self {
@@ -95,40 +95,40 @@ impl Check {
     }
 }
 
-/// What is to be done.
+/// The parsed plan of an audit.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
     /// Crashes for each write concern and kind of crash.
     pub rounds: u64,
     /// The longest time until a crash.
     pub seconds: f64,
-    /// Writers.
+    /// The number of writers.
     pub threads: usize,
-    /// What is checked.
+    /// The checks to run.
     pub checks: Vec<Check>,
-    /// Under which write concerns.
+    /// The write concerns to check.
     pub concerns: Vec<Concern>,
-    /// Which kinds of crash.
+    /// The kinds of crash.
     pub crashes: Vec<Crash>,
-    /// Where random moments and documents come from.
+    /// The seed of random moments and documents.
     pub seed: u64,
     /// Microseconds that each sync takes longer under the layer.
     pub sync_us: u64,
     /// The embedded server's `--journalCommitInterval`, milliseconds.
     pub journal_ms: Option<u64>,
-    /// How an external server is crashed.
+    /// The commands that crash and start an external server.
     pub templates: Option<Templates>,
-    /// So many members of a set of our own take the place of a single server.
+    /// The number of members, if a set that the lab starts takes the place of a single server.
     pub members: Option<usize>,
 }
 
-/// The server's own default.
+/// The commit interval that the server has by default, ms.
 const COMMIT_INTERVAL_MS: u64 = 100;
-/// What scheduling may add to a promised time on a machine that is not idle.
+/// The time that scheduling may add to a promised time on a machine that is not idle.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// The write concern of transactions and of writes that are sent again: every server that promises
-/// anything promises it for this one.
+/// The write concern of transactions and of writes that are sent again: a server that promises
+/// durability for any concern promises it for this one.
 const STRICTEST: &str = "majority+j:true";
 
 /// The rounds of one write concern or other check, and kind of crash.
@@ -136,23 +136,23 @@ const STRICTEST: &str = "majority+j:true";
 pub(crate) struct Row {
     /// The write concern, or the check's title.
     pub concern: String,
-    /// Which check.
+    /// The check that was made.
     pub check: Check,
-    /// Why it was not tried.
+    /// The reason why it was not tried, if it was not.
     pub left_out: Option<String>,
     /// The kind of crash.
     pub crash: Crash,
     /// The server that was crashed.
     pub server: Server,
-    /// What the rounds came to.
+    /// The counts of its rounds.
     pub tally: Tally,
     /// The longest time from the start until the server answered.
     pub restart: Duration,
-    /// What is promised.
+    /// The promise that the rounds are judged by.
     pub promise: Promise,
-    /// What a sync and the machine's scheduling may add to a promised time.
+    /// The time that a sync and the machine's scheduling may add to a promised time.
     pub allowance: Duration,
-    /// True if the server is not the lab's own.
+    /// Whether the server is not the lab's own.
     pub external: bool,
 }
 
@@ -165,7 +165,7 @@ impl Row {
         judge::verdict(&self.tally, self.promise, self.allowance)
     }
 
-    /// The kind of crash, as people call it.
+    /// The kind of crash in words.
     pub(crate) fn crash_name(&self) -> &'static str {
         match (self.crash, self.server) {
             (Crash::Fault(fault), _) => fault.name(),
@@ -175,7 +175,8 @@ impl Row {
         }
     }
 
-    /// Whether something older was lost than the time that is promised.
+    /// Whether a lost write was older than the promised time, so that the promise was only kept
+    /// with the allowance.
     pub(crate) fn needs_allowance(&self) -> bool {
         match (self.promise, self.tally.oldest_lost_ms()) {
             (Promise::Within(d), Some(oldest)) => oldest > d.as_secs_f64() * 1e3,
@@ -183,7 +184,7 @@ impl Row {
         }
     }
 
-    /// What stands against it, if its promise was broken or not tried.
+    /// A sentence for the error output, if the promise was broken or could not be tested.
     pub(crate) fn wrong(&self) -> Option<String> {
         let name = format!("{} on {}", self.concern, self.crash_name());
         match self.verdict() {
@@ -196,8 +197,8 @@ impl Row {
     }
 }
 
-/// Whether nothing was lost of all that might have been: then the rows do not show that a loss would
-/// be seen.
+/// Whether nothing was lost in the rows that may lose something. If so, the audit has not shown
+/// that it would notice a loss.
 pub(crate) fn shows_no_loss(rows: &[Row]) -> bool {
     let may_lose = |r: &&Row| {
         matches!(r.promise, Promise::Within(_) | Promise::Undone(_)) && r.tally.acknowledged > 0
@@ -206,28 +207,29 @@ pub(crate) fn shows_no_loss(rows: &[Row]) -> bool {
     some.peek().is_some() && some.all(|r| r.tally.lost() == 0)
 }
 
-/// What a round came to.
+/// The result of one round.
 struct Round {
     tally: Tally,
     restart: Duration,
-    /// The longest that a thread which was ready to run had to wait, as far as naps can tell.
+    /// The longest time that a thread which was ready to run had to wait for a core, measured by
+    /// short sleeps that lasted too long.
     stall: Duration,
 }
 
 /// The servers that are crashed.
 struct Victims {
-    /// Somebody else's.
+    /// A server that the lab did not start.
     external: Option<External>,
-    /// A set of our own.
+    /// A set that the lab started.
     standing: Option<Standing>,
-    /// The embedded servers' commit interval.
+    /// The commit interval of embedded servers.
     interval: Duration,
 }
 
 impl Victims {
     fn of(lab: &mut Lab, plan: &Plan) -> Result<Victims> {
-        // An embedded target is only asked about its surroundings: the servers that are crashed are
-        // others.
+        // This embedded target is only asked about its surroundings; the servers that are crashed
+        // are started separately.
         let target = lab.target(None)?;
         let external = match (&plan.templates, &lab.endpoint) {
             (Some(t), Endpoint::Server(uri)) => {
@@ -257,7 +259,7 @@ impl Victims {
         })
     }
 
-    /// All rounds of a row, on the victim that it is about.
+    /// Runs all rounds of a row on the victim that the row is about.
     fn rounds(
         &mut self,
         lab: &mut Lab,
@@ -289,16 +291,16 @@ impl Victims {
         if let Some(v) = &self.external
             && let Ok(mut c) = Conn::connect(v.address())
         {
-            // Nothing more can be done about a server that has gone away.
+            // A failure is ignored: nothing can be done about a server that has gone away.
             let _ = c.command(DB, &doc! { "dropDatabase": 1 });
         }
     }
 }
 
-/// Runs the plan; `done` gets each row as it is complete.
+/// Runs the plan; `done` gets each row once it is complete.
 ///
 /// # Errors
-/// A server that cannot be started, crashed or asked, or does not come back.
+/// A server cannot be started, crashed or asked, or does not come back.
 pub(crate) fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Result<()> {
     let mut rng = Rng::new(plan.seed);
     let mut victims = Victims::of(lab, plan)?;
@@ -329,7 +331,8 @@ pub(crate) fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Resu
                 external: victims.external.is_some(),
             };
             let ended = victims.rounds(lab, plan, (check, concern), &mut row, &mut rng);
-            // What was found before a round that could not be ended counts.
+            // If a round fails, the rounds of the row that were completed before are still
+            // reported.
             if row.tally.rounds > 0 || row.left_out.is_some() {
                 done(row);
             }
@@ -340,7 +343,7 @@ pub(crate) fn run(lab: &mut Lab, plan: &Plan, mut done: impl FnMut(Row)) -> Resu
     Ok(())
 }
 
-/// All rounds of one write concern and kind of crash.
+/// Runs all rounds of one write concern and kind of crash.
 fn rounds(
     lab: &mut Lab,
     plan: &Plan,
@@ -378,7 +381,7 @@ fn rounds(
     Ok(())
 }
 
-/// The writers of a check. Those that send writes again do so after the crash.
+/// The writers of a check. Those of the retry check send unanswered writes again after the crash.
 enum Writers<'a> {
     Single(Vec<Writer<'a>>),
     Transfers(Vec<Transfers>),
@@ -424,7 +427,7 @@ impl<'a> Writers<'a> {
         }
     }
 
-    /// After the crash: what is there at `address`, against what the writers remember.
+    /// After the crash, compares the state at `address` with what the writers remember.
     fn judge(
         self,
         address: &str,
@@ -460,7 +463,7 @@ impl<'a> Writers<'a> {
     }
 }
 
-/// Writes, crashes, brings back, compares.
+/// Runs one round: writes, crashes the server, brings it back and compares.
 fn round(
     plan: &Plan,
     victim: &mut dyn Victim,
@@ -511,7 +514,8 @@ fn round(
             .collect();
         (crashed, at, histories)
     });
-    // A writer's complaint comes first: it may be why the server could not be crashed.
+    // A writer's error is reported before the crash's: it may be the reason why the server could
+    // not be crashed.
     let histories = histories?;
     crashed?;
     let restart = victim.revive()?;
@@ -528,8 +532,8 @@ fn round(
     })
 }
 
-/// An empty collection with its index and counters, all of it durable: a later write of the same
-/// journal or oplog that is durable makes everything before it so.
+/// Makes an empty collection with its index and counters and makes all of it durable. The last
+/// write is durable, and so is everything before it in the same journal or oplog.
 fn prepare(address: &str, mark: u64, writers: usize) -> Result<()> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;

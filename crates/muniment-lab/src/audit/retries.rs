@@ -1,5 +1,6 @@
-//! Retries: exactly once. A client that sends what was not answered again after the crash, with
-//! the number it had; counters then hold exactly what was sent, and every document is there once.
+//! Retries must take effect exactly once. After the crash a client sends unanswered writes again
+//! under their old transaction numbers; the counters must then hold exactly what was sent, and
+//! every document must be there once.
 
 use super::concern::Concern;
 use super::document::{self, COLLECTION};
@@ -14,15 +15,15 @@ use muniment_load::rng::Rng;
 use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
 use std::time::{Duration, Instant};
 
-/// Where the counter is that all writers increment.
+/// The collection of the counter that all writers increment.
 pub(super) const SHARED: &str = "audit_shared";
-/// The longest batch.
+/// The most documents in a batch.
 const BATCH: u64 = 20;
 
-/// The shared counter, durable; the other documents are those of the write concerns' rounds.
+/// Writes the shared counter durably; the other documents are those of the write concerns' rounds.
 ///
 /// # Errors
-/// The server refuses.
+/// The server refuses the write.
 pub(crate) fn prepare(address: &str) -> Result<()> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
@@ -39,20 +40,20 @@ pub(crate) fn prepare(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the answer to a write must say.
+/// The content that the reply to a write must have.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Answer {
-    /// So many documents.
+    /// The reply counts so many documents.
     Documents(u32),
-    /// The counter's value, which findAndModify gives.
+    /// The reply has this value of the counter, as findAndModify returns it.
     Value(u64),
 }
 
 impl Answer {
-    /// Whether a reply says it.
+    /// Checks that a reply has this content.
     ///
     /// # Errors
-    /// What the server refused, or what the answer says instead.
+    /// The server refused the write, or the reply has other content.
     fn check(self, reply: Doc<'_>) -> Result<()> {
         check(reply)?;
         let (says, want) = match self {
@@ -66,7 +67,7 @@ impl Answer {
     }
 }
 
-/// One writer.
+/// A writer that can send its last write again.
 pub(crate) struct Retries {
     conn: Conn,
     thread: usize,
@@ -75,29 +76,29 @@ pub(crate) struct Retries {
     number: i64,
     concern: DocBuf,
     rng: Rng,
-    /// The write that was sent last, and what must be answered.
+    /// The last write that was sent, and the reply that it must get.
     last: Option<(Message, Answer)>,
     answered: bool,
-    /// Increments of the shared counter that were sent.
+    /// The number of increments of the shared counter that were sent.
     shared: u64,
 }
 
-/// What came of sending again.
+/// The results of sending again.
 #[derive(Debug, Default)]
 pub(crate) struct Again {
-    /// Writes that had not been answered.
+    /// The number of writes that had not been answered.
     pub unanswered: u64,
-    /// Increments of the shared counter that were sent, once or more often.
+    /// Increments of the shared counter that were sent, each counted once.
     pub shared: u64,
-    /// What was refused, or answered otherwise.
+    /// Writes that were refused or got a wrong reply, in words.
     pub faults: Vec<String>,
 }
 
 impl Retries {
-    /// Writer number `thread` of the round with this mark.
+    /// Makes writer number `thread` of the round with this mark.
     ///
     /// # Errors
-    /// No connection.
+    /// There is no connection.
     pub(crate) fn new(
         address: &str,
         thread: usize,
@@ -118,8 +119,8 @@ impl Retries {
         })
     }
 
-    /// Of a hundred writes 55 insert (every fourth a batch), 20 update the writer's counter, 15
-    /// find and modify it, 10 update the counter of all.
+    /// Makes the next write. Of a hundred writes 55 insert (every fourth of them a batch), 20
+    /// update the writer's counter, 15 find and modify it, and 10 update the shared counter.
     fn next(&mut self, history: &mut History) -> (DocBuf, Answer) {
         match self.rng.below(100) {
             0..55 => {
@@ -158,11 +159,11 @@ impl Retries {
         }
     }
 
-    /// Sends the last write again, with its number, to the server at `address`, and once more
-    /// when it has been answered: neither may do anything a second time.
+    /// Sends the last write again, with its number, to the server at `address`, and once more after
+    /// it has been answered: neither may take effect a second time.
     ///
     /// # Errors
-    /// The connection's.
+    /// The connection fails.
     pub(crate) fn again(&mut self, address: &str, history: &mut History) -> Result<Again> {
         let mut a = Again {
             shared: self.shared,
@@ -208,7 +209,7 @@ impl Work for Retries {
     }
 }
 
-/// The value of the shared counter.
+/// Reads the value of the shared counter.
 ///
 /// # Errors
 /// The server does not answer.
@@ -219,7 +220,8 @@ pub(crate) fn shared(c: &mut Conn) -> Result<Option<f64>> {
     Ok(first.and_then(|d| number_at(d, "added")))
 }
 
-/// Adds to a round's tally what is known only here: what was sent again, and the counter of all.
+/// Adds to a round's tally the results that only this check has: those of sending again, and the
+/// value of the shared counter.
 pub(crate) fn judge(t: &mut Tally, again: &[Again], shared: Option<f64>) {
     for a in again {
         t.sent_again += a.unanswered;
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
     use muniment_load::fake;
 
-    /// What a healthy server answers.
+    /// Makes the reply of a healthy server.
     fn healthy(d: Doc<'_>) -> DocBuf {
         match d.first().unwrap().name() {
             "insert" => {
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn what_was_not_answered_is_sent_again_with_its_number() {
-        // The sixth write is refused, which stands for a server that went away.
+        // The sixth write is refused, which stands for a server that has gone away.
         let (mut w, address, heard) = writer(|n, d| match n {
             5 => doc! { "ok": 0.0, "errmsg": "gone", "code": 91 },
             _ => healthy(d),

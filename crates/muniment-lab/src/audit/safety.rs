@@ -1,7 +1,7 @@
-//! What an acknowledgement promises on a set, whatever member is crashed or cut off. A write is never
-//! undone if so many voters have it that every majority holds one of them: no member is elected without
-//! a majority, and no voter votes for a member that has less than itself. Any other write may be
-//! undone, but not without a trace. Pure functions.
+//! The promise of an acknowledgement on a set, whichever member is crashed or cut off. A write is
+//! never undone if so many voters have it that every majority contains one of them: a member is
+//! only elected by a majority, and no voter votes for a member that has less than itself. Any other
+//! write may be undone, but it must leave a trace. Pure functions.
 
 use super::judge::Promise;
 use crate::topology::floors::{Layout, Place};
@@ -12,10 +12,10 @@ use std::time::Duration;
 /// How far a majority may lag behind the primary: MongoDB's manual, "flow control":
 /// `flowControlTargetLagSeconds` is 10.
 pub(crate) const LAG: Duration = Duration::from_secs(10);
-/// Members whose every combination is looked at.
+/// Up to so many members, every combination of them is tried.
 const MOST: usize = 12;
 
-/// The promise of a write concern on a set whose members are killed or parted.
+/// The promise of a write concern on a set whose members are killed or cut off from each other.
 pub(crate) fn promise(layout: &Layout, concern: Doc<'_>) -> Promise {
     match least_voters(layout, concern) {
         // If the voters without the write were a majority, they could elect a primary without it.
@@ -25,8 +25,8 @@ pub(crate) fn promise(layout: &Layout, concern: Doc<'_>) -> Promise {
     }
 }
 
-/// How many voters at least have a write when it is acknowledged. `None`: it is never acknowledged,
-/// or their number is not known.
+/// The least number of voters that have a write when it is acknowledged. `None` if it is never
+/// acknowledged, or if the number is not known.
 fn least_voters(layout: &Layout, concern: Doc<'_>) -> Option<usize> {
     let without_vote = layout.places.iter().filter(|p| !p.votes).count();
     let Some(w) = concern.get("w") else {
@@ -35,7 +35,8 @@ fn least_voters(layout: &Layout, concern: Doc<'_>) -> Option<usize> {
     match w.as_str() {
         None => {
             let n = usize::try_from(w.as_i64_exact()?).ok()?;
-            // The primary has it, and votes; the other members that have it may be without a vote.
+            // The primary has the write and votes; the other members that have it may be those
+            // without a vote.
             (n <= layout.places.len()).then(|| n.saturating_sub(without_vote).max(1))
         }
         Some("majority") => Some(layout.majority()),
@@ -56,7 +57,7 @@ fn least_voters(layout: &Layout, concern: Doc<'_>) -> Option<usize> {
     }
 }
 
-/// Whether these members have as many different values of each tag as a mode wants.
+/// Whether these members have as many different values of each tag as the mode wants.
 fn satisfied<'a>(set: impl Iterator<Item = &'a Place> + Clone, wanted: &[(String, usize)]) -> bool {
     wanted.iter().all(|(tag, n)| {
         let tags = set.clone().flat_map(|p| &p.tags);
@@ -101,7 +102,7 @@ mod tests {
             (&three, doc! { "w": 2 }, NothingLost),
             (&three, doc! { "w": "majority" }, NothingLost),
             (&three, doc! { "w": "byTags" }, NothingLost),
-            // A majority of four is three, which cannot do without both.
+            // A majority of four is three, and three members include at least one of any two.
             (&four, doc! { "w": 2 }, NothingLost),
             (&four, doc! { "w": "twoCentres" }, NothingLost),
             (&four, doc! { "w": "onePerCentre" }, NothingLost),
@@ -127,7 +128,7 @@ mod tests {
         let settings = doc! { "getLastErrorModes": modes };
         let config = doc! { "members": members, "settings": settings };
         let l = Layout::of(config.as_doc(), |_| Some(0.0));
-        // The second may be the backup.
+        // The second member that acknowledges may be the backup, which has no vote.
         assert_eq!(promised(&l, doc! { "w": 2 }), Promise::Undone(LAG));
         assert_eq!(promised(&l, doc! { "w": 3 }), Promise::NothingLost);
         assert_eq!(promised(&l, doc! { "w": "copied" }), Promise::Undone(LAG));

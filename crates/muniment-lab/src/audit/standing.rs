@@ -1,8 +1,8 @@
-//! A set of the lab's own as the victim: members are killed or cut off from each other, which a
-//! server that is only known by its address cannot be.
+//! A set of the lab's own as the victim. Its members can be killed or cut off from each other,
+//! which is not possible with a server of which only the address is known.
 //!
-//! Invariant: what is compared is what is there after everything has healed, every killed member
-//! runs again, and all of them have what the primary has: by then every rollback has happened.
+//! Invariant: the state is compared only after everything has healed, every killed member runs
+//! again, and all members have what the primary has. By then every rollback has happened.
 
 use super::concern::Concern;
 use super::document::COLLECTION;
@@ -28,13 +28,14 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Where a new primary's first write goes, by which its branch becomes the set's.
+/// The collection of a new primary's first write, by which the new primary's branch becomes the
+/// set's.
 const MARKERS: &str = "audit_markers";
 
 /// The cache of each member, GiB.
 const CACHE_GB: f64 = 0.25;
 
-/// A set, and what happens to it next.
+/// A set, and the next fault that will hit it.
 pub(crate) struct Standing {
     cluster: Cluster,
     layout: Layout,
@@ -42,16 +43,16 @@ pub(crate) struct Standing {
     primary: usize,
     address: String,
     steps: Steps,
-    /// Looks for another primary from the moment of the fault on.
+    /// A thread that looks for another primary from the moment of the fault on.
     watch: Option<JoinHandle<Option<(usize, Duration)>>>,
     rounds: i64,
 }
 
 impl Standing {
-    /// Starts so many members below `parent`.
+    /// Starts a set of so many members below `parent`.
     ///
     /// # Errors
-    /// What a member says to it.
+    /// A member cannot be started or configured.
     pub(crate) fn start(members: usize, parent: &Path) -> Result<Standing> {
         let shape = Shape::side_by_side(members);
         let cluster = Cluster::start(shape, &process::own()?, parent, CACHE_GB)
@@ -70,12 +71,12 @@ impl Standing {
         })
     }
 
-    /// What happens next.
+    /// Sets the next fault.
     pub(crate) fn expect(&mut self, fault: Fault) {
         self.fault = fault;
     }
 
-    /// Stops members for as long as an election may take.
+    /// Stops the frozen members for as long as an election may take, then lets them continue.
     fn freeze(&self) -> Result<()> {
         for &m in &self.steps.frozen {
             self.cluster.freeze(m)?;
@@ -90,7 +91,8 @@ impl Standing {
         Ok(())
     }
 
-    /// One member's documents, as a number that two members have in common only with their content.
+    /// A number computed from one member's documents; two members have the same number only if they
+    /// have the same documents.
     fn digest(address: &str) -> Result<(u64, u64)> {
         let mut c = Conn::connect(address)?;
         c.set_timeout(Some(PATIENCE))?;
@@ -111,7 +113,7 @@ impl Standing {
     }
 }
 
-/// Looks for a primary among these, until there is one or nobody can hope for it any more.
+/// Looks for a primary among these members until there is one or the patience has run out.
 fn watch(addresses: Vec<(usize, String)>) -> Option<(usize, Duration)> {
     let begin = Instant::now();
     while begin.elapsed() < PATIENCE {
@@ -162,7 +164,7 @@ impl Victim for Standing {
         Ok(())
     }
 
-    /// As long as the old primary may take to step down.
+    /// The time that the old primary may take to step down.
     fn lingers(&self) -> Duration {
         match self.fault.lingers() {
             true => self.cluster.shape.election * 2,
@@ -184,7 +186,8 @@ impl Victim for Standing {
                     PATIENCE.as_secs()
                 ))
             })?;
-            // Without a write of its own the new branch might lose to the old one.
+            // Until the new primary has written something, its branch is not ahead of the old
+            // primary's and might lose against it.
             self.rounds += 1;
             let mut c = Conn::connect(self.cluster.address(member)?)?;
             c.set_timeout(Some(PATIENCE))?;
@@ -244,7 +247,7 @@ mod tests {
             asked += 1;
             doc! { "ok": 1.0, "isWritablePrimary": asked > 3 }
         });
-        // One that is dead is passed over.
+        // A member that is dead must be passed over.
         let dead = muniment_wire::Reserved::new().unwrap();
         let members = vec![(0, dead.address().to_string()), (1, a), (2, b)];
         let (found, after) = watch(members).unwrap();
@@ -254,7 +257,8 @@ mod tests {
 
     #[test]
     fn members_that_hold_the_same_have_the_same_digest_whatever_the_batches() {
-        /// Answers a find of the audit's own collection with these documents, in batches of two.
+        /// Starts a server that answers a find of the audit's own collection with these documents,
+        /// in batches of two.
         fn member(docs: Vec<DocBuf>) -> String {
             let batch = move |from: usize| {
                 let mut all = muniment_value::ArrayBuf::new();

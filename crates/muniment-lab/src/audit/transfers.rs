@@ -1,5 +1,6 @@
-//! Transactions: all or nothing. Writers move amounts from the accounts of one collection to those
-//! of another, with a receipt in each; whatever is there after the crash, there is all of it.
+//! Transactions must be all or nothing. Writers move amounts from the accounts of one collection to
+//! those of another and write a receipt into each; after the crash, a transaction that left
+//! anything must have left all of it.
 
 use super::concern::Concern;
 use super::document;
@@ -15,17 +16,17 @@ use muniment_value::{ArrayBuf, Doc, DocBuf, array, doc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-/// What is moved from, and to.
+/// The collections that amounts are moved from and to.
 pub(super) const COLLECTIONS: [&str; 2] = ["audit_from", "audit_to"];
-/// Accounts of each collection: few, so that transactions meet.
+/// The number of accounts of each collection; they are few, so that transactions conflict.
 const ACCOUNTS: u64 = 8;
-/// What each account holds at first.
+/// The balance of each account at the beginning.
 const START: i64 = 1_000_000;
 
-/// One transaction's content: it follows from the round, the writer and the number.
+/// The content of one transaction, which follows from the round, the writer and the number.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
-    /// In each collection.
+    /// The account in each collection.
     accounts: [i64; 2],
     amount: i64,
 }
@@ -41,7 +42,7 @@ impl Transfer {
         }
     }
 
-    /// What it adds to its account in collection `side`.
+    /// The amount that it adds to its account in collection `side`.
     fn change(self, side: usize) -> i64 {
         if side == 0 { -self.amount } else { self.amount }
     }
@@ -60,10 +61,10 @@ impl Transfer {
     }
 }
 
-/// Both collections with their accounts, all of it durable.
+/// Creates both collections with their accounts, all of it durable.
 ///
 /// # Errors
-/// The server refuses.
+/// The server refuses a write.
 pub(crate) fn prepare(address: &str, mark: u64) -> Result<()> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(Duration::from_secs(60)))?;
@@ -87,7 +88,7 @@ pub(crate) fn prepare(address: &str, mark: u64) -> Result<()> {
     Ok(())
 }
 
-/// One writer.
+/// A writer of transactions.
 pub(crate) struct Transfers {
     conn: Conn,
     session: Session,
@@ -96,10 +97,11 @@ pub(crate) struct Transfers {
 }
 
 impl Transfers {
-    /// Writer number `thread` of the round with this mark; its commits have the concern.
+    /// Makes writer number `thread` of the round with this mark; its commits have the write
+    /// concern.
     ///
     /// # Errors
-    /// No connection.
+    /// There is no connection.
     pub(crate) fn new(
         address: &str,
         thread: usize,
@@ -116,7 +118,8 @@ impl Transfers {
         })
     }
 
-    /// One try. The number is noted as sent when the commit is.
+    /// Tries the transaction once. The history gets the number only when the commit is about to be
+    /// sent, since a transaction without a commit can leave nothing.
     fn transfer(&mut self, number: u64, history: &mut History) -> std::result::Result<(), Fault> {
         let t = Transfer::of(self.mark, self.thread, number);
         self.session.begin();
@@ -142,7 +145,7 @@ impl Transfers {
 }
 
 impl Work for Transfers {
-    /// One transaction, tried again as drivers do while its failures are transient.
+    /// Runs one transaction and repeats it, as drivers do, as long as its failures are transient.
     fn write(&mut self, history: &mut History) -> Result<()> {
         let number = history.inserted() + 1;
         let mut tries = 0;
@@ -155,7 +158,8 @@ impl Work for Transfers {
                 Err(Fault::Refused(r)) if r.transient => {
                     self.session.abort(&mut self.conn)?;
                     tries += 1;
-                    // Writers that meet do not meet again at once.
+                    // Writers pause for different times, so that those that conflicted do not
+                    // conflict again at once.
                     std::thread::sleep(pause(tries.min(5)) / 20 * (1 + self.thread as u32 % 7));
                 }
                 Err(e) => return Err(e.into()),
@@ -164,16 +168,16 @@ impl Work for Transfers {
     }
 }
 
-/// What one collection holds.
+/// The content of one collection.
 #[derive(Debug, Default)]
 struct Side {
     balances: BTreeMap<i64, i64>,
-    /// What the receipts that are there have changed.
+    /// The changes to each account that the receipts add up to.
     changed: BTreeMap<i64, i64>,
     receipts: BTreeSet<(usize, u64)>,
 }
 
-/// Both collections as they are after the crash.
+/// The content of both collections after the crash.
 struct Ledger {
     found: Found,
     mark: u64,
@@ -189,7 +193,7 @@ impl Ledger {
         }
     }
 
-    /// Takes a document of collection `side`.
+    /// Adds a document of collection `side`.
     fn document(&mut self, side: usize, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         let writers = self.found.parts.len();
@@ -223,8 +227,8 @@ impl Ledger {
         }
     }
 
-    /// The transactions that are there. A half of one is damage, and so is a balance that is not
-    /// what the receipts make it.
+    /// Ends the documents and returns the transactions that are there. Half a transaction is
+    /// damage, and so is a balance that differs from the sum of the receipts.
     fn end(self) -> Found {
         let mut f = self.found;
         let [from, to] = &self.sides;
@@ -234,7 +238,7 @@ impl Ledger {
         }
         for (thread, number) in from.receipts.union(&to.receipts) {
             if let Some(p) = f.parts.get_mut(*thread) {
-                // In order: the set is.
+                // The set is sorted, so the numbers are too.
                 p.numbers.push(*number);
             }
         }
@@ -259,7 +263,7 @@ impl Ledger {
             f.example(|| format!("all accounts hold {sum}, which is not what they began with"));
         }
         for p in &mut f.parts {
-            // There is no counter in this check.
+            // This check has no counter; 0 keeps its absence from counting as damage.
             p.counter = Some(0);
         }
         f
@@ -269,7 +273,7 @@ impl Ledger {
 /// Reads both collections.
 ///
 /// # Errors
-/// The server does not answer, or refuses the questions.
+/// The server does not answer, or refuses the queries.
 pub(crate) fn survey(c: &mut Conn, mark: u64, writers: usize) -> Result<Found> {
     let mut ledger = Ledger::new(mark, writers);
     for (side, collection) in COLLECTIONS.into_iter().enumerate() {
@@ -288,8 +292,8 @@ mod tests {
 
     const MARK: u64 = 11;
 
-    /// What two collections hold that have seen these transactions of writer 0; `skip` leaves the
-    /// numbered document of a side out.
+    /// The state found in two collections that have these transactions of writer 0. `skip` leaves
+    /// out one document, given as side and number; `balance` is added to a balance.
     fn ledger(numbers: &[u64], skip: Option<(usize, usize)>, balance: i64) -> Found {
         let mut l = Ledger::new(MARK, 1);
         for side in 0..2 {
@@ -324,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_half_is_damage() {
-        // The receipt in one collection is missing, and the balance there speaks of it.
+        // The receipt in one collection is missing, and the balance there shows it as well.
         let f = ledger(&[1, 2], Some((1, 0)), 0);
         assert_eq!((f.damaged, f.foreign), (2, 0));
         assert!(f.examples[0].contains("half of transaction 1 of writer 0"));
@@ -333,10 +337,10 @@ mod tests {
 
     #[test]
     fn balances_follow_from_receipts() {
-        // An account of each collection off by one, and so the sum.
+        // One account of each collection is off by one, and so is the sum.
         let f = ledger(&[1, 2], None, 1);
         assert_eq!(f.damaged, 3);
-        // An account is gone.
+        // An account is missing.
         let f = ledger(&[1], Some((0, 1)), 0);
         assert_eq!(f.damaged, 2);
     }
@@ -358,7 +362,7 @@ mod tests {
         let (address, heard) = fake::server(|n, _| {
             let mut refused = doc! { "ok": 0.0, "errmsg": "no", "code": 112 };
             refused.append("errorLabels", array!["TransientTransactionError"]);
-            // The first update, and the first commit.
+            // The refused commands are the first update and the first commit.
             if n == 0 || n == 6 {
                 refused
             } else {

@@ -1,5 +1,6 @@
-//! What members say that they undid: the BSON files below `rollback` in their directories, against
-//! what was acknowledged and is gone. Reading files apart, pure functions.
+//! The writes that members report as undone: reads the BSON files below `rollback` in their
+//! directories, and looks there for acknowledged writes that are gone. Apart from reading files,
+//! pure functions.
 
 use super::document;
 use super::found::{Found, Part};
@@ -9,23 +10,23 @@ use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::{Doc, MAX_DEPTH, validate_first};
 use std::path::{Path, PathBuf};
 
-/// Where a member writes what it undoes, below its `--dbpath`.
+/// The directory for rollback files, below a member's `--dbpath`.
 const DIRECTORY: &str = "rollback";
 
-/// What was undone in a round.
+/// The writes that were undone in a round.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Undone {
-    /// By writer: its documents, and the greatest value of its counter.
+    /// For each writer, its documents and the greatest value of its counter.
     pub parts: Vec<Part>,
-    /// Documents of the round, in all files of all members.
+    /// The number of documents of the round, in all files of all members.
     pub documents: u64,
-    /// Those among them with another content than was sent.
+    /// Those among them whose content differs from what was sent.
     pub damaged: u64,
     mark: u64,
 }
 
 impl Undone {
-    /// Nothing yet, of the round with this mark and so many writers.
+    /// An empty result for the round with this mark and so many writers.
     pub(crate) fn new(mark: u64, writers: usize) -> Undone {
         Undone {
             parts: vec![Part::default(); writers],
@@ -34,7 +35,7 @@ impl Undone {
         }
     }
 
-    /// Takes a document of a file. Those of other rounds, and of other collections, do not count.
+    /// Adds a document of a file. Documents of other rounds or other collections do not count.
     pub(crate) fn document(&mut self, d: Doc<'_>) {
         let int = |name: &str| d.get(name).and_then(|v| v.as_i64_exact());
         if int("mark") != Some(self.mark as i64) {
@@ -61,10 +62,10 @@ impl Undone {
         }
     }
 
-    /// Takes the bytes of a file: documents, one after the other.
+    /// Adds the content of a file: documents, one after the other.
     ///
     /// # Errors
-    /// The bytes are no such documents.
+    /// The bytes are not a sequence of documents.
     pub(crate) fn file(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (d, rest) = validate_first(bytes, MAX_DEPTH)
@@ -75,10 +76,10 @@ impl Undone {
         Ok(())
     }
 
-    /// Takes every file below a member's `--dbpath`.
+    /// Adds every file below a member's `--dbpath`.
     ///
     /// # Errors
-    /// A file that cannot be read, or that holds no BSON.
+    /// A file cannot be read, or holds no BSON.
     pub(crate) fn member(&mut self, data: &Path) -> Result<()> {
         for file in files(&data.join(DIRECTORY))? {
             let what = format!("reading {}", file.display());
@@ -93,7 +94,7 @@ impl Undone {
     }
 }
 
-/// All `.bson` files below a directory, which need not be there.
+/// All `.bson` files below a directory, which need not exist.
 fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
@@ -115,8 +116,8 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Adds to a round's judgement which of the lost writes are nowhere: acknowledged, not there, and
-/// in no file of what was undone. An update has its trace in a counter that was as far.
+/// Adds to a round's tally the acknowledged writes that are neither there nor in a rollback file.
+/// The trace of an undone update is a counter in a file that had reached the update's value.
 pub(crate) fn account(t: &mut Tally, histories: &[History], found: &Found, undone: &Undone) {
     t.undone += undone.documents;
     t.damaged += undone.damaged;
@@ -162,8 +163,8 @@ mod tests {
         doc! { "_id": id, "mark": MARK as i64, "k": 0i64, "set": value, "added": value }
     }
 
-    /// Four inserts and two updates were acknowledged; the first two inserts and the first update
-    /// are there.
+    /// Judges a round in which four inserts and two updates were acknowledged, and the first two
+    /// inserts and the first update are there.
     fn round(files: &[DocBuf]) -> Tally {
         let crash = Instant::now() + Duration::from_secs(9);
         let mut h = History::default();
@@ -202,10 +203,10 @@ mod tests {
         let t = round(&all);
         assert_eq!((t.lost(), t.undone, t.untraced), (3, 3, 0));
         assert_eq!(verdict(&t), Verdict::Kept);
-        // An undone write is a lost one where nothing may be.
+        // Where no loss is allowed, an undone write counts as lost.
         let strict = judge::verdict(&t, Promise::NothingLost, Duration::ZERO);
         assert_eq!(strict, Verdict::Broken);
-        // Each of them must be there.
+        // Every one of the documents is needed as a trace.
         for i in 0..all.len() {
             let mut less = all.to_vec();
             less.remove(i);
@@ -214,7 +215,7 @@ mod tests {
             assert_eq!(verdict(&t), Verdict::Broken);
             assert!(t.examples.iter().any(|e| e.contains("no rollback file")));
         }
-        // A counter that was not as far is no trace.
+        // A counter with a smaller value is no trace of the update.
         let t = round(&[all[0].clone(), all[1].clone(), counter(0, 1)]);
         assert_eq!(t.untraced, 1);
     }
@@ -243,7 +244,7 @@ mod tests {
     fn files_are_found_wherever_they_are_below() {
         let dir = crate::process::TempDir::new(&std::env::temp_dir()).unwrap();
         let mut u = Undone::new(MARK, 1);
-        // A member that has undone nothing has no directory.
+        // A member that has undone nothing has no directory for rollback files.
         u.member(dir.path()).unwrap();
         let below = dir.path().join("rollback/muniment_bench.audit");
         std::fs::create_dir_all(&below).unwrap();

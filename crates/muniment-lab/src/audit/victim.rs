@@ -13,56 +13,57 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to answer again, or a replica set to have a new primary.
+/// The longest time that a server may take to answer again, or a replica set to have a new primary.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that can be crashed.
 pub(crate) trait Victim: Send {
-    /// `host:port` of the server or member that takes writes now.
+    /// The `host:port` of the server or member that takes writes now.
     fn address(&self) -> &str;
 
-    /// Brings it down.
+    /// Brings the server down.
     ///
     /// # Errors
-    /// It could not be done.
+    /// The server could not be brought down.
     fn crash(&mut self) -> Result<()>;
 
-    /// Brings it back; gives how long that took.
+    /// Brings the server back and returns how long that took.
     ///
     /// # Errors
-    /// It does not come back.
+    /// The server does not come back.
     fn revive(&mut self) -> Result<Duration>;
 
-    /// How long a server that was cut off or stopped may go on without noticing: the writers go on
-    /// for as long.
+    /// The time for which a server that was cut off or stopped may go on without noticing; the
+    /// writers write for that long after the fault.
     fn lingers(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What it promises for a write concern, where it is known better than by its kind.
+    /// The promise for a write concern, if the victim knows it better than its kind of server
+    /// tells.
     fn promise(&self, _concern: &Concern) -> Option<Promise> {
         None
     }
 
-    /// After it is back, and before anything is compared: what its members say of the round with
-    /// this mark and so many writers. `None` of a server that cannot undo anything.
+    /// Asks the members about the round with this mark and so many writers, after the server is
+    /// back and before anything is compared. `None` for a server that cannot undo anything.
     ///
     /// # Errors
-    /// They cannot be asked.
+    /// The members cannot be asked.
     fn aftermath(&mut self, _mark: u64, _writers: usize) -> Result<Option<Aftermath>> {
         Ok(None)
     }
 }
 
-/// What a set's members say after a fault.
+/// The state of a set's members after a fault.
 pub(crate) struct Aftermath {
-    /// What they undid.
+    /// The writes that the members undid.
     pub undone: Undone,
-    /// Members that hold something else than the primary does, in words.
+    /// Members whose content differs from the primary's, in words.
     pub differing: Vec<String>,
 }
 
-/// A server of our own, on a temporary directory.
+/// A server that the lab starts, in a temporary directory.
 pub(crate) struct Embedded {
     process: Process,
     options: ServerOptions,
@@ -70,11 +71,11 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
-    /// Starts one below `parent`. For power cuts it runs under the file layer, whose syncs take
-    /// `sync_us` microseconds longer.
+    /// Starts a server below `parent`. For power cuts it runs under the file layer, where each sync
+    /// takes `sync_us` microseconds longer.
     ///
     /// # Errors
-    /// There is no layer for this system, or the server does not start.
+    /// This system has no such layer, or the server does not start.
     pub(crate) fn start(
         parent: &Path,
         crash: Crash,
@@ -117,7 +118,8 @@ impl Embedded {
         })
     }
 
-    /// The directory as the power cut left it takes the place of the one that was.
+    /// Replaces the server's directory by its state after the power cut, in which unsynced data may
+    /// be missing.
     fn cut_power(&self) -> Result<()> {
         let cut = self.options.layer.as_ref().map(|layer| layer.cut_power());
         cut.transpose()
@@ -145,40 +147,40 @@ impl Victim for Embedded {
     }
 }
 
-/// Somebody else's server, crashed and started by shell commands.
+/// A server that the lab did not start, crashed and started by shell commands.
 pub(crate) struct External {
     address: String,
-    /// Where the set's members are; empty for a single server.
+    /// The addresses of the set's members; empty for a single server.
     members: Vec<String>,
     pid: Option<u32>,
     dbpath: Option<String>,
     kill: String,
     start: Option<String>,
-    /// How long it may take to be gone after the command that kills it.
+    /// The longest time that the server may take to be gone after the command that kills it.
     stop_wait: Duration,
-    /// Shells whose server runs in the foreground.
+    /// Running shells, whose servers may run in their foreground.
     started: Vec<Child>,
-    /// Where what they print goes.
+    /// The file that receives their output.
     log: PathBuf,
     _dir: TempDir,
 }
 
-/// How to crash and start an external server.
+/// The commands that crash and start an external server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Templates {
-    /// Brings it down; `None` is `kill -9 {pid}`.
+    /// Brings the server down; `None` stands for `kill -9 {pid}`.
     pub kill: Option<String>,
-    /// Starts it; `None` only for a replica set.
+    /// Starts the server; `None` is allowed only for a replica set.
     pub start: Option<String>,
-    /// How long it may take to be gone.
+    /// The longest time that the server may take to be gone.
     pub stop_wait: Duration,
 }
 
 impl External {
-    /// The server at `address`, which the lab has found to take writes.
+    /// Makes a victim of the server at `address`, which the lab has found to take writes.
     ///
     /// # Errors
-    /// A template asks for something that the server does not say.
+    /// A template has a placeholder for something that the server does not report.
     pub(crate) fn new(
         address: &str,
         same_host: bool,
@@ -218,12 +220,12 @@ impl External {
         Ok(v)
     }
 
-    /// True if another member takes over when the primary is killed.
+    /// Whether another member takes over when the primary is killed.
     pub(crate) fn is_set(&self) -> bool {
         !self.members.is_empty()
     }
 
-    /// Asks the server for its process id and its directory. Either may be unsaid.
+    /// Asks the server for its process id and its directory; it may report neither.
     fn look(&mut self) -> Result<()> {
         let mut c = Conn::connect(&self.address)?;
         let mut ask = |command: DocBuf| c.command("admin", &command).ok();
@@ -236,7 +238,7 @@ impl External {
         Ok(())
     }
 
-    /// A template with its places filled in.
+    /// Fills in the placeholders of a template.
     fn filled(&self, template: &str) -> Result<String> {
         let (host, port) = self.address.rsplit_once(':').unwrap_or((&self.address, ""));
         let pid = self.pid.map(|p| p.to_string());
@@ -262,7 +264,7 @@ impl External {
         Ok(text)
     }
 
-    /// `sh -c` with what it prints in the log.
+    /// Runs `sh -c` with its output in the log.
     fn shell(&self, command: &str) -> Result<Command> {
         let log = std::fs::File::options()
             .create(true)
@@ -273,7 +275,7 @@ impl External {
         let mut c = Command::new("sh");
         c.arg("-c").arg(command);
         c.stdin(Stdio::null()).stdout(log).stderr(err);
-        // Ctrl-C is for the lab; the server is not ours and stays.
+        // Ctrl-C at the terminal must end only the lab; the server is not ours and keeps running.
         std::os::unix::process::CommandExt::process_group(&mut c, 0);
         Ok(c)
     }
@@ -292,7 +294,8 @@ impl External {
     fn wait_until_gone(&mut self) -> Result<()> {
         let begin = Instant::now();
         loop {
-            // A shell whose server has ended is waited for, or its process id would stay.
+            // A shell whose server has ended must be waited for, because its process id would
+            // remain otherwise.
             self.started
                 .retain_mut(|c| matches!(c.try_wait(), Ok(None)));
             if Conn::connect(&self.address).is_err() {
@@ -311,7 +314,7 @@ impl External {
         }
     }
 
-    /// Waits for a server that takes writes: the same one, or a member of the set.
+    /// Waits for a server that takes writes: the same one, or another member of the set.
     fn wait_for_primary(&mut self) -> Result<()> {
         let hosts = match self.members.as_slice() {
             [] => vec![self.address.clone()],
@@ -378,14 +381,14 @@ fn hello(address: &str) -> Result<DocBuf> {
         .or_else(|_| c.command("admin", &doc! { "isMaster": 1 }))
 }
 
-/// Whether a hello is that of a server that takes writes.
+/// Whether a hello reply comes from a server that takes writes.
 fn writable(hello: Doc<'_>) -> bool {
     ["isWritablePrimary", "ismaster"]
         .iter()
         .any(|f| hello.get(f).and_then(|v| v.as_bool()) == Some(true))
 }
 
-/// Where a set's members are: what the hello says, and what the user said.
+/// The addresses of a set's members: those in the hello reply, and those that the user gave.
 fn members(hello: Doc<'_>, said: &[String]) -> Vec<String> {
     let hosts = hello.get_array("hosts");
     let mut all: Vec<String> = hosts
@@ -401,8 +404,8 @@ fn members(hello: Doc<'_>, said: &[String]) -> Vec<String> {
     all
 }
 
-/// What is known about the durability of the server at `address`, with this commit interval if
-/// it is a Muniment.
+/// The kind of the server at `address`, as far as its durability is known; `interval` is its commit
+/// interval if it is a Muniment.
 pub(crate) fn kind(address: &str, is_set: bool, interval: Duration) -> Result<Server> {
     if is_set {
         return Ok(Server::Set);
@@ -476,7 +479,7 @@ mod tests {
         );
     }
 
-    /// Members that answer as the null responder does: writable, and with nothing in them.
+    /// Starts a member that answers as the null responder does: it is writable and empty.
     fn member() -> muniment_wire::NullServer {
         muniment_wire::NullServer::start("127.0.0.1:0", doc! { "_id": 1 }.as_doc()).unwrap()
     }

@@ -1,5 +1,5 @@
-//! The writers: each writes as fast as it is answered, remembers everything, and ends when the
-//! server does.
+//! The writers: each sends its next write as soon as the last one is answered, remembers all of
+//! them, and ends when the server does.
 
 use super::concern::Concern;
 use super::document::{self, COLLECTION};
@@ -12,33 +12,33 @@ use muniment_value::{ArrayBuf, doc};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Under w:0, so many writes are sent before a command whose reply shows that they were applied:
-/// a connection's commands are served in order.
+/// Under w:0, so many writes are sent before a command with a reply, which shows that they were
+/// applied: a server handles the commands of one connection in order.
 const FENCE: usize = 32;
-/// Writes a writer remembers in one round.
+/// The most writes that a writer remembers in one round; after that it waits for the crash.
 const MOST: usize = 400_000;
-/// The longest batch.
+/// The most documents in a batch.
 const BATCH: u64 = 20;
 
-/// How the crash stands, for all writers.
+/// The state of the crash, shared by all writers.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
-    /// The crash is about to happen: errors are expected from now on.
+    /// The crash is about to happen, so errors are expected from now on.
     pub near: AtomicBool,
-    /// The crash has happened: a writer that still writes ends.
+    /// The crash has happened; a writer that still runs ends.
     pub over: AtomicBool,
 }
 
-/// A writer's way to write.
+/// The way in which a kind of writer writes.
 pub(crate) trait Work: Send {
-    /// One write: noted in the history when it is sent and when it is acknowledged.
+    /// Makes one write, and notes in the history when it is sent and when it is acknowledged.
     ///
     /// # Errors
-    /// The server refused it, or went away.
+    /// The server refused the write, or went away.
     fn write(&mut self, history: &mut History) -> Result<()>;
 }
 
-/// Writes until the crash; gives what is remembered.
+/// Writes until the crash; returns the history.
 ///
 /// # Errors
 /// The server refused a write, or went away before it was crashed.
@@ -59,7 +59,7 @@ pub(crate) fn work(w: &mut dyn Work, thread: usize, fate: &Fate) -> Result<Histo
     Ok(history)
 }
 
-/// One writer.
+/// The writer of single commands.
 pub(crate) struct Writer<'a> {
     conn: Conn,
     thread: usize,
@@ -71,10 +71,10 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writer number `thread` of the round with this mark.
+    /// Makes writer number `thread` of the round with this mark.
     ///
     /// # Errors
-    /// No connection.
+    /// There is no connection.
     pub(crate) fn new(
         address: &str,
         thread: usize,
@@ -82,7 +82,8 @@ impl<'a> Writer<'a> {
         concern: &'a Concern,
     ) -> Result<Writer<'a>> {
         let conn = Conn::connect(address)?;
-        // A host that is cut off sends nothing any more, not even that it is gone.
+        // A host that is cut off sends nothing any more, not even a reset, so without a timeout the
+        // writer would wait for ever.
         conn.set_timeout(Some(Duration::from_secs(15)))?;
         Ok(Writer {
             conn,
@@ -97,7 +98,7 @@ impl<'a> Writer<'a> {
 }
 
 impl Work for Writer<'_> {
-    /// Of a hundred writes 60 insert one document, 15 a batch, 25 update the counter.
+    /// Of a hundred writes 60 insert one document, 15 insert a batch, and 25 update the counter.
     fn write(&mut self, history: &mut History) -> Result<()> {
         let dice = self.rng.below(100);
         if dice < 75 {
@@ -132,7 +133,7 @@ impl Work for Writer<'_> {
 }
 
 impl Writer<'_> {
-    /// Sends the message; notes its acknowledgement, which must speak of `n` documents.
+    /// Sends the message and notes its acknowledgement, which must count `n` documents.
     fn send(&mut self, history: &mut History, n: f64) -> Result<()> {
         self.conn.send(&mut self.message)?;
         if !self.concern.unacknowledged {
