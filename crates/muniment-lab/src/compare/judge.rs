@@ -1,4 +1,4 @@
-//! Two runs, figure by figure: the ratio, its interval, and whether it is worse.
+//! Compares two runs, figure by figure: the ratio, its interval, and whether it is worse.
 
 use super::resample::{Replicas, replicas, student};
 use crate::report::{Better, Figure, Outcome, Run};
@@ -6,17 +6,17 @@ use muniment_load::rng::Rng;
 use muniment_load::stats::quantile;
 use serde::Serialize;
 
-/// What is compared, and how much is a difference.
+/// The terms of a comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
-    /// Smaller changes are no difference, as a part of 1.
+    /// The smallest relative change that counts as a difference; 0.05 is 5 %.
     pub threshold: f64,
-    /// One experiment alone.
+    /// The only experiment to compare, if one was named.
     pub only: Option<String>,
 }
 
 impl Default for Terms {
-    /// Everything, and less than 5 % is none.
+    /// Compares all experiments and ignores changes below 5 %.
     fn default() -> Terms {
         Terms {
             threshold: 0.05,
@@ -35,12 +35,12 @@ pub(crate) enum Verdict {
     Worse,
     /// The interval contains 1, or the change is below the threshold.
     Same,
-    /// There is nothing to judge by.
+    /// The figure cannot be judged, for the reason in [`Row::why`].
     Open,
 }
 
 impl Verdict {
-    /// As printed.
+    /// The word that is printed.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Verdict::Better => "better",
@@ -51,47 +51,47 @@ impl Verdict {
     }
 }
 
-/// One figure that both runs have.
+/// A figure that both runs have.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// Of which experiment.
+    /// The experiment.
     pub experiment: String,
     /// The figure's name.
     pub figure: String,
     /// Its unit.
     pub unit: String,
-    /// In the first run.
+    /// Its value in the first run.
     pub a: f64,
-    /// In the second.
+    /// Its value in the second run.
     pub b: f64,
     /// b / a.
     pub ratio: f64,
-    /// 95 % interval of the ratio.
+    /// The 95 % interval of the ratio.
     pub interval: Option<(f64, f64)>,
-    /// Which way is better.
+    /// The direction in which the figure is better.
     pub better: Better,
-    /// What it comes to.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why it is not judged; empty if it is.
+    /// The reason why it cannot be judged; empty if it can.
     pub why: String,
 }
 
-/// What comparing two runs gave.
+/// The result of comparing two runs.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Comparison {
-    /// Figure by figure.
+    /// The figures that both runs have.
     pub figures: Vec<Row>,
-    /// What stands against comparing them.
+    /// Differences in the surroundings that make the comparison doubtful.
     pub warnings: Vec<String>,
 }
 
 impl Comparison {
-    /// How many figures came out so.
+    /// The number of figures with this verdict.
     pub(crate) fn count(&self, verdict: Verdict) -> usize {
         self.figures.iter().filter(|r| r.verdict == verdict).count()
     }
 
-    /// True if any figure could be judged.
+    /// Whether any figure could be judged.
     pub(crate) fn any(&self) -> bool {
         self.count(Verdict::Open) < self.figures.len()
     }
@@ -143,7 +143,7 @@ pub(crate) fn compare(a: &Run, b: &Run, terms: &Terms) -> Comparison {
     c
 }
 
-/// `None` where either is no number.
+/// Compares one figure; `None` if either value is not finite.
 fn row((x, f): (&Outcome, &Figure), (y, g): (&Outcome, &Figure), threshold: f64) -> Option<Row> {
     let ratio = g.value / f.value;
     if !f.value.is_finite() || !g.value.is_finite() {
@@ -179,7 +179,7 @@ fn row((x, f): (&Outcome, &Figure), (y, g): (&Outcome, &Figure), threshold: f64)
     })
 }
 
-/// The ratio's 95 % interval, or why there is none.
+/// The ratio's 95 % interval, or the reason why there is none.
 fn interval(
     ratio: f64,
     (x, f): (&Outcome, &Figure),
@@ -192,7 +192,7 @@ fn interval(
         let (Some(p), Some(q)) = (distances(f), distances(g)) else {
             return Err("its intervals reach zero".into());
         };
-        // B's lower end and A's upper one make the ratio smallest.
+        // The ratio is smallest when B is at its lower end and A at its upper one.
         let (down, up) = (q.0.hypot(p.1), q.1.hypot(p.0));
         return Ok((ratio * (-down).exp(), ratio * up.exp()));
     }
@@ -214,8 +214,8 @@ fn interval(
     if logs.iter().any(|l| !l.is_finite()) {
         return Err("it stood still for too long".into());
     }
-    // Few blocks vary too little when they are drawn again: Student's t instead of the normal
-    // distribution, and Bessel's correction.
+    // A few blocks vary too little when they are resampled, so the interval is widened: Student's t
+    // instead of the normal distribution, and Bessel's correction.
     let pieces = p.pieces.min(q.pieces).max(2.0);
     let wider = student(2.0 * (pieces - 1.0)) / student(1e9) * (pieces / (pieces - 1.0)).sqrt();
     let middle = quantile(&logs, 0.5);
@@ -223,12 +223,13 @@ fn interval(
     Ok((end(0.025), end(0.975)))
 }
 
-/// Figures are kept and printed to this part of themselves: three significant digits.
+/// The resolution of figures, which are kept and printed with three significant digits.
 const RESOLUTION: f64 = 1e-3;
 
-/// How far a figure's own interval reaches below and above its value, as logarithms: that of a
-/// median of few turns is seldom symmetrical. Neither is shorter than what the figure can resolve,
-/// which of a count that was the same in all turns is one. `None` if it reaches zero.
+/// The distances from a figure's value to the lower and the upper end of its own interval, as
+/// logarithms. They differ, because the interval of a median of few turns is seldom symmetrical.
+/// Neither is shorter than the figure's resolution, which is 1 for a count that was the same in all
+/// turns. `None` if the interval reaches zero.
 fn distances(f: &Figure) -> Option<(f64, f64)> {
     let (low, high) = f.interval.filter(|(low, high)| *low > 0.0 && low <= high)?;
     let counted = low == high && f.unit != "ms" && f.value.fract() == 0.0;
@@ -243,7 +244,7 @@ fn distances(f: &Figure) -> Option<(f64, f64)> {
     ))
 }
 
-/// What of their surroundings must be alike for two runs to be comparable.
+/// The facts about the surroundings that must be alike for two runs to be comparable.
 const SURROUNDINGS: &[&str] = &[
     "CPU",
     "Cores",

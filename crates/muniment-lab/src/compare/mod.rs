@@ -1,5 +1,5 @@
-//! `muniment bench compare A B`: two runs that were kept, figure by figure, with a verdict that a
-//! CI job can use.
+//! `muniment bench compare A B`: compares two kept runs figure by figure, with a verdict that a CI
+//! job can use.
 
 pub(crate) mod judge;
 mod resample;
@@ -17,7 +17,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// `muniment bench compare`.
+/// The command `muniment bench compare`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "compare",
     arguments: "[A] [B] [--threshold 5%] [--only EXPERIMENT] [--json FILE]",
@@ -70,7 +70,7 @@ const OPTIONS: &[Opt] = &[
     HELP,
 ];
 
-/// What every comparison of two runs must say.
+/// The caution that is printed with every comparison of two runs.
 const CAUTION: &str = "\
 The intervals show what varied within each run. Two runs that were not interleaved have been
 seen to differ by up to 17 % by themselves: before acting on a verdict, let both servers take
@@ -109,7 +109,7 @@ fn options(given: &Given) -> Result<Options> {
     })
 }
 
-/// `5%` or `0.05`, as a part of 1.
+/// Parses `5%` or `0.05` as a part of 1.
 fn threshold(text: &str) -> std::result::Result<f64, String> {
     let number = |t: &str| t.trim().parse::<f64>().ok();
     let part = match text.strip_suffix('%') {
@@ -120,7 +120,7 @@ fn threshold(text: &str) -> std::result::Result<f64, String> {
         .ok_or_else(|| "it must be a part such as 5% or 0.05, below 100%".to_string())
 }
 
-/// Compares, prints, and gives the exit code.
+/// Compares the runs, prints the result, and returns the exit code.
 fn run(o: &Options) -> Result<u8> {
     let (a, b) = (json::read(&o.a)?, json::read(&o.b)?);
     let same = |x: &Path, y: &Path| {
@@ -145,7 +145,7 @@ fn run(o: &Options) -> Result<u8> {
     let print = if aside { stdout::aside } else { say };
     print(&text(&a, &b, &c, &o.terms, width));
     if let Some(lines) = lines {
-        // JSON has no place for bytes that are no text.
+        // JSON cannot hold a path whose bytes are not UTF-8, so the closest text is shown.
         let side = |path: &PathBuf, run: &Run| json!({ "file": path.to_string_lossy(), "command": run.command, "started": run.started });
         let whole = json!({
             "kind": "comparison",
@@ -170,14 +170,15 @@ fn code(c: &Comparison) -> u8 {
     }
 }
 
-/// What a run that has just ended is against the last one of the same command, in a line: `name` is
-/// that one's.
+/// Compares a run that has just ended with the last run of the same command, in one line; `name` is
+/// the name of that last run.
 pub(crate) fn line(name: &str, a: &Run, b: &Run) -> String {
     let c = compare(a, b, &Terms::default());
     if !c.any() {
         return format!("Against {name}: nothing to judge.");
     }
-    // What stands around it is not the same, and what changed is not the server.
+    // If the surroundings differ, a change of the figures may not come from the server, so the
+    // difference is told instead.
     if let Some(first) = c.warnings.first() {
         let more = match c.warnings.len() - 1 {
             0 => String::new(),

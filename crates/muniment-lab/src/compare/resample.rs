@@ -1,32 +1,33 @@
-//! How far a figure would move if its run were made again under the same conditions, from what
-//! the run itself shows: bootstrap logarithms of the figure.
+//! Estimates how far a figure would move if its run were repeated under the same conditions. The
+//! estimate comes from the run itself: bootstrap logarithms of the figure.
 //!
-//! What both runs had in common (a machine that was busy for an hour) cannot be seen in either.
+//! A disturbance that lasted for both whole runs (a machine that was busy for an hour) cannot be
+//! seen in either.
 
 use crate::report::Statistic;
 use muniment_load::hist::Latency;
 use muniment_load::rng::Rng;
 use muniment_load::samples::SampleSet;
 
-/// Resamples a figure.
+/// The number of resamples of a figure.
 pub(super) const RESAMPLES: usize = 1000;
 
-/// Fewest intervals of a time line that a rate is judged by.
+/// The fewest intervals of a time line that a rate is judged by.
 pub(super) const FEWEST_INTERVALS: usize = 10;
 
-/// Fewest latencies that a mean or quantile is judged by.
+/// The fewest latencies that a mean or quantile is judged by.
 pub(super) const FEWEST_LATENCIES: u64 = 50;
 
-/// Logarithms of a figure as it would come out again.
+/// Logarithms of the values that a figure might have had in repeated runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Replicas {
-    /// One a resample.
+    /// One logarithm for each resample.
     pub logs: Vec<f64>,
-    /// How many independent pieces they were made from.
+    /// The number of independent pieces that the resamples were drawn from.
     pub pieces: f64,
 }
 
-/// Replicas of `statistic` over the sample sets that make a figure, or why there are none.
+/// Replicas of `statistic` over the sample sets of a figure, or the reason why there are none.
 pub(super) fn replicas(
     sets: &[&SampleSet],
     statistic: Statistic,
@@ -46,7 +47,7 @@ fn merged(sets: &[&SampleSet]) -> Latency {
     all
 }
 
-/// (seconds, operations) of each interval of the time lines.
+/// The seconds and operations of each interval of the time lines.
 fn increments(sets: &[&SampleSet]) -> Vec<(f64, f64)> {
     sets.iter()
         .flat_map(|s| s.timeline.windows(2))
@@ -57,8 +58,8 @@ fn increments(sets: &[&SampleSet]) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The moving-block bootstrap (Künsch 1989): blocks keep what stalls and bursts do to their
-/// neighbours. Blocks are √n long.
+/// The moving-block bootstrap (Künsch 1989). Blocks keep the influence that stalls and bursts have
+/// on their neighbours, which resampling single intervals would destroy. Blocks are √n long.
 fn rate(steps: &[(f64, f64)], rng: &mut Rng) -> Result<Replicas, &'static str> {
     let n = steps.len();
     if n < FEWEST_INTERVALS {
@@ -85,9 +86,10 @@ fn rate(steps: &[(f64, f64)], rng: &mut Rng) -> Result<Replicas, &'static str> {
     })
 }
 
-/// The mean of many resampled latencies is normal around the mean, with the standard error of the
-/// counts: what a bootstrap over them converges to. Its logarithm is so to the first order, and
-/// exists where a few long latencies make the error as large as the mean.
+/// The mean of many resampled latencies is normally distributed around the mean, with the standard
+/// error of the counts; a bootstrap over them converges to that. To the first order its logarithm
+/// is too, and unlike the mean itself it stays defined when a few long latencies make the error as
+/// large as the mean.
 fn mean(l: &Latency, rng: &mut Rng) -> Result<Replicas, &'static str> {
     let n = l.count();
     if n < FEWEST_LATENCIES {
@@ -103,11 +105,12 @@ fn mean(l: &Latency, rng: &mut Rng) -> Result<Replicas, &'static str> {
     })
 }
 
-/// The bootstrap of a quantile without drawing n latencies: the k-th smallest of n draws stands
-/// where the k-th smallest of n uniform numbers does, which is Beta(k, n + 1 − k).
+/// Computes the bootstrap of a quantile without drawing n latencies: the k-th smallest of n draws
+/// is at the quantile of the k-th smallest of n uniform numbers, which is distributed as Beta(k, n
+/// + 1 − k).
 fn quantile(l: &Latency, q: f64, rng: &mut Rng) -> Result<Replicas, &'static str> {
     let n = l.count() as f64;
-    // A quantile near the end needs some latencies beyond it.
+    // A quantile near the end can only be judged if some latencies lie beyond it.
     if l.count() < FEWEST_LATENCIES || n * (1.0 - q) < 5.0 {
         return Err("too few latencies for this quantile");
     }
@@ -126,13 +129,13 @@ fn quantile(l: &Latency, q: f64, rng: &mut Rng) -> Result<Replicas, &'static str
     Ok(Replicas { logs, pieces: n })
 }
 
-/// A standard normal number (Box and Muller 1958).
+/// Draws a standard normal number (Box and Muller 1958).
 pub(super) fn normal(rng: &mut Rng) -> f64 {
     let radius = (-2.0 * (1.0 - rng.unit()).ln()).sqrt();
     radius * (std::f64::consts::TAU * rng.unit()).cos()
 }
 
-/// A Gamma number of this shape, at least 1, and scale 1 (Marsaglia and Tsang 2000).
+/// Draws a Gamma number of this shape, at least 1, and scale 1 (Marsaglia and Tsang 2000).
 fn gamma(shape: f64, rng: &mut Rng) -> f64 {
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();

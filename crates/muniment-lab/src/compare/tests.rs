@@ -7,8 +7,8 @@ use muniment_load::hist::Latency;
 use muniment_load::rng::Rng;
 use muniment_load::samples::SampleSet;
 
-/// A made-up run of w1: a rate of about `rate` with noise that lasts, and latencies of about
-/// `ms`, 3000 of them.
+/// Makes a run of w1: a rate of about `rate` whose noise persists over intervals, and 3000
+/// latencies of about `ms`.
 fn made_up(seed: u64, rate: f64, ms: f64) -> Run {
     let mut rng = Rng::new(seed);
     let (mut t, mut n, mut noise) = (0.0, 0.0, 0.0);
@@ -135,7 +135,7 @@ fn a_change_below_the_threshold_is_none() {
         threshold: 0.01,
         ..terms()
     };
-    // The same latencies, 4 % longer: 3000 of them show that.
+    // The latencies are 4 % longer, which 3000 of them can show.
     assert_eq!(compare(&a, &b, &finer).figures[2].verdict, Verdict::Worse);
 }
 
@@ -166,14 +166,15 @@ fn an_interval_counts_on_the_side_on_which_it_lies() {
     };
     let steady = (1450.0, (1449.0, 1451.0));
     for (unit, a, b, want) in [
-        // A was as fast as B in some of its turns, or as slow.
+        // In some of its turns A was as fast as B, or as slow.
         ("docs/s", (1020.0, (1000.0, 2000.0)), steady, Same),
         ("docs/s", steady, (1020.0, (1000.0, 2000.0)), Same),
         ("docs/s", (2000.0, (1000.0, 2020.0)), steady, Same),
-        // What it reaches on the far side says nothing.
+        // The end of an interval that points away from the other run says nothing.
         ("docs/s", (1020.0, (500.0, 1040.0)), steady, Better),
         ("docs/s", steady, (1020.0, (500.0, 1040.0)), Worse),
-        // Of a count one more or less is no difference; the double is, and so is it of a time.
+        // In a count, one more or less is no difference. Double the count is, and so is the same
+        // change of a time.
         ("commits", (3.0, (3.0, 3.0)), (4.0, (4.0, 4.0)), Same),
         (
             "commits",
@@ -208,7 +209,7 @@ fn what_cannot_be_compared_is_exit_code_3_and_said() {
     let c = compare(&a, &a, &only);
     assert_eq!(code(&c), 3);
     assert!(text(&a, &a, &c, &only, None).contains("nothing to judge of w9"));
-    // Without samples no figure with them can be judged; the ratio still can.
+    // A figure whose samples are missing cannot be judged, but its ratio is still known.
     let mut bare = a.clone();
     bare.outcomes[0].samples.clear();
     assert_eq!(code(&compare(&a, &bare, &terms())), 0);
@@ -231,8 +232,8 @@ fn other_surroundings_are_said() {
 
 #[test]
 fn noise_alone_shows_no_difference() {
-    // Four figures are judged with an interval that noise moves; 95 % intervals of a run's own
-    // noise are wrong one time in 20, and the threshold takes some of those away.
+    // Four figures are judged with an interval that noise moves. A 95 % interval of a run's own
+    // noise is wrong one time in 20, and the threshold takes some of those away.
     let pairs = 150;
     let mut wrong = [0; 4];
     for seed in 0..pairs {
@@ -245,7 +246,7 @@ fn noise_alone_shows_no_difference() {
             *w += u64::from(matches!(r.verdict, Verdict::Worse | Verdict::Better));
         }
     }
-    // Of 150, 15 or more would come by a chance of 2 in 1000 if one in 20 were wrong.
+    // If one in 20 were wrong, 15 or more wrong of 150 would come by a chance of 2 in 1000.
     assert!(wrong.iter().all(|w| *w < 15), "{wrong:?} of {pairs}");
 }
 
@@ -271,7 +272,8 @@ fn arguments() {
     }
 }
 
-/// JSON has no bytes: a name that is no text is shown as near as can be.
+/// JSON text cannot hold arbitrary bytes, so a name that is no text is shown as closely as
+/// possible.
 #[cfg(target_os = "linux")]
 #[test]
 fn runs_may_have_names_that_are_no_text() {
