@@ -1,5 +1,5 @@
-//! Every distribution against the exact probabilities of the formula it is made by, with fixed
-//! seeds; and each bound against a wrong parameter, which it must refuse.
+//! Tests every distribution against the exact probabilities of its formula, with fixed seeds, and
+//! tests that each bound refuses a wrong parameter.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -19,8 +19,8 @@ use std::sync::atomic::AtomicU64;
 
 const DRAWS: u64 = 300_000;
 
-/// χ² over the numbers 0, 1, …, those with fewer than five expected draws in one class, and
-/// the degrees of freedom. Numbers beyond the shares are in that class too.
+/// Computes χ² over the numbers 0, 1, … and its degrees of freedom. Numbers with fewer than five
+/// expected draws form one class, which also takes the numbers beyond the shares.
 fn chi_square(d: &mut dyn Distribution, shares: &[f64]) -> (f64, f64) {
     let mut counts = vec![0_u64; shares.len() + 1];
     let mut rng = Rng::new(20_261_122);
@@ -76,8 +76,9 @@ fn does_not_fit(d: &mut dyn Distribution, shares: &[f64]) {
     );
 }
 
-/// What Gray's method gives each of `n` ranks with `u` uniform: 1/ζ, 2^−θ/ζ, and from the third on
-/// the distance of the two `u` at which ⌊n(ηu − η + 1)^α⌋ goes up. ζ is that of `of` ranks.
+/// The probability that Gray's method gives each of `n` ranks for a uniform `u`: 1/ζ, 2^−θ/ζ, and
+/// from the third rank on the distance between the two `u` at which ⌊n(ηu − η + 1)^α⌋ increases. ζ
+/// is the sum over `ranks` ranks.
 fn gray(n: u64, theta: f64, zeta: f64, ranks: u64) -> Vec<f64> {
     let power = |x: f64| x.powf(-theta);
     let zeta2 = 1.0 + power(2.0);
@@ -90,7 +91,7 @@ fn gray(n: u64, theta: f64, zeta: f64, ranks: u64) -> Vec<f64> {
     (0..ranks)
         .map(|k| match k {
             0 => 1.0 / zeta,
-            // The curve may give the second rank something too.
+            // The curve may give a part of its share to the second rank too.
             1 => power(2.0) / zeta + from(2) - zeta2 / zeta,
             _ => from(k + 1) - from(k),
         })
@@ -103,7 +104,7 @@ fn zeta(n: u64, theta: f64) -> f64 {
 
 #[test]
 fn the_bound_is_that_of_the_tables() {
-    // 99.9 % points: 149.449 at 100 degrees of freedom, 29.588 at 10.
+    // Known 99.9 % points are 149.449 at 100 degrees of freedom and 29.588 at 10.
     assert!((bound(100.0) - 149.449).abs() < 0.1, "{}", bound(100.0));
     assert!((bound(10.0) - 29.588).abs() < 0.2, "{}", bound(10.0));
 }
@@ -135,7 +136,8 @@ fn zipfian_by_its_formula() {
 
 #[test]
 fn zipfian_is_close_to_zipfs_law() {
-    // The method is an approximation: no rank's share is a third off, which a wrong θ's is.
+    // The method is an approximation: here no rank's share is wrong by a third, but with a wrong θ
+    // one is.
     let n = 1000;
     let z = zeta(n, THETA);
     let off = |shares: &[f64]| {
@@ -153,8 +155,9 @@ fn zipfian_is_close_to_zipfs_law() {
 
 #[test]
 fn scrambled() {
-    // The ranks' shares by the formula, thrown together by the hash; beyond the ranks that are
-    // added up one by one the rest is alike for all, since so many fall on each.
+    // The hash distributes the ranks' shares over the keys. The shares of the first ranks are added
+    // one by one; all later ranks together give each key nearly the same, since so many of them
+    // fall on each.
     let n = 500;
     let (ranks, singly) = (10_000_000_001_u64, 2_000_000_u64);
     let by_key = |theta: f64, z: f64| {
@@ -169,7 +172,7 @@ fn scrambled() {
     let shares = by_key(THETA, 26.469_028_201_783_02);
     assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9);
     fits(&mut Scrambled::new(0, n as u64 - 1), &shares);
-    // ζ of θ = 0.9, by its integral.
+    // This is ζ for θ = 0.9, computed by its integral.
     let zeta = 1e10_f64.powf(0.1) / 0.1 + 0.58 - 1.0 / 0.1;
     does_not_fit(&mut Scrambled::new(0, n as u64 - 1), &by_key(0.9, zeta));
 }
@@ -178,7 +181,7 @@ fn scrambled() {
 fn latest() {
     let n = 1000_u64;
     let counter = Arc::new(Counter::new(n));
-    // Ranks count down from the newest, over as many as there are below it.
+    // Ranks count down from the newest number, and there are as many ranks as numbers below it.
     let turned = |theta: f64| {
         let last = n - 1;
         let mut shares = gray(last, theta, zeta(last, theta), last);
@@ -221,8 +224,9 @@ fn exponential() {
 
 #[test]
 fn histogram() {
-    // YCSB's rule: n of 0 … sum − 1 is taken off bucket by bucket, and the first that brings it to
-    // zero or below ends it; so each bucket but the first has what is its own, shifted by one.
+    // YCSB draws n from 0 … sum − 1, subtracts bucket after bucket, and stops at the first that
+    // brings n to zero or below. Each bucket but the first therefore has its own share, shifted by
+    // one.
     let counts = [10_u64, 20, 5, 40, 25];
     let text: String = counts
         .iter()
@@ -238,7 +242,7 @@ fn histogram() {
                 end += c;
                 n <= end
             });
-            // The end of a bucket; of the last one its beginning.
+            // A bucket stands for its end, but the last one for its beginning.
             let at = bucket.map_or(counts.len() - 1, |b| b + 1);
             shares[at] += 1.0 / sum as f64;
         }

@@ -1,21 +1,22 @@
-//! The number of the next insert, and up to where everything is there.
+//! The counter of inserts: it hands out the next number, and knows up to which number all inserts
+//! are done.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Hands out numbers; a number may be read once it and all below it are acknowledged.
+/// Hands out numbers. A number may be read once it and all numbers below it are acknowledged.
 #[derive(Debug)]
 pub(crate) struct Counter {
     next: AtomicU64,
     /// All numbers below this one are acknowledged.
     below: AtomicU64,
-    /// Acknowledged numbers that are not below it.
+    /// The acknowledged numbers above a gap, which are not below `below` yet.
     ahead: Mutex<BTreeSet<u64>>,
 }
 
 impl Counter {
-    /// A counter that begins at `first`; all below count as acknowledged.
+    /// Makes a counter that begins at `first`; all numbers below it count as acknowledged.
     pub(crate) fn new(first: u64) -> Counter {
         Counter {
             next: AtomicU64::new(first),
@@ -24,7 +25,7 @@ impl Counter {
         }
     }
 
-    /// The next number.
+    /// Takes the next number.
     pub(crate) fn take(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
@@ -34,7 +35,8 @@ impl Counter {
         self.below.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// `n` is written, or never will be.
+    /// Notes that `n` is written, or never will be; a failed insert that was not noted would hold
+    /// back all numbers after it.
     pub(crate) fn acknowledge(&self, n: u64) {
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let mut below = self.below.load(Ordering::Relaxed);

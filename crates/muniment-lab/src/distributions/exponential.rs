@@ -1,16 +1,16 @@
-//! Small numbers exponentially more often.
+//! An exponential distribution: the smaller a number, the more often it is drawn.
 
 use super::Distribution;
 use muniment_load::rng::Rng;
 
-/// Exponential, rounded down.
+/// The exponential distribution, rounded down.
 #[derive(Debug, Clone)]
 pub(crate) struct Exponential {
     gamma: f64,
 }
 
 impl Exponential {
-    /// With `percentile` percent of the draws below `range`.
+    /// Makes the distribution in which `percentile` percent of the draws are below `range`.
     pub(crate) fn new(percentile: f64, range: f64) -> Exponential {
         Exponential {
             gamma: -(1.0 - percentile / 100.0).ln() / range,
@@ -20,7 +20,7 @@ impl Exponential {
 
 impl Distribution for Exponential {
     fn draw(&mut self, rng: &mut Rng) -> u64 {
-        // 1 − u is never zero.
+        // `u` is below 1, so 1 − u is never zero and its logarithm is finite.
         (-(1.0 - rng.unit()).ln() / self.gamma) as u64
     }
 }

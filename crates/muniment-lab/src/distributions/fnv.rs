@@ -4,8 +4,8 @@
 const BASIS: u64 = 0xCBF2_9CE4_8422_2325;
 const PRIME: u64 = 1_099_511_628_211;
 
-/// The hash of `n`. (Java's `Math.abs` leaves the smallest number as it is; its decimal text then
-/// has a sign, which is why this gives an `i64`.)
+/// The hash of `n`. Java's `Math.abs` leaves the smallest number negative, and YCSB's decimal text
+/// of it then has a sign; an `i64` keeps that.
 pub(crate) fn hash(n: u64) -> i64 {
     let h = n
         .to_le_bytes()

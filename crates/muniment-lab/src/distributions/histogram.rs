@@ -1,10 +1,10 @@
-//! Sizes by a histogram of blocks, as YCSB reads one from a file.
+//! A distribution of sizes that is given as a histogram of blocks, as YCSB reads one from a file.
 
 use super::Distribution;
 use muniment_load::fail::{Failure, Result};
 use muniment_load::rng::Rng;
 
-/// A histogram.
+/// A histogram of sizes.
 #[derive(Debug, Clone)]
 pub(crate) struct Histogram {
     block: u64,
@@ -47,7 +47,7 @@ impl Histogram {
 
 impl Distribution for Histogram {
     fn draw(&mut self, rng: &mut Rng) -> u64 {
-        // As YCSB: the end of the bucket, of the last one its beginning.
+        // As in YCSB, a draw is the end of its bucket, but in the last bucket its beginning.
         let mut n = rng.below(self.sum) as i64;
         let last = self.buckets.len().saturating_sub(1);
         for (i, b) in self.buckets.iter().take(last).enumerate() {

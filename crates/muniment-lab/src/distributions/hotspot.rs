@@ -1,9 +1,9 @@
-//! A hot part of a range that gets most operations, both parts uniform.
+//! A range with a hot part that gets most operations; both parts are uniform.
 
 use super::Distribution;
 use muniment_load::rng::Rng;
 
-/// Hot spot over `low..=high`.
+/// The hot-spot distribution over `low..=high`.
 #[derive(Debug, Clone)]
 pub(crate) struct Hotspot {
     low: u64,
@@ -13,8 +13,9 @@ pub(crate) struct Hotspot {
 }
 
 impl Hotspot {
-    /// Over `low..=high`; the lowest `data` of it (0…1) gets `operations` (0…1) of the draws.
-    /// A share outside 0…1 counts as 0, as in YCSB.
+    /// Makes the distribution over `low..=high`, in which the lowest share `data` of the range
+    /// (0…1) gets the share `operations` (0…1) of the draws. A share outside 0…1 counts as 0, as in
+    /// YCSB.
     pub(crate) fn new(low: u64, high: u64, data: f64, operations: f64) -> Hotspot {
         let share = |x: f64| if (0.0..=1.0).contains(&x) { x } else { 0.0 };
         let (low, high) = (low.min(high), low.max(high));
@@ -32,7 +33,7 @@ impl Hotspot {
 impl Distribution for Hotspot {
     fn draw(&mut self, rng: &mut Rng) -> u64 {
         let hot = rng.unit() < self.operations;
-        // A part that is empty leaves everything to the other.
+        // If one part is empty, the other gets all draws.
         if hot && self.hot > 0 || self.cold == 0 {
             self.low + rng.below(self.hot)
         } else {

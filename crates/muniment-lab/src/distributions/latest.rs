@@ -1,4 +1,4 @@
-//! The newest numbers most often.
+//! A distribution that draws the newest numbers most often.
 
 use super::Distribution;
 use super::counter::Counter;
@@ -6,7 +6,8 @@ use super::zipfian::{THETA, Zipfian};
 use muniment_load::rng::Rng;
 use std::sync::Arc;
 
-/// Zipf from the newest number of a counter downwards.
+/// Zipf's distribution over the ages of numbers, so that the newest number of a counter is drawn
+/// most.
 #[derive(Debug, Clone)]
 pub(crate) struct Latest {
     counter: Arc<Counter>,
@@ -14,7 +15,7 @@ pub(crate) struct Latest {
 }
 
 impl Latest {
-    /// Below what `counter` allows to be read.
+    /// Draws from the numbers that `counter` allows to be read.
     pub(crate) fn new(counter: Arc<Counter>) -> Latest {
         let last = counter.last().unwrap_or(0).max(1);
         Latest {

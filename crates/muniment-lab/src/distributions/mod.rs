@@ -1,8 +1,8 @@
-//! How keys, lengths and counts are drawn: one file a distribution.
+//! The distributions by which keys, lengths and counts are drawn, in one file each.
 //!
-//! Each worker has its own; what workers share (a counter) they share by `Arc`. The formulas are
-//! those of YCSB's generators, so that a hot key is as hot here as there; the random numbers are
-//! not (YCSB takes Java's).
+//! Each worker has its own distribution; what workers share (a counter) they hold in an `Arc`. The
+//! formulas are those of YCSB's generators, so that a hot key is as hot here as there. The random
+//! numbers themselves differ, since YCSB takes Java's.
 
 pub(crate) mod counter;
 pub(crate) mod exponential;
@@ -19,11 +19,11 @@ use muniment_load::rng::Rng;
 
 /// A source of numbers.
 pub(crate) trait Distribution: Send {
-    /// The next number.
+    /// Draws the next number.
     fn draw(&mut self, rng: &mut Rng) -> u64;
 }
 
-/// Always the same number.
+/// The distribution that always gives the same number.
 #[derive(Debug, Clone)]
 pub(crate) struct Constant(pub u64);
 
@@ -40,7 +40,7 @@ mod chi_square_tests;
 pub(crate) mod testing {
     use super::*;
 
-    /// Pearson's χ² of `draws` numbers against expected shares of the numbers 0, 1, ….
+    /// Computes Pearson's χ² of `draws` numbers against the expected shares of the numbers 0, 1, ….
     pub(crate) fn chi_square(d: &mut dyn Distribution, shares: &[f64], draws: u64) -> f64 {
         let mut counts = vec![0_u64; shares.len()];
         let mut rng = Rng::new(42);

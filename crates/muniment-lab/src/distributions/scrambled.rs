@@ -4,12 +4,13 @@ use super::zipfian::{THETA, Zipfian};
 use super::{Distribution, fnv};
 use muniment_load::rng::Rng;
 
-/// Ranks it draws from, whatever the range: which keys are hot does not change as keys are added.
+/// The number of ranks to draw from, whatever the range is. It is constant so that adding keys does
+/// not change which keys are hot.
 const RANKS: u64 = 10_000_000_000;
-/// ζ of that many ranks at θ = 0.99, as YCSB has it.
+/// ζ of so many ranks at θ = 0.99, as YCSB has it.
 const ZETA: f64 = 26.469_028_201_783_02;
 
-/// Scrambled Zipf over `low..=high`.
+/// The scrambled Zipf distribution over `low..=high`.
 #[derive(Debug, Clone)]
 pub(crate) struct Scrambled {
     low: u64,
@@ -18,17 +19,17 @@ pub(crate) struct Scrambled {
 }
 
 impl Scrambled {
-    /// Over `low..=high`.
+    /// Makes the distribution over `low..=high`.
     pub(crate) fn new(low: u64, high: u64) -> Scrambled {
         Scrambled {
             low,
             count: high.saturating_sub(low).saturating_add(1),
-            // One more than the ranks: YCSB gives their number as the greatest of them.
+            // YCSB takes the number of ranks as the greatest rank, so there is one rank more.
             ranks: Zipfian::with_zeta(0, RANKS + 1, THETA, ZETA),
         }
     }
 
-    /// Where `rank` lies.
+    /// The number that `rank` is mapped to.
     fn place(&self, rank: u64) -> u64 {
         self.low + fnv::hash(rank).unsigned_abs() % self.count
     }
@@ -61,7 +62,7 @@ mod tests {
                 let at = s.place(rank);
                 f64::from(counts.get(&at).copied().unwrap_or(0)) / f64::from(draws)
             };
-            // A key of a small range gets the tail of a few thousand ranks besides.
+            // A key of a small range also gets a tail of draws from a few thousand other ranks.
             let tail = 1.0 / n as f64;
             assert!((share(0) - 0.0378).abs() < 0.002 + tail, "{}", share(0));
             assert!((share(1) - 0.0190).abs() < 0.002 + tail, "{}", share(1));

@@ -1,11 +1,12 @@
-//! One after the other, from the start again at the end; shared by all workers.
+//! Numbers one after the other, starting again at the end of the range; all workers share one
+//! sequence.
 
 use super::Distribution;
 use muniment_load::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Sequential over `low..=high`.
+/// The sequence over `low..=high`.
 #[derive(Debug, Clone)]
 pub(crate) struct Sequential {
     low: u64,
@@ -14,7 +15,7 @@ pub(crate) struct Sequential {
 }
 
 impl Sequential {
-    /// Over `low..=high`; `next` is what the workers share.
+    /// Makes the sequence over `low..=high`; `next` is the position that the workers share.
     pub(crate) fn new(low: u64, high: u64, next: Arc<AtomicU64>) -> Sequential {
         Sequential {
             low,

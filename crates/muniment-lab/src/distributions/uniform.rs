@@ -1,9 +1,9 @@
-//! Every number of a range alike.
+//! The uniform distribution: every number of a range is equally likely.
 
 use super::Distribution;
 use muniment_load::rng::Rng;
 
-/// Uniform over `low..=high`.
+/// The uniform distribution over `low..=high`.
 #[derive(Debug, Clone)]
 pub(crate) struct Uniform {
     low: u64,
@@ -11,7 +11,7 @@ pub(crate) struct Uniform {
 }
 
 impl Uniform {
-    /// Over `low..=high`; of an empty range always `low`.
+    /// Makes the distribution over `low..=high`; an empty range gives `low` always.
     pub(crate) fn new(low: u64, high: u64) -> Uniform {
         Uniform {
             low,
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn all_alike() {
-        // 99 degrees of freedom: above 149 in one of a thousand cases.
+        // With 99 degrees of freedom, χ² is above 149 in one of a thousand cases.
         let x = chi_square(&mut Uniform::new(0, 99), &[0.01; 100], 200_000);
         assert!(x < 149.0, "{x}");
         let mut rng = Rng::new(1);

@@ -1,7 +1,7 @@
 //! Zipf's distribution: rank r is drawn in proportion to (r + 1)^−θ.
 //!
 //! Source of the method: Gray, Sundaresan, Englert, Baclawski, Weinberger, "Quickly Generating
-//! Billion-Record Synthetic Databases", SIGMOD 1994. Exact for the two lowest ranks, an
+//! Billion-Record Synthetic Databases", SIGMOD 1994. It is exact for the two lowest ranks and an
 //! approximation for the others.
 
 use super::Distribution;
@@ -18,19 +18,19 @@ pub(crate) struct Zipfian {
     theta: f64,
     alpha: f64,
     zeta: f64,
-    /// How many terms `zeta` has.
+    /// The number of terms that `zeta` sums.
     summed: u64,
     zeta2: f64,
     eta: f64,
 }
 
-/// Σ 1/i^θ for i in `from + 1 ..= to`, added to `sum`.
+/// Adds Σ 1/i^θ for i in `from + 1 ..= to` to `sum`.
 fn zeta_from(from: u64, to: u64, theta: f64, sum: f64) -> f64 {
     (from..to).fold(sum, |s, i| s + 1.0 / ((i + 1) as f64).powf(theta))
 }
 
-/// Σ 1/i^θ for i in `1 ..= n`; from 10⁵ terms on by its integral: n^(1−θ)/(1−θ) + 0.58 − 1/(1−θ),
-/// as LinkBench does.
+/// Σ 1/i^θ for i in `1 ..= n`; from 10⁵ terms on approximated by its integral, n^(1−θ)/(1−θ) + 0.58
+/// − 1/(1−θ), as in LinkBench.
 pub(crate) fn zeta_approximate(n: u64, theta: f64) -> f64 {
     if n < 100_000 {
         return zeta_from(0, n, theta, 0.0);
@@ -39,13 +39,15 @@ pub(crate) fn zeta_approximate(n: u64, theta: f64) -> f64 {
 }
 
 impl Zipfian {
-    /// Over `low..=high`, the lowest most often. Sums ζ: a second for 10⁸ numbers.
+    /// Makes the distribution over `low..=high`, in which the lowest number is drawn most often. It
+    /// sums ζ, which takes a second for 10⁸ numbers.
     pub(crate) fn new(low: u64, high: u64, theta: f64) -> Zipfian {
         let count = high.saturating_sub(low).saturating_add(1);
         Zipfian::with_zeta(low, count, theta, zeta_from(0, count, theta, 0.0))
     }
 
-    /// As [`Zipfian::new`] for `count` numbers from `low` on, with a ζ that is known.
+    /// Makes the distribution as [`Zipfian::new`] does, for `count` numbers from `low` on, with a
+    /// known ζ.
     pub(crate) fn with_zeta(low: u64, count: u64, theta: f64, zeta: f64) -> Zipfian {
         let mut z = Zipfian {
             base: low,
@@ -65,14 +67,14 @@ impl Zipfian {
         (1.0 - (2.0 / self.count as f64).powf(1.0 - self.theta)) / (1.0 - self.zeta2 / self.zeta)
     }
 
-    /// ζ of what it draws from.
+    /// ζ of the numbers that it draws from.
     #[cfg(test)]
     pub(crate) fn zeta(&self) -> f64 {
         self.zeta
     }
 
-    /// One of `count` numbers, which may have grown since the last time; ζ grows with it. (η
-    /// keeps the first count, as in YCSB.)
+    /// Draws one of `count` numbers. If `count` has grown since the last draw, ζ grows with it; η
+    /// keeps the first count, as in YCSB.
     pub(crate) fn draw_of(&mut self, count: u64, rng: &mut Rng) -> u64 {
         if count > self.summed {
             self.zeta = zeta_from(self.summed, count, self.theta, self.zeta);
@@ -82,7 +84,7 @@ impl Zipfian {
         self.at(count, rng.unit())
     }
 
-    /// The number for `u` in [0, 1).
+    /// The number that belongs to `u` in [0, 1).
     fn at(&self, count: u64, u: f64) -> u64 {
         let uz = u * self.zeta;
         if uz < 1.0 {
@@ -117,7 +119,7 @@ mod tests {
             let z = zeta_approximate(10_000_000, theta);
             assert!((z / want - 1.0).abs() < 1e-4, "{theta}: {z}");
         }
-        // The integral joins the sum.
+        // The integral must continue the sum.
         let (sum, integral) = (
             zeta_from(0, 100_000, 0.8, 0.0),
             zeta_approximate(100_000, 0.8),
@@ -155,7 +157,7 @@ mod tests {
         for (rank, c) in counts.iter().enumerate() {
             let want = 1.0 / ((rank + 1) as f64).powf(THETA) / zeta;
             let got = f64::from(*c) / f64::from(draws);
-            // Six standard deviations.
+            // The bound is six standard deviations.
             let sd = (want * (1.0 - want) / f64::from(draws)).sqrt();
             assert!((got - want).abs() < 6.0 * sd, "{rank}: {got} {want}");
         }
