@@ -1,4 +1,5 @@
-//! The workloads that come with the lab: one file each, one line each in [`ALL`], sorted by name.
+//! The workloads that come with the lab: one file for each, and one line for each in [`ALL`],
+//! sorted by name.
 
 use std::fmt::Write;
 
@@ -6,9 +7,9 @@ use std::fmt::Write;
 pub(crate) struct Builtin {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it measures, in a line.
+    /// A line that tells what it measures.
     pub about: &'static str,
-    /// Its file.
+    /// The text of its file.
     pub text: &'static str,
 }
 
@@ -22,7 +23,7 @@ macro_rules! builtins {
     };
 }
 
-/// Every one, sorted by name.
+/// All built-in workloads, sorted by name.
 pub(crate) const ALL: &[Builtin] = builtins! {
     "insert": "tiny documents, one a message (W1's)",
     "insert-2k": "2.4 kB documents with an index, one a message (W4a's)",
@@ -33,12 +34,12 @@ pub(crate) const ALL: &[Builtin] = builtins! {
     "point-update": "one field of 1 kB documents set by _id",
 };
 
-/// The one of this name.
+/// The built-in workload of this name.
 pub(crate) fn named(name: &str) -> Option<&'static Builtin> {
     ALL.iter().find(|b| b.name == name)
 }
 
-/// A line for each.
+/// One line for each built-in workload.
 pub(crate) fn list() -> String {
     let mut o = String::new();
     for b in ALL {

@@ -1,4 +1,4 @@
-//! The built-in workloads are what they say.
+//! Tests that the built-in workloads do what their descriptions claim.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
@@ -11,7 +11,7 @@ use crate::lab::Preset;
 use muniment_value::{DocBuf, Type};
 use std::sync::Arc;
 
-/// Documents of a template, with this many numbers in every sequence.
+/// Makes `n` documents of a template, with `start` numbers in every sequence.
 fn documents(workload: &str, template: &str, start: u64, n: usize) -> Vec<DocBuf> {
     let plan = Plan::read(workload, Preset::Smoke).unwrap();
     let sequences: Vec<_> = plan
@@ -75,7 +75,7 @@ fn insert_2k_is_w4as_document_to_the_byte_but_for_the_id() {
     let ours = documents("insert-2k", "person", 1_000_000, 1);
     let mut want = Vec::new();
     crate::docs::w4a(1_000_000, [0; 12], &mut want);
-    // After the length and _id.
+    // The comparison leaves out the length and the `_id`, which differ.
     assert_eq!(&ours[0].as_bytes()[21..], &want[21..]);
     assert_eq!(want.len(), 2400);
     let plan = Plan::read("insert-2k", Preset::Smoke).unwrap();

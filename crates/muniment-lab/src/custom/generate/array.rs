@@ -1,4 +1,4 @@
-//! Arrays of a drawn length.
+//! Arrays whose length is drawn.
 
 use super::length::{Length, Lengths};
 use super::{Generator, Source, Spec};
@@ -9,7 +9,7 @@ use muniment_load::fail::Result;
 use std::io::Write;
 use std::sync::Arc;
 
-/// `array`.
+/// The generator `array`.
 pub(super) const SPEC: Spec = Spec {
     name: "array",
     form: "{ of = VALUE, length }",

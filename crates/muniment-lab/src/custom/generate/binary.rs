@@ -10,7 +10,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `binary`.
+/// The generator `binary`.
 pub(super) const SPEC: Spec = Spec {
     name: "binary",
     form: "LENGTH or { length, compressibility = 0, subtype = 0 }",
@@ -37,7 +37,7 @@ fn read(item: &Item, _: &mut Seen) -> Parsed<Node> {
             let length = Length::of(&mut f)?;
             let noise = Noise::new(Of::Bytes, compressibility(&mut f, Of::Bytes, 0.0)?);
             let subtype = f.get("subtype").map(|i| match i.whole("subtype") {
-                // 1 to 7 have forms of their own.
+                // Subtypes 1 to 7 have formats of their own, which random bytes would violate.
                 Ok(n) if n == 0 || (128..256).contains(&n) => Ok(n as u8),
                 _ => Err(i.bad("subtype must be 0 or 128 to 255")),
             });

@@ -1,4 +1,5 @@
-//! One of some values, by weight or by a distribution; true or false by chance.
+//! One of several values, drawn by weight or by a distribution; and booleans that are true with a
+//! given chance.
 
 use super::{Generator, Source, Spec};
 use crate::custom::draw::{Draw, Shape, Weighted, read_weights};
@@ -8,7 +9,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `bool`.
+/// The generator `bool`.
 pub(super) const BOOL: Spec = Spec {
     name: "bool",
     form: "CHANCE",
@@ -18,7 +19,7 @@ pub(super) const BOOL: Spec = Spec {
     },
 };
 
-/// `enum`.
+/// The generator `enum`.
 pub(super) const ENUM: Spec = Spec {
     name: "enum",
     form: "{ values = [VALUE, …], weights = [number, …] } or { values, distribution }",

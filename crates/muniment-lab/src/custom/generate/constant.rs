@@ -1,10 +1,10 @@
-//! Constants that TOML has no word for.
+//! Constants that TOML cannot write.
 
 use super::Spec;
 use crate::custom::source::{Item, Parsed};
 use crate::custom::template::{self, Node, Seen};
 
-/// `document`.
+/// The generator `document`.
 pub(super) const DOCUMENT: Spec = Spec {
     name: "document",
     form: "{ … }",
@@ -12,7 +12,7 @@ pub(super) const DOCUMENT: Spec = Spec {
     read: |item, seen| Node::document(item, "document", seen),
 };
 
-/// `json`.
+/// The generator `json`.
 pub(super) const JSON: Spec = Spec {
     name: "json",
     form: "'TEXT'",
@@ -22,7 +22,7 @@ pub(super) const JSON: Spec = Spec {
     },
 };
 
-/// `null`.
+/// The generator `null`.
 pub(super) const NULL: Spec = Spec {
     name: "null",
     form: "true",
@@ -35,7 +35,7 @@ pub(super) const NULL: Spec = Spec {
     },
 };
 
-/// `repeat`.
+/// The generator `repeat`.
 pub(super) const REPEAT: Spec = Spec {
     name: "repeat",
     form: "{ text = \"…\", times }",

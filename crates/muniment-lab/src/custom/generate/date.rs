@@ -1,4 +1,4 @@
-//! Dates: now, or of a range.
+//! Dates: the current time, or one of a range.
 
 use super::{Generator, Source, Spec};
 use crate::custom::draw::{Draw, Shape};
@@ -9,7 +9,7 @@ use crate::docs::now_ms;
 use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
-/// `date`.
+/// The generator `date`.
 pub(super) const SPEC: Spec = Spec {
     name: "date",
     form: "\"now\" or { from, to = \"now\", distribution = \"uniform\" }",
@@ -17,14 +17,14 @@ pub(super) const SPEC: Spec = Spec {
     read,
 };
 
-/// The finest that a distribution other than the uniform one distinguishes in a range.
+/// The number of steps into which a range is divided for any distribution but the uniform one.
 const STEPS: u64 = 10_000;
 
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// ms since 1970.
+    /// A fixed time, ms since 1970.
     Fixed(i64),
-    /// ms from the beginning of the phase on.
+    /// A time relative to the beginning of the phase, ms.
     FromNow(i64),
 }
 

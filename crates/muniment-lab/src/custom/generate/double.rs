@@ -1,4 +1,4 @@
-//! Doubles of a range.
+//! Doubles from a range.
 
 use super::{Generator, Source, Spec};
 use crate::custom::encode::{Env, Hand};
@@ -7,7 +7,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `double`.
+/// The generator `double`.
 pub(super) const SPEC: Spec = Spec {
     name: "double",
     form: "{ min = 0, max = 1, places }",
@@ -19,7 +19,7 @@ pub(super) const SPEC: Spec = Spec {
 struct Double {
     min: f64,
     span: f64,
-    /// Ten to the power of the places.
+    /// Ten to the power of the number of decimal places, if values are rounded.
     unit: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Text around other values: `user00000042`.
+//! Text with other values inside, as in `user00000042`.
 
 use super::{Generator, Source, Spec};
 use crate::custom::encode::{Encoder, Env, Hand, patch_length};
@@ -9,7 +9,7 @@ use muniment_options::meant;
 use std::io::Write;
 use std::sync::Arc;
 
-/// `format`.
+/// The generator `format`.
 pub(super) const SPEC: Spec = Spec {
     name: "format",
     form: "{ text = \"user{n:08}\", n = VALUE, … }",
@@ -20,7 +20,7 @@ pub(super) const SPEC: Spec = Spec {
 #[derive(Debug, Clone)]
 enum Piece {
     Text(String),
-    /// Which value, and to how many characters it is filled up with zeros.
+    /// The index of a value, and the width that it is filled up to with zeros.
     Value(usize, usize),
 }
 
@@ -39,7 +39,8 @@ fn read(item: &Item, seen: &mut Seen) -> Parsed<Node> {
     let mut values = Vec::new();
     for (key, item) in &named {
         let node = Node::element(item, seen)?;
-        // Values of several types show what they are when they are made.
+        // A generator of several types has no single kind here; its values are formatted by the
+        // type that each of them has.
         if !matches!(node.kind(), None | Some(1 | 2 | 7 | 8 | 16 | 18)) {
             return Err(item.bad(format!(
                 "format: {} must be a number, a string, a boolean or an ObjectId",
@@ -59,7 +60,7 @@ fn read(item: &Item, seen: &mut Seen) -> Parsed<Node> {
     Ok(Node::Made(Arc::new(Format { pieces, values })))
 }
 
-/// The parts of a text with values in braces.
+/// Splits a format into its text and the values in braces.
 fn pieces(text: &str, names: &[&str]) -> std::result::Result<Vec<Piece>, String> {
     let mut out = Vec::new();
     let mut plain = String::new();
@@ -129,7 +130,7 @@ impl Generator for Format {
 
 struct Formatted {
     pieces: Vec<Piece>,
-    /// With the type and bytes of what was made last.
+    /// Each value's encoder, with the type and bytes of the value that it made last.
     values: Vec<(Encoder, u8, Vec<u8>)>,
 }
 
@@ -156,7 +157,7 @@ impl Source for Formatted {
         }
         out.push(0);
         patch_length(out, start);
-        // A string's length does not count itself.
+        // BSON's length of a string does not count the length itself.
         if let Some(head) = out.get_mut(start..start + 4)
             && let Ok(n) = <[u8; 4]>::try_from(&*head)
         {
@@ -166,7 +167,7 @@ impl Source for Formatted {
     }
 }
 
-/// Appends a value's text.
+/// Appends the text of a value.
 fn show(kind: u8, bytes: &[u8], out: &mut Vec<u8>) {
     let eight = bytes.first_chunk::<8>().copied().unwrap_or_default();
     let four = bytes.first_chunk::<4>().copied().unwrap_or_default();

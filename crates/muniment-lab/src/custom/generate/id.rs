@@ -1,4 +1,4 @@
-//! Identifiers that need no counter: ObjectIds and UUIDs.
+//! Identifiers that need no shared counter: ObjectIds and UUIDs.
 
 use super::{Generator, Source, Spec};
 use crate::custom::encode::{Env, Hand};
@@ -8,7 +8,7 @@ use crate::docs::object_id;
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `objectId`.
+/// The generator `objectId`.
 pub(super) const OBJECT_ID: Spec = Spec {
     name: "objectId",
     form: "true",
@@ -21,7 +21,7 @@ pub(super) const OBJECT_ID: Spec = Spec {
     },
 };
 
-/// `uuid`.
+/// The generator `uuid`.
 pub(super) const UUID: Spec = Spec {
     name: "uuid",
     form: "\"binary\" or \"text\"",
@@ -73,7 +73,7 @@ impl Source for Id {
             return 7;
         }
         let (high, low) = (hand.rng.next_u64(), hand.rng.next_u64());
-        // RFC 9562: version 4, variant 10.
+        // The bits that RFC 9562 sets for version 4 and variant 10.
         let high = high & !0xf000 | 0x4000;
         let low = low & !(3 << 62) | 2 << 62;
         if matches!(self, Id::Uuid) {

@@ -1,4 +1,4 @@
-//! Whole numbers of a range: int32 and int64.
+//! Whole numbers from a range: int32 and int64.
 
 use super::length::span;
 use super::{Generator, Source, Spec};
@@ -9,7 +9,7 @@ use crate::custom::template::Node;
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `int`.
+/// The generator `int`.
 pub(super) const INT: Spec = Spec {
     name: "int",
     form: "{ min = 0, max, distribution = \"uniform\" }",
@@ -17,7 +17,7 @@ pub(super) const INT: Spec = Spec {
     read: |item, _| read(item, false),
 };
 
-/// `long`.
+/// The generator `long`.
 pub(super) const LONG: Spec = Spec {
     name: "long",
     form: "{ min = 0, max, distribution = \"uniform\" }",

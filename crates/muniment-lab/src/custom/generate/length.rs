@@ -1,4 +1,4 @@
-//! How long a text, a binary or an array is: a number, or a range with a distribution.
+//! The length of a text, a binary or an array: a number, or a range with a distribution.
 
 use crate::custom::draw::{Draw, Shape};
 use crate::custom::encode::{Env, Hand};
@@ -7,21 +7,21 @@ use crate::custom::source::{Fields, Item, Parsed, Value};
 /// A number of bytes, characters or elements.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Length {
-    /// The least.
+    /// The smallest length.
     pub min: u64,
-    /// How many there are.
+    /// The number of possible lengths.
     count: u64,
     shape: Shape,
 }
 
-/// The longest: a document cannot hold more.
+/// The greatest length; a document cannot hold more.
 const MOST: u64 = 16 * 1024 * 1024;
 
 impl Length {
     /// Reads a number or `{ min, max, distribution }`.
     ///
     /// # Errors
-    /// It is neither; more than a document holds.
+    /// The value is neither, or is more than a document can hold.
     pub(super) fn read(item: &Item) -> Parsed<Length> {
         let (min, max, shape) = match item.value {
             Value::Table(_) => {
@@ -46,20 +46,20 @@ impl Length {
         Ok(Length { min, count, shape })
     }
 
-    /// The key `length` of a generator.
+    /// Reads the key `length` of a generator.
     ///
     /// # Errors
-    /// As [`Length::read`]; it is not there.
+    /// The key is missing, or as for [`Length::read`].
     pub(super) fn of(f: &mut Fields<'_>) -> Parsed<Length> {
         Length::read(f.need("length")?)
     }
 
-    /// The only one, if there is one.
+    /// The length, if only one is possible.
     pub(super) fn only(&self) -> Option<u64> {
         (self.count == 1).then_some(self.min)
     }
 
-    /// Begins to draw.
+    /// Prepares a worker to draw lengths.
     pub(super) fn start(&self, env: &Env<'_>) -> Lengths {
         Lengths {
             min: self.min,
@@ -69,7 +69,7 @@ impl Length {
     }
 }
 
-/// Lengths being drawn.
+/// A worker's draws of lengths.
 pub(super) struct Lengths {
     min: u64,
     count: u64,
@@ -77,7 +77,7 @@ pub(super) struct Lengths {
 }
 
 impl Lengths {
-    /// The next.
+    /// Draws the next length.
     #[inline]
     pub(super) fn draw(&mut self, hand: &mut Hand) -> usize {
         if self.count == 1 {
@@ -87,10 +87,10 @@ impl Lengths {
     }
 }
 
-/// How many numbers there are in `min..=max`, if `shape` can be drawn over them.
+/// The number of numbers in `min..=max`, if `shape` can be drawn over them.
 ///
 /// # Errors
-/// In words: `max` below `min`; more than a sum over them can be made for.
+/// In words: `max` is below `min`, or the range is larger than a sum over it could be computed for.
 pub(super) fn span(min: i128, max: i128, shape: &Shape) -> Result<u64, String> {
     if max < min {
         return Err(format!("max ({max}) is below min ({min})"));

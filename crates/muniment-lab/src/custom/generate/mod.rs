@@ -1,5 +1,5 @@
-//! The generators: what may stand where a value stands. One file each (kinsmen share one), one
-//! line each in [`ALL`], sorted by name.
+//! The generators, which may stand wherever a value stands. Each has a file (related ones share
+//! one) and a line in [`ALL`], sorted by name.
 
 mod array;
 mod binary;
@@ -22,12 +22,12 @@ use super::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::fmt::Debug;
 
-/// How values are made, as the file says it.
+/// A generator as a file describes it.
 pub(crate) trait Generator: Debug + Send + Sync {
-    /// The BSON type of its values; `None` when it varies.
+    /// The BSON type of its values; `None` if it varies.
     fn kind(&self) -> Option<u8>;
 
-    /// Bytes of a value, when that is always the same.
+    /// The number of bytes of a value, if that is always the same.
     fn width(&self) -> Option<usize> {
         None
     }
@@ -37,20 +37,20 @@ pub(crate) trait Generator: Debug + Send + Sync {
         false
     }
 
-    /// Begins the work of one worker.
+    /// Makes a source of values for one worker.
     ///
     /// # Errors
-    /// Keys of a sequence that has none.
+    /// The generator draws keys of a sequence that has no numbers.
     fn start(&self, env: &Env<'_>) -> Result<Box<dyn Source>>;
 }
 
-/// A generator at work.
+/// A worker's source of values.
 pub(crate) trait Source: Send {
-    /// Appends the bytes of a value, and gives its BSON type; 0 for none.
+    /// Appends the bytes of a value and returns its BSON type; 0 stands for no value.
     fn write(&mut self, hand: &mut Hand, out: &mut Vec<u8>) -> u8;
 }
 
-/// A generator.
+/// The description of a generator.
 #[cfg_attr(
     not(test),
     expect(
@@ -59,17 +59,17 @@ pub(crate) trait Source: Send {
     )
 )]
 pub(crate) struct Spec {
-    /// Its name in the file.
+    /// The generator's name in the file.
     pub name: &'static str,
-    /// What follows the name.
+    /// The form of the text that follows the name.
     pub form: &'static str,
-    /// What it makes.
+    /// A line that tells what it makes.
     pub about: &'static str,
-    /// Reads what follows the name.
+    /// Reads the value that follows the name.
     pub read: fn(&Item, &mut Seen) -> Parsed<Node>,
 }
 
-/// Every generator, sorted by name.
+/// All generators, sorted by name.
 pub(crate) const ALL: &[Spec] = &[
     array::SPEC,
     binary::SPEC,

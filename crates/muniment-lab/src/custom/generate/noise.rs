@@ -1,31 +1,31 @@
-//! Random bytes and characters of which a general compressor saves a set share.
+//! Random bytes and characters of which a general-purpose compressor saves a chosen share.
 //!
-//! A value is fresh noise, followed by a piece of a motif that is the same in all values. A compressor
-//! that has seen the motif (in a block of many documents) pays about three bytes for each match of
-//! at most 258 bytes (deflate's limit), and `noise` bytes for each byte of noise: the length of the
-//! piece follows. Compressors without an entropy coder (LZ4, Snappy) save what lies in the motif,
-//! but nothing on text's noise.
+//! A value is fresh noise, followed by a piece of a motif that is the same in all values. A
+//! compressor that has seen the motif (in a block of many documents) pays about three bytes for
+//! each match of at most 258 bytes (deflate's limit), and `noise` bytes for each byte of noise; the
+//! length of the piece is computed from that. Compressors without an entropy coder (LZ4, Snappy)
+//! save the bytes of the motif, but nothing on the noise of text.
 
 use muniment_load::rng::Rng;
 
-/// 64 characters: one is 6 bits.
+/// 64 characters, so that each carries 6 bits.
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .";
 
 const MOTIF: usize = 512;
-/// Pieces begin at one of eight places, so that one match covers a piece.
+/// Pieces begin at one of eight places, so that the compressor finds a whole piece as one match.
 const STARTS: u64 = 8;
 
-/// What is made: letters or bytes.
+/// The alphabet of the noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
     /// Printable ASCII.
     Letters,
-    /// All 256.
+    /// All 256 byte values.
     Bytes,
 }
 
 impl Of {
-    /// The compressed size of a byte of its noise.
+    /// The compressed size of one byte of its noise.
     fn noise(self) -> f64 {
         match self {
             Of::Letters => 0.75,
@@ -33,16 +33,16 @@ impl Of {
         }
     }
 
-    /// The least share that is saved, whatever is done.
+    /// The least share that is saved, even if the whole value is noise.
     pub(super) fn least(self) -> f64 {
         1.0 - self.noise()
     }
 }
 
-/// The most that can be asked for.
+/// The largest share that can be asked for.
 pub(super) const MOST: f64 = 0.95;
 
-/// Makes values.
+/// Makes values of noise and motif.
 #[derive(Debug, Clone)]
 pub(super) struct Noise {
     of: Of,
@@ -51,7 +51,7 @@ pub(super) struct Noise {
 }
 
 impl Noise {
-    /// Of which `compressibility` (a share) is saved.
+    /// Makes values of which a compressor saves `compressibility` (a share).
     pub(super) fn new(of: Of, compressibility: f64) -> Noise {
         let mut motif = Vec::new();
         fresh(of, MOTIF, &mut Rng::new(0x6d6f_7469), &mut motif);
@@ -62,7 +62,7 @@ impl Noise {
         }
     }
 
-    /// Of `length` bytes so many are the motif's.
+    /// The number of bytes of the motif in a value of `length` bytes.
     fn piece(&self, length: usize) -> usize {
         let of_match = 3.0;
         let wanted = (self.compressibility - self.of.least()) * length as f64;
@@ -73,7 +73,7 @@ impl Noise {
         (piece.round() as usize).min(length)
     }
 
-    /// Appends `length` bytes.
+    /// Appends a value of `length` bytes.
     #[inline]
     pub(super) fn write(&self, length: usize, rng: &mut Rng, out: &mut Vec<u8>) {
         let piece = self.piece(length);
@@ -95,7 +95,7 @@ impl Noise {
     }
 }
 
-/// Appends noise.
+/// Appends fresh noise.
 fn fresh(of: Of, length: usize, rng: &mut Rng, out: &mut Vec<u8>) {
     let end = out.len() + length;
     while out.len() < end {

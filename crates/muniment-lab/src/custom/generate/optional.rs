@@ -1,4 +1,4 @@
-//! A field that not every document has.
+//! Fields that not every document has.
 
 use super::{Generator, Source, Spec};
 use crate::custom::encode::{Encoder, Env, Hand};
@@ -7,7 +7,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `optional`.
+/// The generator `optional`.
 pub(super) const SPEC: Spec = Spec {
     name: "optional",
     form: "{ chance, of = VALUE }",

@@ -1,4 +1,4 @@
-//! Numbers that are counted: new ones of a sequence, and those that are there already.
+//! Numbers from a sequence: new numbers, and keys, which are numbers that exist already.
 
 use super::{Generator, Source, Spec};
 use crate::custom::draw::{Draw, Shape};
@@ -8,7 +8,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::{Failure, Result};
 use std::sync::Arc;
 
-/// `sequence`.
+/// The generator `sequence`.
 pub(super) const SEQUENCE: Spec = Spec {
     name: "sequence",
     form: "\"NAME\"",
@@ -20,7 +20,7 @@ pub(super) const SEQUENCE: Spec = Spec {
     },
 };
 
-/// `key`.
+/// The generator `key`.
 pub(super) const KEY: Spec = Spec {
     name: "key",
     form: "\"NAME\" or { of = \"NAME\", distribution }",
@@ -94,7 +94,8 @@ impl Generator for Key {
         let counter = env.sequences.get(of).map(|(_, c)| c);
         let count = counter.and_then(|c| c.last()).map_or(0, |n| n + 1);
         let shape = self.shape.as_ref().unwrap_or(env.shape);
-        // These two follow a sequence that begins with nothing.
+        // The uniform and the latest distribution follow a sequence as it grows, so they may begin
+        // with none; the others keep the count that they were made with.
         if count == 0 && !matches!(shape, Shape::Uniform | Shape::Latest(_)) {
             return Err(Failure(format!(
                 "{}: no document with a number of the sequence '{}' is there yet, so no key can be drawn by {}: load some, or set start in [sequence.{}]",

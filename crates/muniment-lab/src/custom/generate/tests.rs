@@ -1,4 +1,4 @@
-//! Every generator, by what it makes.
+//! Tests every generator by the values that it makes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
@@ -12,7 +12,7 @@ use muniment_value::{DocBuf, JsonMode, Value, validate};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A maker of documents of this template, over one sequence `s` with `start` numbers.
+/// Makes documents of this template, over one sequence `s` with `start` numbers.
 pub(crate) fn maker(text: &str, start: u64) -> Parsed<impl FnMut() -> DocBuf> {
     let counter = Arc::new(Counter::new(start));
     maker_of(text, counter, 11)
@@ -166,7 +166,7 @@ fn enums_keep_their_weights() {
         .iter()
         .map(|(k, n)| (seen[*k] - n) * (seen[*k] - n) / n)
         .sum();
-    // 2 degrees of freedom: one in 10,000 is above 18.4.
+    // With 2 degrees of freedom, χ² is above 18.4 in one of 10,000 cases.
     assert!(seen.len() == 3 && chi < 18.4, "{chi} {seen:?}");
 }
 

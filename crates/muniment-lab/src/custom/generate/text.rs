@@ -9,7 +9,7 @@ use crate::custom::template::{Node, Seen};
 use muniment_load::fail::Result;
 use std::sync::Arc;
 
-/// `text`.
+/// The generator `text`.
 pub(super) const SPEC: Spec = Spec {
     name: "text",
     form: "LENGTH or { length, compressibility = 0.5 } or { length, alphabet = \"…\" }",
@@ -29,10 +29,10 @@ struct Text {
     make: Make,
 }
 
-/// The share that a compressor saves, in the bounds that `of` has.
+/// Reads the share that a compressor saves, within the bounds of `of`.
 ///
 /// # Errors
-/// It is beyond them.
+/// The share is outside the bounds.
 pub(super) fn compressibility(f: &mut Fields<'_>, of: Of, default: f64) -> Parsed<f64> {
     let Some(item) = f.get("compressibility") else {
         return Ok(default);
