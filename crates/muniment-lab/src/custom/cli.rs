@@ -1,4 +1,5 @@
-//! `muniment bench run …`: a workload from a file, or one that comes with the lab.
+//! The command line of `muniment bench run …`: runs a workload from a file, or one that comes with
+//! the lab.
 
 use super::{Plan, builtin, experiment, sample, set};
 use crate::cli::{self, Output};
@@ -14,11 +15,11 @@ use muniment_options::{Given, Group, HELP, Opt, Page};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Options {
     plan: Plan,
-    /// The workload's file, and what tells its text from another's.
+    /// The workload's file, and a digest that distinguishes versions of its text.
     file: String,
     preset: Preset,
     set: Vec<(String, String)>,
@@ -30,16 +31,16 @@ pub(crate) struct Options {
     output: Output,
 }
 
-/// What a command line means.
+/// The outcome of parsing the command line.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Run a workload.
     Run(Box<Options>),
-    /// Print this and end.
+    /// A text is to be printed and the program ends.
     Print(String),
 }
 
-/// `muniment bench run`.
+/// The command `muniment bench run`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "run",
     arguments: "FILE.toml|BUILT-IN [OPTIONS]",
@@ -115,10 +116,10 @@ const OPTIONS: &[Opt] = &[
     cli::CACHE,
 ];
 
-/// What a command line means, by what it has given.
+/// Understands the parsed arguments.
 ///
 /// # Errors
-/// A workload that makes no sense, options that do not go with each other.
+/// The workload makes no sense, or options contradict each other.
 fn command(given: &Given) -> Result<Command> {
     let name = match given.text_words()?.as_slice() {
         [] => {
@@ -176,7 +177,7 @@ fn command(given: &Given) -> Result<Command> {
     })))
 }
 
-/// Refuses options that do not go with each other.
+/// Refuses options that contradict each other.
 fn agree(given: &Given, targets: &[Named]) -> Result<()> {
     let external = !targets.is_empty() && targets.iter().all(|t| t.endpoint.is_external());
     let why = if given.has(cli::CACHE.name) && external {
@@ -193,17 +194,17 @@ fn agree(given: &Given, targets: &[Named]) -> Result<()> {
     Err(Failure::new(why))
 }
 
-/// By which two versions of a file are told apart: FNV-1a, of 64 bits.
+/// A digest that distinguishes two versions of a file: FNV-1a with 64 bits.
 fn digest(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// Runs it.
+/// Runs the workload.
 ///
 /// # Errors
-/// No server, a workload that failed on it.
+/// There is no server, or the workload failed on it.
 pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let endpoint = targets::only(&o.targets);

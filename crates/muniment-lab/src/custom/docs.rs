@@ -1,4 +1,4 @@
-//! `docs/workloads.md` says what there is.
+//! Tests that `docs/workloads.md` documents everything that a workload file may contain.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::{Plan, builtin, draw, generate, operation, sample, set};
@@ -12,7 +12,8 @@ fn docs(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// The generated rows must stand in the page; the message shows those that do not.
+/// The rows generated from the code must stand in the page; the message shows those that are
+/// missing.
 #[test]
 fn the_reference_names_everything_there_is() {
     let page = std::fs::read_to_string(docs("workloads.md")).unwrap();

@@ -1,4 +1,5 @@
-//! Which of `n` things: the distributions that a workload file may name, with their parameters.
+//! The distributions that a workload file may name, with their parameters. A distribution draws one
+//! of `n` things.
 
 use super::source::{Fields, Item, Parsed};
 use crate::distributions::exponential::Exponential;
@@ -12,30 +13,31 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A distribution as it is named in a file.
+/// A distribution as a file names it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Shape {
-    /// The lower, the exponentially likelier, counted from the newest back: (percentile, the share
-    /// of the range below which it lies).
+    /// Exponential: the newest number is the likeliest. The fields are a percentile, and the share
+    /// of the range that so many percent of the draws are in.
     Exponential(f64, f64),
-    /// A share of equal parts of the range by these weights, uniform inside each.
+    /// The range is divided into equal parts that are drawn by these weights; each part is uniform
+    /// inside.
     Histogram(Vec<f64>),
-    /// (share of the range that is hot, share of the draws it gets).
+    /// The share of the range that is hot, and the share of the draws that the hot part gets.
     Hotspot(f64, f64),
-    /// Zipf with this θ from the newest back.
+    /// Zipf with this θ, counted from the newest number back.
     Latest(f64),
-    /// Zipf with this θ, its hot numbers scattered over the range.
+    /// Zipf with this θ, with the hot numbers scattered over the range.
     Scrambled(f64),
-    /// One after the other; all workers share the place.
+    /// One number after the other; all workers share the position.
     Sequential,
-    /// All alike.
+    /// Every number is equally likely.
     #[default]
     Uniform,
-    /// Zipf with this θ: the lowest most often.
+    /// Zipf with this θ; the lowest number is the likeliest.
     Zipfian(f64),
 }
 
-/// Every name, sorted.
+/// The names of all distributions, sorted.
 pub(crate) const NAMES: [&str; 8] = [
     "exponential",
     "histogram",
@@ -48,7 +50,7 @@ pub(crate) const NAMES: [&str; 8] = [
 ];
 
 impl Shape {
-    /// The name in the file.
+    /// The distribution's name in the file.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Shape::Exponential(..) => "exponential",
@@ -62,7 +64,8 @@ impl Shape {
         }
     }
 
-    /// The distribution of this name with its usual parameters. (A histogram has none.)
+    /// The distribution of this name with its usual parameters. A histogram has no usual weights,
+    /// so it is not found.
     pub(crate) fn named(name: &str) -> Option<Shape> {
         Some(match name {
             "exponential" => Shape::Exponential(95.0, 0.857_142_857_1),
@@ -76,7 +79,7 @@ impl Shape {
         })
     }
 
-    /// The same with another θ; `None` if it has none.
+    /// The same distribution with another θ; `None` if it has no θ.
     pub(crate) fn with_theta(&self, theta: f64) -> Option<Shape> {
         Some(match self {
             Shape::Latest(_) => Shape::Latest(theta),
@@ -86,10 +89,11 @@ impl Shape {
         })
     }
 
-    /// Reads the key `distribution` of a table and its parameters beside it; `None` without it.
+    /// Reads the key `distribution` of a table, and the keys in the same table that are its
+    /// parameters; `None` if there is no such key.
     ///
     /// # Errors
-    /// A distribution that there is not; a parameter that it has not, or out of range.
+    /// There is no such distribution, it has no such parameter, or a parameter is out of range.
     pub(crate) fn read(f: &mut Fields<'_>) -> Parsed<Option<Shape>> {
         let distribution = f.get("distribution");
         let theta = f.get("theta");
@@ -148,7 +152,7 @@ impl Shape {
     }
 }
 
-/// θ: the method of drawing is one for numbers between 0 and 1.
+/// Reads θ, which must be between 0 and 1: the method of drawing works only there.
 fn read_theta(item: &Item) -> Parsed<f64> {
     match item.number("theta") {
         Ok(t) if t > 0.0 && t < 1.0 => Ok(t),
@@ -159,10 +163,10 @@ fn read_theta(item: &Item) -> Parsed<f64> {
     }
 }
 
-/// A list of weights: none negative, their sum above zero.
+/// Reads a list of weights: none may be negative, and their sum must be above zero.
 ///
 /// # Errors
-/// It is something else.
+/// The value is no such list.
 pub(crate) fn read_weights(item: &Item, what: &str) -> Parsed<Vec<f64>> {
     let weights = item
         .list(what)?
@@ -178,15 +182,15 @@ pub(crate) fn read_weights(item: &Item, what: &str) -> Parsed<Vec<f64>> {
     Ok(weights)
 }
 
-/// One of some by weight.
+/// Draws one of several things by weight.
 #[derive(Debug, Clone)]
 pub(crate) struct Weighted {
-    /// Rising to 1.
+    /// Cumulative shares, rising to 1.
     sums: Vec<f64>,
 }
 
 impl Weighted {
-    /// By these weights.
+    /// Draws by these weights.
     pub(crate) fn new(weights: &[f64]) -> Weighted {
         let all: f64 = weights.iter().sum();
         let mut sum = 0.0;
@@ -201,7 +205,7 @@ impl Weighted {
         }
     }
 
-    /// The number of one.
+    /// Draws the number of a thing.
     #[inline]
     pub(crate) fn draw(&self, rng: &mut Rng) -> usize {
         if self.sums.len() < 2 {
@@ -209,13 +213,14 @@ impl Weighted {
         }
         let u = rng.unit();
         let at = self.sums.partition_point(|s| *s <= u);
-        // Rounding may leave the last sum a little below 1.
+        // Rounding may leave the last sum a little below 1, and a draw above it would name a thing
+        // that does not exist.
         at.min(self.sums.len() - 1)
     }
 }
 
-/// What the workers of a phase share of their distributions: where sequential ones are, and the
-/// sums that Zipf's distribution needs, which take a second for 10⁸ numbers.
+/// The state of distributions that the workers of a phase share: the positions of sequential draws,
+/// and the sums of Zipf's distribution, which take a second for 10⁸ numbers and are computed once.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     places: Mutex<HashMap<String, Arc<AtomicU64>>>,
@@ -223,7 +228,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The place of the sequential draw of this name.
+    /// The position of the sequential draw of this name.
     fn place(&self, name: &str) -> Arc<AtomicU64> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         places.entry(name.to_string()).or_default().clone()
@@ -237,32 +242,33 @@ impl Shared {
     }
 }
 
-/// A distribution at work: numbers from 0 on.
+/// A distribution ready to draw; its numbers begin at 0.
 #[derive(Debug)]
 pub(crate) enum Draw {
-    /// See [`Shape`], as all.
+    /// As in [`Shape`], which describes all of them.
     Exponential(Exponential),
-    /// The parts, and how many numbers.
+    /// The parts, and the number of numbers.
     Histogram(Weighted, u64),
-    /// The hot ones first.
+    /// The hot numbers are the lowest.
     Hotspot(Hotspot),
-    /// Zipf, from the newest back.
+    /// Zipf, counted from the newest number back.
     Latest(Zipfian),
-    /// As YCSB's: over 10¹⁰ ranks.
+    /// The same as YCSB's, over 10¹⁰ ranks.
     Scrambled(Scrambled),
-    /// Zipf over the numbers, then hashed: θ is not YCSB's.
+    /// Zipf over the numbers, then hashed; used for a θ other than YCSB's, whose ζ is not known in
+    /// advance.
     Hashed(Zipfian, u64),
-    /// One after the other.
+    /// One number after the other.
     Sequential(Sequential),
-    /// All alike.
+    /// Every number is equally likely.
     Uniform,
-    /// The lowest most often.
+    /// The lowest number is the likeliest.
     Zipfian(Zipfian),
 }
 
 impl Draw {
-    /// `shape` over the `count` numbers there are now. `name` is what workers that share a
-    /// sequential draw call it.
+    /// Prepares `shape` for the `count` numbers that exist now. Workers that give the same `name`
+    /// share the position of a sequential draw.
     pub(crate) fn new(shape: &Shape, count: u64, shared: &Shared, name: &str) -> Draw {
         let last = count.saturating_sub(1);
         match shape {
@@ -282,8 +288,9 @@ impl Draw {
         }
     }
 
-    /// One of the `count` numbers that there are by now, not fewer than there were; 0 of none.
-    /// Only the uniform and the latest draw follow the count.
+    /// Draws one of the `count` numbers that exist by now, which may not be fewer than before;
+    /// gives 0 if there are none. Only the uniform and the latest draw use the new count; the
+    /// others keep the one that they were made with.
     #[inline]
     pub(crate) fn draw(&mut self, count: u64, rng: &mut Rng) -> u64 {
         let last = count.saturating_sub(1);
@@ -348,8 +355,8 @@ mod tests {
             let part = |r: std::ops::Range<usize>| f64::from(seen[r].iter().sum::<u32>()) / 1e5;
             match name {
                 "exponential" => {
-                    // 95 % lie in the newest 857 of 1000, and what lies beyond all is drawn again:
-                    // 0.95 / (1 − 0.05^(1/0.857)).
+                    // 95 % of the draws lie in the newest 857 of 1000, and draws beyond the range
+                    // are repeated: the exact share is 0.95 / (1 − 0.05^(1/0.857)).
                     assert!((part(143..1000) - 0.98).abs() < 0.01)
                 }
                 "histogram" => assert!((part(0..333) - 0.8).abs() < 0.01),
@@ -362,7 +369,7 @@ mod tests {
                         .iter()
                         .map(|n| (f64::from(*n) - 100.0).powi(2) / 100.0)
                         .sum();
-                    // 999 degrees of freedom: ± 4 σ.
+                    // The bounds are ± 4 σ at 999 degrees of freedom.
                     assert!((820.0..1180.0).contains(&chi), "{chi}");
                 }
                 _ => assert!(part(0..1) > 0.1 && part(500..1000) < 0.2),

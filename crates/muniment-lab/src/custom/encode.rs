@@ -1,6 +1,6 @@
-//! From a template to bytes: it is compiled once a worker into a list of steps that append BSON
-//! to a message. Everything constant is one run of bytes, and a document whose parts all have
-//! fixed widths has its length among them; nothing is built in between.
+//! Turns a template into bytes. Each worker compiles it once into a list of steps that append BSON
+//! to a message, so that no value is built in between. All constant parts are joined into runs of
+//! bytes, and the length of a document whose parts all have fixed widths is among the constants.
 
 use super::draw::{Shape, Shared};
 use super::generate::Source;
@@ -11,21 +11,21 @@ use muniment_load::rng::Rng;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// What generators need to begin their work.
+/// The context that generators need in order to start.
 pub(crate) struct Env<'a> {
-    /// The sequences by name, sorted.
+    /// The sequences with their names, sorted by name.
     pub sequences: &'a [(String, Arc<Counter>)],
-    /// What workers share.
+    /// The state that workers share.
     pub shared: &'a Shared,
-    /// How keys are drawn where nothing else is said.
+    /// The distribution of keys that do not name one.
     pub shape: &'a Shape,
-    /// Whose template it is: the same for all workers.
+    /// The name of the template's owner, which is the same for all workers.
     pub name: &'a str,
     nth: Cell<usize>,
 }
 
 impl<'a> Env<'a> {
-    /// For the template of `name`.
+    /// Makes the context for the template of `name`.
     pub(crate) fn new(
         sequences: &'a [(String, Arc<Counter>)],
         shared: &'a Shared,
@@ -41,40 +41,41 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// A name for the next generator with a place that workers share.
+    /// Makes a name for the next generator whose position workers share. All workers make the same
+    /// names, because they start the same generators in the same order.
     pub(crate) fn place(&self) -> String {
         self.nth.set(self.nth.get() + 1);
         format!("{}#{}", self.name, self.nth.get())
     }
 
-    /// The number of the sequence of this name.
+    /// The index of the sequence of this name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such sequence.
     pub(crate) fn sequence(&self, name: &str) -> Result<usize> {
         let found = self.sequences.iter().position(|(n, _)| n == name);
         found.ok_or_else(|| Failure(format!("there is no sequence '{name}'")))
     }
 }
 
-/// A sequence in a worker's hand.
+/// A worker's view of a sequence.
 struct Taken {
     counter: Arc<Counter>,
-    /// Of the document that is being made.
+    /// The number that the current document has taken.
     current: Option<u64>,
 }
 
-/// A worker's random numbers and the numbers it took of sequences.
+/// A worker's random numbers, and the numbers that it has taken from sequences.
 pub(crate) struct Hand {
-    /// Its random numbers.
+    /// The random numbers.
     pub rng: Rng,
     sequences: Vec<Taken>,
-    /// Taken and not yet given back: (sequence, number).
+    /// Numbers that were taken and not acknowledged yet, as (sequence, number).
     open: Vec<(usize, u64)>,
 }
 
 impl Hand {
-    /// With all sequences of a workload, in [`Env::sequences`]'s order.
+    /// Makes a hand with all sequences of a workload, in the order of [`Env::sequences`].
     pub(crate) fn new(seed: u64, sequences: &[(String, Arc<Counter>)]) -> Hand {
         Hand {
             rng: Rng::new(seed),
@@ -89,7 +90,7 @@ impl Hand {
         }
     }
 
-    /// The number of the document that is being made in sequence `of`.
+    /// The number of the current document in sequence `of`; it is taken on first use.
     #[inline]
     pub(crate) fn number(&mut self, of: usize) -> u64 {
         let Some(s) = self.sequences.get_mut(of) else {
@@ -102,14 +103,14 @@ impl Hand {
         })
     }
 
-    /// How many numbers of sequence `of` are there.
+    /// How many numbers of sequence `of` may be read.
     #[inline]
     pub(crate) fn count(&self, of: usize) -> u64 {
         let last = self.sequences.get(of).and_then(|s| s.counter.last());
         last.map_or(0, |n| n + 1)
     }
 
-    /// The next document takes new numbers.
+    /// Begins the next document, which takes new numbers.
     #[inline]
     pub(crate) fn next_document(&mut self) {
         for s in &mut self.sequences {
@@ -117,7 +118,7 @@ impl Hand {
         }
     }
 
-    /// What was taken is written, or never will be.
+    /// Notes that the documents with the taken numbers are written, or never will be.
     pub(crate) fn acknowledge(&mut self) {
         for (of, n) in self.open.drain(..) {
             if let Some(s) = self.sequences.get(of) {
@@ -128,21 +129,21 @@ impl Hand {
 }
 
 enum Step {
-    /// As they are.
+    /// Constant bytes.
     Bytes(Vec<u8>),
-    /// A document whose length is not known yet.
+    /// The start of a document whose length is not known yet.
     Open,
-    /// Its end.
+    /// The end of that document.
     Close,
-    /// A value whose type stands in front already.
+    /// A value whose type byte is among the constant bytes already.
     Value(Box<dyn Source>),
-    /// A field whose type is the source's: the name with its zero.
+    /// A field whose type the source decides; the bytes are its name with the terminating zero.
     Field(Vec<u8>, Box<dyn Source>),
 }
 
-/// Makes values of one template.
+/// Makes the values of one template.
 pub(crate) struct Encoder {
-    /// Of a constant or a single generator of one type: that type.
+    /// The BSON type, if the template is a constant or one generator of a single type.
     kind: Option<u8>,
     steps: Vec<Step>,
     open: Vec<usize>,
@@ -170,7 +171,7 @@ impl Build {
         }
     }
 
-    /// Gives the width, if it is always the same.
+    /// Adds the steps of a value; returns its width if that is always the same.
     fn value(&mut self, node: &Node, env: &Env<'_>) -> Result<Option<usize>> {
         match node {
             Node::Constant(_, bytes) => {
@@ -231,10 +232,10 @@ impl Build {
 }
 
 impl Encoder {
-    /// Compiles.
+    /// Compiles a template.
     ///
     /// # Errors
-    /// A generator that cannot begin: keys of a sequence that has none.
+    /// A generator cannot start, for example keys of a sequence without numbers.
     pub(crate) fn new(node: &Node, env: &Env<'_>) -> Result<Encoder> {
         let mut build = Build::default();
         build.value(node, env)?;
@@ -245,7 +246,7 @@ impl Encoder {
         })
     }
 
-    /// Appends one value; gives its BSON type.
+    /// Appends one value and returns its BSON type.
     #[inline]
     pub(crate) fn write(&mut self, hand: &mut Hand, out: &mut Vec<u8>) -> u8 {
         let mut kind = self.kind.unwrap_or(10);
@@ -273,7 +274,7 @@ impl Encoder {
     }
 }
 
-/// Fills in the length of the document that begins at `start` and ends here.
+/// Writes the length of the document that begins at `start` and ends at the end of `out`.
 #[inline]
 pub(crate) fn patch_length(out: &mut [u8], start: usize) {
     let n = ((out.len() - start) as u32).to_le_bytes();
@@ -282,7 +283,7 @@ pub(crate) fn patch_length(out: &mut [u8], start: usize) {
     }
 }
 
-/// A field whose type is known when its value is made; type 0 leaves it out.
+/// Appends a field whose type is only known when its value is made; type 0 leaves the field out.
 #[inline]
 fn field(name: &[u8], source: &mut dyn Source, hand: &mut Hand, out: &mut Vec<u8>) {
     let at = out.len();

@@ -1,4 +1,4 @@
-//! One target's run of a workload.
+//! Runs a workload on one target.
 
 use super::plan::Plan;
 use super::run::{measure, prepare};
@@ -9,7 +9,7 @@ use muniment_load::fail::Result;
 /// Runs the whole workload on the lab's target.
 ///
 /// # Errors
-/// No server; a workload that fails on it.
+/// There is no server, or the workload fails on it.
 pub(crate) fn experiment(
     lab: &mut Lab,
     plan: &Plan,

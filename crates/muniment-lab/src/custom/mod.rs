@@ -1,5 +1,5 @@
-//! Workloads of one's own: a TOML file says what documents look like, which operations run on
-//! them, how often, how fast. `docs/workloads.md` is the reference.
+//! Workloads that a user writes: a TOML file describes the documents, the operations that run on
+//! them, how often and how fast. `docs/workloads.md` is the reference.
 //!
 //! | module | what |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! The kinds of operations: which keys each has, and the command that they become.
+//! The kinds of operations: the keys that each kind has in a file, and the command that it becomes.
 
 use super::draw::Shape;
 use super::source::{Bad, Fields, Item, Parsed, Value};
@@ -8,28 +8,28 @@ use muniment_value::{DocBuf, doc};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-/// What an operation is.
+/// The kind of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// An aggregation, read to its end.
+    /// An aggregation whose cursor is read to its end.
     Aggregate,
     /// Any command.
     Command,
     /// Deletes one document, or all that match.
     Delete,
-    /// A find, read to its end.
+    /// A find whose cursor is read to its end.
     Find,
-    /// Changes one document and gives it back.
+    /// Changes one document and returns it.
     FindAndModify,
-    /// One document.
+    /// Inserts one document.
     Insert,
-    /// Some documents in one message.
+    /// Inserts several documents in one message.
     InsertMany,
     /// Changes one document, or all that match.
     Update,
 }
 
-/// The kinds by their names in the file, sorted.
+/// The kinds with their names in the file, sorted.
 pub(crate) const KINDS: &[(&str, Kind)] = &[
     ("aggregate", Kind::Aggregate),
     ("command", Kind::Command),
@@ -41,17 +41,18 @@ pub(crate) const KINDS: &[(&str, Kind)] = &[
     ("update", Kind::Update),
 ];
 
-/// What a key of the command takes.
+/// The type of value that a key takes.
 #[derive(Clone, Copy)]
 enum Take {
     Document,
     Documents,
-    /// A document, or a pipeline.
+    /// A document or a pipeline.
     Update,
     Value,
 }
 
-/// A key in the file, its name in the command (or in the command's statement), what it takes.
+/// A key in the file, its name in the command (or in the command's statement), and the type of its
+/// value.
 type Pass = (&'static str, &'static str, Take);
 
 const AGGREGATE: &[Pass] = &[
@@ -112,68 +113,68 @@ const UPDATE: &[Pass] = &[
 /// One operation of a phase.
 #[derive(Debug, Clone)]
 pub(crate) struct Operation {
-    /// What the tables call it.
+    /// The name that tables show.
     pub name: &'static str,
-    /// What they call those of it that failed.
+    /// The name under which tables show the operations that failed.
     pub failed: &'static str,
-    /// What it is.
+    /// The kind.
     pub kind: Kind,
-    /// How often, beside the phase's others.
+    /// The weight with which it is chosen among the operations of the phase.
     pub weight: f64,
-    /// The collection; empty for a command.
+    /// The collection; empty for the kind `command`.
     pub collection: String,
     /// The command without its concerns and its database.
     pub body: Vec<(String, Node)>,
-    /// What is inserted.
+    /// The template of the documents to insert.
     pub document: Option<Node>,
-    /// Documents of one message.
+    /// The number of documents in one message.
     pub batch: u64,
-    /// Whether keys are drawn by `shape`.
+    /// Whether it draws keys by `shape`.
     pub draws: bool,
-    /// How keys are drawn.
+    /// The distribution of keys.
     pub shape: Shape,
-    /// The database, if it is not the workload's.
+    /// The database, if it differs from the workload's.
     pub database: Option<String>,
-    /// How sure a write is to be.
+    /// The write concern.
     pub write_concern: Option<DocBuf>,
-    /// What a read may see.
+    /// The read concern.
     pub read_concern: Option<DocBuf>,
-    /// Which member it reads from.
+    /// The read preference.
     pub read_preference: Option<DocBuf>,
-    /// Whether errors of the server are counted; else they end the run.
+    /// Whether the server's errors are only counted; otherwise the first one ends the run.
     pub errors_count: bool,
 }
 
-/// What an operation takes from its phase and its file.
+/// The parts of a phase and its file that an operation needs.
 pub(crate) struct Around<'a> {
-    /// `[template.NAME]`.
+    /// The templates of `[template.NAME]`.
     pub templates: &'a BTreeMap<String, Node>,
-    /// `[[collection]]`.
+    /// The collections of `[[collection]]`.
     pub collections: &'a [String],
-    /// Of the phase.
+    /// The phase's concerns.
     pub concerns: &'a Concerns,
-    /// Of the phase.
+    /// The phase's distribution of keys.
     pub shape: Option<&'a Shape>,
 }
 
-/// The keys that a phase may say for all its operations.
+/// The keys that a phase may set for all its operations.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Concerns {
-    /// `write_concern`.
+    /// The key `write_concern`.
     pub write: Option<DocBuf>,
-    /// `read_concern`.
+    /// The key `read_concern`.
     pub read: Option<DocBuf>,
-    /// `read_preference`.
+    /// The key `read_preference`.
     pub preference: Option<DocBuf>,
-    /// `on_error`.
+    /// The key `on_error`.
     pub errors_count: Option<bool>,
 }
 
 impl Concerns {
-    /// Reads them.
+    /// Reads the keys.
     ///
     /// # Errors
-    /// A concern without sense.
+    /// A concern makes no sense.
     pub(crate) fn read(f: &mut Fields<'_>) -> Parsed<Concerns> {
         let write = f.get("write_concern").map(write_concern).transpose()?;
         let read = f
@@ -194,7 +195,7 @@ impl Concerns {
     }
 }
 
-/// A word, or the whole document that has it as `key`.
+/// Reads a document, or a word that stands for the document with the word as `key`.
 fn named(item: &Item, what: &str, key: &str) -> Parsed<DocBuf> {
     match &item.value {
         Value::Text(s) => {
@@ -224,17 +225,18 @@ fn write_concern(item: &Item) -> Parsed<DocBuf> {
     constant(item, "write_concern")
 }
 
-/// A document without generators.
+/// Reads a document without generators.
 ///
 /// # Errors
-/// It has some, or is none.
+/// The value has generators, or is no document.
 pub(crate) fn constant(item: &Item, what: &str) -> Parsed<DocBuf> {
     let node = Node::document(item, what, &mut Seen::default())?;
     let bytes = node.constant();
     bytes.ok_or_else(|| item.bad(format!("{what} may not hold generators")))
 }
 
-/// A text that lives as long as the program: the meters' names. Each is kept once.
+/// Makes a text that lives as long as the program, as the names of meters must. The same text is
+/// kept only once.
 pub(crate) fn intern(text: &str) -> &'static str {
     static ALL: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
@@ -247,32 +249,32 @@ pub(crate) fn intern(text: &str) -> &'static str {
 }
 
 impl Kind {
-    /// As in the file.
+    /// The kind's name in the file.
     pub(crate) fn name(self) -> &'static str {
         let found = KINDS.iter().find(|(_, k)| *k == self);
         found.map_or("", |(n, _)| n)
     }
 
-    /// Whether a phase's write concern is for it.
+    /// Whether a phase's write concern applies to it.
     pub(crate) fn writes(self) -> bool {
         !matches!(self, Kind::Aggregate | Kind::Command | Kind::Find)
     }
 
-    /// Whether a phase's read concern is for it.
+    /// Whether a phase's read concern applies to it.
     pub(crate) fn reads(self) -> bool {
         matches!(self, Kind::Aggregate | Kind::Find)
     }
 
-    /// Whether the server may leave out the reply when it does not acknowledge.
+    /// Whether the server sends no reply if the write concern asks for no acknowledgement.
     pub(crate) fn may_be_silent(self) -> bool {
         self.writes() && self != Kind::FindAndModify
     }
 }
 
-/// The collection that a table names, or the only one there is.
+/// Reads the collection that a table names; without a name it is the only collection of the file.
 ///
 /// # Errors
-/// None of the file's.
+/// The file has no such collection.
 pub(crate) fn collection(f: &mut Fields<'_>, all: &[String]) -> Parsed<String> {
     let names: Vec<&str> = all.iter().map(String::as_str).collect();
     match (f.get("collection"), all) {
@@ -295,10 +297,10 @@ pub(crate) fn collection(f: &mut Fields<'_>, all: &[String]) -> Parsed<String> {
     }
 }
 
-/// What `document` names, or is.
+/// Reads `document`, which is a document or the name of a template.
 ///
 /// # Errors
-/// No such template.
+/// There is no such template.
 pub(crate) fn document(
     item: &Item,
     templates: &BTreeMap<String, Node>,
@@ -322,7 +324,7 @@ impl Operation {
     /// Reads `[[phase.operation]]`.
     ///
     /// # Errors
-    /// Anything in it that makes no sense.
+    /// Something in the table makes no sense.
     pub(crate) fn read(item: &Item, around: &Around<'_>, seen: &mut Seen) -> Parsed<Operation> {
         let mut f = item.fields("[[phase.operation]]")?;
         let kind = f.need("kind")?.one_of("kind", KINDS)?;
@@ -400,7 +402,7 @@ impl Operation {
         Ok(())
     }
 
-    /// The keys of an insert.
+    /// Reads the keys of an insert.
     fn insert(
         &mut self,
         f: &mut Fields<'_>,
@@ -423,10 +425,10 @@ impl Operation {
         Ok(())
     }
 
-    /// A load phase's inserts, with the phase's own keys.
+    /// Makes the inserts of a load phase from the phase's own keys.
     ///
     /// # Errors
-    /// Anything in them that makes no sense.
+    /// Something in them makes no sense.
     pub(crate) fn load(
         f: &mut Fields<'_>,
         around: &Around<'_>,
@@ -456,7 +458,7 @@ impl Operation {
         Ok(o)
     }
 
-    /// The keys of the other kinds.
+    /// Reads the keys of the kinds other than inserts.
     fn statement(&mut self, f: &mut Fields<'_>, seen: &mut Seen) -> Parsed<()> {
         let coll = Node::text(&self.collection);
         let list = |statement| Node::Array(vec![Node::Document(statement)]);
@@ -497,7 +499,8 @@ impl Operation {
         Ok(())
     }
 
-    /// What follows the body: concerns and the database. (`database`: the workload's.)
+    /// The fields that follow the body: concerns and the database, which is the workload's
+    /// `database` if the operation has none.
     pub(crate) fn tail(&self, database: &str) -> Vec<(String, Node)> {
         let mut out = Vec::new();
         let mut add = |name: &str, d: &Option<DocBuf>| {
@@ -513,14 +516,14 @@ impl Operation {
         out
     }
 
-    /// Whether there will be no reply.
+    /// Whether the server will send no reply.
     pub(crate) fn silent(&self) -> bool {
         let c = self.write_concern.as_ref();
         self.kind.may_be_silent()
             && c.is_some_and(|c| muniment_load::conn::is_unacknowledged(c.as_doc()))
     }
 
-    /// Changes one field of the write concern.
+    /// Sets one field of the write concern.
     pub(crate) fn set_write_concern(&mut self, field: &str, value: &Node) {
         let old = self.write_concern.take().unwrap_or_default();
         let mut new = DocBuf::new();
@@ -537,7 +540,7 @@ impl Operation {
     }
 }
 
-/// A statement without a filter is for every document.
+/// Adds an empty filter to a statement without one, so that it applies to every document.
 fn with_filter(statement: &mut Vec<(String, Node)>) {
     if !statement.iter().any(|(k, _)| k == "q") {
         statement.insert(0, ("q".into(), Node::doc(&doc! {})));
@@ -550,7 +553,7 @@ fn command(name: &str, coll: Node, rest: Vec<(String, Node)>) -> Vec<(String, No
     body
 }
 
-/// The keys of the file that go into the command as they are.
+/// Reads the keys that go into the command unchanged.
 fn pass(keys: &[Pass], f: &mut Fields<'_>, seen: &mut Seen) -> Parsed<Vec<(String, Node)>> {
     let mut out = Vec::new();
     for (key, name, take) in keys {
@@ -569,7 +572,7 @@ fn pass(keys: &[Pass], f: &mut Fields<'_>, seen: &mut Seen) -> Parsed<Vec<(Strin
     Ok(out)
 }
 
-/// A complaint about a whole list of operations.
+/// The error for a whole list of operations.
 pub(crate) fn none_of(line: usize, what: &str, why: &str) -> Bad {
     Bad {
         line,

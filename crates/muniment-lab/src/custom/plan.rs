@@ -1,4 +1,4 @@
-//! A workload: its file, read and checked as a whole.
+//! A workload's file, read and checked as a whole.
 
 use super::builtin;
 use super::draw::Shape;
@@ -12,14 +12,14 @@ use muniment_options::meant;
 use muniment_value::DocBuf;
 use std::collections::BTreeMap;
 
-/// What is done with a collection that is there before the run.
+/// The treatment of a collection that exists before the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// It is dropped.
+    /// The collection is dropped.
     Drop,
-    /// The run fails, unless it is empty.
+    /// The run fails, unless the collection is empty.
     Fail,
-    /// It is used as it is.
+    /// The collection is used as it is.
     Keep,
 }
 
@@ -28,16 +28,17 @@ pub(crate) enum Existing {
 pub(crate) struct Collection {
     /// Its name.
     pub name: String,
-    /// What is done when it is there already.
+    /// The treatment of a collection of this name that exists already.
     pub existing: Existing,
-    /// Options of `create`.
+    /// The options of `create`.
     pub options: DocBuf,
-    /// Its indexes, each with a name.
+    /// The indexes, each with a name.
     pub indexes: Vec<DocBuf>,
 }
 
 impl Collection {
-    /// Whether documents stay until somebody deletes them.
+    /// Whether documents stay until they are deleted; in capped collections and those with a TTL
+    /// index they do not.
     pub(crate) fn keeps_documents(&self) -> bool {
         let o = self.options.as_doc();
         let capped = o.get("capped").is_some_and(|v| v.truthy());
@@ -49,25 +50,25 @@ impl Collection {
 /// A phase of a workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Phase {
-    /// What the tables call it.
+    /// The name that tables show.
     pub name: String,
-    /// Of a load phase: how many documents.
+    /// In a load phase, the number of documents.
     pub records: Option<u64>,
-    /// Connections.
+    /// The number of connections.
     pub threads: u64,
-    /// Operations in all; `None`: until the time is over.
+    /// The number of operations of all threads; `None` if only the time limits them.
     pub operations: Option<u64>,
-    /// The longest time, s.
+    /// The longest time, in seconds.
     pub seconds: Option<f64>,
-    /// Operations a second of all threads; `None`: as fast as it goes.
+    /// The operations a second of all threads; `None` for as fast as possible.
     pub rate: Option<f64>,
-    /// At random distances; else evenly.
+    /// Whether the distances between operations are random; they are even otherwise.
     pub poisson: bool,
-    /// Seconds before it that are not measured.
+    /// The seconds of warm-up before it, which are not measured.
     pub warmup: f64,
-    /// Whether collections and sequences begin anew before it.
+    /// Whether collections and sequences are reset before it.
     pub fresh: bool,
-    /// What is done; of a load phase, the insert.
+    /// The operations; in a load phase, the insert.
     pub work: Vec<Operation>,
 }
 
@@ -76,22 +77,22 @@ pub(crate) struct Phase {
 pub(crate) struct Plan {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// A line that tells its purpose.
     pub about: String,
-    /// Where it works.
+    /// The database in which it works.
     pub database: String,
     /// Its collections.
     pub collections: Vec<Collection>,
-    /// Its sequences, each with the first number; those below it are there already.
+    /// The sequences, each with its first number; lower numbers count as existing.
     pub sequences: BTreeMap<String, u64>,
     /// The templates, for samples.
     pub templates: BTreeMap<String, Node>,
-    /// Its phases, in order.
+    /// The phases, in order.
     pub phases: Vec<Phase>,
 }
 
 impl Plan {
-    /// The phase that a load of this name is of, in whichever placement.
+    /// The phase that a load of this name belongs to, whatever placement the name contains.
     pub(crate) fn phase_of(&self, load: &str) -> Option<&Phase> {
         let phase = Placement::without(load);
         let mut all = self.phases.iter();
@@ -101,7 +102,8 @@ impl Plan {
     /// Reads a file, or the built-in workload of this name.
     ///
     /// # Errors
-    /// No such file; a file that is no workload: its name, the line and what is wrong there.
+    /// There is no such file, or it is no workload; the error has the file's name, the line and
+    /// what is wrong there.
     pub(crate) fn read(name: &str, preset: Preset) -> Result<Plan> {
         if let Some(b) = builtin::named(name) {
             return Plan::parse(b.text, &format!("built-in {name}"), preset);
@@ -118,16 +120,16 @@ impl Plan {
         Plan::parse(&text, name, preset)
     }
 
-    /// Reads the text of the file `file`.
+    /// Parses the text of the file `file`.
     ///
     /// # Errors
-    /// As [`Plan::read`].
+    /// The errors of [`Plan::read`].
     pub(crate) fn parse(text: &str, file: &str, preset: Preset) -> Result<Plan> {
         let plan = source::read(text, preset).and_then(|root| plan(&root));
         plan.map_err(|e| e.in_file(file))
     }
 
-    /// The phases in front of the first run phase: they only load.
+    /// The load phases before the first run phase.
     pub(crate) fn loads(&self) -> &[Phase] {
         let first = self.phases.iter().position(|p| p.records.is_none());
         self.phases
@@ -135,12 +137,12 @@ impl Plan {
             .unwrap_or_default()
     }
 
-    /// The other phases.
+    /// All phases from the first run phase on.
     pub(crate) fn runs(&self) -> &[Phase] {
         self.phases.get(self.loads().len()..).unwrap_or_default()
     }
 
-    /// The most connections that a phase has.
+    /// The most connections of any phase.
     pub(crate) fn threads(&self) -> u64 {
         self.phases.iter().map(|p| p.threads).max().unwrap_or(1)
     }
@@ -247,7 +249,8 @@ fn phases(
     Ok(phases)
 }
 
-/// Refuses keys that are drawn from a sequence of which nothing takes numbers.
+/// Refuses keys drawn from a sequence that no template takes numbers from, as no key would ever
+/// exist.
 fn keys_have_sequences(seen: &Seen, sequences: &BTreeMap<String, u64>) -> Parsed<()> {
     let known: Vec<&str> = sequences.keys().map(String::as_str).collect();
     match seen.keys.iter().find(|(n, _)| !sequences.contains_key(*n)) {
@@ -294,7 +297,7 @@ fn collection(item: &Item, own_database: bool) -> Parsed<Collection> {
     })
 }
 
-/// An index as createIndexes takes it: with a name.
+/// Reads an index as createIndexes takes it, and gives it a name.
 fn index(item: &Item) -> Parsed<DocBuf> {
     let spec = constant(item, "an index")?;
     let key = spec.as_doc().get_doc("key").filter(|k| !k.is_empty());
@@ -368,14 +371,14 @@ fn phase(
 }
 
 impl Phase {
-    /// Reads what a load phase alone has.
+    /// Reads the keys that only a load phase has.
     fn load(&mut self, f: &mut Fields<'_>, around: &Around<'_>, seen: &mut Seen) -> Parsed<()> {
         self.records = Some(f.need("records")?.positive("records")?);
         self.work.push(Operation::load(f, around, seen)?);
         Ok(())
     }
 
-    /// Reads what a run phase alone has.
+    /// Reads the keys that only a run phase has.
     fn run(&mut self, f: &mut Fields<'_>, around: &Around<'_>, seen: &mut Seen) -> Parsed<()> {
         self.operations = f
             .get("operations")
@@ -406,7 +409,7 @@ impl Phase {
     }
 }
 
-/// `rate` and `pace`.
+/// Reads `rate` and `pace`.
 fn pace(f: &mut Fields<'_>) -> Parsed<(Option<f64>, bool)> {
     let rate = f.get("rate").map(|i| i.above_zero("rate")).transpose()?;
     let words = [("poisson", true), ("steady", false)];
@@ -417,7 +420,7 @@ fn pace(f: &mut Fields<'_>) -> Parsed<(Option<f64>, bool)> {
     }
 }
 
-/// Refuses what a phase says and none of its operations heeds.
+/// Refuses keys of a phase that none of its operations would use.
 fn applies(f: &Fields<'_>, c: &Concerns, p: &Phase) -> Parsed<()> {
     let any = |is: fn(operation::Kind) -> bool| p.work.iter().any(|o| is(o.kind));
     if c.write.is_some() && !any(operation::Kind::writes) {
@@ -429,10 +432,10 @@ fn applies(f: &Fields<'_>, c: &Concerns, p: &Phase) -> Parsed<()> {
     Ok(())
 }
 
-/// Reads a number that a person typed for `key`.
+/// Parses a number that a person typed for `key`.
 ///
 /// # Errors
-/// It is none, or out of range.
+/// The text is no number, or the number is out of range.
 pub(crate) fn typed<T: std::str::FromStr>(
     key: &str,
     value: &str,

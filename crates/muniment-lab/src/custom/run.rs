@@ -1,4 +1,4 @@
-//! Running a workload: collections and indexes, load phases, run phases.
+//! Runs a workload: makes collections and indexes, then runs the load phases and the run phases.
 
 use super::draw::Shared;
 use super::operation::Kind;
@@ -15,28 +15,28 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The longest that a server may work on after the loads before it is measured.
+/// The longest time that a server may take to finish the work of the loads before it is measured.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What is known about the data of a workload on one target: where its sequences are.
+/// The state of a workload's data on one target.
 pub(crate) struct Ready {
-    /// What the load phases did, by phase.
+    /// The loads of the load phases, with the phases' names.
     pub loads: Vec<(String, Load)>,
-    /// What was found wrong meanwhile: counts that do not fit, errors that were counted.
+    /// Warnings so far: counts that do not match, and errors that were counted.
     pub warnings: Vec<String>,
-    /// By name.
+    /// The sequences, with their names.
     pub(super) sequences: Vec<(String, Arc<Counter>)>,
     pub(super) shared: Shared,
-    /// Phases so far: every one has random numbers of its own.
+    /// The number of phases so far, so that each one gets random numbers of its own.
     rounds: u64,
 }
 
-/// Makes the collections and indexes and runs the load phases that stand in front of the first run
-/// phase. What it gives belongs to this target's data; a plan whose settings differ may be measured
-/// on it as well.
+/// Makes the collections and indexes and runs the load phases that stand before the first run
+/// phase. The returned state belongs to this target's data; plans that differ only in settings of
+/// the run phases may be measured on it too.
 ///
 /// # Errors
-/// A collection with documents that may not be dropped; an insert that failed.
+/// A collection has documents and may not be dropped, or an insert failed.
 pub(crate) fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Ready> {
     let mut ready = Ready {
         loads: Vec::new(),
@@ -66,21 +66,23 @@ pub(crate) fn prepare(lab: &mut Lab, target: &Target, plan: &Plan) -> Result<Rea
         ready.loads.push((phase.name.clone(), load));
     }
     if !ready.loads.is_empty() {
-        // What the loads left to do in the background is not the run phases' doing.
+        // Waits, since the run phases should not pay for background work that the loads left.
         lab.settle(target, LONGEST_PAUSE);
     }
     Ok(ready)
 }
 
-/// Runs the other phases once: `into` gets by phase what it did, each named `LABEL PHASE` (without
-/// a label, `PHASE`). What was done before an error is there.
+/// Runs the other phases once. `into` gets each phase's name and its load, and keeps those of the
+/// phases that were complete before an error. In the load itself the phase is called `LABEL PHASE`
+/// (without a label, `PHASE`).
 ///
-/// A phase of one thread that lasts for a time runs in both placements, on one core and on two; the
-/// second stands for the phase, the first one's name says so. One that has a number of operations or
-/// documents runs once, on two cores: twice would be more than it says.
+/// A phase of one thread that lasts for a time runs in both placements, on one core and on two. The
+/// second keeps the phase's name, and the name of the first tells its placement. A phase with a
+/// number of operations or documents runs once, on two cores: running it twice would do twice the
+/// number that the file says.
 ///
 /// # Errors
-/// An operation that failed, unless its errors are counted.
+/// An operation failed whose errors are not counted.
 pub(crate) fn measure(
     lab: &mut Lab,
     target: &Target,
@@ -117,7 +119,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// Where a phase can run.
+/// The placements in which a phase can run.
 fn placements(lab: &mut Lab, target: &Target, phase: &Phase) -> Result<Vec<Placement>> {
     match phase.threads {
         1 => lab.placements(&target.server()),
@@ -126,7 +128,7 @@ fn placements(lab: &mut Lab, target: &Target, phase: &Phase) -> Result<Vec<Place
 }
 
 impl Ready {
-    /// All sequences at their starts.
+    /// Sets all sequences to their starts.
     fn begin(&mut self, plan: &Plan) {
         self.sequences = plan
             .sequences
@@ -186,7 +188,7 @@ fn count(conn: &mut Conn, db: &str, coll: &str) -> Result<u64> {
     Ok(number_at(r.as_doc(), "n").unwrap_or(0.0) as u64)
 }
 
-/// One phase: its warm-up, then what is measured.
+/// Runs one phase: its warm-up, then the measured part.
 fn one(
     lab: &mut Lab,
     target: &Target,
@@ -246,7 +248,7 @@ fn one(
     Ok(load)
 }
 
-/// Refuses batches that the server does not take.
+/// Refuses batches that are larger than the server accepts.
 fn batches_fit(name: &str, phase: &Phase, target: &Target) -> Result<()> {
     let most = target.max_batch as u64;
     match phase.work.iter().find(|o| o.batch > most) {
@@ -258,7 +260,7 @@ fn batches_fit(name: &str, phase: &Phase, target: &Target) -> Result<()> {
     }
 }
 
-/// When a worker of a phase sends.
+/// The times at which a worker of a phase sends.
 fn pace(phase: &Phase) -> Pace {
     match phase.rate {
         None => Pace::Closed,
@@ -267,7 +269,7 @@ fn pace(phase: &Phase) -> Pace {
     }
 }
 
-/// How far a phase goes, and at which pace.
+/// The end of a phase, and its pace.
 fn limit(phase: &Phase) -> Limit {
     let time = phase.seconds.map_or(Duration::MAX, seconds);
     let limit = match phase.operations {
@@ -281,8 +283,8 @@ fn limit(phase: &Phase) -> Limit {
     Limit { pace, ..limit }
 }
 
-/// The collection whose count a phase lets foretell: it only inserts there, and nothing fails
-/// silently.
+/// The collection whose document count can be predicted after the phase: the phase only inserts
+/// there, and no insert fails silently.
 fn only_inserts(phase: &Phase) -> Option<&str> {
     let first = phase.work.first()?;
     let all = phase.work.iter().all(|o| {
@@ -314,7 +316,8 @@ fn workers(
         .collect()
 }
 
-/// As a duration; one that is none is longer than any run.
+/// Converts seconds to a duration; a number that is not a duration gives one that is longer than
+/// any run.
 fn seconds(s: f64) -> Duration {
     Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! What a workload would send: a document of each template, a command of each operation.
+//! A sample of what a workload sends: a document of each template and a command of each operation.
 
 use super::draw::{Shape, Shared};
 use super::encode::{Encoder, Env, Hand};
@@ -10,10 +10,10 @@ use muniment_value::{Doc, JsonMode, validate};
 use std::fmt::Write;
 use std::sync::Arc;
 
-/// As text. Every sequence has a thousand numbers more than its start.
+/// The sample as text. Every sequence has a thousand numbers more than its start.
 ///
 /// # Errors
-/// A generator that cannot begin.
+/// A generator cannot start.
 pub(crate) fn of(plan: &Plan) -> Result<String> {
     let sequences: Vec<(String, Arc<Counter>)> = plan
         .sequences

@@ -1,5 +1,5 @@
-//! Changing a plan from the command line, and for runs that vary a setting: a row of [`KEYS`] for each
-//! key, and a function that reads its value and sets it.
+//! Settings that change a plan, for the command line and for runs that vary a setting. Each key is
+//! a row of [`KEYS`] with a function that parses its value and sets it.
 
 use super::draw::{NAMES, Shape};
 use super::operation::{Kind, Operation};
@@ -9,18 +9,18 @@ use muniment_load::fail::{Failure, Result};
 use muniment_options::meant;
 use muniment_value::doc;
 
-/// A key that can be set.
+/// A setting.
 pub(crate) struct Key {
-    /// Its name.
+    /// The key's name.
     pub name: &'static str,
-    /// What it is for.
+    /// A line that tells its purpose.
     pub about: &'static str,
-    /// Sets it to a value wherever the plan has it, and says at how many places that was; an error is
-    /// about the value. The key's name is for this error.
+    /// Sets it to a value everywhere in the plan and returns at how many places; an error is about
+    /// the value. The function gets the key's name for that error.
     set: fn(&mut Plan, name: &str, value: &str) -> Result<usize>,
 }
 
-/// The keys that can be set, sorted.
+/// The settings, sorted.
 pub(crate) const KEYS: &[Key] = &[
     Key {
         name: "batch",
@@ -220,7 +220,7 @@ impl Plan {
     /// Sets one of [`KEYS`] in all phases that have it.
     ///
     /// # Errors
-    /// A key that there is not; a value it cannot take; no phase that has it.
+    /// There is no such key, the key cannot take the value, or no phase has it.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let Some(key) = KEYS.iter().find(|k| k.name == name) else {
             let all: Vec<&str> = KEYS.iter().map(|k| k.name).collect();
@@ -239,7 +239,8 @@ impl Plan {
         }
     }
 
-    /// Changes the phases that are `of` these; gives how many changes `change` made.
+    /// Runs `change` on the phases for which `of` is true; returns the sum of the changes that it
+    /// made.
     fn each(
         &mut self,
         of: impl Fn(&Phase) -> bool,
@@ -248,13 +249,13 @@ impl Plan {
         self.phases.iter_mut().filter(|p| of(p)).map(change).sum()
     }
 
-    /// Changes the phases that are `of` these; gives how many there are.
+    /// Runs `change` on the phases for which `of` is true; returns their number.
     fn in_phases(&mut self, of: impl Fn(&Phase) -> bool, change: impl FnMut(&mut Phase)) -> usize {
         let of_these = self.phases.iter_mut().filter(|p| of(p));
         of_these.map(change).count()
     }
 
-    /// Changes operations; `change` says whether it did.
+    /// Changes operations; `change` tells whether it changed one.
     fn operations(&mut self, mut change: impl FnMut(&Phase, &mut Operation) -> bool) -> usize {
         let mut n = 0;
         for p in &mut self.phases {

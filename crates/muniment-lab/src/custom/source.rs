@@ -1,8 +1,8 @@
-//! A TOML file as a tree whose every value knows its line, so that every complaint names one, and
-//! the reader of a table that refuses keys nobody asked for.
+//! A TOML file as a tree in which every value knows its line, so that every error can name one; and
+//! a reader of tables that refuses unknown keys.
 //!
-//! Wherever a value stands, a table with the keys `smoke`, `quick` and `paper` stands for the one
-//! of the preset; the rest of the lab never sees the others.
+//! A table with the keys `smoke`, `quick` and `paper` may stand in place of any value; it is
+//! replaced by the value for the chosen preset, so that the rest of the lab never sees the others.
 
 use crate::lab::Preset;
 use muniment_load::fail::Failure;
@@ -12,12 +12,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use toml::value::Datetime;
 
-/// What is wrong, and in which line.
+/// An error in the file, with its line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bad {
-    /// From 1.
+    /// The line, from 1.
     pub line: usize,
-    /// A sentence.
+    /// The error in words.
     pub text: String,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Bad {
 pub(crate) type Parsed<T> = Result<T, Bad>;
 
 impl Bad {
-    /// As the lab's error, with the file's name in front.
+    /// Converts it to the lab's error, with the file's name in front.
     pub(crate) fn in_file(self, file: &str) -> Failure {
         Failure(format!("{file}, line {}: {}", self.line, self.text))
     }
@@ -44,7 +44,7 @@ pub(crate) enum Value {
     Flag(bool),
     /// A date, ms since 1970; without an offset it counts as UTC.
     Date(i64),
-    /// `[…]`.
+    /// A list, `[…]`.
     List(Vec<Item>),
     /// A table, in the order of the file.
     Table(Vec<(Key, Item)>),
@@ -53,9 +53,9 @@ pub(crate) enum Value {
 /// A value with its line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item {
-    /// What it is.
+    /// The value.
     pub value: Value,
-    /// Where it is, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
@@ -64,14 +64,14 @@ pub(crate) struct Item {
 pub(crate) struct Key {
     /// The key.
     pub name: String,
-    /// Where it is, from 1.
+    /// Its line, from 1.
     pub line: usize,
 }
 
-/// Reads a whole file, with the values of `preset` where there are several.
+/// Reads a whole file, and takes the values of `preset` where there are several.
 ///
 /// # Errors
-/// Text that is no TOML; a preset's value that is missing.
+/// The text is no TOML, or a value for the preset is missing.
 pub(crate) fn read(text: &str, preset: Preset) -> Parsed<Item> {
     let table = DeTable::parse(text).map_err(|e| Bad {
         line: e.span().map_or(1, |s| line_of(text, s.start)),
@@ -149,10 +149,10 @@ impl Reader<'_> {
     }
 }
 
-/// Since 1970, UTC. `None` without a date.
+/// Milliseconds since 1970, UTC; `None` if it has no date.
 fn milliseconds(d: &Datetime) -> Option<i64> {
     let date = d.date?;
-    // Days from civil (H. Hinnant, chrono-compatible low-level date algorithms).
+    // The algorithm is "days from civil" (H. Hinnant, chrono-compatible low-level date algorithms).
     let (y, m) = (i64::from(date.year), i64::from(date.month));
     let y = if m <= 2 { y - 1 } else { y };
     let era = y.div_euclid(400);
@@ -172,7 +172,7 @@ fn milliseconds(d: &Datetime) -> Option<i64> {
 }
 
 impl Item {
-    /// A complaint about this value.
+    /// An error about this value.
     pub(crate) fn bad(&self, text: impl Display) -> Bad {
         Bad {
             line: self.line,
@@ -180,7 +180,7 @@ impl Item {
         }
     }
 
-    /// What it is, for complaints.
+    /// The type of the value in words, for errors.
     pub(crate) fn described(&self) -> String {
         match &self.value {
             Value::Text(s) => format!("\"{s}\""),
@@ -197,10 +197,10 @@ impl Item {
         self.bad(format!("{what} must be {right}, not {}", self.described()))
     }
 
-    /// A string; `what` names it in the complaint, as in the following ones.
+    /// The value as a string. `what` is its name in the error, here and in the following functions.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value has another type.
     pub(crate) fn text(&self, what: &str) -> Parsed<&str> {
         match &self.value {
             Value::Text(s) => Ok(s),
@@ -208,10 +208,10 @@ impl Item {
         }
     }
 
-    /// A whole number, not negative.
+    /// The value as a whole number that is not negative.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn count(&self, what: &str) -> Parsed<u64> {
         match self.value {
             Value::Whole(n) => n.try_into().ok(),
@@ -220,10 +220,10 @@ impl Item {
         .ok_or_else(|| self.wrong(what, "a whole number, 0 or more"))
     }
 
-    /// A whole number, 1 or more.
+    /// The value as a whole number of at least 1.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn positive(&self, what: &str) -> Parsed<u64> {
         match self.count(what) {
             Ok(n) if n > 0 => Ok(n),
@@ -231,10 +231,10 @@ impl Item {
         }
     }
 
-    /// A whole number.
+    /// The value as a whole number.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn whole(&self, what: &str) -> Parsed<i64> {
         match self.value {
             Value::Whole(n) => Ok(n),
@@ -242,10 +242,10 @@ impl Item {
         }
     }
 
-    /// A finite number.
+    /// The value as a finite number.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn number(&self, what: &str) -> Parsed<f64> {
         match self.value {
             Value::Whole(n) => Ok(n as f64),
@@ -254,10 +254,10 @@ impl Item {
         }
     }
 
-    /// A number above zero.
+    /// The value as a number above zero.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn above_zero(&self, what: &str) -> Parsed<f64> {
         match self.number(what) {
             Ok(n) if n > 0.0 => Ok(n),
@@ -265,10 +265,10 @@ impl Item {
         }
     }
 
-    /// A number in 0…1.
+    /// The value as a number in 0…1.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn share(&self, what: &str) -> Parsed<f64> {
         match self.number(what) {
             Ok(n) if (0.0..=1.0).contains(&n) => Ok(n),
@@ -276,10 +276,10 @@ impl Item {
         }
     }
 
-    /// `true` or `false`.
+    /// The value as `true` or `false`.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn flag(&self, what: &str) -> Parsed<bool> {
         match self.value {
             Value::Flag(b) => Ok(b),
@@ -287,10 +287,10 @@ impl Item {
         }
     }
 
-    /// A list.
+    /// The value as a list.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn list(&self, what: &str) -> Parsed<&[Item]> {
         match &self.value {
             Value::List(l) => Ok(l),
@@ -298,10 +298,10 @@ impl Item {
         }
     }
 
-    /// The entries of a table.
+    /// The value as the entries of a table.
     ///
     /// # Errors
-    /// It is something else.
+    /// The value is something else.
     pub(crate) fn table(&self, what: &str) -> Parsed<&[(Key, Item)]> {
         match &self.value {
             Value::Table(t) => Ok(t),
@@ -312,7 +312,7 @@ impl Item {
     /// A reader of this table's keys.
     ///
     /// # Errors
-    /// It is no table.
+    /// The value is no table.
     pub(crate) fn fields(&self, what: impl Into<String>) -> Parsed<Fields<'_>> {
         let what = what.into();
         let entries = self.table(&what)?;
@@ -324,10 +324,10 @@ impl Item {
         })
     }
 
-    /// One of some words.
+    /// The value as one of several words.
     ///
     /// # Errors
-    /// It is none of them; they are listed.
+    /// The value is none of them; the error lists them.
     pub(crate) fn one_of<T: Copy>(&self, what: &str, words: &[(&str, T)]) -> Parsed<T> {
         let all: Vec<&str> = words.iter().map(|(w, _)| *w).collect();
         let word = match &self.value {
@@ -345,11 +345,11 @@ impl Item {
     }
 }
 
-/// Reads a table key by key; [`Fields::end`] refuses what was not asked for.
+/// Reads a table key by key; [`Fields::end`] refuses keys that were never read.
 pub(crate) struct Fields<'a> {
-    /// What the table is, for complaints.
+    /// The name of the table in errors.
     pub what: String,
-    /// Where it begins.
+    /// The line in which it begins.
     pub line: usize,
     entries: &'a [(Key, Item)],
     known: Vec<&'static str>,
@@ -363,10 +363,10 @@ impl<'a> Fields<'a> {
         entry.map(|(_, item)| item)
     }
 
-    /// The value of a key.
+    /// The value of a key that must be there.
     ///
     /// # Errors
-    /// It is not there.
+    /// The key is missing.
     pub(crate) fn need(&mut self, name: &'static str) -> Parsed<&'a Item> {
         let found = self.get(name);
         found.ok_or_else(|| {
@@ -380,7 +380,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// A complaint about the whole table.
+    /// An error about the whole table.
     pub(crate) fn bad(&self, text: impl Display) -> Bad {
         Bad {
             line: self.line,
@@ -388,10 +388,10 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Refuses keys that nobody asked for.
+    /// Ends the reading and refuses keys that were never read, which are most likely misspelt.
     ///
     /// # Errors
-    /// There is one; it is named, with what may have been meant.
+    /// There is such a key; the error names it and the key that may have been meant.
     pub(crate) fn end(mut self) -> Parsed<()> {
         let unknown = self
             .entries

@@ -1,4 +1,4 @@
-//! What a file says a document looks like: constants, nested documents, generators.
+//! The form of documents as a file describes it: constants, nested documents and generators.
 //!
 //! A table with one key that is a generator's name is that generator; a table with one key of
 //! Extended JSON (`$oid`, `$numberLong`, …) is that constant; any other table is a document, and so
@@ -40,7 +40,7 @@ const OF_FIELDS: &[&str] = &[
     "$unset",
 ];
 
-/// One-key tables that are constants of Extended JSON.
+/// The keys of one-key tables that are constants of Extended JSON.
 const EXTENDED: &[&str] = &[
     "$binary",
     "$code",
@@ -59,29 +59,29 @@ const EXTENDED: &[&str] = &[
     "$uuid",
 ];
 
-/// A value, or how to make one.
+/// A constant value, or the way to make a value.
 #[derive(Debug, Clone)]
 pub(crate) enum Node {
-    /// BSON type and bytes.
+    /// A constant: BSON type and bytes.
     Constant(u8, Vec<u8>),
     /// A document.
     Document(Vec<(String, Node)>),
     /// An array.
     Array(Vec<Node>),
-    /// Made anew each time.
+    /// A generator, which makes a new value each time.
     Made(Arc<dyn Generator>),
 }
 
-/// What was seen while a file's templates were read.
+/// Facts gathered while the templates of a file are read.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
-    /// Sequences that a template takes numbers of.
+    /// The sequences that templates take numbers from.
     pub taken: BTreeSet<String>,
-    /// Sequences whose numbers are asked for as keys, with the first line that does.
+    /// The sequences whose numbers are used as keys, with the first line that uses them.
     pub keys: BTreeMap<String, usize>,
-    /// Keys so far that are drawn by the operation's distribution.
+    /// The number of keys so far that the operation's distribution draws.
     pub draws: usize,
-    /// The templates that hold such keys.
+    /// The templates that contain such keys.
     pub drawing: BTreeSet<String>,
 }
 
@@ -94,7 +94,7 @@ impl Node {
         Node::Constant(2, bytes)
     }
 
-    /// A whole number: int32 where it fits, else int64.
+    /// A constant whole number: int32 if it fits, else int64.
     pub(crate) fn whole(n: i64) -> Node {
         match i32::try_from(n) {
             Ok(n) => Node::Constant(16, n.to_le_bytes().to_vec()),
@@ -102,17 +102,17 @@ impl Node {
         }
     }
 
-    /// A boolean.
+    /// A constant boolean.
     pub(crate) fn flag(b: bool) -> Node {
         Node::Constant(8, vec![u8::from(b)])
     }
 
-    /// A document that is there already.
+    /// A constant document.
     pub(crate) fn doc(d: &DocBuf) -> Node {
         Node::Constant(3, d.as_bytes().to_vec())
     }
 
-    /// Its BSON type; `None` when it varies.
+    /// The BSON type of its values; `None` if it varies.
     pub(crate) fn kind(&self) -> Option<u8> {
         match self {
             Node::Constant(kind, _) => Some(*kind),
@@ -122,7 +122,7 @@ impl Node {
         }
     }
 
-    /// Whether there is a generator in it.
+    /// Whether it contains a generator.
     fn is_made(&self) -> bool {
         match self {
             Node::Constant(..) => false,
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// The document, if it is one and nothing in it is made.
+    /// The document, if it is one that contains no generator.
     pub(crate) fn constant(&self) -> Option<DocBuf> {
         if self.kind() != Some(3) || self.is_made() {
             return None;
@@ -145,7 +145,7 @@ impl Node {
         Some(DocBuf::from_bytes_trusted(out))
     }
 
-    /// Whether it may be absent.
+    /// Whether a value may be absent.
     fn optional(&self) -> bool {
         matches!(self, Node::Made(g) if g.optional())
     }
@@ -153,7 +153,7 @@ impl Node {
     /// Reads a value.
     ///
     /// # Errors
-    /// A generator with a mistake in it; Extended JSON that is none.
+    /// A generator has a mistake in it, or a value in Extended JSON is invalid.
     pub(crate) fn value(item: &Item, seen: &mut Seen) -> Parsed<Node> {
         Ok(match &item.value {
             Value::Text(s) => Node::text(s),
@@ -179,10 +179,10 @@ impl Node {
         })
     }
 
-    /// As [`Node::value`] where something must be: in an array.
+    /// Reads a value as [`Node::value`] does, for an array, where no value may be absent.
     ///
     /// # Errors
-    /// As there; an `optional`.
+    /// The errors of [`Node::value`], or the value is `optional`.
     pub(crate) fn element(item: &Item, seen: &mut Seen) -> Parsed<Node> {
         let node = Node::value(item, seen)?;
         if node.optional() {
@@ -191,10 +191,10 @@ impl Node {
         Ok(node)
     }
 
-    /// Reads a document: a table is one here, whatever its keys are.
+    /// Reads a document. Any table is a document here, even if its key names a generator.
     ///
     /// # Errors
-    /// As [`Node::value`]; it is no table.
+    /// The errors of [`Node::value`], or the value is no table.
     pub(crate) fn document(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
         Node::fields(item.table(what)?, seen)
     }
@@ -202,7 +202,7 @@ impl Node {
     /// Reads a list of documents.
     ///
     /// # Errors
-    /// As [`Node::document`]; it is no list.
+    /// The errors of [`Node::document`], or the value is no list.
     pub(crate) fn documents(item: &Item, what: &str, seen: &mut Seen) -> Parsed<Node> {
         let items = item.list(what)?.iter();
         let nodes = items.map(|i| Node::document(i, what, seen));
@@ -227,7 +227,7 @@ impl Node {
         Ok(Node::Document(fields.collect::<Parsed<_>>()?))
     }
 
-    /// A value below an operator that takes documents of fields.
+    /// Reads a value below an operator that takes documents of fields.
     fn below(item: &Item, seen: &mut Seen) -> Parsed<Node> {
         match &item.value {
             Value::Table(entries) => Node::fields(entries, seen),
@@ -240,20 +240,20 @@ impl Node {
     }
 }
 
-/// A constant in Extended JSON's form.
+/// Reads a constant in the form of Extended JSON.
 fn extended(item: &Item) -> Parsed<Node> {
     json(&as_json(item).to_string()).map_err(|e| item.bad(e))
 }
 
-/// The value of a text in Extended JSON.
+/// Parses a value in Extended JSON.
 ///
 /// # Errors
-/// It is none, in words.
+/// The text is none; the error tells why in words.
 pub(crate) fn json(text: &str) -> Result<Node, String> {
     let doc = DocBuf::from_json(&format!("{{\"v\": {text}}}")).map_err(|e| e.to_string())?;
     let first = doc.as_doc().first();
     let value = first.ok_or_else(|| format!("{text} is no value"))?;
-    // The type, "v" and a zero stand in front of the value.
+    // In the encoded document the type, the name "v" and a zero stand before the value.
     let kind = value.as_bytes().first().copied().unwrap_or(10);
     Ok(Node::Constant(kind, value.raw_value().to_vec()))
 }

@@ -1,5 +1,5 @@
-//! A worker of a phase: chooses an operation by weight, encodes it outside the clock, sends it,
-//! reads the answer to its end.
+//! The worker of a phase: chooses an operation by weight, encodes it before the clock starts, sends
+//! it, and reads the answer to its end.
 
 use super::draw::Weighted;
 use super::encode::{Encoder, Env, Hand};
@@ -17,9 +17,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 enum Encoded {
-    /// A command with everything in its body.
+    /// A command whose body is complete.
     Body(Encoder),
-    /// An insert's constant part, and its documents.
+    /// The constant part of an insert, and the encoder of its documents.
     Insert(InsertTemplate, Encoder),
 }
 
@@ -44,7 +44,7 @@ impl Op {
         let mut fields = o.body.clone();
         let encoded = match &o.document {
             Some(document) => {
-                // The template appends the database itself.
+                // The insert template appends the database itself.
                 tail.pop();
                 fields.extend(tail);
                 let body = Node::Document(fields).constant();
@@ -70,28 +70,28 @@ impl Op {
     }
 }
 
-/// One connection's work.
+/// The work of one connection.
 pub(crate) struct Worker {
     conn: Conn,
     ops: Vec<Op>,
     weights: Weighted,
     hand: Hand,
     message: Message,
-    /// The message that asks for a cursor's further batches.
+    /// The message that asks for further batches of a cursor.
     more: Message,
     current: usize,
     documents: u64,
-    /// Of a load phase: documents that no worker has begun yet.
+    /// In a load phase, the number of documents that no worker has begun yet.
     left: Option<Arc<AtomicU64>>,
     unanswered: bool,
     first_error: Arc<OnceLock<String>>,
 }
 
 impl Worker {
-    /// A worker of `phase`.
+    /// Makes a worker of `phase`.
     ///
     /// # Errors
-    /// A generator that cannot begin.
+    /// A generator cannot start.
     pub(crate) fn new(
         conn: Conn,
         plan: &Plan,
@@ -118,11 +118,12 @@ impl Worker {
         })
     }
 
-    /// How many documents the next message may have: fewer at a load's end.
+    /// The number of documents for the next message, which is less than a batch at the end of a
+    /// load.
     fn share(&self, batch: u64) -> u64 {
         let Some(left) = &self.left else { return batch };
         let mut mine = 0;
-        // The closure always gives a number, so this cannot fail.
+        // The closure always returns `Some`, so the update cannot fail.
         let _ = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
             mine = n.min(batch);
             Some(n - mine)
@@ -187,7 +188,7 @@ impl load::Worker for Worker {
                 Ok(n)
             }
             Err(e) if op.errors_count => {
-                // The first is kept.
+                // Only the first error is kept; setting it again fails and is ignored.
                 let _ = self.first_error.set(format!("{}: {e}", op.name));
                 meter.record(op.failed, start);
                 meter.status(op.failed, "error");
@@ -200,14 +201,16 @@ impl load::Worker for Worker {
     fn finish(&mut self) -> Result<()> {
         self.hand.acknowledge();
         if self.unanswered {
-            // Commands of one connection are served in order: this reply means that all are applied.
+            // A server handles the commands of one connection in order, so this reply shows that
+            // the unacknowledged writes before it have all been applied.
             self.conn.command("admin", &doc! { "ping": 1 })?;
         }
         Ok(())
     }
 }
 
-/// Reads an operation's answer to its end: how many documents it was about, or the server's error.
+/// Reads the answer of an operation to its end: the number of documents that it concerned, or the
+/// server's error.
 fn answer(conn: &mut Conn, more: &mut Message, op: &Op, sent: u64) -> Result<Result<u64>> {
     let reply = conn.receive()?;
     if let Err(e) = check(reply) {
