@@ -1,4 +1,4 @@
-//! `muniment bench relay …`.
+//! The command line of `muniment bench relay …`.
 
 use super::conditions::{Both, Conditions};
 use super::language::{self, Line};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The command.
+/// The command `relay`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "relay",
     arguments: "--listen HOST:PORT --to HOST:PORT [OPTIONS]",
@@ -72,7 +72,8 @@ const LINKS: &[Opt] = &[
     ),
 ];
 
-/// What the links are told at first is the option's name and its value.
+/// The options for the links' initial conditions. An option's name and value form a line of the
+/// relay's language.
 const CONDITIONS: &[Opt] = &[
     Opt::text("delay", "MS", "milliseconds one way"),
     Opt::text("jitter", "MS", "how much that varies, either way"),
@@ -102,12 +103,12 @@ const SEED: Opt = Opt::new(
     "where random numbers come from (1)",
 );
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Options {
     listen: Vec<SocketAddr>,
     to: Vec<SocketAddr>,
-    /// What it is told at first.
+    /// The lines that set the initial conditions.
     lines: Vec<String>,
     control: Option<SocketAddr>,
     seed: u64,
@@ -115,10 +116,10 @@ pub(crate) struct Options {
     idle: usize,
 }
 
-/// What was asked for, by what was given.
+/// Understands the arguments.
 ///
 /// # Errors
-/// A value that makes no sense, options that do not go with each other.
+/// A value makes no sense, or options contradict each other.
 fn options(given: &Given) -> Result<Options> {
     let addresses =
         |name| -> Result<Vec<SocketAddr>> { given.texts(name).map(|v| address(name, v)).collect() };
@@ -142,7 +143,7 @@ fn options(given: &Given) -> Result<Options> {
     Ok(o)
 }
 
-/// Refuses options that do not go with each other.
+/// Refuses options that contradict each other.
 fn agree(o: &Options, connections: bool) -> Result<()> {
     let links = o.listen.len() + o.to.len() + usize::from(o.control.is_some());
     if o.measure && links > 0 {
@@ -177,10 +178,10 @@ fn address(name: &str, v: &str) -> Result<SocketAddr> {
         .ok_or_else(|| Failure(format!("--{name} {v}: the name has no address")))
 }
 
-/// Runs it until it is asked to end.
+/// Runs the relay until it is asked to end.
 ///
 /// # Errors
-/// An address that is not to be had.
+/// An address cannot be used.
 pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     many_files();
@@ -212,7 +213,8 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         let at = listener.local_addr().context("listening")?;
         say(&format!("control: {at}\n"));
         let (control, over) = (relay.control().clone(), over.clone());
-        // The process ends without waiting for control connections that say nothing.
+        // This thread is never joined: the process ends without waiting for control connections
+        // that say nothing.
         std::thread::spawn(move || {
             for s in listener.incoming().flatten() {
                 let (control, over) = (control.clone(), over.clone());
@@ -235,7 +237,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     Ok(())
 }
 
-/// How a link is of which these lines are said.
+/// The conditions that a link has after these lines.
 fn conditions(lines: &[String]) -> Result<Both<Conditions>> {
     let mut all: Both<Conditions> = Both::default();
     for line in lines {
@@ -257,7 +259,7 @@ fn told_by(s: TcpStream, control: &Control, over: &AtomicBool) -> std::io::Resul
     })
 }
 
-/// Does what the lines say, to the end of them.
+/// Obeys lines until they end, and answers each.
 fn told_in(
     lines: impl BufRead,
     control: &Control,
@@ -278,10 +280,10 @@ fn told_in(
     Ok(())
 }
 
-/// As many connections as the system allows: each needs two files.
+/// Raises the limit of open files as far as the system allows, because each connection needs two.
 fn many_files() {
     let limit = getrlimit(Resource::Nofile);
-    // Where it stays as it is, the relay says when there were too few.
+    // If the limit cannot be raised, the relay still runs and reports when files run out.
     let _ = setrlimit(
         Resource::Nofile,
         Rlimit {

@@ -1,4 +1,4 @@
-//! How a link is: what each of its two directions does to the bytes that pass.
+//! The conditions of a link: the effect of each of its two directions on the bytes that pass.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use std::time::Duration;
 pub(crate) enum Direction {
     /// From the client to the server that it connected to.
     Out,
-    /// The way back.
+    /// From the server back to the client.
     Back,
 }
 
 impl Direction {
-    /// Both of them.
+    /// Both directions.
     pub(crate) const ALL: [Direction; 2] = [Direction::Out, Direction::Back];
 
-    /// The opposite one.
+    /// The opposite direction.
     pub(crate) fn other(self) -> Direction {
         match self {
             Direction::Out => Direction::Back,
@@ -24,17 +24,17 @@ impl Direction {
     }
 }
 
-/// One of something for each direction.
+/// A pair of values, one for each direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Both<T> {
-    /// Of the way out.
+    /// The value for the way out.
     pub out: T,
-    /// Of the way back.
+    /// The value for the way back.
     pub back: T,
 }
 
 impl<T> Both<T> {
-    /// That of one direction.
+    /// The value of one direction.
     pub(crate) fn of(&self, d: Direction) -> &T {
         match d {
             Direction::Out => &self.out,
@@ -42,7 +42,7 @@ impl<T> Both<T> {
         }
     }
 
-    /// That of one direction.
+    /// The value of one direction.
     pub(crate) fn of_mut(&mut self, d: Direction) -> &mut T {
         match d {
             Direction::Out => &mut self.out,
@@ -51,30 +51,30 @@ impl<T> Both<T> {
     }
 }
 
-/// What one direction of a link does.
+/// The conditions of one direction of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Conditions {
-    /// How long a byte is under way.
+    /// The time that a byte takes.
     pub delay: Duration,
-    /// By how much that varies at most, either way.
+    /// The most by which that time varies, in either direction.
     pub jitter: Duration,
-    /// Bytes a second that all connections of the link share; `None`: as fast as it goes.
+    /// The bytes a second that all connections of the link share; `None` for no limit.
     pub bandwidth: Option<u64>,
     /// The share of segments that are lost, 0 to [`MOST_LOSS`].
     pub loss: f64,
-    /// What a lost segment costs; `None`: a round trip and [`LEAST_TIMEOUT`].
+    /// The time that a lost segment costs; `None` stands for a round trip and [`LEAST_TIMEOUT`].
     pub timeout: Option<Duration>,
-    /// Nothing passes.
+    /// Nothing passes while this is set.
     pub cut: bool,
 }
 
-/// More loss than this makes a stall last for ever.
+/// With more loss than this, repeated retransmission losses would make stalls practically endless.
 pub(crate) const MOST_LOSS: f64 = 0.5;
-/// What Linux's retransmission timeout adds to the round trip at least.
+/// The least that Linux's retransmission timeout adds to the round trip.
 pub(crate) const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Conditions {
-    /// Bytes take so long, and nothing else happens to them.
+    /// Conditions that delay bytes and do nothing else to them.
     pub(crate) fn delayed(delay: Duration) -> Conditions {
         Conditions {
             delay,
@@ -83,7 +83,7 @@ impl Conditions {
     }
 }
 
-/// What can be changed of a direction while the relay runs.
+/// A change of a direction while the relay runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum What {
     /// [`Conditions::delay`].
@@ -98,15 +98,15 @@ pub(crate) enum What {
     Timeout(Option<Duration>),
     /// Nothing passes any more.
     Cut,
-    /// It does again.
+    /// Bytes pass again.
     Heal,
-    /// What becomes of new connections while a direction is cut: refused, or accepted and left
-    /// without an answer. Of both directions at once.
+    /// Whether new connections are refused while a direction is cut, or accepted and left without
+    /// an answer. This applies to both directions at once.
     Refuse(bool),
 }
 
 impl Conditions {
-    /// Changes one of them. What is under way already keeps the time that it has.
+    /// Applies a change. Bytes that are under way keep the times that they have.
     pub(crate) fn change(&mut self, what: What) {
         match what {
             What::Delay(d) => self.delay = d,

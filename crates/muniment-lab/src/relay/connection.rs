@@ -1,10 +1,10 @@
-//! One connection through the relay: the socket from the client, which connected, the socket to the
-//! server, and what is under way between them.
+//! One connection through the relay: the socket of the client, which connected, the socket to the
+//! server, and the bytes under way between them.
 //!
-//! Invariants: bytes leave in the order in which they came and each once; no more than [`WINDOW`]
-//! bytes are under way in a direction (beyond that its source is not read, and waits as a TCP
-//! sender does); an end or a reset takes as long as bytes do. A connection does not decide when it is
-//! called: the [`engine`](super::engine) does.
+//! Invariants: bytes leave in the order in which they came, and each once. At most [`WINDOW`] bytes
+//! are under way in a direction; beyond that the source is not read, so that it waits as a TCP
+//! sender does. An end or a reset takes as long as bytes do. A connection does not decide when it
+//! is called: the [`engine`](super::engine) does.
 
 use super::Figures;
 use super::conditions::{Both, Direction};
@@ -13,40 +13,40 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Instant;
 
-/// Bytes under way in one direction of a connection: 45 ms at 1.4 GB/s.
+/// The most bytes under way in one direction of a connection; enough for 45 ms at 1.4 GB/s.
 pub(super) const WINDOW: usize = 64 << 20;
-/// Where a source that had filled the window is read again.
+/// After the window was full, the source is read again once no more than this is under way.
 const LOW: usize = WINDOW / 4 * 3;
-/// Bytes that are read or written in one turn, so that a bulk transfer does not keep the other
-/// connections waiting long.
+/// The bytes that are read or written in one turn. The limit keeps a bulk transfer from delaying
+/// other connections for long.
 pub(super) const TURN: usize = 128 << 10;
-/// How far ahead a wire with a bandwidth may be filled, ns; the rest waits at its sender.
+/// How far ahead, in ns, a wire with a bandwidth may be filled; further bytes wait at their sender.
 pub(super) const QUEUE: u64 = 2_000_000;
 
-/// The relay's time.
+/// The relay's clock, which counts from the moment it was made.
 #[derive(Clone, Copy)]
 pub(super) struct Clock(Instant);
 
 impl Clock {
-    /// It is 0 now.
+    /// Makes a clock that begins at 0 now.
     pub(super) fn new() -> Clock {
         Clock(Instant::now())
     }
 
-    /// Nanoseconds since it was made.
+    /// Nanoseconds since the clock was made.
     pub(super) fn now(self) -> u64 {
         nanos(self.0.elapsed())
     }
 }
 
-/// A socket.
+/// One side of a connection: its socket and the state of it.
 struct Side {
     stream: Option<TcpStream>,
-    /// False while it is being connected.
+    /// False until connecting has succeeded.
     connected: bool,
     readable: bool,
     writable: bool,
-    /// There is nothing more to be read.
+    /// The socket has been read to its end.
     ended: bool,
 }
 
@@ -61,14 +61,14 @@ impl Side {
         }
     }
 
-    /// Has it closed with a reset; should this fail, it is closed all the same.
+    /// Makes the socket close with a reset. If that fails, it closes with an ordinary end.
     fn reset(&self) {
         if let Some(s) = &self.stream {
             let _ = rustix::net::sockopt::set_socket_linger(s, Some(RESET));
         }
     }
 
-    /// Tells the other side that nothing more comes, unless that has gone meanwhile.
+    /// Tells the other side that no more bytes come; an error means that it has gone already.
     fn end(&self) {
         if let Some(s) = &self.stream {
             let _ = s.shutdown(Shutdown::Write);
@@ -76,25 +76,25 @@ impl Side {
     }
 }
 
-/// How reading went.
+/// The outcome of reading from a source.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Took {
-    /// There may be more.
+    /// There may be more to read.
     More,
-    /// There is no more, or no room for it.
+    /// There is nothing more to read now, or no room for it.
     Enough,
-    /// The wire has enough to do.
+    /// The wire is filled as far ahead as is allowed.
     Busy,
 }
 
-/// How giving on went.
+/// The outcome of passing pieces on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Gave {
-    /// The next piece is due then.
+    /// The next piece is due at this time.
     Next(u64),
-    /// There is none, or its receiver has no room.
+    /// No piece is left, or the receiver has no room.
     Waits,
-    /// The server has to be connected to next.
+    /// The next piece is the connection itself, so the server must be connected to.
     Open,
     /// The connection is over.
     Over,
@@ -104,26 +104,26 @@ pub(super) enum Gave {
 pub(super) struct Connection {
     /// The link it belongs to.
     pub link: usize,
-    /// Directions that wait for their turn to be read.
+    /// Directions that are in the queue to be read.
     pub queued: Both<bool>,
     /// Directions for which a timer is set.
     pub armed: Both<bool>,
-    /// By the direction whose source it is.
+    /// The sides, each under the direction whose source it is.
     sides: Both<Side>,
     lines: Both<Line>,
-    /// The window has been filled, and has not been emptied enough since.
+    /// The window has been full and has not been emptied down to the low mark since.
     full: Both<bool>,
-    /// The receiver of the bytes is gone: they go nowhere.
+    /// The receiver is gone; bytes in this direction are dropped.
     lost: Both<bool>,
-    /// The end has been given on.
+    /// The end of this direction has been passed on.
     done: Both<bool>,
-    /// When the client would know that it is connected if it had connected over the whole way (the
-    /// relay itself is connected at once).
+    /// The time at which the client would know that it is connected if it had connected over the
+    /// whole way; the relay itself accepts at once.
     established: u64,
 }
 
 impl Connection {
-    /// A connection that came at `now` and asks for its other half.
+    /// Makes a connection that came at `now` and whose server has to be connected to.
     pub(super) fn new(
         link: usize,
         stream: TcpStream,
@@ -149,7 +149,8 @@ impl Connection {
         }
     }
 
-    /// What the poller said of a socket. True if connecting to the server has failed.
+    /// Notes what the poller reports about a socket. Returns true if connecting to the server has
+    /// failed.
     pub(super) fn told(&mut self, side: Direction, readable: bool, writable: bool) -> bool {
         let s = self.sides.of_mut(side);
         s.readable |= readable;
@@ -162,26 +163,26 @@ impl Connection {
         !matches!(error, Some(Ok(None)))
     }
 
-    /// Connecting to the server has begun.
+    /// Notes that connecting to the server has begun.
     pub(super) fn opening(&mut self, stream: TcpStream) {
         self.lines.out.pop();
         self.sides.back.stream = Some(stream);
     }
 
-    /// The server cannot be connected to.
+    /// Notes that the server cannot be connected to.
     pub(super) fn refused(&mut self, now: u64, wires: &mut Both<Wire>) {
         self.sides.back.stream = None;
         self.gone(Direction::Out, now, wires);
     }
 
-    /// The receiver of this direction's bytes is gone: the sender learns that when a reset has come
-    /// back to it.
+    /// Notes that the receiver of this direction's bytes is gone. The sender learns that from a
+    /// reset that takes the way back.
     fn gone(&mut self, d: Direction, now: u64, wires: &mut Both<Wire>) {
         *self.lost.of_mut(d) = true;
         self.lines.of_mut(d).clear();
         let back = d.other();
-        // A reset follows even where the way back has ended: it tells a sender that goes on sending
-        // that its receiver is gone.
+        // The reset is sent even if the way back has ended, since a sender that continues to send
+        // must learn that its receiver is gone.
         self.sides.of_mut(back).ended = true;
         self.enter(back, now, Piece::Reset, wires);
     }
@@ -195,24 +196,24 @@ impl Connection {
         let wire = wires.of_mut(d);
         let mut due = wire.carry(now, size, trip);
         if d == Direction::Out {
-            // The client cannot have sent anything before it would know that it is connected.
+            // The client could not have sent anything before it knew that it was connected.
             due = due.max(self.established + nanos(wire.conditions.delay));
         }
         self.lines.of_mut(d).push(due, piece);
     }
 
-    /// When the first piece of a direction is due.
+    /// The time at which the first piece of a direction is due.
     pub(super) fn due(&self, d: Direction) -> Option<u64> {
         self.lines.of(d).due()
     }
 
-    /// Nothing of a direction comes out before `moment`.
+    /// Delays all pieces of a direction until at least `moment`.
     pub(super) fn not_before(&mut self, d: Direction, moment: u64) {
         self.lines.of_mut(d).not_before(moment);
     }
 
-    /// Whether a source that was not read because of a full window is worth reading again; says so
-    /// once.
+    /// Whether a source that was not read because of a full window should be read again. It returns
+    /// true once each time that the window was full.
     pub(super) fn has_room_again(&mut self, d: Direction) -> bool {
         *self.full.of(d) && self.lines.of(d).bytes() <= LOW && {
             *self.full.of_mut(d) = false;
@@ -265,7 +266,7 @@ impl Connection {
         Took::More
     }
 
-    /// Gives on what is due in a direction through which something passes.
+    /// Passes on the pieces that are due in a direction, which must not be cut.
     pub(super) fn give(
         &mut self,
         d: Direction,
@@ -290,7 +291,8 @@ impl Connection {
             match line.front() {
                 None => return Gave::Waits,
                 Some(Piece::Open) => return Gave::Open,
-                // A socket that is not connected yet cannot be reset or ended.
+                // Ends and resets wait too, because a socket that is not connected yet cannot be
+                // ended or reset.
                 Some(_) if !side.connected => return Gave::Waits,
                 Some(Piece::Reset) => {
                     side.reset();
@@ -312,8 +314,8 @@ impl Connection {
         }
     }
 
-    /// Writes what is left of the bytes that were due first in a direction, as far as their receiver
-    /// takes them: how many those were, or `None` if it has no room.
+    /// Writes the rest of the first piece of bytes as far as the receiver takes it. Returns the
+    /// number of bytes written, or `None` if the receiver has no room.
     fn write(
         &mut self,
         d: Direction,
@@ -353,7 +355,7 @@ impl Connection {
     }
 }
 
-/// A linger time of nothing: the kernel sends a reset.
+/// With a linger time of zero, the kernel sends a reset on closing.
 const RESET: std::time::Duration = std::time::Duration::ZERO;
 
 #[cfg(test)]
@@ -383,7 +385,7 @@ mod tests {
         assert!(!all.told(Direction::Out, true, true));
         let took = all.take(Direction::Out, clock, &mut wires, &mut [0; 4096]);
         assert_eq!(took, Took::More);
-        // The wire is free for other connections, although these bytes come out three ways later.
+        // The bytes come out three ways later, but the wire is free for other connections at once.
         assert_eq!(wires.out.backlog(clock.now() + 10_000_000), 0);
         all.lines.out.pop();
         let due = all.due(Direction::Out).unwrap();

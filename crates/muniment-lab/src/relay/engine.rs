@@ -1,11 +1,11 @@
 //! The relay's thread: one loop over all links and connections, which sleeps until the next piece
-//! is due or a socket has something to say.
+//! is due or a socket reports something.
 //!
-//! The thread wakes a little before a piece is due, by as much as the kernel has been late lately, and
-//! looks at the clock until it is: a sleep alone would be late by that much every time.
+//! The kernel wakes a sleeping thread a little late. The thread therefore plans to wake early, by a
+//! margin that follows the recent lateness, and looks at the clock until the piece is due.
 //!
-//! The thread must not block anywhere but in the poller. What one connection does keeps others waiting
-//! for no longer than a turn.
+//! The thread must not block anywhere but in the poller. One connection keeps the others waiting
+//! for at most a turn.
 
 use super::conditions::{Both, Conditions, Direction, What};
 use super::connection::{Clock, Connection, Gave, QUEUE, TURN, Took};
@@ -22,39 +22,40 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, Sender};
 
-/// The most that the loop looks at the clock instead of sleeping, ns.
+/// The longest time that the loop looks at the clock instead of sleeping, ns.
 const MOST_LEAD: u64 = 100_000;
-/// Things that are done between two looks at the sockets.
+/// The number of timers or reads that are handled between two looks at the sockets.
 const BATCH: usize = 64;
-/// How long no connection is accepted after the system had none left, ns.
+/// The time for which no connection is accepted after the system had no file left for one, ns.
 const PAUSE: u64 = 50_000_000;
-/// Connections that may wait to be accepted.
+/// The number of connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
-/// A token with this bit is a listener's.
+/// A token with this bit belongs to a listener.
 const LISTENER: u64 = 1 << 62;
 
-/// What the thread is asked to do.
+/// An order to the relay's thread.
 pub(super) enum Order {
-    /// Change a direction (or both) of a link (or all).
+    /// Changes a direction (or both) of a link (or all).
     Change {
-        /// Which link.
+        /// The link; `None` for all.
         link: Option<usize>,
-        /// Which direction.
+        /// The direction; `None` for both.
         direction: Option<Direction>,
-        /// What.
+        /// The change.
         what: What,
-        /// Told when it is in force.
+        /// Gets the result once the change is in force.
         done: Sender<Result<()>>,
     },
-    /// How it stands.
+    /// Asks for the figures so far.
     Figures(Sender<Figures>),
-    /// How the links are.
+    /// Asks for the conditions of the links.
     Conditions(Sender<Vec<Both<Conditions>>>),
-    /// End.
+    /// Ends the thread.
     Stop,
 }
 
-/// A direction of a connection that may be gone.
+/// Names a direction of a connection. The generation shows whether the slot holds another
+/// connection by now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     slot: u32,
@@ -80,30 +81,30 @@ impl Key {
     }
 }
 
-/// As many as fit a token.
+/// The greatest generation, which must fit into a token.
 const GENERATIONS: u32 = (1 << 28) - 1;
 
-/// What becomes due at a time.
+/// A thing that becomes due at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
-    /// A direction of a connection.
+    /// The first piece of a direction of a connection.
     Line(Key),
-    /// A wire that had enough to do has less to do now: its sources are read again.
+    /// A wire that was filled too far ahead has room again, so its sources are read again.
     Wire(usize, Direction),
-    /// A listener that could not accept tries again.
+    /// A listener whose accept failed tries again.
     Listener(usize),
 }
 
-/// A link.
+/// A link: its addresses, its two wires and its listener.
 struct Link {
     to: SocketAddr,
     address: SocketAddr,
     refuse: bool,
     wires: Both<Wire>,
-    /// Directions of connections whose source is read when the wire has less to do.
+    /// Directions of connections whose source is read again when the wire has room.
     waiting: Both<VecDeque<Key>>,
     listener: Option<TcpListener>,
-    /// Keeps the port while connections are refused.
+    /// A bound socket that keeps the port while connections are refused.
     reserved: Option<OwnedFd>,
 }
 
@@ -124,15 +125,16 @@ pub(super) struct Engine {
     scratch: Vec<u8>,
     orders: Receiver<Order>,
     figures: Figures,
-    /// By how much the kernel has been late lately, ns; the thread wakes early by twice as much.
+    /// The recent lateness of the kernel's wake-ups, ns; the thread plans to wake early by twice as
+    /// much.
     lead: u64,
 }
 
 impl Engine {
-    /// Listens for all routes.
+    /// Makes the engine and listens for all routes.
     ///
     /// # Errors
-    /// An address that is not to be had.
+    /// An address cannot be used.
     pub(super) fn new(
         poller: Poller,
         routes: &[Route],
@@ -180,21 +182,22 @@ impl Engine {
         self.links.iter().map(|l| l.address).collect()
     }
 
-    /// Runs until it is told to stop, or nothing is left that could tell it.
+    /// Runs until it is told to stop, or until every handle that could tell it is gone.
     pub(super) fn run(mut self) {
         let mut events: Vec<Event> = Vec::new();
         loop {
             self.due();
             self.reads();
             let (time, sleeps_until) = self.until();
-            // It fails only when the poller itself is broken; callers are then told that the relay
-            // has ended.
+            // The wait fails only if the poller itself is broken. Ending the thread makes callers
+            // learn that the relay has ended.
             let Ok(time_is_up) = self.poller.wait(time, &mut events) else {
                 return;
             };
             if let (Some(planned), true, true) = (sleeps_until, time_is_up, events.is_empty()) {
                 let now = self.clock.now();
-                // A timer of an earlier wait comes too soon.
+                // The timer of an earlier wait can end this one too soon, which says nothing about
+                // lateness.
                 if let Some(late) = now.checked_sub(planned) {
                     self.lead = (self.lead * 7 + late.min(MOST_LEAD)) / 8;
                 }
@@ -213,7 +216,7 @@ impl Engine {
         }
     }
 
-    /// How long to wait for sockets, and until when that is if it is a sleep.
+    /// How long to wait for sockets, and the planned time of waking if the wait is a sleep.
     fn until(&self) -> (Option<u64>, Option<u64>) {
         if !self.ready.is_empty() {
             return (Some(0), None);
@@ -222,7 +225,7 @@ impl Engine {
             return (None, None);
         };
         let now = self.clock.now();
-        // Twice what it was late on average: sleeps differ.
+        // The margin is twice the average lateness, since sleeps vary.
         let wake = due.saturating_sub(self.lead * 2);
         match wake.saturating_sub(now) {
             0 => (Some(0), None),
@@ -238,7 +241,7 @@ impl Engine {
         same.then_some((c, wires))
     }
 
-    /// Does what is due.
+    /// Handles the timers that are due.
     fn due(&mut self) {
         for _ in 0..BATCH {
             let now = self.clock.now();
@@ -303,7 +306,8 @@ impl Engine {
         }
     }
 
-    /// Sets a direction's timer to when its first piece is due, unless it is set.
+    /// Sets a direction's timer to the time at which its first piece is due, unless the timer is
+    /// set already.
     fn arm(&mut self, key: Key) {
         let Some((c, _)) = self.connection(key) else {
             return;
@@ -324,7 +328,7 @@ impl Engine {
         }
     }
 
-    /// Gives on what is due in a direction.
+    /// Passes on the pieces that are due in a direction.
     fn give(&mut self, key: Key) {
         let d = key.direction;
         let Some(slot) = self.slots.get_mut(key.slot as usize) else {
@@ -340,7 +344,7 @@ impl Engine {
         let Some(link) = self.links.get_mut(c.link) else {
             return;
         };
-        // A cut direction is looked at again when it heals.
+        // A cut direction is skipped here and handled when it heals.
         if link.wires.of(d).conditions.cut {
             return;
         }
@@ -359,14 +363,15 @@ impl Engine {
         if room {
             self.queue(key);
         }
-        // The receiver may have been found gone: then the other direction has a reset for the sender.
+        // If the receiver was found to be gone, the other direction now holds a reset for the
+        // sender.
         self.arm(Key {
             direction: d.other(),
             ..key
         });
     }
 
-    /// Connects to the server. That takes both ways, so it waits while either is cut.
+    /// Connects to the server. A handshake takes both ways, so this waits while either is cut.
     fn open(&mut self, key: Key) {
         let now = self.clock.now();
         let Some(slot) = self.slots.get_mut(key.slot as usize) else {
@@ -408,7 +413,7 @@ impl Engine {
         }
     }
 
-    /// What the poller says of a socket of a connection.
+    /// Handles an event of a connection's socket.
     fn happened(&mut self, key: Key, e: &Event) {
         let now = self.clock.now();
         let Some((c, wires)) = self.connection(key) else {
@@ -433,7 +438,7 @@ impl Engine {
         }
     }
 
-    /// Takes all connections that are there.
+    /// Accepts all waiting connections of a listener.
     fn accept(&mut self, index: usize) {
         loop {
             let now = self.clock.now();
@@ -487,11 +492,11 @@ impl Engine {
         }
     }
 
-    /// Does what it was asked; `None` when it was asked to stop.
+    /// Obeys the waiting orders; `None` if one of them was to stop.
     fn orders(&mut self) -> Option<()> {
         use std::sync::mpsc::TryRecvError;
         loop {
-            // An answer that cannot be sent is not needed: its caller has gone.
+            // Answers that cannot be sent are dropped, because the caller has gone.
             match self.orders.try_recv() {
                 Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return None,
                 Err(TryRecvError::Empty) => return Some(()),
@@ -555,7 +560,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets go on what a partition has held.
+    /// Releases the pieces that a partition has held; they come out a delay after the heal.
     fn healed(&mut self, index: usize, direction: Option<Direction>) {
         let now = self.clock.now();
         let mut keys = Vec::new();
@@ -584,7 +589,7 @@ impl Engine {
 }
 
 impl Link {
-    /// Listens, or refuses, as it should.
+    /// Makes the link listen or refuse, as its conditions ask.
     fn listens(&mut self, poller: &Poller, index: usize) -> Result<()> {
         let cut = self.wires.out.conditions.cut || self.wires.back.conditions.cut;
         let what = format!("listening at {}", self.address);
@@ -606,7 +611,8 @@ impl Link {
     }
 }
 
-/// A socket that has an address and does not listen: connections to it are refused.
+/// Makes a socket that has the address and does not listen: the port stays taken, and connections
+/// to it are refused.
 fn reserve(address: SocketAddr) -> std::io::Result<OwnedFd> {
     let s = socket(family(address))?;
     net::sockopt::set_socket_reuseaddr(&s, true)?;
@@ -619,7 +625,7 @@ fn listen(socket: OwnedFd) -> std::io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Begins to connect.
+/// Begins to connect without waiting for the result.
 fn connect(to: SocketAddr) -> std::io::Result<TcpStream> {
     let s = socket(family(to))?;
     net::sockopt::set_tcp_nodelay(&s, true)?;

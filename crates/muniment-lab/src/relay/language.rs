@@ -1,4 +1,5 @@
-//! What the relay is told while it runs, a line each: `delay 45`, `partition out`, `heal @2`.
+//! The language in which the running relay is told changes, one line each: `delay 45`, `partition
+//! out`, `heal @2`.
 
 use super::conditions::{Both, Conditions, Direction, MOST_LOSS, What};
 use super::{Control, Figures};
@@ -7,20 +8,20 @@ use muniment_load::fail::{Failure, Result};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Line {
-    /// A change, of both directions or one, of all links or one (from 0).
+    /// A change of both directions or one, of all links or one (from 0).
     Change(Option<usize>, Option<Direction>, What),
-    /// How the links are.
+    /// Asks for the conditions of the links.
     Status,
-    /// What the relay has done.
+    /// Asks for the figures of the relay.
     Figures,
-    /// End.
+    /// Ends the relay.
     Quit,
 }
 
-/// The language, for the help text.
+/// The description of the language for the help text.
 pub(crate) const HELP: &str =
     "  delay MS          one way; jitter MS: by how much that varies, either way
   bandwidth MB      megabytes a second for all connections of a link, or off
@@ -34,15 +35,15 @@ Behind a change: out (from who connects) or in (towards it) for one direction, @
 N-th link alone, as in 'partition out @2'.
 ";
 
-/// Understands a line.
+/// Parses a line.
 ///
 /// # Errors
-/// What would be right.
+/// The line makes no sense; the error tells what would be right.
 pub(crate) fn parse(line: &str) -> Result<Line> {
     understand(line).map_err(|why| Failure(format!("'{}': {why}", line.trim())))
 }
 
-/// The same; the error alone says what would be right.
+/// Parses a line; the error tells only what would be right.
 fn understand(line: &str) -> std::result::Result<Line, String> {
     let mut words = line.split_whitespace().peekable();
     let verb = words.next().unwrap_or_default();
@@ -82,7 +83,7 @@ fn understand(line: &str) -> std::result::Result<Line, String> {
     }
 }
 
-/// The change that a verb with its value stands for.
+/// The change that a verb and its value stand for.
 fn what(verb: &str, value: Option<&str>) -> std::result::Result<What, &'static str> {
     const MS: &str = "it must be milliseconds, 0 to 3600000";
     let number = || {
@@ -129,10 +130,10 @@ fn direction_named(word: &str) -> Option<Direction> {
     }
 }
 
-/// Does what a line asks for; gives the answer, or `None` at the end.
+/// Obeys a line and returns the answer; `None` if the relay is to end.
 ///
 /// # Errors
-/// The line makes no sense, or it could not be done.
+/// The line makes no sense, or it could not be obeyed.
 pub(crate) fn obey(control: &Control, line: &str) -> Result<Option<String>> {
     Ok(Some(match parse(line)? {
         Line::Quit => return Ok(None),
@@ -145,7 +146,7 @@ pub(crate) fn obey(control: &Control, line: &str) -> Result<Option<String>> {
     }))
 }
 
-/// How links are, a line for each direction.
+/// The conditions of links in words, one line for each direction.
 pub(crate) fn status(links: &[Both<Conditions>]) -> String {
     let mut text = String::new();
     for (i, link) in links.iter().enumerate() {
@@ -173,7 +174,7 @@ pub(crate) fn status(links: &[Both<Conditions>]) -> String {
     text
 }
 
-/// What the relay has done, in words.
+/// The relay's figures in words.
 pub(crate) fn figures(f: &Figures) -> String {
     let l = &f.lateness;
     let mut text = format!(

@@ -1,30 +1,30 @@
-//! When what enters a direction comes out of it. Nothing here knows a clock or a socket: a moment
-//! is a number of nanoseconds.
+//! The timing of a direction: when bytes that enter come out. Nothing here knows a clock or a
+//! socket; a time is a number of nanoseconds.
 //!
-//! Invariant: a [`Line`] gives its pieces in the order in which they entered, whatever jitter and
-//! loss made of their times, because a TCP stream has an order; loss only costs time.
+//! Invariant: a [`Line`] returns its pieces in the order in which they entered, whatever jitter and
+//! loss did to their times. A TCP stream keeps its order, so loss only costs time.
 
 use super::conditions::{Conditions, LEAST_TIMEOUT};
 use muniment_load::rng::Rng;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Bytes of a segment: what is lost at once.
+/// The bytes of a segment, which is the unit of loss.
 pub(super) const SEGMENT: usize = 1448;
-/// The most that a retransmission timeout grows to, as TCP's.
+/// The longest retransmission timeout, as in TCP.
 const LONGEST_TIMEOUT: u64 = 120_000_000_000;
 
-/// One direction of a link, which all its connections share.
+/// One direction of a link, which all connections of the link share.
 pub(super) struct Wire {
-    /// How it is.
+    /// The conditions of the direction.
     pub conditions: Conditions,
-    /// When what it has been given so far has been put on it.
+    /// The time at which everything given to it so far has been put on the wire.
     free_at: u64,
     rng: Rng,
 }
 
 impl Wire {
-    /// A wire on which nothing is yet.
+    /// Makes an empty wire.
     pub(super) fn new(conditions: Conditions, seed: u64) -> Wire {
         Wire {
             conditions,
@@ -33,8 +33,8 @@ impl Wire {
         }
     }
 
-    /// When `bytes` that are there at `now` are at the other end; `round_trip` decides what a lost
-    /// segment costs.
+    /// The time at which `bytes` that enter at `now` arrive at the other end. `round_trip` decides
+    /// the cost of a lost segment.
     pub(super) fn carry(&mut self, now: u64, bytes: usize, round_trip: Duration) -> u64 {
         let c = self.conditions;
         if let Some(rate) = c.bandwidth {
@@ -51,7 +51,7 @@ impl Wire {
         left + under_way + self.stall(bytes, round_trip)
     }
 
-    /// What lost segments cost: the timeout, and twice as much for each time that a
+    /// The time that lost segments cost: the timeout, and twice as much again for each time that a
     /// retransmission is lost too.
     fn stall(&mut self, bytes: usize, round_trip: Duration) -> u64 {
         let loss = self.conditions.loss;
@@ -72,7 +72,7 @@ impl Wire {
         stall
     }
 
-    /// How long what has been put on it keeps it busy after `now`.
+    /// The time after `now` for which the wire is busy with bytes it has been given already.
     pub(super) fn backlog(&self, now: u64) -> u64 {
         match self.conditions.bandwidth {
             Some(_) => self.free_at.saturating_sub(now),
@@ -80,35 +80,36 @@ impl Wire {
         }
     }
 
-    /// As many bytes as should enter at once, so that the connections that share the wire take turns.
+    /// The number of bytes that should enter at once, so that the connections that share the wire
+    /// take turns.
     pub(super) fn grain(&self, most: usize) -> usize {
         match self.conditions.bandwidth {
-            // Half a millisecond of it.
+            // Each connection puts half a millisecond's worth of bytes on the wire.
             Some(rate) => (rate / 2000).clamp(SEGMENT as u64, most as u64) as usize,
             None => most,
         }
     }
 }
 
-/// Nanoseconds, as far as they go.
+/// Converts a duration to nanoseconds, limited to the range of the type.
 pub(super) fn nanos(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
-/// What passes a direction of a connection.
+/// A unit that passes through a direction of a connection.
 #[derive(Debug, PartialEq)]
 pub(super) enum Piece {
-    /// The connection itself: when it comes out, the server is connected to.
+    /// The connection itself; when it comes out, the server is connected to.
     Open,
-    /// Bytes, of which some have been given on already.
+    /// Bytes, and how many of them have been passed on already.
     Bytes(Vec<u8>, usize),
-    /// There will be no more of them.
+    /// The end of the bytes.
     End,
-    /// The other side is gone.
+    /// A reset: the other side is gone.
     Reset,
 }
 
-/// What is under way in one direction of one connection.
+/// The pieces under way in one direction of one connection.
 #[derive(Default)]
 pub(super) struct Line {
     queue: VecDeque<(u64, Piece)>,
@@ -117,7 +118,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Enters at the end, to come out at `due` but not before what entered earlier.
+    /// Adds a piece at the end; it comes out at `due`, but not before the pieces that entered
+    /// earlier.
     pub(super) fn push(&mut self, due: u64, piece: Piece) {
         if let Piece::Bytes(b, _) = &piece {
             self.bytes += b.len();
@@ -126,7 +128,7 @@ impl Line {
         self.queue.push_back((self.newest, piece));
     }
 
-    /// When the first piece comes out.
+    /// The time at which the first piece comes out.
     pub(super) fn due(&self) -> Option<u64> {
         self.queue.front().map(|f| f.0)
     }
@@ -136,19 +138,19 @@ impl Line {
         self.queue.front_mut().map(|f| &mut f.1)
     }
 
-    /// Takes the first piece away.
+    /// Removes the first piece.
     pub(super) fn pop(&mut self) {
         if let Some((_, Piece::Bytes(b, _))) = self.queue.pop_front() {
             self.bytes -= b.len();
         }
     }
 
-    /// Bytes under way.
+    /// The number of bytes under way.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Nothing of it comes out before `moment`.
+    /// Delays all pieces until at least `moment`.
     pub(super) fn not_before(&mut self, moment: u64) {
         for (due, _) in &mut self.queue {
             *due = moment.max(*due);
@@ -156,7 +158,7 @@ impl Line {
         self.newest = self.newest.max(moment);
     }
 
-    /// Everything under way is gone.
+    /// Removes everything that is under way.
     pub(super) fn clear(&mut self) {
         self.queue.clear();
         self.bytes = 0;
@@ -186,7 +188,7 @@ mod tests {
         assert!((47 * MS - MS / 100..=47 * MS).contains(most), "{most}");
         let mean = times.iter().sum::<u64>() / 10_000;
         assert!(mean.abs_diff(45 * MS) < MS / 20, "{mean}");
-        // More jitter than delay does not lead into the past.
+        // Jitter that exceeds the delay must not let bytes arrive before they were sent.
         w.conditions.delay = Duration::ZERO;
         assert!((0..1000).all(|_| w.carry(MS, 1, RTT) >= MS));
     }
@@ -198,7 +200,7 @@ mod tests {
             ..Conditions::default()
         });
         assert_eq!(w.carry(0, 1000, RTT), MS);
-        // Bytes that come meanwhile wait for what is on the wire already.
+        // Bytes that come meanwhile wait for those that are on the wire already.
         assert_eq!(w.carry(MS / 2, 1000, RTT), 2 * MS);
         assert_eq!(w.backlog(MS), MS);
         assert_eq!(w.carry(10 * MS, 1000, RTT), 11 * MS);
@@ -219,14 +221,14 @@ mod tests {
         let stalls: Vec<u64> = (0..n).map(|_| w.carry(0, 100, RTT) - 45 * MS).collect();
         let lost = stalls.iter().filter(|s| **s > 0).count() as f64;
         assert!((lost / f64::from(n) - 0.01).abs() < 0.001, "{lost}");
-        // A round trip and 200 ms; a retransmission that is lost costs twice that again.
+        // A stall lasts a round trip and 200 ms; a lost retransmission adds twice that.
         assert!(
             stalls
                 .iter()
                 .all(|s| [0, 290, 870, 2030].contains(&(s / MS)))
         );
         assert!(stalls.contains(&(870 * MS)));
-        // Ten segments are lost more often than one.
+        // One of ten segments is lost more often than a single one.
         let mut hit = |bytes| {
             let stalled = (0..20_000).filter(|_| w.carry(0, bytes, RTT) > 45 * MS);
             stalled.count() as f64 / 20_000.0
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(l.due(), Some(20));
         l.pop();
         assert_eq!(l.due(), Some(30));
-        // What enters after the heal does not overtake.
+        // Pieces that enter after the heal do not overtake the held ones.
         l.not_before(100);
         l.push(50, Piece::Reset);
         l.pop();

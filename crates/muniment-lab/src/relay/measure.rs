@@ -1,5 +1,5 @@
-//! What the relay itself costs and how exact it is, measured through a link of its own to a server
-//! of its own: round trips, one bulk transfer, and the CPU for it.
+//! Measures the relay's own cost and precision through a link to a server, both made for this:
+//! round trips, one bulk transfer, and the CPU time for it.
 
 use super::conditions::{Both, Conditions};
 use super::{Figures, Relay, Route};
@@ -12,41 +12,41 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// A free port of this host.
+/// A free port on the loopback interface.
 pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// The first byte to the server: everything comes back.
+/// The first byte of a connection that asks the server to echo everything.
 const ECHO: u8 = b'e';
-/// The first byte to the server: everything is counted.
+/// The first byte of a connection that asks the server to count everything.
 const COUNT: u8 = b'c';
-/// Bytes of a message of a round trip: those of a small command.
+/// The bytes of a round trip's message, about those of a small command.
 const MESSAGE: usize = 200;
-/// How long each part takes at most.
+/// The longest time that each part takes.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Round trips at most.
+/// The most round trips.
 const ROUND_TRIPS: usize = 2000;
 
-/// What was found.
+/// The results of the measurement.
 pub(crate) struct Measured {
-    /// What the conditions say of a round trip.
+    /// The round trip that the conditions should give.
     pub nominal: Duration,
     /// Round trips without the relay.
     pub direct: Latency,
     /// Round trips through it.
     pub relayed: Latency,
-    /// Idle connections meanwhile.
+    /// The number of idle connections meanwhile.
     pub idle: usize,
-    /// Bytes a second of one connection in one direction.
+    /// The bytes a second of one connection in one direction.
     pub bandwidth: f64,
-    /// CPU seconds of the relay for a gigabyte.
+    /// The relay's CPU seconds for each gigabyte.
     pub cpu_per_gb: f64,
-    /// What the relay says.
+    /// The relay's own figures.
     pub figures: Figures,
 }
 
-/// A server for both questions; it ends with the process.
+/// Starts a server for both kinds of connections; it ends with the process.
 ///
 /// # Errors
-/// No port is to be had.
+/// No port is free.
 pub(crate) fn server() -> Result<SocketAddr> {
     let listener = TcpListener::bind(ANY).context("listening")?;
     let address = listener.local_addr().context("listening")?;
@@ -91,10 +91,11 @@ fn connect(to: SocketAddr, mode: u8) -> Result<TcpStream> {
     Ok(s)
 }
 
-/// Small messages there and back, one after the other with a pause between them.
+/// Sends small messages one after the other, each with a pause before it, and measures the time
+/// until it comes back.
 ///
 /// # Errors
-/// The connection ends.
+/// The connection ended.
 pub(crate) fn round_trips(
     to: SocketAddr,
     most: usize,
@@ -104,7 +105,7 @@ pub(crate) fn round_trips(
     let mut s = connect(to, ECHO)?;
     let mut all = Latency::new();
     let mut message = [7; MESSAGE];
-    // The first one pays for connecting.
+    // The first exchange is not measured, as it includes connecting.
     let mut exchange = || -> std::io::Result<u64> {
         let t = Instant::now();
         s.write_all(&message)?;
@@ -123,10 +124,11 @@ pub(crate) fn round_trips(
     Ok(all)
 }
 
-/// One bulk transfer for a time: bytes a second at its receiver, and the bytes.
+/// Transfers in bulk for a time; returns the bytes a second at the receiver, and the number of
+/// bytes.
 ///
 /// # Errors
-/// The connection ends.
+/// The connection ended.
 pub(crate) fn bulk(to: SocketAddr, time: Duration) -> Result<(f64, u64)> {
     let mut s = connect(to, COUNT)?;
     let block = vec![7; 256 << 10];
@@ -142,10 +144,10 @@ pub(crate) fn bulk(to: SocketAddr, time: Duration) -> Result<(f64, u64)> {
     Ok((total as f64 / (took as f64 / 1e9), total))
 }
 
-/// Measures a relay under these conditions, while so many other connections are open.
+/// Measures a relay under these conditions while `idle` other connections are open.
 ///
 /// # Errors
-/// The relay cannot be started, or loses a connection.
+/// The relay cannot be started, or it loses a connection.
 pub(crate) fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> Result<Measured> {
     let to = server()?;
     let route = Route {
@@ -157,15 +159,15 @@ pub(crate) fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> R
     let relay = Relay::start(&[route], seed)?;
     let link = relay.links().pop();
     let link = link.ok_or_else(|| Failure::new("the relay has no link"))?;
-    // These connections send nothing, so that the server's threads for them do nothing either.
+    // These connections send nothing, so the server's threads for them do not run.
     let others = (0..idle).map(|_| TcpStream::connect(link.address()));
     let others: Vec<TcpStream> = others
         .collect::<std::io::Result<_>>()
         .context("opening idle connections")?;
     let nominal = conditions.out.delay + conditions.back.delay;
     std::thread::sleep(nominal * 2);
-    // A thread wakes more slowly the longer it has slept, so the round trips without the relay
-    // sleep as long as those through it.
+    // A thread wakes more slowly the longer it has slept. The round trips without the relay
+    // therefore pause as long as those through the relay take.
     let direct = round_trips(to, ROUND_TRIPS, LONGEST, nominal)?;
     let relayed = round_trips(link.address(), ROUND_TRIPS, LONGEST, Duration::ZERO)?;
     let before = relay.control().figures()?;
@@ -179,13 +181,14 @@ pub(crate) fn measure(conditions: Both<Conditions>, idle: usize, seed: u64) -> R
         idle,
         bandwidth,
         cpu_per_gb: (after.cpu_seconds - before.cpu_seconds) / (total as f64 / 1e9),
-        // Of small messages: a bulk transfer fills its receiver's buffers and waits for room.
+        // The figures are those of the small messages: in a bulk transfer, pieces also wait for the
+        // receiver to make room, which would count as lateness.
         figures: before,
     })
 }
 
 impl Measured {
-    /// In words.
+    /// The results in words.
     pub(crate) fn text(&self) -> String {
         let nominal = self.nominal.as_secs_f64() * 1e3;
         let line = |name: &str, l: &Latency, less: f64| {

@@ -1,5 +1,6 @@
 //! A network between processes of one host: TCP connections are relayed with a delay, a bandwidth,
-//! loss and partitions, which can be changed while it runs. It needs no rights and no kernel
+//! loss and partitions, which can be changed while the relay runs. Unlike netem it needs no
+//! privileges and no kernel module.
 //! module, unlike netem.
 //!
 //! | module | what |
@@ -10,16 +11,17 @@
 //! | [`connection`], [`engine`], [`poller`] | sockets: all links and connections in one thread |
 //! | [`measure`] | what the relay itself costs and how exact it is |
 //!
-//! What a network does that this one does too: bytes of a connection keep their order and none is
-//! lost; what is lost below TCP costs a retransmission timeout, for which the connection's
-//! direction stalls; connecting takes a round trip and a half until the first byte can arrive; an
-//! end and a reset are under way as long as bytes. A partition holds everything, connections that
-//! are being made among it, and lets it go on a delay after it has healed.
+//! It behaves as a network in these ways. Bytes of a connection keep their order and none is lost.
+//! A segment that is lost below TCP costs a retransmission timeout, for which that direction of the
+//! connection stalls. Connecting takes a round trip and a half until the first byte can arrive. An
+//! end and a reset take as long as bytes do. A partition holds everything, including connections
+//! that are being made, and what it held comes out one delay after the heal.
 //!
-//! What it does not: a client is connected to the relay at once and learns only later if the server
-//! cannot be reached (a reset instead of a refusal); a partition of one way leaves the other way open
-//! for as long as it takes, where TCP, missing its acknowledgements, would give up after a window;
-//! there is no congestion control, so that a wire is always used to its end.
+//! It differs from a network in these ways. A client is connected to the relay at once and learns
+//! only later that the server cannot be reached, by a reset instead of a refusal. A partition of
+//! one direction leaves the other open for as long as it lasts, while TCP would give up after a
+//! window because acknowledgements are missing. There is no congestion control, so a wire is always
+//! used fully.
 
 pub(crate) mod cli;
 pub(crate) mod conditions;
@@ -42,45 +44,45 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// From which address to which a link leads, and how it is at first.
+/// The two addresses that a link connects, and its initial conditions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     /// The address at which the relay listens for it; port 0 for a free one.
     pub listen: SocketAddr,
     /// The address to which the relay connects.
     pub to: SocketAddr,
-    /// What each direction does.
+    /// The conditions of each direction.
     pub conditions: Both<Conditions>,
     /// Whether connections are refused while a direction is cut; otherwise they hang.
     pub refuse: bool,
 }
 
-/// What the relay has done.
+/// The relay's figures so far.
 #[derive(Clone, Default)]
 pub(crate) struct Figures {
     /// Connections that were made.
     pub connections: u64,
-    /// Those that are there now.
+    /// Connections that are open now.
     pub open: u64,
-    /// Bytes given on.
+    /// Bytes that were passed on.
     pub bytes: Both<u64>,
-    /// How much later than due each piece was given on. One that could not be given on yet because
-    /// its receiver had no room counts from when it was tried.
+    /// How much later than due each piece was passed on. For a piece that had to wait for its
+    /// receiver's room, the time of the first attempt counts.
     pub lateness: Latency,
     /// CPU seconds of the relay's thread.
     pub cpu_seconds: f64,
-    /// The last thing that the system refused.
+    /// The last error of the operating system.
     pub trouble: Option<String>,
 }
 
-/// A running relay. Dropped, it closes everything.
+/// A running relay. Dropping it closes all connections.
 pub(crate) struct Relay {
     control: Control,
     addresses: Vec<SocketAddr>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// One link of a relay, by which it is partitioned and changed.
+/// A handle to one link of a relay, by which the link is changed and cut.
 #[derive(Clone)]
 pub(crate) struct Link {
     control: Control,
@@ -88,7 +90,7 @@ pub(crate) struct Link {
     address: SocketAddr,
 }
 
-/// The way to the relay's thread.
+/// The channel to the relay's thread.
 #[derive(Clone)]
 pub(crate) struct Control {
     orders: Arc<Sender<Order>>,
@@ -104,11 +106,11 @@ impl Control {
         answer.recv().map_err(|_| gone(()))
     }
 
-    /// Changes both directions or one, of all links or one (from 0). When this returns it is in
-    /// force.
+    /// Changes both directions or one, of all links or one (from 0). The change is in force when
+    /// this returns.
     ///
     /// # Errors
-    /// There is no such link, or its port cannot be had again.
+    /// There is no such link, or its port is no longer free.
     pub(crate) fn change(
         &self,
         link: Option<usize>,
@@ -123,28 +125,28 @@ impl Control {
         })?
     }
 
-    /// What it has done so far.
+    /// The figures so far.
     ///
     /// # Errors
-    /// It has ended.
+    /// The relay has ended.
     pub(crate) fn figures(&self) -> Result<Figures> {
         self.ask(Order::Figures)
     }
 
-    /// How the links are.
+    /// The conditions of the links.
     ///
     /// # Errors
-    /// It has ended.
+    /// The relay has ended.
     pub(crate) fn conditions(&self) -> Result<Vec<Both<Conditions>>> {
         self.ask(Order::Conditions)
     }
 }
 
 impl Relay {
-    /// Listens for all routes and begins to relay. Random numbers follow from `seed`.
+    /// Starts a relay that listens for all routes. Its random numbers follow from `seed`.
     ///
     /// # Errors
-    /// An address that is not to be had.
+    /// An address cannot be used.
     pub(crate) fn start(routes: &[Route], seed: u64) -> Result<Relay> {
         let poller = Poller::new().context("starting the relay")?;
         let waker = poller.waker();
@@ -165,12 +167,12 @@ impl Relay {
         })
     }
 
-    /// The way to its thread.
+    /// The channel to its thread.
     pub(crate) fn control(&self) -> &Control {
         &self.control
     }
 
-    /// Its links, in the order of the routes.
+    /// The links, in the order of the routes.
     pub(crate) fn links(&self) -> Vec<Link> {
         let all = self.addresses.iter().enumerate();
         all.map(|(index, address)| Link {
@@ -184,7 +186,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // It fails when the thread has ended already, which is what is wanted.
+        // Sending fails only if the thread has ended already, which is the aim here.
         let _ = self.control.orders.send(Order::Stop);
         self.control.waker.wake();
         if let Some(t) = self.thread.take() {
@@ -194,15 +196,15 @@ impl Drop for Relay {
 }
 
 impl Link {
-    /// The address at which the relay listens for it.
+    /// The address at which the relay listens for this link.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Changes a direction, or both.
+    /// Changes one direction, or both.
     ///
     /// # Errors
-    /// The relay has ended, or the link's port cannot be had again.
+    /// The relay has ended, or the link's port is no longer free.
     pub(crate) fn change(&self, direction: Option<Direction>, what: What) -> Result<()> {
         self.control.change(Some(self.index), direction, what)
     }

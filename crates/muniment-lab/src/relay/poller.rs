@@ -1,6 +1,6 @@
-//! Waiting for many sockets in one thread: epoll with edges. The clock is a timer among the sockets,
-//! since the time limit of a wait itself counts in milliseconds and has a slack.
-//! Must not know what the sockets are for.
+//! Waits for many sockets in one thread with edge-triggered epoll. Time limits are a timer among
+//! the sockets, because epoll's own limit counts in milliseconds and the kernel may exceed it. This
+//! file must not know what the sockets are for.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -12,38 +12,38 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a socket is known by.
+/// The number by which a socket is reported.
 pub(super) type Token = u64;
 /// The token of [`Waker`].
 pub(super) const WOKEN: Token = u64::MAX;
 /// The token of the timer.
 const TIMER: Token = u64::MAX - 1;
-/// Events that are taken at once.
+/// The most events that one call returns.
 const EVENTS: usize = 256;
 
-/// What happened to a socket since it was told the last time.
+/// The events of a socket since it was last reported.
 pub(super) struct Event {
-    /// Which socket.
+    /// The token of the socket.
     pub token: Token,
-    /// It may have something to read, an end or an error among it.
+    /// There may be something to read, which includes an end or an error.
     pub readable: bool,
-    /// It may take something.
+    /// The socket may take bytes.
     pub writable: bool,
 }
 
-/// Wakes the thread that waits.
+/// A handle that wakes the waiting thread.
 #[derive(Clone)]
 pub(super) struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// The wait ends now, or the next one does.
+    /// Ends the current wait, or the next one if no thread is waiting.
     pub(super) fn wake(&self) {
-        // It fails only when the waiting thread has been woken 2^64 times without looking.
+        // Writing fails only if the waiting thread has been woken 2^64 times without looking.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 }
 
-/// The sockets that are waited for.
+/// The set of sockets to wait for.
 pub(super) struct Poller {
     epoll: OwnedFd,
     waker: Waker,
@@ -51,10 +51,10 @@ pub(super) struct Poller {
 }
 
 impl Poller {
-    /// Waits for nothing yet but the waker.
+    /// Makes a set that contains only the waker and the timer.
     ///
     /// # Errors
-    /// The system has no more of them.
+    /// The system has no more file descriptors.
     pub(super) fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -73,15 +73,15 @@ impl Poller {
         })
     }
 
-    /// The handle by which another thread ends a wait.
+    /// Returns the handle by which another thread ends a wait.
     pub(super) fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
-    /// Waits for a socket too, until it is closed. What is the case already is told at once.
+    /// Adds a socket until it is closed. Its present state is reported by the next wait.
     ///
     /// # Errors
-    /// The system has no room for it.
+    /// The system cannot add it.
     pub(super) fn add(&self, socket: impl AsFd, token: Token) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         Ok(epoll::add(
@@ -92,11 +92,12 @@ impl Poller {
         )?)
     }
 
-    /// Waits until something happens or `nanoseconds` have passed (`None`: for ever), and appends
-    /// what happened to `happened`. True if the time was up, or one of an earlier wait.
+    /// Waits until something happens or `nanoseconds` have passed (`None` waits for ever), and
+    /// appends the events to `happened`. Returns true if the time was up; a timer of an earlier
+    /// wait can cause that too.
     ///
     /// # Errors
-    /// The system cannot wait. An interruption is none.
+    /// The system cannot wait. An interruption is no error.
     pub(super) fn wait(
         &self,
         nanoseconds: Option<u64>,

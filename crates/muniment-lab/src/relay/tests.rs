@@ -1,5 +1,5 @@
-//! The relay with sockets: what it must never do to bytes, how exact its times are, and what a
-//! partition looks like from both ends.
+//! Tests the relay with sockets: it must never change bytes, its times must be right, and a
+//! partition must look right from both ends.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -31,7 +31,7 @@ fn relay(to: SocketAddr, both: Conditions) -> (Relay, Link) {
     (relay, link)
 }
 
-/// A connection through a new relay, both of its ends in hand.
+/// Makes a connection through a new relay and returns both of its ends.
 fn pair(both: Conditions) -> (Relay, Link, TcpStream, TcpStream) {
     let listener = TcpListener::bind(ANY).unwrap();
     let (relay, link) = relay(listener.local_addr().unwrap(), both);
@@ -55,7 +55,7 @@ fn gets(s: &mut TcpStream, want: &[u8]) {
     assert_eq!(got, want);
 }
 
-/// Nothing comes for a while.
+/// Asserts that nothing arrives for a while.
 #[track_caller]
 fn silent(s: &mut TcpStream) {
     s.set_read_timeout(Some(millis(150))).unwrap();
@@ -67,7 +67,7 @@ fn silent(s: &mut TcpStream) {
     s.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
 }
 
-/// A stream's bytes follow from its seed.
+/// A stream's bytes, which follow from its seed.
 fn content(seed: u64, length: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let words = (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes());
@@ -76,7 +76,7 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
     all
 }
 
-/// Sends `bytes` in pieces of all sizes, sometimes waiting.
+/// Sends `bytes` in pieces of all sizes, with occasional pauses.
 fn trickle(mut s: &TcpStream, bytes: &[u8], seed: u64) {
     let mut rng = Rng::new(seed);
     let mut rest = bytes;
@@ -92,8 +92,8 @@ fn trickle(mut s: &TcpStream, bytes: &[u8], seed: u64) {
     s.shutdown(Shutdown::Write).unwrap();
 }
 
-/// Many connections send both ways at once, while the link is changed, cut and healed all the time:
-/// every stream arrives whole, in order and with its end.
+/// Many connections send both ways at once while the link is changed, cut and healed all the time.
+/// Every stream must arrive whole, in order and with its end.
 #[test]
 fn bytes_are_never_changed_reordered_or_lost() {
     const CONNECTIONS: u64 = 24;
@@ -122,7 +122,8 @@ fn bytes_are_never_changed_reordered_or_lost() {
                     1 => What::Bandwidth(Some(2_000_000 + rng.below(60_000_000))),
                     2 => What::Bandwidth(None),
                     3 => What::Jitter(millis(rng.below(5))),
-                    // Closing a port resets connections that have just come.
+                    // Closing a port resets connections that have just arrived, so this waits until
+                    // all are made.
                     4 if control.figures().unwrap().connections == CONNECTIONS => {
                         What::Refuse(rng.below(2) == 0)
                     }
@@ -139,7 +140,7 @@ fn bytes_are_never_changed_reordered_or_lost() {
             for _ in 0..CONNECTIONS {
                 let (mut s, _) = listener.accept().unwrap();
                 ends.push(scope.spawn(move || {
-                    // The first eight bytes say which one it is.
+                    // The first eight bytes name the stream.
                     let mut name = [0; 8];
                     s.read_exact(&mut name).unwrap();
                     let seed = u64::from_le_bytes(name);
@@ -187,10 +188,11 @@ fn bytes_are_never_changed_reordered_or_lost() {
 fn a_round_trip_takes_what_it_should_and_little_more() {
     let (_relay, link) = relay(server().unwrap(), Conditions::delayed(millis(10)));
     let all = round_trips(link.address(), 60, Duration::from_secs(10), Duration::ZERO).unwrap();
-    // Never less; the machine may be busy, so that only the median is held to anything.
+    // A round trip is never shorter than the delay. The machine may be busy, so there is an upper
+    // bound for the median only.
     assert!(all.min_ms() >= 19.99, "{}", all.min_ms());
     assert!(all.quantile_ms(0.5) < 60.0, "{}", all.quantile_ms(0.5));
-    // The first byte of a connection comes after the handshake's three ways and its own.
+    // The first byte of a connection arrives after the three ways of the handshake and its own.
     let t = Instant::now();
     round_trips(link.address(), 0, Duration::ZERO, Duration::ZERO).unwrap();
     assert!(t.elapsed() >= millis(40), "{:?}", t.elapsed());
@@ -206,7 +208,7 @@ fn a_long_fat_pipe_is_filled() {
     let (rate, total) = bulk(link.address(), millis(1500)).unwrap();
     let mb = rate / 1e6;
     assert!((5.0..=125.0).contains(&mb), "{mb} MB/s, {total} bytes");
-    // Two connections share it.
+    // Two connections share the bandwidth.
     let (a, b) = std::thread::scope(|s| {
         let to = link.address();
         let one = s.spawn(move || bulk(to, millis(1000)).unwrap().0);
@@ -233,7 +235,7 @@ fn a_partition_holds_everything_and_a_heal_lets_it_go() {
     gets(&mut near, b"eins");
     assert!(t.elapsed() >= millis(5));
     gets(&mut far, b"two");
-    // And the end, which came meanwhile.
+    // The end arrived meanwhile as well.
     assert_eq!(far.read(&mut [0]).unwrap(), 0);
     send(&mut far, b"zwei");
     gets(&mut near, b"zwei");
@@ -267,12 +269,12 @@ fn new_connections_hang_or_are_refused() {
     link.change(None, What::Refuse(true)).unwrap();
     let e = TcpStream::connect(link.address()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
-    // A connection that was there before stays.
+    // A connection that existed before the cut stays open.
     silent(&mut hangs);
     link.change(Some(Direction::Out), What::Heal).unwrap();
     let e = TcpStream::connect(link.address()).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
-    // To make a connection needs both ways.
+    // Making a connection needs both ways, so one cut direction is enough to stop it.
     silent(&mut hangs);
     link.change(None, What::Heal).unwrap();
     gets(&mut hangs, b"over");
@@ -287,7 +289,7 @@ fn ends_and_resets_go_through() {
     let mut all = Vec::new();
     far.read_to_end(&mut all).unwrap();
     assert_eq!(all, b"all");
-    // Half of it is still open.
+    // The other half of the connection is still open.
     send(&mut far, b"answer");
     drop(far);
     all.clear();
@@ -295,7 +297,7 @@ fn ends_and_resets_go_through() {
     assert_eq!(all, b"answer");
 
     let (relay, _, near, mut far) = pair(Conditions::delayed(millis(5)));
-    // Unread bytes make the kernel send a reset instead of an end.
+    // Because of the unread bytes, the kernel sends a reset instead of an end.
     send(&mut far, b"never read");
     std::thread::sleep(millis(60));
     drop(near);
@@ -318,7 +320,7 @@ fn ends_and_resets_go_through() {
 fn who_sends_to_somebody_who_has_closed_is_reset() {
     let (_relay, _, mut near, far) = pair(Conditions::default());
     drop(far);
-    // The end comes first, as it would if only one direction had ended.
+    // The end arrives first, as if only one direction had ended.
     assert_eq!(near.read(&mut [0]).unwrap(), 0);
     let begin = Instant::now();
     while near.write_all(b"anybody there?").is_ok() {
@@ -344,7 +346,7 @@ fn a_dropped_relay_is_gone_with_its_connections() {
     link.change(None, What::Cut).unwrap();
     send(&mut near, b"held");
     drop(relay);
-    // An end or a reset, whichever; nothing of what was held.
+    // The end is reported as an end or a reset; none of the held bytes arrive.
     assert_eq!(near.read(&mut [0]).unwrap_or(0), 0);
     assert_eq!(far.read(&mut [0]).unwrap_or(0), 0);
     assert!(TcpStream::connect(link.address()).is_err());
@@ -392,6 +394,6 @@ fn a_thousand_connections_are_served_by_one_thread() {
         let name = t.as_ref().unwrap().path().join("comm");
         std::fs::read_to_string(name).is_ok_and(|n| n.trim() == "relay")
     });
-    // Other tests have one each.
+    // Other tests run one relay each at the same time.
     assert!(relays.count() < 50);
 }
