@@ -1,4 +1,4 @@
-//! A requester: one connection's operations of the request phase.
+//! A requester: performs the operations of the request phase on one connection.
 
 use super::graph::{Chooser, Graph};
 use super::payload::Payload;
@@ -14,26 +14,27 @@ use muniment_value::{Doc, doc};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Share of the lists that ask for what is older than a list that was cut off.
+/// The share of lists that continue a list that was cut off, with the older links.
 const HISTORY: f64 = 0.003;
-/// Cut-off lists that a requester remembers.
+/// The number of cut-off lists that a requester remembers.
 const REMEMBERED: usize = 2048;
-/// The status of a try that was followed by another one.
+/// The status of a try that failed and was repeated.
 pub(crate) const RETRIED: &str = "RETRIED";
 
-/// What the next operation needs beside its kind.
+/// The parameters of the next operation.
 enum Next {
-    /// A link to write, with its payload.
+    /// A link to write; its payload is in the requester's buffer.
     Put { key: LinkKey },
     /// A link to hide.
     Hide { key: LinkKey },
     /// One command.
     Single { message: Message },
-    /// One command that is tried again, in a transaction of its own or not.
+    /// One command that is repeated on transient errors, in a transaction of its own or not.
     Retried { message: Message, transaction: bool },
-    /// Links to get.
+    /// Links of one node to read.
     Links { key: LinkKey, id2s: Vec<i64> },
-    /// A list, up to this time; `history`: which remembered one.
+    /// A list of links up to a time. `history` is the index of the remembered list that it
+    /// continues, if it does.
     List {
         key: LinkKey,
         newest: i64,
@@ -41,10 +42,10 @@ enum Next {
     },
 }
 
-/// What an operation came to.
+/// The outcome of a try.
 type Tried<T> = std::result::Result<T, Fault>;
 
-/// One requester.
+/// A worker of the request phase.
 pub(crate) struct Requester {
     conn: Conn,
     graph: Arc<Graph>,
@@ -54,20 +55,21 @@ pub(crate) struct Requester {
     nodes: Payload,
     data: Vec<u8>,
     next: Option<(Operation, Next)>,
-    /// Lists that were cut off, and the time of their last link.
+    /// Lists that were cut off, with the time of their last link.
     history: Vec<(LinkKey, i64)>,
-    /// Links that lists gave.
+    /// The number of links that lists have returned.
     pub listed: u64,
-    /// For transactions, where the target has them.
+    /// The session for transactions, if the target has them.
     session: Option<Session>,
-    /// Tries of the running operation that were followed by another one.
+    /// Tries of the current operation that failed and were repeated.
     retries: u64,
-    /// Bytes of its messages.
+    /// The bytes of its messages.
     sent: usize,
 }
 
 impl Requester {
-    /// Requester number `n`. With `transactions` the operations that v2 puts into one are in one.
+    /// Makes requester number `n`. `transactions` runs those operations in a transaction for which
+    /// v2 uses one.
     pub(crate) fn new(conn: Conn, graph: &Arc<Graph>, n: u64, transactions: bool) -> Requester {
         let mut chooser = Chooser::new(graph, 0x11_4b00 + n);
         let (link, node) = graph.profile.medians();
@@ -127,7 +129,8 @@ impl Requester {
             Operation::UpdateNode => {
                 let id = self.chooser.node_to_update();
                 self.nodes.draw(&mut self.chooser.rng, &mut self.data);
-                // The original puts a transaction around it, but sends it outside its session.
+                // The original opens a transaction here but sends the command without its session,
+                // so the command is not part of a transaction; the same is sent here.
                 Next::Retried {
                     message: self.store.update_node(id, &self.data),
                     transaction: false,
@@ -149,14 +152,14 @@ impl Requester {
         (operation, next)
     }
 
-    /// A link to write, which is there already with this probability, and its payload.
+    /// Chooses a link to write, which exists with probability `existing`, and draws its payload.
     fn link_to_put(&mut self, existing: f64) -> Next {
         let key = self.key(true, existing);
         self.links.draw(&mut self.chooser.rng, &mut self.data);
         Next::Put { key }
     }
 
-    /// Some links of one node.
+    /// Chooses some links of one node.
     fn links_to_get(&mut self) -> Next {
         let mut key = self.key(false, 0.5);
         let n = self.chooser.multiget();
@@ -167,7 +170,7 @@ impl Requester {
         Next::Links { key, id2s }
     }
 
-    /// What is older than a list that was cut off, now and then, if there was one.
+    /// Now and then continues a list that was cut off, if there is one.
     fn older_list(&mut self) -> Option<Next> {
         if self.history.is_empty() || self.chooser.rng.unit() >= HISTORY {
             return None;
@@ -181,7 +184,7 @@ impl Requester {
         })
     }
 
-    /// The newest links of a node.
+    /// Chooses a node whose newest links are listed.
     fn newest_list(&mut self) -> Next {
         Next::List {
             key: LinkKey {
@@ -194,14 +197,14 @@ impl Requester {
         }
     }
 
-    /// Sends and checks; gives what `see` makes of the reply.
+    /// Sends a message, checks the reply, and returns the result of `see` for it.
     fn call<T>(&mut self, mut m: Message, see: impl FnOnce(Doc<'_>) -> T) -> Tried<T> {
         self.sent += m.0.len();
         transaction::call(&mut self.conn, self.session.as_mut(), &mut m).map(see)
     }
 
-    /// Does `body`, with `transaction` in one if the target has them. v2 tries it again, all of
-    /// it, when the server says that this may help.
+    /// Runs `body`, within a transaction if `transaction` is set and the target has them. In v2 the
+    /// whole of `body` is repeated when the server says that this may help.
     fn retried<T>(
         &mut self,
         transaction: bool,
@@ -244,7 +247,7 @@ impl Requester {
         }
     }
 
-    /// Writes a link and, when it becomes visible by that, counts it.
+    /// Writes a link, and increments its count if the write made the link visible.
     fn put(&mut self, key: &LinkKey, data: &[u8]) -> Tried<()> {
         let message = self.store.put_link(key, data);
         let v2 = self.graph.profile == Profile::V2;
@@ -290,7 +293,7 @@ impl Requester {
         Ok(())
     }
 
-    /// v2 asks for each, 2015 for all and their number.
+    /// Reads links: v2 asks for each of them; 2015 asks for all at once and counts them first.
     fn links(&mut self, key: &LinkKey, id2s: &[i64]) -> Tried<()> {
         if self.graph.profile == Profile::Y2015 {
             let count = self.store.count_links(key, id2s);
@@ -305,7 +308,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Reads a cursor to its end: how many documents, and the last one's time.
+    /// Reads a cursor to its end; returns the number of documents and the time of the last one.
     fn drain(&mut self, mut m: Message) -> Tried<(u64, i64)> {
         let (mut n, mut last) = (0, 0);
         loop {

@@ -16,7 +16,7 @@ fn names(d: Doc<'_>) -> Vec<&str> {
     d.iter().map(|e| e.name()).collect()
 }
 
-/// The transaction's number, which must be an int64.
+/// The number of the transaction, which must be an int64.
 fn number(d: Doc<'_>) -> Option<i64> {
     match d.get("txnNumber") {
         Some(Value::Int64(n)) => Some(n),
@@ -28,7 +28,7 @@ fn session(d: Doc<'_>) -> DocBuf {
     d.get_doc("lsid").unwrap().to_buf()
 }
 
-/// What a server with transactions answers.
+/// The reply of a healthy server that has transactions.
 fn healthy(command: &str) -> DocBuf {
     match command {
         "findAndModify" => doc! { "value": doc! { "visibility": 0 }, "ok": 1.0 },
@@ -45,7 +45,7 @@ fn refusal(code: i32, label: Option<&str>) -> DocBuf {
     d
 }
 
-/// A requester of v2 that talks to a script, and what it sent.
+/// Makes a requester of v2 that talks to a script, and a record of its messages.
 fn requester(
     transactions: bool,
     answer: impl FnMut(usize, &str) -> DocBuf + Send + 'static,
@@ -57,7 +57,7 @@ fn requester(
     (Requester::new(conn, &graph, 1, transactions), heard)
 }
 
-/// Runs one operation; gives the kinds' counts and statuses.
+/// Runs one operation; returns its result and the number of repeated tries.
 fn operate(r: &mut Requester, operation: Operation, next: Next) -> (Result<u64>, u64) {
     let board = Arc::new(Board::default());
     let mut meter = Meter::new(board.clone());
@@ -134,7 +134,8 @@ fn a_link_and_its_count_are_one_transaction() {
         panic!("the session's id is no UUID");
     };
     assert_eq!((bytes.len(), bytes[6] >> 4, bytes[8] >> 6), (16, 4, 2));
-    // The delete found it hidden already: nothing to count, a new number.
+    // The delete finds the link hidden already, so there is nothing to count; its transaction has a
+    // new number.
     assert_eq!(sent[3][0], "findAndModify");
     assert_eq!(sent[4][0], "commitTransaction");
     assert_eq!(number(d(4)), Some(2));
@@ -143,7 +144,7 @@ fn a_link_and_its_count_are_one_transaction() {
 
 #[test]
 fn a_conflict_begins_anew_and_is_counted() {
-    // The count is refused twice, first by the label, then by its code alone.
+    // The count is refused twice: first with an error label, then with an error code alone.
     let mut refused = 0;
     let (mut r, heard) = requester(true, move |_, command| match command {
         "update" if refused < 2 => {
@@ -225,12 +226,12 @@ fn retries_end_and_other_errors_are_not_retried() {
     let (done, retries) = operate_failing(&mut r, Operation::AddLink, Next::Put { key: LINK });
     assert!(done.is_err());
     assert_eq!(retries, u64::from(TRIES) - 1);
-    // 20 ms and as much more with each.
+    // The pauses grow by 20 ms each.
     assert!(begin.elapsed() >= pause(1) * (1..TRIES).sum::<u32>());
     assert_eq!(heard.all().len(), 2 + 2 * TRIES as usize);
 }
 
-/// As [`operate`], for what fails.
+/// Runs an operation as [`operate`] does, for operations that fail.
 fn operate_failing(r: &mut Requester, operation: Operation, next: Next) -> (Result<u64>, u64) {
     let mut meter = Meter::new(Arc::new(Board::default()));
     r.next = Some((operation, next));
@@ -303,7 +304,8 @@ fn whether_there_are_transactions_is_tried() {
         why.starts_with("Transaction numbers are only") && why.contains("20"),
         "{why}"
     );
-    // A server that may not be used at all is no server without transactions.
+    // A server that refuses every use says nothing about transactions, so it must not count as one
+    // without them.
     let (broken, _) = support(|_| refusal(13, None));
     assert!(broken.unwrap_err().0.starts_with("trying a transaction: "));
 }

@@ -1,10 +1,10 @@
-//! How many links a node has: the measured out-degrees of a social graph, which the original
-//! reads from a file; here a few points of them, interpolated.
+//! The number of links of a node. It follows the measured out-degrees of a social graph; the
+//! original reads them from a file, and this interpolates a few points of them.
 
 use super::Profile;
 use super::shuffle::Shuffle;
 
-/// (links, percent of nodes with at most so many).
+/// Pairs of a number of links and the percentage of nodes with at most so many.
 const Y2015: &[(u64, f64)] = &[
     (0, 45.33),
     (1, 77.46),
@@ -51,7 +51,7 @@ pub(crate) struct Degrees {
 }
 
 impl Degrees {
-    /// Of `ids` nodes.
+    /// The out-degrees of a graph of `ids` nodes.
     pub(crate) fn new(profile: Profile, ids: u64) -> Degrees {
         Degrees {
             profile,
@@ -60,19 +60,19 @@ impl Degrees {
         }
     }
 
-    /// Links of the node with this rank, the first having most: the fewest v with
-    /// CDF(v) ≥ 1 − rank/n. In a scaled-down graph the first would have more links than there are
-    /// nodes, so it counts as half a rank.
+    /// The links of the node with this rank; rank 0 has the most links. It is the smallest v with
+    /// CDF(v) ≥ 1 − rank/n. Rank 0 counts as half a rank, since in a scaled-down graph its node
+    /// would have more links than there are nodes otherwise.
     pub(crate) fn at_rank(&self, rank: u64) -> u64 {
         let rank = if rank == 0 { 0.5 } else { rank as f64 };
         let more = rank / self.ids as f64;
-        // After the last point but one the survival function falls by so much that the mean is
-        // the original's, 4.097 and 3.85.
+        // After the last point but one, the survival function falls by this factor, which was
+        // chosen so that the mean is the original's: 4.097 and 3.85.
         let (table, last_fall) = match self.profile {
             Profile::Y2015 => (Y2015, 10.0),
             Profile::V2 => (V2, 5600.0),
         };
-        // Of the survival function 1 − CDF, log-log between two points.
+        // The survival function is 1 − CDF; it is interpolated log-log between two points.
         let survival = |(_, percent): (u64, f64)| 1.0 - percent / 100.0;
         let mut before: Option<(u64, f64)> = None;
         for point in table.iter().copied() {
@@ -95,7 +95,7 @@ impl Degrees {
         table.last().map_or(0, |p| p.0)
     }
 
-    /// Links of node `id` (from 0 on) of one of the two types (0 or 1).
+    /// The links of node `id` (from 0 on) that have one of the two types (0 or 1).
     pub(crate) fn of(&self, id: u64, link_type: u64) -> u64 {
         let all = self.at_rank(self.shuffle.invert(id));
         match self.profile {
@@ -148,7 +148,8 @@ mod tests {
         let d = Degrees::new(Profile::Y2015, 5000);
         let sum: u64 = (0..5000).map(|i| d.of(i, 0) + d.of(i, 1)).sum();
         let all: u64 = (0..5000).map(|r| d.at_rank(r)).sum();
-        // The upper half goes to the first type; where the number is even it gets one too many.
+        // The first type gets the larger half of a node's links, and one more than that if the
+        // number is even.
         assert!(sum >= all && sum <= all + 5000, "{sum} {all}");
         let d = Degrees::new(Profile::V2, 5000);
         assert!((0..5000).all(|i| d.of(i, 0) == d.of(i, 1) && d.of(i, 0) >= 1));

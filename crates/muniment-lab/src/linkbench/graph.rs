@@ -1,4 +1,4 @@
-//! Which node or link an operation is about.
+//! The choice of the nodes and links that operations use.
 
 use super::degree::Degrees;
 use super::shuffle::Shuffle;
@@ -9,21 +9,21 @@ use muniment_load::rng::Rng;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The two kinds of links.
+/// The two types of links.
 pub(crate) const LINK_TYPES: [i64; 2] = [123_456_789, 123_456_790];
-/// The smallest id.
+/// The smallest id of a node.
 pub(crate) const FIRST_ID: i64 = 1;
-/// Most links of a getlink.
+/// The most links that a getlink asks for.
 const MULTIGET: u64 = 127;
 
-/// What all workers share.
+/// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Graph {
     /// The profile.
     pub profile: Profile,
-    /// Nodes of the load.
+    /// The number of nodes that are loaded.
     pub ids: u64,
-    /// Their links.
+    /// The number of links of each node.
     pub degrees: Degrees,
     uncorrelated: Shuffle,
     correlated: Shuffle,
@@ -45,12 +45,12 @@ impl Graph {
         })
     }
 
-    /// The id of a new node.
+    /// Takes the id of a new node.
     pub(crate) fn new_node(&self) -> i64 {
         self.next_node.fetch_add(1, Ordering::Relaxed) as i64
     }
 
-    /// Links of the load.
+    /// The number of links that are loaded.
     #[cfg(test)]
     pub(crate) fn links(&self) -> u64 {
         (0..self.ids)
@@ -59,22 +59,23 @@ impl Graph {
     }
 }
 
-/// One worker's choices.
+/// The choices of one worker.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     graph: Arc<Graph>,
     link_reads: Zipfian,
-    /// Half a percent of the link writes. The others are drawn as link reads: a slip in the
-    /// original's configuration keys, which is what was measured.
+    /// The distribution of half a percent of the link writes. The other writes are drawn with the
+    /// distribution of link reads: a mistake in the original's configuration keys that is repeated
+    /// here, since the published figures were measured with it.
     link_writes: Zipfian,
     node_reads: Zipfian,
     node_updates: Zipfian,
-    /// Its random numbers.
+    /// The worker's random numbers.
     pub rng: Rng,
 }
 
 impl Chooser {
-    /// A worker's.
+    /// Makes the choices of a worker.
     pub(crate) fn new(graph: &Arc<Graph>, seed: u64) -> Chooser {
         let n = graph.ids;
         let zipf = |shape| Zipfian::with_zeta(0, n, shape, zeta_approximate(n, shape));
@@ -88,7 +89,7 @@ impl Chooser {
         }
     }
 
-    /// The next operation: r = U·100 against the cumulative sums.
+    /// Chooses the next operation: r = U·100 is compared with the cumulative sums of the mix.
     pub(crate) fn operation(&mut self) -> Operation {
         let mut r = self.rng.unit() * 100.0;
         let mix = self.graph.profile.mix();
@@ -101,12 +102,12 @@ impl Chooser {
         Operation::GetNode
     }
 
-    /// A rank drawn from a distribution, the last one at most.
+    /// Limits a drawn rank to the last rank.
     fn clamp(&self, rank: u64) -> u64 {
         rank.min(self.graph.ids - 1)
     }
 
-    /// The first id of a link to read (`writes`: to write).
+    /// Chooses the first id of a link to read, or to write if `writes` is set.
     pub(crate) fn id1(&mut self, writes: bool) -> i64 {
         let blended = self.rng.unit() < 0.995;
         let rank = match (writes, blended) {
@@ -121,12 +122,12 @@ impl Chooser {
         FIRST_ID + shuffle.permute(rank) as i64
     }
 
-    /// One of the two types.
+    /// Chooses one of the two types.
     pub(crate) fn link_type(&mut self) -> usize {
         self.rng.below(LINK_TYPES.len() as u64) as usize
     }
 
-    /// The second id of a link, which exists with probability `existing`.
+    /// Chooses the second id of a link, which exists with probability `existing`.
     pub(crate) fn id2(&mut self, id1: i64, link_type: usize, existing: f64) -> i64 {
         let links = self
             .graph
@@ -144,26 +145,27 @@ impl Chooser {
         }
     }
 
-    /// How many links a getlink asks for: geometric, 2.6 on average beyond the first.
+    /// Chooses the number of links of a getlink: geometric, 2.6 on average in addition to the
+    /// first.
     pub(crate) fn multiget(&mut self) -> u64 {
         let u = self.rng.unit();
         let beyond = ((1.0 - u).ln() / (1.0_f64 - 0.382).ln()).ceil() as u64;
         (1 + beyond).min(MULTIGET)
     }
 
-    /// A node to read.
+    /// Chooses a node to read.
     pub(crate) fn node_to_read(&mut self) -> i64 {
         let rank = self.node_reads.draw(&mut self.rng);
         self.node(rank)
     }
 
-    /// A node to update.
+    /// Chooses a node to update.
     pub(crate) fn node_to_update(&mut self) -> i64 {
         let rank = self.node_updates.draw(&mut self.rng);
         self.node(rank)
     }
 
-    /// A node to delete: uniform, since a node can be deleted once.
+    /// Chooses a node to delete. The choice is uniform, since a node can be deleted only once.
     pub(crate) fn node_to_delete(&mut self) -> i64 {
         let rank = self.rng.below(self.graph.ids);
         self.node(rank)

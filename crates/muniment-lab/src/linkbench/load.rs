@@ -1,5 +1,5 @@
-//! The load: one worker for the nodes, by ascending ids; the others take chunks of ids from the
-//! end and load their links and counts, 1024 a message.
+//! The load: one worker inserts the nodes by ascending ids; the others take chunks of ids from the
+//! end and insert their links and counts, 1024 a message.
 
 use super::graph::{FIRST_ID, Graph, LINK_TYPES};
 use super::payload::Payload;
@@ -16,19 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Documents a message.
+/// The documents of one message.
 const BATCH: usize = 1024;
-/// Ids a chunk.
+/// The ids of one chunk.
 const CHUNK: u64 = 2048;
 
-/// A batch of documents that is ready.
+/// A batch of documents that is ready to be sent.
 struct Batch {
     kind: &'static str,
     documents: u64,
     message: Message,
 }
 
-/// Documents that wait for their batch.
+/// Documents that wait until their batch is full.
 struct Pending {
     kind: &'static str,
     template: InsertTemplate,
@@ -68,16 +68,16 @@ impl Pending {
 }
 
 enum Part {
-    /// The next node.
+    /// A loader of nodes, with the next node.
     Nodes(u64),
-    /// The next chunk is shared; in it, the next id and its end.
+    /// A loader of links: the shared number of the next chunk, and the ids left in its own chunk.
     Links {
         chunks: Arc<AtomicU64>,
         ids: std::ops::Range<u64>,
     },
 }
 
-/// A loader.
+/// A worker of the load.
 pub(crate) struct Loader {
     conn: Conn,
     graph: Arc<Graph>,
@@ -85,7 +85,7 @@ pub(crate) struct Loader {
     rng: Rng,
     payload: Payload,
     part: Part,
-    /// Links, or nodes.
+    /// Links or nodes.
     main: Pending,
     counts: Pending,
     ready: VecDeque<Batch>,
@@ -93,7 +93,7 @@ pub(crate) struct Loader {
     data: Vec<u8>,
 }
 
-/// The loaders of a graph: `n` for the links and one for the nodes.
+/// Makes the loaders of a graph: one for the nodes, and the others for the links.
 pub(crate) fn loaders(graph: &Arc<Graph>, conns: Vec<Conn>) -> Vec<Loader> {
     let chunks = Arc::new(AtomicU64::new(graph.ids.div_ceil(CHUNK)));
     let (link, node) = graph.profile.medians();
@@ -133,7 +133,7 @@ pub(crate) fn loaders(graph: &Arc<Graph>, conns: Vec<Conn>) -> Vec<Loader> {
 }
 
 impl Loader {
-    /// Makes the documents of one more id; false when there is none.
+    /// Makes the documents of one more id; false if no id is left.
     fn more(&mut self) -> bool {
         let id = match &mut self.part {
             Part::Nodes(next) => {
@@ -214,7 +214,7 @@ impl Worker for Loader {
         let start = Instant::now();
         check(self.conn.call(&mut batch.message)?)?;
         meter.record(batch.kind, start);
-        // What is reported is links a second.
+        // The reported rate is that of links, so batches of other documents count nothing.
         Ok(if batch.kind == "LOAD_LINKS_BULK" {
             batch.documents
         } else {
@@ -223,8 +223,8 @@ impl Worker for Loader {
     }
 }
 
-/// Empties the collections and makes the indexes; with `count_index` v2's on counts too, which
-/// the original's setup makes on a field that they do not have.
+/// Empties the collections and makes the indexes. With `count_index` this includes v2's index on
+/// counts, which the original's setup makes on a field that counts do not have.
 pub(crate) fn prepare(conn: &mut Conn, graph: &Graph, count_index: bool) -> Result<()> {
     conn.command(DB, &doc! { "dropDatabase": 1 })?;
     for c in [LINKS, COUNTS, NODES] {

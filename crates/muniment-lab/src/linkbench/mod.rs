@@ -1,4 +1,4 @@
-//! LinkBench: a social graph's nodes and links, its mix of operations, its hot spots.
+//! LinkBench: the nodes and links of a social graph, its mix of operations and its hot spots.
 //!
 //! Source: Armstrong, Ponnekanti, Borthakur, Callaghan, "LinkBench: a Database Benchmark Based on
 //! the Facebook Social Graph", SIGMOD 2013, and the two versions of its MongoDB store: of 2015
@@ -13,16 +13,16 @@ pub(crate) mod shuffle;
 pub(crate) mod store;
 pub(crate) mod transaction;
 
-/// Which version.
+/// The version of LinkBench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// That of the 2015 measurements.
+    /// The version of the 2015 measurements.
     Y2015,
-    /// The later one.
+    /// The later version.
     V2,
 }
 
-/// An operation.
+/// An operation of the request phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub(crate) enum Operation {
@@ -39,7 +39,7 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Its name in LinkBench's reports, and that of one that failed.
+    /// Its name in LinkBench's reports, and the name of those that failed.
     pub(crate) fn names(self) -> (&'static str, &'static str) {
         match self {
             Operation::AddLink => ("ADD_LINK", "ADD_LINK failed"),
@@ -67,7 +67,7 @@ use Operation::{
 };
 
 impl Profile {
-    /// Its name.
+    /// The version's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Profile::Y2015 => "2015",
@@ -75,7 +75,7 @@ impl Profile {
         }
     }
 
-    /// Operations and their percentages, in the order of the cumulative sums.
+    /// The operations and their percentages, in the order in which they are summed up.
     pub(crate) fn mix(self) -> &'static [(Operation, f64); 10] {
         match self {
             Profile::Y2015 => &[
@@ -105,7 +105,7 @@ impl Profile {
         }
     }
 
-    /// Median bytes of a link's payload, and of a node's.
+    /// The median bytes of a link's payload and of a node's.
     pub(crate) fn medians(self) -> (f64, f64) {
         match self {
             Profile::Y2015 => (8.0, 128.0),

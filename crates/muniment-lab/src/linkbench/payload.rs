@@ -1,5 +1,5 @@
-//! The bytes of nodes and links: sizes by a log-normal distribution, contents that compress as
-//! much as the original's.
+//! The payloads of nodes and links: their sizes follow a log-normal distribution, and their
+//! contents compress as much as the original's.
 
 use muniment_load::rng::Rng;
 
@@ -18,12 +18,12 @@ pub(crate) struct Payload {
 }
 
 impl Payload {
-    /// Of links, with this median size in bytes.
+    /// Payloads of links with this median size in bytes.
     pub(crate) fn links(median: f64, rng: &mut Rng) -> Payload {
         Payload::new(median, 255, 32, 100, 0.225, rng)
     }
 
-    /// Of nodes.
+    /// Payloads of nodes with this median size in bytes.
     pub(crate) fn nodes(median: f64, rng: &mut Rng) -> Payload {
         Payload::new(median, 1 << 20, 50, 220, 0.63, rng)
     }
@@ -47,7 +47,7 @@ impl Payload {
         }
     }
 
-    /// The next payload, into `out`.
+    /// Draws the next payload into `out`.
     pub(crate) fn draw(&self, rng: &mut Rng, out: &mut Vec<u8>) {
         out.clear();
         let size = (normal(rng).exp() * self.median).round();
@@ -64,7 +64,7 @@ impl Payload {
     }
 }
 
-/// A normally distributed number (Box and Muller, 1958).
+/// Draws a normally distributed number (Box and Muller, 1958).
 fn normal(rng: &mut Rng) -> f64 {
     let (u, v) = (1.0 - rng.unit(), rng.unit());
     (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()

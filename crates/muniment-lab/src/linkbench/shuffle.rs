@@ -1,11 +1,12 @@
-//! LinkBench's permutations: which id has which rank. They decide whether often read nodes have
-//! many links, so they are made bit for bit as the original makes them, from Java's generator.
+//! LinkBench's permutations, which give each rank an id. They decide whether nodes that are read
+//! often have many links, so they are computed bit for bit as in the original, from Java's
+//! generator.
 
 /// `java.util.Random`, as its documentation defines it.
 pub(crate) struct JavaRandom(u64);
 
 impl JavaRandom {
-    /// With this seed.
+    /// Makes a generator with this seed.
     pub(crate) fn new(seed: i64) -> JavaRandom {
         JavaRandom((seed as u64 ^ 0x5_DEEC_E66D) & ((1 << 48) - 1))
     }
@@ -33,7 +34,7 @@ impl JavaRandom {
     }
 }
 
-/// Groups, each of which is rotated by a random distance.
+/// The number of groups, each of which is rotated by a random distance.
 const GROUPS: u64 = 1024;
 
 /// A permutation of the numbers below `n`.
@@ -45,11 +46,11 @@ pub(crate) struct Shuffle {
 }
 
 impl Shuffle {
-    /// For out-degrees, and for link reads and writes that go with them.
+    /// The seed for out-degrees, and for link reads and writes that are correlated with them.
     pub(crate) const DEGREE: i64 = 20_343_988_438_726_021;
-    /// For link reads and writes that do not.
+    /// The seed for link reads and writes that are not.
     pub(crate) const UNCORRELATED: i64 = 53_238_253_823_453;
-    /// For nodes.
+    /// The seed for nodes.
     pub(crate) const NODES: i64 = 4_766_565_305_853_767_165;
 
     /// The permutation of `n` numbers with this seed.
@@ -64,12 +65,12 @@ impl Shuffle {
         }
     }
 
-    /// Where `i` goes.
+    /// The number that `i` is mapped to.
     pub(crate) fn permute(&self, i: u64) -> u64 {
         self.rotate(i, false)
     }
 
-    /// What goes to `i`.
+    /// The number that is mapped to `i`.
     pub(crate) fn invert(&self, i: u64) -> u64 {
         self.rotate(i, true)
     }
@@ -86,7 +87,7 @@ impl Shuffle {
         if j < self.n {
             return j;
         }
-        // The ring of a large group is one longer.
+        // A large group has one member more, so its ring is longer by one step.
         let down = self.n / self.groups * self.groups;
         let ring = if large { down + self.groups } else { down };
         let j = j % ring;

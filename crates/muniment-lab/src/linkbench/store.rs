@@ -1,4 +1,5 @@
-//! The commands of both schemas, as the original's MongoDB stores make the Java driver send them.
+//! The commands of both schemas, as the original's MongoDB stores cause the Java driver to send
+//! them.
 
 use super::Profile;
 use super::graph::LINK_TYPES;
@@ -7,25 +8,25 @@ use muniment_load::conn::Message;
 use muniment_value::{DocBuf, Value, array, doc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The collections.
+/// The collection of links.
 pub(crate) const LINKS: &str = "linktable";
-/// Counts of links by node and type.
+/// The collection of counts of links by node and type.
 pub(crate) const COUNTS: &str = "counttable";
-/// Nodes.
+/// The collection of nodes.
 pub(crate) const NODES: &str = "nodetable";
-/// The one type of a node.
+/// The only type that nodes have.
 const NODE_TYPE: i32 = 2048;
-/// Most links of a list.
+/// The most links that a list returns.
 pub(crate) const LIST_LIMIT: i32 = 10_000;
 
 /// A link's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LinkKey {
-    /// From.
+    /// The node that it leads from.
     pub id1: i64,
-    /// Index into [`LINK_TYPES`].
+    /// The index of its type in [`LINK_TYPES`].
     pub link_type: usize,
-    /// To.
+    /// The node that it leads to.
     pub id2: i64,
 }
 
@@ -51,7 +52,7 @@ fn message(body: &DocBuf) -> Message {
     Message::command(DB, body)
 }
 
-/// v2's `_id` of a link: type, id1 and id2, big-endian.
+/// The `_id` of a link in v2: type, id1 and id2, big-endian.
 fn link_id(k: &LinkKey) -> [u8; 24] {
     let mut id = [0; 24];
     for (at, n) in id.chunks_exact_mut(8).zip([k.type_number(), k.id1, k.id2]) {
@@ -60,7 +61,7 @@ fn link_id(k: &LinkKey) -> [u8; 24] {
     id
 }
 
-/// v2's `_id` of a count: id and type.
+/// The `_id` of a count in v2: id and type.
 fn count_id(k: &LinkKey) -> [u8; 16] {
     let mut id = [0; 16];
     for (at, n) in id.chunks_exact_mut(8).zip([k.id1, k.type_number()]) {
@@ -122,8 +123,8 @@ impl Store {
         d
     }
 
-    /// The indexes: collection and specification. `absent`: also v2's on the counts' `id1`, a
-    /// field that they do not have (theirs is `id`).
+    /// The indexes, as collection and specification. With `absent`, this includes v2's index on
+    /// `id1` of the counts, a field that they do not have (theirs is `id`).
     pub(crate) fn indexes(&self, absent: bool) -> Vec<(&'static str, DocBuf)> {
         match self.0 {
             Profile::V2 => {
@@ -169,7 +170,8 @@ impl Store {
         }
     }
 
-    /// Writes a link; the reply tells what it was before (v2) or whether it changed (2015).
+    /// Writes a link. The reply tells its visibility before the write (v2), or whether the write
+    /// changed it (2015).
     pub(crate) fn put_link(&self, k: &LinkKey, data: &[u8]) -> Message {
         let time = now_ms();
         let on_insert = doc! { "id1": k.id1, "link_type": k.type_number(), "id2": k.id2 };
@@ -202,7 +204,7 @@ impl Store {
         }
     }
 
-    /// 2015's second step for a link that was there: its payload.
+    /// In 2015, the second step of writing a link that existed already: sets its payload.
     pub(crate) fn update_link_data(&self, k: &LinkKey, data: &[u8]) -> Message {
         let set = doc! { "data": binary(data), "time": now_ms(), "version": 0 };
         update(LINKS, self.link(k), doc! { "$set": set }, false)
@@ -223,7 +225,7 @@ impl Store {
         }
     }
 
-    /// Adds to a count. v2 asks for the count from before where it takes something off.
+    /// Adds to a count. When it subtracts, v2 asks for the count before the change.
     pub(crate) fn add_to_count(&self, k: &LinkKey, by: i64) -> Message {
         let mut on_insert = DocBuf::new();
         if self.0 == Profile::V2 {
@@ -260,7 +262,7 @@ impl Store {
         find_one(LINKS, self.link(k))
     }
 
-    /// 2015: reads several links of one node and type.
+    /// In 2015, reads several links of one node and type.
     pub(crate) fn get_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
         message(&doc! {
             "find": LINKS,
@@ -268,7 +270,7 @@ impl Store {
         })
     }
 
-    /// 2015: counts them.
+    /// In 2015, counts those links.
     pub(crate) fn count_links(&self, k: &LinkKey, id2s: &[i64]) -> Message {
         counted(several(k, id2s))
     }
@@ -291,12 +293,12 @@ impl Store {
         message(&body)
     }
 
-    /// 2015: counts the list first.
+    /// In 2015, counts the links of a list before it is read.
     pub(crate) fn count_list(&self, k: &LinkKey, newest: i64) -> Message {
         counted(list(k, newest))
     }
 
-    /// A node.
+    /// Makes a node's document.
     pub(crate) fn node_document(&self, id: i64, version: i64, data: &[u8]) -> DocBuf {
         doc! {
             "_id": id,
@@ -370,7 +372,7 @@ fn list(k: &LinkKey, newest: i64) -> DocBuf {
     }
 }
 
-/// A count as drivers' countDocuments sends it.
+/// A count in the form in which drivers' countDocuments sends it.
 fn counted(filter: DocBuf) -> Message {
     message(&doc! {
         "aggregate": LINKS,

@@ -1,9 +1,9 @@
-//! Multi-document transactions of one connection, as v2's store makes the Java driver send them,
-//! and whether the target has them.
+//! Multi-document transactions of one connection, as v2's store causes the Java driver to send
+//! them; and checks whether the target has transactions.
 //!
-//! Source: the MongoDB specifications "Driver Sessions" and "Transactions". What the driver would
-//! retry by itself (a commit whose outcome is unknown) is retried here, with the number of the
-//! same transaction; everything else is the caller's, with a new one.
+//! Source: the MongoDB specifications "Driver Sessions" and "Transactions". A commit whose outcome
+//! is unknown is repeated here with the same transaction number, as a driver does by itself. All
+//! other repetitions are left to the caller, who begins a new transaction.
 
 use super::store::LINKS;
 use crate::lab::DB;
@@ -13,33 +13,33 @@ use muniment_load::rng::Rng;
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How often an operation of v2 is tried, as the original does.
+/// The number of times that an operation of v2 is tried, as in the original.
 pub(crate) const TRIES: u32 = 16;
 
-/// The pause after the `n`th failed try.
+/// The pause after failed try number `n`.
 pub(crate) fn pause(n: u32) -> Duration {
     Duration::from_millis(20) * n
 }
 
-/// Why an operation was not done.
+/// The reason why an operation was not done.
 #[derive(Debug)]
 pub enum Fault {
     /// The server refused it.
     Refused(Refusal),
-    /// The connection is of no more use.
+    /// The connection cannot be used any more.
     Broken(Failure),
 }
 
-/// What a server says that refuses.
+/// The content of a server's refusal.
 #[derive(Debug)]
 pub struct Refusal {
     /// The error's code, 0 if there is none.
     pub code: i32,
-    /// All may be tried again.
+    /// The whole transaction may be repeated.
     pub transient: bool,
-    /// The commit alone may be tried again.
+    /// The commit alone may be repeated, because its outcome is unknown.
     pub unknown_commit: bool,
-    /// For people.
+    /// The refusal in words.
     pub failure: Failure,
 }
 
@@ -52,12 +52,12 @@ impl From<Fault> for Failure {
     }
 }
 
-/// Codes that the original tries again although they carry no label: lock timeouts, write
-/// conflicts, snapshots that are gone, transactions that the server has ended.
+/// Codes on which the original repeats an operation although they carry no label: lock timeouts,
+/// write conflicts, snapshots that are gone, and transactions that the server has ended.
 const AGAIN: [i32; 10] = [24, 46, 112, 117, 208, 225, 226, 239, 246, 251];
 
-/// Codes of servers that have no transactions: illegal operation, no such command, invalid
-/// options, not supported, not implemented, not in a transaction, unknown field.
+/// Codes of servers that have no transactions: illegal operation, no such command, invalid options,
+/// not supported, not implemented, not in a transaction, and unknown field.
 const NONE: [i32; 7] = [20, 59, 72, 115, 238, 263, 40415];
 
 impl Refusal {
@@ -83,7 +83,7 @@ impl Refusal {
 /// Sends a message, within `session`'s transaction if one is open, and checks the reply.
 ///
 /// # Errors
-/// What the server refused, or the connection's end.
+/// The server refused the message, or the connection ended.
 pub(crate) fn call<'c>(
     conn: &'c mut Conn,
     session: Option<&mut Session>,
@@ -102,7 +102,7 @@ pub(crate) fn call<'c>(
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum State {
     None,
-    /// Begun here; the server learns it with the first command.
+    /// The transaction has begun here; the server learns of it with the first command.
     Begun,
     Open,
 }
@@ -113,19 +113,19 @@ pub(crate) struct Session {
     id: [u8; 16],
     number: i64,
     state: State,
-    /// Of its commits.
+    /// The write concern of its commits.
     concern: Option<DocBuf>,
 }
 
 impl Session {
-    /// A session with a random id; `n` tells those of one moment apart.
+    /// Makes a session with a random id; `n` distinguishes sessions made at the same moment.
     pub(crate) fn new(n: u64) -> Session {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |d| d.as_nanos() as u64);
         let mut rng = Rng::new(now ^ u64::from(std::process::id()).rotate_left(40) ^ n << 20);
         let mut id = (u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64())).to_be_bytes();
-        // Version 4 of RFC 9562: random.
+        // The bits that RFC 9562 sets for a random UUID, version 4.
         id[6] = id[6] & 0x0f | 0x40;
         id[8] = id[8] & 0x3f | 0x80;
         Session {
@@ -136,7 +136,7 @@ impl Session {
         }
     }
 
-    /// With this write concern for its commits, instead of the server's own.
+    /// Sets the write concern of its commits, which is the server's default otherwise.
     #[must_use]
     pub(crate) fn committing(self, concern: DocBuf) -> Session {
         Session {
@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Its `lsid`, as commands carry it.
+    /// The `lsid` that commands carry.
     pub(crate) fn lsid(&self) -> DocBuf {
         let id = Value::Binary {
             subtype: 4,
@@ -154,13 +154,13 @@ impl Session {
         doc! { "id": id }
     }
 
-    /// Begins a transaction; the commands from now on belong to it.
+    /// Begins a transaction, to which the next commands belong.
     pub(crate) fn begin(&mut self) {
         self.number += 1;
         self.state = State::Begun;
     }
 
-    /// What the next command of the open transaction carries.
+    /// The fields that the next command of the open transaction carries.
     fn fields(&mut self) -> Option<DocBuf> {
         if self.state == State::None {
             return None;
@@ -173,11 +173,11 @@ impl Session {
         Some(fields)
     }
 
-    /// Commits. An outcome that is unknown is asked for again, with the same number, up to
-    /// [`TRIES`] times in all; `again` hears of each.
+    /// Commits. A commit whose outcome is unknown is repeated with the same number, up to [`TRIES`]
+    /// times in all; `again` is called for each repetition.
     ///
     /// # Errors
-    /// What the server refused.
+    /// The server refused the commit.
     pub(crate) fn commit(
         &mut self,
         conn: &mut Conn,
@@ -192,7 +192,8 @@ impl Session {
             if let Some(c) = &self.concern {
                 body.append("writeConcern", c);
             } else if tries > 0 {
-                // As drivers do: so that the answer is not about a primary that is gone.
+                // Repetitions ask for a majority, as drivers do: the answer of a primary that has
+                // been replaced could be wrong.
                 body.append("writeConcern", doc! { "w": "majority", "wtimeout": 10_000 });
             }
             match self.end(conn, &body) {
@@ -206,11 +207,11 @@ impl Session {
         }
     }
 
-    /// Aborts what is open. Servers abort by themselves what they refused, so what they answer
-    /// does not matter.
+    /// Aborts the open transaction. A server aborts by itself after a refusal and then refuses this
+    /// command, so its answer is ignored.
     ///
     /// # Errors
-    /// The connection's end.
+    /// The connection ended.
     pub(crate) fn abort(&mut self, conn: &mut Conn) -> Result<()> {
         if std::mem::replace(&mut self.state, State::None) != State::Open {
             return Ok(());
@@ -228,20 +229,21 @@ impl Session {
         call(conn, None, &mut message).map(|_| ())
     }
 
-    /// Tells the server that the session is over; that it does not matter to a server is no error.
+    /// Tells the server that the session is over. A server that refuses this is ignored.
     ///
     /// # Errors
-    /// The connection's end.
+    /// The connection ended.
     pub(crate) fn over(&mut self, conn: &mut Conn) -> Result<()> {
         let mut message = Message::command("admin", &doc! { "endSessions": array![self.lsid()] });
         conn.call(&mut message).map(|_| ())
     }
 }
 
-/// Why the target cannot remember writes by their numbers; `None`: it took one.
+/// The reason why the target cannot do retryable writes; `None` if it accepted one.
 ///
 /// # Errors
-/// The connection's, and refusals that say nothing about numbers.
+/// The connection failed, or the server refused for a reason that says nothing about retryable
+/// writes.
 pub(crate) fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
     let none = doc! { "q": doc! { "_id": Value::MinKey }, "u": doc! { "$set": doc! { "n": 1 } } };
     let mut session = Session::new(u64::MAX);
@@ -261,10 +263,10 @@ pub(crate) fn no_retries(conn: &mut Conn) -> Result<Option<String>> {
     }
 }
 
-/// Why the target cannot do transactions; `None`: it did one.
+/// The reason why the target cannot do transactions; `None` if it did one.
 ///
 /// # Errors
-/// The connection's, and refusals that say nothing about transactions.
+/// The connection failed, or the server refused for a reason that says nothing about transactions.
 pub(crate) fn unsupported(conn: &mut Conn) -> Result<Option<String>> {
     let mut session = Session::new(u64::MAX);
     session.begin();

@@ -1,11 +1,12 @@
-//! What a file may say, what it may not, and what settings change.
+//! Tests what a file may contain, what it may not, and what settings change.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use super::*;
 use crate::custom::sample;
 use crate::custom::set::KEYS;
 
-/// A workload with a load and a run phase; `changed` replaces lines by what they begin with.
+/// The text of a workload with a load and a run phase. `changes` replaces lines that begin with the
+/// given text.
 fn file(changes: &[(&str, &str)]) -> String {
     let lines = "\
 name = \"t\"
