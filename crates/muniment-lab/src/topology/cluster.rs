@@ -1,7 +1,7 @@
-//! A set of members that run: their processes, the relays between them, and how they are killed and
-//! parted.
+//! A running set: its members' processes, the relays between them, and ways to kill members and to
+//! cut them off from each other.
 //!
-//! Everything ends with the value: processes, relays, directories.
+//! Dropping the value ends everything: processes, relays and directories.
 
 use super::ROUTES;
 use super::shape::{SET, Shape, routes};
@@ -22,14 +22,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a set may take to have a primary and all its members.
+/// The longest time that a set may take to have a primary and all its members.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a member may take to answer a question.
+/// The longest time that a member may take to answer a question.
 const ANSWER: Duration = Duration::from_secs(5);
-/// Pings of which a round trip is the median.
+/// The number of pings whose median is a round trip.
 const PINGS: usize = 25;
 
-/// A member.
+/// A member of the set.
 struct Member {
     process: Process,
     options: ServerOptions,
@@ -37,8 +37,8 @@ struct Member {
 }
 
 impl Member {
-    /// Starts a member with these options in a directory of its own below `parent`, under the file
-    /// layer if there is one.
+    /// Starts a member with these options in a directory of its own below `parent`, and under the
+    /// file layer if there is one.
     fn start(parent: &Path, layer: Option<&Path>, options: ServerOptions) -> Result<Member> {
         let dir = TempDir::new(parent)?;
         let clock = dir.path().join("clock");
@@ -65,8 +65,8 @@ impl Member {
     }
 }
 
-/// What a member is told beside its port: the set's name, and where it reaches the members that it does
-/// not reach directly.
+/// The arguments that a member gets in addition to its port: the set's name, and the addresses to
+/// dial for members that it does not reach directly.
 fn of_a_member(dialled: &[(String, String)]) -> Vec<String> {
     let mut more = vec!["--replSet".to_string(), SET.to_string()];
     if !dialled.is_empty() {
@@ -78,7 +78,7 @@ fn of_a_member(dialled: &[(String, String)]) -> Vec<String> {
     more
 }
 
-/// The relays' ways between the members at these addresses, one for each of `pairs`.
+/// The routes between the members at these addresses, one for each of `pairs`.
 fn ways(shape: &Shape, pairs: &[(usize, usize)], addresses: &[SocketAddr]) -> Result<Vec<Route>> {
     let way = |(a, b): &(usize, usize)| {
         let one_way = Conditions::delayed(shape.round_trip(*a, *b) / 2);
@@ -89,7 +89,8 @@ fn ways(shape: &Shape, pairs: &[(usize, usize)], addresses: &[SocketAddr]) -> Re
                 out: one_way,
                 back: one_way,
             },
-            // As in a network, a member that is cut off does not answer (nor refuse).
+            // In a network, a host that is cut off does not answer; it does not refuse connections
+            // either.
             refuse: false,
         })
     };
@@ -98,29 +99,31 @@ fn ways(shape: &Shape, pairs: &[(usize, usize)], addresses: &[SocketAddr]) -> Re
 
 /// A set that runs.
 pub struct Cluster {
-    /// How it is.
+    /// The shape of the set.
     pub shape: Shape,
     members: Vec<Member>,
-    /// The links by the member they lead from and the one they lead to; a member without a link is
-    /// reached directly.
+    /// The links, with the member that each leads from and the member that it leads to. Members
+    /// without a link reach each other directly.
     links: Vec<(usize, usize, Link)>,
     relay: Relay,
-    /// The members' ports, kept so that no other process gets one while its member is down.
+    /// The members' ports, which are reserved so that no other process gets one while its member is
+    /// down.
     _ports: Vec<Reserved>,
 }
 
-/// What of the way between two sides is cut.
+/// The direction in which two sides are cut off from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// From the first to the second.
+    /// From the first side to the second.
     There,
-    /// From the second to the first.
+    /// From the second side to the first.
     Back,
     /// Both ways.
     Both,
 }
 
-/// In place and of one width, so that no reader ever sees a part of a number.
+/// Overwrites the file in place and always with the same width, so that a reader never sees a part
+/// of a number.
 fn write_clock(file: &Path, ms: i64) -> Result<()> {
     let mut open = OpenOptions::new();
     let open = open.create(true).truncate(false).write(true).open(file);
@@ -130,19 +133,20 @@ fn write_clock(file: &Path, ms: i64) -> Result<()> {
 }
 
 impl Cluster {
-    /// Starts members of `program` below `parent`, each with this cache, and relays between them,
+    /// Starts members of `program` below `parent`, each with this cache, and relays between them;
     /// makes a set of them, and waits until all of them serve.
     ///
     /// # Errors
-    /// What a member or the set says to it.
+    /// A member cannot be started, or the set does not come up.
     pub fn start(shape: Shape, program: &Path, parent: &Path, cache_gb: f64) -> Result<Cluster> {
         Cluster::start_under(None, shape, program, parent, cache_gb)
     }
 
-    /// The same under this file layer, for [`Cluster::set_clock`] and [`Cluster::cut_power`].
+    /// Starts a set as [`Cluster::start`] does, under this file layer, which [`Cluster::set_clock`]
+    /// and [`Cluster::cut_power`] need.
     ///
     /// # Errors
-    /// As [`Cluster::start`].
+    /// The errors of [`Cluster::start`].
     pub fn start_under(
         layer: Option<&Path>,
         shape: Shape,
@@ -158,7 +162,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The members and relays, before they are a set.
+    /// Starts the members and relays, which are not a set yet.
     fn unborn(
         layer: Option<&Path>,
         shape: Shape,
@@ -172,7 +176,8 @@ impl Cluster {
             .context("looking for free ports")?;
         let addresses: Vec<SocketAddr> = ports.iter().map(Reserved::address).collect();
         let pairs = shape.relayed();
-        // Neither jitter nor loss: nothing here is drawn.
+        // The conditions have neither jitter nor loss, so no random number is drawn and the seed
+        // does not matter.
         let relay = Relay::start(&ways(&shape, &pairs, &addresses)?, 0)?;
         let links: Vec<(usize, usize, Link)> = pairs
             .iter()
@@ -208,11 +213,11 @@ impl Cluster {
         })
     }
 
-    /// The wall clock of a member is ahead of the machine's by so many milliseconds from now on, also
-    /// after a restart.
+    /// Puts the wall clock of a member ahead of the machine's by so many milliseconds, from now on
+    /// and also after a restart.
     ///
     /// # Errors
-    /// There is no such member, or it was not started under the layer; the disk's.
+    /// There is no such member, it was not started under the layer, or the disk fails.
     pub fn set_clock(&self, member: usize, ms: i64) -> Result<()> {
         let m = self.members.get(member).ok_or_else(nobody)?;
         let layer = m.options.layer.as_ref();
@@ -220,7 +225,7 @@ impl Cluster {
         write_clock(clock.ok_or_else(nobody)?, ms)
     }
 
-    /// `host:port` of each member, as the configuration has it.
+    /// The `host:port` of each member, as in the configuration.
     pub fn addresses(&self) -> Vec<String> {
         self.members.iter().map(|m| m.address.clone()).collect()
     }
@@ -234,12 +239,12 @@ impl Cluster {
         }
     }
 
-    /// The members' processes, as they run now.
+    /// The process ids of the members that run now.
     pub fn pids(&self) -> Vec<u32> {
         self.members.iter().map(|m| m.process.pid()).collect()
     }
 
-    /// `host:port` of a member.
+    /// The `host:port` of a member.
     ///
     /// # Errors
     /// There is no such member.
@@ -248,7 +253,7 @@ impl Cluster {
         Ok(&m.address)
     }
 
-    /// Where a member's data are.
+    /// The directory of a member's data.
     ///
     /// # Errors
     /// There is no such member.
@@ -257,10 +262,10 @@ impl Cluster {
         Ok(&m.options.data)
     }
 
-    /// The first of these members that says that it takes writes, within `patience`.
+    /// Waits up to `patience` for the first of these members that says it takes writes.
     ///
     /// # Errors
-    /// None of them does, with what they say.
+    /// None of them takes writes; the error has their answers.
     pub fn primary_of(&self, members: &[usize], patience: Duration) -> Result<usize> {
         let begin = Instant::now();
         loop {
@@ -279,12 +284,12 @@ impl Cluster {
         }
     }
 
-    /// The primary that all members name, which serve and have what it has. What a member says of itself
-    /// alone is not enough: one that stood still while the others elected another says that it is
-    /// primary until it hears of them.
+    /// Waits until all members serve and have what the primary has, and all name the same primary;
+    /// returns that primary. The word of a member about itself is not enough: a member that was
+    /// stopped while the others elected another one says that it is primary until it hears of them.
     ///
     /// # Errors
-    /// It does not come to that in time, with how they stand.
+    /// The set is not well in time; the error has the members' states.
     pub fn wait_until_well(&self, patience: Duration) -> Result<usize> {
         let all: Vec<usize> = (0..self.members.len()).collect();
         let begin = Instant::now();
@@ -305,7 +310,7 @@ impl Cluster {
         }
     }
 
-    /// Whether all members name this one as their primary.
+    /// Whether all members name this one as the primary.
     fn all_name(&self, primary: usize) -> bool {
         let Ok(named) = self.address(primary) else {
             return false;
@@ -316,10 +321,10 @@ impl Cluster {
         })
     }
 
-    /// The members as one of them sees them.
+    /// The members' states as one of them reports them.
     ///
     /// # Errors
-    /// It does not answer.
+    /// The member does not answer.
     pub fn seen_by(&self, member: usize) -> Result<Vec<Seen>> {
         let r = ask(
             self.address(member)?,
@@ -329,7 +334,8 @@ impl Cluster {
         Ok(status::members(r.as_doc()))
     }
 
-    /// The median round trip of a ping from where one member is to every other, ms; 0 to itself.
+    /// The median round trip of a ping from one member's place to every other member, ms; 0 to
+    /// itself.
     ///
     /// # Errors
     /// A member does not answer.
@@ -347,7 +353,7 @@ impl Cluster {
             for i in 0..=PINGS {
                 let begin = Instant::now();
                 c.command("admin", &doc! { "ping": 1 })?;
-                // The first one pays for connecting.
+                // The first ping is not measured, as it includes connecting.
                 if i > 0 {
                     times.record(begin.elapsed().as_nanos() as u64);
                 }
@@ -362,10 +368,10 @@ impl Cluster {
         all.find(|(a, b, _)| (*a, *b) == (from, to)).map(|l| &l.2)
     }
 
-    /// Cuts the way between every one of the one side and every one of the other.
+    /// Cuts the way between every member of one side and every member of the other.
     ///
     /// # Errors
-    /// Two of them reach each other directly, so that nothing can part them.
+    /// Two of them reach each other directly, so nothing can cut them off.
     pub fn part(&self, one: &[usize], other: &[usize], way: Way) -> Result<()> {
         for &a in one {
             for &b in other {
@@ -380,7 +386,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Nothing gets from one member to another any more, whichever of them connected.
+    /// Stops all data from one member to another, on the connections that either of them made.
     fn cut(&self, from: usize, to: usize) -> Result<()> {
         let direct = || Failure(format!("members {from} and {to} are not parted by a relay"));
         let there = self.link(from, to).ok_or_else(direct)?;
@@ -389,7 +395,7 @@ impl Cluster {
         back.change(Some(Direction::Back), What::Cut)
     }
 
-    /// All members reach each other again.
+    /// Lets all members reach each other again.
     ///
     /// # Errors
     /// The relay has ended.
@@ -407,10 +413,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills a member and cuts its power: what it had not synced is lost.
+    /// Kills a member and cuts its power, so that data that it had not synced are lost.
     ///
     /// # Errors
-    /// There is no such member, or it was not started under the layer; the disk's.
+    /// There is no such member, it was not started under the layer, or the disk fails.
     pub fn cut_power(&mut self, member: usize) -> Result<()> {
         self.kill(member)?;
         let m = self.members.get(member).ok_or_else(nobody)?;
@@ -418,10 +424,10 @@ impl Cluster {
         layer.cut_power().context("the disk after the power cut")
     }
 
-    /// Kills a member and takes everything that it had: its machine gets an empty disk.
+    /// Kills a member and removes all its data, as if its machine got an empty disk.
     ///
     /// # Errors
-    /// There is no such member; the disk's.
+    /// There is no such member, or the disk fails.
     pub fn replace_disk(&mut self, member: usize) -> Result<()> {
         self.kill(member)?;
         let options = &self.members.get(member).ok_or_else(nobody)?.options;
@@ -432,7 +438,7 @@ impl Cluster {
         std::fs::create_dir(&options.data).context("a new disk")
     }
 
-    /// Stops a member with SIGSTOP: it does nothing, and does not notice.
+    /// Stops a member with SIGSTOP; when it continues, it does not know that time has passed.
     ///
     /// # Errors
     /// There is no such member, or it does not run.
@@ -440,10 +446,10 @@ impl Cluster {
         self.signal(member, rustix::process::Signal::STOP)
     }
 
-    /// Lets a member that was stopped go on.
+    /// Continues a member that was stopped.
     ///
     /// # Errors
-    /// As [`Cluster::freeze`].
+    /// The errors of [`Cluster::freeze`].
     pub fn thaw(&self, member: usize) -> Result<()> {
         self.signal(member, rustix::process::Signal::CONT)
     }
@@ -458,17 +464,17 @@ impl Cluster {
     /// Starts a member that was killed.
     ///
     /// # Errors
-    /// It still runs, or does not come up.
+    /// The member still runs, or it does not come up.
     pub fn restart(&mut self, member: usize) -> Result<()> {
         let m = self.members.get_mut(member).ok_or_else(nobody)?;
         m.process.server_again(&m.options)?;
         Ok(())
     }
 
-    /// Fails with the last words of a member that has ended.
+    /// Checks that all members run.
     ///
     /// # Errors
-    /// A member has ended.
+    /// A member has ended; the error quotes the end of its output.
     pub fn check_alive(&mut self) -> Result<()> {
         for (i, m) in self.members.iter_mut().enumerate() {
             let what = format!("member {} ({})", i + 1, m.address);
@@ -482,7 +488,7 @@ fn nobody() -> Failure {
     Failure::new("the set has no such member")
 }
 
-/// Waits a moment, unless that has gone on for too long.
+/// Fails if a wait has gone on for too long, and pauses for a moment otherwise.
 fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) -> Result<()> {
     if stop::asked() {
         return Err(Failure::new("interrupted"));
@@ -494,7 +500,7 @@ fn given_up(begin: Instant, patience: Duration, why: impl FnOnce() -> String) ->
     Ok(())
 }
 
-/// One command on a connection of its own.
+/// Runs one command on a connection of its own.
 fn ask(address: &str, patience: Duration, command: &DocBuf) -> Result<DocBuf> {
     let mut c = Conn::connect(address)?;
     c.set_timeout(Some(patience))?;
@@ -515,14 +521,15 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::process::Command;
 
-    /// A program that is started as a server is and does this; `$p`, `$f`, `$d`, `$s` are its port,
-    /// port file, directory and parameter.
+    /// Makes a program that is started as a server is and runs the script `does`. In the script
+    /// `$p`, `$f`, `$d` and `$s` are its port, port file, directory and parameter.
     fn program(dir: &TempDir, does: &str) -> std::path::PathBuf {
         let file = dir.path().join("program");
         let script = format!(
             "#!/bin/sh\nwhile [ $# -gt 0 ]; do case \"$1\" in --portFile) f=\"$2\";; --port) p=\"$2\";; --dbpath) d=\"$2\";; --setParameter) s=\"$2\";; esac; shift; done\n{does}\n"
         );
-        // Another process writes it: a file that a child of ours has inherited cannot be run.
+        // Another process writes the file: an executable cannot be run while a child of ours has
+        // inherited the descriptor that it was written through.
         let made = Command::new("sh")
             .args(["-c", "printf %s \"$1\" > \"$0\" && chmod +x \"$0\""])
             .arg(&file)
@@ -539,12 +546,12 @@ mod tests {
         (dir, cluster)
     }
 
-    /// Says that it is ready, and where it would dial.
+    /// A script that reports that it is ready, and records the addresses that it would dial.
     const READY: &str = "echo \"$s\" > $d/dials; echo $p > $f.new; mv $f.new $f; exec sleep 1000";
 
-    /// Both ends of a connection from one member to another.
+    /// Returns both ends of a connection from one member to another.
     fn between(c: &Cluster, from: usize, to: usize) -> (TcpStream, TcpStream) {
-        // The program does not listen, so that the test can.
+        // The program does not listen on its port, so the test can.
         let far = TcpListener::bind(c.address(to).unwrap()).unwrap();
         let near = TcpStream::connect(c.link(from, to).unwrap().address()).unwrap();
         let far = far.accept().unwrap().0;
@@ -561,7 +568,7 @@ mod tests {
         assert_eq!(to.read(&mut [0]).unwrap(), 1);
     }
 
-    /// What is sent does not come, for a while.
+    /// Asserts that bytes that are sent do not arrive for a while.
     #[track_caller]
     fn is_held(from: &mut TcpStream, to: &mut TcpStream) {
         from.write_all(b"x").unwrap();
@@ -599,12 +606,13 @@ mod tests {
             want.sort();
             assert_eq!(dialled, want, "{from}");
         }
-        // And what is dialled leads there, ten milliseconds later.
+        // A connection through the dialled address leads to the member, and takes ten milliseconds
+        // longer.
         let (mut near, mut far) = between(&cluster, 1, 2);
         let t = Instant::now();
         passes(&mut near, &mut far);
         assert!(t.elapsed() >= Duration::from_millis(9), "{:?}", t.elapsed());
-        // Two members of a centre cannot be parted.
+        // Two members of one centre have no relay between them and cannot be cut off.
         let e = cluster.part(&[0], &[1], Way::Both).unwrap_err().0;
         assert!(e.contains("not parted by a relay"), "{e}");
     }
@@ -617,14 +625,15 @@ mod tests {
         let (mut back_one, mut back_zero) = between(&cluster, 1, 0);
         let (mut other, mut two) = between(&cluster, 1, 2);
         cluster.part(&[0], &[1, 2], Way::There).unwrap();
-        // Nothing from 0, on its own connection or on that which 1 made; everything to it.
+        // Nothing arrives from member 0, whether on its own connection or on the one that member 1
+        // made; everything to it does.
         is_held(&mut zero, &mut one);
         is_held(&mut back_zero, &mut back_one);
         passes(&mut one, &mut zero);
         passes(&mut back_one, &mut back_zero);
         passes(&mut other, &mut two);
         cluster.heal().unwrap();
-        // What was held comes first.
+        // The bytes that were held arrive first.
         passes(&mut zero, &mut one);
         passes(&mut back_zero, &mut back_one);
         cluster.part(&[0], &[1], Way::Back).unwrap();
@@ -648,7 +657,7 @@ mod tests {
 
     #[test]
     fn a_set_that_cannot_be_made_is_no_silence() {
-        // The program says that it is ready, and does not listen.
+        // The program reports that it is ready, but does not listen.
         let dir = TempDir::new(&std::env::temp_dir()).unwrap();
         let file = program(&dir, READY);
         let shape = Shape::side_by_side(3);

@@ -1,13 +1,13 @@
-//! The least that an acknowledgement can cost: the round trip to the nearest members that suffice,
-//! and the disk's own sync where the write concern asks for it. Pure functions.
+//! The least time that an acknowledgement can take: the round trip to the nearest members that
+//! suffice, and one sync of the disk if the write concern asks for it. Pure functions.
 
 use muniment_load::conn::string_at;
 use muniment_value::Doc;
 use std::collections::BTreeMap;
 
-/// A round trip of at least this leads to another centre.
+/// A round trip of at least this many ms leads to another centre.
 const FAR_MS: f64 = 5.0;
-/// What the set itself may add to a round trip between centres, ms.
+/// The time that the set itself may add to a round trip between centres, ms.
 const ALLOWED_MS: f64 = 2.0;
 
 /// A member that can acknowledge.
@@ -17,26 +17,26 @@ pub struct Place {
     pub host: String,
     /// Its tags.
     pub tags: Vec<(String, String)>,
-    /// Whether it counts for a majority.
+    /// Whether it has a vote, and so counts for a majority.
     pub votes: bool,
-    /// The round trip from the primary to it, ms: 0 for itself.
+    /// The round trip from the primary to it, ms; 0 for the primary itself.
     pub round_trip: f64,
 }
 
-/// What a set can do.
+/// The members of a set with their distances, votes and modes, from which its floors follow.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Layout {
     /// Members that hold data.
     pub places: Vec<Place>,
-    /// Members that vote, arbiters among them.
+    /// The number of voting members, including arbiters.
     pub voters: usize,
-    /// The modes: of each tag, how many different values.
+    /// The modes: for each tag, the number of different values that the mode wants.
     pub modes: BTreeMap<String, Vec<(String, usize)>>,
 }
 
 impl Layout {
-    /// Of a set's configuration, where `round_trip` tells how far a member is from the primary (or
-    /// that it is not known: then it is left out).
+    /// Makes a layout from a set's configuration. `round_trip` tells a member's distance from the
+    /// primary; a member whose distance is not known is left out.
     pub fn of(config: Doc<'_>, round_trip: impl Fn(&str) -> Option<f64>) -> Layout {
         let mut layout = Layout::default();
         let members = config.get_array("members");
@@ -79,13 +79,13 @@ impl Layout {
         layout
     }
 
-    /// As many voters as a majority has.
+    /// The number of voters that form a majority.
     pub fn majority(&self) -> usize {
         self.voters / 2 + 1
     }
 
-    /// How far away the members are, at best, that an acknowledgement of this write concern waits for:
-    /// the round trip to the farthest of them. `None`: the acknowledgement never comes.
+    /// The round trip to the farthest of the members that an acknowledgement of this write concern
+    /// must wait for, if the nearest ones suffice. `None` if the acknowledgement never comes.
     pub fn reach(&self, concern: Doc<'_>) -> Option<f64> {
         let all = |voters_only: bool| {
             let mut far: Vec<f64> = self
@@ -116,7 +116,7 @@ impl Layout {
         }
     }
 
-    /// The round trip that gives `n` different values of a tag.
+    /// The round trip within which there are `n` different values of a tag.
     fn of_tag(&self, tag: &str, n: usize) -> Option<f64> {
         let mut nearest: BTreeMap<&str, f64> = BTreeMap::new();
         for p in &self.places {
@@ -134,23 +134,24 @@ impl Layout {
     }
 }
 
-/// The least that a write concern can cost, ms, with its parts.
+/// The least time that a write concern can take, ms, in its two parts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Floor {
     /// The round trip.
     pub round_trip: f64,
-    /// One sync, that of the member that acknowledges last: those of the others happen meanwhile.
+    /// One sync, that of the last member to acknowledge; the syncs of the others happen at the same
+    /// time.
     pub sync: f64,
 }
 
 impl Floor {
-    /// Of a write concern; `sync` is the disk's own time.
+    /// The floor of a write concern; `sync` is the time that the disk takes.
     pub fn of(layout: &Layout, concern: Doc<'_>, sync: f64) -> Option<Floor> {
         let round_trip = layout.reach(concern)?;
         let majority = concern.get("w").and_then(|w| w.as_str()) == Some("majority");
         let synced = match concern.get("j").and_then(|j| j.as_bool()) {
             Some(j) => j,
-            // The default of `writeConcernMajorityJournalDefault`.
+            // This is the default of `writeConcernMajorityJournalDefault`.
             None => majority,
         };
         Some(Floor {
@@ -159,7 +160,7 @@ impl Floor {
         })
     }
 
-    /// Both of them.
+    /// The sum of both parts.
     pub fn total(self) -> f64 {
         self.round_trip + self.sync
     }
@@ -169,8 +170,8 @@ impl Floor {
         self.round_trip >= FAR_MS
     }
 
-    /// What a good set stays below, ms: between centres hardly more than the floor, within one not much
-    /// more than w:1 and a sync.
+    /// The latency that a good set stays below, ms: little more than the floor if another centre is
+    /// needed, and not much more than w:1 and a sync otherwise.
     pub fn target(self, w1: f64, sync: f64) -> f64 {
         match self.is_far() {
             true => self.total() + ALLOWED_MS,
@@ -179,8 +180,8 @@ impl Floor {
     }
 }
 
-/// Operations a second that so many clients reach at least when each waits only for the network:
-/// nine tenths of what the floor and what is allowed on it leave.
+/// The operations a second that so many clients should reach if each waits only for the network:
+/// nine tenths of the rate that the floor and the allowed time on top of it permit.
 pub fn pipelined(clients: usize, floor: Floor) -> f64 {
     clients as f64 / ((floor.total() + ALLOWED_MS) / 1e3) * 0.9
 }
@@ -193,7 +194,7 @@ mod tests {
     use crate::lab::Preset;
     use muniment_value::{DocBuf, array, doc};
 
-    /// The first member is primary, 0.1 ms from the second and 90 ms from the others.
+    /// A layout whose first member is primary, 0.1 ms from the second and 90 ms from the others.
     fn two_dcs() -> Layout {
         let addresses: Vec<String> = (1..=4).map(|p| format!("h:{p}")).collect();
         let config = Shape::two_centres(Preset::Smoke).config(&addresses);
@@ -253,7 +254,7 @@ mod tests {
         assert_eq!(floor(&l, doc! { "w": 2 }), Some(1.0));
         assert_eq!(floor(&l, doc! { "w": "majority", "j": false }), Some(7.0));
         assert_eq!(floor(&l, doc! { "w": "copy" }), Some(1.0));
-        // A member whose distance is not known is not counted on.
+        // A member whose distance is not known is left out, so a farther one has to acknowledge.
         let l = Layout::of(config.as_doc(), |h| far(h).filter(|_| h != "b:1"));
         assert_eq!(floor(&l, doc! { "w": 2 }), Some(7.0));
         assert_eq!(floor(&l, doc! { "w": "copy" }), None);

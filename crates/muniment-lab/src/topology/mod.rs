@@ -1,5 +1,5 @@
-//! Replica sets that the lab starts itself: members as processes of this executable, relays between
-//! them, and what such a set can do at best.
+//! Replica sets that the lab starts itself: their members are processes of this executable with
+//! relays between them. Also the best latencies that such a set can reach.
 //!
 //! | module | what |
 //! |---|---|
@@ -8,11 +8,12 @@
 //! | [`floors`] | the least that a write concern costs where members are so far apart: pure |
 //! | [`status`] | what replies of members say: pure |
 //!
-//! The configuration of a set holds one `host:port` for each member, and all members and clients
-//! see the same one: the address at which the member listens. So near members and clients reach it
-//! directly. A member that is far away must come through the relay of just this pair, whose way
-//! there and back can be cut alone: it is told so at its start by the parameter [`ROUTES`], which
-//! names another address to *dial* for a member, and changes nothing else (what a member is called,
+//! The configuration of a set holds one `host:port` for each member, the address at which the
+//! member listens, and all members and clients see the same configuration. Near members and clients
+//! therefore connect directly. A far member must connect through the relay of exactly this pair, so
+//! that either direction between the two can be cut alone. The parameter [`ROUTES`] tells a member
+//! at its start which other address to *dial* for a member; it changes neither names nor
+//! identities, nor what `hello` says.
 //! who it is, what `hello` says).
 
 pub mod cluster;
@@ -20,6 +21,6 @@ pub mod floors;
 pub mod shape;
 pub mod status;
 
-/// The server's parameter (`--setParameter NAME=HOST:PORT=HOST:PORT,…`): what is dialled instead of
-/// the address that the configuration has for a member.
+/// The server's parameter (`--setParameter NAME=HOST:PORT=HOST:PORT,…`) with the addresses to dial
+/// instead of those that the configuration has for members.
 pub const ROUTES: &str = "replMemberRoutes";

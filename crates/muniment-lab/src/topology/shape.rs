@@ -1,5 +1,5 @@
-//! Where the members of a set are: centres, round trips, the links that need a relay, the
-//! configuration document. Pure functions.
+//! The shape of a set: centres, round trips, the links that need a relay, and the configuration
+//! document. Pure functions.
 
 use crate::lab::Preset;
 use muniment_load::fail::{Failure, Result};
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 /// The set's name.
 pub const SET: &str = "lab";
-/// The mode that needs a member in each of two centres, whichever these are.
+/// The mode that needs a member in each of any two centres.
 pub const TWO_CENTRES: &str = "twoCentres";
-/// The mode that needs a member in every centre by its name.
+/// The mode that needs a member in every centre, each named by its tag.
 pub const ONE_PER_CENTRE: &str = "onePerCentre";
 /// The mode of a set in one centre that needs a majority by the members' tags.
 pub const BY_TAGS: &str = "byTags";
-/// What the centres are called.
+/// The names of the centres.
 const CENTRES: [&str; 2] = ["west", "east"];
-/// A link with no longer a round trip than this gets no relay: the loopback interface takes about as
-/// long.
+/// Members with no longer a round trip than this get no relay between them, since the loopback
+/// interface itself takes about as long.
 const NEXT_DOOR: Duration = Duration::from_micros(200);
 
-/// A set.
+/// The shape of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shape {
     /// The centre of each member.
@@ -29,17 +29,18 @@ pub struct Shape {
     pub near: Duration,
     /// The round trip between centres.
     pub far: Duration,
-    /// A relay between any two members, so that any two can be parted.
+    /// Whether there is a relay between any two members, so that any two can be cut off from each
+    /// other.
     pub every_link: bool,
-    /// `electionTimeoutMillis`.
+    /// The `electionTimeoutMillis` of the configuration.
     pub election: Duration,
 }
 
 impl Shape {
-    /// The one that the command line names.
+    /// The shape that the command line names.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no shape of this name.
     pub fn named(name: &str, preset: Preset) -> Result<Shape> {
         match name {
             "two-dcs" => Ok(Shape::two_centres(preset)),
@@ -47,8 +48,8 @@ impl Shape {
         }
     }
 
-    /// Four members, two in each of two centres. The paper preset has the post's own round trips,
-    /// the others those of a continent.
+    /// Four members, two in each of two centres. The paper preset has the round trips of the blog
+    /// post, the others have those within a continent.
     pub fn two_centres(preset: Preset) -> Shape {
         let (near, far) = preset.pick((100, 90_000), (100, 90_000), (864, 71_187));
         Shape {
@@ -60,7 +61,8 @@ impl Shape {
         }
     }
 
-    /// So many members side by side, any two of which can be parted, and that notice it soon.
+    /// So many members in one place, any two of which can be cut off from each other, with a short
+    /// election timeout so that they notice it soon.
     pub fn side_by_side(members: usize) -> Shape {
         Shape {
             centres: vec!["west"; members],
@@ -71,10 +73,10 @@ impl Shape {
         }
     }
 
-    /// With other round trips: `NEAR,FAR` in ms.
+    /// Replaces the round trips by `NEAR,FAR` in ms.
     ///
     /// # Errors
-    /// It is no such pair.
+    /// The text is no such pair.
     pub fn with_round_trips(self, text: &str) -> Result<Shape> {
         let (near, far) = round_trips(text)?;
         Ok(Shape { near, far, ..self })
@@ -98,8 +100,8 @@ impl Shape {
             .collect()
     }
 
-    /// The configuration of members at these addresses. Every member has the tag `dc`, its centre,
-    /// and one with the centre's name, by which a mode can ask for that centre.
+    /// The configuration of members at these addresses. Every member has the tag `dc` with its
+    /// centre, and a tag named after the centre, by which a mode can ask for that centre.
     pub fn config(&self, addresses: &[String]) -> DocBuf {
         let mut members = ArrayBuf::new();
         for (i, (centre, host)) in self.centres.iter().zip(addresses).enumerate() {
@@ -132,16 +134,16 @@ impl Shape {
         doc! { "_id": SET, "version": 1, "members": members, "settings": settings }
     }
 
-    /// MongoDB's two seconds, or less where elections come sooner.
+    /// The heartbeat interval: MongoDB's two seconds, or less if the election timeout is short.
     fn heartbeat(&self) -> Duration {
         (self.election / 5).min(Duration::from_secs(2))
     }
 }
 
-/// A pair of round trips in ms, `NEAR,FAR`.
+/// Parses a pair of round trips in ms, `NEAR,FAR`.
 ///
 /// # Errors
-/// The text is none; the message says what would be right.
+/// The text is no pair; the error tells what would be right.
 pub fn round_trips(text: &str) -> Result<(Duration, Duration)> {
     let time = |t: &str| {
         let n = t.trim().parse::<f64>().ok();
@@ -156,8 +158,8 @@ pub fn round_trips(text: &str) -> Result<(Duration, Duration)> {
         })
 }
 
-/// The value of the parameter that tells a member which addresses to dial for others: pairs of what
-/// the configuration has and what is dialled.
+/// The value of the parameter that tells a member which addresses to dial for others, from pairs of
+/// the configured address and the address to dial.
 pub fn routes(pairs: &[(String, String)]) -> String {
     let all: Vec<String> = pairs.iter().map(|(a, b)| format!("{a}={b}")).collect();
     all.join(",")
@@ -188,7 +190,8 @@ mod tests {
         assert_eq!(s.round_trip(0, 1), Duration::from_micros(100));
         assert_eq!(s.round_trip(1, 2), Duration::from_millis(90));
         assert_eq!(s.round_trip(1, 1), Duration::ZERO);
-        // The post's members of a centre were not next door to each other.
+        // In the blog post, the members of a centre were far enough from each other to need a
+        // relay.
         assert_eq!(Shape::two_centres(Preset::Paper).relayed().len(), 12);
         assert_eq!(Shape::side_by_side(3).relayed().len(), 6);
     }

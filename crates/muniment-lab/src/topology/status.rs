@@ -6,24 +6,25 @@ use muniment_value::{Doc, Value};
 /// A member as the primary sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// `host:port` of the configuration.
+    /// The `host:port` in the configuration.
     pub name: String,
-    /// PRIMARY, SECONDARY, …
+    /// The member's state: PRIMARY, SECONDARY, …
     pub state: String,
-    /// What it has applied: term and timestamp, to be compared.
+    /// The position up to which it has applied the log, as term and timestamp, which compare in the
+    /// log's order.
     pub applied: Option<(i64, u32, u32)>,
-    /// The round trip to it, ms, in whole ones.
+    /// The round trip to it in whole ms.
     pub ping_ms: Option<f64>,
 }
 
 impl Seen {
-    /// Whether it can be read and acknowledges.
+    /// Whether the member can be read and acknowledges writes.
     pub fn serves(&self) -> bool {
         matches!(self.state.as_str(), "PRIMARY" | "SECONDARY")
     }
 }
 
-/// The members of a reply to replSetGetStatus.
+/// The members in a reply to replSetGetStatus.
 pub fn members(status: Doc<'_>) -> Vec<Seen> {
     let all = status.get_array("members");
     let docs = all.iter().flat_map(|a| a.values());
@@ -39,7 +40,7 @@ pub fn members(status: Doc<'_>) -> Vec<Seen> {
     .collect()
 }
 
-/// `{ts, t}` as numbers that compare as the log's order does.
+/// Converts `{ts, t}` to numbers that compare in the log's order.
 fn optime(d: Doc<'_>) -> Option<(i64, u32, u32)> {
     let Value::Timestamp { t: second, i } = d.get("ts")? else {
         return None;
@@ -48,9 +49,9 @@ fn optime(d: Doc<'_>) -> Option<(i64, u32, u32)> {
     Some((term, second, i))
 }
 
-/// Whether all of `count` members serve and have applied what the primary has. False if two primaries
-/// are shown: one of them is then only what was last heard of a member before it was killed or cut
-/// off.
+/// Whether all of `count` members serve and have applied what the primary has. It is false if the
+/// reply shows two primaries, since one of those is only the last known state of a member that was
+/// killed or cut off.
 pub fn all_caught_up(members: &[Seen], count: usize) -> bool {
     let mut primaries = members.iter().filter(|m| m.state == "PRIMARY");
     let (Some(primary), None) = (primaries.next(), primaries.next()) else {
@@ -65,7 +66,7 @@ pub fn all_caught_up(members: &[Seen], count: usize) -> bool {
             .all(|m| m.serves() && m.applied.is_some_and(|a| a >= at))
 }
 
-/// The members with their states, in words, to show which of them is missing.
+/// The members with their states in words, which shows the one that is missing.
 pub fn not_there(members: &[Seen]) -> String {
     let states = members.iter().map(|m| format!("{} {}", m.name, m.state));
     states.collect::<Vec<_>>().join(", ")
@@ -97,7 +98,7 @@ mod tests {
         let p = ("a:1", "PRIMARY", 2, 10);
         assert!(caught_up(&[p, ("b:1", "SECONDARY", 2, 10)], 2));
         assert!(!caught_up(&[p, ("b:1", "SECONDARY", 2, 9)], 2));
-        // A later time of an older term is less.
+        // A later time of an older term compares as less.
         assert!(!caught_up(&[p, ("b:1", "SECONDARY", 1, 11)], 2));
         assert!(!caught_up(&[p, ("b:1", "ROLLBACK", 2, 10)], 2));
         assert!(!caught_up(&[p], 2));

@@ -1,4 +1,5 @@
-//! What the turns of several variants gave: figures in sheets, and what follows from them.
+//! The results of several variants' turns: figures in sheets, and the lines that plots are made
+//! from.
 
 use super::Request;
 use super::settings::{self, Dimension, Setting};
@@ -9,17 +10,17 @@ use muniment_load::fail::Result;
 use muniment_load::load::Load;
 use muniment_load::samples::SampleSet;
 
-/// One variant: a setting on a target.
+/// A variant: a setting on a target.
 pub(crate) struct Variant {
-    /// The target's number.
+    /// The number of its target.
     pub side: usize,
-    /// What is set.
+    /// Its setting.
     pub setting: Setting,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
-/// What the turns gave.
+/// The results of all turns.
 pub(crate) struct Found {
     /// The phases that are compared.
     pub phases: Vec<String>,
@@ -27,42 +28,42 @@ pub(crate) struct Found {
     pub dimensions: Vec<Dimension>,
     /// The targets' names, if there are several.
     pub targets: Vec<String>,
-    /// In the order of targets, then of settings.
+    /// The variants, in the order of targets and then of settings.
     pub variants: Vec<Variant>,
-    /// With several targets a sheet for each setting, over the targets; else one over the settings,
-    /// without a name.
+    /// The figures. With several targets there is a named sheet for each setting that compares the
+    /// targets; otherwise one unnamed sheet compares the settings.
     pub sheets: Vec<(String, Sheet)>,
-    /// Every load that counts.
+    /// The samples of every load that counts.
     pub samples: Vec<SampleSet>,
-    /// Settings on one target.
+    /// The number of settings on one target.
     settings: usize,
 }
 
-/// What a line over a dimension shows.
+/// A line of a plot over a dimension.
 pub(crate) struct Line {
-    /// The other settings, or the phase where there are none.
+    /// The other settings, or the phase if there are none.
     pub name: String,
-    /// x, the median, and between what it was found.
+    /// For each point, x, the median, and the smallest and greatest value.
     pub all: Vec<(f64, f64, (f64, f64))>,
 }
 
 impl Line {
-    /// Its points, without what they were found between.
+    /// The points without their ranges.
     pub(crate) fn points(&self) -> Vec<(f64, f64)> {
         self.all.iter().map(|p| (p.0, p.1)).collect()
     }
 
-    /// What its points were found between.
+    /// The ranges of the points.
     pub(crate) fn spread(&self) -> Vec<(f64, f64)> {
         self.all.iter().map(|p| p.2).collect()
     }
 }
 
 impl Found {
-    /// Nothing yet, of what is asked for.
+    /// Makes an empty result for a request.
     ///
     /// # Errors
-    /// Settings that cannot be combined.
+    /// The settings cannot be combined.
     pub(crate) fn new(r: &Request) -> Result<Found> {
         let all = settings::combinations(&r.dimensions)?;
         let named: Vec<String> = all.iter().map(|s| settings::name(s)).collect();
@@ -109,7 +110,7 @@ impl Found {
         })
     }
 
-    /// Which sheet and which of its variants is variant `v`.
+    /// The sheet of variant `v`, and its column there.
     fn place(&self, v: usize) -> (usize, usize) {
         if self.sheets.len() > 1 || self.settings == 1 {
             (v % self.settings, v / self.settings)
@@ -118,8 +119,8 @@ impl Found {
         }
     }
 
-    /// The next turn of variant `v`: by phase the loads that count. One that was cut short by Ctrl-C
-    /// does not.
+    /// Adds the next turn of variant `v` and returns its loads by phase. Loads that Ctrl-C cut
+    /// short do not count and are dropped.
     pub(crate) fn add(&mut self, v: usize, mut loads: Vec<(String, Load)>) -> Vec<(String, Load)> {
         loads.retain(|(_, load)| !load.stopped);
         let name = self.variants.get(v).map_or("", |v| v.name.as_str());
@@ -145,14 +146,14 @@ impl Found {
             .map_or(f64::NAN, |(_, s)| s.median(column, figure))
     }
 
-    /// Figure `figure` of variant `v`, turn by turn.
+    /// The values of figure `figure` of variant `v`, turn by turn.
     fn values(&self, v: usize, figure: &str) -> Vec<f64> {
         let (sheet, column) = self.place(v);
         let sheet = self.sheets.get(sheet);
         sheet.map_or_else(Vec::new, |(_, s)| s.measured(column, figure))
     }
 
-    /// In how many turns each variant was measured.
+    /// The number of turns in which each variant was measured.
     pub(crate) fn turns(&self, phase: &str) -> Vec<(&str, usize)> {
         let figure = format!("{phase} operations");
         let each = self.variants.iter().enumerate();
@@ -160,7 +161,8 @@ impl Found {
             .collect()
     }
 
-    /// The figure of variant `v` that a plot shows: documents, where they are not the operations.
+    /// The name of the figure of variant `v` that a plot shows: documents a second if they differ
+    /// from operations a second.
     fn shown(&self, v: usize, phase: &str) -> String {
         let documents = format!("{phase} documents");
         match self.median(v, &documents).is_finite() {
@@ -169,13 +171,13 @@ impl Found {
         }
     }
 
-    /// The median of that figure, and between what it was found.
+    /// The median of that figure, and its smallest and greatest value.
     pub(crate) fn rate(&self, v: usize, phase: &str) -> (f64, (f64, f64)) {
         let figure = self.shown(v, phase);
         (self.median(v, &figure), ends(&self.values(v, &figure)))
     }
 
-    /// The first dimension of numbers that has enough of them for a line.
+    /// The first numeric dimension that has enough values for a line.
     pub(crate) fn axis(&self) -> Option<&Dimension> {
         let numeric = |d: &&Dimension| d.values.len() > 2 && d.numbers().is_some();
         self.dimensions.iter().find(numeric)
@@ -214,7 +216,7 @@ impl Found {
     }
 }
 
-/// What is compared of a phase.
+/// The figures of a phase that are compared.
 fn figures_of(phase: &str, load: &Load) -> Vec<Figure> {
     let mut o = Outcome::default();
     let n = load.samples.operations.max(1) as f64;

@@ -1,5 +1,5 @@
-//! One workload in several variants: settings (`--vary`), targets (`--target`), or both, measured
-//! in turns; and one workload at rising rates (`--rates`).
+//! One workload in several variants, which differ in settings (`--vary`), targets (`--target`) or
+//! both and are measured in turns; and one workload at rising rates (`--rates`).
 
 pub(crate) mod found;
 pub(crate) mod rates;
@@ -16,31 +16,31 @@ use muniment_load::stop;
 use settings::{Dimension, Setting};
 use std::time::Duration;
 
-/// What is to be varied.
+/// The variants to measure.
 pub(crate) struct Request {
-    /// The workload as it is without a variation.
+    /// The workload before any setting is applied.
     pub plan: Plan,
-    /// The settings.
+    /// The settings to try.
     pub dimensions: Vec<Dimension>,
     /// The targets; empty for the embedded server.
     pub targets: Vec<Named>,
-    /// In how many turns.
+    /// The number of turns.
     pub turns: usize,
     /// The embedded servers' cache, GiB.
     pub cache_gb: Option<f64>,
 }
 
-/// A target while its variants take turns.
+/// A target whose variants are measured in turns.
 struct Side {
     name: String,
     target: Target,
     ready: Ready,
 }
 
-/// Every variant in turns, and what they show.
+/// Measures every variant in turns and reports the results.
 ///
 /// # Errors
-/// A setting that the workload does not have; no server; a workload that fails on it.
+/// The workload does not have a setting, there is no server, or the workload fails on it.
 pub(crate) fn run(lab: &mut Lab, r: &Request, out: &mut Outcome) -> Result<()> {
     out.about.clone_from(&r.plan.about);
     let mut found = Found::new(r)?;
@@ -59,7 +59,7 @@ pub(crate) fn run(lab: &mut Lab, r: &Request, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// The workload with a setting.
+/// Applies a setting to the workload.
 fn plan(r: &Request, setting: &Setting) -> Result<Plan> {
     let mut plan = r.plan.clone();
     for (key, value) in setting {
@@ -109,7 +109,8 @@ fn turns(
     found: &mut Found,
     out: &mut Outcome,
 ) -> Result<()> {
-    // Without a run phase the load is what is measured, and it begins anew each time.
+    // If there is no run phase, the load is what is measured; it then begins with empty collections
+    // each time.
     let anew = r.plan.runs().is_empty() || r.dimensions.iter().any(|d| d.key == "records");
     for turn in 0..r.turns {
         for v in order(plans.len(), turn) {
@@ -151,13 +152,14 @@ fn turns(
     Ok(())
 }
 
-/// How long a server may take to finish the work that a load leaves to it.
+/// The longest time that a server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
-/// A workload whose settings cannot be varied as asked is refused before anything is started.
+/// Checks that the workload has the settings as asked, so that a mistake is refused before anything
+/// is started.
 ///
 /// # Errors
-/// What is wrong with the first such setting.
+/// The first setting that is wrong, and why.
 pub(crate) fn check(r: &Request) -> Result<()> {
     for setting in settings::combinations(&r.dimensions)? {
         plan(r, &setting)?;

@@ -1,6 +1,6 @@
-//! A workload at rising rates: where its knee is when every worker sends as fast as it is answered
-//! (closed loop), then what the latencies are at shares of that rate when operations are due at
-//! random moments whatever the server does (open loop).
+//! A workload at rising rates. First every worker sends as soon as it is answered (closed loop),
+//! which shows the knee of the throughput. Then operations are due at random moments whatever the
+//! server does (open loop), which shows the latencies at shares of the knee's rate.
 
 use crate::custom::{self, Plan, Ready};
 use crate::lab::{Lab, Target};
@@ -12,15 +12,15 @@ use muniment_load::stop;
 use muniment_load::usl::Fit;
 use std::time::Duration;
 
-/// Worker counts of the closed loop.
+/// The numbers of workers in the closed loop.
 const WORKERS: [u64; 7] = [1, 2, 4, 8, 16, 32, 48];
-/// How long the server may take to finish the work that a load leaves to it.
+/// The longest time that the server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 
 /// Parses `A..B` (in steps of ten) or a list of percentages.
 ///
 /// # Errors
-/// What is no percentage between 1 and 200.
+/// A value is no percentage between 1 and 200.
 pub(crate) fn parse(text: &str) -> Result<Vec<u64>> {
     let fail = || {
         Failure(format!(
@@ -43,10 +43,10 @@ pub(crate) fn parse(text: &str) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Measures every run phase of `plan` so.
+/// Measures every run phase of `plan` at rising rates.
 ///
 /// # Errors
-/// A workload without a run phase; no server; an operation that failed.
+/// The workload has no run phase, there is no server, or an operation failed.
 pub(crate) fn run(
     lab: &mut Lab,
     plan: &Plan,
@@ -80,7 +80,7 @@ fn phases(
 ) -> Result<()> {
     let mut ready = custom::prepare(lab, target, plan)?;
     for phase in plan.runs() {
-        // This phase alone, after the loads.
+        // The plan has the loads and this phase alone.
         let mut one = plan.clone();
         one.phases = plan.loads().to_vec();
         one.phases.push(phase.clone());
@@ -89,7 +89,7 @@ fn phases(
         }
         let mut found = Found::of(&phase.name);
         let result = sweep(lab, target, &one, percents, &mut ready, &mut found);
-        // Of what was interrupted or failed there is what there is.
+        // Results from before an interruption or a failure are reported too.
         experiments::rates::tell(&found, out);
         result?;
     }
@@ -97,17 +97,17 @@ fn phases(
     Ok(())
 }
 
-/// What was measured of a phase.
+/// The results of one phase.
 pub(crate) struct Found {
-    /// The phase.
+    /// The phase's name.
     pub phase: String,
-    /// The closed loop: workers, and what they did.
+    /// The closed loop: the numbers of workers and their loads.
     pub closed: Vec<(u64, Load)>,
-    /// The same of one worker in a placement that is not the curve's.
+    /// Loads of one worker in the placement that is not part of the curve.
     pub beside: Vec<(u64, Load)>,
-    /// Workers and rate of the knee, where one was found.
+    /// The workers and the rate of the knee, if one was found.
     pub knee: Option<(u64, f64)>,
-    /// Workers of the open loop.
+    /// The number of workers of the open loop.
     pub open: u64,
     /// The open loop, in the order of its rates.
     pub steps: Vec<Step>,
@@ -125,7 +125,7 @@ impl Found {
         }
     }
 
-    /// The closed loop's workers and operations a second.
+    /// The curve of the closed loop: workers and operations a second.
     pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
         let all = self.closed.iter();
         all.map(|(workers, load)| (*workers as f64, operations(load)))
@@ -133,20 +133,20 @@ impl Found {
     }
 }
 
-/// Operations a second.
+/// The operations a second of a load.
 pub(crate) fn operations(load: &Load) -> f64 {
     load.samples.operations as f64 / load.samples.seconds
 }
 
-/// What one rate showed.
+/// The results at one rate.
 pub(crate) struct Step {
-    /// Its share of the knee's rate, percent.
+    /// The rate as a percentage of the knee's rate.
     pub percent: u64,
-    /// Operations a second that were due.
+    /// The operations a second that were due.
     pub offered: f64,
-    /// What came of it.
+    /// The load that was measured.
     pub load: Load,
-    /// Latencies from when operations were due.
+    /// Latencies counted from the times at which operations were due.
     pub intended: Latency,
 }
 
@@ -166,7 +166,7 @@ fn sweep(
     }
 }
 
-/// More and more workers that send as fast as they are answered.
+/// Measures more and more workers, each of which sends as soon as it is answered.
 fn closed(
     lab: &mut Lab,
     target: &Target,
@@ -187,7 +187,7 @@ fn closed(
         custom::measure(lab, target, &p, &label, ready, &mut loads)?;
         loads.retain(|(_, load)| !load.stopped);
         for (which, load) in loads {
-            // In the curve one worker has one rate.
+            // The curve has one point for one worker, so a second placement is kept outside it.
             match which == found.phase {
                 true => found.closed.push((workers, load)),
                 false => found.beside.push((workers, load)),
@@ -197,7 +197,7 @@ fn closed(
     Ok(())
 }
 
-/// Operations at shares of the knee's rate, due at random moments.
+/// Measures operations that are due at random moments, at shares of the knee's rate.
 fn open(
     lab: &mut Lab,
     target: &Target,
@@ -207,7 +207,8 @@ fn open(
     ready: &mut Ready,
     found: &mut Found,
 ) -> Result<()> {
-    // Waiting operations must not wait for a worker: twice the knee's.
+    // There are twice as many workers as at the knee, so that operations that are due do not have
+    // to wait for a free worker.
     found.open = (workers * 2).clamp(16, 128);
     for percent in percents {
         if stop::asked() {
@@ -239,15 +240,16 @@ fn open(
     Ok(())
 }
 
-/// Workers and rate of the knee: the law's, if it has one within what was measured, else the best
-/// point.
+/// The workers and the rate of the knee: those of the fitted law if its knee is within the measured
+/// range, and those of the best point otherwise.
 fn knee(points: &[(f64, f64)]) -> Option<(u64, f64)> {
     let best = points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let fitted = Fit::new(points).and_then(|f| {
         let n = f.knee.filter(|_| !f.extrapolated)?.max(1.0);
         Some((n, f.at(n)))
     });
-    // A law that promises more than was ever reached would make every share of it too large.
+    // If the law promised more than was ever reached, every share of its rate would be too large,
+    // so the best point is used.
     let (n, x) = fitted.filter(|f| f.1 <= best.1).unwrap_or(best);
     Some((n.round() as u64, x))
 }
@@ -272,7 +274,7 @@ mod tests {
 
     #[test]
     fn the_knee_is_the_laws_or_the_best_point() {
-        // A law with a knee at √(0.98/0.02) = 7 workers.
+        // This law has its knee at √(0.98/0.02) = 7 workers.
         let x = |n: f64| 1000.0 * n / (1.0 + 0.02 * (n - 1.0) + 0.02 * n * (n - 1.0));
         let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 7.0, 8.0, 16.0, 32.0]
             .iter()
@@ -283,7 +285,7 @@ mod tests {
             n == 7 && (rate - x(7.0)).abs() < x(7.0) * 0.01,
             "{n} {rate}"
         );
-        // Without one.
+        // A linear law has no knee.
         let linear: Vec<(f64, f64)> = (1..8).map(|n| (f64::from(n), f64::from(n))).collect();
         assert_eq!(knee(&linear), Some((7, 7.0)));
         assert_eq!(knee(&[]), None);

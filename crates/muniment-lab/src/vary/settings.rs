@@ -5,20 +5,20 @@ use muniment_load::fail::{Failure, Result};
 /// A setting and its values, in the order in which they were given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dimension {
-    /// Which setting.
+    /// The key that is set.
     pub key: String,
-    /// What it is set to.
+    /// The values that it is set to.
     pub values: Vec<String>,
 }
 
-/// More combinations than this are a mistake.
+/// More combinations than this are taken for a mistake.
 const MOST: usize = 200;
 
 impl Dimension {
     /// Parses `KEY=V,V,…`; a value `A..B` of whole numbers stands for A, its doublings, and B.
     ///
     /// # Errors
-    /// No values, the same one twice, a range that is none.
+    /// There are no values, the same value twice, or a range that is none.
     pub(crate) fn parse(text: &str) -> Result<Dimension> {
         let fail = |why: String| Err(Failure(format!("--vary {text}: {why}")));
         let Some((key, list)) = text.split_once('=') else {
@@ -77,13 +77,13 @@ fn range(a: &str, b: &str) -> Option<Vec<String>> {
     Some(out)
 }
 
-/// One value of each dimension.
+/// A value for each dimension.
 pub(crate) type Setting = Vec<(String, String)>;
 
-/// Every combination, the last dimension changing fastest.
+/// Makes every combination; the last dimension changes fastest.
 ///
 /// # Errors
-/// A setting that is varied twice; more combinations than anybody can mean.
+/// A setting is varied twice, or there are more combinations than anybody can mean.
 pub(crate) fn combinations(dimensions: &[Dimension]) -> Result<Vec<Setting>> {
     for (i, d) in dimensions.iter().enumerate() {
         if dimensions.iter().take(i).any(|e| e.key == d.key) {
@@ -115,7 +115,7 @@ pub(crate) fn combinations(dimensions: &[Dimension]) -> Result<Vec<Setting>> {
     Ok(all)
 }
 
-/// `w=1 j=true`.
+/// The name of a setting, as in `w=1 j=true`.
 pub(crate) fn name(setting: &[(String, String)]) -> String {
     let words: Vec<String> = setting.iter().map(|(k, v)| format!("{k}={v}")).collect();
     words.join(" ")
