@@ -1,4 +1,5 @@
-//! `muniment bench ycsb …`: YCSB's own options (with one hyphen), and the lab's.
+//! The command line of `muniment bench ycsb …`: YCSB's own options (with one hyphen), and the
+//! lab's.
 
 use super::core::Workload;
 use super::properties::Properties;
@@ -18,20 +19,20 @@ use muniment_load::stop;
 use muniment_options::{Given, Group, HELP, Opt, Page, Takes};
 use std::sync::Arc;
 
-/// What was asked for.
+/// The parsed command line.
 #[derive(Debug, Clone)]
 pub(crate) struct Options {
     loads: bool,
     runs: bool,
     properties: Properties,
     uri: Option<uri::Uri>,
-    /// YCSB's output on stdout instead of the lab's, and no report.
+    /// Prints YCSB's output on stdout instead of the lab's, and writes no report.
     as_ycsb: bool,
     cache_gb: Option<f64>,
     output: Output,
 }
 
-/// `muniment bench ycsb`.
+/// The command `muniment bench ycsb`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "ycsb",
     arguments: "[load|run] -P FILE [-p NAME=VALUE]…",
@@ -100,10 +101,10 @@ const LAB: &[Opt] = &[
     cli::CACHE,
 ];
 
-/// What was asked for, by what was given.
+/// Understands the arguments.
 ///
 /// # Errors
-/// A property file that cannot be read, options that do not go with each other.
+/// A property file cannot be read, or options contradict each other.
 fn options(given: &Given) -> Result<Options> {
     let mut o = Options {
         loads: given.has("load"),
@@ -152,7 +153,7 @@ fn options(given: &Given) -> Result<Options> {
     Ok(o)
 }
 
-/// The properties that options set, in order: a later one counts.
+/// The properties that options set, in order; later ones override earlier ones.
 fn settings(given: &Given) -> Result<Vec<(&str, &str)>> {
     let mut set = Vec::new();
     for (option, value) in given.options() {
@@ -170,10 +171,10 @@ fn settings(given: &Given) -> Result<Vec<(&str, &str)>> {
     Ok(set)
 }
 
-/// Runs it.
+/// Runs the workload.
 ///
 /// # Errors
-/// No server, a workload without sense, a load that failed.
+/// There is no server, the workload makes no sense, or a load failed.
 pub(crate) fn run(o: &Options) -> Result<()> {
     stop::install();
     let workload = Arc::new(Workload::new(&o.properties)?);
@@ -185,7 +186,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
         ));
     }
     let endpoint = uri.map_or(Endpoint::Embedded, Endpoint::Server);
-    // Counts are the properties'; nothing asks for the preset.
+    // All counts come from the properties, so the preset is never used.
     let mut lab = Lab::new(endpoint, Preset::Paper, o.output.data.clone());
     match o.as_ycsb {
         true => as_ycsb(&mut lab, o, &workload, &settings),
@@ -195,7 +196,7 @@ pub(crate) fn run(o: &Options) -> Result<()> {
     }
 }
 
-/// One phase, and its summary in the file that the settings name.
+/// Runs one phase, and writes its summary into the file that the settings name.
 fn one(
     lab: &mut Lab,
     target: &Target,
@@ -213,7 +214,7 @@ fn one(
     Ok(done)
 }
 
-/// Runs it and prints what YCSB prints.
+/// Runs the workload and prints what YCSB would print.
 fn as_ycsb(
     lab: &mut Lab,
     o: &Options,
@@ -241,7 +242,7 @@ fn as_ycsb(
     }
 }
 
-/// Runs it as an experiment of the lab.
+/// Runs the workload as an experiment of the lab.
 fn as_the_lab(
     lab: &mut Lab,
     o: &Options,
@@ -288,7 +289,7 @@ fn phases(o: &Options) -> impl Iterator<Item = bool> {
         .map(|(_, loads)| loads)
 }
 
-/// What was said and has no effect.
+/// Warnings about options and properties that have no effect.
 fn doubts(o: &Options, settings: &Settings) -> Vec<String> {
     let unused = o.properties.unused();
     let mut out = Vec::new();

@@ -1,6 +1,7 @@
-//! A YCSB worker: encodes its next operation outside the clock, sends it, judges the answer.
+//! A YCSB worker: encodes its next operation before the clock starts, sends it, and judges the
+//! answer.
 //!
-//! The commands are those that YCSB's MongoDB binding makes the Java driver send.
+//! The commands are those that YCSB's MongoDB binding causes the Java driver to send.
 
 use super::core::{Chooser, Operation, Workload};
 use super::settings::Settings;
@@ -18,19 +19,19 @@ const NOT_FOUND: &str = "NOT_FOUND";
 const UNEXPECTED_STATE: &str = "UNEXPECTED_STATE";
 const BATCHED_OK: &str = "BATCHED_OK";
 
-/// The name of a kind of operation, and of those of it that failed.
+/// The name of a kind of operation, and the name of those that failed.
 type Kind = (&'static str, &'static str);
 const READ: Kind = ("READ", "READ-FAILED");
 const UPDATE: Kind = ("UPDATE", "UPDATE-FAILED");
 const INSERT: Kind = ("INSERT", "INSERT-FAILED");
 const SCAN: Kind = ("SCAN", "SCAN-FAILED");
 
-/// What comes next.
+/// The next operation.
 enum Next {
     Nothing,
     Read,
     Update,
-    /// With the record's number where the transaction phase inserts it.
+    /// An insert; the transaction phase gives the number of the new record.
     Insert {
         new: Option<u64>,
     },
@@ -38,7 +39,7 @@ enum Next {
     ReadModifyWrite,
 }
 
-/// One connection's work.
+/// The work of one connection.
 pub(crate) struct Client {
     conn: Conn,
     workload: Arc<Workload>,
@@ -47,12 +48,12 @@ pub(crate) struct Client {
     load: bool,
     next: Next,
     message: Message,
-    /// The update of a read-modify-write.
+    /// The update that follows the read in a read-modify-write.
     second: Message,
-    /// The key and the value of the operation, in memory that is used again.
+    /// The key and the value of the operation; the buffers are reused.
     key: String,
     value: Vec<u8>,
-    /// Documents that wait for their batch.
+    /// Documents that wait until their batch is full.
     batch: ArrayBuf,
     batched: u64,
     /// The first error of the server, for the report.
@@ -60,7 +61,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A worker of the load phase, or of the transaction phase.
+    /// Makes a worker of the load phase, or of the transaction phase.
     pub(crate) fn new(
         conn: Conn,
         workload: &Arc<Workload>,
@@ -139,7 +140,7 @@ impl Client {
         Some(p)
     }
 
-    /// Makes the message the read of the chosen key.
+    /// Encodes a read of the chosen key as the message.
     fn read(&mut self, workload: &Workload, by_name: bool) {
         let projection = self.projection(workload, by_name);
         self.message.write(&self.settings.database, false, |b| {
@@ -154,7 +155,7 @@ impl Client {
         });
     }
 
-    /// Makes the message, or the second one, an update of the chosen key.
+    /// Encodes an update of the chosen key as the message, or as the second one.
     fn update(&mut self, workload: &Workload, second: bool) {
         let fields = match workload.write_all_fields {
             true => 0..workload.fields.len(),
@@ -207,7 +208,7 @@ impl Client {
         })
     }
 
-    /// What waits, in one message.
+    /// Encodes the waiting documents as one message.
     fn batch(&mut self) -> Message {
         self.batched = 0;
         let documents = std::mem::take(&mut self.batch);
@@ -225,7 +226,8 @@ impl Client {
         self.write(doc! { "insert": table, "ordered": false, "documents": documents })
     }
 
-    /// Sends the message (the second one for `second`), records and judges.
+    /// Sends the message (the second one if `second` is set), records its latency and judges the
+    /// reply.
     fn send(
         &mut self,
         second: bool,
@@ -259,9 +261,9 @@ impl Client {
         Ok(status)
     }
 
-    /// A read, checked in integrity mode.
+    /// Performs a read, whose values are checked in integrity mode.
     fn do_read(&mut self, meter: &mut Meter) -> Result<()> {
-        // Only integrity mode looks at the key and the workload once more.
+        // The clones are made only in integrity mode, which needs them for the check.
         let check = self.workload.data_integrity;
         let check = check.then(|| (self.workload.clone(), self.key.clone()));
         let mut verified = None;
@@ -293,10 +295,11 @@ impl Client {
         .map(|_| ())
     }
 
-    /// The insert that is ready, tried again as the workload says; false: the load shall end.
+    /// Sends the prepared insert, and repeats it as the workload says; returns false if the load
+    /// shall end.
     fn do_insert(&mut self, meter: &mut Meter) -> Result<bool> {
         if self.message.0.is_empty() {
-            // It waits for its batch.
+            // The document waits for its batch, and YCSB counts it as done.
             meter.record(INSERT.0, Instant::now());
             meter.status(INSERT.0, BATCHED_OK);
             return Ok(true);
@@ -348,7 +351,7 @@ impl Client {
     }
 }
 
-/// Whether every value is the one that follows from its key and field.
+/// Checks that every value is the one that follows from its key and field.
 fn verify(w: &Workload, key: &str, d: Doc<'_>) -> &'static str {
     let mut want = Vec::new();
     let mut fields = 0;
@@ -428,7 +431,8 @@ impl Worker for Client {
             Next::Insert { new } => {
                 let goes_on = self.do_insert(meter);
                 if let Some(n) = new {
-                    // Also when it failed: what is above it shall be readable.
+                    // A failed insert is acknowledged too; keys above it would never become
+                    // readable otherwise.
                     self.workload.new_keys.acknowledge(n);
                 }
                 if !goes_on? {
@@ -451,7 +455,7 @@ impl Worker for Client {
 
     fn finish(&mut self) -> Result<()> {
         if self.batched > 0 {
-            // YCSB loses an incomplete last batch.
+            // YCSB loses an incomplete last batch; here it is sent.
             let mut last = self.batch();
             self.conn.send(&mut last)?;
             if !self.settings.unacknowledged {

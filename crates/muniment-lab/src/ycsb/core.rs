@@ -1,4 +1,4 @@
-//! YCSB's CoreWorkload: which operation comes next, on which key, with which values.
+//! YCSB's CoreWorkload: chooses the next operation, its key and its values.
 //!
 //! Source: YCSB (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010) and the
 //! behaviour of its released client, property by property.
@@ -23,19 +23,19 @@ use std::sync::atomic::AtomicU64;
 /// An operation of the transaction phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Read one document.
+    /// Reads one document.
     Read,
-    /// Set one field of one, or all.
+    /// Sets one field of a document, or all.
     Update,
-    /// Insert one.
+    /// Inserts one document.
     Insert,
-    /// Read some, in the order of their keys.
+    /// Reads several documents in the order of their keys.
     Scan,
-    /// Read one, then update it.
+    /// Reads one document and then updates it.
     ReadModifyWrite,
 }
 
-/// In the order in which the chooser goes through them.
+/// The operations in the order in which the chooser goes through them.
 const OPERATIONS: [(Operation, &str, f64); 5] = [
     (Operation::Read, "readproportion", 0.95),
     (Operation::Update, "updateproportion", 0.05),
@@ -73,34 +73,34 @@ enum Request {
     Exponential(f64, f64),
 }
 
-/// A workload, as its properties say.
+/// A workload as its properties describe it.
 #[derive(Debug, Clone)]
 pub(crate) struct Workload {
     /// The collection.
     pub table: String,
     /// Documents in the collection after the load.
     pub records: u64,
-    /// Operations of the transaction phase; 0: until it is stopped.
+    /// The number of operations of the transaction phase; 0 for no limit.
     pub operations: u64,
-    /// The first key of the load, and how many.
+    /// The first key of the load.
     pub insert_start: u64,
-    /// As above.
+    /// The number of keys that the load inserts.
     pub insert_count: u64,
-    /// Names of the fields.
+    /// The names of the fields.
     pub fields: Vec<String>,
-    /// Whole documents, or one field.
+    /// Whether reads ask for whole documents, or for one field.
     pub read_all_fields: bool,
-    /// Whole documents by naming every field.
+    /// Whether reads of whole documents name every field.
     pub read_all_by_name: bool,
-    /// Updates set every field, or one.
+    /// Whether updates set every field, or one.
     pub write_all_fields: bool,
-    /// Values follow from key and field, and reads check them.
+    /// Whether values follow from key and field, so that reads can check them.
     pub data_integrity: bool,
-    /// Tries of an insert of the load after the first.
+    /// How often a failed insert of the load is repeated.
     pub insert_retries: u64,
-    /// Seconds between them, ± 20 %.
+    /// The pause between repetitions, in seconds, ± 20 %.
     pub insert_retry_interval: f64,
-    /// The load goes on over an insert that failed.
+    /// Whether the load continues after an insert that failed for good.
     pub keep_going: bool,
     length: Length,
     scan_length: Length,
@@ -108,9 +108,9 @@ pub(crate) struct Workload {
     weights: Vec<(Operation, f64)>,
     zero_padding: usize,
     hashed: bool,
-    /// Keys of the load phase.
+    /// The keys of the load phase.
     load_keys: Arc<Counter>,
-    /// Keys inserted by the transaction phase.
+    /// The keys that the transaction phase inserts.
     pub new_keys: Arc<Counter>,
     sequence: Arc<AtomicU64>,
 }
@@ -119,7 +119,7 @@ impl Workload {
     /// Reads a workload from its properties.
     ///
     /// # Errors
-    /// A property without sense; the property is named.
+    /// A property makes no sense; the error names it.
     pub(crate) fn new(p: &Properties) -> Result<Workload> {
         supported(p)?;
         let [records, insert_start, insert_count] = counts(p)?;
@@ -164,15 +164,15 @@ impl Workload {
         key
     }
 
-    /// As [`Workload::key`], into memory that is used again.
+    /// Writes the key of record `n` into a buffer that is reused; see [`Workload::key`].
     pub(crate) fn write_key(&self, n: u64, key: &mut String) {
         let number = if self.hashed { fnv::hash(n) } else { n as i64 };
         key.clear();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(key, "user{number:0>width$}", width = self.zero_padding);
     }
 
-    /// What one worker draws from.
+    /// Makes the random choices of one worker.
     pub(crate) fn chooser(&self, seed: u64) -> Chooser {
         let last = (self.insert_start + self.insert_count).saturating_sub(1);
         let keys: Box<dyn Distribution> = match &self.request {
@@ -188,7 +188,8 @@ impl Workload {
                     .iter()
                     .find(|(o, _)| *o == Operation::Insert)
                     .map_or(0.0, |(_, w)| *w);
-                // Keys that will come are in the range from the start, so that it never moves.
+                // The range includes keys that are still to be inserted, so that it never changes
+                // and the hot keys stay the same.
                 let expected = (self.operations as f64 * insert * 2.0) as u64;
                 Box::new(Scrambled::new(
                     self.insert_start,
@@ -220,16 +221,16 @@ impl Workload {
         }
     }
 
-    /// The next key of the load phase.
+    /// Takes the next key of the load phase.
     pub(crate) fn next_load_key(&self) -> u64 {
         self.load_keys.take()
     }
 
-    /// The value that `field` of document `key` has in integrity mode: `key:field`, then `:` and
-    /// Java's `hashCode` of all that stands before it, again and again, cut to `size`.
+    /// Appends the value that `field` of document `key` has in integrity mode: `key:field`, then
+    /// again and again `:` and Java's `hashCode` of everything before it, cut to `size`.
     pub(crate) fn checked_value(key: &str, field: &str, size: usize, out: &mut Vec<u8>) {
         let start = out.len();
-        // Of all that stands there so far.
+        // The hash of everything written so far.
         let mut hash = 0_i32;
         let mut add = |out: &mut Vec<u8>, text: &str| {
             for b in text.bytes() {
@@ -252,7 +253,7 @@ impl Workload {
     }
 }
 
-/// Refuses another workload class.
+/// Refuses workload classes other than CoreWorkload.
 fn supported(p: &Properties) -> Result<()> {
     let workload = p
         .text("workload")
@@ -265,7 +266,7 @@ fn supported(p: &Properties) -> Result<()> {
     }
 }
 
-/// Documents after the load, the first key of the load, and how many it inserts.
+/// The documents after the load, the first key of the load, and the number of keys that it inserts.
 fn counts(p: &Properties) -> Result<[u64; 3]> {
     let start: u64 = p.number("insertstart", 0)?;
     let records: u64 = match p.number("recordcount", 0)? {
@@ -281,7 +282,7 @@ fn counts(p: &Properties) -> Result<[u64; 3]> {
     }
 }
 
-/// The operations that there are, with their shares.
+/// The operations of the workload, with their shares.
 fn weights(p: &Properties) -> Result<Vec<(Operation, f64)>> {
     let weights = OPERATIONS
         .iter()
@@ -290,7 +291,7 @@ fn weights(p: &Properties) -> Result<Vec<(Operation, f64)>> {
     Ok(weights.into_iter().filter(|(_, w)| *w > 0.0).collect())
 }
 
-/// The fields' names.
+/// The names of the fields.
 fn fields(p: &Properties) -> Result<Vec<String>> {
     let count: u64 = p.number("fieldcount", 10)?;
     if count == 0 {
@@ -357,18 +358,18 @@ fn request(p: &Properties, new_keys: &Arc<Counter>) -> Result<Request> {
     })
 }
 
-/// One worker's draws.
+/// The random choices of one worker.
 pub(crate) struct Chooser {
     rng: Rng,
     keys: Box<dyn Distribution>,
-    /// Keys are counted from the newest back.
+    /// Whether keys are counted from the newest back.
     backwards: bool,
     length: Box<dyn Distribution>,
     scan_length: Box<dyn Distribution>,
 }
 
 impl Chooser {
-    /// The next operation; `None` when every proportion is zero.
+    /// Draws the next operation; `None` if every proportion is zero.
     pub(crate) fn operation(&mut self, w: &Workload) -> Option<Operation> {
         let sum: f64 = w.weights.iter().map(|(_, x)| x).sum();
         let mut u = self.rng.unit();
@@ -379,11 +380,11 @@ impl Chooser {
             }
             u -= share;
         }
-        // Rounding.
+        // Rounding can leave a remainder after the last share; it goes to the last operation.
         w.weights.last().map(|(o, _)| *o)
     }
 
-    /// The number of a record that is there.
+    /// Draws the number of an existing record.
     pub(crate) fn record(&mut self, w: &Workload) -> u64 {
         loop {
             let last = w.new_keys.last().unwrap_or(0);
@@ -398,18 +399,19 @@ impl Chooser {
         }
     }
 
-    /// The number of a field.
+    /// Draws the number of a field.
     pub(crate) fn field(&mut self, w: &Workload) -> usize {
         self.rng.below(w.fields.len() as u64) as usize
     }
 
-    /// The documents of a scan.
+    /// Draws the number of documents of a scan.
     pub(crate) fn scan_length(&mut self) -> u64 {
         self.scan_length.draw(&mut self.rng)
     }
 
-    /// Appends the value of `field` in document `key`: checked, or random bytes 32…127 in the
-    /// pattern of YCSB's generator (so that they compress as little).
+    /// Appends the value of `field` in document `key`: the checked value in integrity mode, and
+    /// otherwise random bytes 32…127 in the pattern of YCSB's generator, so that they compress as
+    /// little.
     pub(crate) fn value(&mut self, w: &Workload, key: &str, field: &str, out: &mut Vec<u8>) {
         let size = self.length.draw(&mut self.rng) as usize;
         if w.data_integrity {
@@ -426,7 +428,7 @@ impl Chooser {
         out.truncate(end);
     }
 
-    /// A share of 1 at random: for waits.
+    /// Draws a number in 0…1, from which pauses are computed.
     pub(crate) fn unit(&mut self) -> f64 {
         self.rng.unit()
     }
@@ -458,7 +460,8 @@ mod tests {
     fn checked_values_are_javas() {
         let mut out = Vec::new();
         Workload::checked_value("user1", "field0", 40, &mut out);
-        // "user1:field0:".hashCode() and so on, by the definition of String.hashCode.
+        // The expected value is computed by the definition of String.hashCode: that of
+        // "user1:field0:" and so on.
         let mut want = String::from("user1:field0");
         while want.len() < 40 {
             want.push(':');

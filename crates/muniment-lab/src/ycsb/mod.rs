@@ -1,5 +1,5 @@
-//! YCSB: stock property files, the released client's keys, values, choices, pacing and output,
-//! through the lab's raw client.
+//! YCSB with stock property files: the keys, values, choices, pacing and output of the released
+//! client, through the lab's raw client.
 
 pub(crate) mod cli;
 pub(crate) mod client;
@@ -21,16 +21,16 @@ use std::time::Duration;
 pub(crate) struct Phase {
     /// Its name: `load` or `run`.
     pub name: &'static str,
-    /// What it did.
+    /// The load of the phase.
     pub load: Load,
-    /// The first error the server gave, if it gave one.
+    /// The first error that the server returned, if there was one.
     pub error: Option<String>,
 }
 
-/// The load phase, or the transaction phase, against `target`.
+/// Runs the load phase or the transaction phase against `target`.
 ///
 /// # Errors
-/// No connection, an insert of the load that failed for good.
+/// There is no connection, or an insert of the load failed for good.
 pub(crate) fn phase(
     target: &Target,
     workload: &Arc<core::Workload>,

@@ -1,4 +1,4 @@
-//! YCSB's own output: the status line and the summary that its users' scripts read.
+//! YCSB's own output: the status line and the summary, which its users' scripts parse.
 
 use super::Phase;
 use super::settings::{Interval, Settings};
@@ -7,7 +7,8 @@ use muniment_load::hist::Latency;
 use muniment_load::load::Status;
 use std::fmt::Write;
 
-/// `1234.57`: at most two digits after the point, none for nothing (Java's `#.##`).
+/// Formats a number as `1234.57`: at most two digits after the point, and none if they are zero
+/// (Java's `#.##`).
 fn short(x: f64) -> String {
     if !x.is_finite() {
         return "0".into();
@@ -16,7 +17,7 @@ fn short(x: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// A double as Java writes it.
+/// Formats a double as Java does.
 fn java_double(x: f64) -> String {
     let size = x.abs();
     if x == 0.0 || (1e-3..1e7).contains(&size) || !x.is_finite() {
@@ -30,7 +31,7 @@ fn java_double(x: f64) -> String {
     }
 }
 
-/// A time in words: days and hours, hours and minutes, or seconds.
+/// Formats a time in words: days and hours, hours and minutes, or seconds.
 fn remaining(seconds: u64) -> String {
     let mut out = String::new();
     let mut add = |n: u64, word: &str| {
@@ -52,7 +53,7 @@ fn remaining(seconds: u64) -> String {
     out
 }
 
-/// Microseconds.
+/// Converts milliseconds to whole microseconds.
 fn us(ms: f64) -> u64 {
     (ms * 1e3).round() as u64
 }
@@ -73,9 +74,9 @@ fn summary(name: &str, l: &Latency) -> String {
     )
 }
 
-/// The status line.
+/// Formats the status line.
 pub(crate) fn status(s: &Status, settings: &Settings) -> String {
-    // `2026-01-31 12:00:05:123`, in UTC.
+    // The time stands in front, as `2026-01-31 12:00:05:123` in UTC.
     let mut line = settings.label.clone();
     let _ = write!(
         line,
@@ -91,7 +92,8 @@ pub(crate) fn status(s: &Status, settings: &Settings) -> String {
     }
     if let Some(left) = s.left.filter(|l| *l > 0) {
         let seconds = (left as f64 / all).ceil();
-        // Nothing is done yet: Java's ⌈∞⌉ is the greatest long.
+        // Before the first operation is done the estimate is infinite, for which Java prints the
+        // greatest long.
         let seconds = if seconds.is_finite() {
             seconds as u64
         } else {
@@ -117,7 +119,7 @@ fn intended(kind: &str, interval: Interval) -> String {
     }
 }
 
-/// `95th`, `1st`, `99.9`.
+/// Formats a percentile as YCSB names it: `95th`, `1st`, `99.9`.
 fn ordinal(p: f64) -> String {
     if p.fract() != 0.0 {
         return java_double(p);
@@ -133,7 +135,7 @@ fn ordinal(p: f64) -> String {
     format!("{n}{suffix}")
 }
 
-/// The summary of a phase.
+/// Formats the summary of a phase.
 pub(crate) fn export(phase: &Phase, settings: &Settings) -> String {
     let mut out = String::new();
     let l = &phase.load;

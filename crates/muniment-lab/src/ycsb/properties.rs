@@ -1,4 +1,4 @@
-//! Java property files, as YCSB's workloads are written, and typed access to what they say.
+//! Java property files, in which YCSB's workloads are written, and typed access to their values.
 
 use muniment_load::fail::{Failure, Result};
 use std::cell::RefCell;
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::str::FromStr;
 
-/// Names and values. It remembers which were asked for, so that the others can be named.
+/// Names and values. It records which names were read, so that the others can be reported.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Properties {
     values: BTreeMap<String, String>,
@@ -14,10 +14,11 @@ pub(crate) struct Properties {
 }
 
 impl Properties {
-    /// Adds what a file says; later lines win. The format is that of `java.util.Properties`.
+    /// Adds the properties of a file; later lines override earlier ones. The format is that of
+    /// `java.util.Properties`.
     ///
     /// # Errors
-    /// An escape that is none.
+    /// An escape sequence is invalid.
     pub(crate) fn read(&mut self, text: &str) -> Result<()> {
         let mut lines = text.lines();
         while let Some(line) = lines.next() {
@@ -38,21 +39,21 @@ impl Properties {
         Ok(())
     }
 
-    /// Sets one.
+    /// Sets a property.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_string(), value.to_string());
     }
 
-    /// The text, if there is one.
+    /// The value of a property, if it is set.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.asked.borrow_mut().insert(name.to_string());
         self.values.get(name).map(String::as_str)
     }
 
-    /// A number, or `default`.
+    /// The value of a property as a number, or `default`.
     ///
     /// # Errors
-    /// What is no such number.
+    /// The value is no such number.
     pub(crate) fn number<T: FromStr>(&self, name: &str, default: T) -> Result<T>
     where
         T::Err: Display,
@@ -65,13 +66,13 @@ impl Properties {
         }
     }
 
-    /// True only for `true`, as in Java.
+    /// Whether the value is `true`; any other value is false, as in Java.
     pub(crate) fn flag(&self, name: &str, default: bool) -> bool {
         self.text(name)
             .map_or(default, |v| v.trim().eq_ignore_ascii_case("true"))
     }
 
-    /// What was set and nobody has asked for.
+    /// The properties that were set and never read.
     pub(crate) fn unused(&self) -> Vec<&str> {
         let asked = self.asked.borrow();
         self.values
@@ -82,12 +83,12 @@ impl Properties {
     }
 }
 
-/// True if an odd number of backslashes ends the line: it goes on in the next one.
+/// Whether an odd number of backslashes ends the line, which continues it in the next line.
 fn ends_in_backslash(line: &str) -> bool {
     line.bytes().rev().take_while(|b| *b == b'\\').count() % 2 == 1
 }
 
-/// The name and the value, both still escaped.
+/// Splits a line into name and value, both still escaped.
 fn split(line: &str) -> (&str, &str) {
     let mut escaped = false;
     let end = line.find(|c: char| {

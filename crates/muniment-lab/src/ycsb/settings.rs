@@ -1,4 +1,4 @@
-//! What YCSB's client and its MongoDB binding are told beside the workload.
+//! The settings of YCSB's client and its MongoDB binding, which are not part of the workload.
 
 use super::properties::Properties;
 use crate::uri::{self, Uri};
@@ -8,14 +8,14 @@ use muniment_value::DocBuf;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Which latencies are reported.
+/// The latencies that are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interval {
-    /// From the sending on.
+    /// Latencies from the sending of an operation.
     Op,
-    /// From when it was due on.
+    /// Latencies from the time at which an operation was due.
     Intended,
-    /// Both, the second under names that begin with `Intended-`.
+    /// Both; the second under names that begin with `Intended-`.
     Both,
 }
 
@@ -28,37 +28,37 @@ pub(crate) struct Settings {
     pub database: String,
     /// The write concern of `mongodb.url` or `mongodb.writeConcern`.
     pub concern: Option<DocBuf>,
-    /// True for w:0 without a journal: writes get no answer.
+    /// Whether writes are w:0 without a journal, so that they get no answer.
     pub unacknowledged: bool,
-    /// Inserts replace what has their key.
+    /// Whether an insert replaces the document that has its key.
     pub upsert: bool,
-    /// Inserts a message.
+    /// The number of inserts in a message.
     pub batch: u64,
-    /// Workers.
+    /// The number of workers.
     pub threads: u64,
     /// Operations a second of all workers together.
     pub target: Option<f64>,
-    /// The longest time.
+    /// The longest time of a phase.
     pub longest: Option<Duration>,
-    /// Status lines.
+    /// Whether status lines are printed.
     pub status: bool,
-    /// Between them.
+    /// The time between them.
     pub status_every: Duration,
-    /// In front of them.
+    /// The text in front of them.
     pub label: String,
-    /// Which latencies.
+    /// The latencies that are reported.
     pub interval: Interval,
     /// Percentiles of the summary.
     pub percentiles: Vec<f64>,
-    /// The summary goes here instead of to standard output.
+    /// The file that gets the summary instead of standard output.
     pub export: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Reads them from properties.
+    /// Reads the settings from properties.
     ///
     /// # Errors
-    /// A property that makes no sense or is not supported; it is named.
+    /// A property makes no sense or is not supported; the error names it.
     pub(crate) fn new(p: &Properties) -> Result<Settings> {
         let mut s = Settings {
             uri: None,
@@ -93,18 +93,18 @@ impl Settings {
         Ok(s)
     }
 
-    /// Takes database and write concern out of the URL; the rest is as any `--uri`.
+    /// Takes the database and the write concern out of the URL; the rest is parsed as any `--uri`.
     fn url(&mut self, url: &str, w: &mut Option<String>, j: &mut Option<bool>) -> Result<()> {
         let (front, query) = url.split_once('?').unwrap_or((url, ""));
         let mut rest = Vec::new();
         for option in query.split('&').filter(|o| !o.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             match name.to_ascii_lowercase().as_str() {
-                // What the URL says comes before what the property says.
+                // The URL overrides the property.
                 "w" => *w = Some(value.to_string()),
                 "j" | "journal" => *j = Some(value == "true"),
                 "readpreference" if value == "primary" => {}
-                // One connection a worker is all there is.
+                // These have no effect, since every worker has exactly one connection.
                 "maxpoolsize" | "minpoolsize" | "waitqueuemultiple" => {}
                 _ => rest.push(option),
             }
@@ -142,7 +142,7 @@ impl Settings {
         self.concern = Some(c);
     }
 
-    /// When each worker sends.
+    /// The times at which each worker sends.
     pub(crate) fn pace(&self) -> Pace {
         match self.target {
             Some(t) => Pace::Steady(t / self.threads as f64),
@@ -171,9 +171,9 @@ fn percentiles(p: &Properties) -> Result<Vec<f64>> {
     all.split(',').map(one).collect()
 }
 
-/// Refuses what the lab does not do.
+/// Refuses properties that ask for something that the lab does not do.
 fn supported(p: &Properties) -> Result<()> {
-    // Only one way of measuring is there; the others keep less.
+    // YCSB's other ways of measuring keep less than this one, and only this one exists here.
     let kind = p.text("measurementtype").unwrap_or("hdrhistogram");
     if kind != "hdrhistogram" {
         return Err(Failure(format!(
@@ -188,7 +188,7 @@ fn supported(p: &Properties) -> Result<()> {
     }
 }
 
-/// `w` and `j` of `mongodb.writeConcern`.
+/// The `w` and `j` of `mongodb.writeConcern`.
 fn concern(p: &Properties) -> Result<(Option<String>, Option<bool>)> {
     let Some(c) = p.text("mongodb.writeConcern").map(str::to_lowercase) else {
         return Ok((None, None));
