@@ -1,4 +1,4 @@
-//! What the expressions of a command may know: its time, its collation and its `let`.
+//! The context of a command's expressions: its time, its collation and its `let`.
 
 use crate::operation::OpContext;
 use muniment_query::expr::arena::Arena;
@@ -7,7 +7,7 @@ use muniment_query::{Expr, Needs, QueryContext};
 use muniment_value::{Collation, Doc, Error, Result, Value};
 use std::sync::Arc;
 
-/// What parsing needs, with the command's `let` evaluated.
+/// Makes the context for parsing, with the command's `let` evaluated.
 pub(crate) fn query_context(
     op: &Arc<OpContext>,
     let_: Doc<'_>,
@@ -21,11 +21,11 @@ pub(crate) fn query_context(
     Ok(ctx)
 }
 
-/// Variables that the server sets.
+/// Variables that only the server may set.
 const BUILTIN: [&str; 3] = ["NOW", "CLUSTER_TIME", "USER_ROLES"];
 
-/// Evaluates a `let` document into the context. Its values are constant expressions, which may
-/// use the variables before them.
+/// Evaluates a `let` document into the context. Its values are constant expressions that may use
+/// the variables before them.
 fn bind_variables(let_: Doc<'_>, ctx: &mut QueryContext) -> Result<()> {
     let task = ctx.task.clone();
     let arena = Arena::new(task.work());
@@ -70,7 +70,7 @@ fn bind_variables(let_: Doc<'_>, ctx: &mut QueryContext) -> Result<()> {
     Ok(())
 }
 
-/// True if the expression reads the variable, as far as its text tells.
+/// True if the expression seems to read the variable. This looks only at its text.
 fn mentions(v: Value<'_>, variable: &str) -> bool {
     match v {
         Value::String(s) => s

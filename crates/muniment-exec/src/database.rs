@@ -1,4 +1,4 @@
-//! What a server holds: the store with cursors, running operations and cached plans.
+//! The engine of a server: the store with its cursors, running operations and cached plans.
 
 use crate::changes::Changes;
 use crate::cursor::CursorManager;
@@ -20,13 +20,13 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Bytes a blocking sort or group holds in memory at first, as MongoDB's
+/// The memory in bytes that a blocking sort or group may take by default, as MongoDB's
 /// internalQueryMaxBlockingSortMemoryUsageBytes.
 const MEMORY_LIMIT: usize = 100 << 20;
 
-/// When the first thing expires in what has something that does (milliseconds since 1970; `MAX`:
-/// nothing will), by the trees of the collection and of the index, where it is one. What is not here
-/// has to be looked at.
+/// When the first document expires, in milliseconds since 1970 (`MAX` if none will). The key has
+/// the tree of the collection, and that of the TTL index or 0. Whatever has no entry here has to be
+/// looked at.
 type Expiries = HashMap<(u32, u32), i64>;
 
 /// One store with everything that runs on it. Shared by all connections.
@@ -44,26 +44,26 @@ pub struct Database {
     pub memory: Arc<Ledger>,
     /// How many operations may execute at once.
     pub tickets: Tickets,
-    /// Held while a collection or a view is created: they share their names.
+    /// Held while a collection or a view is created, because they share one name space.
     pub(crate) names: Lock<()>,
     pub(crate) validators: Validators,
     pub(crate) index_filters: IndexFilters,
     pub(crate) expiries: Mutex<Expiries>,
     pub(crate) scratch: Scratch,
-    /// The engine itself, for pipelines that outlive the call that opened them.
+    /// A reference to itself, for pipelines that outlive the call that opened them.
     pub(crate) me: Weak<Database>,
-    /// What the server around it knows.
+    /// Answers that only the surrounding server can give.
     pub(crate) figures: OnceLock<Arc<dyn Figures>>,
 }
 
-/// What stages tell about the server, which only the server knows: `$currentOp`'s connections,
+/// Answers that stages need and only the server knows: the connections of `$currentOp`,
 /// `$listLocalSessions`, the latencies and sizes of `$collStats`.
 pub trait Figures: Send + Sync {
-    /// The documents of a stage, whose operand is checked; `None` for a stage it knows nothing
-    /// about.
+    /// The documents of a stage whose operand has been checked; `None` if the server knows nothing
+    /// about the stage.
     ///
     /// # Errors
-    /// The stage's own.
+    /// The errors of the stage.
     fn documents(
         &self,
         op: &OpContext,
@@ -73,13 +73,14 @@ pub trait Figures: Send + Sync {
         collection: &str,
     ) -> Option<Result<Vec<DocBuf>>>;
 
-    /// The documents of a collection that is this server's alone, beside what it stores.
+    /// The documents that the server itself has for a collection that is not replicated, beside
+    /// those that are stored.
     fn local(&self, namespace: &str) -> Vec<DocBuf>;
 }
 
 impl Database {
-    /// An engine over `store`; blocking sorts and groups spill into `spill_dir` (`DBPATH/_tmp`),
-    /// which is emptied now and created when needed.
+    /// An engine over `store`. Blocking sorts and groups spill into `spill_dir` (`DBPATH/_tmp`),
+    /// which is emptied now and created when it is needed.
     pub fn new(store: Arc<Store>, spill_dir: PathBuf) -> Arc<Database> {
         let _ = std::fs::remove_dir_all(&spill_dir);
         let space = Arc::downgrade(&store);
@@ -108,17 +109,18 @@ impl Database {
         engine
     }
 
-    /// Sets the [`Figures`] that the stages which ask about the server get their answers from; once.
+    /// Sets the [`Figures`], which answer the stages that ask about the server. Only the first call
+    /// counts.
     pub fn set_figures(&self, figures: Arc<dyn Figures>) {
         let _ = self.figures.set(figures);
     }
 
-    /// Whether plans that read a whole collection are refused (`notablescan`).
+    /// Sets whether plans that read a whole collection are refused (`notablescan`).
     pub fn refuse_scans(&self, refuse: bool) {
         self.plans.no_scans.store(refuse, Relaxed);
     }
 
-    /// Drops every cached plan of a namespace (`planCacheClear`); `None`: of all.
+    /// Drops every cached plan of a namespace, or with `None` of all (`planCacheClear`).
     pub fn clear_plan_cache(&self, namespace: Option<&str>) {
         match namespace {
             None => self.plans.clear(None),
@@ -130,13 +132,13 @@ impl Database {
         }
     }
 
-    /// Sets the bytes that a sort, a group or any other stage that holds much may have in memory
-    /// before it spills; 100 MiB at first.
+    /// Sets how many bytes a sort, a group or a similar stage may have in memory before it spills.
+    /// The default is 100 MiB.
     pub fn set_memory_limit(&self, bytes: usize) {
         self.memory_limit.store(bytes, Relaxed);
     }
 
-    /// The limits of a sort: `allowDiskUse` is on unless the command says no.
+    /// The limits of a sort. It may use the disk unless the command says no.
     pub(crate) fn sort_limits(&self, allow_disk_use: Option<bool>) -> SortLimits {
         SortLimits {
             memory: self.memory_limit.load(Relaxed),
@@ -145,7 +147,7 @@ impl Database {
         }
     }
 
-    /// A recipe for the rows of a filter: no sort, no projection, no limit.
+    /// A recipe for the documents that match a filter, without sort, projection and limit.
     pub(crate) fn recipe(&self, collection: &Arc<Collection>, filter: &Filter) -> Recipe {
         Recipe {
             store: self.store.clone(),

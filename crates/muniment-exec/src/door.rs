@@ -1,7 +1,8 @@
-//! The crate's door: all that the server asks of the engine, with its errors.
+//! The crate's door: everything that the server asks of the engine, with the errors that it may
+//! get.
 //!
-//! Each is a free function in the file that its body names; nothing within the crate comes through
-//! this door, so that imports show what needs what.
+//! Each function here calls a free function in the file that its body names. Nothing within the
+//! crate comes through this door, so that imports show which part needs which.
 
 use crate::*;
 use muniment_query::Interrupt;
@@ -19,8 +20,8 @@ impl Database {
         Source::now(&self.store, namespace)
     }
 
-    /// The views of a database with their full names, sorted. While their collection is closed none
-    /// are known.
+    /// The views of a database with their full names, sorted. While the collection that stores them
+    /// is closed, the list is empty.
     ///
     /// # Errors
     /// I/O errors.
@@ -31,20 +32,21 @@ impl Database {
     /// Opens an aggregation.
     ///
     /// # Errors
-    /// Those of [`Database::find`]; the stages' own; 73 InvalidNamespace when the first stage does not fit
-    /// the target.
+    /// Those of [`Database::find`]; the errors of the stages; 73 InvalidNamespace if the first
+    /// stage does not fit the target.
     pub fn aggregate(&self, op: &Arc<OpContext>, request: &AggregateRequest<'_>) -> Result<Cursor> {
         crate::verbs::aggregate::aggregate(self, op, request)
     }
 
-    /// `changeStreamOptions.preAndPostImages.expireAfterSeconds`: for how long documents as they were
-    /// before are shown, in seconds; 0: as long as the log has them. To be set by its owner.
+    /// `changeStreamOptions.preAndPostImages.expireAfterSeconds`: how long the earlier versions of
+    /// documents are shown, in seconds; 0 means for as long as the log has them. The caller sets
+    /// it.
     pub fn image_seconds(&self) -> Arc<AtomicI64> {
         crate::changes::image_seconds(self)
     }
 
-    /// Counts. Without a filter this is the collection's exact counter; with one that an index
-    /// answers alone, no document is read.
+    /// Counts documents. Without a filter this reads the collection's exact counter. With a filter
+    /// that an index answers alone, no document is read.
     ///
     /// # Errors
     /// Those of [`Database::find`].
@@ -55,7 +57,7 @@ impl Database {
     /// Creates a collection, unless a view has the name.
     ///
     /// # Errors
-    /// 48 NamespaceExists and the storage's.
+    /// 48 NamespaceExists; the errors of the storage.
     pub fn create_collection(
         &self,
         namespace: &str,
@@ -65,10 +67,10 @@ impl Database {
         crate::verbs::create::create_collection(self, namespace, options, op)
     }
 
-    /// As [`Database::create_collection`], with a UUID that is given.
+    /// As [`Database::create_collection`], with a given UUID.
     ///
     /// # Errors
-    /// 48 NamespaceExists, also for a UUID that another collection has, and the storage's.
+    /// 48 NamespaceExists, also if another collection has the UUID; the errors of the storage.
     pub fn create_collection_as(
         &self,
         namespace: &str,
@@ -79,10 +81,10 @@ impl Database {
         crate::verbs::create::create_collection_as(self, namespace, options, uuid, op)
     }
 
-    /// Fills the first batch and appends the reply's element
-    /// `cursor: {firstBatch: […], id, ns}` to the document being built in `out` (bytes only: the
-    /// caller owns its length and end). The cursor is kept when it has more, unless
-    /// `single_batch`. Returns the id (0: nothing kept).
+    /// Fills the first batch and appends the reply's element `cursor: {firstBatch: […], id, ns}` to
+    /// the document that is being built in `out`. The caller writes that document's length and end.
+    /// If there is more, the cursor is kept, unless the request said `single_batch`. Returns the
+    /// id; 0 means that no cursor was kept.
     ///
     /// # Errors
     /// Those of [`Cursor::fill_batch`]; `out` is then as it was.
@@ -101,7 +103,8 @@ impl Database {
     ///
     /// # Errors
     /// 43 CursorNotFound "cursor id N not found"; 13 Unauthorized for another namespace or owner;
-    /// 143 CursorInUse; 237 CursorKilled; what the plan raises (the cursor is gone then).
+    /// 143 CursorInUse; 237 CursorKilled; the errors of the plan, after which the cursor no longer
+    /// exists.
     pub fn get_more(
         &self,
         op: &Arc<OpContext>,
@@ -111,7 +114,7 @@ impl Database {
         crate::cursor::reply::get_more(self, op, request, out)
     }
 
-    /// The distinct values at a path: arrays count by their elements, numbers by value.
+    /// The distinct values at a path. Arrays count by their elements, and numbers by value.
     ///
     /// # Errors
     /// Those of [`Database::find`]; 17217 "distinct too big, 16mb cap".
@@ -119,12 +122,12 @@ impl Database {
         crate::verbs::distinct::distinct(self, op, request)
     }
 
-    /// Explains: `{explainVersion, queryPlanner, executionStats}` (for an aggregation with stages
-    /// on top `{explainVersion, stages: […]}`). Writes nothing. The caller adds `command`,
-    /// `serverInfo`, `serverParameters` and `ok`.
+    /// Explains a command: `{explainVersion, queryPlanner, executionStats}`, or for an aggregation
+    /// with stages above the plan `{explainVersion, stages: […]}`. Writes nothing. The caller adds
+    /// `command`, `serverInfo`, `serverParameters` and `ok`.
     ///
     /// # Errors
-    /// As the command itself.
+    /// The errors of the command itself.
     pub fn explain(
         &self,
         op: &Arc<OpContext>,
@@ -134,31 +137,31 @@ impl Database {
         crate::verbs::explain::explain(self, op, what, verbosity)
     }
 
-    /// Plans a find and opens its cursor (nothing is read yet). A collection that does not exist
-    /// gives an empty cursor.
+    /// Plans a find and opens its cursor; nothing is read yet. The cursor is empty if the
+    /// collection does not exist.
     ///
     /// # Errors
-    /// What parsing filter, projection and sort raises; 2 BadValue for a bad hint
-    /// ("error processing query: … planner returned error: bad hint"), for min/max without a
-    /// fitting hint (51173 and its like), for a tailable cursor on a collection that is not
-    /// capped.
+    /// The errors of parsing the filter, the projection and the sort; 2 BadValue for a bad hint
+    /// ("error processing query: … planner returned error: bad hint") and for a tailable cursor on
+    /// a collection that is not capped; 51173 and similar codes for min and max without a fitting
+    /// hint.
     pub fn find(&self, op: &Arc<OpContext>, request: &FindRequest<'_>) -> Result<Cursor> {
         crate::verbs::find::find(self, op, request)
     }
 
-    /// `$indexStats`: the uses of every index of a collection, or of the one below a view; with
-    /// the server's name, where it is known.
+    /// `$indexStats`: the uses of every index of a collection, or of the one below a view. `host`
+    /// is the server's name, if it is known.
     ///
     /// # Errors
-    /// As reading a view.
+    /// The errors of reading a view.
     pub fn index_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
         crate::verbs::index_stats::index_stats(&self.store, namespace, host)
     }
 
-    /// See [`GeneratedFigures`].
+    /// Computes the [`GeneratedFigures`] of a generated collection.
     ///
     /// # Errors
-    /// I/O errors; what `op` says.
+    /// I/O errors; the interruption of `op`.
     pub fn generated_figures(
         &self,
         op: &OpContext,
@@ -167,31 +170,32 @@ impl Database {
         crate::oplog::figures::generated_figures(self, op, generated)
     }
 
-    /// The documents that entries later than `after` have made or changed, each once and as it stands
-    /// now. What was deleted again is no document, and collections that are gone have none; of one that
-    /// is closed there are those that can be read.
+    /// The documents that entries later than `after` have inserted or changed, each once and as it
+    /// is now. Documents that were deleted again are left out, and so are those of collections that
+    /// no longer exist. Of a closed collection, only the documents that can be read are included.
     ///
     /// # Errors
-    /// 286 if the log no longer reaches back so far; 301 for what is damaged and not closed; the disk's.
+    /// 286 if the log no longer reaches back that far; 301 for damage in something that is not
+    /// closed; the errors of the disk.
     pub fn undone_by_giving_up(&self, after: Timestamp) -> Result<Undone> {
         crate::oplog::undone::undone_by_giving_up(&self.store, after)
     }
 
-    /// `$planCacheStats`: the cached plans of a collection, or of the one below a view; with the
-    /// server's name, where it is known.
+    /// `$planCacheStats`: the cached plans of a collection, or of the one below a view. `host` is
+    /// the server's name, if it is known.
     ///
     /// # Errors
-    /// 50933 without such a collection; 40602 for time series, whose documents other stages make;
-    /// as reading a view.
+    /// 50933 if there is no such collection; 40602 for a time series, whose documents come from
+    /// other stages; the errors of reading a view.
     pub fn plan_cache_stats(&self, namespace: &str, host: Option<&str>) -> Result<Vec<DocBuf>> {
         crate::verbs::plan_cache::plan_cache_stats(self, namespace, host)
     }
 
-    /// `planCacheSetFilter`: from now on queries of this shape use no other index than
-    /// `indexes` (names or key patterns). Cached plans of the collection are forgotten.
+    /// `planCacheSetFilter`: from now on, queries of this shape use only `indexes` (names or key
+    /// patterns). The collection's cached plans are forgotten.
     ///
     /// # Errors
-    /// 2 BadValue if there is no such collection; what parsing the query raises.
+    /// 2 BadValue if there is no such collection; the errors of parsing the query.
     pub fn set_index_filter(
         &self,
         namespace: &str,
@@ -201,39 +205,39 @@ impl Database {
         crate::verbs::plan_cache::set_index_filter(self, namespace, spec, indexes)
     }
 
-    /// `planCacheClearFilters`: removes one filter, or all of a collection.
+    /// `planCacheClearFilters`: removes one filter, or all filters of a collection.
     ///
     /// # Errors
-    /// What parsing the query raises.
+    /// The errors of parsing the query.
     pub fn clear_index_filters(&self, namespace: &str, spec: Option<&ShapeSpec<'_>>) -> Result<()> {
         crate::verbs::plan_cache::clear_index_filters(self, namespace, spec)
     }
 
-    /// `planCacheListFilters`: the filters of a collection, `{query, sort, projection,
-    /// collation?, indexes}` each.
+    /// `planCacheListFilters`: the filters of a collection, each `{query, sort, projection,
+    /// collation?, indexes}`.
     pub fn list_index_filters(&self, namespace: &str) -> Vec<DocBuf> {
         crate::verbs::plan_cache::list_index_filters(self, namespace)
     }
 
-    /// `planCacheClear` of one shape.
+    /// `planCacheClear` for one shape.
     ///
     /// # Errors
-    /// What parsing the query raises.
+    /// The errors of parsing the query.
     pub fn clear_cached_plan(&self, namespace: &str, spec: &ShapeSpec<'_>) -> Result<()> {
         crate::verbs::plan_cache::clear_cached_plan(self, namespace, spec)
     }
 
-    /// Makes `db.system.views` say of the time-series collections of a database what there is. Nothing is
-    /// done while it is closed.
+    /// Updates `db.system.views`, so that it lists the time-series collections of a database. Does
+    /// nothing while that collection is closed.
     ///
     /// # Errors
-    /// What waiting and writing raise; what was not written is written after the next change.
+    /// The errors of waiting and writing. What was not written is written after the next change.
     pub fn settle_series(&self, op: &OpContext, db: &str) -> Result<()> {
         crate::timeseries::catalog::settle_series(self, op, db)
     }
 
-    /// Refuses to drop the views of a database with time-series collections, unless they are closed: then
-    /// they are of no use, and are made anew.
+    /// Refuses to drop the collection of views of a database with time-series collections. If it is
+    /// closed it may be dropped: it is useless then and is made anew.
     ///
     /// # Errors
     /// 125 CommandFailed.
@@ -241,10 +245,11 @@ impl Database {
         crate::timeseries::catalog::refuse_to_drop_views(&self.store, namespace)
     }
 
-    /// A time-series collection with a metaField has an index on it and the time.
+    /// Creates the index that every time-series collection with a metaField has: on the metaField
+    /// and the time.
     ///
     /// # Errors
-    /// What building it raises.
+    /// The errors of building the index.
     pub fn create_series_index(
         &self,
         collection: &Arc<Collection>,
@@ -267,7 +272,7 @@ impl Database {
         crate::timeseries::check_series_update(&self.store, namespace, update, multi, upsert)
     }
 
-    /// See [`BucketFigures`].
+    /// Computes the [`BucketFigures`] of a time-series collection.
     ///
     /// # Errors
     /// I/O errors.
@@ -275,21 +280,22 @@ impl Database {
         crate::timeseries::read::bucket_figures(self, collection)
     }
 
-    /// One pass over every TTL index of which something is due: deletes what expired by now. The indexes
-    /// take turns, so that none waits long for another, and the pass waits for no other operation: a
-    /// document that one holds just now is left to the next pass.
+    /// One pass over every TTL index in which something is due: deletes the documents that have
+    /// expired. The indexes take turns, so that none waits long for another. The pass waits for no
+    /// other operation: a document that one holds is left to the next pass.
     ///
     /// # Errors
-    /// What `op` says; 10107 NotWritablePrimary. What is wrong with one index ends none of the others.
+    /// The interruption of `op`; 10107 NotWritablePrimary. The failure of one index does not end
+    /// the others.
     pub fn ttl_pass(&self, op: &Arc<OpContext>) -> Result<TtlOutcome> {
         crate::verbs::ttl::ttl_pass(self, op)
     }
 
-    /// Creates a view; its pipeline was checked with [`check_view_pipeline`].
+    /// Creates a view whose pipeline was checked with [`check_view_pipeline`].
     ///
     /// # Errors
-    /// 48 NamespaceExists; 5, 165, 195 as for reading it; 167
-    /// OptionNotSupportedOnView for another collation than the view's below.
+    /// 48 NamespaceExists; 5, 165 and 195 as for reading it; 167 OptionNotSupportedOnView if a view
+    /// below has another collation.
     pub fn create_view(&self, op: &OpContext, namespace: &str, view: &View) -> Result<()> {
         crate::verbs::views::create_view(self, op, namespace, view)
     }
@@ -297,7 +303,7 @@ impl Database {
     /// Changes a view.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound; as [`Database::create_view`].
+    /// 26 NamespaceNotFound; those of [`Database::create_view`].
     pub fn modify_view(
         &self,
         op: &OpContext,
@@ -308,7 +314,7 @@ impl Database {
         crate::verbs::views::modify_view(self, op, namespace, on, pipeline)
     }
 
-    /// Drops a view. False if there is none.
+    /// Drops a view. Returns false if there is none.
     ///
     /// # Errors
     /// I/O errors.
@@ -316,13 +322,13 @@ impl Database {
         crate::verbs::views::drop_view(self, op, namespace)
     }
 
-    /// Sets the function that is told of documents that are not valid, where `validationAction` says
-    /// so: the namespace and `{failingDocumentId, details}`.
+    /// Sets the function that logs invalid documents where `validationAction` asks for that. It
+    /// gets the namespace and `{failingDocumentId, details}`.
     pub fn on_validation_failure(&self, log: ValidationLog) {
         crate::verbs::write::perform::on_validation_failure(self, log)
     }
 
-    /// Runs one delete statement; `matched` in the outcome is how many were deleted.
+    /// Runs one delete statement. In the outcome, `matched` is the number of deleted documents.
     ///
     /// # Errors
     /// The statement's error; what was deleted before stays deleted.
@@ -337,7 +343,7 @@ impl Database {
         Ok(outcome)
     }
 
-    /// As [`Database::delete`], for a caller that wants to know what a statement did that failed.
+    /// As [`Database::delete`], for a caller that needs the outcome even if the statement fails.
     ///
     /// # Errors
     /// Those of [`Database::delete`].
@@ -365,8 +371,8 @@ impl Database {
     /// Runs a findAndModify.
     ///
     /// # Errors
-    /// 9 FailedToParse for contradicting options; the update's own; 11000 with keyPattern and
-    /// keyValue.
+    /// 9 FailedToParse for options that contradict each other; the errors of the update; 11000 with
+    /// keyPattern and keyValue.
     pub fn find_and_modify(
         &self,
         op: &Arc<OpContext>,
@@ -375,13 +381,14 @@ impl Database {
         crate::verbs::write::find_and_modify::find_and_modify(self, op, request)
     }
 
-    /// Inserts documents (validated BSON), creating the collection if it is not there. A missing
-    /// `_id` is made, and `_id` is moved to the front. Documents become visible in slices of
-    /// bounded size. What a collection that is dropped meanwhile has not taken goes into a new one.
+    /// Inserts documents, which have to be valid BSON, and creates the collection if it does not
+    /// exist. A missing `_id` is made, and `_id` is moved to the front. Documents become visible in
+    /// slices of limited size. If the collection is dropped meanwhile, the documents that it had
+    /// not stored go into a new one.
     ///
     /// # Errors
-    /// Only what concerns the whole command (73 InvalidNamespace, interrupts, a full disk before
-    /// anything was written); a document's own error is in the outcome.
+    /// Only errors that concern the whole command (73 InvalidNamespace, interrupts, a full disk
+    /// before anything was written). A document's own error is in the outcome.
     pub fn insert_many(
         &self,
         op: &Arc<OpContext>,
@@ -392,11 +399,11 @@ impl Database {
         crate::verbs::write::insert::insert_many(self, op, namespace, docs, options)
     }
 
-    /// Appends a document as it is to a capped collection; an `_id` is made only where the collection
-    /// has an index on it. Does nothing if there is none of this name.
+    /// Appends a document unchanged to a capped collection. An `_id` is added only if the
+    /// collection has an index on it. Does nothing if there is no such collection.
     ///
     /// # Errors
-    /// As a commit's.
+    /// The errors of a commit.
     pub fn append(&self, op: &Arc<OpContext>, namespace: &str, doc: Doc<'_>) -> Result<()> {
         crate::verbs::write::insert::append(self, op, namespace, doc)
     }
@@ -416,7 +423,7 @@ impl Database {
         Ok(outcome)
     }
 
-    /// As [`Database::update`], for a caller that wants to know what a statement did that failed.
+    /// As [`Database::update`], for a caller that needs the outcome even if the statement fails.
     ///
     /// # Errors
     /// Those of [`Database::update`].

@@ -1,15 +1,15 @@
-//! Planner, executor, cursors and the write operations: what stands between the commands and the
-//! storage.
+//! Planner, executor, cursors and write operations: the part between the commands and the storage.
 //!
 //! Invariants: every read sees one [`muniment_storage::Snapshot`] at a time, and no idle cursor
-//! holds one for long; every write goes through a [`muniment_storage::WriteUnit`], whose `lock` is
-//! followed by a second match before anything is changed; everything that can run long asks its
-//! [`OpContext`] whether it may go on. Must not know the wire or command documents: the server
-//! parses those into the request structures here.
+//! holds one for long; every write goes through a [`muniment_storage::WriteUnit`], and after its
+//! `lock` the document is matched again before anything is changed; everything that can run long
+//! asks its [`OpContext`] whether it may go on. This crate must not know the wire or command
+//! documents: the server parses those into the request structures here.
 //!
-//! Layers, each of which imports only those before it: `operation` (what runs, and what stops it),
-//! `plan` (how documents can be found), `run` (finding them), `cursor` (a result between batches),
-//! `database` (what a server holds), `source` (what a name stands for), `verbs`, and the `door`.
+//! The layers, each of which imports only earlier ones: `operation` (running operations and what
+//! ends them), `plan` (how documents can be found), `run` (finding them), `cursor` (a result
+//! between batches), `database` (the engine of a server), `source` (what a name stands for),
+//! `verbs`, and the `door`.
 
 mod changes;
 mod context;

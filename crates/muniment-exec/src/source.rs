@@ -1,8 +1,8 @@
-//! What a name stands for: the one look-up that every reading and writing verb begins with.
+//! What a name stands for: the look-up with which every verb that reads or writes begins.
 //!
-//! A name that a stored collection has is that collection's alone, and finding it is one look in the
-//! catalog. Only a name that none has is looked for elsewhere: among what is made when it is read,
-//! the buckets of time-series collections, and the views.
+//! If a stored collection has the name, nothing else can have it, and one look-up in the catalog
+//! finds it. Only other names are searched for elsewhere: among the collections that are generated
+//! when they are read, the buckets of time-series collections, and the views.
 
 use crate::context::query_context;
 use crate::operation::OpContext;
@@ -17,26 +17,27 @@ use std::sync::Arc;
 /// What a name stands for.
 #[derive(Clone)]
 pub enum Source {
-    /// A stored collection; that of a time series is one.
+    /// A stored collection, which may be a time series.
     Collection(Arc<Collection>),
     /// A view.
     View(View),
-    /// The buckets of this time-series collection, `system.buckets.NAME`: they are made of its
+    /// The buckets of this time-series collection, `system.buckets.NAME`. They are made from its
     /// measurements when they are read.
     Buckets(Arc<Collection>),
-    /// A collection that is made when it is read, of the log or of what is stored beside it.
+    /// A collection that is generated when it is read, from the log or from what is stored beside
+    /// it.
     Generated(&'static Generated),
     /// Nothing has the name.
     Absent,
 }
 
 impl Source {
-    /// What has the name for an operation, which may see an older state.
+    /// What a name stands for in an operation, which may see an older state.
     ///
     /// # Errors
-    /// 246 SnapshotUnavailable if the operation reads at an older view, which may know a collection by
-    /// the name; 175 QueryPlanKilled if it is bound to another one; 301 DataCorruptionDetected if the
-    /// collection, or that of the views, is damaged; I/O errors.
+    /// 246 SnapshotUnavailable if the operation reads an older view in which a collection may have
+    /// had the name; 175 QueryPlanKilled if the operation is bound to another collection; 301
+    /// DataCorruptionDetected if the collection, or that of the views, is damaged; I/O errors.
     pub(crate) fn resolve(store: &Store, op: &OpContext, namespace: &str) -> Result<Source> {
         match stored(store, op, namespace)? {
             Some(collection) => Ok(Source::Collection(collection)),
@@ -44,7 +45,7 @@ impl Source {
         }
     }
 
-    /// What has the name now, independent of any operation.
+    /// What a name stands for now, independent of any operation.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected for a view while the collection of views is closed; I/O errors.
@@ -55,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What has a name that no stored collection has.
+    /// What a name stands for that no stored collection has.
     fn beside(store: &Store, namespace: &str) -> Result<Source> {
         if let Some(generated) = generated(namespace) {
             return Ok(Source::Generated(generated));
@@ -67,7 +68,7 @@ impl Source {
         Ok(view.map_or(Source::Absent, Source::View))
     }
 
-    /// The collection that holds the documents: the time series of buckets, too.
+    /// The collection that stores the documents. For buckets that is the time series.
     pub fn stored(&self) -> Option<&Arc<Collection>> {
         match self {
             Source::Collection(c) | Source::Buckets(c) => Some(c),
@@ -83,7 +84,7 @@ impl Source {
         }
     }
 
-    /// The time-series collection whose buckets have the name.
+    /// The time-series collection of which these are the buckets.
     pub fn buckets(&self) -> Option<&Arc<Collection>> {
         match self {
             Source::Buckets(c) => Some(c),
@@ -96,7 +97,7 @@ impl Source {
         self.stored().is_some_and(|c| c.is_time_series())
     }
 
-    /// True for a view and for what MongoDB has as one, a time-series collection.
+    /// True for a view, and for a time-series collection, which is a view in MongoDB.
     pub fn is_view_like(&self) -> bool {
         match self {
             Source::View(_) => true,
@@ -105,10 +106,10 @@ impl Source {
         }
     }
 
-    /// How a command on the name compares texts: as it says, else as what it reads does.
+    /// The collation of a command on the name: its own, or else that of what it reads.
     ///
     /// # Errors
-    /// 167 OptionNotSupportedOnView for another collation than a view's.
+    /// 167 OptionNotSupportedOnView if it differs from the collation of a view.
     pub fn collation(&self, namespace: &str, given: Option<&Collation>) -> Result<Collation> {
         match (self, given) {
             (Source::Collection(c), given) => Ok(given.unwrap_or(c.collation()).clone()),
@@ -121,10 +122,10 @@ impl Source {
         }
     }
 
-    /// What a command on the name is parsed with: its `let`, and how its texts compare.
+    /// The context with which a command on the name is parsed: its `let` and its collation.
     ///
     /// # Errors
-    /// Those of [`Source::collation`], and what evaluating the variables raises.
+    /// Those of [`Source::collation`]; the errors of evaluating the variables.
     pub(crate) fn context(
         &self,
         op: &Arc<OpContext>,
@@ -135,8 +136,9 @@ impl Source {
         query_context(op, let_, self.collation(namespace, given)?)
     }
 
-    /// What a view comes down to; `None` for what is none. Buckets are read as views are, and so is
-    /// what is made when it is read: theirs is one of themselves.
+    /// The collection and the stages that a view consists of. Buckets and generated collections are
+    /// read like views, so they count as views of themselves without stages. `None` for anything
+    /// else.
     ///
     /// # Errors
     /// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
@@ -154,7 +156,7 @@ impl Source {
         })
     }
 
-    /// What lies below all views.
+    /// Resolves views: what the collection below them stands for.
     ///
     /// # Errors
     /// Those of [`Source::as_view`].
@@ -168,10 +170,10 @@ impl Source {
         }
     }
 
-    /// Refuses what no client may change by that name.
+    /// Refuses a view, for a command that changes a collection.
     ///
     /// # Errors
-    /// 166 CommandNotSupportedOnView for a view.
+    /// 166 CommandNotSupportedOnView.
     pub fn refuse_view(&self, namespace: &str) -> Result<()> {
         match self {
             Source::View(_) => Err(not_a_collection(namespace)),
@@ -179,7 +181,7 @@ impl Source {
         }
     }
 
-    /// The same, also for a time-series collection, which MongoDB takes for a view.
+    /// The same, and also refuses a time-series collection, which MongoDB treats as a view.
     ///
     /// # Errors
     /// 166 CommandNotSupportedOnView.
@@ -190,7 +192,7 @@ impl Source {
         }
     }
 
-    /// Refuses to change what is made when it is read.
+    /// Refuses a generated collection, for a command that changes a collection.
     ///
     /// # Errors
     /// 73 InvalidNamespace.
@@ -201,11 +203,12 @@ impl Source {
         }
     }
 
-    /// Refuses a write that is not an insert of buckets: only stored documents can be changed.
+    /// Refuses any write other than an insert of buckets, unless the name stands for a stored
+    /// collection or nothing.
     ///
     /// # Errors
-    /// 115 CommandNotSupported for buckets, which are made of measurements; 166 for a view; 73 for what
-    /// is made when it is read.
+    /// 115 CommandNotSupported for buckets, which are made from measurements; 166 for a view; 73
+    /// for a generated collection.
     pub(crate) fn refuse_write(&self, namespace: &str) -> Result<()> {
         self.refuse_generated(namespace)?;
         match self {
@@ -222,7 +225,7 @@ impl Source {
     }
 }
 
-/// The time-series collection whose buckets this namespace names, `db.system.buckets.NAME`.
+/// The time-series collection whose buckets have this name, `db.system.buckets.NAME`.
 fn series_of(store: &Store, namespace: &str) -> Option<Arc<Collection>> {
     let (db, name) = namespace.split_once('.')?;
     let series = name.strip_prefix(BUCKETS)?;
@@ -230,7 +233,7 @@ fn series_of(store: &Store, namespace: &str) -> Option<Arc<Collection>> {
     found.filter(|c| c.is_time_series())
 }
 
-/// The stored collection of this name, if there is one in what the operation sees.
+/// The stored collection with this name, if there is one in the state that the operation sees.
 ///
 /// # Errors
 /// Those of [`Source::resolve`].
@@ -252,7 +255,7 @@ pub(crate) fn stored(
     Ok(found)
 }
 
-/// The collection of this name, whichever it is.
+/// The collection with this name, whether or not the operation is bound to another one.
 fn named(store: &Store, op: &OpContext, namespace: &str) -> Result<Option<Arc<Collection>>> {
     let at = match (op.transaction(), op.pinned()) {
         (Some(transaction), _) => transaction.timestamp(),
@@ -263,7 +266,8 @@ fn named(store: &Store, op: &OpContext, namespace: &str) -> Result<Option<Arc<Co
     if found.is_none()
         && let Some((db, name)) = namespace.split_once('.')
     {
-        // Of what else it may have been the name.
+        // In the older view the name may have been that of a view or of buckets, so these look-ups
+        // fail if that cannot be known.
         store.collection_at(&format!("{db}.system.views"), at)?;
         if let Some(series) = name.strip_prefix(BUCKETS) {
             store.collection_at(&format!("{db}.{series}"), at)?;

@@ -1,10 +1,11 @@
-//! Tickets: how many operations execute at once.
+//! Tickets: they limit how many operations execute at the same time.
 //!
-//! Thousands of operations that run together only take the processor, the caches and the memory
-//! from each other. A read and a write each need a ticket of their kind; an operation that finds none
-//! waits, in turn, and can be interrupted. Invariants: an operation holds one ticket at most and takes
-//! it before anything else, so that none waits for a ticket while it holds a latch; an operation that
-//! waits for data or for the journal gives its ticket back meanwhile. Diagnostics and DDL need none.
+//! Thousands of operations that run together only take processor, caches and memory from each
+//! other. A read or a write needs a ticket of its kind; if there is none, the operation waits in
+//! turn, and can be interrupted. Invariants: an operation holds at most one ticket and takes it
+//! before anything else, so that none waits for a ticket while it holds a latch; an operation that
+//! waits for data or for the journal gives its ticket back meanwhile. Diagnostics and DDL need no
+//! ticket.
 
 use muniment_op::{Event, Interrupt, Ledger};
 use muniment_storage::spread::Spread;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-/// Tickets of either kind, as MongoDB's.
+/// The number of tickets of each kind, as in MongoDB.
 pub const TICKETS: i64 = 128;
 
-/// Among how many places they are spread.
+/// The number of places over which the free tickets are spread.
 const PLACES: usize = 16;
 
 /// Figures of one kind of tickets.
@@ -27,11 +28,11 @@ pub struct TicketFigures {
     pub out: i64,
     /// All tickets.
     pub total: i64,
-    /// Operations that wait for one now.
+    /// Operations that are waiting for a ticket now.
     pub queued: i64,
-    /// Operations that ever waited.
+    /// Operations that had to wait since the start.
     pub waited: u64,
-    /// Microseconds that they waited altogether.
+    /// The microseconds that they waited in total.
     pub waited_micros: u64,
     /// Operations that stopped waiting because they were interrupted.
     pub given_up: u64,
@@ -40,19 +41,20 @@ pub struct TicketFigures {
 /// The tickets of one kind.
 #[derive(Debug)]
 pub struct TicketPool {
-    /// Those that are free, by places: a thread takes from its own first.
+    /// The free tickets by places. A thread takes from its own place first.
     free: Spread<AtomicI64, PLACES>,
     total: AtomicI64,
-    /// How many tickets are not to become free when they are given back, since there are too many.
+    /// The number of tickets that are in excess: when so many are given back, they do not become
+    /// free.
     excess: AtomicI64,
     queued: AtomicI64,
     waited: AtomicU64,
     waited_micros: AtomicU64,
     given_up: AtomicU64,
-    /// Held while their number is changed.
+    /// Held while the number of tickets is changed.
     changing: Mutex<()>,
     freed: Event,
-    /// Where the operations that have its tickets book memory.
+    /// The ledger with which operations that hold these tickets book memory.
     pub(crate) ledger: Arc<Ledger>,
 }
 
@@ -73,7 +75,7 @@ impl Default for TicketPool {
     }
 }
 
-/// A ticket; dropping it gives it back.
+/// A ticket. Dropping it gives it back.
 #[must_use]
 #[derive(Debug)]
 pub struct Ticket<'p>(&'p TicketPool);
@@ -85,7 +87,7 @@ impl Drop for Ticket<'_> {
     }
 }
 
-/// Takes one of so many; false if there is none.
+/// Takes one if any is left. Returns false if none is.
 fn one_less(n: &AtomicI64) -> bool {
     let less = |n: i64| (n > 0).then(|| n - 1);
     n.load(SeqCst) > 0 && n.fetch_update(SeqCst, SeqCst, less).is_ok()
@@ -103,10 +105,10 @@ impl TicketPool {
         }
     }
 
-    /// A ticket; waits for one, after the operations that wait already.
+    /// Takes a ticket, or waits for one after the operations that already wait.
     ///
     /// # Errors
-    /// What the operation says while it waits.
+    /// The error that ends the operation while it waits.
     #[inline]
     pub fn acquire(&self, op: &dyn Interrupt) -> Result<Ticket<'_>> {
         if self.queued.load(SeqCst) == 0
@@ -122,7 +124,7 @@ impl TicketPool {
         let began = Instant::now();
         self.queued.fetch_add(1, SeqCst);
         self.waited.fetch_add(1, SeqCst);
-        // An operation that is to end must not take a ticket from those that go on.
+        // An operation that is about to end must not take a ticket from those that continue.
         let result = op
             .check()
             .and_then(|()| self.freed.wait_for((), op, || self.take()));
@@ -135,19 +137,20 @@ impl TicketPool {
         result
     }
 
-    /// Runs `wait` without the ticket that the operation holds, and takes one again. When the
-    /// operation has to stop instead, it still counts as holding it: it is about to end.
+    /// Runs `wait` without the ticket that the operation holds, and takes one again afterwards. If
+    /// the operation has to end instead, it still counts as holding a ticket, because it is about
+    /// to end.
     ///
     /// # Errors
-    /// What the operation says while it waits for the ticket.
+    /// The error that ends the operation while it waits for the ticket.
     pub(crate) fn lend<T>(&self, op: &dyn Interrupt, wait: impl FnOnce() -> T) -> Result<T> {
         drop(Ticket(self));
         let result = wait();
         match self.acquire(op) {
             Ok(ticket) => std::mem::forget(ticket),
             Err(e) => {
-                // The operation's `Ticket` will be dropped although it holds none: that one is not
-                // to become free.
+                // The operation's `Ticket` will be dropped although it stands for none. That drop
+                // must not make a ticket free.
                 self.excess.fetch_add(1, SeqCst);
                 return Err(e);
             }
@@ -155,7 +158,7 @@ impl TicketPool {
         Ok(result)
     }
 
-    /// Sets how many there are; at least one.
+    /// Sets the number of tickets; at least one.
     pub fn set_total(&self, total: i64) {
         let _changing = self.changing.lock();
         let total = total.max(1);
@@ -171,7 +174,7 @@ impl TicketPool {
         self.freed.notify_all();
     }
 
-    /// Figures for serverStatus.
+    /// The figures for serverStatus.
     pub fn figures(&self) -> TicketFigures {
         let free: i64 = self.free.iter().map(|n| n.load(SeqCst)).sum();
         let total = self.total.load(SeqCst);
@@ -196,7 +199,7 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// As many as there are at first, for operations that book memory in `ledger`.
+    /// The default number of tickets, for operations that book memory in `ledger`.
     pub fn new(ledger: &Arc<Ledger>) -> Tickets {
         let pool = || {
             Arc::new(TicketPool {
@@ -266,8 +269,8 @@ mod tests {
         drop(out);
         assert_eq!(pool.figures().out, 0);
         assert_eq!(take(1000).len(), 5);
-        // A ticket that could not be taken again still counts as held, and none is there twice when
-        // it is dropped.
+        // A ticket that could not be taken again still counts as held, and dropping it does not
+        // free two.
         let held = take(5);
         assert!(pool.lend(&Over, || pool.set_total(2)).is_err());
         assert_eq!(pool.figures().out, 5);
@@ -301,7 +304,7 @@ mod tests {
         assert_eq!(pool.figures().given_up, 2);
         drop(held);
         assert!(pool.acquire(&NeverInterrupted).is_ok());
-        // A lent ticket is there for others meanwhile.
+        // While a ticket is lent, others can take it.
         let held = pool.acquire(&NeverInterrupted).unwrap();
         let lent = pool.lend(&NeverInterrupted, || {
             pool.acquire(&NeverInterrupted).is_ok()

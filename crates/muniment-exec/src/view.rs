@@ -1,10 +1,10 @@
-//! Views: a pipeline over a collection or another view under a name of its own.
+//! Views: a pipeline over a collection or another view, under a name of its own.
 //!
 //! A view is a document `{_id: "db.view", viewOn, pipeline, collation?}` in the collection
-//! `db.system.views`, as in MongoDB, so it is created, changed and dropped by writes that are as
-//! atomic as any. Only a name that no collection has is looked up there. Invariants: names of
-//! views and collections are disjoint (both are created under one lock); no chain of views is
-//! longer than [`MAX_DEPTH`] or closes a circle.
+//! `db.system.views`, as in MongoDB. So it is created, changed and dropped by writes, which are as
+//! atomic as any. A name is looked up there only if no collection has it. Invariants: a view and a
+//! collection never have the same name (both are created under one lock); no chain of views is
+//! longer than [`MAX_DEPTH`] or leads back to itself.
 
 use crate::operation::OpContext;
 use muniment_query::stage::geo_near::{at_front, not_first};
@@ -13,10 +13,10 @@ use muniment_storage::{Direction, KeyRange, Store};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::sync::Arc;
 
-/// Views that stand on each other at most: MongoDB's limit.
+/// The longest chain of views on each other, as in MongoDB.
 pub const MAX_DEPTH: usize = 20;
 
-/// Bytes that the stages of a view's pipeline, with those of the views below it, may take.
+/// The most bytes that a view's pipeline may have, together with those of the views below it.
 pub const MAX_PIPELINE: usize = 16_000_000;
 
 /// A view's definition.
@@ -24,20 +24,20 @@ pub const MAX_PIPELINE: usize = 16_000_000;
 pub struct View {
     /// The collection or view that it reads, without the database.
     pub on: String,
-    /// Its stages.
+    /// The view's stages.
     pub pipeline: ArrayBuf,
-    /// Its collation as it was given; `None` is the comparison of bytes.
+    /// The view's collation. Without one, bytes are compared.
     pub collation: Collation,
 }
 
-/// True for the document of a time-series collection, which stands among the views and is none.
+/// True for the document of a time-series collection. It is stored among the views and is none.
 pub(crate) fn is_of_series(d: Doc<'_>) -> bool {
     let mut stages = d.get_array("pipeline").unwrap_or(Doc::EMPTY).values();
     let first = stages.next().and_then(|v| v.as_doc());
     first.is_some_and(|s| s.get("$_internalUnpackBucket").is_some())
 }
 
-/// What a view comes down to.
+/// A view in resolved form: a collection and all stages above it.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The collection below all views, `db.collection`; it need not exist.
@@ -48,7 +48,7 @@ pub struct Resolved {
     pub collation: Collation,
 }
 
-/// 167 unless `wanted` is the collation of the view `namespace`.
+/// Error 167, unless `wanted` is the collation of the view `namespace`.
 pub(crate) fn check_collation(of: &Collation, namespace: &str, wanted: &Collation) -> Result<()> {
     if of == wanted {
         return Ok(());
@@ -61,12 +61,12 @@ pub(crate) fn check_collation(of: &Collation, namespace: &str, wanted: &Collatio
 
 impl Resolved {
     /// # Errors
-    /// 167 OptionNotSupportedOnView for another collation than the view's.
+    /// 167 OptionNotSupportedOnView if it is another collation than the view's.
     pub(crate) fn check_collation(&self, namespace: &str, wanted: &Collation) -> Result<()> {
         check_collation(&self.collation, namespace, wanted)
     }
 
-    /// The view's stages with more on top.
+    /// The view's stages followed by `stages`.
     pub(crate) fn with(&self, stages: Doc<'_>) -> ArrayBuf {
         let mut all = self.pipeline.clone();
         for v in stages.values() {
@@ -94,7 +94,7 @@ fn view_of(d: Doc<'_>) -> View {
     View {
         on: d.get_str("viewOn").unwrap_or_default().to_string(),
         pipeline,
-        // It was checked when it was stored.
+        // The collation was checked when the view was stored.
         collation: Collation::parse_some(d.get_doc("collation")).unwrap_or_default(),
     }
 }
@@ -123,7 +123,7 @@ pub(crate) fn too_large() -> Error {
     )
 }
 
-/// 166 for a command that needs a collection.
+/// Error 166, for a command that needs a collection.
 pub(crate) fn not_a_collection(namespace: &str) -> Error {
     Error::new(
         Code::CommandNotSupportedOnView,
@@ -131,7 +131,7 @@ pub(crate) fn not_a_collection(namespace: &str) -> Error {
     )
 }
 
-/// Refuses stage `i` of a view if no view may have it there.
+/// Refuses stage `i` of a view if it may not stand there in any view.
 fn check_stage(namespace: &str, i: usize, name: &str, member: bool) -> Result<()> {
     match name {
         "$out" | "$merge" => Err(Error::new(
@@ -145,7 +145,7 @@ fn check_stage(namespace: &str, i: usize, name: &str, member: bool) -> Result<()
             Code::InvalidNamespace,
             format!("'{name}' cannot be used in a view definition"),
         )),
-        // As MongoDB says it, which knows change streams on sets only.
+        // This is MongoDB's message; it supports change streams on replica sets only.
         "$changeStream" if !member => Err(Error::location(
             40573,
             "The $changeStream stage is only supported on replica sets",
@@ -158,11 +158,13 @@ fn check_stage(namespace: &str, i: usize, name: &str, member: bool) -> Result<()
     }
 }
 
-/// Checks the pipeline of the view `namespace` and leaves out its nulls. `member`: the server is a member of a set.
+/// Checks the pipeline of the view `namespace`, and leaves out null elements. `member` is true if
+/// the server is a member of a set.
 ///
 /// # Errors
-/// 14 for an element that is no document, 40323, 40324 and the stages' own; 167
-/// OptionNotSupportedOnView for a stage that writes and for a change stream, 40573 for one on a plain server; 73 for a stage that reads no collection.
+/// 14 for an element that is not a document; 40323, 40324 and the errors of the stages; 167
+/// OptionNotSupportedOnView for a stage that writes and for a change stream, or 40573 for a change
+/// stream on a plain server; 73 for a stage that reads no collection.
 pub fn check_pipeline(
     namespace: &str,
     pipeline: Doc<'_>,
@@ -170,7 +172,8 @@ pub fn check_pipeline(
     op: &Arc<OpContext>,
 ) -> Result<ArrayBuf> {
     let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
-    // What the pipeline may not know is an error of the queries on the view.
+    // Both clocks are available here: where a query may not use one, that is an error of the query
+    // and not of the view's definition.
     let ctx = QueryContext {
         db: db.to_string(),
         ..QueryContext::new()
@@ -188,14 +191,15 @@ pub fn check_pipeline(
         return Err(too_large());
     }
     if out.len() <= 1000 {
-        // One by one: a stage that this server has not does not hide what is wrong with another.
+        // Stages are parsed one by one, so that a stage that this server does not have cannot hide
+        // an error in another.
         for (i, v) in out.as_doc().values().enumerate() {
             let near = v.as_doc().and_then(|d| d.first()).map(|e| e.name()) == Some("$geoNear");
             if near && at_front(out.as_doc()).is_none_or(|(front, _)| front != i) {
                 return Err(not_first());
             }
             match Pipeline::parse(array![v].as_doc(), &ctx) {
-                // Constants are evaluated when the view is read.
+                // Constants are evaluated when the view is read, so their errors are reported then.
                 Err(e) if e.code() != Code::CommandNotSupported && !e.is_optimizing() => {
                     return Err(e);
                 }
@@ -208,7 +212,7 @@ pub fn check_pipeline(
         return Err(e);
     }
     match Pipeline::check(out.as_doc(), &ctx) {
-        // Places: 40601 and 40602; everything else was seen above.
+        // 40601 and 40602 concern the places of stages. Everything else was checked above.
         Err(e) if matches!(e.code().0, 40601 | 40602) => Err(e),
         _ => Ok(out),
     }
@@ -222,7 +226,7 @@ pub(crate) fn pipeline_bytes(pipeline: Doc<'_>) -> usize {
         .sum()
 }
 
-/// The view with this name, which no collection has.
+/// The view with this name. The caller knows that no collection has it.
 ///
 /// # Errors
 /// 301 DataCorruptionDetected for a view while the collection of views is closed; I/O errors.
@@ -234,7 +238,8 @@ pub(crate) fn find(store: &Store, namespace: &str) -> Result<Option<View>> {
     let snapshot = store.snapshot();
     if let Err(closed) = c.check_usable() {
         let mut docs = snapshot.docs_of_closed(&c);
-        // What can be read of it tells what is none.
+        // If the view's document can still be read, the damage is reported. Otherwise nothing shows
+        // that the name is a view's.
         while let Ok(Some((_, d))) = docs.next() {
             let d = Doc::new(&d);
             if d.get_str("_id") == Some(namespace) && !is_of_series(d) {
@@ -248,7 +253,7 @@ pub(crate) fn find(store: &Store, namespace: &str) -> Result<Option<View>> {
     Ok(found.filter(|d| !is_of_series(*d)).map(view_of))
 }
 
-/// What the view `top` comes down to, whose name this is.
+/// Resolves the view `top`, whose name is `namespace`.
 ///
 /// # Errors
 /// 165 ViewDepthLimitExceeded, 195 ViewPipelineMaxSizeExceeded.
@@ -281,8 +286,8 @@ pub(crate) fn resolve(store: &Store, namespace: &str, top: &View) -> Result<Reso
     })
 }
 
-/// The views of a database with their full names, sorted. While their collection is closed none are
-/// known.
+/// The views of a database with their full names, sorted. While the collection that stores them is
+/// closed, the list is empty.
 ///
 /// # Errors
 /// I/O errors.
@@ -300,7 +305,7 @@ pub(crate) fn all(store: &Store, db: &str) -> Result<Vec<(String, View)>> {
             all.push((name.to_string(), view_of(d)));
         }
     }
-    // They stand in the order in which they were created.
+    // They are stored in the order in which they were created.
     all.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(all)
 }

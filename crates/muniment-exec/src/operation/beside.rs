@@ -1,4 +1,5 @@
-//! An operation as a thread knows it that works for it beside its own: that of its JavaScript engine.
+//! An operation as seen by a second thread that works for it, such as the thread of its JavaScript
+//! engine.
 
 use super::OpContext;
 use muniment_op::{Interrupt, Sleepers};
@@ -6,7 +7,8 @@ use muniment_value::{Code, Error, Result};
 use std::sync::Weak;
 use std::time::Instant;
 
-/// It does not keep the operation alive, which keeps the engine alive.
+/// The reference is weak: the operation keeps the engine alive, so the engine must not keep the
+/// operation alive.
 pub(super) struct Beside(pub Weak<OpContext>);
 
 impl Interrupt for Beside {

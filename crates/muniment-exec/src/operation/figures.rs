@@ -1,11 +1,12 @@
-//! What an operation counts and tells of itself.
+//! The figures that an operation collects about itself.
 
 use muniment_storage::KeyCounts;
 use muniment_value::DocBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What an operation has done so far. Relaxed counters: for people, not for decisions.
+/// The amount of work that an operation has done so far. The counters are relaxed, because they are
+/// shown to people and decide nothing.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Index keys examined.
@@ -18,25 +19,26 @@ pub struct Counters {
     pub matched: AtomicU64,
     /// Documents written (inserted, modified or deleted).
     pub written: AtomicU64,
-    /// Those of them that were inserted since an update matched none.
+    /// Documents inserted by updates that matched none. They are among `written` too.
     pub upserted: AtomicU64,
-    /// Index keys put.
+    /// Index keys inserted.
     keys_inserted: AtomicU64,
-    /// Index keys taken away.
+    /// Index keys deleted.
     keys_deleted: AtomicU64,
-    /// Microseconds for which it waited for news.
+    /// Microseconds spent waiting for something to happen, see [`Counters::idle`].
     idle_micros: AtomicU64,
 }
 
 impl Counters {
-    /// Counts what a commit did to indexes.
+    /// Counts the index keys that a commit inserted and deleted.
     pub(crate) fn add_keys(&self, keys: KeyCounts) {
         self.keys_inserted.fetch_add(keys.inserted, Relaxed);
         self.keys_deleted.fetch_add(keys.deleted, Relaxed);
     }
 
-    /// Runs what waits for something that a client asked to be told of: an insert, an event, a change of
-    /// the topology. That time says nothing of how fast the server is.
+    /// Runs a wait for something that a client asked to be told of: an insert, an event, a change
+    /// of the topology. The time is counted apart, because it says nothing about how fast the
+    /// server is.
     pub fn idle<T>(&self, wait: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let result = wait();
@@ -45,12 +47,12 @@ impl Counters {
         result
     }
 
-    /// How long it waited for news.
+    /// The time spent in [`Counters::idle`].
     pub fn idle_time(&self) -> Duration {
         Duration::from_micros(self.idle_micros.load(Relaxed))
     }
 
-    /// Index keys put and taken away.
+    /// Index keys inserted and deleted.
     pub fn keys(&self) -> KeyCounts {
         KeyCounts {
             inserted: self.keys_inserted.load(Relaxed),
@@ -59,21 +61,21 @@ impl Counters {
     }
 }
 
-/// What the profiler and the slow-operation log tell of a plan.
+/// The facts about a plan that the profiler and the slow-operation log show.
 #[derive(Clone, Debug, Default)]
 pub struct PlanFigures {
-    /// E.g. `IXSCAN { a: 1 }`, once there is a plan.
+    /// The plan's summary, such as `IXSCAN { a: 1 }`, if there is a plan.
     pub summary: Option<String>,
-    /// It sorts what it has read.
+    /// True if the plan or a stage above it sorts.
     pub sorts: bool,
-    /// It won a trial of several.
+    /// True if the plan won a trial against others.
     pub from_multi_planner: bool,
-    /// The plan cache knew it.
+    /// True if the plan came from the plan cache.
     pub from_plan_cache: bool,
-    /// Why the one that the plan cache knew was given up.
+    /// The reason why the plan from the cache was given up, if it was.
     pub replan_reason: Option<String>,
     /// The hash of the query's shape.
     pub shape_hash: Option<String>,
-    /// Its stages with what they did; of an observed operation alone.
+    /// The plan's stages with their figures. Only observed operations have them.
     pub exec_stats: Option<DocBuf>,
 }

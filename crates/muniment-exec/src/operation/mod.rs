@@ -36,10 +36,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How an operation begins.
+/// The properties with which an operation begins.
 #[derive(Default)]
 pub struct OpStart {
-    /// When; `None`: now.
+    /// The time of the beginning; `None` for now.
     pub began: Option<Instant>,
     /// The command's name.
     pub command: &'static str,
@@ -57,12 +57,12 @@ pub struct OpStart {
     pub comment: Option<ValueBuf>,
     /// The session.
     pub session: Option<SessionKey>,
-    /// The client at the connection's other end, when it is of no use to go on without it: see
-    /// [`muniment_op::GRACE`].
+    /// The client at the other end of the connection, if the operation is useless once that client
+    /// has gone: see [`muniment_op::GRACE`].
     pub of_client: Option<Arc<Client>>,
-    /// The operation of which it is a part, and with which it ends.
+    /// The operation that this one is a part of, and with which it ends.
     pub part_of: Option<Arc<OpContext>>,
-    /// Where the connection books what its replies take.
+    /// The account with which the connection books the memory of its replies.
     pub reply_room: Option<Arc<ReplyRoom>>,
 }
 
@@ -70,75 +70,77 @@ pub struct OpStart {
 pub struct OpContext {
     id: u32,
     start: OpStart,
-    /// What ends it.
+    /// The limits that end the operation: time, kill, the client's end.
     limits: Operation,
-    /// The wall clock when it began, in milliseconds since 1970.
+    /// The wall clock at the beginning, in milliseconds since 1970.
     now_ms: i64,
-    /// It waits for a lock.
+    /// True while the operation waits for a lock.
     waiting: AtomicBool,
     plan: Mutex<Option<Plan>>,
-    /// What the stages of an observed operation's plan did.
+    /// The figures of the plan's stages, if the operation is observed.
     exec_stats: Mutex<Option<DocBuf>>,
-    /// A stage above the plan sorts.
+    /// True if a stage above the plan sorts.
     sorts: AtomicBool,
-    /// It is a change stream's.
+    /// True if the operation opens or continues a change stream.
     changes: AtomicBool,
-    /// The cursor that it left open, 0 for one at its end; -1: it has none.
+    /// The cursor that the operation left open. 0 is a cursor at its end, -1 means that there is
+    /// none.
     cursor: AtomicI64,
-    /// What its statements did, once it is observed.
+    /// The figures of each statement, if the operation is observed.
     statements: OnceLock<Mutex<Vec<StatementFigures>>>,
-    /// What its plans have read, once that was asked for.
+    /// The reads of its plans, since they were first asked for.
     reads: OnceLock<Mutex<Reads>>,
-    /// Its thread's time on a processor when it began to be observed.
+    /// The thread's CPU time when the operation began to be observed.
     cpu: OnceLock<Duration>,
-    /// What opened the cursor that it continues.
+    /// The command that opened the cursor that this operation continues.
     origin: OnceLock<Arc<Origin>>,
-    /// The transaction that it is a part of.
+    /// The transaction that the operation is part of.
     transaction: OnceLock<Arc<Transaction>>,
-    /// The view that it reads at.
+    /// The view that the operation reads, if it is not the newest.
     pinned: OnceLock<Snapshot>,
-    /// How its statements are remembered.
+    /// How its statements are remembered, if the command is retryable.
     retry: OnceLock<Arc<Retry>>,
-    /// Its namespace is the collection with this UUID alone, if `is_bound`.
+    /// If `is_bound`, its namespace means only the collection with this UUID.
     bound: Mutex<Option<[u8; 16]>>,
     is_bound: AtomicBool,
-    /// A statement's error that ends the transaction.
+    /// The error of a statement that ends the transaction.
     failure: OnceLock<Error>,
-    /// The pool of the ticket that it holds.
+    /// The pool of the ticket that the operation holds.
     pool: OnceLock<Arc<TicketPool>>,
-    /// What a large command is parsed to.
+    /// The memory of the parsed command, if the command is large.
     parsed: Mutex<Option<Share>>,
-    /// Itself, for a thread that works beside its own.
+    /// A reference to itself, for a thread that works for it.
     me: Weak<OpContext>,
-    /// Its JavaScript engine.
+    /// Things that last as long as the operation, such as its JavaScript engine.
     kept: Kept,
-    /// The steps of its loops since it was asked.
+    /// The steps that its loops have taken since the last check.
     steps: Steps,
-    /// Which record of its it announces to the other members of its set itself.
+    /// Says which of its commit records the operation announces to the other members itself.
     pub announcer: Announcer,
-    /// What it has done so far.
+    /// The work done so far.
     pub counters: Counters,
 }
 
-/// A command of more bytes than this asks for the memory of what it is parsed to.
+/// A command larger than this books the memory of its parsed form.
 const LARGE_COMMAND: usize = 64 << 10;
-/// What a command is parsed to takes at most so many times the command's bytes: each value of an `$in`
-/// with the bounds of an index that are made of it.
+/// The memory of a parsed command is at most this many times its bytes. The worst case is an `$in`,
+/// whose values each become bounds of an index.
 const PARSED: usize = 16;
 /// How long a large command waits for that memory.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 impl OpContext {
-    /// Asks for memory for what a command of so many bytes is parsed to: a filter of many values above
-    /// all. A cursor that it leaves open takes it over. The only large command is never refused.
+    /// Books the memory of the parsed form of a command of so many bytes; what takes most is a
+    /// filter with many values. If the command leaves a cursor open, that takes the booking over. A
+    /// large command is never refused if it is the only one.
     ///
     /// # Errors
-    /// 146 ExceededMemoryLimit after a while; what stops the operation meanwhile.
+    /// 146 ExceededMemoryLimit after a while; the error that ends the operation meanwhile.
     pub fn make_room_for_command(&self, ledger: &Arc<Ledger>, bytes: usize) -> Result<()> {
         if bytes <= LARGE_COMMAND {
             return Ok(());
         }
-        // Gives back what the statement before has booked.
+        // The booking of the statement before is given back first.
         self.parsed.lock().take();
         let mut share = Share::new(ledger, Account::Commands);
         let until = Instant::now() + PATIENCE;
@@ -147,7 +149,7 @@ impl OpContext {
         Ok(())
     }
 
-    /// What [`OpContext::make_room_for_command`] has booked, for a cursor.
+    /// Takes the booking of [`OpContext::make_room_for_command`], for a cursor.
     pub(crate) fn take_room_of_command(&self) -> Option<Share> {
         self.parsed.lock().take()
     }
@@ -188,12 +190,12 @@ impl OpContext {
         })
     }
 
-    /// `$$NOW`: when it began, in milliseconds since 1970.
+    /// `$$NOW`: the beginning of the operation in milliseconds since 1970.
     pub fn now_ms(&self) -> i64 {
         self.now_ms
     }
 
-    /// An operation that is in no registry: monitor threads and tests.
+    /// An operation outside any registry, for monitor threads and tests.
     pub fn internal(command: &'static str) -> Arc<OpContext> {
         OpContext::new(
             0,
@@ -204,14 +206,16 @@ impl OpContext {
         )
     }
 
-    /// What is done for it, as an argument of what may take long.
+    /// This operation in the form in which long computations take it, to ask whether they may go
+    /// on.
     #[inline]
     pub fn work(&self) -> Work<'_> {
         Work::of(self, &self.steps)
     }
 
-    /// Ends what it keeps, as the JavaScript engine: its command has run. What follows, as the wait for other
-    /// members, may take long, and a cursor may know the operation for longer still.
+    /// Ends what the operation keeps, such as its JavaScript engine, once its command has run. What
+    /// follows, such as waiting for other members, may take long, and a cursor may hold the
+    /// operation even longer.
     pub fn end_kept(&self) {
         self.kept.take();
     }
@@ -231,12 +235,12 @@ impl OpContext {
         &self.start.namespace
     }
 
-    /// The transaction that it is a part of.
+    /// The transaction that the operation is part of.
     pub fn transaction(&self) -> Option<&Arc<Transaction>> {
         self.transaction.get()
     }
 
-    /// Makes it a part of a transaction; once, before it reads or writes.
+    /// Makes the operation part of a transaction. To be called once, before it reads or writes.
     pub fn enter(&self, transaction: Arc<Transaction>) {
         let _ = self.transaction.set(transaction);
     }
@@ -246,43 +250,45 @@ impl OpContext {
         self.retry.get()
     }
 
-    /// Makes it a retryable command; once, before it writes.
+    /// Makes the operation a retryable command. To be called once, before it writes.
     pub fn may_be_retried(&self, retry: Arc<Retry>) {
         let _ = self.retry.set(retry);
     }
 
-    /// Whether a command's statements end with the first that fails: as ordered ones do, and those of
-    /// a transaction.
+    /// True if a command's statements end with the first that fails. That is so if they are
+    /// ordered, and always in a transaction.
     pub(crate) fn ordered(&self, asked: bool) -> bool {
         asked || self.transaction().is_some()
     }
 
-    /// Notes a statement's error in a transaction, which ends by it.
+    /// Notes a statement's error. In a transaction, the error ends the transaction.
     pub fn note_failure(&self, error: &Error) {
         if self.transaction().is_some() {
             let _ = self.failure.set(error.clone());
         }
     }
 
-    /// What [`OpContext::note_failure`] noted first.
+    /// The first error that [`OpContext::note_failure`] noted.
     pub fn failure(&self) -> Option<&Error> {
         self.failure.get()
     }
 
-    /// From now on a name that it looks up means the collection with this UUID alone (`None`: whichever
-    /// collection has the name). A command that names a collection by its UUID has looked up the name
-    /// first, and another collection may get that name before the command uses it.
+    /// Binds the operation: from now on a name that it looks up means only the collection with this
+    /// UUID. With `None`, it again means whichever collection has the name. A command that names a
+    /// collection by its UUID looks up the name first, and another collection may take the name
+    /// before the command uses it.
     pub fn bind(&self, uuid: Option<[u8; 16]>) {
         *self.bound.lock() = uuid;
         self.is_bound.store(uuid.is_some(), Relaxed);
     }
 
-    /// False if it is bound to another collection than what was found under a name.
+    /// False if the operation is bound to another collection than the one found under a name.
     pub(crate) fn may_mean(&self, found: Option<[u8; 16]>) -> bool {
         !self.is_bound.load(Relaxed) || *self.bound.lock() == found
     }
 
-    /// What it reads of a collection: everything that is visible now, or what its transaction sees.
+    /// The view in which the operation reads a collection: the newest one, its transaction's, or
+    /// the one it is pinned to.
     ///
     /// # Errors
     /// Those of [`Transaction::join`] and [`Transaction::snapshot`].
@@ -300,46 +306,46 @@ impl OpContext {
         let Some(pinned) = self.pinned.get() else {
             return Ok(store.snapshot());
         };
-        // The collection was looked up after the view was opened, and may not be in the view under
-        // this name.
+        // The collection was looked up after the view was opened. In the view it may not exist, or
+        // not under this name.
         if collection.named_since() > pinned.timestamp() || collection.is_dropped() {
             return Err(snapshot_unavailable());
         }
         Ok(pinned.clone())
     }
 
-    /// Makes it read at this view; once, before it reads.
+    /// Makes the operation read this view. To be called once, before it reads.
     pub fn pin(&self, view: Snapshot) {
         let _ = self.pinned.set(view);
     }
 
-    /// The view that it reads at, if one was [set](OpContext::pin).
+    /// The view that the operation reads, if one was [set](OpContext::pin).
     pub fn pinned(&self) -> Option<&Snapshot> {
         self.pinned.get()
     }
 
-    /// True if it reads what is visible now.
+    /// True if the operation reads what is visible now.
     pub fn reads_newest(&self) -> bool {
         self.transaction().is_none() && self.pinned().is_none()
     }
 
-    /// When it began.
+    /// The beginning of the operation.
     pub fn started(&self) -> Instant {
         self.limits.started()
     }
 
-    /// When `maxTimeMS` runs out.
+    /// The time at which `maxTimeMS` runs out.
     pub fn deadline(&self) -> Option<Instant> {
         self.limits.deadline()
     }
 
-    /// What is left of `maxTimeMS`, if there is a limit: a cursor's getMores share it.
+    /// The rest of `maxTimeMS`, if there is a limit. A cursor's getMores share one limit.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline()
             .map(|d| d.saturating_duration_since(Instant::now()))
     }
 
-    /// Sets the limit anew: so much from now on.
+    /// Sets a new limit of `left` from now on.
     pub fn limit(&self, left: Duration) {
         self.limits.limit(left);
     }
@@ -350,17 +356,18 @@ impl OpContext {
         self.limits.is_waiting()
     }
 
-    /// Asks it to stop: see [`Operation::kill`].
+    /// Asks the operation to stop: see [`Operation::kill`].
     pub fn kill(&self, code: Code) -> bool {
         self.limits.kill(code)
     }
 
-    /// Takes back what [`OpContext::kill`] asked for with this code.
+    /// Withdraws a [`OpContext::kill`] with this code.
     pub fn spare(&self, code: Code) {
         self.limits.spare(code);
     }
 
-    /// Asks for what each statement does, and for the plans of look-ups that are over at once.
+    /// Begins to observe the operation: it notes the figures of each statement, and also the plans
+    /// of look-ups that are over at once.
     pub fn observe(&self) {
         let _ = self.statements.set(Mutex::default());
         if let Some(now) = thread_time() {
@@ -368,7 +375,7 @@ impl OpContext {
         }
     }
 
-    /// What was read since the last call; which indexes and scans from the first one on.
+    /// The reads since the last call. Indexes and scans are noted only after the first call.
     pub(crate) fn take_reads(&self) -> Reads {
         let reads = self.reads.get_or_init(Mutex::default);
         let mut noted = reads.lock();
@@ -385,27 +392,27 @@ impl OpContext {
         read
     }
 
-    /// True if it is to tell what its plans read.
+    /// True if the operation has to report what its plans read.
     pub(crate) fn tells_reads(&self) -> bool {
         self.reads.get().is_some()
     }
 
-    /// Notes a scan of a whole collection, if it is to tell its reads.
+    /// Notes a scan of a whole collection, if reads are to be reported.
     pub(crate) fn note_scan(&self) {
         if let Some(reads) = self.reads.get() {
             reads.lock().scans += 1;
         }
     }
 
-    /// Notes the use of an index, if it is to tell its reads.
+    /// Notes the use of an index, if reads are to be reported.
     pub(crate) fn note_index(&self, name: impl FnOnce() -> String) {
         if let Some(reads) = self.reads.get() {
             reads.lock().indexes.insert(name());
         }
     }
 
-    /// How long the calling thread has been on a processor since [`OpContext::observe`], which it
-    /// called as well.
+    /// The CPU time of the calling thread since [`OpContext::observe`]. The same thread has to have
+    /// called that.
     pub fn cpu_time(&self) -> Option<Duration> {
         let then = self.cpu.get()?;
         Some(thread_time()?.saturating_sub(*then))
@@ -416,14 +423,14 @@ impl OpContext {
         self.statements.get().is_some()
     }
 
-    /// What a statement did.
+    /// Notes the figures of a statement.
     pub(crate) fn note_statement(&self, figures: StatementFigures) {
         if let Some(all) = self.statements.get() {
             all.lock().push(figures);
         }
     }
 
-    /// What the statements of an observed update or delete did, in order.
+    /// Takes the figures of the statements of an observed update or delete, in order.
     pub fn statements(&self) -> Vec<StatementFigures> {
         let all = self
             .statements
@@ -437,20 +444,20 @@ impl OpContext {
         *self.plan.lock() = Some(Plan::Chosen(plan));
     }
 
-    /// Notes a plan that was not chosen among several, since there is no other, if the operation is
-    /// observed.
+    /// Notes a plan that was not chosen because there is no alternative. Only done if the operation
+    /// is observed.
     pub(crate) fn set_point_plan(&self, summary: &'static str) {
         if self.observed() {
             *self.plan.lock() = Some(Plan::Point(summary));
         }
     }
 
-    /// Notes the plan of a count of everything, also if the operation is not observed.
+    /// Notes the plan of a count of everything, even if the operation is not observed.
     pub(crate) fn set_fast_count(&self, summary: &'static str) {
         *self.plan.lock() = Some(Plan::Point(summary));
     }
 
-    /// Notes what an observed operation's plan did.
+    /// Notes the figures of an observed operation's plan.
     pub(crate) fn set_exec_stats(&self, stats: impl FnOnce() -> DocBuf) {
         if self.observed() {
             let stats = stats();
@@ -458,13 +465,13 @@ impl OpContext {
         }
     }
 
-    /// Notes that it opens a change stream or goes on with one.
+    /// Notes that the operation opens a change stream or continues one.
     pub(crate) fn watches_changes(&self) {
         self.changes.store(true, Relaxed);
     }
 
-    /// True if it opens a change stream or goes on with one: its errors tell the driver whether it may
-    /// resume.
+    /// True if the operation opens a change stream or continues one. Its errors then tell the
+    /// driver whether it may resume.
     pub fn is_of_change_stream(&self) -> bool {
         self.changes.load(Relaxed)
     }
@@ -474,24 +481,25 @@ impl OpContext {
         self.sorts.store(true, Relaxed);
     }
 
-    /// Notes the cursor that it leaves open, 0 for one at its end.
+    /// Notes the cursor that the operation leaves open; 0 is a cursor at its end.
     pub(crate) fn set_cursor(&self, id: i64) {
         self.cursor.store(id, Relaxed);
     }
 
-    /// The cursor that it left open, 0 for one at its end; `None` if it has none.
+    /// The cursor that the operation left open; 0 is a cursor at its end. `None` if there is no
+    /// cursor.
     pub fn cursor(&self) -> Option<i64> {
         Some(self.cursor.load(Relaxed)).filter(|id| *id >= 0)
     }
 
-    /// A statement begins, which may have another plan.
+    /// Forgets the plan, because a statement begins that may have another one.
     pub(crate) fn forget_plan(&self) {
         *self.plan.lock() = None;
         *self.exec_stats.lock() = None;
         self.sorts.store(false, Relaxed);
     }
 
-    /// What is known of the plan now.
+    /// The facts about the plan so far.
     pub fn plan_figures(&self) -> PlanFigures {
         let mut figures = PlanFigures::default();
         if let Some(Plan::Chosen(plan)) = &*self.plan.lock() {
@@ -503,7 +511,7 @@ impl OpContext {
         figures
     }
 
-    /// The plan's summary, e.g. `IXSCAN { a: 1 }`, once there is one.
+    /// The plan's summary, such as `IXSCAN { a: 1 }`, once there is a plan.
     pub fn plan_summary(&self) -> Option<String> {
         let own = self.plan.lock().as_ref().map(|plan| match plan {
             Plan::Chosen(plan) => plan.summary(),
@@ -512,36 +520,36 @@ impl OpContext {
         own.or_else(|| Some(self.origin()?.plan_summary()?.into()))
     }
 
-    /// Its own `comment`, or that of the command whose cursor it continues.
+    /// The operation's own `comment`, or that of the command whose cursor it continues.
     pub fn comment(&self) -> Option<Value<'_>> {
         let own = self.start.comment.as_ref().map(ValueBuf::as_value);
         own.or_else(|| self.origin()?.comment())
     }
 
-    /// What opened the cursor that a getMore continues.
+    /// The command that opened the cursor that a getMore continues.
     pub fn origin(&self) -> Option<&Origin> {
         self.origin.get().map(|o| &**o)
     }
 
-    /// Notes what opened the cursor that it continues.
+    /// Notes the command that opened the cursor.
     pub(crate) fn continues(&self, origin: &Arc<Origin>) {
         let _ = self.origin.set(origin.clone());
     }
 
-    /// Waits for a ticket of `pool`; the operation may execute while the result is held.
+    /// Waits for a ticket of `pool`. The operation may execute while the result is held.
     ///
     /// # Errors
-    /// What stops the operation while it waits.
+    /// The error that ends the operation while it waits.
     pub fn take_ticket<'p>(&self, pool: &'p Arc<TicketPool>) -> Result<Ticket<'p>> {
         let ticket = pool.acquire(self)?;
         let _ = self.pool.set(pool.clone());
         Ok(ticket)
     }
 
-    /// Runs what only waits, without the operation's ticket.
+    /// Runs something that only waits, without the operation's ticket.
     ///
     /// # Errors
-    /// What stops the operation before it has a ticket again.
+    /// The error that ends the operation before it has a ticket again.
     pub fn without_ticket<T>(&self, wait: impl FnOnce() -> T) -> Result<T> {
         match self.pool.get() {
             Some(pool) => pool.lend(self, wait),
@@ -549,7 +557,7 @@ impl OpContext {
         }
     }
 
-    /// Where a batch asks whether it may grow.
+    /// The account with which a batch books its growth.
     pub(crate) fn reply_room(&self) -> Option<&ReplyRoom> {
         self.start.reply_room.as_deref()
     }
@@ -559,7 +567,7 @@ impl OpContext {
         self.start.session.as_ref()
     }
 
-    /// As `currentOp` shows it.
+    /// The operation in the form that `currentOp` shows.
     pub fn describe(&self) -> DocBuf {
         let running = self.started().elapsed();
         let mut d = doc! {

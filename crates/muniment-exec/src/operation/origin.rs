@@ -1,8 +1,8 @@
-//! What opened a cursor: currentOp and the profiler show it with its getMores.
+//! The command that opened a cursor. currentOp and the profiler show it with the cursor's getMores.
 
 use muniment_value::{Doc, DocBuf, Value};
 
-/// Commands that open cursors are kept up to this size, in bytes; of longer ones the beginning is, as
+/// A command of up to this many bytes is kept whole. Of a longer one, the beginning is kept as
 /// text.
 const LONGEST: usize = 16 << 10;
 
@@ -14,7 +14,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The command as it came, and the summary of its plan.
+    /// The command as the client sent it, and the summary of its plan.
     pub fn new(command: Doc<'_>, plan_summary: Option<String>) -> Origin {
         Origin {
             command: command.abridged(LONGEST),
@@ -27,12 +27,12 @@ impl Origin {
         self.command.as_doc()
     }
 
-    /// The command's `comment`, which its getMores have, too.
+    /// The command's `comment`, which applies to its getMores too.
     pub fn comment(&self) -> Option<Value<'_>> {
         self.command().get("comment")
     }
 
-    /// How its documents are found.
+    /// The plan's summary.
     pub fn plan_summary(&self) -> Option<&str> {
         self.plan_summary.as_deref()
     }

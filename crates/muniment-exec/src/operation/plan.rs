@@ -1,20 +1,20 @@
-//! How an operation finds its documents, as it is told of.
+//! The plan of an operation, as far as it is shown.
 
 use super::figures::PlanFigures;
 
 /// A plan that was chosen.
 pub(crate) trait ChosenPlan: Send + Sync {
-    /// As `planSummary` has it, e.g. `IXSCAN { a: 1 }`.
+    /// The plan's summary, such as `IXSCAN { a: 1 }`.
     fn summary(&self) -> String;
 
-    /// What is told of it beside that and beside what it did.
+    /// The other facts about the plan, without its figures.
     fn figures(&self) -> PlanFigures;
 }
 
-/// How an operation finds its documents.
+/// The way in which an operation finds its documents.
 pub(super) enum Plan {
-    /// By a plan.
+    /// A plan that the planner chose.
     Chosen(Box<dyn ChosenPlan>),
-    /// Without a planner: by `_id`, or not at all.
+    /// A summary for a look-up without the planner: by `_id`, or a count that reads nothing.
     Point(&'static str),
 }

@@ -1,4 +1,4 @@
-//! All operations that run, by their numbers.
+//! The registry of all running operations, by their numbers.
 
 use super::{OpContext, OpStart};
 use foldhash::HashMap;
@@ -8,13 +8,14 @@ use muniment_value::Code;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Threads' places: each numbers its operations by itself, so that the cores share nothing.
+/// Threads are spread over so many places. Each place numbers its operations by itself, so that the
+/// cores share nothing.
 const PLACES: u32 = 16;
 
 /// The operations of one place's threads.
 #[derive(Default)]
 struct Running {
-    /// The last number, without the place.
+    /// The last number that was given, without the place.
     last: u32,
     all: HashMap<u32, Arc<OpContext>>,
 }
@@ -25,7 +26,7 @@ pub struct Operations {
     places: Spread<Mutex<Running>, { PLACES as usize }>,
 }
 
-/// A registered operation; dropping it takes it from the registry.
+/// A registered operation. Dropping it removes it from the registry.
 pub struct OpGuard<'r> {
     registry: &'r Operations,
     op: Arc<OpContext>,
@@ -47,7 +48,7 @@ impl Drop for OpGuard<'_> {
             .lock()
             .all
             .remove(&self.op.id);
-        // Freed without the lock.
+        // The memory is freed after the lock has been released.
         drop(removed);
     }
 }
@@ -67,10 +68,11 @@ impl Operations {
         let place = spread::place(PLACES as usize) as u32;
         let mut running = self.running(place).lock();
         let id = loop {
-            // opid is an int32 that clients give back to killOp: it is positive.
+            // The opid is an int32 that clients send back with killOp, so it is positive.
             running.last = running.last % (i32::MAX as u32 / PLACES) + 1;
             let id = running.last * PLACES + place;
-            // Numbers come round again, and one that has run since may have this one still.
+            // Numbers wrap around, and an operation that has run ever since may still have this
+            // one.
             if !running.all.contains_key(&id) {
                 break id;
             }
@@ -91,7 +93,8 @@ impl Operations {
         all
     }
 
-    /// Kills one; false if it is not there (killOp answers ok all the same).
+    /// Kills one operation. Returns false if there is none with this number (killOp answers ok all
+    /// the same).
     pub fn kill(&self, id: u32) -> bool {
         match self.running(id).lock().all.get(&id) {
             Some(op) => {
@@ -102,14 +105,15 @@ impl Operations {
         }
     }
 
-    /// Kills all that run, with 11600 InterruptedAtShutdown: before the store closes.
+    /// Kills all running operations with `code`: 11600 InterruptedAtShutdown, before the store
+    /// closes.
     pub fn kill_all(&self, code: Code) {
         for op in self.list() {
             op.kill(code);
         }
     }
 
-    /// Kills those of a session (killSessions, endSessions).
+    /// Kills the operations of a session (killSessions, endSessions).
     pub fn kill_session(&self, session: &SessionKey) {
         for op in self.list() {
             if op.session() == Some(session) {
@@ -118,12 +122,12 @@ impl Operations {
         }
     }
 
-    /// How many run.
+    /// The number of running operations.
     pub fn len(&self) -> usize {
         self.places.iter().map(|r| r.lock().all.len()).sum()
     }
 
-    /// True if none runs.
+    /// True if no operation is running.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -138,7 +142,7 @@ mod tests {
     fn a_number_that_is_taken_is_not_given_again() {
         let ops = Operations::new();
         let op = ops.begin(OpStart::default());
-        // The numbers have come round.
+        // The numbers wrap around.
         let again = |last: u32| {
             ops.places.own().lock().last = last;
             ops.begin(OpStart::default())

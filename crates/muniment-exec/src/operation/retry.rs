@@ -1,7 +1,7 @@
-//! Retryable writes: each statement of a command has an id, and what it came to is stored with what
-//! it wrote, so that the same command sent again is answered by that.
+//! Retryable writes: each statement of a command has an id, and its result is stored together with
+//! what it wrote. If the same command is sent again, it is answered from that.
 //!
-//! A statement that changed nothing is not remembered, as in MongoDB: it is run again.
+//! A statement that changed nothing is not remembered, as in MongoDB. It is simply run again.
 
 use super::statement::StatementOutcome;
 use bytes::Bytes;
@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 /// The ids of a command's statements.
 #[derive(Clone, Debug)]
 pub enum StatementIds {
-    /// The first one's; the others follow.
+    /// The first statement's id; the others follow in order.
     From(i32),
-    /// Each.
+    /// The id of each statement.
     Each(Vec<i32>),
 }
 
@@ -29,23 +29,23 @@ pub struct Retry {
     session: SessionKey,
     number: i64,
     ids: StatementIds,
-    /// What the session has done; no other operation uses it while the command runs.
+    /// The session's record. No other operation uses the session while the command runs.
     record: Arc<Mutex<Session>>,
-    /// Statements before the first of what is run now.
+    /// The place of the first statement that runs now; the places that callees know begin there.
     offset: AtomicUsize,
-    /// The statement that runs by itself.
+    /// The place of the statement that runs by itself.
     current: AtomicUsize,
     retried: Mutex<Vec<i32>>,
-    /// Commits that were remembered.
+    /// The number of commits that remembered statements.
     remembered: AtomicU64,
-    /// What findAndModify returns: the document as it is after the change.
+    /// True if findAndModify returns the document after the change.
     returns_new: bool,
     returns: bool,
 }
 
 impl Retry {
-    /// A command with this number. `returns`: the document is returned, as it is before (false) or
-    /// after (true) the change.
+    /// A command with this number. With `returns`, it returns the document as it is before (false)
+    /// or after (true) the change.
     pub fn new(
         session: SessionKey,
         number: i64,
@@ -67,12 +67,12 @@ impl Retry {
         }
     }
 
-    /// The statement that runs now, in a command that runs them one by one.
+    /// Sets the statement that runs now, in a command that runs them one by one.
     pub fn start_at(&self, place: usize) {
         self.offset.store(place, Relaxed);
     }
 
-    /// The same for a loop over all of them.
+    /// The same for a loop over all statements.
     pub(crate) fn runs(&self, place: usize) {
         self.current.store(place, Relaxed);
     }
@@ -87,13 +87,13 @@ impl Retry {
         }
     }
 
-    /// True if the command was sent before, and its first statement done.
+    /// True if the command was sent before and its first statement was done then.
     pub fn is_again(&self) -> bool {
         let record = self.record.lock();
         record.number() == self.number && record.result(self.id(0)).is_some()
     }
 
-    /// What a statement came to when it was sent first.
+    /// The stored result of a statement that was done before.
     fn found(&self, place: usize) -> Option<DocBuf> {
         let id = self.id(place);
         let record = self.record.lock();
@@ -121,7 +121,7 @@ impl Retry {
         })
     }
 
-    /// The same of a findAndModify, with the document that it returned.
+    /// The same for a findAndModify, with the document that it returned.
     pub(crate) fn returned(&self) -> Option<(StatementOutcome, Option<Vec<u8>>)> {
         let shown = {
             let record = self.record.lock();
@@ -139,23 +139,23 @@ impl Retry {
         self.number
     }
 
-    /// How many commits were remembered.
+    /// The number of commits that remembered statements.
     pub fn remembered(&self) -> u64 {
         self.remembered.load(Relaxed)
     }
 
-    /// The ids of the statements that were done before, in order.
+    /// Takes the ids of the statements that were done before, in order.
     pub fn retried(&self) -> Vec<i32> {
         std::mem::take(&mut *self.retried.lock())
     }
 
-    /// Stages what comes to the session's record with what `unit` has staged. What is returned
-    /// holds once the unit is committed.
+    /// Stages the addition to the session's record, together with what `unit` has staged. The
+    /// returned change holds once the unit is committed.
     pub(crate) fn stage(&self, unit: &mut WriteUnit<'_>, runs: Vec<Statements>) -> SessionChange {
         let now = muniment_query::context::now_ms();
         let mut added = SessionRecord::new(self.number, SessionState::Retryable, now);
         for run in runs {
-            // Ids that are given one by one need not follow each other.
+            // Ids that are given one by one need not be consecutive.
             match &self.ids {
                 StatementIds::From(_) => added.push(StatementRun {
                     first: self.id(run.places.start),
@@ -178,14 +178,14 @@ impl Retry {
         change
     }
 
-    /// What was staged is stored by this commit.
+    /// To be called when this commit has stored what was staged.
     pub(crate) fn stored(&self, change: SessionChange, commit: CommitId) {
         self.remembered.fetch_add(1, Relaxed);
         self.record.lock().stored(change, commit.at);
     }
 
-    /// The statement that runs by itself, as it is remembered, with what a findAndModify returns: the
-    /// document before or after the change.
+    /// The statement that runs by itself, in the form in which it is remembered. For a
+    /// findAndModify that includes the document before or after the change.
     pub(crate) fn of_current(
         &self,
         outcome: &StatementOutcome,
@@ -207,16 +207,16 @@ impl Retry {
     }
 }
 
-/// Statements that came to the same.
+/// Statements that have the same result.
 pub(crate) struct Statements {
     /// Their places in the command.
     pub places: Range<usize>,
-    /// As [`StatementRun::result`].
+    /// The result, as in [`StatementRun::result`].
     pub result: Vec<u8>,
 }
 
 impl Statements {
-    /// Documents that were inserted.
+    /// Inserted documents, whose result is empty.
     pub fn inserted(places: Range<usize>) -> Statements {
         Statements {
             places,
@@ -224,7 +224,7 @@ impl Statements {
         }
     }
 
-    /// An update or delete.
+    /// An update or a delete.
     pub fn of(place: usize, outcome: &StatementOutcome) -> Statements {
         let o = outcome;
         Statements {
@@ -234,8 +234,9 @@ impl Statements {
     }
 }
 
-/// As it is stored: `n` matched (or deleted), `m` modified, `u` upserted. A findAndModify adds `v`, the
-/// document that it returned, and `a` if that is the one after the change.
+/// The stored form of a result: `n` matched (or deleted), `m` modified, `u` upserted. A
+/// findAndModify adds `v`, the document that it returned, and `a` if that is the one after the
+/// change.
 fn result_of(matched: u64, modified: u64, upserted: Option<&ValueBuf>) -> DocBuf {
     let mut d = doc! { "n": matched as i32 };
     if modified > 0 {

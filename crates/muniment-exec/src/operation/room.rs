@@ -1,9 +1,9 @@
-//! Room for a reply: what a connection books for the batches that its client has not taken yet.
+//! The memory of replies: each connection books the batches that its client has not taken yet.
 //!
-//! A batch asks before it grows. Where there is no room it ends early, which a client does not notice
-//! but by asking again; only a first document, without which there is no batch, waits, and is refused
-//! after some time. Invariant: a document that waits is booked as well, so that many waiting replies
-//! take no more memory than there is.
+//! A batch asks before it grows. If there is no room it ends early, which a client notices only
+//! because it has to ask again. A first document is different, since there is no batch without it:
+//! it waits for room, and fails after some time. Invariant: a document that waits is booked too, so
+//! that many waiting replies take no more memory than there is.
 
 use super::OpContext;
 use muniment_op::{Account, Ledger, Share};
@@ -13,24 +13,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A reply up to this size is not booked: it is of the size of what any connection takes.
+/// A reply up to this size is not booked, because every connection takes about as much anyway.
 pub const SMALL: usize = 16 << 10;
-/// Bytes for which a batch that grows asks at once.
+/// The number of further bytes for which a growing batch asks at a time.
 const AHEAD: usize = 256 << 10;
 /// A first document up to this size does not wait for room.
 const AT_ONCE: usize = 64 << 10;
-/// How long a larger one waits. A client that takes nothing of a reply that is in the way is cut off
-/// before that.
+/// How long a larger first document waits. A client that does not take a reply that is in the way
+/// is disconnected earlier than that.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// What one connection's replies have booked.
+/// The memory that the replies of one connection have booked.
 pub struct ReplyRoom {
     share: Mutex<Share>,
     waiting: Arc<AtomicUsize>,
 }
 
 impl ReplyRoom {
-    /// Nothing booked yet. `waiting` counts the replies that wait for room, on all connections.
+    /// An account with nothing booked. `waiting` counts the replies that wait for room on all
+    /// connections.
     pub fn new(ledger: &Arc<Ledger>, waiting: &Arc<AtomicUsize>) -> ReplyRoom {
         ReplyRoom {
             share: Mutex::new(Share::new(ledger, Account::Replies)),
@@ -38,33 +39,34 @@ impl ReplyRoom {
         }
     }
 
-    /// Books what is there, whatever the limits.
+    /// Books the memory that is in use, whatever the limits.
     pub fn holds(&self, bytes: usize) {
         self.share.lock().holds(bytes);
     }
 
-    /// True if it holds what others need.
+    /// True if the connection holds memory that others need.
     pub fn is_in_the_way(&self) -> bool {
         let share = self.share.lock();
         share.is_pressed() || share.booked() > AT_ONCE && self.waiting.load(Relaxed) > 0
     }
 
-    /// Where documents are booked that are made and not given.
+    /// An account for documents that are made and not yet given.
     pub(crate) fn documents(&self) -> Share {
         Share::new(self.share.lock().ledger(), Account::Cursors)
     }
 
-    /// Bytes that the reply may have without asking.
+    /// The bytes that the reply may have without asking.
     pub(crate) fn granted(&self) -> usize {
         self.share.lock().booked().max(SMALL)
     }
 
-    /// Room for a reply that has come to so many bytes: how large it may get until it asks again.
-    /// `None`: it ends before the last document. The `first` is not refused like that.
+    /// Asks for room for a reply that has reached so many bytes. Returns how large it may get until
+    /// it has to ask again; `None` means that it ends before its last document. A `first` document
+    /// is never answered with `None`.
     ///
     /// # Errors
-    /// 146 ExceededMemoryLimit for a first document for which there is no room for long; what the
-    /// operation says meanwhile.
+    /// 146 ExceededMemoryLimit if there is no room for a first document for long; the interruption
+    /// of the operation meanwhile.
     pub(crate) fn grow(&self, op: &OpContext, bytes: usize, first: bool) -> Result<Option<usize>> {
         let ahead = bytes.saturating_add(AHEAD);
         for wanted in [ahead, bytes] {
@@ -79,7 +81,7 @@ impl ReplyRoom {
             self.holds(bytes);
             return Ok(Some(bytes));
         }
-        // It is there already.
+        // The document that waits exists already, so it is booked meanwhile.
         let mut made = self.documents();
         made.try_hold(bytes)?;
         op.without_ticket(|| self.wait(op, bytes))??;
@@ -94,11 +96,11 @@ impl ReplyRoom {
     }
 }
 
-/// Counted until it is dropped.
+/// Counts as one until it is dropped.
 pub struct Waiting<'c>(&'c AtomicUsize);
 
 impl Waiting<'_> {
-    /// One more.
+    /// Adds one to the count.
     pub fn begin(count: &AtomicUsize) -> Waiting<'_> {
         count.fetch_add(1, Relaxed);
         Waiting(count)
@@ -134,7 +136,7 @@ mod tests {
         full.holds(9 * MB);
         assert_eq!(room.granted(), SMALL);
         assert_eq!(room.grow(&op, 100 << 10, false).unwrap(), None);
-        // One small document is always taken.
+        // A single small document is always accepted.
         assert_eq!(room.grow(&op, 20 << 10, true).unwrap(), Some(20 << 10));
         full.holds(0);
         let more = room.grow(&op, MB, false).unwrap().unwrap();

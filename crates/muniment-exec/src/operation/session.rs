@@ -1,9 +1,9 @@
-//! A session as documents show it.
+//! The form in which documents show a session.
 
 use muniment_storage::SessionKey;
 use muniment_value::{DocBuf, Value, doc};
 
-/// A session as everything shows it, `{id, uid}`.
+/// A session as all documents show it: `{id, uid}`.
 pub fn session_doc(key: &SessionKey) -> DocBuf {
     let uid = Value::Binary {
         subtype: 0,

@@ -1,11 +1,11 @@
-//! What one statement of a command did: what its reply tells, and what the profiler does.
+//! The result of one statement of a command, for its reply and for the profiler.
 
 use super::figures::PlanFigures;
 use muniment_storage::{CommitId, KeyCounts};
 use muniment_value::{Error, ValueBuf};
 use std::time::Duration;
 
-/// What one update or delete statement did.
+/// The result of an update or delete statement.
 #[derive(Clone, Debug, Default)]
 pub struct StatementOutcome {
     /// Documents matched (or deleted); an upsert matches none.
@@ -18,10 +18,10 @@ pub struct StatementOutcome {
     pub commit: Option<CommitId>,
 }
 
-/// What one statement did.
+/// The figures of one statement, for the profiler.
 #[derive(Clone, Debug)]
 pub struct StatementFigures {
-    /// Its place in the command.
+    /// The statement's place in the command.
     pub index: usize,
     /// How long it took.
     pub took: Duration,
@@ -29,18 +29,18 @@ pub struct StatementFigures {
     pub keys_examined: u64,
     /// Documents examined.
     pub docs_examined: u64,
-    /// Index keys put and taken away.
+    /// Index keys inserted and deleted.
     pub keys: KeyCounts,
-    /// Documents matched; of a delete: deleted.
+    /// Documents matched; for a delete, documents deleted.
     pub matched: u64,
     /// Documents that changed.
     pub modified: u64,
-    /// A document was inserted since none matched.
+    /// True if a document was inserted because none matched.
     pub upserted: bool,
-    /// How the documents were found.
+    /// The plan that found the documents.
     pub plan: PlanFigures,
-    /// The thread's time on a processor, where the system tells it.
+    /// The thread's CPU time, if the system tells it.
     pub cpu: Option<Duration>,
-    /// Why it failed, if it did.
+    /// The error, if the statement failed.
     pub error: Option<Error>,
 }
