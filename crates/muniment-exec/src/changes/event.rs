@@ -1,6 +1,6 @@
-//! Change events, made of the log's operations.
+//! Makes change events from the log's operations.
 //!
-//! Source of the shapes: the MongoDB manual, "Change Events", and the order of fields of MongoDB 8.0.
+//! The forms follow the MongoDB manual, "Change Events", and the order of fields of MongoDB 8.0.
 
 use super::moved::steps;
 use super::scope::{Scope, VIEWS};
@@ -13,7 +13,7 @@ use muniment_query::diff;
 use muniment_storage::{LogEntry, Named, Operation, What, Whole};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 
-/// Whether a document goes with an event.
+/// Whether an earlier or later version of the document is part of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Image {
     #[default]
@@ -22,23 +22,23 @@ pub(crate) enum Image {
     Required,
 }
 
-/// What goes with an update as `fullDocument`.
+/// The document that an update's event has as `fullDocument`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
-    /// Nothing, or the document as it is right after the update.
+    /// No document, or the one as it is right after the update.
     After(Image),
     /// The document as it is when the event is read.
     Lookup,
 }
 
-/// How events are shown.
+/// The options of a stream that decide how events are shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Shown {
     pub full: Full,
     pub before: Image,
     /// `showExpandedEvents`.
     pub expanded: bool,
-    /// Events of entries that are older than this do not show documents as they were before the
+    /// Only events of entries that are not older than this show documents as they were before the
     /// change; in milliseconds since 1970.
     pub images_since_ms: i64,
 }
@@ -50,21 +50,22 @@ pub(crate) type Lookup<'l> = dyn Fn(&Named, Value<'_>) -> Result<Option<Bytes>> 
 pub(crate) struct Event {
     pub place: Place,
     pub doc: DocBuf,
-    /// The stream ends after this event.
+    /// True if the stream ends after this event.
     pub ends: bool,
 }
 
-/// What an operation is called as an event, and what it is about.
+/// The kind of event that an operation is, and what it concerns.
 struct Kind<'o> {
     name: &'static str,
     namespace: &'o str,
-    /// The command, of a change of the catalog.
+    /// The command, if the operation changes the catalog.
     o: Doc<'o>,
     o2: Doc<'o>,
     uuid: Option<[u8; 16]>,
 }
 
-/// The event that an operation is for a stream that watches `scope`; `None` if it is none.
+/// The event that an operation is for a stream that watches `scope`; `None` if it is no event for
+/// that stream.
 fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>> {
     if let Some(named) = &op.of {
         if let Some(db) = named.namespace.strip_suffix(VIEWS) {
@@ -116,8 +117,9 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         return None;
     }
     let watched = |namespace: &str| scope.has(namespace);
-    // A rename has whole namespaces. Any other command names a collection of the note's database,
-    // so its namespace here is that of the note (`db.$cmd`), of which `note` makes the event's.
+    // A rename names whole namespaces. Any other command names a collection of the note's database.
+    // In that case the namespace here is the note's (`db.$cmd`), from which `note` makes the
+    // event's.
     let namespace = match (name, command.value()) {
         ("dropDatabase", _) => scope.has_database(db).then_some(db)?,
         ("rename", Value::String(from)) => {
@@ -137,7 +139,7 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
 }
 
 /// The event of a change of a view or a time-series collection, whose definition is a document. A
-/// stream that watches one collection alone is not told of views.
+/// stream that watches a single collection gets no events about views.
 fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>> {
     if matches!(scope, Scope::Collection { .. }) {
         return None;
@@ -162,7 +164,7 @@ fn view_kind<'o>(op: &'o Operation, db: &str, scope: &Scope) -> Option<Kind<'o>>
     })
 }
 
-/// `{db, coll}`.
+/// The parts of a namespace as `{db, coll}`.
 fn ns_doc(namespace: &str) -> [(&str, Value<'_>); 2] {
     let dot = namespace.bytes().position(|b| b == b'.');
     let db = namespace.get(..dot.unwrap_or(namespace.len()));
@@ -173,7 +175,7 @@ fn ns_doc(namespace: &str) -> [(&str, Value<'_>); 2] {
     ]
 }
 
-/// `{_id}` of a document.
+/// Appends `documentKey`, the `_id` of a document.
 fn append_key(event: &mut DocBuf, doc: Doc<'_>) {
     match doc.get("_id") {
         Some(id) => event.append("documentKey", [("_id", id)]),
@@ -181,7 +183,7 @@ fn append_key(event: &mut DocBuf, doc: Doc<'_>) {
     };
 }
 
-/// The document that a difference makes of the one before it.
+/// Applies a difference to the document before it, and returns the result.
 fn after(before: &[u8], difference: &[u8]) -> Result<Bytes> {
     let mut new = Vec::with_capacity(before.len() + difference.len());
     diff::apply(Doc::new(before), Doc::new(difference), &mut new)?;
@@ -199,7 +201,7 @@ fn missing(what: &str, of: &str, event: &DocBuf) -> Error {
     )
 }
 
-/// Whether the entry has an event in this place that a stream that watches `scope` gives.
+/// True if the entry has an event at this place that a stream that watches `scope` would give.
 pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place) -> bool {
     let first = entry.before();
     let n = (place.index as usize).checked_sub(first);
@@ -208,22 +210,22 @@ pub(crate) fn has(entry: &LogEntry, scope: &Scope, expanded: bool, place: Place)
     entry.at == place.at && op.is_some_and(|op| kind(op, scope, expanded).is_some())
 }
 
-/// How the operations of an entry are looked at.
+/// The criteria by which the operations of an entry are searched for events.
 pub(crate) struct Look<'l> {
     pub scope: &'l Scope,
     pub shown: &'l Shown,
     /// Events up to here are left out.
     pub behind: Place,
-    /// Which kinds are wanted.
+    /// Returns true for the kinds of events that are wanted.
     pub wanted: &'l dyn Fn(&str) -> bool,
     pub lookup: &'l Lookup<'l>,
 }
 
-/// The next event of an entry, from its operation `from` on; `from` is then the operation to go on
-/// with.
+/// The next event of an entry, from its operation `from` on. Afterwards, `from` is the operation to
+/// continue with.
 ///
 /// # Errors
-/// 47 NoMatchingDocument for a required document that is not there; what looking documents up raises.
+/// 47 NoMatchingDocument if a required document does not exist; the errors of looking documents up.
 pub(crate) fn next_event(
     entry: &LogEntry,
     from: &mut usize,
@@ -249,8 +251,8 @@ pub(crate) fn next_event(
             Scope::Cluster => false,
         };
         if place > look.behind && (look.wanted)(kind.name) {
-            // If an invalidation follows, `from` stays: the next call finds this event given
-            // and makes the invalidation.
+            // If an invalidation follows, `from` stays: the next call finds that this event was
+            // given and makes the invalidation.
             *from += usize::from(!ends);
             let doc = render(entry, op, &kind, place, shown, look.lookup)?;
             return Ok(Some(Event {
@@ -291,10 +293,10 @@ fn head(event: &mut DocBuf, entry: &LogEntry, name: &str, place: Place, uuid: Op
         .append("clusterTime", stamp(entry.at));
 }
 
-/// Bytes of an event beside its documents, mostly.
+/// The bytes of a typical event beside its documents.
 const FRAME: usize = 400;
 
-/// Bytes of an event, about.
+/// The approximate bytes of an event.
 fn size(op: &Operation) -> usize {
     let what = match &op.what {
         What::Insert { doc } | What::Replace { doc } => doc.len(),
@@ -399,7 +401,7 @@ fn render(
     Ok(event)
 }
 
-/// The fields of a change of a view.
+/// Appends the fields of a change of a view.
 fn view(event: &mut DocBuf, kind: &Kind<'_>) {
     event.append("ns", ns_doc(kind.namespace));
     if kind.name == "drop" {
@@ -416,10 +418,10 @@ fn view(event: &mut DocBuf, kind: &Kind<'_>) {
     event.append("operationDescription", definition);
 }
 
-/// The fields of a change of the catalog.
+/// Appends the fields of a change of the catalog.
 fn note(event: &mut DocBuf, kind: &Kind<'_>, expanded: bool) {
     let o = kind.o;
-    // All but the command's name itself.
+    // All fields of the command except its name.
     let rest = || {
         let mut d = DocBuf::new();
         for e in o.iter().skip(1) {

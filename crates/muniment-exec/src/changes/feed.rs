@@ -1,17 +1,19 @@
-//! The end of the log, read once for all change streams.
+//! Reads the end of the log once for all change streams.
 //!
-//! The newest entries stay in memory, and streams take them from there. A stream whose place is older
-//! than all of these reads the log itself. One thread, the pump, waits for commits on behalf of all
-//! streams and wakes those that an entry concerns, so that a stream to which nothing happens costs
-//! nothing. While no stream waits, the pump reads nothing: a stream that is busy with what came reads
-//! what follows when it asks again. The pump ends when no stream has waited for a while.
+//! The newest entries stay in memory, and streams take them from there. A stream whose place is
+//! older than all of these reads the log itself. One thread, the pump, waits for commits on behalf
+//! of all streams and wakes those that an entry concerns, so that a stream to which nothing happens
+//! costs nothing. While no stream waits, the pump reads nothing: a stream that is busy with earlier
+//! entries reads the later ones when it asks again. The pump ends when no stream has waited for a
+//! while.
 //!
-//! Invariants: an entry is handed out only when it is *kept*, because no event may be one that a power
-//! cut or an election takes back. It is kept when it is on the disk or, where there are other members,
-//! when the majority has it. An entry that concerns no stream waits for the journal's own flush. The
-//! thread that reads an entry into memory sees to it that every stream that it concerns is woken.
+//! Invariants: an entry is handed out only when it is *kept*, because no event may be one that a
+//! power cut or an election takes back. It is kept when it is on the disk or, with other members,
+//! when the majority has it. An entry that concerns no stream waits for the journal's own flush.
+//! The thread that reads an entry into memory makes sure that every stream that it concerns is
+//! woken.
 //!
-//! Locks in this order: `reader`, `waiters`, `ring`.
+//! Order of locks: `reader`, `waiters`, `ring`.
 
 use crate::changes::scope::Scope;
 use crate::operation::OpContext;
@@ -28,25 +30,25 @@ use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of entries in memory, about.
+/// The approximate bytes of entries that are kept in memory.
 const MOST_BYTES: usize = 16 << 20;
-/// Entries that are handed out at once, and their bytes, about.
+/// The most entries that are handed out at once, and their approximate bytes.
 const AT_ONCE: (usize, usize) = (256, 256 << 10);
-/// Bytes that are read before the waiting streams are woken: so few that they are still in the
-/// processor's cache when the streams make events of them.
+/// The bytes that are read before the waiting streams are woken. They are few enough to be still in
+/// the processor's cache when the streams make events from them.
 const READ_AT_ONCE: usize = 256 << 10;
-/// How long the pump pauses when it has read the newest entry. More entries come meanwhile and are
-/// told together, since not every write is worth waking a thread.
+/// The pump pauses so long when it has read the newest entry. Entries that come meanwhile are
+/// announced together, since not every write is worth waking a thread.
 const PAUSE: Duration = Duration::from_micros(500);
-/// Entries that concern no stream are made durable when this much time has passed since the last sync.
-/// By then the journal's own flush has usually done it; if not, they are synced.
+/// Entries that concern no stream are synced when the last sync is this long ago. Usually the
+/// journal's own flush has made them durable by then.
 const FLUSH: Duration = Duration::from_millis(100);
-/// The pump parks when no stream has waited for so long. That is much longer than it takes to answer a
-/// client and to be asked again, so that a busy stream does not have to wake the pump each time.
+/// The pump parks when no stream has waited for so long. That is much longer than a client takes to
+/// get its answer and to ask again, so that a busy stream does not have to wake the pump each time.
 const REST: Duration = Duration::from_millis(10);
 /// The pump ends when no stream has waited for so long.
 const IDLE: Duration = Duration::from_secs(5);
-/// How often a waiting stream looks for itself where the system could not start the pump.
+/// How often a waiting stream looks for itself if the system could not start the pump.
 const ALONE: Duration = Duration::from_millis(200);
 
 /// The newest entries of the log.
@@ -55,7 +57,7 @@ pub(crate) struct Feed {
     ring: Mutex<Ring>,
     reader: Mutex<Option<LogEntries>>,
     waiters: Mutex<Waiters>,
-    /// Entries that were read from the log.
+    /// The number of entries that were read from the log.
     count: AtomicU64,
 }
 
@@ -67,11 +69,11 @@ struct Ring {
     until: Timestamp,
     /// The commit that was read last.
     commit: Option<CommitId>,
-    /// Entries up to here are kept, and may be handed out.
+    /// Entries up to here are kept and may be handed out.
     kept: Timestamp,
     /// Entries up to here have been compared with what the waiting streams watch.
     looked: Timestamp,
-    /// An entry that is not kept yet concerns a stream.
+    /// True if an entry that is not kept yet concerns a stream.
     wanted: bool,
     flushed: Option<Instant>,
     bytes: usize,
@@ -92,20 +94,20 @@ struct Waiter {
     called: AtomicBool,
 }
 
-/// What is known of the entries after a place.
+/// The entries after a place, as far as memory has them.
 pub(crate) enum Fetched {
-    /// These, all up to the time.
+    /// These entries, which are all entries up to the given time.
     Entries(Vec<Arc<LogEntry>>, Timestamp),
-    /// The place is older than what is in memory: the stream has to read the log itself.
+    /// The place is older than what is in memory, so the stream has to read the log itself.
     Behind,
 }
 
 impl Feed {
-    /// Entries later than `after`, for a stream that watches `scope`. If memory has none, what is new in
-    /// the log is read first.
+    /// Entries later than `after`, for a stream that watches `scope`. If memory has none, new
+    /// entries are read from the log first.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected; the disk's.
+    /// 301 DataCorruptionDetected; the errors of the disk.
     pub fn fetch(&self, store: &Store, scope: &Scope, after: Timestamp) -> Result<Fetched> {
         let found = self.ring.lock().fetch(after);
         match found {
@@ -117,27 +119,27 @@ impl Feed {
         Ok(self.ring.lock().fetch(after))
     }
 
-    /// Entries that were read from the log.
+    /// The number of entries that were read from the log.
     #[cfg(test)]
     pub fn entries_read(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
-    /// Entries up to this time are not in memory: a stream that needs them reads the log itself.
+    /// Entries up to this time are not in memory. A stream that needs them reads the log itself.
     pub fn after(&self) -> Timestamp {
         self.ring.lock().after
     }
 
-    /// Reads what is new in the log into memory; true if there was anything. `asked`: the place of the
-    /// stream that asks; `None` for the pump.
+    /// Reads new entries from the log into memory. Returns true if there were any. `asked` is the
+    /// place of the stream that asks, or `None` for the pump.
     fn read(&self, store: &Store, asked: Option<Timestamp>) -> Result<bool> {
         let mut reader = self.reader.lock();
         let until = self.ring.lock().until;
         let ahead = |at: Timestamp| at > until;
         if asked.is_none_or(ahead) && self.oldest(asked).is_some_and(ahead) {
-            // Every stream is ahead of the reader. A new reader at the log's end spares reading
-            // what lies between; a stream that comes to need it reads the log itself. Where a new
-            // reader would begin no later than this one has come, nothing would be gained.
+            // Every stream is ahead of the reader. A new reader at the log's end need not read what
+            // lies between; a stream that needs that later reads the log itself. But nothing would
+            // be gained if the new reader began no later than this one has come.
             if ahead(begins_at(store)?) {
                 *reader = None;
             }
@@ -152,8 +154,8 @@ impl Feed {
                 Some(begun) => begun,
                 None => (now, Begun::of(store.log_entries(now)?)),
             };
-            // Entries up to `after` count as kept, and streams read them from the log themselves, so
-            // they have to be on the disk.
+            // Entries up to `after` count as kept, and streams read them from the log themselves.
+            // So they have to be on the disk.
             if store.majority().is_none() {
                 store.sync()?;
             }
@@ -170,8 +172,8 @@ impl Feed {
                 looked: after,
                 ..Ring::default()
             };
-            // The entries between these streams' places and `after` are not in memory, so that
-            // nothing would wake the streams for them later. Woken now, they read the log.
+            // The entries between these streams' places and `after` are not in memory, so nothing
+            // would wake the streams for them later. They are woken now and read the log.
             let behind = waiters.all.values().filter(|w| w.after < after);
             behind.for_each(|w| w.call());
             drop(waiters);
@@ -192,7 +194,7 @@ impl Feed {
                 }
                 Ok(None) => break,
                 Err(e) => {
-                    // The next call begins a new reader. A stream whose place is before that reader's
+                    // The next call begins a new reader. A stream whose place is before that reader
                     // reads the log itself.
                     *reader = None;
                     return Err(e);
@@ -213,16 +215,16 @@ impl Feed {
         Ok(any)
     }
 
-    /// The oldest place of the waiting streams and of the one that asks.
+    /// The oldest place among those of the waiting streams and of the stream that asks.
     fn oldest(&self, asked: Option<Timestamp>) -> Option<Timestamp> {
         let waiters = self.waiters.lock();
         let all = waiters.all.values().map(|w| w.after);
         all.chain(asked).min()
     }
 
-    /// Makes the entries that concern a stream durable (where there are other members, only looks how
-    /// far the majority has them) and wakes the waiting streams that kept entries concern. `scope`:
-    /// what the asking stream watches; `None` for the pump.
+    /// Makes the entries that concern a stream durable (with other members, it only looks how much
+    /// the majority has), and wakes the waiting streams that kept entries concern. `scope` is what
+    /// the asking stream watches, or `None` for the pump.
     fn settle(&self, store: &Store, scope: Option<&Scope>) -> Result<()> {
         let majority = store.majority();
         let (until, commit) = {
@@ -264,7 +266,7 @@ impl Feed {
                 waiter.call();
             }
         }
-        // Entries that are not kept yet have to stay in memory, also when that is more.
+        // Entries that are not kept yet have to stay in memory, even if that exceeds the limit.
         while ring.bytes > MOST_BYTES {
             let kept = ring.kept;
             let first = ring.entries.front().filter(|(e, _)| e.at <= kept);
@@ -278,8 +280,8 @@ impl Feed {
         Ok(())
     }
 
-    /// Waits until there may be an entry of `scope` later than `after`, the operation has to end, or it
-    /// is `until`.
+    /// Waits until there may be an entry of `scope` later than `after`, the operation has to end,
+    /// or the time is `until`.
     pub fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
@@ -306,11 +308,12 @@ impl Feed {
             }
             match &waiters.pump {
                 Some(pump) => pump.unpark(),
-                // Without a pump no thread wakes it: it returns early, and its stream looks again.
+                // Without a pump, no thread wakes this one. It returns early and its stream looks
+                // again.
                 None => until = until.min(Instant::now() + ALONE),
             }
             // Entries that were read before the waiter was in the list did not wake it, so it looks
-            // for them here. Where a majority has to have them, only kept ones count: the thread that
+            // for them here. If a majority has to have them, only kept ones count: the thread that
             // learns that the majority has the others wakes the waiter.
             let ring = self.ring.lock();
             let until = match store.majority() {
@@ -332,7 +335,7 @@ impl Feed {
         self.waiters.lock().all.values().cloned().collect()
     }
 
-    /// Starts the pump; `None` if the system gives no thread.
+    /// Starts the pump; `None` if the system cannot start a thread.
     fn start(self: &Arc<Self>, store: &Arc<Store>) -> Option<Thread> {
         let (feed, store) = (Arc::downgrade(self), Arc::downgrade(store));
         let pump = std::thread::Builder::new()
@@ -342,8 +345,8 @@ impl Feed {
         pump.ok().map(|pump| pump.thread().clone())
     }
 
-    /// Whether the pump may end: no stream has begun to wait, or the store is closed. If so, drops the
-    /// reader too, so that entries that no stream needs are not read into memory.
+    /// True if the pump may end: no stream is waiting, or the store is closed. The reader is then
+    /// dropped too, so that entries that no stream needs are not read into memory.
     fn ends(&self, store: &Store) -> bool {
         let mut reader = self.reader.lock();
         let mut waiters = self.waiters.lock();
@@ -356,7 +359,7 @@ impl Feed {
     }
 }
 
-/// A reader, and what it has read.
+/// A new reader, and the entries that it has read.
 struct Begun {
     entries: LogEntries,
     came: Vec<(Arc<LogEntry>, usize)>,
@@ -373,26 +376,27 @@ impl Begun {
     }
 }
 
-/// Where a reader begins when no waiting stream needs older entries. All before it is kept once `read`
-/// has synced the store (with other members: already, because the majority has it).
+/// The place at which a reader begins if no waiting stream needs older entries. Everything before
+/// it is kept once `read` has synced the store. With other members it is kept already, because the
+/// majority has it.
 fn begins_at(store: &Store) -> Result<Timestamp> {
     Ok(match store.majority() {
-        // No stream can read what the log does not hold any more.
+        // No stream can read what the log no longer holds.
         Some(p) => store.visible().min(p.at).max(store.log_begins_after()?),
         None => store.visible(),
     })
 }
 
-/// Reads from a place on to `now`, so that the streams there need not each read it for themselves.
-/// `None` if the log does not reach back so far or cannot be read, and if that is more than half of
-/// what memory is to hold.
+/// Reads from a place up to `now`, so that the streams there need not each read it for themselves.
+/// `None` if the log does not reach back so far or cannot be read, or if that is more than half of
+/// what memory may hold.
 fn read_from(store: &Store, at: Timestamp, now: Timestamp) -> Result<Option<(Timestamp, Begun)>> {
     if at < store.log_begins_after()? {
         return Ok(None);
     }
     let mut begun = Begun::of(store.log_entries(at)?);
     while begun.entries.position() < now {
-        // The streams there read the log themselves then, and each reports what is wrong with it.
+        // The streams then read the log themselves, and each reports the error to its client.
         let Ok(Some(entry)) = begun.entries.next() else {
             return Ok(None);
         };
@@ -413,8 +417,8 @@ impl Waiter {
     }
 }
 
-/// Wakes the waiting streams if the pump panics: each then looks for itself, and the next one to wait
-/// starts another pump.
+/// Wakes the waiting streams if the pump panics. Each then looks for itself, and the next one that
+/// waits starts another pump.
 struct End(Weak<Feed>);
 
 impl Drop for End {
@@ -428,8 +432,8 @@ impl Drop for End {
     }
 }
 
-/// The pump: waits for commits and wakes the streams that wait for them, until no stream has waited for
-/// [`IDLE`] or the store goes away.
+/// The pump's thread: waits for commits and wakes the streams that wait for them, until no stream
+/// has waited for [`IDLE`] or the store goes away.
 fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
     let _end = End(feed.clone());
     let mut asked = Instant::now();
@@ -445,8 +449,8 @@ fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
                 return;
             }
         } else if asked.elapsed() > REST {
-            // The parked pump keeps neither the feed nor the store alive. A stream that begins to
-            // wait unparks it.
+            // While it is parked, the pump keeps neither the feed nor the store alive. A stream
+            // that begins to wait unparks it.
             drop((feed, store));
             std::thread::park_timeout(IDLE);
             continue;
@@ -456,7 +460,7 @@ fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
         match settled {
             Ok(true) if store.visible() <= feed.ring.lock().until => std::thread::sleep(PAUSE),
             Ok(_) => {}
-            // The waiting streams look for themselves, and each tells its client why.
+            // The waiting streams look for themselves, and each reports the error to its client.
             Err(_) => {
                 feed.waiting().iter().for_each(|w| w.call());
                 std::thread::sleep(FLUSH);
@@ -467,10 +471,10 @@ fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
             let full = store.majority().is_some() && ring.is_full();
             (ring.until, ring.kept, full)
         };
-        // Entries that are not kept yet are looked at again soon.
+        // Entries that are not kept yet are checked again soon.
         let end = Instant::now() + if until > kept { FLUSH } else { IDLE };
         let moved = store.moved();
-        // The pump keeps neither of them alive while it waits.
+        // While it waits, the pump keeps neither of them alive.
         drop((feed, store));
         let has_more = || {
             weak_store.upgrade().is_none_or(|store| {
@@ -479,19 +483,19 @@ fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
                 more || kept || store.is_closed()
             })
         };
-        // It is never interrupted.
+        // The pump is never interrupted.
         let _ = moved.wait_until(&NeverInterrupted, end, has_more);
     }
 }
 
 impl Ring {
-    /// The entries later than this.
+    /// The entries later than `after`.
     fn later(&self, after: Timestamp) -> impl Iterator<Item = &(Arc<LogEntry>, usize)> + Clone {
         let first = self.entries.partition_point(|(e, _)| e.at <= after);
         self.entries.range(first..)
     }
 
-    /// Whether there is no room for more entries until the oldest ones are kept.
+    /// True if there is no room for more entries until the oldest ones are kept.
     fn is_full(&self) -> bool {
         let first = self.entries.front();
         self.bytes > 2 * MOST_BYTES && first.is_some_and(|(e, _)| e.at > self.kept)
@@ -516,7 +520,7 @@ impl Ring {
     }
 }
 
-/// Bytes that an entry keeps in memory, about.
+/// The approximate bytes that an entry keeps in memory.
 fn size(entry: &LogEntry) -> usize {
     let ops = entry.ops.iter().map(|op| {
         let what = match &op.what {

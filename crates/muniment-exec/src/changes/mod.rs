@@ -1,14 +1,14 @@
 //! Change streams: pipelines over the log.
 //!
-//! `feed` reads the end of the log once for all streams and wakes those whom something may concern;
-//! `scope` says what a stream watches; `event` makes events of operations; `token` tells where a
-//! stream stands; `stream` is the source that a pipeline's other stages run on; `split` takes large
-//! events apart.
+//! `feed` reads the end of the log once for all streams and wakes those that an entry may concern;
+//! `scope` says what a stream watches; `event` makes events from operations; `token` describes a
+//! stream's position; `stream` is the source on which a pipeline's other stages run; `split`
+//! divides large events.
 //!
 //! Invariants: a stream gives every event after its place once, in the log's order, and only events
-//! that are kept (see `feed`). A stream that begins after a token gives what follows the token's event,
-//! also after a restart of the server. Where the log does not reach back so far, the stream fails (286)
-//! and never leaves anything out.
+//! that are kept (see `feed`). A stream that begins after a token gives what follows the token's
+//! event, also after a restart of the server. If the log does not reach back so far, the stream
+//! fails (286); it never leaves anything out.
 
 mod event;
 pub(crate) mod feed;
@@ -45,9 +45,9 @@ pub(crate) fn image_seconds(engine: &Database) -> Arc<AtomicI64> {
 /// Opens a pipeline that begins with `$changeStream`.
 ///
 /// # Errors
-/// The stage's own; 20 IllegalOperation for a stage that may not follow it; 73
-/// InvalidNamespace and 72 InvalidOptions for what cannot be watched; 166 for a view; 286
-/// ChangeStreamHistoryLost when the log does not reach back to where it is to begin.
+/// The errors of the stage; 20 IllegalOperation for a stage that may not follow it; 73
+/// InvalidNamespace and 72 InvalidOptions for something that cannot be watched; 166 for a view; 286
+/// ChangeStreamHistoryLost if the log does not reach back to the stream's beginning.
 pub(crate) fn open_changes(
     engine: &Database,
     op: &Arc<OpContext>,
@@ -82,15 +82,16 @@ pub(crate) fn open_changes(
     let pipeline = Pipeline::parse(stages.as_doc(), &ctx)?;
     let link = Link::new(engine, &current, request)?;
     let newest = match engine.store.majority() {
-        // A kept store hears of no majority any more: the wait below would never end.
+        // After `Store::keep` there is no more news of the majority, so the stream begins at what it
+        // is known to have: the wait below would never end for anything later.
         Some(majority) if engine.store.is_kept() => majority.at,
         _ => engine.store.visible(),
     };
     let start = Start::of(&spec, newest)?;
     if spec.resume_after.or(spec.start_after).is_none() && spec.start_at.is_none() {
         // The stream's first token names this place. If a power cut or an election took back
-        // entries before it, later writes would get places before it too, and a client that
-        // resumes from the token would never be told of them.
+        // entries before it, later writes would get places before it too, and a client that resumes
+        // from the token would never be told of them.
         match engine.store.majority() {
             None => engine.store.sync()?,
             Some(_) => engine.store.wait_for_majority(start.position(), &**op)?,
@@ -105,7 +106,7 @@ pub(crate) fn open_changes(
             ),
         ));
     }
-    // Under a collation, `$match` may take other texts for equal, so no kind of event is left out.
+    // With a collation, `$match` may hold different strings equal, so no kind of event is left out.
     let wanted = match &request.collation {
         None => Wanted::of(stages.as_doc()),
         Some(_) => Wanted::default(),
@@ -121,7 +122,7 @@ pub(crate) fn open_changes(
     Ok(Cursor::of_stream(&request.namespace(), None, stream, current).with_tail(state))
 }
 
-/// What a stream watches.
+/// The part of the data that a stream watches.
 fn watched(
     engine: &Database,
     request: &AggregateRequest<'_>,

@@ -1,16 +1,16 @@
-//! What streams are told of a collection that is renamed to another database.
+//! How streams show a collection that is renamed to another database.
 //!
-//! That is one operation here, and the oplog tells it as one, which `applyOps` carries out. MongoDB fills
-//! a temporary collection in the other database, renames that, and drops the source; so what reads
-//! streams knows renames within a database only. Streams are told of the last two steps, in MongoDB's
-//! order.
+//! Here that is one operation. The oplog shows it as one, which `applyOps` can carry out. MongoDB
+//! instead fills a temporary collection in the other database, renames that, and drops the source,
+//! so its clients know only renames within a database. Streams therefore show the last two of these
+//! steps, in MongoDB's order.
 
 use bytes::Bytes;
 use muniment_storage::{LogEntry, Operation, Timestamp, What};
 use muniment_value::{Doc, doc};
 use std::borrow::Cow;
 
-/// The operations of an entry as streams tell them.
+/// The operations of an entry as streams show them.
 pub(super) fn steps(entry: &LogEntry) -> Cow<'_, [Operation]> {
     let told = match &entry.ops[..] {
         [op] if op.of.is_none() => moved(op, entry.at),
@@ -31,7 +31,8 @@ fn moved(op: &Operation, at: Timestamp) -> Option<Vec<Operation>> {
     if from_db == to_db || note.get("unseen").is_some() {
         return None;
     }
-    // The same for everybody and each time it is read.
+    // The name is made from the entry's time, so that every stream shows the same one whenever it
+    // is read.
     let number = at.seconds().wrapping_mul(0x9E37_79B1) ^ at.increment();
     let temporary = format!("{to_db}.tmp{:05x}.rename", number & 0xF_FFFF);
     let mut rename = doc! { "renameCollection": temporary.as_str(), "to": to };

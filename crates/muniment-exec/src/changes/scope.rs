@@ -1,36 +1,36 @@
-//! What a change stream watches.
+//! The part of the data that a change stream watches.
 
 use muniment_storage::{LogEntry, Named, Operation, What};
 use muniment_value::Doc;
 
-/// A collection, a database or all of them.
+/// A collection, a database, or all databases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Collection {
         /// `db.collection`.
         namespace: String,
-        /// How many bytes of it are the database's.
+        /// The length of the database's name in `namespace`, in bytes.
         db: usize,
     },
     Database(String),
     Cluster,
 }
 
-/// What follows a database's name in the namespace that holds its views' definitions.
+/// The suffix after a database's name that makes the namespace of its views' definitions.
 pub(super) const VIEWS: &str = ".system.views";
 
-/// A namespace in its parts.
+/// The database and the collection of a namespace.
 fn split(namespace: &str) -> (&str, &str) {
     namespace.split_once('.').unwrap_or((namespace, ""))
 }
 
-/// Databases whose changes a stream of the whole cluster does not give.
+/// True for the databases whose changes a stream of the whole cluster does not show.
 fn is_internal(db: &str) -> bool {
     matches!(db, "admin" | "config" | "local")
 }
 
 impl Scope {
-    /// Of a command's target.
+    /// The scope for a command's target. `all` is true for `allChangesForCluster`.
     pub fn of(db: &str, collection: Option<&str>, all: bool) -> Scope {
         match collection {
             _ if all => Scope::Cluster,
@@ -51,7 +51,7 @@ impl Scope {
         !name.starts_with("system.") && !name.starts_with('$') && self.has_database(db)
     }
 
-    /// True if what happens to this database as a whole is watched.
+    /// True if events about this database as a whole are watched.
     pub fn has_database(&self, db: &str) -> bool {
         match self {
             Scope::Collection { namespace, db: len } => namespace.get(..*len) == Some(db),
@@ -67,8 +67,8 @@ impl Scope {
         };
         match (&op.of, &op.what) {
             (Some(named), _) => of(named),
-            // This is coarse for changes of the catalog: the stream that is woken looks at them more
-            // closely.
+            // For changes of the catalog this is only roughly right. The stream that is woken looks
+            // at them more closely.
             (None, What::Note { doc }) => {
                 let note = Doc::new(doc);
                 let to = note.get_doc("o").and_then(|o| o.get_str("to"));

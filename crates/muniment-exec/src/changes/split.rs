@@ -1,4 +1,4 @@
-//! `$changeStreamSplitLargeEvent`: events that are larger than a document may be come in parts.
+//! `$changeStreamSplitLargeEvent`: divides events that are larger than a document may be.
 //!
 //! A part has some of the event's fields, the token with the part's number, and `splitEvent:
 //! {fragment, of}`.
@@ -11,21 +11,23 @@ use muniment_value::{Code, Doc, DocBuf, Error, Result, doc};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes of a part at most: what goes out as one document, with room for the token and the number.
+/// The most bytes of a part: the size of a document in a reply, with room for the token and the
+/// number.
 const MOST: usize = (16 << 20) + (8 << 10);
 
-/// The stage.
+/// The stage that divides large events.
 pub(super) struct Splitter {
     source: Box<dyn DocStream>,
     state: Arc<State>,
     parts: VecDeque<(DocBuf, Bytes)>,
-    /// Parts of the first event that are not passed on.
+    /// The number of parts of the first event that are not given.
     skip: u32,
     most: usize,
 }
 
 impl Splitter {
-    /// Over the other stages of a stream; of its first event so many parts were passed on before.
+    /// Runs over the other stages of a stream. `skip` parts of the first event have been given to
+    /// the client before.
     pub fn new(source: Box<dyn DocStream>, state: Arc<State>, skip: u32) -> Splitter {
         Splitter {
             source,

@@ -1,4 +1,4 @@
-//! A change stream: the log's entries after a place, as events.
+//! A change stream: gives the log's entries after a place as events.
 
 use super::event::{Event, Full, Image, Look, Shown, has, next_event};
 use super::feed::Fetched;
@@ -23,35 +23,37 @@ use std::sync::atomic::{
 };
 use std::time::Instant;
 
-/// Entries without an event for this stream after which the operation is asked whether it may go on.
+/// The operation is asked whether it may go on after so many entries without an event for this
+/// stream.
 const LOOK: usize = 256;
 
-/// Where a stream begins.
+/// The place at which a stream begins.
 pub(super) struct Start {
-    /// Entries up to here are passed over.
+    /// Entries up to here are skipped.
     position: Timestamp,
-    /// Events up to here are passed over too: a place is finer than an entry, which may hold several.
+    /// Events up to here are skipped too. A place is finer than an entry, which may hold several
+    /// events.
     behind: Place,
-    /// The event of the token that the stream begins after, which has to be one that the stream would
+    /// The event of the token after which the stream begins. It has to be one that the stream would
     /// give; otherwise the stream fails (280).
     sought: Option<Place>,
-    /// The token that the stream begins after, if the client gave one.
+    /// The token after which the stream begins, if the client gave one.
     token: Option<DocBuf>,
-    /// Parts of the first event that were passed on already.
+    /// The number of parts of the first event that the client has already.
     pub fragments: u32,
 }
 
 impl Start {
-    /// Entries up to here are passed over.
+    /// Entries up to here are skipped.
     pub fn position(&self) -> Timestamp {
         self.position
     }
 
-    /// The start that the options ask for; without any, after `newest`.
+    /// The beginning that the options ask for. Without any, it is after `newest`.
     ///
     /// # Errors
-    /// Those of [`Token::parse`]; 260 InvalidResumeToken for an invalidation's token with `resumeAfter`,
-    /// which cannot go on after one (`startAfter` can).
+    /// Those of [`Token::parse`]; 260 InvalidResumeToken for an invalidation's token with
+    /// `resumeAfter`, which cannot continue after one (`startAfter` can).
     pub fn of(spec: &ChangeStreamSpec<'_>, newest: Timestamp) -> Result<Start> {
         let token = spec.resume_after.or(spec.start_after);
         let token = token.map(Token::parse).transpose()?;
@@ -63,8 +65,8 @@ impl Start {
             ));
         }
         let before = |t: u64| Timestamp(t.saturating_sub(1));
-        // The token of a part of an event begins before that event, which is made and split again;
-        // the parts that were passed on already are then left out.
+        // With the token of a part, the stream begins before the event, which is made and divided
+        // again. The parts that the client has already are then left out.
         let token = token.map(|mut t| {
             if t.fragment.is_some() {
                 t.place.is_event = t.place.index > 0;
@@ -88,48 +90,49 @@ impl Start {
     }
 }
 
-/// What the stream and its cursor both know.
+/// The state that the stream shares with its cursor.
 pub(super) struct State {
     engine: Arc<Database>,
     scope: Scope,
     ended: AtomicBool,
-    /// What was visible when the batch began.
+    /// The time up to which entries were visible when the batch began.
     newest: AtomicU64,
     told: Mutex<Told>,
     ahead: Mutex<Ahead>,
 }
 
-/// What was read ahead of the stream's place, and can be read again from there: an idle stream keeps
-/// none of it.
+/// Everything that was read ahead of the stream's place. It can be read again from there, so an
+/// idle stream keeps none of it.
 #[derive(Default)]
 struct Ahead {
-    /// The stream's own reader of the log, while its place is older than the entries that all share.
+    /// The stream's own reader of the log, which it has while its place is older than the shared
+    /// entries.
     own: Option<LogEntries>,
     entries: VecDeque<Arc<LogEntry>>,
     /// All entries up to here are in `entries`.
     until: Timestamp,
-    /// The entry whose operations are being told, and the next of them.
+    /// The entry whose operations are being turned into events, and the next of them.
     current: Option<(Arc<LogEntry>, usize)>,
-    /// Where the stream goes on reading after it was idle: just before an entry of which only a part
-    /// was told, so that the entry is read again.
+    /// The place at which the stream continues reading after it was idle. It is just before an
+    /// entry of which only a part was given, so that the entry is read again.
     back: Option<Timestamp>,
 }
 
 struct Told {
     /// All entries up to here were read.
     position: Timestamp,
-    /// The token of the newest event that the stream gave, as the event has it; empty if there is
-    /// none. Each event has a token, so this buffer is used again for the next one.
+    /// The token of the newest event that the stream gave, in the event's form; empty if there is
+    /// none. Every event has a token, so this buffer is reused for the next one.
     given: Vec<u8>,
     given_at: Timestamp,
-    /// The token of the newest event that the cursor passed on; empty if there is none. At first it is
-    /// the token that the stream begins after.
+    /// The token of the newest event that the cursor passed on; empty if there is none. At first it
+    /// is the token after which the stream begins.
     passed: Vec<u8>,
     /// The time of that event's place.
     passed_at: Timestamp,
 }
 
-/// The stream.
+/// The source of a change stream's pipeline.
 pub(super) struct ChangeStream {
     state: Arc<State>,
     op: Arc<CurrentOp>,
@@ -140,13 +143,13 @@ pub(super) struct ChangeStream {
     position: Timestamp,
 }
 
-/// The kinds of events that the first `$match` lets pass, if that can be told (`None`: any). Events of
-/// other kinds are not made.
+/// The kinds of events that the first `$match` lets pass, or `None` if that cannot be told. Events
+/// of other kinds are not made.
 #[derive(Default)]
 pub(super) struct Wanted(Option<Vec<String>>);
 
 impl Wanted {
-    /// Of the stages after `$changeStream`.
+    /// Reads the kinds from the stages after `$changeStream`.
     pub fn of(behind: Doc<'_>) -> Wanted {
         let first = behind.values().next().and_then(|v| v.as_doc()?.first());
         let filter = first.filter(|e| e.name() == "$match");
@@ -228,7 +231,7 @@ impl ChangeStream {
         })
     }
 
-    /// What the stream shares with its cursor.
+    /// The state that the stream shares with its cursor.
     pub fn tail(&self) -> Arc<State> {
         self.state.clone()
     }
@@ -249,8 +252,8 @@ impl ChangeStream {
             if self.position.0 >= self.state.newest.load(SeqCst) {
                 return Ok(None);
             }
-            // The own reader goes no further than where the shared entries begin: later ones need not
-            // be on the disk yet.
+            // The stream's own reader goes only as far as the beginning of the shared entries:
+            // later ones may not be on the disk yet.
             let shared = feed.after();
             if let Some(own) = ahead.own.as_mut().filter(|_| self.position < shared) {
                 match own.next().map_err(lost)? {
@@ -260,8 +263,9 @@ impl ChangeStream {
                         return Ok(Some(Arc::new(entry)));
                     }
                     Some(_) => self.position = shared,
-                    // The reader found no more entries. Short of the shared ones, the records that
-                    // follow are not visible yet; otherwise they held nothing to tell.
+                    // The reader found no more entries. If it has not reached the shared ones, the
+                    // records that follow are not visible yet; otherwise they contained nothing to
+                    // show.
                     None if own.position() < shared => return Ok(None),
                     None => self.position = shared,
                 }
@@ -291,7 +295,7 @@ impl ChangeStream {
         self.shown.images_since_ms = state.engine.changes.images_since(op.now_ms());
         let lookup = |of: &Named, id: Value<'_>| state.look_up(&op, of, id);
         let mut looked = 0;
-        // No other thread wants this lock while the cursor is in use.
+        // No other thread needs this lock while the cursor is in use.
         let mut ahead = state.ahead.lock();
         let mut current = ahead.current.take();
         loop {
@@ -357,7 +361,7 @@ impl Told {
         self.given.extend_from_slice(token.as_bytes());
     }
 
-    /// The event that was given last goes out.
+    /// Notes that the event that was given last goes to the client.
     fn passes(&mut self) {
         self.passed_at = self.given_at;
         std::mem::swap(&mut self.passed, &mut self.given);
@@ -366,7 +370,7 @@ impl Told {
 }
 
 impl State {
-    /// The stream gives an event, or a part of one, with this token.
+    /// Notes that the stream gives an event, or a part of one, with this token.
     pub fn gives(&self, token: Doc<'_>) {
         self.told.lock().gives(token);
     }
@@ -378,8 +382,8 @@ impl State {
         told.position = position;
     }
 
-    /// A document as it is now (where there are other members: as the majority has it). `None` if there
-    /// is none, or its collection is not that one any more.
+    /// A document as it is now; with other members, as the majority has it. `None` if it does not
+    /// exist, or if its collection has been replaced by another.
     fn look_up(&self, op: &OpContext, of: &Named, id: Value<'_>) -> Result<Option<Bytes>> {
         op.check()?;
         let store = &self.engine.store;
@@ -457,7 +461,7 @@ impl Tail for State {
     }
 }
 
-/// 280 ChangeStreamFatalError: the token's event is not one that this stream gives.
+/// Error 280 ChangeStreamFatalError, if the token's event is not one that this stream gives.
 fn not_found(place: Place) -> Error {
     let token = Token {
         place,
@@ -473,7 +477,7 @@ fn not_found(place: Place) -> Error {
     )
 }
 
-/// 286 ChangeStreamHistoryLost.
+/// Error 286 ChangeStreamHistoryLost.
 fn history_lost() -> Error {
     Error::new(
         Code::ChangeStreamHistoryLost,
@@ -485,8 +489,8 @@ fn history_lost() -> Error {
 fn lost(e: Error) -> Error {
     match e.code() {
         Code::ChangeStreamHistoryLost => history_lost(),
-        // The label tells the driver to resume from its token, which works when other streams have
-        // let go of the entries that they keep in memory.
+        // The label tells the driver to resume from its token. That works when other streams have
+        // released the entries that they keep in memory.
         Code::ExceededMemoryLimit => e.with_label("ResumableChangeStreamError"),
         _ => e,
     }

@@ -1,39 +1,40 @@
-//! Resume tokens: `{_data: "82…"}`, hexadecimal digits that sort as the events do.
+//! Resume tokens: `{_data: "82…"}`, hexadecimal digits that sort in the order of the events.
 //!
-//! The digits are written as MongoDB 8.0 writes its own (a KeyString of the event's time, a version,
-//! the token's type, the place in a transaction, whether it is an invalidation, and the collection's
-//! UUID), so that tools that read the time out of a token find it. What MongoDB appends to tell events
-//! of one time apart is left out: here no two events have the same time and place.
+//! The digits have MongoDB 8.0's format (a KeyString of the event's time, a version, the token's
+//! type, the place in a transaction, whether it is an invalidation, and the collection's UUID), so
+//! that tools find the time in a token. MongoDB appends more to distinguish events of the same
+//! time. That is left out, because here no two events have the same time and place.
 
 use muniment_storage::Timestamp;
 use muniment_value::{Code, Doc, DocBuf, Error, Put, Result, Type, Value};
 
 /// The type byte of a timestamp.
 const TIMESTAMP: u8 = 0x82;
-/// The type byte of zero; positive numbers have that of their length in bytes from [`ONE_BYTE`] on.
+/// The type byte of zero. The type bytes of positive numbers begin at [`ONE_BYTE`] and count the
+/// bytes of the number.
 const ZERO: u8 = 0x29;
 const ONE_BYTE: u8 = 0x2B;
 const FALSE: u8 = 0x6E;
 const TRUE: u8 = 0x6F;
-/// A UUID: binary data of 16 bytes and subtype 4.
+/// The head of a UUID: binary data of 16 bytes and subtype 4.
 const UUID: [u8; 3] = [0x5A, 0x10, 0x04];
 const NOTHING: u8 = 0x14;
 const END: u8 = 0x04;
 /// The version of tokens.
 const VERSION: u32 = 2;
-/// The type of an event's token; that of a high-water mark is 0.
+/// The type of an event's token. The type of a high-water mark is 0.
 const EVENT: u32 = 128;
-/// Bytes of a token, at most: a time, four numbers, a UUID, and the bytes before and after them.
+/// The most bytes of a token: a time, four numbers, a UUID, and the bytes before and after them.
 const MOST: usize = 56;
 
-/// Where an event stands among all.
+/// The position of an event among all events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Its time.
+    /// The time of its entry.
     pub at: Timestamp,
-    /// False for a high-water mark: before every event of this time.
+    /// False for a high-water mark, which is before every event of its time.
     pub is_event: bool,
-    /// Its place in a transaction.
+    /// The position within a transaction.
     pub index: u32,
     /// True for the invalidation that follows the event.
     pub invalidates: bool,
@@ -42,16 +43,16 @@ pub(crate) struct Place {
 /// A resume token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    /// The place of its event.
+    /// The position of its event.
     pub place: Place,
-    /// The collection.
+    /// The UUID of the event's collection.
     pub uuid: Option<[u8; 16]>,
-    /// The part of an event that was split, from 0.
+    /// The part of a divided event, counted from 0.
     pub fragment: Option<u32>,
 }
 
 impl Token {
-    /// The mark before everything of a time.
+    /// The mark before everything that happens at a time.
     pub fn high_water(at: Timestamp) -> Token {
         Token {
             place: Place {
@@ -65,14 +66,14 @@ impl Token {
         }
     }
 
-    /// The token as clients have it.
+    /// The token in the form that clients get.
     pub fn to_doc(self) -> DocBuf {
         let mut bytes = Vec::with_capacity(2 * MOST + 20);
         self.put(&mut bytes);
         DocBuf::from_bytes_trusted(bytes)
     }
 
-    /// What its digits say.
+    /// The bytes that its digits stand for.
     fn bytes(&self) -> Key {
         let p = self.place;
         let mut key = Key {
@@ -99,11 +100,11 @@ impl Token {
         key
     }
 
-    /// Reads a client's token. Bytes after it are ignored, as MongoDB does.
+    /// Reads a client's token. Anything after it is ignored, as in MongoDB.
     ///
     /// # Errors
-    /// 40647, 40648 and 40649 for a document that is none; 9 FailedToParse for what is not hexadecimal,
-    /// 50811 and 15 Overflow for what is no token.
+    /// 40647, 40648 and 40649 for a document that is no token; 9 FailedToParse for digits that are
+    /// not hexadecimal; 50811 and 15 Overflow for bytes that are no token.
     pub fn parse(token: Doc<'_>) -> Result<Token> {
         let bad = |code: i32, what: &str| {
             let shown = token.to_display();
@@ -132,7 +133,7 @@ impl Token {
     }
 }
 
-/// Each event has a token: it is written where it is to stand.
+/// Every event has a token, so it is written directly into the event without a buffer of its own.
 impl Put for Token {
     fn put_type(&self) -> Type {
         Type::Document
@@ -146,7 +147,7 @@ impl Put for Token {
             text[2 * place] = DIGITS[usize::from(b >> 4)];
             text[2 * place + 1] = DIGITS[usize::from(b & 15)];
         }
-        // The text ends with a NUL, and the document with another.
+        // The text ends with a NUL, and the document with another one.
         let text = text.get(..2 * key.len).unwrap_or_default();
         let length = text.len() as u32 + 1;
         out.extend_from_slice(&(length + 16).to_le_bytes());
@@ -320,7 +321,7 @@ mod tests {
         assert_eq!(mark, "82664D0ACB000000012B0429296E1404");
         let begins = data(event(5, 0, false));
         assert!(begins.starts_with("8200000005000000012B042C0100296E5A1004ABAB"));
-        // One of MongoDB 4.4.
+        // A token of MongoDB 4.4.
         let old = doc! { "_data": "826635FB1C000000012B0229296E04" };
         let old = Token::parse(old.as_doc()).unwrap();
         assert_eq!(old, Token::high_water(Timestamp::new(0x6635_FB1C, 1)));
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn what_is_no_token() {
         let good = data(event(5, 7, true));
-        // The end may be missing, and something may follow it.
+        // The end byte may be missing, and more may follow it.
         for n in 0..good.len() - 2 {
             let cut = doc! { "_data": good.get(..n).unwrap() };
             assert!(Token::parse(cut.as_doc()).is_err(), "{n}");

@@ -1,4 +1,4 @@
-//! How much there is in a collection that is made when it is read.
+//! The size of a collection that is generated when it is read.
 
 use super::read::{Show, Span};
 use super::{Generated, Made};
@@ -9,20 +9,21 @@ use muniment_storage::{Store, Timestamp};
 use muniment_value::Result;
 use std::sync::Arc;
 
-/// How many documents a generated collection has, and their bytes.
+/// The number of documents in a generated collection, and their bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GeneratedFigures {
-    /// Documents. Of the log: counted where it is small, else an estimate from 256 places.
+    /// The number of documents. Those of a small log are counted; for a large one it is an estimate
+    /// from 256 places.
     pub count: u64,
-    /// Their bytes, as they are shown.
+    /// Their bytes in the form in which they are shown.
     pub bytes: u64,
-    /// Bytes on disk; 0 for what is stored with everything else.
+    /// The bytes on the disk; 0 for data that is stored with everything else.
     pub stored: u64,
-    /// The bytes that are kept, where older documents give way to newer ones.
+    /// The most bytes that are kept, if older documents are dropped for newer ones.
     pub max: Option<u64>,
 }
 
-/// Places in the log, some 64 KiB each, that are read to tell how much is in all of them.
+/// The number of places in the log, some 64 KiB each, that are read to estimate the whole.
 const SAMPLE: usize = 256;
 
 /// Implements [`Database::generated_figures`].
@@ -60,7 +61,7 @@ pub(crate) fn generated_figures(
     }
 }
 
-/// The documents of the log and their bytes.
+/// The number of documents that the log shows, and their bytes.
 fn sample(store: &Store, op: &OpContext, show: Show) -> Result<(u64, u64)> {
     let places = store.log_places()?;
     let ends = places.iter().skip(1).copied();
@@ -81,7 +82,8 @@ fn sample(store: &Store, op: &OpContext, show: Show) -> Result<(u64, u64)> {
     })
 }
 
-/// The same of the entries after `begin` and up to `end`; none if they went meanwhile.
+/// The same for the entries after `begin` and up to `end`. Zero if they have been dropped
+/// meanwhile.
 fn block(store: &Store, begin: Timestamp, end: Timestamp, show: Show) -> Result<(u64, u64)> {
     if begin < store.log_begins_after()? {
         return Ok((0, 0));

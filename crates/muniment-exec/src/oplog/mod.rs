@@ -1,10 +1,10 @@
-//! Collections that are made when they are read: MongoDB's views of its log, `local.oplog.rs` first of
-//! all.
+//! Collections that are generated when they are read: the views that MongoDB gives of its log,
+//! above all `local.oplog.rs`.
 //!
-//! Each is one line of [`ALL`]: a name, and how a stream of its documents is opened, from a place on
-//! or from its end back. A name is looked up here only where no stored collection has it, so nothing
-//! else pays for them; find, count, distinct and pipelines read them as they read views. Nobody
-//! writes them.
+//! Each is one entry of [`ALL`]: a name, and how a stream of its documents is opened, from a place
+//! on or backwards from its end. A name is looked up here only if no stored collection has it, so
+//! other collections pay nothing for these. Find, count, distinct and pipelines read them as they
+//! read views. No client can write to them.
 
 pub(crate) mod figures;
 pub(crate) mod open;
@@ -26,31 +26,31 @@ pub use undone::Undone;
 use read::{Backward, Forward, Show, Span};
 use std::sync::Arc;
 
-/// The oplog.
+/// The name of the oplog.
 pub const OPLOG: &str = "local.oplog.rs";
 
-/// What a generated collection is made of.
+/// The source of a generated collection.
 pub(super) enum Made {
-    /// The log's entries.
+    /// The entries of the log.
     Log(Shown),
-    /// What is stored beside the collections.
+    /// Data that is stored beside the collections.
     Table(fn(&Database, Arc<dyn Interrupt>) -> Result<Rows>),
 }
 
 /// The documents of a table, from either end.
 type Rows = Box<dyn DoubleEndedIterator<Item = Result<Bytes>> + Send>;
 
-/// How entries of the log are shown.
+/// The way in which entries of the log are shown.
 pub(super) struct Shown {
-    /// Where their timestamps stand.
+    /// The path of their timestamps.
     path: &'static str,
     render: read::Render,
-    /// Entries that are older have expired.
+    /// The time before which entries have expired.
     since_ms: fn(&Database, &OpContext) -> i64,
 }
 
 impl Shown {
-    /// What it comes to now.
+    /// The same with the present values.
     pub(super) fn now(&self, database: &Database, op: &OpContext) -> Show {
         Show {
             render: self.render,
@@ -65,7 +65,7 @@ pub struct Generated {
     pub(super) source: Made,
 }
 
-/// All of them, sorted.
+/// All generated collections, sorted.
 static ALL: &[Generated] = &[
     Generated {
         namespace: "config.image_collection",
@@ -105,20 +105,20 @@ static ALL: &[Generated] = &[
     },
 ];
 
-/// What the server has for itself alone: a member of a set has it nowhere in the log, which is the
-/// same on all members.
+/// The documents that only this server has. A member of a set cannot have them in the log, which is
+/// the same on all members.
 fn local(database: &Database, namespace: &str) -> Result<Rows> {
     let all = database.figures.get().map(|f| f.local(namespace));
     let all = all.unwrap_or_default().into_iter();
     Ok(Box::new(all.map(|d| Ok(Bytes::from(d.into_bytes())))))
 }
 
-/// The generated collection of this name.
+/// The generated collection with this name.
 pub(crate) fn generated(namespace: &str) -> Option<&'static Generated> {
     ALL.iter().find(|g| g.namespace == namespace)
 }
 
-/// True for the name of a collection that is made when it is read.
+/// True if a collection with this name is generated when it is read.
 pub fn is_generated(namespace: &str) -> bool {
     generated(namespace).is_some()
 }
@@ -131,7 +131,7 @@ pub fn generated_in(db: &str) -> impl Iterator<Item = &'static str> {
         .map(|((_, name), _)| name)
 }
 
-/// 73 for a write to a collection that is made when it is read.
+/// Refuses a write to a generated collection.
 ///
 /// # Errors
 /// 73 InvalidNamespace.
@@ -161,8 +161,8 @@ fn images(database: &Database, op: Arc<dyn Interrupt>) -> Result<Rows> {
     })
 }
 
-/// A document for each session, made when it is its turn: an image may have 16 MiB. What was written
-/// or forgotten meanwhile is shown as it is by then.
+/// A document for each session. Each is made when its turn comes, because an image may have 16 MiB.
+/// Sessions that are written or forgotten meanwhile are shown as they are by then.
 fn of_sessions(
     database: &Database,
     op: Arc<dyn Interrupt>,
@@ -173,7 +173,7 @@ fn of_sessions(
     let store = Arc::clone(&database.store);
     let keys = store.session_keys(None, usize::MAX)?;
     let mut row = move |key: SessionKey| {
-        // Most sessions may have nothing to show.
+        // Most sessions may have nothing to show, so the loop asks before each.
         op.check()?;
         match store.session_head_at(&key)? {
             Some((head, at)) => render(&store, &key, &head, at),
@@ -203,7 +203,7 @@ impl DocStream for Table {
     }
 }
 
-/// How much of a collection is read, and from which end.
+/// The part of a collection that is read, and the end from which.
 #[derive(Clone, Copy)]
 pub(super) struct Order {
     pub span: Span,
@@ -211,7 +211,7 @@ pub(super) struct Order {
 }
 
 impl Generated {
-    /// Its path of timestamps; empty if it has none.
+    /// The path of its timestamps; empty if it has none.
     pub(super) fn path(&self) -> &'static str {
         match &self.source {
             Made::Log(shown) => shown.path,
@@ -219,7 +219,7 @@ impl Generated {
         }
     }
 
-    /// True for a sort that is its own order, or the reverse (`true`).
+    /// `Some` if the sort is the collection's own order (false) or the reverse (true).
     pub(super) fn order_of(&self, sort: Doc<'_>) -> Option<bool> {
         let mut fields = sort.iter();
         match (fields.next(), fields.next()) {
@@ -235,7 +235,7 @@ impl Generated {
     /// The direction that a hint asks for.
     ///
     /// # Errors
-    /// 2 BadValue for one of an index.
+    /// 2 BadValue for a hint of an index.
     fn hinted(&self, hint: Option<Hint<'_>>) -> Result<Option<bool>> {
         let id = doc! { "_id": 1 };
         match hint {
@@ -253,12 +253,12 @@ impl Generated {
         }
     }
 
-    /// True if it is shown with an index on `_id`.
+    /// True if the collection is shown with an index on `_id`.
     fn has_id_index(&self) -> bool {
         matches!(self.source, Made::Table(_))
     }
 
-    /// What explain shows of reading it.
+    /// The plan that explain shows for a read.
     pub(crate) fn plan(&self, filter: Doc<'_>, backward: bool) -> DocBuf {
         let mut d = doc! { "stage": "COLLSCAN" };
         if !filter.is_empty() {
@@ -277,7 +277,7 @@ impl Generated {
         d
     }
 
-    /// The direction in which a sort or a hint has it read.
+    /// True if a sort or a hint asks to read backwards.
     ///
     /// # Errors
     /// 2 BadValue for a hint of an index.
@@ -286,7 +286,7 @@ impl Generated {
         Ok(sorted.or(self.hinted(hint)?).unwrap_or(false))
     }
 
-    /// A stream of what an order says.
+    /// Opens a stream of the documents in an order.
     pub(super) fn open(
         &self,
         database: &Database,
@@ -311,7 +311,7 @@ impl Generated {
         })
     }
 
-    /// The part that a query on `filter` reads, up to what it sees.
+    /// The part that a query with `filter` has to read, up to what it may see.
     pub(super) fn span(&self, database: &Database, op: &OpContext, filter: Doc<'_>) -> Span {
         let newest = op.pinned().map(|view| view.timestamp());
         let seen = Span {
@@ -321,7 +321,8 @@ impl Generated {
         seen.within(filter, self.path())
     }
 
-    /// What the first stages of a pipeline ask for, and the pipeline without a sort that is then done.
+    /// The order that the first stages of a pipeline ask for, and the pipeline without the sort
+    /// that this makes unnecessary.
     pub(super) fn ordered(
         &self,
         database: &Database,

@@ -1,4 +1,4 @@
-//! Reading a collection that is made when it is read: by a find, and as a pipeline's source.
+//! Opens a generated collection for a find, or as the source of a pipeline.
 
 use super::read::{Follower, Forward, Span};
 use super::{Generated, Made, Order};
@@ -36,16 +36,17 @@ pub(crate) fn open_generated(
     pipeline.open(source, &link.runtime()?)
 }
 
-/// What a find does after filter and sort. It goes on after its source had nothing more for now.
+/// The part of a find after filter and sort. It continues when its source, which had nothing more
+/// for now, has more.
 struct Window {
     source: Box<dyn DocStream>,
     filter: Filter,
     skip: u64,
     left: Option<u64>,
     projection: Option<Projection>,
-    /// The filter has been applied below.
+    /// True if the filter has been applied below.
     filtered: bool,
-    /// What matching and projecting work for.
+    /// The operation for which this matches and projects.
     task: Task,
 }
 
@@ -81,7 +82,7 @@ impl DocStream for Window {
     }
 }
 
-/// Options of a find that only stored documents have.
+/// Refuses options of a find that need stored documents.
 fn refuse_options(r: &FindRequest<'_>) -> Result<()> {
     for (given, option) in [
         (!r.min.is_empty(), "min"),
@@ -99,7 +100,7 @@ fn refuse_options(r: &FindRequest<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A find on a generated collection.
+/// Opens a find on a generated collection.
 pub(crate) fn find_generated(
     engine: &Database,
     op: &Arc<OpContext>,

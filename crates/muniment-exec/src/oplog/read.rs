@@ -1,4 +1,4 @@
-//! Reading the log as a collection: from a place on, or from its end back.
+//! Reads the log as a collection, from a place on or backwards from its end.
 
 use crate::cursor::Tail;
 use crate::operation::OpContext;
@@ -12,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-/// The documents that an entry gives.
+/// Makes the documents that an entry is shown as.
 pub(crate) type Render = fn(&LogEntry) -> Vec<DocBuf>;
 
-/// What is shown of the log.
+/// The part of the log that is shown, and its form.
 #[derive(Clone, Copy)]
 pub(crate) struct Show {
     pub render: Render,
-    /// Entries older than this have expired and are not shown; milliseconds since 1970.
+    /// Entries older than this have expired and are not shown; in milliseconds since 1970.
     pub since_ms: i64,
 }
 
@@ -33,12 +33,12 @@ impl Show {
     }
 }
 
-/// What part of the log is read, and how.
+/// The part of the log that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
-    /// Entries later than this one.
+    /// Only entries later than this are read.
     pub after: Timestamp,
-    /// None later than this one.
+    /// No entry later than this is read.
     pub until: Timestamp,
 }
 
@@ -48,7 +48,7 @@ impl Span {
         until: Timestamp::MAX,
     };
 
-    /// What a filter leaves of it that compares the timestamp at `path`.
+    /// Narrows the span to what a filter on the timestamp at `path` leaves of it.
     pub fn within(mut self, filter: Doc<'_>, path: &str) -> Span {
         for e in filter {
             match (e.name(), e.value()) {
@@ -88,7 +88,7 @@ impl Span {
     }
 }
 
-/// 136 CappedPositionLost in place of 286, when the log does not reach back to a place any more.
+/// Replaces 286 by 136 CappedPositionLost, for a log that no longer reaches back to a place.
 fn position_lost(e: Error) -> Error {
     if e.code() != Code::ChangeStreamHistoryLost {
         return e;
@@ -100,10 +100,10 @@ fn position_lost(e: Error) -> Error {
     )
 }
 
-/// Entries between two questions whether the operation may go on.
+/// Entries between two checks whether the operation may go on.
 const TICK: u32 = 64;
 
-/// What the readers in both directions share.
+/// The part that the readers in both directions share.
 struct Reader {
     store: Arc<Store>,
     op: Arc<CurrentOp>,
@@ -112,7 +112,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The entries later than `after` that are there.
+    /// The entries later than `after` that the log still has.
     fn entries(&self, after: Timestamp) -> Result<LogEntries> {
         self.store
             .log_entries(after.max(self.store.log_begins_after()?))
@@ -137,12 +137,12 @@ impl Reader {
     }
 }
 
-/// The log from a place on.
+/// Reads the log from a place on.
 pub(crate) struct Forward {
     reader: Reader,
     entries: LogEntries,
     until: Timestamp,
-    /// An entry that was read but written after the batch began: it belongs to the next batch.
+    /// An entry that was read, but was written after the batch began. It belongs to the next batch.
     next: Option<LogEntry>,
     ready: VecDeque<Bytes>,
     follower: Arc<Follower>,
@@ -177,7 +177,7 @@ impl Forward {
         })
     }
 
-    /// What a cursor on it waits with.
+    /// The follower with which a cursor waits for more entries.
     pub fn follower(&self) -> Arc<Follower> {
         self.follower.clone()
     }
@@ -192,7 +192,8 @@ impl DocStream for Forward {
             if self.next.is_none() && self.entries.position() >= self.until {
                 return Ok(None);
             }
-            // Taken before the reader looks: if it then finds no entry, there is none up to here.
+            // This is read before the reader looks: if the reader then finds no entry, there is
+            // none up to this time.
             let visible = self.reader.store.visible();
             let newest = Timestamp(self.follower.newest.load(Relaxed));
             let found = match self.next.take() {
@@ -238,18 +239,18 @@ impl Tail for Follower {
     }
 }
 
-/// The log from its end back: goes back from one place of the sparse index to the one before it, and
-/// reads the entries of each forwards.
+/// Reads the log from its end backwards. It goes from one place of the sparse index to the one
+/// before, and reads the entries between them forwards.
 pub(crate) struct Backward {
     reader: Reader,
-    /// Places before what was read, ascending.
+    /// The places before what was read, ascending.
     places: Vec<Timestamp>,
     /// All entries later than this were read.
     until: Timestamp,
     after: Timestamp,
-    /// Entries of a place, the last one to be given first.
+    /// The entries of a place; the last one is given first.
     block: Vec<LogEntry>,
-    /// Documents of an entry, the last one to be given first.
+    /// The documents of an entry; the last one is given first.
     ready: Vec<Bytes>,
 }
 
@@ -275,7 +276,8 @@ impl Backward {
         })
     }
 
-    /// Reads the entries of the last place before those that were read; false if there are none.
+    /// Reads the entries of the last place before those that were read. Returns false if there are
+    /// none.
     fn read_block(&mut self) -> Result<bool> {
         if self.until <= self.after {
             return Ok(false);

@@ -1,7 +1,7 @@
-//! What the log tells, as MongoDB's collections of it have it: pure functions of an entry.
+//! Shows entries of the log in the form of MongoDB's collections: pure functions of an entry.
 //!
-//! Source: entries of MongoDB 8.0's `local.oplog.rs`, the MongoDB manual, "Replica Set Oplog", and
-//! what mongodump, mongorestore and tools that follow the oplog read of it.
+//! The forms follow entries of MongoDB 8.0's `local.oplog.rs`, the MongoDB manual, "Replica Set
+//! Oplog", and what mongodump, mongorestore and tools that follow the oplog read.
 
 use crate::operation::session_doc;
 use bytes::Bytes;
@@ -11,14 +11,14 @@ use muniment_storage::{
 };
 use muniment_value::{ArrayBuf, Doc, DocBuf, Type, Value, doc};
 
-/// The term of entries from before there was a set, and the least that an entry tells.
+/// The term of entries from before there was a set. Every entry shows at least this one.
 const TERM: i64 = 1;
-/// `multiOpType` of what is no transaction although it is an applyOps of a session.
+/// The `multiOpType` of an applyOps of a session that is no transaction.
 const APPLIED_SEPARATELY: i32 = 1;
 /// The version of the oplog's format.
 const VERSION: i64 = 2;
 
-/// A timestamp as BSON has it.
+/// A timestamp as a BSON value.
 pub(crate) fn stamp(at: Timestamp) -> Value<'static> {
     Value::Timestamp {
         t: at.seconds(),
@@ -30,7 +30,7 @@ fn uuid(bytes: &[u8; 16]) -> Value<'_> {
     Value::Binary { subtype: 4, bytes }
 }
 
-/// A term as it is told: see [`TERM`].
+/// The term in the form that is shown: see [`TERM`].
 fn shown(term: u64) -> i64 {
     TERM.max(i64::try_from(term).unwrap_or(i64::MAX))
 }
@@ -39,7 +39,7 @@ fn op_time(at: Timestamp, term: i64) -> DocBuf {
     doc! { "ts": stamp(at), "t": term }
 }
 
-/// `{_id}` of the type and the bytes of one; empty for a document without.
+/// `{_id}`, from the type byte and the bytes of an `_id`. Empty for a document without one.
 pub(crate) fn id_doc(id: &[u8]) -> DocBuf {
     let Some((ty, value)) = id.split_first() else {
         return DocBuf::new();
@@ -54,10 +54,10 @@ pub(crate) fn id_doc(id: &[u8]) -> DocBuf {
     DocBuf::from_bytes_trusted(bytes)
 }
 
-/// The text that an `_id` is, as [`id_doc`] has it.
+/// The string in an `_id` that is given as in [`id_doc`].
 pub(crate) fn id_text(id: &[u8]) -> Option<&str> {
     let (ty, value) = id.split_first()?;
-    // A length, the text, and a NUL.
+    // The bytes are a length, the text, and a NUL.
     let text = value.get(4..value.len().checked_sub(1)?)?;
     let text = std::str::from_utf8(text).ok();
     text.filter(|_| *ty == Type::String as u8)
@@ -72,12 +72,12 @@ pub(crate) fn id_of(doc: Doc<'_>) -> DocBuf {
     d
 }
 
-/// MongoDB has these in no oplog: each server has its own.
+/// True for collections that each server has for itself; MongoDB has them in no oplog.
 fn is_own(db: &str, collection: &str) -> bool {
     db == "local" || collection == "system.profile"
 }
 
-/// True for what MongoDB's oplog does not tell of.
+/// True for operations that MongoDB's oplog does not show.
 fn is_hidden(op: &Operation) -> bool {
     match (&op.of, &op.what) {
         (Some(named), _) => {
@@ -99,7 +99,7 @@ fn is_hidden(op: &Operation) -> bool {
     }
 }
 
-/// Appends `op`, `ns`, `ui`, `o` and `o2`, and what a retryable write says of itself.
+/// Appends `op`, `ns`, `ui`, `o` and `o2`, and the fields of a retryable write.
 fn append_operation(d: &mut DocBuf, op: &Operation) {
     let mut put = |kind: &str, named: &Named| {
         d.append("op", kind);
@@ -108,7 +108,7 @@ fn append_operation(d: &mut DocBuf, op: &Operation) {
     };
     match (&op.what, op.of.as_deref()) {
         (What::Note { doc }, _) => {
-            // What streams do not tell of is marked for them alone.
+            // The mark of what streams do not show is meant for streams only.
             for e in Doc::new(doc).iter().filter(|e| e.name() != "unseen") {
                 d.append_elem(e);
             }
@@ -140,7 +140,7 @@ fn append_operation(d: &mut DocBuf, op: &Operation) {
     d.append_some("stmtId", op.statement);
 }
 
-/// What MongoDB calls the document that a retryable findAndModify has returned.
+/// MongoDB's name for the document that a retryable findAndModify returned.
 fn image_kind(image: Image) -> &'static str {
     match image {
         Image::Before => "preImage",
@@ -148,7 +148,7 @@ fn image_kind(image: Image) -> &'static str {
     }
 }
 
-/// The operations of a transaction or of a batch, or a part of them, as one.
+/// Appends all operations of a transaction or a batch, or a part of them, as one entry.
 fn append_together(d: &mut DocBuf, ops: &[&Operation], part: Option<(Part, bool)>) {
     d.append("op", "c");
     d.append("ns", "admin.$cmd");
@@ -173,8 +173,8 @@ fn append_together(d: &mut DocBuf, ops: &[&Operation], part: Option<(Part, bool)
     d.append("o", o);
 }
 
-/// An entry as `local.oplog.rs` has it. `None` for what MongoDB's has not: the collections of
-/// `local` and the profiler's.
+/// An entry as `local.oplog.rs` shows it. `None` for entries that MongoDB's does not have: those of
+/// collections in `local` and of the profiler's.
 pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
     let ops: Vec<&Operation> = entry.ops.iter().filter(|op| !is_hidden(op)).collect();
     if ops.is_empty() && !entry.ops.is_empty() {
@@ -216,7 +216,8 @@ pub(crate) fn entry(entry: &LogEntry) -> Option<DocBuf> {
     Some(d)
 }
 
-/// The documents before the operations of an entry, as `config.system.preimages` has them.
+/// The documents as they were before the operations of an entry, as `config.system.preimages` shows
+/// them.
 pub(crate) fn images(entry: &LogEntry) -> Vec<DocBuf> {
     let all = entry.ops.iter().zip(entry.before()..);
     all.filter_map(|(op, n)| {
@@ -235,7 +236,8 @@ pub(crate) fn images(entry: &LogEntry) -> Vec<DocBuf> {
     .collect()
 }
 
-/// What a session has done last, as `config.transactions` has it. `at`, `term`: when it was written.
+/// The last action of a session, as `config.transactions` shows it. `at` and `term` are the time
+/// and the term of its write.
 pub(crate) fn transaction(
     key: &SessionKey,
     record: &SessionRecord,
@@ -254,8 +256,8 @@ pub(crate) fn transaction(
     Bytes::from(d.into_bytes())
 }
 
-/// The document that a session's newest findAndModify has changed and returned, as
-/// `config.image_collection` has it.
+/// The document that a session's newest findAndModify returned, as `config.image_collection` shows
+/// it.
 pub(crate) fn image(
     key: &SessionKey,
     number: i64,

@@ -1,5 +1,5 @@
-//! What giving up the end of the log takes away: the documents, as they stand, that its entries made
-//! or changed.
+//! The documents that are lost when the end of the log is given up: those that its entries inserted
+//! or changed, as they are now.
 
 use super::render::{id_doc, id_of};
 use bytes::Bytes;
@@ -54,8 +54,8 @@ pub(crate) fn undone_by_giving_up(store: &Store, after: Timestamp) -> Result<Und
     Ok(undone)
 }
 
-/// Of a collection that is closed those of the documents that can be read: it is not to keep all
-/// others from what they wait for.
+/// The documents of a closed collection that can be read. An error here would keep all other
+/// collections waiting.
 fn kept_of_closed(store: &Store, c: &Collection, keys: &BTreeSet<Vec<u8>>) -> Result<Vec<Bytes>> {
     let mut docs = store.snapshot().docs_of_closed(c);
     let mut kept = Vec::new();

@@ -1,9 +1,9 @@
-//! What `db.system.views` says of time-series collections.
+//! The documents of `db.system.views` for time-series collections.
 //!
-//! In MongoDB such a collection is a view of its buckets, so that its database has a collection of
-//! views with a document for it. Here nothing reads that document: it follows the collections,
-//! after each change and when the server starts. What an end of the process left is put right
-//! then; until then a document without its collection is no view.
+//! In MongoDB such a collection is a view of its buckets, so its database has a collection of views
+//! with a document for it. Here nothing reads that document. It is brought up to date after each
+//! change of the collections and when the server starts, which repairs what the end of a process
+//! left undone. Until then, a document without its collection does not count as a view.
 
 use super::{BUCKETS, TimeSeries};
 use crate::database::Database;
@@ -18,7 +18,7 @@ use muniment_storage::{Changed, Collection, Direction, KeyRange, Store};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc};
 use std::collections::BTreeMap;
 
-/// The view that a time-series collection is: `{_id, viewOn, pipeline, collation?}`.
+/// The view as which MongoDB shows a time-series collection: `{_id, viewOn, pipeline, collation?}`.
 pub fn series_view(collection: &Collection) -> DocBuf {
     let ns = collection.namespace();
     let (_, name) = ns.split_once('.').unwrap_or_default();
@@ -114,7 +114,7 @@ pub(crate) fn refuse_to_drop_views(store: &Store, namespace: &str) -> Result<()>
     }
 }
 
-/// True for what an `$out` has not finished.
+/// True for the collection of an unfinished `$out`.
 fn is_temporary(c: &Collection) -> bool {
     let ns = c.namespace();
     let (_, name) = ns.split_once('.').unwrap_or_default();
@@ -157,7 +157,8 @@ mod tests {
         create("d.tmp.agg_out.0123").unwrap();
         b.engine.settle_series(&op, "d").unwrap();
         assert_eq!(listed(), ["d.a", "d.b"]);
-        // Dropped, and the process ended: it is no view, and does not have the name.
+        // The collection is dropped, and then the process ends. What is left is no view and does
+        // not occupy the name.
         store.drop_collection("d.a", &NeverInterrupted).unwrap();
         let found = b.engine.source("d.a").unwrap();
         assert!(matches!(found, crate::Source::Absent));

@@ -1,10 +1,11 @@
-//! What a bucket says of each field of its measurements: a column, the least value, the greatest.
+//! The parts of a bucket for each field of its measurements: a column, the least value and the
+//! greatest.
 
 use muniment_value::{Collation, Doc, DocBuf, Elem, Put, Type, Value, ValueBuf};
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// Something for each name, in the order in which the names came.
+/// A value for each name, in the order in which the names came.
 #[derive(Debug)]
 pub(super) struct Named<T> {
     entries: Vec<(Box<[u8]>, T)>,
@@ -21,8 +22,8 @@ impl<T> Default for Named<T> {
 }
 
 impl<T> Named<T> {
-    /// Where a name stands. Documents of one kind have their fields in the same places: `guess`
-    /// is tried first.
+    /// The position of a name. Documents of one kind have their fields at the same positions, so
+    /// `guess` is tried first.
     fn place(&self, name: &[u8], guess: usize) -> Option<usize> {
         match self.entries.get(guess) {
             Some((n, _)) if **n == *name => Some(guess),
@@ -35,7 +36,7 @@ impl<T> Named<T> {
         self.entries.get(place).map(|(_, t)| t)
     }
 
-    /// What a name has, made if it has nothing yet.
+    /// The value of a name, made by `new` if there is none yet.
     pub fn entry(&mut self, name: &[u8], guess: usize, new: impl FnOnce() -> T) -> Option<&mut T> {
         let place = match self.place(name, guess) {
             Some(place) => place,
@@ -49,15 +50,15 @@ impl<T> Named<T> {
         self.entries.get_mut(place).map(|(_, t)| t)
     }
 
-    /// All names, in order.
+    /// All names with their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
         self.entries.iter().map(|(n, t)| (&**n, t))
     }
 }
 
-/// The least or the greatest of each field, as MongoDB keeps them: of documents and arrays field
-/// by field, of everything else by the canonical order (texts as the collection has it); where the kinds differ the order of the
-/// types decides.
+/// The least or the greatest value of each field, as MongoDB keeps them. Documents and arrays are
+/// compared field by field, everything else in the canonical order (strings by the collection's
+/// collation). Values of different kinds are compared by type.
 #[derive(Debug, Default)]
 pub(super) struct Bounds(Named<Bound>);
 
@@ -81,7 +82,8 @@ fn nested(ty: Type) -> bool {
 }
 
 impl Bounds {
-    /// Takes in a document's fields: `Less` keeps what is less, `Greater` what is greater.
+    /// Takes in the fields of a document. With `Less` the lesser value is kept, with `Greater` the
+    /// greater one.
     pub fn add<'e>(
         &mut self,
         elements: impl Iterator<Item = Elem<'e>> + Clone,
@@ -114,8 +116,8 @@ impl Bounds {
         }
     }
 
-    /// False if a field has another type here than it had: MongoDB puts such measurements into
-    /// buckets of their own.
+    /// False if a field has another type here than in the earlier measurements. MongoDB puts such
+    /// measurements into buckets of their own.
     pub fn agree<'e>(&self, elements: impl Iterator<Item = Elem<'e>> + Clone) -> bool {
         elements.enumerate().all(|(i, e)| {
             let Some(bound) = self.0.get(e.name_bytes(), i) else {
@@ -129,7 +131,7 @@ impl Bounds {
         })
     }
 
-    /// As a document, with another value for one field of the top.
+    /// The bounds as a document. `instead` replaces the value of one top-level field.
     pub fn to_doc(&self, instead: Option<(&str, Value<'_>)>) -> DocBuf {
         let mut d = DocBuf::new();
         for (name, bound) in self.0.iter() {
@@ -150,13 +152,13 @@ impl Bounds {
 
 fn new_bound(e: Elem<'_>) -> Bound {
     match nested(e.ty()) {
-        // Its fields come next.
+        // Its fields are added by the caller.
         true => Bound::Nested(e.ty(), Bounds::default()),
         false => Bound::Value(ValueBuf::new(e)),
     }
 }
 
-/// A document whose names are numbers of measurements, without its end and its length.
+/// A document that has the numbers of measurements as names, still without its length and its end.
 #[derive(Debug, Default)]
 struct Column {
     bytes: Vec<u8>,
@@ -164,7 +166,7 @@ struct Column {
     next: u32,
 }
 
-/// The values of each field by the number of their measurement.
+/// The values of each field by the numbers of their measurements.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     columns: Named<Column>,
@@ -173,22 +175,23 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// How many rows there are.
+    /// The number of rows.
     pub fn rows(&self) -> u32 {
         self.rows
     }
 
-    /// Bytes of all columns.
+    /// The bytes of all columns.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Adds a row; without `kept` only its bytes are counted.
+    /// Adds a row. Unless `kept`, only its bytes are counted.
     pub fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>>, kept: bool) {
         let row = self.rows.to_string();
         for (i, e) in elements.enumerate() {
             let column = self.columns.entry(e.name_bytes(), i, Column::default);
-            // Where there are two of a name, only the first one can be told.
+            // If a measurement has two fields of the same name, a column can hold only the first
+            // one.
             let Some(column) = column.filter(|c| c.next <= self.rows) else {
                 continue;
             };
@@ -208,7 +211,7 @@ impl Columns {
         self.rows += 1;
     }
 
-    /// `data` of a bucket.
+    /// The `data` of a bucket.
     pub fn to_doc(&self) -> DocBuf {
         let mut out = Vec::with_capacity(self.bytes + 16);
         out.extend_from_slice(&[0; 4]);

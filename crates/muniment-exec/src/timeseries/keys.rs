@@ -1,21 +1,21 @@
-//! Indexes of a time-series collection as those of its buckets, and back.
+//! Translates the indexes of a time-series collection to those of its buckets, and back.
 
 use super::TimeSeries;
 use muniment_value::{Doc, DocBuf, Value, number};
 
-/// What begins the names of a bucket's fields.
+/// The prefixes of the bucket's fields that hold the least and the greatest values.
 const MIN: &str = "control.min.";
 const MAX: &str = "control.max.";
 
 impl TimeSeries {
-    /// What follows the metaField in a path: nothing or a dot and more.
+    /// The rest of a path after the metaField: empty, or a dot and more. `None` for other paths.
     fn behind_meta<'p>(&self, path: &'p str) -> Option<&'p str> {
         let rest = path.strip_prefix(self.meta_field.as_deref()?)?;
         (rest.is_empty() || rest.starts_with('.')).then_some(rest)
     }
 
-    /// The key pattern that the buckets have for one of the measurements, and whether it can be
-    /// told from that alone what it was.
+    /// The key pattern of the buckets for a key pattern of the measurements. The second part is
+    /// true if the latter can be told from the former.
     fn key_of_buckets(&self, key: Doc<'_>) -> (DocBuf, bool) {
         let (mut out, mut plain) = (DocBuf::new(), true);
         for e in key {
@@ -25,7 +25,7 @@ impl TimeSeries {
             }
             plain &= e.name() == self.time_field;
             let [first, second] = match e.value() {
-                // A place: only 2dsphere can be there.
+                // The value of an index kind: only 2dsphere can occur here.
                 Value::String(kind) => {
                     out.append(&format!("data.{}", e.name()), format!("{kind}_bucket"));
                     continue;
@@ -39,7 +39,7 @@ impl TimeSeries {
         (out, plain)
     }
 
-    /// An index of the measurements as `listIndexes` of the buckets shows it.
+    /// An index of the measurements in the form in which `listIndexes` of the buckets shows it.
     pub fn index_of_buckets(&self, index: Doc<'_>) -> DocBuf {
         let key = index.get_doc("key").unwrap_or(Doc::EMPTY);
         let (key, plain) = self.key_of_buckets(key);
@@ -60,7 +60,7 @@ impl TimeSeries {
         out
     }
 
-    /// A filter of the metaField, by its name in a bucket.
+    /// A filter on the metaField, translated to its name in a bucket.
     fn filter_of_buckets(&self, filter: Doc<'_>) -> DocBuf {
         let mut out = DocBuf::new();
         for e in filter {
@@ -80,8 +80,8 @@ impl TimeSeries {
         out
     }
 
-    /// An index that is asked for on the buckets as one of the measurements; `None` if none is
-    /// the same.
+    /// Translates an index that was asked for on the buckets to one of the measurements. `None` if
+    /// no index corresponds to it.
     pub fn index_of_series(&self, index: Doc<'_>) -> Option<DocBuf> {
         if let Some(original) = index.get_doc("originalSpec") {
             return Some(original.to_buf());
@@ -101,7 +101,7 @@ impl TimeSeries {
         Some(out)
     }
 
-    /// A key pattern of the buckets as one of the measurements.
+    /// Translates a key pattern of the buckets to one of the measurements.
     pub fn key_of_series(&self, key: Doc<'_>) -> Option<DocBuf> {
         let mut out = DocBuf::new();
         let mut all = key.iter();
@@ -122,7 +122,7 @@ impl TimeSeries {
         Some(out)
     }
 
-    /// `meta` and what is in it, by the metaField's name.
+    /// Translates `meta`, or a path in it, to the metaField's name.
     fn path_of_series(&self, path: &str) -> Option<String> {
         let rest = path.strip_prefix("meta")?;
         let meta = self.meta_field.as_deref()?;
@@ -137,8 +137,8 @@ impl TimeSeries {
         Some(out)
     }
 
-    /// The part of a filter on buckets that says something of the metaField alone, as a filter on
-    /// measurements: what it leaves out is in no bucket that the whole filter finds.
+    /// The part of a filter on buckets that concerns only the metaField, as a filter on
+    /// measurements. A measurement that it leaves out is in no bucket that the whole filter finds.
     pub(crate) fn filter_of_points(&self, filter: Doc<'_>) -> DocBuf {
         let mut out = DocBuf::new();
         for e in filter {
@@ -187,7 +187,7 @@ mod tests {
             assert_eq!(series().index_of_buckets(points.as_doc()), buckets);
             assert_eq!(series().index_of_series(buckets.as_doc()), Some(points));
         }
-        // What cannot be told from the key stands beside it.
+        // If the key pattern does not show the original index, that is stored beside it.
         for (points, key) in [
             (
                 index(r#"{"v": 1}"#, ""),

@@ -1,11 +1,12 @@
 //! Time-series collections.
 //!
 //! A measurement is one document, keyed by its time: the natural order is the order of time, and
-//! what is too old goes by a range. No buckets are stored; the names and options of MongoDB's are
-//! shown where MongoDB shows them, and `system.buckets.NAME` is made of the measurements when it
-//! is read ([`render`]) and taken apart when it is written ([`restore`]), so that dumps go both
-//! ways. Invariants: every measurement has a date in the time field; updates change the meta field
-//! only, of all measurements that match; a bucket is written as a whole or not at all.
+//! old measurements are deleted by a range. No buckets are stored. The names and options of
+//! MongoDB's buckets are shown where MongoDB shows them, and `system.buckets.NAME` is made from the
+//! measurements when it is read ([`render`]) and taken apart when it is written ([`restore`]), so
+//! that dumps work in both directions. Invariants: every measurement has a date in the time field;
+//! updates change only the meta field, and of all measurements that match; a bucket is written as a
+//! whole or not at all.
 
 pub(crate) mod catalog;
 mod fields;
@@ -23,26 +24,26 @@ use muniment_storage::{Collection, IndexSpec, Store};
 use muniment_value::{Code, Collation, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::sync::Arc;
 
-/// What stands before a time-series collection's name in the name of its buckets.
+/// The prefix that makes the name of the buckets from a time-series collection's name.
 pub const BUCKETS: &str = "system.buckets.";
 
-/// What a time-series collection was created with.
+/// The options with which a time-series collection was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeSeries {
     /// The field with the date.
     pub time_field: String,
     /// The field that labels a series.
     pub meta_field: Option<String>,
-    /// What a bucket spans at most, ms.
+    /// The longest time that a bucket spans, in ms.
     pub span_ms: i64,
-    /// To what the time of a bucket is rounded down, ms.
+    /// The unit to which the time of a bucket is rounded down, in ms.
     pub rounding_ms: i64,
-    /// How its texts compare.
+    /// The collation of the collection.
     pub collation: Collation,
 }
 
 impl TimeSeries {
-    /// Of a collection; `None` if it is none.
+    /// The time series that a collection is; `None` if it is none.
     pub fn of(collection: &Collection) -> Option<TimeSeries> {
         if !collection.is_time_series() {
             return None;
@@ -66,10 +67,10 @@ impl TimeSeries {
         })
     }
 
-    /// Checks what is about to be inserted.
+    /// Checks a measurement that is about to be inserted.
     ///
     /// # Errors
-    /// 2 BadValue without a date in the time field.
+    /// 2 BadValue if the time field has no date.
     pub fn check_measurement(&self, measurement: Doc<'_>) -> Result<()> {
         match measurement.get(&self.time_field) {
             Some(Value::DateTime(_)) => Ok(()),
@@ -80,7 +81,8 @@ impl TimeSeries {
         }
     }
 
-    /// Checks an update: all that match, operators only, the meta field only, no upsert.
+    /// Checks an update: it must change all that match, have only operators, touch only the meta
+    /// field, and not upsert.
     ///
     /// # Errors
     /// 72 InvalidOptions.
@@ -140,7 +142,7 @@ impl TimeSeries {
     }
 }
 
-/// Seconds that a bucket of a granularity spans; `None` for another word.
+/// The seconds that a bucket of a granularity spans; `None` for an unknown granularity.
 pub fn granularity_span(granularity: &str) -> Option<i64> {
     match granularity {
         "seconds" => Some(3600),
@@ -151,7 +153,7 @@ pub fn granularity_span(granularity: &str) -> Option<i64> {
 }
 
 /// The options of a time-series collection as they are stored and listed: its fields, and its
-/// granularity or else the rounding, in seconds, of what a bucket spans.
+/// granularity, or without one the span and the rounding of a bucket in seconds.
 pub fn series_options(
     time: &str,
     meta: Option<&str>,
@@ -174,7 +176,7 @@ pub fn series_options(
 }
 
 /// The options of the buckets of a time-series collection, as MongoDB lists them: all of the
-/// collection's, with `clusteredIndex` and the shape of a bucket.
+/// collection's options, with `clusteredIndex` and the schema of a bucket.
 pub fn buckets_options(options: Doc<'_>) -> DocBuf {
     let time = options
         .get_doc("timeseries")
@@ -235,7 +237,7 @@ pub(crate) fn create_series_index(
     key.append(&time_field, 1);
     let name = format!("{meta}_1_{time_field}_1");
     let spec = doc! { "v": 2, "key": key, "name": name };
-    // A field name that no index can have leaves the collection without one.
+    // If no index can have that field name, the collection gets none.
     let Ok(spec) = IndexSpec::parse_for(spec.as_doc(), collection.collation()) else {
         return Ok(());
     };
@@ -243,8 +245,8 @@ pub(crate) fn create_series_index(
     built.map(drop)
 }
 
-/// The name under which a collection's documents lie: a time-series collection's buckets have a
-/// name of their own.
+/// The name under which a collection's documents are stored. A time-series collection's buckets
+/// have a name of their own.
 pub fn stored_name(collection: &Collection, name: &str) -> String {
     if collection.is_time_series() {
         format!("{BUCKETS}{name}")

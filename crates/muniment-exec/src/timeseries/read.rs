@@ -1,4 +1,4 @@
-//! Opening the buckets of a time-series collection for a pipeline.
+//! Opens the buckets of a time-series collection for a pipeline.
 
 use super::render::{Buckets, MOST_BYTES, MOST_ROWS};
 use super::{BUCKETS, TimeSeries};
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The measurements that buckets are made of, as they are read.
+/// How to read the measurements from which buckets are made.
 pub(crate) struct Points {
     /// Their time series.
     pub series: TimeSeries,
@@ -23,8 +23,8 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// The measurements of a collection. What the first `$match` of the pipeline over the buckets
-    /// says of the metaField is asked of the measurements already.
+    /// The measurements of a collection. Conditions on the metaField in the first `$match` of the
+    /// pipeline over the buckets are applied to the measurements already.
     ///
     /// # Errors
     /// 2 BadValue for a hint of an index that the buckets are not shown with.
@@ -50,29 +50,30 @@ impl Points {
         })
     }
 
-    /// Buckets need the order of time, which is the natural one.
+    /// The hint for reading the measurements: buckets need them in the order of time, which is the
+    /// natural order.
     pub fn hint(&self) -> Option<Hint<'_>> {
         let all = self.stages.as_doc().is_empty();
         all.then(|| Hint::Pattern(self.natural.as_doc()))
     }
 }
 
-/// How many buckets there are, and their bytes: exact up to 20,000 measurements, above that
-/// an estimate from so many of them.
+/// The number of buckets and their bytes. Up to 20,000 measurements they are exact, above that an
+/// estimate from so many measurements.
 #[derive(Clone, Debug)]
 pub struct BucketFigures {
     /// The buckets' namespace.
     pub namespace: String,
-    /// How many there are.
+    /// The number of buckets.
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// Measurements that are looked at to tell how many buckets there are.
+/// The number of measurements from which the number of buckets is estimated.
 const SAMPLE: u64 = 20_000;
 
-/// The first measurements of a collection.
+/// Gives the first measurements of a collection.
 struct First {
     docs: DocCursor,
     read: Arc<AtomicU64>,
@@ -146,8 +147,8 @@ pub(crate) fn bucket_figures(
     })
 }
 
-/// How many buckets `all` measurements of `point` bytes have that lie evenly in so many places, one
-/// for each series in each window of time.
+/// Estimates the number of buckets. There are `all` measurements of `point` bytes, spread evenly
+/// over so many places; a place is one series in one window of time.
 fn estimate(all: f64, places: f64, point: f64) -> f64 {
     let rows = (MOST_BYTES as f64 / point.max(1.0))
         .min(f64::from(MOST_ROWS))
@@ -155,7 +156,7 @@ fn estimate(all: f64, places: f64, point: f64) -> f64 {
     (places * (all / places / rows).ceil()).min(all).round()
 }
 
-/// A hint must name an index that the buckets are shown with.
+/// Checks that a hint names an index that the buckets are shown with.
 fn check_hint(collection: &Collection, series: &TimeSeries, hint: Option<Hint<'_>>) -> Result<()> {
     let there = match hint {
         None => true,
@@ -187,11 +188,11 @@ mod tests {
 
     #[test]
     fn estimates_of_buckets() {
-        // A hundred series in three windows, 3333 measurements each: four buckets each.
+        // A hundred series in three windows, with 3333 measurements each, make four buckets each.
         assert_eq!(estimate(1e6, 300.0, 60.0).round() as i64, 1200);
-        // As many buckets as there are measurements, where they lie far apart.
+        // Measurements that lie far apart each have a bucket.
         assert_eq!(estimate(5000.0, 1e9, 60.0).round() as i64, 5000);
-        // Large ones: two in a bucket.
+        // Of large measurements, two fit into a bucket.
         assert_eq!(estimate(1000.0, 1.0, 64_000.0).round() as i64, 500);
     }
 }

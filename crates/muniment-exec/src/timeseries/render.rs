@@ -1,10 +1,11 @@
-//! Buckets as they are read: made of measurements, in MongoDB's format (version 1).
+//! Makes buckets from measurements when they are read, in MongoDB's format (version 1).
 //!
-//! Time is cut into windows of the length that a bucket may span. Measurements come in the order
-//! of time; those of one window are sorted by series (to disk, if they are many), and each series
-//! is cut into buckets where one is full or the type of a field changes, which is where MongoDB
-//! cuts too. So as long as the measurements stay, the buckets do: their `_id`s are made of what is
-//! in them. Each measurement that stays while buckets are read is in exactly one of them.
+//! Time is divided into windows of the length that a bucket may span. Measurements come in the
+//! order of time. Those of one window are sorted by series (on the disk, if they are many), and
+//! each series is divided into buckets where one is full or the type of a field changes, which is
+//! where MongoDB divides too. So the buckets stay the same as long as the measurements do: their
+//! `_id`s are made from what is in them. Each measurement that is not changed while buckets are
+//! read is in exactly one of them.
 
 use super::TimeSeries;
 use super::fields::{Bounds, Columns};
@@ -15,22 +16,22 @@ use muniment_storage::fingerprint;
 use muniment_value::{Doc, DocBuf, Elem, Error, Result, Type, Value, doc};
 use std::cmp::Ordering;
 
-/// Measurements in a bucket at most: MongoDB's `timeseriesBucketMaxCount`.
+/// The most measurements in a bucket: MongoDB's `timeseriesBucketMaxCount`.
 pub(super) const MOST_ROWS: u32 = 1000;
 
-/// Bytes of a bucket's data, about, above which nothing is added: MongoDB's
+/// The approximate bytes of a bucket's data above which nothing is added: MongoDB's
 /// `timeseriesBucketMaxSize`.
 pub(super) const MOST_BYTES: usize = 125 * 1024;
 
-/// A bucket above this is without the bounds of its fields: they would make it too large for
-/// BSON. Only single measurements of several megabytes have such buckets.
+/// A measurement with more bytes than this is left out of the bounds of its bucket's fields, except
+/// for its time: they would make the bucket too large for BSON. It has its bucket for itself.
 const BOUNDED: usize = 5 << 20;
 
-/// Buckets that begin with one measurement are told apart by a number below this.
+/// Buckets that begin with the same measurement differ by a number below this.
 const ALIKE: u64 = 1 << 20;
 
-/// The `_id` of a bucket without its seconds, of the measurement that it begins with: its time,
-/// its series and its `_id`.
+/// The part of a bucket's `_id` after its seconds. It is made from the bucket's first measurement:
+/// its time, its series and its `_id`.
 fn mark(series: &TimeSeries, first: Doc<'_>) -> u64 {
     let meta = series.meta(first);
     let id = first.get_elem("_id");
@@ -43,14 +44,14 @@ fn mark(series: &TimeSeries, first: Doc<'_>) -> u64 {
     fingerprint(&parts) as u64
 }
 
-/// True for the `_id` of a bucket that was made here and began with this measurement.
+/// True if this is the `_id` of a bucket that was made here and began with this measurement.
 pub(super) fn is_rendered(series: &TimeSeries, id: [u8; 12], first: Doc<'_>) -> bool {
     let number = id.last_chunk().map_or(0, |n| u64::from_be_bytes(*n));
     number ^ mark(series, first) < ALIKE
 }
 
 impl TimeSeries {
-    /// The time of a measurement, ms.
+    /// The time of a measurement in ms.
     pub(super) fn time(&self, measurement: Doc<'_>) -> Option<i64> {
         match measurement.get(&self.time_field) {
             Some(Value::DateTime(ms)) => Some(ms),
@@ -58,28 +59,28 @@ impl TimeSeries {
         }
     }
 
-    /// What labels its series.
+    /// The label of a measurement's series.
     pub(super) fn meta<'d>(&self, measurement: Doc<'d>) -> Option<Elem<'d>> {
         measurement.get_elem(self.meta_field.as_deref()?)
     }
 }
 
-/// A stream of buckets over one of measurements in the order of time.
+/// A stream of buckets, made from a stream of measurements in the order of time.
 pub(crate) struct Buckets {
     points: Box<dyn DocStream>,
     series: TimeSeries,
     runtime: Runtime,
-    /// Nobody asks for more than `_id` and `meta`.
+    /// True if nothing but `_id` and `meta` is needed.
     heads: bool,
-    /// The measurements of the window that is read.
+    /// The measurements of the window that is being read.
     window: Option<Sorter>,
-    /// The first one of the next window.
+    /// The first measurement of the next window.
     ahead: Option<Bytes>,
     open: Option<Bucket>,
 }
 
 impl Buckets {
-    /// Buckets of `points`; with `heads` without what is not `_id` and `meta`.
+    /// The buckets of `points`. With `heads` they have only `_id` and `meta`.
     pub fn new(
         points: Box<dyn DocStream>,
         series: TimeSeries,
@@ -103,7 +104,7 @@ impl Buckets {
             .ok_or_else(|| Error::internal("a measurement without a time"))
     }
 
-    /// Reads the next window. False: there is none.
+    /// Reads the next window. Returns false if there is none.
     fn fill(&mut self) -> Result<bool> {
         let first = match self.ahead.take() {
             Some(point) => point,
@@ -141,7 +142,8 @@ impl Buckets {
         Ok(true)
     }
 
-    /// Adds a measurement; gives the bucket that it does not go into.
+    /// Adds a measurement. If it does not go into the open bucket, that one is finished and
+    /// returned.
     fn add(&mut self, point: Bytes) -> Result<Option<Bytes>> {
         let measurement = Doc::new(&point);
         if let Some(open) = &mut self.open
@@ -188,12 +190,12 @@ impl DocStream for Buckets {
 /// A bucket that is being filled.
 struct Bucket {
     first: Bytes,
-    /// The time of the first measurement, ms.
+    /// The time of the first measurement in ms.
     begin: i64,
     columns: Columns,
     min: Bounds,
     max: Bounds,
-    /// How many buckets before it begin with the same time of the same series.
+    /// The number of earlier buckets that begin at the same time of the same series.
     alike: u64,
 }
 
@@ -268,7 +270,7 @@ impl Bucket {
     }
 }
 
-/// The fields that have columns.
+/// The fields of a measurement that have columns.
 fn fields<'d>(
     series: &'d TimeSeries,
     measurement: Doc<'d>,
@@ -279,7 +281,7 @@ fn fields<'d>(
         .filter(move |e| meta.is_none_or(|m| !e.is_named(m)))
 }
 
-/// True for a field that a bucket may have, so that the reader of a bucket can refuse any other.
+/// True for a field that a bucket may have. The reader of a bucket refuses any other.
 pub(super) fn is_known(e: &Elem<'_>) -> bool {
     matches!(
         (e.name(), e.ty()),

@@ -1,5 +1,5 @@
-//! Inserts of buckets, as mongorestore sends them to `system.buckets.NAME`: each is taken apart
-//! and its measurements are stored, all of them or none.
+//! Inserts of buckets, as mongorestore sends them to `system.buckets.NAME`. Each bucket is taken
+//! apart, and all of its measurements are stored or none.
 
 use super::TimeSeries;
 use super::render::is_rendered;
@@ -14,7 +14,7 @@ use muniment_value::{Code, Doc, Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Inserts buckets; what the outcome counts are buckets.
+/// Inserts buckets. The numbers in the outcome count buckets.
 ///
 /// # Errors
 /// Those of [`Database::insert_many`].
@@ -76,7 +76,8 @@ fn insert_bucket(
     }
     let unpacked = unpack(bucket, &series, op.work())?;
     for m in &unpacked.measurements {
-        // `_id` is first and made where it was missing: nothing is changed.
+        // Unpacking has put `_id` first and made missing ones, so nothing is changed here, only
+        // checked.
         prepare(Doc::new(m), false)?;
     }
     let first = unpacked.measurements.first();
@@ -87,7 +88,8 @@ fn insert_bucket(
         rendered: first.is_some_and(|m| is_rendered(&series, unpacked.id, Doc::new(m))),
     };
     loop {
-        // A unit for each: what is staged of a bucket that cannot be stored goes with it.
+        // Each bucket has a write unit of its own. If it cannot be stored, dropping the unit also
+        // drops what was staged of it.
         let mut unit = engine.store.write_unit(collection, &**op)?;
         match unit.insert_bucket(&new)? {
             Ok(()) => {
@@ -105,10 +107,10 @@ fn insert_bucket(
     }
 }
 
-/// The largest bucket that is taken, in bytes.
+/// The largest bucket that is accepted, in bytes.
 const MAX_DOCUMENT: usize = 16 << 20;
 
-/// True for what is said of the whole command.
+/// True for an error that concerns the whole command.
 fn ends(e: &Error) -> bool {
     e.fails_command() || matches!(e.code(), Code::NamespaceNotFound | Code::OutOfDiskSpace)
 }

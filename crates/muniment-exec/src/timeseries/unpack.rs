@@ -1,5 +1,5 @@
-//! The measurements of a bucket, of any of MongoDB's versions: 1 has a document for each column,
-//! 2 and 3 have compressed columns (3: not in the order of time).
+//! Takes the measurements out of a bucket in any of MongoDB's versions: version 1 has a document
+//! for each column, 2 and 3 have compressed columns, and those of 3 are not in the order of time.
 
 use super::TimeSeries;
 use super::render::is_known;
@@ -10,28 +10,28 @@ use muniment_value::number::to_i64_exact;
 use muniment_value::{Code, Doc, DocIter, Elem, Error, Result, Type, Value};
 use std::collections::HashSet;
 
-/// Measurements that a bucket may have: MongoDB's own have a thousand, and one with other settings
-/// may have more.
+/// The most measurements in a bucket. MongoDB's own buckets have a thousand, or more with other
+/// settings.
 const MOST_ROWS: usize = 1 << 20;
 
-/// Bytes that the measurements of a bucket may take. MongoDB's buckets have at most 12 MB before
-/// they are compressed, but for what labels the series, which each measurement has here.
+/// The most bytes that the measurements of a bucket may take. MongoDB's buckets have at most 12 MB
+/// before compression, but without the series' label, which each measurement has here.
 const MOST_BYTES: usize = 128 << 20;
 
-/// Columns that a bucket may have: each takes some hundred bytes while it is read.
+/// The most columns in a bucket: each takes some hundred bytes while it is read.
 const MOST_COLUMNS: usize = 1 << 16;
 
-/// Values, there or missing, that a bucket may have: each is looked at.
+/// The most values in a bucket, present or missing, since each is looked at.
 const MOST_CELLS: usize = 1 << 26;
 
 /// The operation is asked whether it may go on after so many values.
 const LOOK: usize = 1 << 14;
 
-/// A bucket taken apart.
+/// A bucket that has been taken apart.
 #[derive(Debug)]
 pub(super) struct Unpacked {
     pub id: [u8; 12],
-    /// Complete documents, `_id` first.
+    /// The complete measurements, with `_id` first.
     pub measurements: Vec<Vec<u8>>,
 }
 
@@ -42,7 +42,7 @@ fn invalid(what: impl std::fmt::Display) -> Error {
     )
 }
 
-/// The values of a field, one after another.
+/// The values of a field, read one after another.
 enum Column<'b> {
     Plain(DocIter<'b>, Option<Elem<'b>>),
     Packed(Box<ColumnReader<'b>>),
@@ -67,7 +67,7 @@ impl<'b> Column<'b> {
         }
     }
 
-    /// What the column has in a row: they are asked for one after another.
+    /// The column's value in a row. Rows have to be asked for in order.
     fn next(&mut self, row: usize) -> Result<Cell<'_>> {
         let (all, next) = match self {
             Column::Packed(reader) => return reader.next(),
@@ -100,8 +100,8 @@ fn put(out: &mut Vec<u8>, ty: Type, name: &[u8], raw: &[u8]) {
 /// Takes a bucket apart.
 ///
 /// # Errors
-/// 121 DocumentValidationFailure for what is no bucket of this collection; 22 InvalidBSON for a
-/// column that cannot be read; 10334 BSONObjectTooLarge.
+/// 121 DocumentValidationFailure for a document that is no bucket of this collection; 22
+/// InvalidBSON for a column that cannot be read; 10334 BSONObjectTooLarge.
 pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Result<Unpacked> {
     if let Some(e) = bucket.iter().find(|e| !is_known(e)) {
         return Err(invalid(format_args!(
@@ -170,7 +170,7 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Re
         if cells > MOST_CELLS {
             return Err(too_large());
         }
-        // The time first: it says whether there is another row.
+        // The time comes first, because it tells whether there is another row.
         let time = match columns
             .get_mut(times)
             .map(|(_, c)| c.next(row))
@@ -243,7 +243,7 @@ fn too_large() -> Error {
     )
 }
 
-/// The `_id` of a measurement that has none: the same whenever its bucket is stored.
+/// The `_id` of a measurement without one. It is the same whenever its bucket is stored.
 fn made_id(bucket: [u8; 12], row: usize, time: &[u8]) -> [u8; 12] {
     let ms = time.first_chunk().map_or(0, |b| i64::from_le_bytes(*b));
     let print = fingerprint(&[b"_id", &bucket, &(row as u64).to_le_bytes()]) as u64;
