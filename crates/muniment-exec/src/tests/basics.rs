@@ -127,7 +127,7 @@ fn cursors_give_batches_and_survive_letting_go() {
             })
             .collect();
         loop {
-            // Idle for long: the snapshot goes, the place stays.
+            // The cursor has been idle for long: its snapshot is released, and its place stays.
             std::thread::sleep(Duration::from_millis(1));
             for s in b.engine.cursors.list() {
                 assert_eq!(s.id, id);
@@ -292,7 +292,7 @@ fn counts_and_distinct_values() {
         assert_eq!(count("{}", 0, 5), 5);
         assert_eq!(count(r#"{"a": 1}"#, 0, 0), 11, "round {round}");
         assert_eq!(count(r#"{"a": 1}"#, 4, 3), 3);
-        // The array has one element above and another below.
+        // The array has one element above the range and another one below it.
         assert_eq!(count(r#"{"a": {"$gte": 5, "$lt": 7}}"#, 0, 0), 21);
         assert_eq!(count(r#"{"a": null}"#, 0, 0), 2);
         assert_eq!(distinct("{}"), "0 1 2 3 4 5 6 7 77 8 9 null");
@@ -434,7 +434,7 @@ fn upserts_and_find_and_modify() {
     assert_eq!((second.matched, second.upserted.is_some()), (1, false));
 }
 
-/// A duplicate that the filter does not find stays one however often the upsert is tried again.
+/// If the filter does not find the duplicate, the upsert fails however often it is tried again.
 #[test]
 fn an_upsert_that_cannot_be_is_refused_at_once() {
     let b = Bench::new();
@@ -453,9 +453,9 @@ fn an_upsert_that_cannot_be_is_refused_at_once() {
         .counters
         .docs_examined
         .load(std::sync::atomic::Ordering::Relaxed);
-    // Once to change it, once to see that no rival has come.
+    // The documents are read once to change them, and once to see that no rival has come.
     assert_eq!(read, 200);
-    // What the filter computes with is not in the key that the error names.
+    // The fields with which the filter computes are not in the key that the error names.
     let (q, u) = (
         j(r#"{"_id": 3, "$expr": {"$lt": [{"$size": "$t"}, 2]}}"#),
         j(r#"{"$push": {"t": 9}}"#),
@@ -613,7 +613,7 @@ fn expired_documents_go() {
     assert_eq!(b.find("{}").len(), 3);
 }
 
-/// What a client holds is left for the next pass, and keeps nobody else's documents.
+/// A document that a client holds is left for the next pass and does not delay the other documents.
 #[test]
 fn a_pass_over_what_expires_waits_for_nobody() {
     let b = Bench::new();
@@ -658,7 +658,7 @@ fn a_pass_over_what_expires_waits_for_nobody() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let waited = !pass.is_finished();
-        // Also where the test fails.
+        // These must end even if the test fails, or the thread would wait for ever.
         first.abort();
         second.abort();
         assert!(!waited, "the pass waits for a transaction");
@@ -667,7 +667,7 @@ fn a_pass_over_what_expires_waits_for_nobody() {
     assert_eq!(deleted, 9 + 4);
     let rest = b.engine.ttl_pass(&b.op).unwrap();
     assert_eq!((rest.deleted, rest.failed.len()), (2, 0));
-    // A collection that somebody has alone is passed over.
+    // A collection that another operation holds exclusively is skipped.
     b.insert(&[with_id(20)]);
     let alone = store
         .exclusive(&store.collection(NS).unwrap(), &*b.op)
@@ -755,8 +755,8 @@ fn statements_of_one_command() {
     assert_eq!(b.engine.store.collection(NS).unwrap().count(), 17);
 }
 
-/// A request that keeps a record back announces the first one of its write, and of no other; a
-/// collection that comes into being with it is the door's to announce.
+/// A request that keeps a record back announces the first record of its write and no other. The
+/// record of a collection that is created along with it is announced by the door.
 #[test]
 fn the_first_record_of_a_write_is_kept_back() {
     let b = Bench::member();

@@ -1,5 +1,5 @@
-//! Change streams against all that writes: every event once, in order, and what they say adds up to
-//! what is stored.
+//! Change streams against everything that writes: every event comes once and in order, and the
+//! events add up to what is stored.
 
 use super::*;
 use muniment_query::Account;
@@ -104,7 +104,7 @@ impl<'b> Follower<'b> {
     }
 }
 
-/// A transaction, and an operation of it.
+/// A transaction, and an operation that is part of it.
 fn begin(b: &Bench) -> (Arc<Transaction>, Arc<OpContext>) {
     let store = &b.engine.store;
     let t = store.begin_transaction(Duration::from_millis(5), None);
@@ -113,7 +113,8 @@ fn begin(b: &Bench) -> (Arc<Transaction>, Arc<OpContext>) {
     (t, op)
 }
 
-/// Documents by `_id`, kept up by events that carry the documents before and after.
+/// Documents by `_id`, maintained from events that contain the documents before and after the
+/// change.
 #[derive(Default)]
 struct Model {
     docs: BTreeMap<i64, DocBuf>,
@@ -177,7 +178,8 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
                     let mut turn = 0;
                     loop {
                         let last = done.load(SeqCst);
-                        // One goes on, one begins anew each time, one is slow.
+                        // One reader continues its stream, one opens a new one each time, and one
+                        // is slow.
                         let batch = match kind {
                             1 => f.open(),
                             2 if !last => {
@@ -200,7 +202,7 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
             let mut n = 0;
             while !stop.load(SeqCst) {
                 n += 1;
-                // Others see nothing of another collection, and the log goes on meanwhile.
+                // The streams do not watch these collections, but the log grows by their entries.
                 let name = format!("test.other{}", n % 3);
                 let docs = [doc! { "n": n }];
                 let options = InsertOptions::default();
@@ -222,7 +224,7 @@ fn every_event_comes_once_and_in_order_whatever_else_happens() {
                         x ^= x << 13;
                         x ^= x >> 7;
                         x ^= x << 17;
-                        // All write the same documents.
+                        // All threads write the same documents.
                         let id = (x >> 8) % 20;
                         let q = format!(r#"{{"_id": {id}}}"#);
                         let done = match x % 6 {
@@ -328,7 +330,7 @@ fn who_is_far_behind_reads_the_log_and_then_what_all_read() {
     let mut seen = 0;
     for n in 0..40 {
         b.insert(&[doc! { "_id": n, "pad": pad.as_str() }]);
-        // One is at the end all the time, so that what is in memory moves on.
+        // This stream is always at the end, so that the entries in memory move on.
         let came = other.next(Duration::from_secs(5), 100).unwrap();
         seen += came.len();
     }
@@ -339,7 +341,7 @@ fn who_is_far_behind_reads_the_log_and_then_what_all_read() {
             let key = e.as_doc().get_doc("documentKey").unwrap();
             ids.push(key.get("_id").unwrap().as_i64_exact().unwrap());
         }
-        // As when it idles: what it has read ahead is read again.
+        // As for an idle cursor: what the stream has read ahead is read again.
         if ids.len() % 2 == 1 {
             b.engine.cursors.release_all();
         }
@@ -361,7 +363,7 @@ fn a_thousand_streams_read_every_entry_once_for_all() {
         for n in 0..at_once {
             b.insert(&[doc! { "_id": round * at_once + n }]);
         }
-        // Most have something left, which an idle one lets go of.
+        // Most streams have events left, which an idle stream releases.
         for (i, f) in all.iter_mut().enumerate() {
             events[i] += f.next(Duration::from_secs(5), 1 + i % 12).unwrap().len();
         }
@@ -389,7 +391,7 @@ fn nothing_is_read_for_nobody() {
     // The stream waits once, so that the feed has its thread.
     assert!(f.next(Duration::from_millis(20), 10).unwrap().is_empty());
     for round in 0..4 {
-        // The thread has noticed that nobody waits any more.
+        // By now the thread has noticed that no stream waits any more.
         std::thread::sleep(Duration::from_millis(60));
         let before = b.engine.changes.read();
         for n in 0..50 {
@@ -397,7 +399,7 @@ fn nothing_is_read_for_nobody() {
         }
         std::thread::sleep(Duration::from_millis(30));
         assert_eq!(b.engine.changes.read(), before, "round {round}");
-        // A stream that comes back finds all of it, and is woken by what comes then.
+        // A stream that comes back finds everything, and is woken by later entries.
         let mut came = 0;
         while came < 50 {
             came += f.next(Duration::from_secs(5), 7).unwrap().len();
@@ -420,7 +422,7 @@ fn who_begins_at_the_end_does_not_wait_for_what_lies_between_to_be_read() {
     b.insert(&[doc! { "_id": -1 }]);
     assert_eq!(slow.next(Duration::from_secs(5), 10).unwrap().len(), 1);
     for round in 0..3 {
-        // As above.
+        // By now the thread has noticed that no stream waits any more.
         std::thread::sleep(Duration::from_millis(60));
         let read = b.engine.changes.read().0;
         for n in 0..40 {
@@ -434,7 +436,8 @@ fn who_begins_at_the_end_does_not_wait_for_what_lies_between_to_be_read() {
             assert_eq!(waits.join().unwrap(), 1);
         });
         assert_eq!(b.engine.changes.read().0, read + 1, "round {round}");
-        // The stream that is further back reads the log itself, up to where it meets the others.
+        // The stream that is further back reads the log itself, up to the place where it meets the
+        // others.
         let mut ids = Vec::new();
         while ids.len() < 41 {
             for e in slow.next(Duration::from_secs(5), 9).unwrap() {
@@ -467,7 +470,7 @@ fn waiting_ends_with_what_is_waited_for_and_with_nothing_else() {
         assert_eq!(came, 1);
         assert!(took < Duration::from_secs(30));
     });
-    // The mark moves on though nothing is given.
+    // The high-water mark advances even if no event is given.
     let before = f.token.clone().unwrap();
     b.insert(&[doc! { "_id": 2 }]);
     assert!(f.next(Duration::ZERO, 10).unwrap().is_empty());
@@ -500,13 +503,13 @@ fn who_waits_ends_when_killed() {
     });
 }
 
-/// A stream that waits already is woken for what comes between its last look and the feed's first one,
-/// although the feed may begin after that and not read it.
+/// A stream that waits already is woken for an entry between its last look and the feed's first
+/// one, even if the feed begins after that entry and does not read it.
 #[test]
 fn who_waits_is_told_of_what_the_feed_does_not_read() {
     let b = Bench::new();
     let scope = crate::changes::scope::Scope::of("test", Some("c"), false);
-    // One small document, and more than is read into memory at once.
+    // The rounds write one small document, and more than is read into memory at once.
     for (round, (docs, size)) in [(1, 1), (12, 1 << 20)].into_iter().enumerate() {
         let feed = Arc::new(crate::changes::feed::Feed::default());
         let after = b.engine.store.visible();
@@ -521,7 +524,7 @@ fn who_waits_is_told_of_what_the_feed_does_not_read() {
     }
 }
 
-/// A time-series collection is told of by its row among the views, also where `$out` made it.
+/// A time-series collection is shown by its document among the views, even if `$out` made it.
 #[test]
 fn an_out_to_a_time_series_tells_of_no_rename() {
     let b = Bench::new();
@@ -552,8 +555,8 @@ fn an_out_to_a_time_series_tells_of_no_rename() {
     assert!(told.is_empty(), "{told:#?}");
 }
 
-/// A rename to another database is told as the end of one collection and a rename within the other
-/// database, to each stream what it watches of that, and a stream can be resumed between the two.
+/// A rename to another database is shown as the end of one collection and a rename within the other
+/// database. Each stream shows the part of it that it watches, and can be resumed between the two.
 #[test]
 fn a_rename_to_another_database_is_a_rename_there_and_a_drop_here() {
     let b = Bench::new();
@@ -645,18 +648,18 @@ fn a_rename_to_another_database_is_a_rename_there_and_a_drop_here() {
     ] {
         let events = told(db, collection, since());
         assert_eq!(shown(&events), wanted, "{db} {collection:?}");
-        // A stream that begins after one of the events gives the others.
+        // A stream that begins after one of the events gives the later ones.
         for (n, event) in events.iter().enumerate() {
             let behind = doc! { "startAfter": event.as_doc().get_doc("_id").unwrap() };
             let rest = told(db, collection, behind);
-            // After an invalidation a new stream begins.
+            // A new stream begins after an invalidation.
             let left: Vec<_> = wanted.iter().skip(n + 1).copied().collect();
             if wanted[n] != "invalidate " {
                 assert_eq!(shown(&rest), left, "{db} {collection:?} behind {n}");
             }
         }
     }
-    // The log has one operation, which another server can apply.
+    // The log has a single operation, which another server can apply.
     let mut entries = store.log_entries(before).unwrap();
     let renamed = entries.next().unwrap().unwrap();
     let [muniment_storage::Operation { what, .. }] = &renamed.ops[..] else {
@@ -703,7 +706,7 @@ fn who_looks_by_itself_takes_no_wake_up_from_another() {
             std::thread::sleep(Duration::from_millis(30));
             b.insert(&[doc! { "_id": 1000 + round }]);
             g.next(Duration::ZERO, 10).unwrap();
-            // One that was not woken waits until its time is over.
+            // A stream that was not woken waits until its time is over.
             slow += usize::from(waits.join().unwrap() > Duration::from_millis(150));
         });
     }
@@ -780,7 +783,7 @@ fn a_transaction_that_is_given_up_ends_no_stream() {
 }
 
 /// Streams in the middle of a large transaction share its record, and none of them keeps all of its
-/// operations. Memory for a second such record is refused to the stream that asks for it.
+/// operations. A stream that asks for the memory of a second such record is refused.
 #[test]
 fn streams_share_a_large_transaction() {
     let b = Bench::new();
@@ -830,11 +833,13 @@ fn streams_share_a_large_transaction() {
         }
     }
     assert!(told.iter().all(|n| *n == 5000), "{told:?}");
-    // One at a time, and the next one's while the last is given back.
+    // Each stream holds one record at a time, and may read the next one while it gives the last one
+    // back.
     let peak = streams().peak;
     let record = 20_000_000..size + (1 << 20);
     assert!(record.contains(&peak), "{peak} of {size}");
-    // Where there is room for one, another is refused, and goes on when there is room.
+    // If there is room for one record, another one is refused, and its stream continues when there
+    // is room.
     ledger.set_limit(Account::Streams, size);
     let mut held = b.engine.store.log_entries(Timestamp::ZERO).unwrap();
     while held.next().unwrap().unwrap().weight == 0 {}

@@ -1,4 +1,4 @@
-//! What goes on beside a collection that is closed, since it is damaged.
+//! Operations beside a collection that is closed because it is damaged.
 
 use super::*;
 use muniment_storage::{CollectionOptions, Direction, KeyRange, Record, Timestamp};
@@ -6,7 +6,8 @@ use muniment_value::{Code, Value, array, doc};
 
 const NEVER: &NeverInterrupted = &NeverInterrupted;
 
-/// Closes a collection by a record that cannot be applied to it: it deletes what is not there.
+/// Closes a collection by a record that cannot be applied: it deletes a document that does not
+/// exist.
 fn close(b: &Bench, namespace: &str) {
     let store = &b.engine.store;
     let c = store.collection(namespace).unwrap();
@@ -41,7 +42,7 @@ fn create(b: &Bench, namespace: &str) {
         .unwrap();
 }
 
-/// What there is by now is on a majority.
+/// Declares everything that has been written so far to be on a majority.
 fn commit(b: &Bench) {
     let store = &b.engine.store;
     let last = store.position().unwrap().appended;
@@ -78,7 +79,7 @@ fn a_closed_collection_of_views_takes_nothing_else_with_it() {
     assert!(e.views("d").unwrap().is_empty());
     let nothing = e.source("d.nothing").unwrap();
     assert!(matches!(nothing, Source::Absent));
-    // A request for a view is told why there is none.
+    // A request for a view gets the reason why it cannot be read.
     let corrupt = Code::DataCorruptionDetected;
     assert_eq!(e.source("d.v").err().unwrap().code(), corrupt);
     assert_eq!(
@@ -93,7 +94,7 @@ fn a_closed_collection_of_views_takes_nothing_else_with_it() {
     };
     store.create_collection("d.s", series, NEVER).unwrap();
     e.settle_series(&b.op, "d").unwrap();
-    // It may go, and tells of the time series again.
+    // The collection of views may be dropped, and the new one lists the time series again.
     e.refuse_to_drop_views("d.system.views").unwrap();
     store.drop_collection("d.system.views", NEVER).unwrap();
     e.settle_series(&b.op, "d").unwrap();

@@ -1,4 +1,4 @@
-//! Collations and plans: whatever index runs a query, it finds what a scan finds.
+//! Collations and plans: whichever index runs a query, it finds the same as a scan.
 
 use super::metamorphic::{as_set, seeds};
 use super::random::Rng;
@@ -17,7 +17,7 @@ fn collation(text: &str) -> Collation {
     Collation::parse(j(text).as_doc()).unwrap()
 }
 
-/// Texts that collations tell apart or not, and some values that are none.
+/// Strings that some collations hold equal, and some values that are no strings.
 fn scalar(rng: &mut Rng) -> String {
     match rng.below(8) {
         0 => rng.below(4).to_string(),
@@ -71,7 +71,7 @@ fn filter(rng: &mut Rng) -> String {
 fn round(seed: u64) {
     let mut rng = Rng::new(seed);
     let b = Bench::new();
-    // Sometimes texts as _id, collated by the collection.
+    // Sometimes `_id`s are strings, compared by the collection's collation.
     let own = rng.pick(COLLATIONS);
     let options = muniment_storage::CollectionOptions {
         document: match collation(own).spec() {
@@ -157,7 +157,7 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
         };
         let got = match b.run(&request) {
             Ok(docs) => ordered(docs),
-            // A wildcard index has no plan for every filter.
+            // A wildcard index does not have a plan for every filter.
             Err(e) if hint.is_some() && e.code().0 == 291 => continue,
             Err(e) => panic!("seed {seed}: {text}: {e}"),
         };
@@ -188,8 +188,8 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
     distinct(b, rng, &f, &by, seed);
 }
 
-/// Distinct values by every index, compared by the collation: which of equal texts is shown
-/// depends on the way.
+/// Distinct values by every index, compared by the collation, because it depends on the plan which
+/// one of equal strings is shown.
 fn distinct(b: &Bench, rng: &mut Rng, f: &DocBuf, by: &Collation, seed: u64) {
     let key = rng.pick(&["a", "b", "a.x", "_id"]);
     let natural = doc! { "$natural": 1 };
@@ -255,7 +255,7 @@ fn an_index_serves_the_texts_of_its_own_collation() {
     assert_eq!(stage(r#"{"a": "x"}"#, own, "{}"), (true, false, 2));
     assert_eq!(stage(r#"{"a": "x"}"#, other, "{}"), (false, false, 2));
     assert_eq!(stage(r#"{"a": "x"}"#, simple, "{}"), (false, false, 1));
-    // Numbers are the same in all.
+    // Numbers are the same under all collations.
     assert_eq!(stage(r#"{"a": 5}"#, simple, "{}"), (true, false, 1));
     assert_eq!(stage("{}", own, r#"{"a": 1}"#), (true, false, 3));
     assert_eq!(stage("{}", simple, r#"{"a": 1}"#), (false, true, 3));
@@ -263,7 +263,7 @@ fn an_index_serves_the_texts_of_its_own_collation() {
         stage(r#"{"a": {"$gt": 1}}"#, simple, r#"{"a": 1}"#),
         (true, false, 1)
     );
-    // Never by the keys alone.
+    // A regular expression is never answered by the keys alone.
     assert_eq!(
         stage(r#"{"a": {"$regex": "^x"}}"#, own, "{}"),
         (false, false, 1)
@@ -287,7 +287,7 @@ fn ids_collate_with_their_collection() {
     b.update(r#"{"_id": "a"}"#, r#"{"$set": {"n": 3}}"#, false)
         .unwrap();
     assert_eq!(b.find(r#"{"n": 3}"#), [r#"{"_id":"A","n":3}"#]);
-    // By bytes it is another one.
+    // Compared by bytes, this is another `_id`.
     let f = j(r#"{"_id": "a"}"#);
     let simple = FindRequest {
         filter: f.as_doc(),

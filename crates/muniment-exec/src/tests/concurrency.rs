@@ -1,4 +1,4 @@
-//! Many writers at once.
+//! Many writers at the same time.
 
 use super::*;
 use muniment_value::{Value, doc};
@@ -16,7 +16,7 @@ fn increments_are_never_lost() {
             let b = &b;
             s.spawn(move || {
                 for _ in 0..EACH {
-                    // By _id, by another index, and by a scan.
+                    // The threads find the document by `_id`, by another index, and by a scan.
                     let filter = match t % 3 {
                         0 => r#"{"_id": 1}"#,
                         1 => r#"{"k": "x"}"#,

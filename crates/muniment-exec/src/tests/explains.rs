@@ -89,7 +89,7 @@ fn bench() -> Bench {
 #[test]
 fn plans() {
     let b = bench();
-    // filter, sort, projection: the plan
+    // Each row has filter, sort, projection and plan.
     let table = [
         (r#"{"_id": 5}"#, "{}", "{}", "EXPRESS_IXSCAN _id_ {}"),
         ("{}", "{}", "{}", "COLLSCAN"),
@@ -202,7 +202,7 @@ fn plans() {
             "{}",
             r#"FETCH < IXSCAN s {s: ["k1", "k2") [/^k1/, /^k1/]}"#,
         ),
-        // An `$or` under `$and`, an `$or` in a branch, and branches that give the sort.
+        // An `$or` under an `$and`, an `$or` in a branch, and branches that give the sort.
         (
             r#"{"z": 1, "$or": [{"s": "k1"}, {"u": 4}]}"#,
             "{}",
@@ -232,7 +232,8 @@ fn plans() {
                 "[IXSCAN xyb backward {d.x: [2, 2]; d.y: [1, 1]; b: [MinKey, MaxKey]}]"
             ),
         ),
-        // What keys can tell is tested on them; null and a missing field they cannot.
+        // Conditions that keys can decide are tested on the keys. Keys cannot tell null from a
+        // missing field.
         (
             r#"{"a": {"$gt": 20}, "$or": [{"b": 1}, {"b": {"$mod": [5, 0]}}]}"#,
             "{}",
@@ -245,7 +246,7 @@ fn plans() {
             "{}",
             "FETCH +filter < IXSCAN ab {a: (20, inf]; b: [MaxKey, MinKey]}",
         ),
-        // Covered: with a sort, with a dotted path, with a computed field.
+        // Covered plans: with a sort, with a dotted path, with a computed field.
         (
             r#"{"a": {"$gt": 27}}"#,
             r#"{"b": 1}"#,
@@ -362,7 +363,7 @@ fn other_commands_explain() {
         keys.get("totalDocsExamined").unwrap().as_i64_exact(),
         Some(0)
     );
-    // In canonical order, without a key beyond one for each value.
+    // The values come in canonical order, and the scan reads no more than one key for each.
     assert_eq!(
         text(
             b.engine
@@ -522,7 +523,8 @@ fn the_cache_forgets_a_plan_that_went_bad() {
     let (plan, query, hash) = cached();
     assert_eq!(plan, "FETCH +filter < IXSCAN x {x: [1, 1]}");
     assert!(query.contains(r#"{"x":1,"y":1}"#), "{query}");
-    // For other values the cached plan reads 3000 documents for one: it is tried again.
+    // For other values the cached plan would read 3000 documents to find one, so there is a new
+    // trial.
     assert_eq!(run(0, -7), (1, "IXSCAN { y: 1 }".into()));
     let (plan, _, same) = cached();
     assert_eq!(plan, "FETCH +filter < IXSCAN y {y: [-7, -7]}");

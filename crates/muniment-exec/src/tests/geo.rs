@@ -1,5 +1,5 @@
-//! Geospatial queries find the same with and without an index, and `$near` what measuring every
-//! document finds.
+//! Geospatial queries find the same with and without an index, and `$near` finds the same as
+//! measuring every document.
 
 use super::metamorphic::run_with_releases;
 use super::random::Rng;
@@ -10,7 +10,7 @@ use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Value, doc};
 
-/// A random place: all over the earth, or close together, also at the date line and a pole.
+/// Random places: all over the earth or close together, and also at the date line and at a pole.
 struct Places {
     center: (f64, f64),
     spread: f64,
@@ -200,7 +200,7 @@ fn check_near(b: &Bench, rng: &mut Rng, all: &[DocBuf], path: &str, near: &str, 
     );
 }
 
-/// Returns how many documents the shapes found.
+/// Runs queries on random documents, and returns how many documents the shapes found.
 fn round(seed: u64) -> usize {
     let mut found = 0;
     let mut rng = Rng::new(seed);
@@ -228,7 +228,7 @@ fn round(seed: u64) -> usize {
             all.push(d);
         }
     }
-    // Half of them before the indexes are built, half into the indexes.
+    // Half of the documents are inserted before the indexes are built, the others afterwards.
     let half = all.len() / 2;
     assert!(b.insert(&all[..half]).errors.is_empty());
     let sphere = rng.pick(&[

@@ -1,4 +1,4 @@
-//! maxTimeMS, killOp and a client that went away stop whatever stage is running, soon.
+//! maxTimeMS, killOp and a client that disconnects end any stage soon, whatever it is doing.
 
 use super::*;
 use muniment_op::Client;
@@ -6,8 +6,8 @@ use muniment_query::running::Work;
 use muniment_value::{Code, Value, array, doc};
 use std::time::Instant;
 
-/// How long a stage may go on after it was told to stop. Tests are built without optimization and
-/// share the machine with others.
+/// How long a stage may continue after it was told to stop. Tests are built without optimization
+/// and share the machine with others.
 const SOON: Duration = if cfg!(debug_assertions) {
     Duration::from_millis(400)
 } else {
@@ -34,9 +34,9 @@ fn bench() -> Bench {
     b
 }
 
-/// Pipelines that run for a long time, each in another stage.
+/// Pipelines that run for a long time, each in a different stage.
 fn slow() -> Vec<(&'static str, String)> {
-    // So many copies of each document that no stage after it ends soon.
+    // This makes so many copies of each document that no stage after it ends soon.
     const MANY: &str = concat!(
         r#"{"$addFields": {"m": {"$range": [0, 2000]}}}, {"$unwind": "$m"}, "#,
         r#"{"$addFields": {"k": {"$add": ["$a", {"$multiply": ["$m", 31]}]}}}, "#
@@ -109,7 +109,7 @@ fn every_stage_stops_when_its_operation_must() {
     b.engine.set_memory_limit(4 << 20);
     for (name, stages) in slow() {
         let limit = Duration::from_millis(150);
-        // maxTimeMS.
+        // The first way to end is maxTimeMS.
         let op = b.engine.operations.begin(OpStart {
             command: "aggregate",
             max_time: Some(limit),
@@ -121,7 +121,7 @@ fn every_stage_stops_when_its_operation_must() {
         assert_eq!(e.code(), Code::MaxTimeMSExpired, "{name}: {e}");
         println!("{name}: {late:?} late");
         assert!(late < SOON, "{name}: {late:?} late");
-        // killOp.
+        // The second way is killOp.
         let op = b.engine.operations.begin(OpStart::default());
         let late = std::thread::scope(|s| {
             let killer = s.spawn(|| {
@@ -135,7 +135,7 @@ fn every_stage_stops_when_its_operation_must() {
             ended.duration_since(killer.join().unwrap())
         });
         assert!(late < SOON, "{name}: {late:?} after killOp");
-        // The client is gone.
+        // The third way is a client that disconnects.
         let client = Arc::new(Client::new());
         let op = b.engine.operations.begin(OpStart {
             of_client: Some(client.clone()),
@@ -156,7 +156,7 @@ fn every_stage_stops_when_its_operation_must() {
     }
 }
 
-/// Stages that take long for a single document, each in another operator.
+/// Pipelines that take long for a single document, each in a different operator.
 fn slow_expressions() -> Vec<(&'static str, String)> {
     // Many numbers, neither ascending nor descending.
     const BIG: &str = concat!(
@@ -274,9 +274,9 @@ fn slow_expressions() -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// How long this thread has been ready to run and had no core, since it began: on a machine that builds
-/// beside the tests that says nothing about how often an expression looks at its time. Zero where the
-/// kernel does not tell.
+/// How long this thread has been ready to run without getting a core, since it began. On a machine
+/// that is busy with builds, that time says nothing about how often an expression checks whether it
+/// may go on. Zero if the kernel does not tell.
 fn waited_for_a_core() -> Duration {
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = told.split_whitespace().nth(1).and_then(|n| n.parse().ok());
@@ -308,7 +308,8 @@ fn every_expression_stops_when_its_operation_must() {
     assert!(wrong.is_empty(), "{wrong:?}");
 }
 
-/// A ring of `n` corners around a point, in and out: no two of such rings hold one another.
+/// A ring of `n` corners around a point, alternating between two distances. No two such rings
+/// contain each other.
 fn star(n: i32, turn: f64) -> muniment_value::ArrayBuf {
     let corner = |i: i32| {
         let angle = (f64::from(i % n) + turn) / f64::from(n) * std::f64::consts::TAU;
@@ -359,7 +360,7 @@ fn geometry_and_updates_stop_too() {
         assert_eq!(e.code(), Code::MaxTimeMSExpired, "{name}: {e}");
         assert!(late < SOON, "{name}: {late:?} late");
     }
-    // Many values that are not there yet: once quadratic.
+    // Many values that are not in the array yet: this used to take quadratic time.
     let each: muniment_value::ArrayBuf = (0..100_000).collect();
     let update = doc! { "$addToSet": doc! { "n": doc! { "$each": each } } };
     let began = Instant::now();
@@ -428,8 +429,8 @@ fn plans_stop_too() {
     assert!(began.elapsed() < SOON);
 }
 
-/// An upsert looks for its document first, and a unit that has found nothing waits for the commits
-/// that are on their way: that wait may end with an error, which must not get lost.
+/// An upsert first looks for its document, and a write unit that has found nothing waits for the
+/// commits that are on their way. An error that ends this wait must not get lost.
 #[test]
 fn an_upsert_that_is_cut_short_says_so() {
     let b = Bench::new();
@@ -438,7 +439,7 @@ fn an_upsert_that_is_cut_short_says_so() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let (mut cut, mut done) = (0, Vec::new());
     std::thread::scope(|s| {
-        // Commits that take long to apply.
+        // These commits take long to apply.
         s.spawn(|| {
             let text = "x".repeat(100);
             for batch in 1.. {

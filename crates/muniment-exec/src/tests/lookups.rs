@@ -44,7 +44,7 @@ fn joined(docs: &[DocBuf]) -> Vec<(i32, BTreeSet<i32>)> {
         .collect()
 }
 
-/// Equality as the documentation says it, by the filter's own matcher.
+/// Equality as the documentation defines it, decided by the filter's own matcher.
 fn model(local: &[DocBuf], foreign: &[DocBuf]) -> Vec<(i32, BTreeSet<i32>)> {
     let matching = |v: Value<'_>| -> Vec<i32> {
         let filter = doc! { "x": doc! { "$eq": v } };
@@ -96,7 +96,7 @@ fn a_lookup_is_the_same_by_scan_by_hash_by_index_and_by_the_model() {
         fill(&b, NS, &local);
         fill(&b, "test.f", &foreign);
         let want = model(&local, &foreign);
-        // The first look-up scans, the others use the hash table.
+        // The first look-up scans the collection, the others use the hash table.
         assert_eq!(joined(&run(&b, JOIN)), want, "hash, seed {seed}");
         for (i, (_, ids)) in want.iter().enumerate() {
             let one = format!(r#"[{{"$match": {{"_id": {i}}}}}, {}"#, &JOIN[1..]);
@@ -146,7 +146,7 @@ fn an_unwound_lookup_is_a_lookup_and_an_unwind() {
     ] {
         let join = &JOIN[1..JOIN.len() - 1];
         let absorbed = run(&b, &format!("[{join}, {unwind}]"));
-        // A stage between keeps them apart.
+        // A stage between the two keeps them apart.
         let apart = run(&b, &format!(r#"[{join}, {{"$skip": 0}}, {unwind}]"#));
         assert_eq!(absorbed.len(), apart.len());
         assert!(absorbed == apart, "{unwind}");
@@ -227,7 +227,7 @@ fn merging_and_replacing() {
     assert_eq!(read("test.t"), [r#"{"_id":2,"v":2}"#]);
     let t = b.engine.store.collection("test.t").unwrap();
     assert_eq!(t.indexes().len(), 2, "indexes stay");
-    // A failure leaves the target and no half-written collection.
+    // After a failure the target is unchanged, and no half-written collection is left.
     let p = j(r#"{"p": [{"$set": {"v": 1}}, {"$out": "t"}]}"#);
     let request = aggregation(p.as_doc().get_array("p").unwrap());
     let mut cursor = b.engine.aggregate(&b.op, &request).unwrap();

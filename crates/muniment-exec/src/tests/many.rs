@@ -1,4 +1,5 @@
-//! Queries that name very many values: they cost what is there, and find what a scan of all finds.
+//! Queries that name very many values: their cost depends on the documents, and they find the same
+//! as a scan of all documents.
 
 use super::metamorphic::as_set;
 use super::random::Rng;
@@ -9,7 +10,7 @@ fn ints(values: impl Iterator<Item = i32>) -> ArrayBuf {
     values.map(Value::Int32).collect()
 }
 
-/// 4000 documents: a even below 4000, b = a / 100, c a text, d without an index.
+/// 4000 documents: a is even and below 4000, b = a / 100, c is a string, d has no index.
 fn bench() -> Bench {
     let b = Bench::new();
     let docs: Vec<DocBuf> = (0..4000)
@@ -39,7 +40,8 @@ fn examined(explain: &DocBuf) -> i64 {
         .unwrap()
 }
 
-/// The documents by whatever plan, compared with those of a scan of all; the keys it examined.
+/// Compares the documents that any plan finds with those of a full scan. Returns their number and
+/// that of the keys examined.
 fn check(b: &Bench, filter: &DocBuf, sort: &str, hint: Option<&str>) -> (usize, i64) {
     let natural = doc! { "$natural": 1 };
     let sort = j(sort);
@@ -89,7 +91,7 @@ fn long_in_lists_cost_what_is_there() {
         assert_eq!(n, hit);
         assert!(keys <= 4000, "{sort} {keys}");
     }
-    // Both fields of a compound index, in both directions.
+    // Conditions on both fields of a compound index, in both directions.
     let both = doc! { "b": doc! { "$in": ints(0..9000) }, "a": doc! { "$in": wide() } };
     for sort in [
         "{}",
@@ -101,12 +103,12 @@ fn long_in_lists_cost_what_is_there() {
         assert_eq!(n, hit);
         assert!(keys <= 4000, "{sort} {keys}");
     }
-    // Few documents, many values: not a step for a value that is nowhere.
+    // Few documents and many values: a value that no document has costs no step.
     let far = doc! { "a": doc! { "$in": ints((0..50_000).map(|i| i * 1000)) } };
     let (n, keys) = check(&b, &far, "{}", Some("a"));
     assert_eq!(n, 8);
     assert!(keys <= 120, "{keys}");
-    // By `_id`, through arrays, of texts, and without an index.
+    // The same by `_id`, through arrays, with strings, and without an index.
     for name in ["_id", "d"] {
         let mut filter = DocBuf::new();
         filter.append(name, doc! { "$in": wide() });
@@ -185,16 +187,16 @@ fn very_many_branches() {
     for sort in ["{}", r#"{"d": -1}"#] {
         let (n, keys) = check(&b, &filter, sort, None);
         assert_eq!(n, 1100);
-        // Every branch looks at one key of its own and one that it ends at, at most.
+        // Each branch examines at most one key of its own and the one at which it ends.
         assert!(keys <= 10_000, "{keys}");
     }
-    // With something beside it, short and long.
+    // With a condition beside the `$or`, short and long.
     for list in [ints(0..50), ints((0..3000).map(|i| i * 4))] {
         let filter = doc! { "$or": branches.clone(), "d": doc! { "$in": list } };
         let (n, keys) = check(&b, &filter, "{}", None);
         assert!(n > 0 && keys <= 10_000, "{n} {keys}");
     }
-    // Another shape in between, and an `$or` inside.
+    // With a branch of another form among them, and a nested `$or`.
     let mut mixed = branches;
     mixed.push(doc! { "c": "t17", "$or": ints(0..1).values_as_or() });
     check(&b, &doc! { "$or": mixed }, "{}", None);
@@ -203,7 +205,7 @@ fn very_many_branches() {
         filter: hint.as_doc(),
         ..FindRequest::new(NS)
     };
-    // Explain and the plan cache stay within a document's size.
+    // The sizes of explain's reply and of the plan cache's entry stay below that of a document.
     let explain = b.explain(&request);
     assert!(explain.as_bytes().len() < 16 << 20);
     assert!(text(&explain).contains("stats tree exceeded"));

@@ -1,4 +1,4 @@
-//! Metadata that travel with documents: from the plan, through stages, into `{$meta: …}`.
+//! Metadata that goes with documents: from the plan, through the stages, into `{$meta: …}`.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn run(b: &Bench, pipeline: &str) -> std::result::Result<Vec<String>, i32> {
         let mut cursor = b.engine.aggregate(&b.op, &request)?;
         let mut out = Vec::new();
         while let Some(d) = cursor.next_doc(&b.op)? {
-            // No bytes may follow a document that goes to a client.
+            // A document that goes to a client must not have any bytes after it.
             muniment_value::validate(&d).unwrap();
             out.push(text(&d));
         }
@@ -77,7 +77,7 @@ fn stages_keep_metadata() {
         ),
     );
     assert_eq!(got.unwrap(), [r#"{"_id":null,"t":1}"#]);
-    // Whole documents without their metadata, wherever they go.
+    // Stages that store whole documents drop their metadata.
     let whole = r#"{"$facet": {"x": [{"$match": {}}]}}, {"$unwind": "$x"}, {"$replaceWith": "$x"}"#;
     let kept = format!(
         r#"[{NEAR}, {{"$set": {{"m": {{"$meta": "geoNearDistance"}}}}}}, {whole}, {{"$project": {{"m": 1}}}}]"#

@@ -75,7 +75,8 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
             hint: hint.as_deref().map(Hint::Name),
             ..base.clone()
         };
-        // Every other query loses its snapshot after each document and has to find its place.
+        // Half of the queries release their snapshot after each document and have to find their
+        // place again.
         let got = if rng.below(2) == 0 {
             b.run(&request)
         } else {
@@ -115,7 +116,7 @@ fn check(b: &Bench, rng: &mut Rng, seed: u64) {
     }
 }
 
-/// The distinct values of a path are the same by every index.
+/// The distinct values of a path are the same with every index.
 fn distinct(b: &Bench, rng: &mut Rng, filter: &DocBuf, hints: &[Option<String>], seed: u64) {
     let natural = doc! { "$natural": 1 };
     let key = rng.pick(&["a", "b", "c", "a.x", "b.x", "_id"]);
@@ -177,7 +178,8 @@ fn round(seed: u64, docs: usize, queries: usize, index: fn(&mut Rng) -> &'static
     let all: Vec<DocBuf> = (0..docs).map(|i| rng.document(i, arrays)).collect();
     assert!(b.insert(&all).errors.is_empty());
     for _ in 0..1 + rng.below(5) {
-        // The same twice, or arrays in two fields: not the matter here.
+        // This may ask for the same index twice, or for one on arrays in two fields. Neither
+        // matters here.
         let _ = b.index(index(&mut rng));
     }
     for _ in 0..queries {
@@ -201,7 +203,7 @@ fn plans_by_wildcard_indexes_agree() {
     }
 }
 
-/// `MUNIMENT_SEEDS=from..to` looks further.
+/// The seeds; `MUNIMENT_SEEDS=from..to` tries others.
 pub fn seeds() -> (u64, u64) {
     std::env::var("MUNIMENT_SEEDS")
         .ok()

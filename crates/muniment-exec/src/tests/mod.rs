@@ -64,14 +64,14 @@ pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
     }
 }
 
-/// The engine that the tests run on: `MUNIMENT_TEST_ENGINE`, `lsm` where it says nothing.
+/// The engine that the tests run on: `MUNIMENT_TEST_ENGINE`, or `lsm` if that is not set.
 pub fn test_engine() -> EngineKind {
     let name = std::env::var("MUNIMENT_TEST_ENGINE").unwrap_or_else(|_| "lsm".into());
     let known = EngineKind::ALL.iter().find(|(n, _)| *n == name);
     known.unwrap_or_else(|| panic!("no engine {name}")).1
 }
 
-/// Whatever a test did: everything that is stored is what the log says.
+/// After every test, everything that is stored has to be what the log says.
 impl Drop for Bench {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -105,7 +105,7 @@ impl Bench {
         Bench::open(dir, options)
     }
 
-    /// An engine on a member's store, which is primary.
+    /// An engine on the store of a member that is primary.
     pub fn member() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let options = StoreOptions {
@@ -142,12 +142,12 @@ impl Bench {
         assert!(out.errors.is_empty(), "{:?}", out.errors);
     }
 
-    /// The collection [`NS`], which is created when it is not there.
+    /// The collection [`NS`], which is created if it does not exist.
     pub fn collection(&self) -> Result<Arc<Collection>> {
         crate::verbs::write::perform::collection_or_create(&self.engine, &self.op, NS)
     }
 
-    /// Creates an index; options in the same document as `key`.
+    /// Creates an index. Its options are in the same document as `key`.
     pub fn index(&self, spec: &str) -> Result<()> {
         let collection = self.collection()?;
         let spec = IndexSpec::parse(j(spec).as_doc())?;

@@ -1,4 +1,4 @@
-//! Updates and deletes against a model that has no indexes: a vector and the query crate's own
+//! Updates and deletes against a model without indexes: a vector and the query crate's own
 //! functions.
 
 use super::random::Rng;

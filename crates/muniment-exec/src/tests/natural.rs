@@ -1,4 +1,4 @@
-//! The natural order: that of the inserts, wherever a client sees it.
+//! The natural order is the order of inserts, wherever a client can see it.
 use super::*;
 use muniment_query::Interrupt;
 use muniment_storage::CollectionOptions;
@@ -80,7 +80,8 @@ fn documents_come_as_they_were_inserted() {
             r#"{"_id":true,"first":12,"last":12,"all":[12]}"#
         ]
     );
-    // Ties in an index, and what an update leaves where it is.
+    // Documents with equal index keys keep this order, and an update leaves a document in its
+    // place.
     b.index(r#"{"key": {"k": 1}, "name": "k_1"}"#).unwrap();
     b.update(
         r#"{"_id": 3}"#,
@@ -95,11 +96,11 @@ fn documents_come_as_they_were_inserted() {
         ..all.clone()
     };
     assert_eq!(ids(&b.run(&tied).unwrap()), wanted);
-    // Deleted and inserted again it is the last.
+    // A document that is deleted and inserted again is the last.
     b.delete(r#"{"_id": 9}"#, false).unwrap();
     b.insert_json(&[r#"{"_id": 9}"#]);
     assert_eq!(ids(&b.run(&all).unwrap()), [3, 7, -1, 12, 5, 9]);
-    // By `_id` where that is asked for, without reading a document.
+    // If a client asks for the order of `_id`, no document is read.
     let by_id = j(r#"{"_id": 1}"#);
     let sorted = FindRequest {
         sort: by_id.as_doc(),
@@ -144,15 +145,14 @@ fn a_collection_with_a_clustered_index_comes_by_id() {
     assert!(explained.contains("CLUSTERED_IXSCAN"), "{explained}");
 }
 
-/// Inserts, upserts, replacements, deletions and findAndModifies of the same few `_id`s by several
-/// threads: every acknowledged `$inc` is in the document it was made to, and nothing is there
-/// twice.
+/// Several threads insert, upsert, replace, delete and findAndModify the same few `_id`s. Every
+/// acknowledged `$inc` is in the document that it was applied to, and no document exists twice.
 #[test]
 fn threads_that_fight_for_the_same_ids() {
     let b = Bench::new();
     b.insert_json(&[r#"{"_id": -1}"#]);
     b.delete("{}", false).unwrap();
-    // By `_id`: inserts less deletions, and how often a document was counted up in all.
+    // For each `_id`: inserts minus deletes, and how often a document was incremented in total.
     let alive: Mutex<HashMap<i64, i64>> = Mutex::default();
     let (counted, gone) = (AtomicU64::new(0), AtomicU64::new(0));
     let stop = AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! The log as MongoDB's collections of it: what an entry is shown as, and how little of it is read.
+//! The log in the form of MongoDB's collections: how entries are shown, and how little of the log
+//! is read.
 
 use super::*;
 use crate::cursor::{CursorOwner, Tail};
@@ -12,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 const OPLOG: &str = crate::OPLOG;
 
-/// A find on the oplog, with how many entries it has read.
+/// A find on the oplog; returns also how many entries it read.
 fn find(b: &Bench, filter: &str, sort: &str, limit: u64) -> (Vec<DocBuf>, u64) {
     find_by(b, &j(filter), &j(sort), limit)
 }
@@ -29,7 +30,7 @@ fn find_by(b: &Bench, filter: &DocBuf, sort: &DocBuf, limit: u64) -> (Vec<DocBuf
     (found, b.op.counters.docs_examined.load(Relaxed) - before)
 }
 
-/// Without what each run has another of.
+/// The document without the fields that differ in each run.
 fn shown(d: &DocBuf) -> String {
     let mut out = DocBuf::new();
     for e in d.as_doc() {
@@ -88,7 +89,7 @@ fn entries_are_shown_as_mongodb_shows_them() {
         let_: Doc::EMPTY,
     };
     b.engine.delete(&b.op, NS, &delete).unwrap();
-    // Of these MongoDB's oplog does not tell.
+    // MongoDB's oplog does not show these operations.
     let own = CollectionOptions::default();
     b.engine
         .create_collection("local.own", own.clone(), &b.op)
@@ -174,7 +175,7 @@ fn transactions_are_shown_as_one_command_or_as_parts() {
     assert_eq!(previous(2), format!("{{ ts: {}, t: 1 }}", ts(&all[1])));
 }
 
-/// A retryable update of several statements, as a session of nobody sends it.
+/// A retryable update of several statements, in a session without a user.
 fn update_retryably(b: &Bench, number: i64, ids: std::ops::Range<i32>) {
     let key = muniment_storage::SessionKey::of_nobody([9; 16]);
     let stored = b.engine.store.session(&key).unwrap();
@@ -207,7 +208,8 @@ fn entries_of_one_number_of_a_session_are_linked() {
     for i in 0..6 {
         b.insert(&[doc! { "_id": i, "n": 0 }]);
     }
-    // In two commands, the second of which comes after what is in memory was forgotten.
+    // The statements of number 1 come in several commands. Before the last one, the session is
+    // flushed from memory.
     update_retryably(&b, 1, 0..3);
     update_retryably(&b, 1, 3..5);
     b.engine.store.flush().unwrap();
@@ -244,7 +246,7 @@ fn entries_of_one_number_of_a_session_are_linked() {
         "prevOpTime",
     ];
     assert_eq!(names(&all[0]), order);
-    // What the session has done last.
+    // The last action of the session.
     let sessions = b.run(&FindRequest::new("config.transactions")).unwrap();
     let last = sessions[0].as_doc().get_doc("lastWriteOpTime").unwrap();
     assert_eq!(ts(&last.to_buf()), times[6]);
@@ -253,7 +255,7 @@ fn entries_of_one_number_of_a_session_are_linked() {
 #[test]
 fn reading_begins_where_the_filter_says_and_ends_there() {
     let b = Bench::new();
-    // Many places of the sparse index.
+    // These documents make many places in the sparse index.
     for i in 0..400 {
         b.insert(&[doc! { "_id": i, "x": "x".repeat(4000) }]);
     }
@@ -281,7 +283,7 @@ fn reading_begins_where_the_filter_says_and_ends_there() {
     let (found, read) = bounded("$lte", 5, DocBuf::new(), 0);
     assert!(found == all[..6]);
     assert!(read <= 7, "{read}");
-    // From the end: a place or two.
+    // Reading from the end takes one place or two.
     for sort in [r#"{"$natural":-1}"#, r#"{"ts":-1}"#] {
         let (last, read) = find(&b, "{}", sort, 1);
         assert!(last == all[400..], "{sort}");
@@ -298,7 +300,7 @@ fn reading_begins_where_the_filter_says_and_ends_there() {
         sorted[0].as_doc().get_doc("o").unwrap().to_display(),
         "{ _id: 399 }"
     );
-    // Another order, and everything else that a find has.
+    // Another order, and the other options of a find.
     let (odd, _) = find(&b, r#"{"op":"i"}"#, r#"{"o._id":-1}"#, 2);
     assert!(odd == [all[400].clone(), all[399].clone()]);
     let filter = j(r#"{"o._id":{"$lt":10}}"#);
@@ -362,7 +364,7 @@ fn a_cursor_follows_and_loses_its_place() {
     b.insert(&[doc! { "_id": 2 }]);
     let end = cursor.fill_batch(&b.op, &mut Vec::new(), limits).unwrap();
     assert_eq!((end.docs, end.exhausted), (2, false));
-    // A getMore waits for what comes, as long as it may.
+    // A getMore waits for new entries as long as it may.
     let mut out = Vec::new();
     let owner = CursorOwner::default();
     let id = b
@@ -401,7 +403,7 @@ fn a_cursor_follows_and_loses_its_place() {
         let (n, took) = more(10_000).unwrap();
         assert!(n == 1 && took < Duration::from_secs(5), "{n} {took:?}");
     });
-    // The log goes on without it.
+    // The log goes on and drops the entries that the cursor would read next.
     b.engine.store.keep_log(1, Duration::ZERO);
     for i in 10..90 {
         b.insert(&[doc! { "_id": i, "x": "x".repeat(1 << 20) }]);
@@ -410,7 +412,7 @@ fn a_cursor_follows_and_loses_its_place() {
     assert!(b.engine.store.log_begins_after().unwrap() > Timestamp::ZERO);
     let lost = more(100).unwrap_err();
     assert_eq!(lost.code(), Code::CappedPositionLost);
-    // A new cursor begins with what is there.
+    // A new cursor begins with the oldest entry that still exists.
     let (rest, _) = find(
         &b,
         r#"{"ts":{"$gt":{"$timestamp":{"t":1,"i":1}}}}"#,
@@ -460,9 +462,9 @@ fn a_batch_ends_with_what_was_there_when_it_began() {
         }
         std::iter::from_fn(|| log.next().unwrap()).count()
     };
-    // The collection, and its first document.
+    // The batch has the creation of the collection, and its first document.
     assert_eq!(batch(&[doc! { "_id": 1 }, doc! { "_id": 2 }]), 2);
-    // There is more, so nobody waits.
+    // There are more entries, so the wait ends at once.
     let began = std::time::Instant::now();
     let wait = follower.wait(&b.op, began + Duration::from_secs(30));
     wait.unwrap();
@@ -523,10 +525,10 @@ fn pre_images_are_shown_where_they_are_kept() {
     assert_eq!(id.get("ts").unwrap().to_display(), ts(&last[0]).to_string());
     assert!(matches!(id.get("applyOpsIndex"), Some(Value::Int64(0))));
 
-    // They expire, however old the log is that they are made of.
+    // Images expire, however old the log is from which they are made.
     let count = || {
         let namespace = "config.system.preimages";
-        // An operation's time is that of its beginning.
+        // The time of an operation is that of its beginning, so each needs a new one.
         let op = OpContext::internal("test");
         let Source::Generated(of) = b.engine.source(namespace).unwrap() else {
             panic!("{namespace} is made when it is read");

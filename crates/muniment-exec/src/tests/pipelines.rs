@@ -1,4 +1,4 @@
-//! The same pipeline must give the same result whatever the planner takes of it, with and without
+//! A pipeline must give the same result whichever part of it the planner takes, with and without
 //! indexes, in memory and on the disk.
 
 use super::metamorphic::{as_set, seeds};
@@ -6,8 +6,8 @@ use super::random::Rng;
 use super::*;
 use muniment_value::{ArrayBuf, Code, Value, doc};
 
-/// A pipeline whose result does not depend on the order of its input, and whether the order of
-/// its result is determined.
+/// A pipeline whose result does not depend on the order of its input, and whether its result has a
+/// defined order.
 fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
     let mut stages = Vec::new();
     let mut sorted = false;
@@ -37,8 +37,8 @@ fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
                 ])
                 .to_string(),
             9 => {
-                // The elements of one document stay in their order, but those of two that are
-                // equal in the sort need not.
+                // The elements of one document stay in their order, but elements of two documents
+                // that are equal in the sort need not.
                 r#"{"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true}}"#.to_string()
             }
             10 => {
@@ -50,7 +50,7 @@ fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
                     r#"{"$count": "n"}"#,
                 ]);
                 stages.push(group.to_string());
-                // Whatever follows works on what the group made.
+                // Later stages would work on the groups, so the pipeline ends here.
                 return (stages, false);
             }
             _ => continue,
@@ -60,7 +60,7 @@ fn pipeline(rng: &mut Rng) -> (Vec<String>, bool) {
     (stages, sorted)
 }
 
-/// A stage that changes nothing and over which nothing is moved.
+/// A stage that changes nothing, and over which the optimizer moves no stage.
 const BARRIER: &str = r#"{"$replaceRoot": {"newRoot": "$$ROOT"}}"#;
 
 fn run(b: &Bench, stages: &[&str], hint: Option<&str>) -> Result<Vec<DocBuf>> {
@@ -84,7 +84,8 @@ fn run(b: &Bench, stages: &[&str], hint: Option<&str>) -> Result<Vec<DocBuf>> {
     Ok(out)
 }
 
-/// Which of equal numbers stands for a group depends on which comes first: compared by value.
+/// Compares documents by value, because it depends on the order of the input which one of equal
+/// numbers is shown for a group.
 fn by_value(docs: &[DocBuf]) -> Vec<String> {
     let mut all: Vec<String> = docs
         .iter()
@@ -121,7 +122,8 @@ fn round(seed: u64) {
         let (stages, sorted) = pipeline(&mut rng);
         let plain: Vec<&str> = stages.iter().map(String::as_str).collect();
         let barred: Vec<&str> = plain.iter().flat_map(|s| [BARRIER, s]).collect();
-        // An unwind leaves documents that are equal in `_id`, by which sorts are decided.
+        // After an unwind several documents have the same `_id`, by which ties in sorts are
+        // decided.
         let unwinds = stages.iter().any(|s| s.starts_with("{\"$unwind"));
         let cut = stages
             .iter()
@@ -156,7 +158,7 @@ fn round(seed: u64) {
             match (&want, &got) {
                 (Ok(w), Ok(g)) if w == g => {}
                 (Err(w), Err(g)) if w.code() == g.code() => {}
-                // A filter that is moved down may leave out what a sort could not sort.
+                // A filter that is moved down may leave out documents that a sort could not sort.
                 (Err(w), Ok(_)) if w.message().contains("parallel arrays") => {}
                 // A wildcard index has no plan for a filter without its paths.
                 (_, Err(g))
@@ -178,7 +180,8 @@ fn pipelines_agree() {
     }
 }
 
-/// Projections and computed fields, document by document through the expressions themselves.
+/// Projections and computed fields are compared, document by document, with the expressions
+/// themselves.
 #[test]
 fn stages_agree_with_their_expressions() {
     use muniment_query::expr::EvalContext;

@@ -1,4 +1,5 @@
-//! Positions that outlive a batch, and single writes that lose their document to another.
+//! Cursors whose positions last from batch to batch, and single writes that lose their document to
+//! another operation.
 
 use super::random::Rng;
 use super::*;
@@ -30,8 +31,8 @@ fn int(d: Doc<'_>, name: &str) -> i32 {
         .unwrap() as i32
 }
 
-/// Reads with updates between the documents: every document comes once at most, matches as it is
-/// returned and is what is stored, and those that nobody touched all come, in order.
+/// Reads with updates between the documents. Every document comes at most once, matches as it is
+/// returned, and is what is stored. Those that were not updated all come, in order.
 fn interleaved(seed: u64, filter: &str, sort: &str, hint: Option<&str>, matches: fn(i32) -> bool) {
     let mut rng = Rng::new(seed);
     let b = bench(&mut rng);
@@ -103,7 +104,7 @@ fn merged_scans_go_on_where_they_were() {
         let sort = r#"{"b": 1}"#;
         let some = |a| [1, 3, 4].contains(&a);
         interleaved(seed, r#"{"a": {"$in": [1, 3, 4]}}"#, sort, Some("ab"), some);
-        // Two plans: rows of the trial wait.
+        // With two plans, rows of the trial are buffered.
         interleaved(seed, r#"{"a": {"$in": [1, 3, 4]}}"#, sort, None, some);
         let or = r#"{"$or": [{"a": 1}, {"a": 3, "b": {"$gte": 0}}, {"c": 7}]}"#;
         interleaved(seed, or, sort, None, |a| [1, 3].contains(&a));
@@ -144,7 +145,7 @@ fn keys_are_skipped_without_documents() {
             text(&explain)
         );
     }
-    // What must be matched on the document is read.
+    // A document is read if a condition can be decided only on the document.
     let filter = j(r#"{"a": {"$gte": 0}, "d": null}"#);
     let part = FindRequest {
         filter: filter.as_doc(),
@@ -212,7 +213,7 @@ fn an_overrun_capped_cursor_says_so() {
             assert!(cursor.next_doc(&b.op).unwrap().is_some());
         }
         cursor.release();
-        // What it saw last is still there.
+        // The document that the cursor saw last still exists.
         fill(from, 2);
         assert!(cursor.next_doc(&b.op).unwrap().is_some());
         cursor.release();

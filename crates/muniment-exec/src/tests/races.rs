@@ -1,5 +1,5 @@
-//! Reads, writes, flushes and changes of the catalog all at once, with oracles that know every
-//! row. Each race lasts about a second; `MUNIMENT_LONG=1` makes it a minute.
+//! Reads, writes, flushes and changes of the catalog at the same time, with oracles that know every
+//! row. Each race lasts about a second, or a minute with `MUNIMENT_LONG=1`.
 
 use super::*;
 use muniment_storage::CollectionOptions;
@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Instant;
 
-/// Threads that run together until the time is over or one of them has failed.
+/// Threads that run together until the time is over or one of them fails.
 pub(super) struct Race {
     until: Instant,
     failed: AtomicBool,
 }
 
 impl Race {
-    /// True while the jobs have to go on.
+    /// True while the jobs have to continue.
     pub(super) fn on(&self) -> bool {
         !self.failed.load(SeqCst) && Instant::now() < self.until
     }
@@ -40,7 +40,7 @@ impl Race {
     }
 }
 
-/// Tells the others when its thread panics.
+/// Stops the other threads if its own panics.
 struct Told<'r>(&'r Race);
 
 impl Drop for Told<'_> {
@@ -51,7 +51,7 @@ impl Drop for Told<'_> {
     }
 }
 
-/// Writes memory to tables all the time.
+/// Flushes memory to tables all the time.
 pub(super) fn flusher(b: &Bench) -> impl Fn(&Race) + Sync + '_ {
     |race| {
         while race.on() {
@@ -65,7 +65,7 @@ pub(super) fn number(d: &DocBuf, field: &str) -> i64 {
     n.unwrap_or_else(|| panic!("no {field} in {d:?}"))
 }
 
-/// All of a cursor's documents; the view is let go after every `release` of them, as it is
+/// All documents of a cursor. The view is released after every `release` documents, as it is
 /// between two batches.
 fn drain(b: &Bench, mut cursor: Cursor, release: usize) -> Result<Vec<DocBuf>> {
     let mut out = Vec::new();
@@ -78,8 +78,8 @@ fn drain(b: &Bench, mut cursor: Cursor, release: usize) -> Result<Vec<DocBuf>> {
     Ok(out)
 }
 
-/// What an operation on something that is dropped or replaced under it may end with: its whole
-/// result, or 175 QueryPlanKilled, which is `None`.
+/// The result of an operation whose collection or index may be dropped or replaced meanwhile. It
+/// has to be the whole result or 175 QueryPlanKilled, for which this returns `None`.
 fn whole_or_killed<T>(what: &str, r: Result<T>) -> Option<T> {
     match r {
         Ok(v) => Some(v),
@@ -90,10 +90,10 @@ fn whole_or_killed<T>(what: &str, r: Result<T>) -> Option<T> {
 
 // ---- Reads against commits and flushes ----------------------------------------------------
 
-/// Documents of the race below.
+/// The number of documents in this race.
 const ROWS: i64 = 400;
 
-/// Document `i` in its version `v`: every field follows from the two.
+/// Document `i` in its version `v`: every field can be computed from the two.
 pub(super) fn row(i: i64, v: i64) -> DocBuf {
     let a = (i * 7919 + v * 104_729) % 1000;
     let b = (i + v) % 50;
@@ -109,7 +109,7 @@ pub(super) fn row(i: i64, v: i64) -> DocBuf {
     }
 }
 
-/// Every kind of index.
+/// One index of every kind.
 pub(super) const INDEXES: &[&str] = &[
     r#"{"key": {"a": 1}, "name": "plain"}"#,
     r#"{"key": {"b": -1, "a": 1}, "name": "compound"}"#,
@@ -124,7 +124,7 @@ pub(super) const INDEXES: &[&str] = &[
     r#"{"key": {"flat": "2d"}, "name": "plane"}"#,
 ];
 
-/// Filters that every document matches in every version, with the index that answers them.
+/// Filters that every document matches in every version, each with the index that answers it.
 pub(super) const WAYS: &[(&str, Option<&str>)] = &[
     (r#"{}"#, None),
     (r#"{"a": {"$gte": 0}}"#, Some("plain")),
@@ -154,9 +154,9 @@ pub(super) const WAYS: &[(&str, Option<&str>)] = &[
     ),
 ];
 
-/// An index scan never sees half a commit: while commits that move keys through every kind of
-/// index go on and memory is flushed all the time, each read finds every document exactly once, in
-/// a state that it had.
+/// An index scan never sees half a commit. Commits move keys through every kind of index, and
+/// memory is flushed all the time; each read finds every document exactly once, in a state that it
+/// had.
 #[test]
 fn every_read_finds_all_rows_once_while_commits_and_flushes_go_on() {
     let b = Bench::new();
@@ -168,10 +168,10 @@ fn every_read_finds_all_rows_once_while_commits_and_flushes_go_on() {
     const WRITERS: i64 = 2;
     let newest = Mutex::new(BTreeMap::new());
     let write = |race: &Race, writer: i64| {
-        // Its own documents: what it wrote last is what is there.
+        // The documents of this writer alone: its last version of each is the one that is stored.
         let mine: Vec<i64> = (0..ROWS).filter(|i| i % WRITERS == writer).collect();
         let mut versions: BTreeMap<i64, i64> = mine.iter().map(|i| (*i, 0)).collect();
-        // All of them in one commit.
+        // All of them are changed in one commit.
         let size = mine.len();
         let mut at = 0;
         while race.on() {
@@ -255,12 +255,13 @@ fn every_read_finds_all_rows_once_while_commits_and_flushes_go_on() {
 
 // ---- Reads and writes while what they use is dropped or replaced ---------------------------
 
-/// Documents of a generation.
+/// The number of documents in a generation.
 const MEMBERS: i64 = 300;
-/// So many of them have the same `k`.
+/// The number of documents with the same `k`.
 const ALIKE: i64 = 3;
 
-/// Generation `g` of the collection: every one has the same `_id`s and the same values of `k`.
+/// Generation `g` of the collection. All generations have the same `_id`s and the same values of
+/// `k`.
 fn generation(g: i64) -> Vec<DocBuf> {
     let member = |i| doc! { "_id": i, "k": i / ALIKE, "g": g, "n": 0 };
     (0..MEMBERS).map(member).collect()
@@ -276,7 +277,7 @@ fn first_generation() -> Bench {
     b
 }
 
-/// Makes the generation beside the collection and puts it in its place.
+/// Makes the generation in another collection, which is then renamed onto this one.
 fn replace_by_rename(b: &Bench, g: i64) {
     const NEXT: &str = "test.next";
     let store = &b.engine.store;
@@ -294,7 +295,7 @@ fn replace_by_rename(b: &Bench, g: i64) {
         .unwrap();
 }
 
-/// Puts the generation in the collection's place by `$out`.
+/// Replaces the collection by the generation with `$out`.
 fn replace_by_out(b: &Bench, g: i64) {
     let set = format!(r#"{{"p": [{{"$set": {{"g": {g}}}}}, {{"$out": "c"}}]}}"#);
     let set = j(&set);
@@ -306,7 +307,7 @@ fn replace_by_out(b: &Bench, g: i64) {
     while cursor.next_doc(&b.op).unwrap().is_some() {}
 }
 
-/// Fills what [`replace_by_out`] reads.
+/// Fills the collection that [`replace_by_out`] reads.
 fn source_of_out(b: &Bench) {
     let docs = generation(0);
     let options = InsertOptions::default();
@@ -316,8 +317,8 @@ fn source_of_out(b: &Bench) {
     assert!(out.unwrap().errors.is_empty());
 }
 
-/// Drops and builds the index, again and again. A build that has ended answers at once, and
-/// completely.
+/// Drops and builds the index again and again. After a build has ended, the index answers at once
+/// and completely.
 fn drop_and_build(b: &Bench, race: &Race) -> u64 {
     let mut rounds = 0;
     while race.on() {
@@ -326,7 +327,7 @@ fn drop_and_build(b: &Bench, race: &Race) -> u64 {
             .store
             .drop_index(&collection, "k_1", &NeverInterrupted)
             .unwrap();
-        // Time for what is dropped to be reclaimed under those that still read it.
+        // This is time in which a dropped index can be reclaimed while it is still being read.
         std::thread::sleep(Duration::from_millis(rounds % 4 * 10));
         b.index(BY_K).unwrap();
         let filter = j(r#"{"k": {"$gte": 0}}"#);
@@ -342,7 +343,7 @@ fn drop_and_build(b: &Bench, race: &Race) -> u64 {
     rounds
 }
 
-/// All members, each once, and all of one generation.
+/// Checks that these are all members, each once, and all of one generation.
 fn one_generation(docs: &[DocBuf]) {
     let mut ids: Vec<i64> = docs.iter().map(|d| number(d, "_id")).collect();
     ids.sort_unstable();
@@ -356,8 +357,8 @@ fn one_generation(docs: &[DocBuf]) {
     );
 }
 
-/// Reads all members until the race ends, in one view or with cursors that let go of theirs now
-/// and then. Returns how many reads came to their end.
+/// Reads all members until the race ends, in one view or with cursors that release theirs from time
+/// to time. Returns how many reads came to their end.
 fn read_members(b: &Bench, race: &Race, batches: bool) -> u64 {
     let filter = j(r#"{"k": {"$gte": 0}}"#);
     let (mut whole, mut killed) = (0, 0);
@@ -366,7 +367,7 @@ fn read_members(b: &Bench, race: &Race, batches: bool) -> u64 {
             filter: filter.as_doc(),
             ..FindRequest::new(NS)
         };
-        // In batches, and in batches with time between them.
+        // The cursors read in batches, with and without time between these.
         let turn = if batches { 1 + (whole + killed) % 2 } else { 0 };
         let release = if turn == 0 { usize::MAX } else { 50 };
         let found = b.engine.find(&b.op, &request).and_then(|mut cursor| {
@@ -393,7 +394,7 @@ fn read_members(b: &Bench, race: &Race, batches: bool) -> u64 {
     whole
 }
 
-/// A cursor whose index or collection goes away ends with all rows or with 175 QueryPlanKilled,
+/// A cursor whose index or collection is dropped ends with all rows or with 175 QueryPlanKilled,
 /// never with fewer rows.
 #[test]
 fn a_cursor_over_a_dropped_index_gives_all_rows_or_175() {
@@ -407,14 +408,14 @@ fn a_cursor_over_a_dropped_index_gives_all_rows_or_175() {
     assert!(rounds.into_inner() > 1);
 }
 
-/// The statements of one command go by the name: what is renamed between two of them is not theirs
-/// any more, also if they could have been committed together.
+/// Each statement of a command looks up the name. A collection that is renamed between two of them
+/// is not changed by the second, even if they could have been committed together.
 #[test]
 fn a_command_does_not_follow_a_renamed_collection() {
     const AWAY: &str = "test.away";
     let b = Bench::new();
     b.insert(&[doc! { "_id": 1 }, doc! { "_id": 2 }]);
-    // Committed by itself, because of its size.
+    // This statement is committed by itself because of its size.
     let large = doc! { "$set": doc! { "pad": "x".repeat(3 << 20) } };
     let small = doc! { "$set": doc! { "seen": true } };
     let (one, two) = (doc! { "_id": 1 }, doc! { "_id": 2 });
@@ -452,7 +453,7 @@ fn a_command_does_not_follow_a_renamed_collection() {
     );
 }
 
-/// As above, for a collection that a rename with dropTarget replaces: a read sees one generation.
+/// The same for a collection that a rename with dropTarget replaces: a read sees one generation.
 #[test]
 fn a_cursor_over_a_replaced_collection_gives_one_generation_or_175() {
     let b = first_generation();
@@ -470,8 +471,8 @@ fn a_cursor_over_a_replaced_collection_gives_one_generation_or_175() {
     ]);
 }
 
-/// Joins against the collection until the race ends: every array is whole, and of one generation
-/// in one command.
+/// Joins with the collection until the race ends. Every array has to be whole, and all arrays of
+/// one command have to be of one generation.
 fn join_members(b: &Bench, race: &Race) {
     let keys = MEMBERS / ALIKE;
     let stages = [
@@ -511,7 +512,7 @@ fn join_members(b: &Bench, race: &Race) {
     }
 }
 
-/// The outer side of the joins.
+/// Adds the collection for the outer side of the joins.
 fn with_keys() -> Bench {
     let b = first_generation();
     let keys: Vec<DocBuf> = (0..MEMBERS / ALIKE)
@@ -525,7 +526,7 @@ fn with_keys() -> Bench {
     b
 }
 
-/// `$lookup` never joins with fewer documents than there are because an index was dropped.
+/// `$lookup` never finds too few documents because an index was dropped.
 #[test]
 fn lookups_over_a_dropped_index_join_all_or_end_with_175() {
     let b = with_keys();
@@ -536,8 +537,7 @@ fn lookups_over_a_dropped_index_join_all_or_end_with_175() {
     ]);
 }
 
-/// `$lookup` never joins with a collection that is half gone, and one command joins with one
-/// generation.
+/// `$lookup` never reads a collection that is half gone, and one command reads one generation.
 #[test]
 fn lookups_over_a_replaced_collection_join_one_generation_or_end_with_175() {
     let b = with_keys();
@@ -568,7 +568,8 @@ fn update_members(b: &Bench, race: &Race) -> u64 {
     done
 }
 
-/// Deletes one member and puts it back until the race ends: it is always there to be deleted.
+/// Deletes one member and inserts it again until the race ends. It always exists when it is
+/// deleted.
 fn delete_a_member(b: &Bench, race: &Race, id: i64) {
     let member = doc! { "_id": id, "k": 9000 + id, "g": 0, "n": 0 };
     let filter = format!(
@@ -580,14 +581,15 @@ fn delete_a_member(b: &Bench, race: &Race, id: i64) {
         if let Some(outcome) = whole_or_killed("delete", b.delete(&filter, false)) {
             assert_eq!(outcome.matched, 1, "a delete found nothing");
         }
-        // It is there again, or the next generation has brought it.
+        // The document exists again, inserted here or with the next generation.
         let out = b.insert(std::slice::from_ref(&member));
         let fine = |e: &WriteError| e.error.code() == Code::DuplicateKey;
         assert!(out.errors.iter().all(fine), "{:?}", out.errors);
     }
 }
 
-/// An update or a delete through an index that is dropped changes all that match or says 175.
+/// An update or a delete through an index that is dropped changes all documents that match, or
+/// fails with 175.
 #[test]
 fn updates_and_deletes_over_a_dropped_index_match_all_or_end_with_175() {
     let b = Bench::new();
@@ -626,8 +628,9 @@ fn updates_and_deletes_over_a_dropped_index_match_all_or_end_with_175() {
     ]);
 }
 
-/// An update or a delete over a collection that is replaced changes all that match or says 175: it
-/// never finds nothing where every generation has what it looks for.
+/// An update or a delete on a collection that is replaced changes all documents that match, or
+/// fails with 175. It never finds nothing, because every generation has the documents that it looks
+/// for.
 #[test]
 fn updates_and_deletes_over_a_replaced_collection_match_all_or_end_with_175() {
     let b = first_generation();
@@ -646,10 +649,10 @@ fn updates_and_deletes_over_a_replaced_collection_match_all_or_end_with_175() {
     }]);
 }
 
-/// A replacement is atomic and loses nothing: readers see one generation, and what was inserted
-/// and acknowledged after a replacement is there until the next.
+/// A replacement is atomic and loses nothing: readers see one generation, and an insert that was
+/// acknowledged after a replacement is there until the next one.
 fn replacements_lose_nothing(b: &Bench, replace: fn(&Bench, i64)) {
-    // Odd while a replacement is under way.
+    // The number is odd while a replacement is under way.
     let epoch = AtomicU64::new(0);
     let acknowledged = Mutex::new(Vec::new());
     let next = AtomicU64::new(0);
@@ -695,14 +698,15 @@ fn replacements_lose_nothing(b: &Bench, replace: fn(&Bench, i64)) {
     }]);
 }
 
-/// renameCollection with dropTarget under writers loses no acknowledged insert and is never seen
-/// half done.
+/// A renameCollection with dropTarget during writes loses no acknowledged insert, and no reader
+/// sees it half done.
 #[test]
 fn a_rename_onto_a_collection_in_use_is_atomic() {
     replacements_lose_nothing(&first_generation(), replace_by_rename);
 }
 
-/// `$out` under writers loses no insert that was acknowledged after it and is never seen half done.
+/// An `$out` during writes loses no insert that was acknowledged after it, and no reader sees it
+/// half done.
 #[test]
 fn an_out_onto_a_collection_in_use_is_atomic() {
     let b = first_generation();
@@ -710,7 +714,7 @@ fn an_out_onto_a_collection_in_use_is_atomic() {
     replacements_lose_nothing(&b, replace_by_out);
 }
 
-/// An index that is made on `$out`'s target while it runs is not lost: `$out` says that the
+/// An index that is created on `$out`'s target while it runs is not lost: `$out` fails, because the
 /// collection has changed.
 #[test]
 fn an_index_made_while_out_runs_is_not_lost() {
@@ -749,7 +753,7 @@ fn an_index_made_while_out_runs_is_not_lost() {
                     .create_index(&collection, spec, &NeverInterrupted)
                     .is_err()
                 {
-                    // Its collection was replaced meanwhile.
+                    // The index's collection was replaced meanwhile.
                     continue;
                 }
                 let there = || {
@@ -760,7 +764,7 @@ fn an_index_made_while_out_runs_is_not_lost() {
                     assert!(there(), "{name} was made and is gone");
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                // Another collection may have come with the same indexes.
+                // The collection may have been replaced by another one with the same indexes.
                 let _ = store.drop_index(&store.collection(NS).unwrap(), &name, &NeverInterrupted);
             }
         },
@@ -769,8 +773,8 @@ fn an_index_made_while_out_runs_is_not_lost() {
 
 // ---- Single documents ------------------------------------------------------------------------
 
-/// An update, or a findAndModify, of one document always finds one while at every moment one
-/// matches, were it another one than a moment before.
+/// An update or a findAndModify of one document always finds one if some document matches at every
+/// moment, even if it is not always the same one.
 #[test]
 fn an_update_of_one_document_finds_the_match_that_always_exists() {
     let b = Bench::new();
@@ -835,8 +839,8 @@ fn an_update_of_one_document_finds_the_match_that_always_exists() {
     assert_eq!(counted as u64, hits.into_inner(), "an increment was lost");
 }
 
-/// Inserts and upserts make their collection, two of each at once, while another drops it: nobody is told
-/// that it is there already.
+/// Inserts and upserts create their collection, two of each at the same time, while another thread
+/// drops it. None of them fails because it exists already.
 #[test]
 fn collections_made_by_writes_while_others_drop_them() {
     let b = Bench::new();
@@ -861,14 +865,14 @@ fn collections_made_by_writes_while_others_drop_them() {
                 ..UpdateStatement::new(q.as_doc(), Value::Document(u.as_doc()))
             };
             match b.engine.update(&b.op, NS, &statement) {
-                // It went while it was written to.
+                // The collection was dropped during the write.
                 Err(e) if e.code() == Code::QueryPlanKilled => {}
                 Err(e) => wrong.lock().push(e),
                 Ok(_) => {}
             }
         }
     };
-    // Statements by _id, which are committed together.
+    // These are statements by `_id`, which are committed together.
     let by_id = |race: &Race| {
         let (q, u) = (doc! { "_id": 1 }, doc! { "$inc": doc! { "n": 1 } });
         while race.on() {

@@ -1,9 +1,9 @@
-//! Random documents and queries from small pools, so that they meet.
+//! Random documents and queries, made from so few values that queries find something.
 
 use super::j;
 use muniment_value::DocBuf;
 
-/// xorshift64*.
+/// A random number generator (xorshift64*).
 pub struct Rng(u64);
 
 impl Rng {
@@ -63,7 +63,7 @@ impl Rng {
         }
     }
 
-    /// A value; arrays only if wanted.
+    /// A value. It contains arrays only if they are wanted.
     pub fn value(&mut self, arrays: bool) -> String {
         match self.below(10) {
             0 | 1 => self.object(),
@@ -87,7 +87,8 @@ impl Rng {
         }
     }
 
-    /// A document `{_id, a?, b?, c?}`; arrays in one field at most, or the indexes refuse it.
+    /// A document `{_id, a?, b?, c?}`. At most one field has an array, because a compound index
+    /// refuses more.
     pub fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
         let mut fields = vec![format!(r#""_id": {id}"#)];
         let array_at = self.below(4);
@@ -201,7 +202,7 @@ impl Rng {
         }
     }
 
-    /// A sort that leaves no ties.
+    /// A sort without ties.
     pub fn sort(&mut self) -> String {
         let mut keys: Vec<String> = Vec::new();
         for _ in 0..1 + self.below(2) {

@@ -1,4 +1,4 @@
-//! How fast the paths are that matter: `cargo test --release -p muniment-exec speed -- --ignored
+//! Measures the important paths: `cargo test --release -p muniment-exec speed -- --ignored
 //! --nocapture --test-threads=1`.
 
 use super::*;
@@ -6,14 +6,14 @@ use muniment_value::{Value, doc};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Nanoseconds that this thread has had a processor (Linux).
+/// The CPU time of this thread in nanoseconds (Linux).
 fn cpu() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let first = stat.split(' ').next().unwrap_or_default();
     first.parse().unwrap_or(0)
 }
 
-/// Prints processor time of this thread, which a busy machine does not distort, and wall time.
+/// Prints the CPU time of this thread, which a busy machine does not distort, and the wall time.
 fn bench(name: &str, n: u64, run: impl FnOnce()) {
     let (began, before) = (Instant::now(), cpu());
     run();

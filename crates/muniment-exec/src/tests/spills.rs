@@ -1,4 +1,4 @@
-//! What stages spill leaves the database the space that it needs to go on.
+//! Stages that spill leave the database the disk space that it needs itself.
 
 use super::*;
 use muniment_io::{Machine, SimDisk};
@@ -34,8 +34,8 @@ fn a_sort_does_not_take_the_space_that_is_kept() {
         ..FindRequest::new(NS)
     };
     assert_eq!(b.run(&request).unwrap().len(), 2000);
-    // The database keeps a tenth of the disk for itself, and less is free: once more where something
-    // was given back meanwhile.
+    // The database keeps a tenth of the disk for itself, and less than that is free. The loop tries
+    // again if space was given back meanwhile.
     let begin = std::time::Instant::now();
     let e = loop {
         disk.set_size(disk.used() + disk.used() / 20);
@@ -47,7 +47,7 @@ fn a_sort_does_not_take_the_space_that_is_kept() {
     };
     assert_eq!(e.code(), Code::OutOfDiskSpace);
     assert!(e.message().contains("cannot spill to"), "{e}");
-    // A sort in memory needs none of it.
+    // A sort in memory needs no disk space.
     b.engine.set_memory_limit(100 << 20);
     assert_eq!(b.run(&request).unwrap().len(), 2000);
     disk.set_size(1 << 30);

@@ -1,4 +1,4 @@
-//! `$text` finds by the index what matching every document finds.
+//! `$text` finds by the index the same as matching every document.
 
 use super::metamorphic::run_with_releases;
 use super::random::Rng;
@@ -31,7 +31,7 @@ fn words(rng: &mut Rng, most: usize) -> String {
     list.join(rng.pick(&[" ", ", ", " - "]))
 }
 
-/// What may stand at a path: mostly text.
+/// A value that may stand at an indexed path; mostly text.
 fn value(rng: &mut Rng) -> String {
     match rng.below(10) {
         0 => "5".into(),
@@ -122,7 +122,7 @@ fn ids(docs: &[DocBuf]) -> Vec<i64> {
     ids
 }
 
-/// Compares one filter; how many documents it found, `None` where the index does not serve it.
+/// Checks one filter, and returns how many documents it found. `None` if the index cannot serve it.
 fn check(b: &Bench, rng: &mut Rng, text_: &str) -> Option<usize> {
     let collection = b.engine.store.collection(NS).unwrap();
     let filter = j(text_);
@@ -181,7 +181,7 @@ fn round(seed: u64) -> (usize, usize) {
             found += n;
             planned += 1;
         }
-        // Writes keep the keys.
+        // Writes have to keep the index's entries right.
         let id = rng.below(60);
         let one = format!(r#"{{"_id": {id}}}"#);
         match step % 6 {
@@ -201,7 +201,7 @@ fn round(seed: u64) -> (usize, usize) {
                     .unwrap();
             }
             3 => {
-                // By the words themselves.
+                // These documents are found by their words.
                 let _ = b.update(&f, r#"{"$inc": {"x": 1}}"#, true);
             }
             4 if step % 12 == 4 => {
@@ -281,7 +281,7 @@ fn a_search_needs_its_index() {
     assert_eq!(code(&b, or, None), 291);
     let range = r#"{"p": {"$gt": 0}, "$text": {"$search": "cat"}}"#;
     assert_eq!(code(&b, range, None), 291);
-    // It serves nothing else.
+    // A text index serves no other query.
     assert_eq!(code(&b, r#"{"p": 1}"#, Some(Hint::Name("t"))), 291);
     assert_eq!(b.find(r#"{"p": 1, "$text": {"$search": "cat"}}"#).len(), 1);
 }
@@ -330,7 +330,7 @@ fn explain_shows_the_search() {
     let figure = |name: &str| stats.get(name).unwrap().as_i64_exact().unwrap();
     assert_eq!((figure("nReturned"), figure("totalKeysExamined")), (10, 10));
     assert_eq!(figure("totalDocsExamined"), 10);
-    // A count reads keys alone.
+    // A count reads only keys.
     let filter = j(r#"{"p": 1, "$text": {"$search": "cat bird"}}"#);
     let count = CountRequest {
         filter: filter.as_doc(),
@@ -391,7 +391,7 @@ fn scores_sort_before_documents_are_read() {
         (docs, read.unwrap())
     };
     let exact = r#"{"$text": {"$search": "cat dog"}}"#;
-    // The same search, for which documents must be looked at.
+    // The same search with a word to leave out, which needs the documents.
     let looked_at = r#"{"$text": {"$search": "cat dog -bird"}}"#;
     let (all, _) = run(exact, 0, false);
     assert_eq!(all.len(), 500);

@@ -1,4 +1,5 @@
-//! Transactions: what they see of themselves and of others, what conflicts, and everything at once.
+//! Transactions: what they see of their own and others' writes, what conflicts, and all of it at
+//! once.
 
 use super::races::{INDEXES, Race, WAYS, flusher, number, row};
 use super::*;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
-/// A generator of numbers (xorshift).
+/// A random number generator (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -77,7 +78,7 @@ fn insert(b: &Bench, op: &Arc<OpContext>, d: DocBuf) -> Result<()> {
     }
 }
 
-/// What is found by every way of [`WAYS`], by `_id` and in both orders, is `model`.
+/// Checks that every one of [`WAYS`], `_id` and both orders find exactly `model`.
 fn check(b: &Bench, op: &Arc<OpContext>, model: &BTreeMap<i64, i64>, what: &str) {
     for (text, hint) in WAYS {
         let filter = j(text);
@@ -126,8 +127,8 @@ fn check(b: &Bench, op: &Arc<OpContext>, model: &BTreeMap<i64, i64>, what: &str)
     }
 }
 
-/// A transaction finds what it has written by every index, nobody else does, and afterwards
-/// everybody or nobody.
+/// A transaction finds its own writes through every index, and nobody else does. After its end
+/// either everybody does or nobody.
 #[test]
 fn a_transaction_reads_what_it_has_written_through_every_index() {
     let b = Bench::new();
@@ -190,7 +191,7 @@ fn a_transaction_reads_what_it_has_written_through_every_index() {
     }
 }
 
-/// A statement that changes what it is looking for does not find it again.
+/// A statement does not find a document again that it has changed.
 #[test]
 fn a_statement_does_not_see_what_it_writes() {
     let b = Bench::new();
@@ -215,8 +216,8 @@ fn a_statement_does_not_see_what_it_writes() {
     assert_eq!(b.find(r#"{"x": {"$gte": 300, "$lt": 800}}"#).len(), 500);
 }
 
-/// A transaction that writes what another operation has written since its view, or is writing, must give
-/// up.
+/// A transaction must give up if it writes something that another operation has written since its
+/// view began, or is writing now.
 #[test]
 fn the_first_to_write_wins() {
     let b = Bench::new();
@@ -228,7 +229,7 @@ fn the_first_to_write_wins() {
         r#"{"_id": 3}"#,
     ]);
     let set = |x: i32| doc! { "$set": doc! { "x": x } };
-    // Committed since.
+    // The other write was committed since the view began.
     let (op, _a) = begin(&b);
     b.update(r#"{"_id": 1}"#, r#"{"$set": {"x": 5}}"#, false)
         .unwrap();
@@ -244,13 +245,13 @@ fn the_first_to_write_wins() {
         code(delete(&b, &op, doc! { "_id": 1 })),
         Code::WriteConflict
     );
-    // What it does not see is not there.
+    // A document that the transaction does not see does not exist for it.
     b.insert_json(&[r#"{"_id": 4, "k": 4}"#]);
     assert_eq!(
         update(&b, &op, doc! { "_id": 4 }, set(1)).unwrap().matched,
         0
     );
-    // But nobody can have its keys.
+    // But it cannot insert a document with the same keys.
     assert_eq!(
         code(insert(&b, &op, doc! { "_id": 4 })),
         Code::WriteConflict
@@ -259,13 +260,13 @@ fn the_first_to_write_wins() {
         code(insert(&b, &op, doc! { "_id": 9, "k": 4 })),
         Code::WriteConflict
     );
-    // What it sees and others have as well is a duplicate.
+    // A key that the transaction sees is a duplicate.
     assert_eq!(code(insert(&b, &op, doc! { "_id": 2 })), Code::DuplicateKey);
     assert_eq!(
         code(insert(&b, &op, doc! { "_id": 9, "k": 2 })),
         Code::DuplicateKey
     );
-    // Under way.
+    // The other write is still under way.
     let (one, first) = begin(&b);
     let (two, _second) = begin(&b);
     update(&b, &one, doc! { "_id": 2 }, set(1)).unwrap();
@@ -284,16 +285,16 @@ fn the_first_to_write_wins() {
     );
     update(&b, &two, doc! { "_id": 3 }, set(2)).unwrap();
     first.abort();
-    // What was given up is free.
+    // After the abort, the documents and keys are free.
     update(&b, &two, doc! { "_id": 2 }, set(3)).unwrap();
     insert(&b, &two, doc! { "_id": 100, "k": 100 }).unwrap();
-    // A greater one was appended between them by an operation outside of any transaction.
+    // An operation outside any transaction appends a greater `_id` meanwhile.
     b.insert_json(&[r#"{"_id": 200}"#]);
     assert_eq!(
         code(insert(&b, &two, doc! { "_id": 200 })),
         Code::WriteConflict
     );
-    // An aborted transaction takes nothing more.
+    // An aborted transaction accepts no further operation.
     assert_eq!(
         code(update(&b, &one, doc! { "_id": 1 }, set(1))),
         Code::NoSuchTransaction
@@ -304,7 +305,7 @@ fn the_first_to_write_wins() {
     );
 }
 
-/// A duplicate within the transaction, and a key that it has made free itself.
+/// A duplicate within the transaction, and a key that the transaction itself made free.
 #[test]
 fn unique_keys_move_within_a_transaction() {
     let b = Bench::new();
@@ -338,7 +339,7 @@ fn unique_keys_move_within_a_transaction() {
     assert!(b.find(r#"{"k": 2}"#).is_empty());
 }
 
-/// A collection that a transaction made goes with it, unless somebody uses it.
+/// A collection that a transaction created goes away with it, unless another operation uses it.
 #[test]
 fn collections_made_by_a_transaction_end_with_it() {
     let b = Bench::new();
@@ -361,7 +362,8 @@ fn collections_made_by_a_transaction_end_with_it() {
     assert_eq!(b.find("{}").len(), 2);
 }
 
-/// What was dropped or lost its name since a view began is not "nothing" to it.
+/// A collection that was dropped or lost its name since a view began must not look empty in that
+/// view.
 #[test]
 fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
     for way in ["dropped", "renamed", "replaced"] {
@@ -427,9 +429,9 @@ fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
         assert_eq!(code(read(&pinned)), lost, "{way}");
         assert_eq!(code(distinct(&pinned)), lost, "{way}");
         assert_eq!(code(aggregate(&pinned)), lost, "{way}");
-        // Nothing was made by those that could not.
+        // The writes that failed did not create a collection.
         assert_eq!(store.collection(NS).is_some(), way == "replaced");
-        // A view from now on knows what there is.
+        // A view that begins now finds the present collections.
         let (op, transaction) = begin(&b);
         read(&op).unwrap();
         insert(&b, &op, doc! { "_id": 5 }).unwrap();
@@ -441,7 +443,7 @@ fn a_name_that_was_lost_since_the_view_is_no_empty_collection() {
     }
 }
 
-/// A join with what was dropped since.
+/// A join with a collection that was dropped since the view began.
 #[test]
 fn a_join_with_a_lost_collection_fails() {
     let b = Bench::new();
@@ -478,7 +480,7 @@ fn a_join_with_a_lost_collection_fails() {
     }
 }
 
-/// The same for what is no collection by itself: a view, and the buckets of a time series.
+/// The same for names that are not those of collections: a view, and the buckets of a time series.
 #[test]
 fn a_view_that_was_lost_since_is_not_empty() {
     for way in ["view", "all views", "series"] {
@@ -518,7 +520,8 @@ fn a_view_that_was_lost_since_is_not_empty() {
     }
 }
 
-/// A collection that a transaction made, and that somebody else relies on, outlives its abort.
+/// A collection that a transaction created, and that another operation relies on, survives the
+/// abort.
 #[test]
 fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
     for way in ["nobody", "create", "insert", "index", "transaction"] {
@@ -539,7 +542,7 @@ fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
                 assert_eq!(b.delete("{}", false).unwrap().matched, 1);
             }
             "index" => {
-                // It waits for the transaction.
+                // The build waits for the transaction.
                 std::thread::scope(|s| {
                     let build = s.spawn(|| b.index(r#"{"key": {"x": 1}, "name": "x"}"#));
                     std::thread::sleep(Duration::from_millis(50));
@@ -564,8 +567,8 @@ fn who_relies_on_a_collection_that_a_transaction_made_keeps_it() {
     }
 }
 
-/// What a statement of a large command costs does not grow with those before it, and each is
-/// remembered.
+/// The cost of a statement in a large command does not grow with the statements before it, and each
+/// is remembered.
 #[test]
 fn many_statements_are_remembered_at_the_same_cost() {
     const STEPS: i32 = 20;
@@ -611,7 +614,7 @@ fn many_statements_are_remembered_at_the_same_cost() {
     println!("{took:?}");
     let (early, late): (Duration, Duration) = (took[1..4].iter().sum(), took[17..20].iter().sum());
     assert!(late < early * 4, "{took:?}");
-    // A part of them again, from what is stored.
+    // Some of the statements are sent again, and answered from what is stored.
     for step in [0, 7, STEPS - 1] {
         let (op, retry) = of(step);
         let out = run(&op, step);
@@ -619,7 +622,7 @@ fn many_statements_are_remembered_at_the_same_cost() {
         assert_eq!(retry.retried().len(), EACH as usize);
     }
     assert_eq!(b.find(r#"{"x": 1}"#).len() as i32, STEPS * EACH);
-    // Another number: the rows of the one before go.
+    // With a new number, the session's earlier rows are removed.
     let rows = |store: &Store| store.session_rows().unwrap();
     assert!(rows(&b.engine.store) > 10);
     let head = b
@@ -643,7 +646,7 @@ fn many_statements_are_remembered_at_the_same_cost() {
     assert_eq!(rows(&b.engine.store), 0);
 }
 
-/// What open transactions have written takes of the memory that all operations share.
+/// The writes of open transactions count against the memory that all operations share.
 #[test]
 fn open_transactions_share_the_operations_memory() {
     let b = Bench::new();
@@ -666,13 +669,13 @@ fn open_transactions_share_the_operations_memory() {
     };
     assert_eq!(refused.1, Code::WriteConflict);
     assert_eq!(memory.figures(Account::Transactions).refused, 1);
-    // A small one is not the one to suffer.
+    // A small transaction is not refused because of large ones.
     let (op, small) = begin(&b);
     insert(&b, &op, doc! { "_id": "small" }).unwrap();
     small.abort();
     all.iter().for_each(|(_, t)| t.abort());
     assert_eq!(used(), 0);
-    // There is room again, for less than everything.
+    // There is room again, but not for an unlimited transaction.
     let (op, transaction) = begin(&b);
     let e = (200..220).find_map(|id| large(&op, id).err()).unwrap();
     assert_eq!(e.code(), Code::TransactionTooLargeForCache);
@@ -687,8 +690,9 @@ fn open_transactions_share_the_operations_memory() {
     assert_eq!(b.find("{}").len(), 2);
 }
 
-/// Accounts whose sum stays, by transactions, with plain writers, flushes, index builds and aborts
-/// at the same time. Every transaction sees the sum; every increment counts once.
+/// Transactions move amounts between accounts, so that the sum stays, while there are plain
+/// writers, flushes, index builds and aborts. Every transaction sees the right sum, and every
+/// increment counts once.
 #[test]
 fn sums_stay_while_everything_else_happens() {
     const ACCOUNTS: i64 = 20;

@@ -1,4 +1,4 @@
-//! What a pass over what expires looks at.
+//! Which collections and indexes a TTL pass looks at.
 
 use super::Bench;
 use crate::TtlOutcome;
@@ -32,7 +32,8 @@ fn insert(b: &Bench, c: &Arc<Collection>, d: muniment_value::DocBuf) {
     unit.commit().unwrap();
 }
 
-/// How many were deleted, and how many indexes and collections were looked at.
+/// Runs a pass. Returns how many documents were deleted, and how many indexes and collections were
+/// looked at.
 fn pass(b: &Bench) -> (u64, u64) {
     let TtlOutcome {
         deleted,
@@ -61,22 +62,22 @@ fn a_pass_looks_only_at_what_is_due() {
             c
         })
         .collect();
-    // Nothing is known of them at first; then that nothing is due.
+    // At first nothing is known of them; after the first pass, it is known that nothing is due.
     assert_eq!(pass(&b), (0, 4));
     assert_eq!(pass(&b), (0, 0));
-    // Only what was written to is looked at, and once.
+    // Only collections that were written to are looked at, and only once.
     insert(&b, &all[1], doc! { "_id": 3, "at": ago(100) });
     insert(&b, &all[2], doc! { "_id": 3, "at": ago(5) });
     assert_eq!(pass(&b), (1, 2));
     assert_eq!(pass(&b), (0, 0));
-    // The earliest date of an array decides.
+    // The earliest date of an array counts.
     insert(
         &b,
         &all[0],
         doc! { "_id": 4, "at": array![ago(1), ago(61)] },
     );
     assert_eq!(pass(&b), (1, 1));
-    // An update that makes a date earlier.
+    // An update makes a date earlier.
     let mut unit = b.engine.store.write_unit(&all[3], &*b.op).unwrap();
     let (key, old) = unit.lock_by_id(Value::Int32(1)).unwrap().unwrap().unwrap();
     let new = bytes::Bytes::from(doc! { "_id": 1, "at": ago(99) }.into_bytes());
@@ -86,7 +87,7 @@ fn a_pass_looks_only_at_what_is_due() {
         .unwrap();
     unit.commit().unwrap();
     assert_eq!(pass(&b), (1, 1));
-    // A shorter time makes due what was not.
+    // With a shorter expiry, documents become due.
     let mut spec = (*all[0].indexes()[1].spec()).clone();
     spec.expire_after_seconds = Some(3);
     let store = &b.engine.store;
@@ -95,7 +96,7 @@ fn a_pass_looks_only_at_what_is_due() {
         .unwrap();
     assert_eq!(pass(&b), (1, 1));
     assert_eq!(pass(&b), (0, 0));
-    // What was dropped is forgotten.
+    // What was noted for a dropped collection is forgotten.
     store.drop_collection("test.c2", &NeverInterrupted).unwrap();
     pass(&b);
     assert_eq!(b.engine.expiries.lock().len(), 3);
@@ -116,7 +117,7 @@ fn a_pass_comes_back_when_the_first_thing_expires() {
     let mut deleted = 0;
     while deleted == 0 {
         deleted = pass(&b).0;
-        // It is looked at again no earlier than that.
+        // The pass does not look at it again before it is due.
         let due = QueryContext::new().now_ms - soon >= 1000;
         assert!(deleted == 0 || due);
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -1,4 +1,4 @@
-//! Every wait of an operation ends when the operation has to, and nothing but that wakes it.
+//! Every wait of an operation ends when the operation has to end.
 
 use super::*;
 use crate::cursor::{BatchLimits, CursorOwner};
@@ -9,12 +9,12 @@ use muniment_storage::CollectionOptions;
 use muniment_value::{Code, doc};
 use std::time::Instant;
 
-/// A wait that is to end and does not lasts for so long.
+/// The time limit of a wait for something that never happens.
 const NEVER: Duration = Duration::from_secs(600);
-/// A wait ends within so long, whatever else runs on the machine.
+/// A wait has to end within this time, whatever else runs on the machine.
 const SOON: Duration = Duration::from_secs(20);
 
-/// Runs what waits for what never comes, once for each thing that ends an operation.
+/// Runs a wait for something that never happens, once for each thing that ends an operation.
 fn ends<T: Send>(b: &Bench, what: &str, wait: impl Fn(&Arc<OpContext>) -> Result<T> + Sync) {
     for way in ["kill", "client", "deadline"] {
         let client = Arc::new(Client::new());
@@ -64,7 +64,7 @@ fn tickets_and_memory_are_waited_for_no_longer_than_the_operation_runs() {
     let held = pool.acquire(&muniment_op::NeverInterrupted).unwrap();
     ends(&b, "ticket", |op| op.take_ticket(&pool).map(drop));
     drop(held);
-    // None of those that gave up has taken one with it.
+    // None of the operations that gave up has kept a ticket.
     assert!(pool.acquire(&muniment_op::NeverInterrupted).is_ok());
 
     let ledger = Arc::new(Ledger::default());

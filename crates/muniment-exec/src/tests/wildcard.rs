@@ -71,14 +71,14 @@ fn one_path_of_the_filter_makes_the_index() {
             "{}",
             r#"FETCH +filter < IXSCAN w {$_path: ["a", "a"]; a: [{}, {}]}"#,
         ),
-        // In the order of the sort, and from the keys alone.
+        // The scan comes in the sort's order, and the plan reads only keys.
         (
             r#"{"a": {"$gt": 90}}"#,
             r#"{"a": -1}"#,
             r#"{"_id": 0, "a": 1}"#,
             r#"PROJECTION_COVERED < IXSCAN w backward {$_path: ["a", "a"]; a: [inf, 90)}"#,
         ),
-        // Not through arrays.
+        // With arrays, neither is possible.
         (
             r#"{"l": {"$gt": 90}}"#,
             r#"{"l": 1}"#,
@@ -91,7 +91,8 @@ fn one_path_of_the_filter_makes_the_index() {
             "{}",
             r#"SUBPLAN < FETCH < OR [IXSCAN w {$_path: ["a", "a"]; a: [1, 1]}] [IXSCAN w {$_path: ["o.x", "o.x"]; o.x: [2, 2]}]"#,
         ),
-        // What a document without the field can match, or a whole document, is no matter of it.
+        // The index cannot serve filters that match a document without the field, or that ask for a
+        // whole document.
         (r#"{"a": null}"#, "{}", "{}", "COLLSCAN +filter"),
         (r#"{"a": {"$ne": 3}}"#, "{}", "{}", "COLLSCAN +filter"),
         (
@@ -161,7 +162,7 @@ fn explain_names_the_path() {
     ] {
         assert!(shown.contains(part), "{part} in {shown}");
     }
-    // What becomes an array later is known too.
+    // An array that comes into a field later changes the plans too.
     b.update(r#"{"_id": 3}"#, r#"{"$set": {"a": [1, 2]}}"#, false)
         .unwrap();
     assert_eq!(
@@ -233,20 +234,20 @@ fn entries_and_arrays_survive_a_restart() {
     }
 }
 
-/// Documents with arrays anywhere, changed at random: what the indexes find stays what a scan
-/// finds, and every entry is in its place.
+/// Documents with arrays anywhere are changed at random. The indexes find the same as a scan, and
+/// every entry is in its place.
 #[test]
 fn writes_keep_the_entries() {
     for seed in 1..20 {
         let mut rng = Rng::new(seed);
         let b = Bench::new();
         for _ in 0..3 {
-            // The same twice is not the matter here.
+            // This may ask for the same index twice, which does not matter here.
             let _ = b.index(rng.wildcard());
         }
         let document = |rng: &mut Rng, id: usize| {
             let (x, y) = (rng.value(true), rng.value(true));
-            // Fields in front of a wildcard have no arrays.
+            // The fields before a wildcard must not have arrays.
             let z = rng.value(false);
             j(&format!(r#"{{"_id": {id}, "a": {x}, "d": {y}, "c": {z}}}"#))
         };
@@ -262,7 +263,7 @@ fn writes_keep_the_entries() {
                 3 => format!(r#"{{"$push": {{"a": {v}}}}}"#),
                 _ => text(&document(&mut rng, 0)).replacen(r#""_id":0,"#, "", 1),
             };
-            // Some do not fit what is there.
+            // Some updates do not fit the document.
             let _ = b.update(&id, &update, false);
             if step % 20 == 19 {
                 b.delete(&id, false).unwrap();
