@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 
 impl Database {
-    /// What a name stands for now, independent of any operation.
+    /// Resolves a name as of now, independent of any operation.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected for a view while the collection of views is closed; I/O errors.

@@ -1,4 +1,4 @@
-//! What a name stands for: the look-up with which every verb that reads or writes begins.
+//! Resolves names. Every verb that reads or writes begins with this look-up.
 //!
 //! If a stored collection has the name, nothing else can have it, and one look-up in the catalog
 //! finds it. Only other names are searched for elsewhere: among the collections that are generated
@@ -14,7 +14,7 @@ use muniment_storage::{Collection, Store};
 use muniment_value::{ArrayBuf, Code, Collation, Doc, Error, Result};
 use std::sync::Arc;
 
-/// What a name stands for.
+/// The thing that a name stands for.
 #[derive(Clone)]
 pub enum Source {
     /// A stored collection, which may be a time series.
@@ -32,7 +32,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// What a name stands for in an operation, which may see an older state.
+    /// Resolves a name for an operation, which may see an older state.
     ///
     /// # Errors
     /// 246 SnapshotUnavailable if the operation reads an older view in which a collection may have
@@ -45,7 +45,7 @@ impl Source {
         }
     }
 
-    /// What a name stands for now, independent of any operation.
+    /// Resolves a name as of now, independent of any operation.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected for a view while the collection of views is closed; I/O errors.
@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// What a name stands for that no stored collection has.
+    /// Resolves a name that no stored collection has.
     fn beside(store: &Store, namespace: &str) -> Result<Source> {
         if let Some(generated) = generated(namespace) {
             return Ok(Source::Generated(generated));
@@ -156,7 +156,7 @@ impl Source {
         })
     }
 
-    /// Resolves views: what the collection below them stands for.
+    /// Follows views down to the source below them.
     ///
     /// # Errors
     /// Those of [`Source::as_view`].

@@ -108,7 +108,7 @@ fn append_operation(d: &mut DocBuf, op: &Operation) {
     };
     match (&op.what, op.of.as_deref()) {
         (What::Note { doc }, _) => {
-            // The mark of what streams do not show is meant for streams only.
+            // `unseen` marks what change streams do not show, and is not part of the oplog.
             for e in Doc::new(doc).iter().filter(|e| e.name() != "unseen") {
                 d.append_elem(e);
             }

@@ -100,7 +100,7 @@ pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
     }
 }
 
-/// Leaves out the first rows. It stands below a FETCH that matches nothing, so that the skipped
+/// Leaves out the first rows. It is placed below a FETCH that has no filter, so that the skipped
 /// documents are never read.
 pub struct Skip {
     pub(super) input: Stage,

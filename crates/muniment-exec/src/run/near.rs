@@ -25,7 +25,7 @@ use std::sync::Arc;
 const FEW: u64 = 100;
 /// A ring with more new documents than this makes the next one narrower.
 const MANY: u64 = 1000;
-/// The width of the first ring is this fraction of the greatest distance.
+/// The greatest distance is this many times the width of the first ring.
 const FIRST: f64 = 65_536.0;
 /// The most rings that explain lists.
 const LISTED: usize = 100;

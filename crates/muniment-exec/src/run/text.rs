@@ -337,7 +337,7 @@ impl TextMatch {
 pub struct Load {
     pub(super) input: Stage,
     access: Arc<TextAccess>,
-    /// True after the snapshot was released: what is read may have changed since the search.
+    /// True after the snapshot was released: documents may have changed since the search.
     check: bool,
     pub(super) stats: Stats,
 }

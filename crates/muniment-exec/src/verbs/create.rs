@@ -53,7 +53,7 @@ pub(crate) fn create_collection_as(
 /// Keeps other operations from creating a collection or a view while this is held.
 ///
 /// # Errors
-/// What the operation's interrupt says while it waits.
+/// The error that ends the operation while it waits.
 pub(crate) fn lock_names<'e>(
     engine: &'e Database,
     op: &OpContext,

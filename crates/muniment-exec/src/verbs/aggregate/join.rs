@@ -3,7 +3,7 @@
 //!
 //! A look-up by `_id` is one read, and one by an index a short scan. Without an index the first
 //! look-up scans the collection; the second makes a hash table of it, within the memory limit of a
-//! blocking stage. Some values match more or less than what has their key (arrays, and null by an
+//! blocking stage. For some values a key does not decide what matches (arrays, and null by an
 //! index): these go through the planner.
 
 use super::join_cache::JoinCache;

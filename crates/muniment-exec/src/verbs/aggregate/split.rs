@@ -134,7 +134,7 @@ impl Split {
 
 /// How the leading stages of a pipeline are planned.
 pub(crate) struct SplitPlan<'r> {
-    /// The command's other plans, whose view this plan shares.
+    /// The state that the command's plans share; this plan takes its view from there.
     pub shared: Option<&'r Arc<CurrentOp>>,
     /// The hint of the command.
     pub hint: Option<Hint<'r>>,
