@@ -182,7 +182,7 @@ impl Rng {
         }
     }
 
-    /// A filter.
+    /// A random filter.
     pub fn filter(&mut self, depth: usize) -> String {
         let n = 1 + self.below(3);
         let mut parts: Vec<String> = (0..n)
@@ -215,7 +215,7 @@ impl Rng {
         format!("{{{}}}", keys.join(", "))
     }
 
-    /// A wildcard index.
+    /// The specification of a wildcard index.
     pub fn wildcard(&mut self) -> &'static str {
         self.pick(&[
             r#"{"key": {"$**": 1}, "name": "w"}"#,
@@ -233,7 +233,7 @@ impl Rng {
         ])
     }
 
-    /// An index.
+    /// The specification of an index, sometimes of a wildcard one.
     pub fn index(&mut self) -> &'static str {
         if self.below(5) == 0 {
             return self.wildcard();

@@ -1,4 +1,4 @@
-//! `distinct`.
+//! The `distinct` command. If an index fits, only one key per distinct value is read.
 
 use crate::database::Database;
 use crate::operation::OpContext;
@@ -284,8 +284,8 @@ impl DistinctScan {
         )
     }
 
-    /// Reads one key per value: after each key it jumps past all that begin with the same values up to
-    /// the distinct field. Returns how many keys were read.
+    /// Reads one key per value: after each key it jumps past all that begin with the same values up
+    /// to the distinct field. Returns how many keys were read.
     fn run(
         &self,
         op: &OpContext,

@@ -1,5 +1,5 @@
-//! The head of the commands that query one name: find, count and distinct begin with it when they run
-//! and when they are explained.
+//! The head of the commands that query one name: find, count and distinct begin with it when they
+//! run and when they are explained.
 
 use super::aggregate::{AggregateRequest, aggregate_view};
 use crate::cursor::Cursor;

@@ -1,4 +1,4 @@
-//! `$indexStats`.
+//! `$indexStats`: the uses of every index of a collection.
 
 use crate::source::Source;
 use crate::timeseries::TimeSeries;

@@ -1,4 +1,4 @@
-//! `count`.
+//! The `count` command: counts the documents of a collection or a view that match a query.
 
 mod stored;
 

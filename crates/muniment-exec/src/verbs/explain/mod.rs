@@ -298,7 +298,8 @@ fn explain_distinct(
         "executionStages": whole(&stages),
     };
     if verbosity == Verbosity::AllPlansExecution {
-        // This scan is chosen by its bounds and not by a trial, so there are no other plans to show.
+        // This scan is chosen by its bounds and not by a trial, so there are no other plans to
+        // show.
         stats.append("allPlansExecution", ArrayBuf::new());
     }
     d.append("executionStats", stats);

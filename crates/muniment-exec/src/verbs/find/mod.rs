@@ -1,4 +1,5 @@
-//! `find`.
+//! The `find` command: resolves the name, plans the query and opens a cursor. A look-up by `_id`
+//! needs neither planner nor stages.
 
 pub(crate) mod request;
 pub(crate) mod view;

@@ -1,4 +1,4 @@
-//! Deletes.
+//! The statements of a `delete` command.
 
 use super::bulk::{Statement, Target};
 use crate::operation::OpContext;

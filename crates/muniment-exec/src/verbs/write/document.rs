@@ -10,8 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The largest document a client may store.
 const MAX_DOCUMENT: usize = 16 << 20;
 
-/// A document as it is stored: `_id` first, made if missing; `Timestamp(0, 0)` on the top level
-/// becomes the time if `replace_timestamps`. Copied only if it has to change.
+/// Returns the form in which a document is stored: `_id` comes first and is made if it is missing,
+/// and with `replace_timestamps` a `Timestamp(0, 0)` on the top level becomes the time. The document
+/// is copied only if it has to change.
 ///
 /// # Errors
 /// 10334 BSONObjectTooLarge; 15 Overflow; 53 InvalidIdField; 52 DollarPrefixedFieldName in `_id`;

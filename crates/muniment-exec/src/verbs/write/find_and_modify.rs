@@ -1,4 +1,4 @@
-//! `findAndModify`.
+//! The `findAndModify` command: changes one document and returns it.
 
 use crate::database::Database;
 use crate::operation::OpContext;

@@ -1,4 +1,5 @@
-//! Inserts.
+//! The `insert` command: inserts documents in slices. If their collection is dropped meanwhile, the
+//! documents that it did not store go into a new one.
 
 use super::slices::{SLICE_BYTES, Slices, Tally};
 use crate::database::Database;

@@ -29,7 +29,7 @@ impl WriteError {
 /// The result of all statements of a command together.
 #[derive(Clone, Debug, Default)]
 pub struct BulkOutcome {
-    /// The reply's `n`: inserted; matched and upserted; deleted.
+    /// The reply's `n`: the documents that were inserted, matched or upserted, or deleted.
     pub n: u64,
     /// The reply's `nModified`.
     pub modified: u64,

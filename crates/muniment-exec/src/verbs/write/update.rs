@@ -1,4 +1,4 @@
-//! Updates.
+//! The statements of an `update` command, and how they are checked and parsed.
 
 use super::bulk::{Statement, Target};
 use crate::operation::OpContext;
