@@ -40,11 +40,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const ROWS_AT_ONCE: usize = 128;
 const BYTES_AT_ONCE: usize = 1 << 20;
 
-/// How often an upsert that lost a race against another insert is tried.
+/// How often an upsert that lost a race against another insert is tried again.
 const UPSERT_ATTEMPTS: usize = 10;
 
-/// How often an upsert is tried whose filter asks for exactly the key that the duplicate has. It
-/// can fail again only if a document or the collection is created and deleted at each attempt.
+/// How often an upsert is tried again whose filter asks for exactly the key that the duplicate has.
+/// It can fail again only if a document or the collection is created and deleted at each attempt.
 /// There is a limit all the same, because the filter may compare strings in another way than the
 /// index does.
 const RIVAL_ATTEMPTS: usize = 100;
