@@ -117,9 +117,8 @@ fn kind<'o>(op: &'o Operation, scope: &Scope, expanded: bool) -> Option<Kind<'o>
         return None;
     }
     let watched = |namespace: &str| scope.has(namespace);
-    // A rename names whole namespaces. Any other command names a collection of the note's database.
-    // In that case the namespace here is the note's (`db.$cmd`), from which `note` makes the
-    // event's.
+    // A rename names whole namespaces. Any other command names a collection of the note's database,
+    // so this is the note's namespace (`db.$cmd`), of which `note` makes the event's.
     let namespace = match (name, command.value()) {
         ("dropDatabase", _) => scope.has_database(db).then_some(db)?,
         ("rename", Value::String(from)) => {

@@ -82,8 +82,7 @@ pub(crate) fn open_changes(
     let pipeline = Pipeline::parse(stages.as_doc(), &ctx)?;
     let link = Link::new(engine, &current, request)?;
     let newest = match engine.store.majority() {
-        // After `Store::keep` there is no more news of the majority, so the stream begins at what
-        // it is known to have: the wait below would never end for anything later.
+        // After `Store::keep` the majority no longer advances, and the wait below would never end.
         Some(majority) if engine.store.is_kept() => majority.at,
         _ => engine.store.visible(),
     };

@@ -125,8 +125,7 @@ pub fn candidates(
     if let Some(hint) = hint {
         let mut named = indexes.iter().filter(|i| is_hinted(hint, &i.spec()));
         let Some(index) = named.next() else {
-            // A damaged index is not among the usable ones. If the hint means that one, its own
-            // error is the better answer.
+            // A damaged index is not usable, but if the hint means it, its error is the answer.
             for damaged in collection.listed_indexes() {
                 let spec = damaged.spec();
                 if is_hinted(hint, &spec) {

@@ -295,8 +295,7 @@ pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<
             .iter()
             .filter(|l| l.path == path.as_str())
             .filter_map(|l| field_bounds(info, i, l.pred, mask != 0, texts).map(|b| (b, l)))
-            // A number in the path may mean an array element or a field of the elements, and the
-            // index has keys for only one of the two.
+            // A number may mean an array element or a field; the index has keys for one only.
             .filter(|(b, l)| !(l.has_numeric_part() && (mask != 0 || b.matches_missing)))
             .collect();
         let present = options.iter().any(|(b, _)| !b.matches_missing);

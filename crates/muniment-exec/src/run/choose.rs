@@ -218,8 +218,7 @@ fn select<'q>(
         let c = e.candidate();
         let productivity = e.buffered() as f64 / e.cx.works.max(1) as f64;
         let bonus = if e.at_eof() { 1.0 } else { 0.0 };
-        // A tie goes to the plan without a sort, then to the one without a fetch, then to the first
-        // by the rules.
+        // A tie goes to the plan without a sort, then without a fetch, then to the rules' order.
         let ties = f64::from(u8::from(!c.needs_sort)) * 1e-4
             + f64::from(u8::from(c.covered.is_some())) * 1e-5;
         1.0 + productivity + bonus + ties

@@ -453,8 +453,7 @@ impl IxScan {
                         }
                         continue;
                     }
-                    // A point in `_id_` is read directly; a cursor would search every level for its
-                    // position.
+                    // A point in `_id_` is one read; a cursor would search every level for it.
                     if self.index.is_id()
                         && let Some(key) = IxScan::point(&range)
                     {

@@ -275,8 +275,7 @@ fn first_expiry(
     let at = first.map_or(i64::MAX, |date| {
         date.saturating_add(due.seconds().saturating_mul(1000))
     });
-    // Something that is due although the pass is over is held by another operation or was written
-    // just now. The next pass has to look again.
+    // If something is due all the same, another operation holds it or it came just now.
     (at > now).then_some(at)
 }
 

@@ -252,8 +252,7 @@ impl Above<'_> {
             d.append("stages", stages);
             return Ok(());
         }
-        // Explain must not write, so the stage that writes is taken off. The documents for it are
-        // computed and dropped.
+        // Explain must not write: the writing stage is taken off, and its documents are dropped.
         let writer = self.rest.take_writer();
         let trials = planned
             .choice

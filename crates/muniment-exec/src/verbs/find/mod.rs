@@ -165,8 +165,7 @@ pub(crate) fn plan_find(
         Some(n) => Some(Hint::Pattern(n.as_doc())),
         None => request.hint,
     };
-    // A tailable cursor waits for new documents at the end of the collection. No index leads there,
-    // so it scans forward.
+    // A tailable cursor waits at the collection's end, where no index leads, so it scans forward.
     let forward = natural_hint(false);
     let hint = match request.tailable {
         true => Some(Hint::Pattern(forward.as_doc())),

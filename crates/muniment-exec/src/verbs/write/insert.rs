@@ -234,8 +234,7 @@ fn insert_slices<'d>(
             since_check += d.len() + 128;
             let one = || Inserted::one(index);
             slices.change(|unit| {
-                // Only the first unit reserves room: when other inserts run at the same time, each
-                // later unit may hold a single document.
+                // Only the first unit: beside other inserts, later ones may hold one document each.
                 if std::mem::take(&mut first) {
                     let most = SLICE_BYTES / (d.len() + 16);
                     unit.reserve(left.min(most) + 1, d.len());
@@ -304,8 +303,7 @@ fn insert_slices<'d>(
             out.fail(index, &error);
         }
     } else {
-        // An unordered command reports an error for each document that is not stored, and has not
-        // reported one for these yet.
+        // An unordered command reports an error for each document that is not stored.
         lost.extend(docs.by_ref().map(|(i, _)| i));
         let said: HashSet<usize> = out.errors.iter().map(|e| e.index).collect();
         lost.retain(|i| !said.contains(i));

@@ -172,9 +172,8 @@ pub(crate) fn perform(
                     true => RIVAL_ATTEMPTS,
                     false => UPSERT_ATTEMPTS,
                 };
-                // A filter that asks for the other operation's document will find it in the next
-                // attempt, unless it has been deleted again. Any other filter is tried again only
-                // if something matches it now.
+                // A filter that asks for the rival document finds it in the next attempt, unless
+                // that is gone again. Any other is tried again only if it matches something.
                 let again =
                     most == RIVAL_ATTEMPTS || anything_matches(engine, op, &collection, write);
                 if attempt >= most || !again {
