@@ -361,7 +361,7 @@ impl OpContext {
         self.limits.kill(code)
     }
 
-    /// Withdraws a [`OpContext::kill`] with this code.
+    /// Withdraws an [`OpContext::kill`] with this code.
     pub fn spare(&self, code: Code) {
         self.limits.spare(code);
     }
