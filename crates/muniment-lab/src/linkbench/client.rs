@@ -308,7 +308,8 @@ impl Requester {
         Ok(())
     }
 
-    /// Reads a cursor to its end; returns the number of documents and the time of the last one.
+    /// Reads a cursor to its end; returns the number of documents, and the time of number
+    /// [`LIST_LIMIT`], after which a list is cut off (0 if there are fewer).
     fn drain(&mut self, mut m: Message) -> Tried<(u64, i64)> {
         let (mut n, mut last) = (0, 0);
         loop {

@@ -148,8 +148,8 @@ mod tests {
         let d = Degrees::new(Profile::Y2015, 5000);
         let sum: u64 = (0..5000).map(|i| d.of(i, 0) + d.of(i, 1)).sum();
         let all: u64 = (0..5000).map(|r| d.at_rank(r)).sum();
-        // The first type gets the larger half of a node's links, and one more than that if the
-        // number is even.
+        // The shares of the two types add up to all links or more; in this graph the excess is at
+        // most one link a node on average.
         assert!(sum >= all && sum <= all + 5000, "{sum} {all}");
         let d = Degrees::new(Profile::V2, 5000);
         assert!((0..5000).all(|i| d.of(i, 0) == d.of(i, 1) && d.of(i, 0) >= 1));

@@ -1,5 +1,6 @@
-//! W1 on a set whose members are apart: the set that `--topology` starts, what the distances allow
-//! each write concern at best, and whether writes that wait for the network wait together.
+//! W1 on a set whose members are far apart: starts the set that `--topology` names, computes the
+//! best latency that the distances allow each write concern, and tests whether many clients can
+//! wait for the network at the same time.
 
 use crate::lab::{Lab, Target};
 use crate::process;
@@ -36,15 +37,15 @@ pub(crate) const OPTIONS: &[Opt] = &[
     ),
 ];
 
-/// The cache of each member, GiB: together they need no more memory than one server does.
+/// The cache of each member, GiB; all members together need no more memory than one server does.
 const CACHE_GB: f64 = 0.5;
-/// Clients that write at once.
+/// The number of clients that write at once.
 const CLIENTS: usize = 64;
 
-/// The set that was asked for, if one was; afterwards it is what the lab measures.
+/// Starts the set that was asked for, if one was; from then on it is what the lab measures.
 ///
 /// # Errors
-/// It cannot be had, with the words of the member that refuses.
+/// The set cannot be started; the error has the words of the member that refuses.
 pub(crate) fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
     let others = lab.options.text("round-trips");
     let Some(name) = lab.options.text("topology") else {
@@ -75,8 +76,8 @@ pub(crate) fn start(lab: &mut Lab) -> Result<Option<Cluster>> {
     Ok(Some(cluster))
 }
 
-/// How far the target's members are from each other, if it is a set of several: measured through
-/// the relays, or as a set of somebody else's says it (`pingMs`, whole milliseconds).
+/// The distances between the target's members, if it is a set of several. In the lab's own set they
+/// are measured through the relays; another set reports them as `pingMs`, in whole milliseconds.
 ///
 /// # Errors
 /// A member of the lab's own set does not answer.
@@ -102,7 +103,7 @@ pub(crate) fn layout(
             (m.name, far.unwrap_or(f64::NAN))
         }));
     }
-    // Without the right to read it, or without a set, there is nothing to say.
+    // Without a set, or without the privilege to read its configuration, there are no distances.
     let Ok(reply) = admin.command("admin", &doc! { "replSetGetConfig": 1 }) else {
         return Ok(None);
     };
@@ -115,7 +116,7 @@ pub(crate) fn layout(
     Ok(layout.filter(|l| l.places.len() > 1))
 }
 
-/// What there is to say of distances before anything is measured.
+/// The sentence about the members' distances, in which this run differs from the post.
 pub(crate) fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
     let mut far: Vec<f64> = layout.places.iter().map(|p| p.round_trip).collect();
     far.sort_by(f64::total_cmp);
@@ -134,23 +135,24 @@ pub(crate) fn deviation(layout: &Layout, cluster: Option<&Cluster>) -> String {
     )
 }
 
-/// Many clients at once.
+/// The result of many clients writing at once.
 pub(crate) struct Together {
-    /// What they did.
+    /// Their load.
     pub load: Load,
-    /// Inserts a second of clients that wait for nothing but the network.
+    /// The inserts a second that clients reach which wait for nothing but the network.
     pub least: f64,
 }
 
 impl Together {
-    /// Whether they waited for nothing else.
+    /// Whether they reached that rate, so that they waited for nothing but the network.
     pub(crate) fn met(&self) -> bool {
         self.load.rate() >= self.least
     }
 }
 
-/// Many clients at once under majority, where that needs another centre: a set that sends the next
-/// write before the last is acknowledged keeps each client waiting no longer than one alone.
+/// Runs many clients at once under majority, if that needs another centre. In a set that sends the
+/// next write before the last one is acknowledged, each client waits no longer than one client
+/// alone would.
 ///
 /// # Errors
 /// The load cannot be run.
@@ -177,7 +179,7 @@ pub(crate) fn together(
     Ok(Some(Together { load, least }))
 }
 
-/// The disk's own sync, ms; nothing where it is not known.
+/// The time of the disk's own sync, ms; 0 if it is not known.
 pub(crate) fn sync(lab: &Lab) -> f64 {
     let l = lab.fdatasync.as_ref();
     l.map_or(0.0, |l| l.quantile_ms(0.5))
@@ -200,7 +202,8 @@ mod tests {
         doc! { "ok": 1.0, "isWritablePrimary": true, "setName": "lab", "hosts": hosts }
     }
 
-    /// A primary that takes `takes` for each insert, of a set that is 90 ms wide.
+    /// Starts a primary that takes `takes` for each insert, of a set with 90 ms between its
+    /// centres.
     fn set(takes: Duration) -> String {
         let addresses: Vec<String> = (1..=4).map(|p| format!("h:{p}")).collect();
         let config = Shape::two_centres(Preset::Smoke).config(&addresses);
@@ -253,7 +256,8 @@ mod tests {
                 .map(DocBuf::as_doc),
         )
         .concerns();
-        // The fake answers what wants no answer, too.
+        // The fake server also answers messages that want no answer, so w:0 cannot be tested with
+        // it.
         let answered = concerns.iter().filter(|c| c.name != "w:0");
         let all = answered.map(|c| {
             let w = Inserts::w1_document(target.connect().unwrap(), "c", Some(&c.doc));
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(&row("majority")[1..4], ["90.0", "0.500", "90.5"]);
         assert_eq!(row("w:\"onePerCentre\"")[6], "92.0");
         assert_eq!(row("w:2")[3], "0.000");
-        // Of one server alone the disk is the only price.
+        // On one server alone the disk is the only cost.
         assert_eq!(
             row("j:true")[3..],
             [
@@ -310,7 +314,7 @@ mod tests {
 
     #[test]
     fn clients_that_wait_one_after_the_other_are_found_out() {
-        // The fake serves one command at a time, as a set that does not pipeline.
+        // The fake serves one command at a time, like a set that does not pipeline writes.
         let (mut lab, target) = lab(&set(Duration::from_millis(20)));
         let mut admin = target.connect().unwrap();
         let l = layout(&mut admin, &target, None).unwrap().unwrap();

@@ -1,4 +1,5 @@
-//! The load generator's own ceiling: what one host reaches when the server does nothing.
+//! The load generator's own ceiling: the rates that one host reaches against a server that does
+//! nothing.
 
 use super::Spec;
 use super::only::CORES;
@@ -39,18 +40,18 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// Connections, one worker each.
+/// The numbers of connections, each with one worker.
 const CONNECTIONS: [usize; 4] = [1, 4, 16, 32];
 
-/// What was measured of a number of connections.
+/// The measurement of one number of connections.
 pub(crate) struct Row {
-    /// How many.
+    /// The number of connections.
     pub connections: usize,
-    /// Where client and responder were.
+    /// The placement of client and responder.
     pub placement: Placement,
-    /// What came of it.
+    /// The load.
     pub load: Load,
-    /// CPU seconds of the whole client.
+    /// The CPU seconds of the whole client process.
     pub client_cpu: f64,
 }
 

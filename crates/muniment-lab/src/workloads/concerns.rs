@@ -1,33 +1,33 @@
-//! W1's write concerns: which rows a target can have.
+//! W1's write concerns: the rows that can be measured on a target.
 
 use muniment_load::conn::Conn;
 use muniment_value::{Doc, DocBuf, doc};
 
-/// How long a server waits for its secondaries before the row is given up, ms.
+/// The time for which a server waits for its secondaries before the row is given up, ms.
 const PATIENCE: i32 = 60_000;
 
 /// A write concern.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Concern {
-    /// Its row.
+    /// The name of its row.
     pub name: String,
-    /// As it is sent.
+    /// The document that is sent with commands.
     pub doc: DocBuf,
-    /// The post's avg, min and max in ms, if it has them.
+    /// The post's average, minimum and maximum in ms, if the post has this row.
     pub published: Option<[f64; 3]>,
-    /// Acknowledged from the journal.
+    /// Whether it is acknowledged only once it is in the journal.
     pub journaled: bool,
-    /// Acknowledged by other members of a set too.
+    /// Whether other members of a set have to acknowledge it too.
     pub replicated: bool,
 }
 
-/// What the post shows of sets: members that acknowledge, the name, its figures.
+/// The post's rows about sets: the members that acknowledge, the row's name, and its figures.
 const REPLICATED: [(i32, &str, [f64; 3]); 2] = [
     (2, "w:2, same data centre", [14.26, 1.65, 867.29]),
     (3, "w:3, two data centres", [311.0, 97.0, 1329.0]),
 ];
 
-/// What is known of the target as a replica set.
+/// The facts about the target's replica set.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Set {
     /// Members that hold data; 0 for a server that is no member of a set.
@@ -37,8 +37,8 @@ pub(crate) struct Set {
 }
 
 impl Set {
-    /// From the replies to hello and, if there was one, replSetGetConfig. Arbiters, which hello
-    /// lists apart, acknowledge nothing.
+    /// Reads the facts from the replies to hello and, if there was one, replSetGetConfig. Arbiters
+    /// acknowledge nothing and are not counted; hello lists them separately.
     pub(crate) fn of(hello: Doc<'_>, config: Option<Doc<'_>>) -> Set {
         if hello.get_str("setName").is_none() {
             return Set::default();
@@ -58,7 +58,7 @@ impl Set {
         }
     }
 
-    /// Asks the target.
+    /// Asks the target for the facts.
     pub(crate) fn ask(conn: &mut Conn) -> Set {
         let Ok(hello) = conn.command("admin", &doc! { "hello": 1 }) else {
             return Set::default();
@@ -66,7 +66,7 @@ impl Set {
         if hello.as_doc().get_str("setName").is_none() {
             return Set::default();
         }
-        // Without the right to read it there are no rows of tags.
+        // Without the privilege to read the configuration there are no rows for modes.
         let config = conn.command("admin", &doc! { "replSetGetConfig": 1 }).ok();
         Set::of(hello.as_doc(), config.as_ref().map(DocBuf::as_doc))
     }
@@ -122,7 +122,7 @@ impl Set {
         rows
     }
 
-    /// Rows of the post's table that are not measured here, and why.
+    /// The rows of the post's table that are not measured here; the name tells why.
     pub(crate) fn post_only(&self) -> Vec<(String, [f64; 3])> {
         let hdd = (
             "j:true on a hard disk (post only)".to_string(),
@@ -139,7 +139,7 @@ impl Set {
         [hdd].into_iter().chain(missing).collect()
     }
 
-    /// What to say of it.
+    /// The sentence about how the target's set differs from the post's.
     pub(crate) fn deviation(&self) -> String {
         match self.members {
             0 => "w:2, w:3 and write concerns by tags need a replica set and are not run; w:\"majority\" is added. On a standalone server a majority is one member, whose journal is synced before the acknowledgement.".into(),
@@ -210,7 +210,7 @@ mod tests {
         let two = Set::of(hello(&["a:1", "b:1"], &[]).as_doc(), None);
         assert_eq!(names(&two)[4..], ["w:2"]);
         assert!(two.post_only()[1].0.starts_with("w:3") && two.post_only().len() == 2);
-        // A member of priority 0 is listed apart, and acknowledges as others do.
+        // hello lists a member of priority 0 separately, but it acknowledges as others do.
         let three = Set::of(hello(&["a:1", "b:1"], &["c:1"]).as_doc(), None);
         assert_eq!(names(&three)[4..], ["w:2", "w:3"]);
         assert_eq!(three.post_only().len(), 1);
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(tagged.doc, doc! { "w": "twoRacks", "wtimeout": PATIENCE });
         assert!(tagged.replicated && !tagged.journaled);
         assert!(s.deviation().contains("defines by tags"));
-        // Modes mean nothing where there is no set.
+        // Modes mean nothing on a server that is in no set.
         let alone = Set::of(doc! { "ok": 1.0 }.as_doc(), Some(config.as_doc()));
         assert_eq!(alone, Set::default());
     }

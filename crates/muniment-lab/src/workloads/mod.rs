@@ -1,4 +1,4 @@
-//! The experiments. One file each, with its `SPEC`; one line each in [`ALL`], sorted by name.
+//! The experiments. Each has a file with its `SPEC` and a line in [`ALL`], sorted by name.
 
 pub(crate) mod apart;
 pub(crate) mod ceiling;
@@ -18,26 +18,26 @@ use crate::report::Outcome;
 use muniment_load::fail::Result;
 use muniment_options::Opt;
 
-/// One experiment.
+/// An experiment.
 pub struct Spec {
     /// Its name on the command line.
     pub name: &'static str,
     /// Its heading.
     pub title: &'static str,
-    /// What it measures and how.
+    /// A description of what it measures and how.
     pub about: &'static str,
-    /// What the files of an embedded server take of the disk at most, GB by preset (smoke, quick,
-    /// paper): roughly, so that a run which has no room is not begun.
+    /// The most disk space that the files of an embedded server take, roughly, in GB by preset
+    /// (smoke, quick, paper). A run that has less is not begun.
     pub disk_gb: [f64; 3],
     /// The options that only it has.
     pub options: &'static [Opt],
-    /// What it goes through, for `--only`.
+    /// The dimensions that `--only` can select from.
     pub dimensions: &'static [only::Dimension],
-    /// Runs it. What was found before an error or Ctrl-C is in the outcome.
+    /// Runs the experiment. Results from before an error or Ctrl-C are in the outcome.
     pub run: fn(&mut Lab, &mut Outcome) -> Result<()>,
 }
 
-/// Every experiment, sorted by name.
+/// All experiments, sorted by name.
 pub(crate) const ALL: &[&Spec] = &[
     &ceiling::SPEC,
     &query::SPEC,
@@ -49,8 +49,8 @@ pub(crate) const ALL: &[&Spec] = &[
     &w5::SPEC,
 ];
 
-/// Every experiment in the order in which all of them run: what measures the lab itself comes last,
-/// so that a report begins with what it is about.
+/// All experiments in the order in which they run. Those that measure the lab itself come last, so
+/// that a report begins with the results about servers.
 pub(crate) fn in_order() -> Vec<&'static Spec> {
     let mut all = ALL.to_vec();
     all.sort_by_key(|s| s.name == ceiling::SPEC.name);

@@ -1,42 +1,43 @@
-//! `--only NAME=VALUE,…`: parts of experiments. An experiment names its dimensions in its `SPEC`
-//! and asks [`Only::keep`] for the values it shall go through.
+//! `--only NAME=VALUE,…`, which selects parts of experiments. An experiment names its dimensions in
+//! its `SPEC`, and asks [`Only::keep`] for the values to run.
 
 use super::Spec;
 use crate::lab::Preset;
 use muniment_load::fail::{Failure, Result};
 use std::fmt::Write;
 
-/// What an experiment goes through, one value after the other.
+/// A dimension of an experiment, whose values it runs one after the other.
 pub struct Dimension {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What its values are, a few words.
+    /// A few words about its values.
     pub about: &'static str,
-    /// Its values with this preset; none where only the server can tell.
+    /// Its values with this preset; empty if only the server can tell them.
     pub values: fn(Preset) -> Vec<String>,
 }
 
-/// Where client and server of a single connection run: a dimension of everything that has one.
+/// The placement of client and server of a single connection: a dimension of every experiment that
+/// has such a load.
 pub(crate) const CORES: Dimension = Dimension {
     name: "cores",
     about: "of a single connection's client and server",
     values: |_| texts(["one", "two"]),
 };
 
-/// Values as texts.
+/// Formats values as texts.
 pub(crate) fn texts<T: ToString>(all: impl IntoIterator<Item = T>) -> Vec<String> {
     all.into_iter().map(|v| v.to_string()).collect()
 }
 
-/// What was given: dimensions and their values.
+/// The parsed `--only` options: dimensions with their values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Only(Vec<(String, Vec<String>)>);
 
 impl Only {
-    /// Takes `NAME=VALUE,VALUE…`; values of the same name add up.
+    /// Adds `NAME=VALUE,VALUE…`; the values of a repeated name are collected.
     ///
     /// # Errors
-    /// It is not of this form.
+    /// The text does not have this form.
     pub fn add(&mut self, text: &str) -> Result<()> {
         let parts = text.split_once('=').filter(|(n, v)| {
             !n.trim().is_empty() && v.split(',').all(|value| !value.trim().is_empty())
@@ -55,21 +56,22 @@ impl Only {
         Ok(())
     }
 
-    /// True if nothing was given.
+    /// Whether no part was selected.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What was given for a dimension.
+    /// The values given for a dimension.
     pub fn values(&self, name: &str) -> Option<&[String]> {
         let found = self.0.iter().find(|(n, _)| n == name);
         found.map(|(_, v)| v.as_slice())
     }
 
-    /// Refuses dimensions that none of `specs` has, and values that one of them does not have.
+    /// Refuses dimensions that none of `specs` has, and values that an experiment with that
+    /// dimension does not have.
     ///
     /// # Errors
-    /// What there is instead.
+    /// The error lists the existing dimensions or values.
     pub fn check(&self, specs: &[&Spec], preset: Preset) -> Result<()> {
         for (name, values) in &self.0 {
             let mut known = false;
@@ -105,11 +107,11 @@ impl Only {
         Ok(())
     }
 
-    /// Those of `all` that were asked for, in their own order: all, if dimension `name` was not
-    /// given. `called` tells their values.
+    /// The elements of `all` whose values were asked for, in their own order; all of them if
+    /// dimension `name` was not given. `called` gives an element's value.
     ///
     /// # Errors
-    /// A value was asked for that none of them has.
+    /// A value was asked for that no element has.
     pub fn keep<T>(
         &self,
         name: &str,
@@ -132,7 +134,7 @@ impl Only {
             .collect())
     }
 
-    /// What of it an experiment has to say: it was not run whole.
+    /// The warning that only a part of the experiment was run, if that is so.
     pub fn told(&self, spec: &Spec) -> Option<String> {
         let mine = |(name, _): &&(String, _)| spec.dimensions.iter().any(|d| d.name == name);
         let parts: Vec<String> = self
@@ -145,7 +147,7 @@ impl Only {
     }
 }
 
-/// What an experiment can be asked for.
+/// A list of the dimensions that an experiment has.
 fn has(spec: &Spec) -> String {
     let names: Vec<&str> = spec.dimensions.iter().map(|d| d.name).collect();
     match names.as_slice() {
@@ -168,7 +170,7 @@ pub(crate) fn help(specs: &[&Spec]) -> String {
     o
 }
 
-/// One dimension in lines of the help's width.
+/// Appends one dimension, wrapped to the help's width.
 fn put(o: &mut String, head: &str, d: &Dimension) {
     const WIDTH: usize = 78;
     let values = (d.values)(Preset::Smoke).join(",");
@@ -228,9 +230,9 @@ mod tests {
                 .map_err(|e| e.0)
         };
         assert_eq!(check(&["batch=1,10"], &["w3"]), Ok(()));
-        // The others go through everything.
+        // The other experiment has no such dimension and runs whole.
         assert_eq!(check(&["batch=1,10"], &["w1", "w3"]), Ok(()));
-        // What only the server knows is checked when it has been asked.
+        // Values that only the server knows are checked after the server has been asked.
         assert_eq!(check(&["concern=w:2"], &["w1"]), Ok(()));
         let e = check(&["bacth=1"], &["w3"]).unwrap_err();
         assert_eq!(

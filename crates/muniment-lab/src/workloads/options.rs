@@ -1,20 +1,21 @@
-//! Options that belong to one experiment: rows of its `SPEC`, which the experiment asks for in
-//! [`crate::lab::Lab::options`].
+//! Options that belong to one experiment. They are rows of its `SPEC`, and the experiment reads
+//! them from [`crate::lab::Lab::options`].
 
 use super::{ALL, Spec};
 use muniment_load::fail::{Failure, Result};
 use muniment_options::{Given, Group};
 
-/// The options of these experiments, for a page of all of them.
+/// The options of these experiments, as groups of one help page.
 pub(crate) fn groups(specs: &[&'static Spec]) -> Vec<Group> {
     let some = specs.iter().filter(|s| !s.options.is_empty());
     some.map(|s| Group::new(s.name, s.options)).collect()
 }
 
-/// Refuses options of experiments that are not among `names` (none: all of them run).
+/// Refuses options of experiments that are not among `names` (an empty list stands for all); they
+/// would be ignored otherwise.
 ///
 /// # Errors
-/// Which option, and whose it is.
+/// The error names the option and the experiments that have it.
 pub(crate) fn belong(given: &Given, names: &[String]) -> Result<()> {
     for (name, _) in given.options() {
         let has = |s: &&&Spec| s.options.iter().any(|o| o.name == name);
@@ -30,10 +31,10 @@ pub(crate) fn belong(given: &Given, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A list of whole numbers from 1 to `most`.
+/// Parses a list of whole numbers from 1 to `most`.
 ///
 /// # Errors
-/// Says what would be right.
+/// The text is no such list; the error tells what would be right.
 pub(crate) fn numbers(text: &str, most: usize) -> Result<Vec<usize>> {
     text.split(',')
         .map(|n| {
@@ -47,10 +48,10 @@ pub(crate) fn numbers(text: &str, most: usize) -> Result<Vec<usize>> {
         .collect()
 }
 
-/// Seconds, above 0 and at most a day.
+/// Parses a number of seconds, above 0 and at most a day.
 ///
 /// # Errors
-/// Says what would be right.
+/// The text is no such number; the error tells what would be right.
 pub(crate) fn seconds(text: &str) -> Result<f64> {
     let n = text.parse().ok();
     n.filter(|n| *n > 0.0 && *n <= 86_400.0)

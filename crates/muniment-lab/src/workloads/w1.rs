@@ -40,24 +40,24 @@ pub(crate) const SPEC: Spec = Spec {
 const COLLECTION: &str = "insertTest";
 const INSERTS: u64 = 200;
 
-/// What was measured.
+/// The results of the experiment.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// The write concerns that were asked for.
+    /// The write concerns that were measured.
     pub concerns: Vec<Concern>,
-    /// What the post alone has: a name, and its avg, min and max in ms.
+    /// Rows that only the post has: a name, and its average, minimum and maximum in ms.
     pub post_only: Vec<(String, [f64; 3])>,
-    /// Where client and server were.
+    /// The placements of client and server.
     pub placements: Vec<Placement>,
     /// Every concern in every placement.
     pub all: Vec<One>,
-    /// How far the members of a set are from each other.
+    /// The distances between the members of a set.
     pub layout: Option<Layout>,
-    /// The disk's own sync, ms; 0 where it is not known.
+    /// The time of the disk's own sync, ms; 0 if it is not known.
     pub sync: f64,
-    /// Many clients at once, where the members are far apart.
+    /// The result of many clients at once, if the members are far apart.
     pub together: Option<Together>,
-    /// The same over 10,000 inserts, beyond the smoke preset.
+    /// The same as `all` over 10,000 inserts; the smoke preset leaves this out.
     pub tails: Option<Vec<One>>,
 }
 
@@ -65,12 +65,12 @@ pub(crate) struct Found {
 pub(crate) struct One {
     /// The concern.
     pub concern: Concern,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
     /// The second run of inserts.
     pub load: Load,
-    /// Medians in ms of journaled inserts and of the disk's own syncs, in turns; `None` where they
-    /// were not to be compared, empty where the disk is not known.
+    /// Medians in ms of journaled inserts and of the disk's own syncs, measured in turns. `None` if
+    /// they should not be compared; empty if the disk is not known.
     pub disk: Option<Vec<[f64; 2]>>,
 }
 
@@ -95,7 +95,8 @@ fn on_target(lab: &mut Lab, cluster: Option<&Cluster>, out: &mut Outcome) -> Res
     let mut found = Found::default();
     let result = measure(lab, &target, cluster, &mut found, out);
     for one in &found.all {
-        // The few operations of w:0 are sends into a socket buffer: a ceiling says nothing there.
+        // The few operations of w:0 only write into a socket buffer, so the client's ceiling says
+        // nothing about them.
         let name = &one.load.samples.name;
         if !name.starts_with("w:0") {
             lab.doubt(name, &one.load, 1);
@@ -143,8 +144,8 @@ fn measure(
     Ok(())
 }
 
-/// The inserts of every concern in every placement; gives the names of the concerns that could not be
-/// measured.
+/// Runs the inserts of every concern in every placement; returns the names of the concerns that
+/// could not be measured.
 fn latencies(
     lab: &mut Lab,
     target: &Target,
@@ -177,7 +178,8 @@ fn latencies(
             one(lab, target, &name, c, keep)
         });
         let load = match both {
-            // A member that is down, or a mode that no member can satisfy.
+            // Another member is down, or no member can satisfy the mode; the other concerns are
+            // still measured.
             Err(e) if concern.replicated => {
                 out.warnings.push(format!("Not measured: {e}"));
                 given_up.push(concern.name.clone());
@@ -212,15 +214,15 @@ fn latencies(
     Ok(given_up)
 }
 
-/// The 200 inserts, once.
+/// Runs the 200 inserts once.
 fn one(lab: &mut Lab, target: &Target, name: &str, concern: &DocBuf, limit: Limit) -> Result<Load> {
     let w = Inserts::w1_document(target.connect()?, COLLECTION, Some(concern));
     load::run(name, vec![w], limit, target.pid, &mut lab.progress)
 }
 
-/// Medians in ms of a few journaled inserts and of a few writes with fdatasync on the same disk,
-/// taken in turns, since a disk's own time changes from second to second. Empty when the target's
-/// disk is not known to be this host's.
+/// Medians in ms of a few journaled inserts and of a few writes with fdatasync on the same disk.
+/// They are measured in turns, because a disk's own time changes from second to second. Empty if
+/// the target's disk is not known to be on this host.
 fn against_the_disk(
     lab: &mut Lab,
     target: &Target,
@@ -253,7 +255,7 @@ fn against_the_disk(
     Ok(pairs)
 }
 
-/// 10,000 operations a concern: the tail that 200 cannot show.
+/// Runs 10,000 operations for each concern, which show the tail that 200 cannot.
 fn percentiles(
     lab: &mut Lab,
     target: &Target,

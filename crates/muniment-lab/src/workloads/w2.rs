@@ -1,7 +1,7 @@
-//! W2: LinkBench against concurrency.
+//! W2: LinkBench's rate by the number of clients.
 //!
 //! Source: a post of 2015 that ran LinkBench with 1 to 48 clients on several engines. It printed
-//! curves, not figures: the shape is what can be compared.
+//! curves without figures, so only the shape can be compared.
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
@@ -56,7 +56,7 @@ pub(crate) const SPEC: Spec = Spec {
 
 const PROFILES: [Profile; 2] = [Profile::Y2015, Profile::V2];
 
-/// A profile's name for `--only`.
+/// The profile's name for `--only`.
 fn short(p: Profile) -> &'static str {
     match p {
         Profile::Y2015 => "2015",
@@ -64,10 +64,10 @@ fn short(p: Profile) -> &'static str {
     }
 }
 
-/// Clients of the post.
+/// The numbers of clients in the post.
 const CLIENTS: [u64; 13] = [1, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48];
 
-/// The numbers of clients of a preset.
+/// The numbers of clients for a preset.
 fn clients_of(preset: Preset) -> &'static [u64] {
     match preset {
         Preset::Smoke => &[1, 4, 16, 48],
@@ -75,30 +75,30 @@ fn clients_of(preset: Preset) -> &'static [u64] {
     }
 }
 
-/// What was measured with a profile.
+/// The results with one profile.
 pub(crate) struct Found {
-    /// The profile, and whether what should be in transactions was.
+    /// The profile's name, and whether it ran in transactions.
     pub name: String,
-    /// By the number of clients.
+    /// The results, by the number of clients.
     pub points: Vec<Point>,
 }
 
-/// One number of clients.
+/// The result for one number of clients.
 pub(crate) struct Point {
-    /// Connections.
+    /// The number of connections.
     pub clients: u64,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
-    /// The load of the graph.
+    /// The load that inserted the graph.
     pub load: Load,
     /// The second run of requests.
     pub requests: Load,
-    /// Bytes of all files after it.
+    /// The bytes of all files after it.
     pub size: f64,
 }
 
 impl Point {
-    /// Requests a second.
+    /// The requests a second.
     pub(crate) fn rate(&self) -> f64 {
         self.requests.samples.operations as f64 / self.requests.samples.seconds
     }
@@ -159,7 +159,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     failed
 }
 
-/// Whether v2 runs in transactions here: where it can, unless it was not to. Says which it is.
+/// Whether v2 runs in transactions: it does if the target has them and the command line does not
+/// forbid it. Adds a sentence about it to the outcome.
 fn transactions(lab: &Lab, target: &Target, profile: Profile, out: &mut Outcome) -> Result<bool> {
     if profile == Profile::Y2015 {
         return Ok(false);
@@ -176,7 +177,7 @@ fn transactions(lab: &Lab, target: &Target, profile: Profile, out: &mut Outcome)
     Ok(why.is_none())
 }
 
-/// The profile, and whether what should be in transactions was.
+/// The profile's name, and whether it ran in transactions.
 fn named(profile: Profile, transactions: bool) -> String {
     let name = profile.name();
     match (profile, transactions) {

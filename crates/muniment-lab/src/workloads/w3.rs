@@ -1,4 +1,4 @@
-//! W3: insertMany against the batch size.
+//! W3: the rate of insertMany by batch size.
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
@@ -37,12 +37,12 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// As they are called, and whether nothing is acknowledged.
+/// The names of the write concerns; w:0 is not acknowledged.
 const CONCERNS: [&str; 2] = ["default", "w:0"];
 
 const COLLECTION: &str = "batches";
 
-/// The batch sizes of a preset.
+/// The batch sizes for a preset.
 fn sizes(p: Preset) -> &'static [u64] {
     p.pick(
         &[1, 10, 100, 1000, 10_000, 100_000, 400_000],
@@ -57,7 +57,7 @@ fn sizes(p: Preset) -> &'static [u64] {
     )
 }
 
-/// Documents at this batch size: whole batches.
+/// The number of documents at this batch size.
 fn documents(p: Preset, batch: u64) -> u64 {
     let wanted = match p {
         Preset::Smoke if batch < 10 => 10_000,
@@ -66,7 +66,7 @@ fn documents(p: Preset, batch: u64) -> u64 {
         Preset::Quick => 400_000,
         Preset::Paper => 1_000_000,
     };
-    // 400,000 does not divide a million: the last batch is short, as it was in the post.
+    // 400,000 does not divide a million, so the last batch is short, as it was in the post.
     if p == Preset::Smoke {
         wanted.max(batch)
     } else {
@@ -98,25 +98,25 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// What was measured of one batch size in one placement, once a round.
+/// The rates of one batch size in one placement, one for each round.
 #[derive(Default)]
 pub(crate) struct Row {
-    /// Documents a batch.
+    /// The documents of a batch.
     pub batch: u64,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
-    /// Documents a second with the default concern.
+    /// The documents a second with the default concern.
     pub default: Vec<f64>,
-    /// Documents a second with w:0, applied.
+    /// The documents a second with w:0, until they were applied.
     pub applied: Vec<f64>,
-    /// The same, sent.
+    /// The documents a second with w:0, until they were sent.
     pub sent: Vec<f64>,
-    /// The server's CPU with the default concern, µs a document.
+    /// The server's CPU time with the default concern, µs a document.
     pub server_us: Vec<f64>,
 }
 
 impl Row {
-    /// What its loads are called.
+    /// The name of its loads.
     pub(crate) fn called(&self, unacknowledged: bool) -> String {
         let concern = CONCERNS[usize::from(unacknowledged)];
         let name = format!("{concern} batch {}", rate(self.batch as f64));
@@ -147,7 +147,7 @@ fn sweep(
     let result = (|| -> Result<()> {
         for round in 0..p.pick(1, 2, 3) {
             for (k, r) in rows.iter_mut().enumerate() {
-                // A B, B A: neither mode always runs first.
+                // The two modes alternate in the order A B, B A, so that neither always runs first.
                 let first = (round + k) % 2 == 0;
                 for unacknowledged in [!first, first] {
                     if !concerns.contains(&CONCERNS[usize::from(unacknowledged)]) {

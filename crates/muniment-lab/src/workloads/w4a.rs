@@ -38,36 +38,36 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 const COLLECTION: &str = "person";
-/// Connections of the second half.
+/// The number of connections in the second half.
 pub(crate) const THREADS: u64 = 10;
 
-/// An old driver's name, what it means today, and the document.
+/// The name in an old driver, its meaning today, and the document.
 type Concern = (&'static str, &'static str, fn() -> DocBuf);
 
-/// What was measured.
+/// The results of the experiment.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// In the order in which it was.
+    /// The measurements, in the order in which they were made.
     pub all: Vec<One>,
-    /// The disk's own write and sync, where it was measured.
+    /// The disk's own write and sync, if it was measured.
     pub fdatasync: Option<Latency>,
 }
 
-/// One measurement.
+/// The measurement of one concern.
 pub(crate) struct One {
     /// The concern's name in an old driver.
     pub name: &'static str,
-    /// What it means today.
+    /// The concern's meaning today.
     pub means: &'static str,
-    /// Connections.
+    /// The number of connections.
     pub threads: u64,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
-    /// What came of it.
+    /// The load.
     pub load: Load,
 }
 
-/// The post's order.
+/// The write concerns in the post's order.
 pub(crate) const CONCERNS: &[Concern] = &[
     ("NONE", "w:0", || doc! { "w": 0 }),
     ("JOURNAL_SAFE", "j:true", || doc! { "w": 1, "j": true }),
@@ -99,7 +99,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// What is measured, in order: threads, where client and server are, and the concern.
+/// The measurements to make, in order: threads, placement and concern.
 fn steps(lab: &mut Lab, target: &Target) -> Result<Vec<(u64, Placement, Concern)>> {
     let all = vec![1, THREADS];
     let concerns = lab

@@ -33,55 +33,56 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// Without and with the index, as `--only` calls it.
+/// The values for `--only`: without and with the index.
 const INDEXES: [&str; 2] = ["none", "name"];
 
 const COLLECTION: &str = "rows";
-/// How often the rows are inserted.
+/// The number of batches; each one inserts the same number of rows.
 pub(crate) const BATCHES: usize = 6;
-/// The post's memory and rows a batch: their ratio is kept.
+/// The post's memory and rows a batch. Their ratio is kept, so that the data outgrow the cache at
+/// the same batch.
 const POST_MEMORY_GB: f64 = 4.0;
 const POST_ROWS: f64 = 10_000_000.0;
 
-/// What was measured.
+/// The results of the experiment.
 pub(crate) struct Found {
-    /// Without and with the index, in each placement.
+    /// The runs without and with the index, in each placement.
     pub runs: Vec<Run>,
-    /// Rows a batch.
+    /// The rows of a batch.
     pub rows: u64,
-    /// The server's cache, bytes, where it is known.
+    /// The server's cache, bytes, if it is known.
     pub cache: Option<f64>,
 }
 
 /// All batches in one placement, without or with the index.
 pub(crate) struct Run {
-    /// With the index.
+    /// Whether the collection has the index.
     pub indexed: bool,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
-    /// In order.
+    /// The batches in order.
     pub batches: Vec<Batch>,
 }
 
 impl Run {
-    /// What its loads are called; `what` is added.
+    /// The name of its loads, with `what` added.
     pub(crate) fn called(&self, what: &str) -> String {
         let index = if self.indexed { "indexed" } else { "unindexed" };
         self.placement.called(&format!("{index}{what}"))
     }
 }
 
-/// What one batch showed.
+/// The results of one batch.
 pub(crate) struct Batch {
-    /// The inserts.
+    /// The load of the inserts.
     pub load: Load,
-    /// The two finds after it, ms.
+    /// The times of the two finds after it, ms.
     pub finds_ms: [f64; 2],
-    /// Bytes of documents after it.
+    /// The bytes of documents after it.
     pub data: f64,
-    /// Bytes of the files.
+    /// The bytes of the files after it.
     pub storage: f64,
-    /// Bytes of the indexes.
+    /// The bytes of the indexes after it.
     pub indexes: f64,
 }
 
@@ -120,7 +121,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
         cache: (!lab.endpoint.is_external()).then_some(cache_gb * 1024.0 * 1024.0 * 1024.0),
     };
     let mut failure = Ok(());
-    // Which placements there are is known when the first server runs.
+    // The possible placements are known only once the first server runs.
     let mut left: Option<Vec<Run>> = None;
     while failure.is_ok() && !stop::asked() && left.as_ref().is_none_or(|l| !l.is_empty()) {
         failure = (|| -> Result<()> {
@@ -140,7 +141,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     failure
 }
 
-/// The next of what is left; the first time that is everything, once in each placement.
+/// Takes the next run that is left. The first call makes the list: every index variant in each
+/// placement.
 fn next(
     lab: &mut Lab,
     target: &Target,
@@ -228,7 +230,7 @@ fn grow(lab: &mut Lab, target: &Target, rows: u64, run: &mut Run, out: &mut Outc
     Ok(())
 }
 
-/// The post's find; there is one match a batch.
+/// Runs the post's find, which has one match for each batch.
 fn find(conn: &mut Conn, expected: usize) -> Result<f64> {
     let t = Instant::now();
     let r = conn.command(

@@ -1,8 +1,8 @@
-//! W5: YCSB on one server: the post's five scenarios and YCSB's own workloads A to F, and where
-//! more workers stop helping.
+//! W5: YCSB on one server. It runs the post's five scenarios and YCSB's own workloads A to F, and
+//! finds the number of workers from which more do not help.
 //!
-//! Source: a post of 2015 that ran YCSB on one server and on 2–8 shards of the same machine
-//! (shards come with the router), and YCSB's workload files.
+//! Source: YCSB's workload files, and a post of 2015 that ran YCSB on one server and on 2–8 shards
+//! of the same machine (shards will come with the router).
 
 use super::Spec;
 use super::only::{CORES, Dimension, texts};
@@ -43,39 +43,39 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// Workers of the sweep.
+/// The numbers of workers in the sweep.
 const SWEPT: [u64; 7] = [1, 2, 4, 8, 16, 32, 48];
 
-/// The sweep among the scenarios, for `--only`.
+/// The name of the sweep among the scenarios, for `--only`.
 const SWEEPS: &str = "sweep";
 
-/// Everything that runs, in its order.
+/// The names of everything that can run, in its order.
 fn names() -> Vec<&'static str> {
     let scenarios = [&LOAD].into_iter().chain(&SCENARIOS).chain(&STOCK);
     scenarios.map(|s| s.name).chain([SWEEPS]).collect()
 }
 
-/// How long the server may take to finish the work that a load leaves to it.
+/// The longest time that the server may take to finish the work that a load leaves to it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// What the sweep's figures are called.
+/// The name of the sweep's figures.
 pub(crate) const SWEEP: &str = "S3's mix";
-/// Workers of the scenarios.
+/// The number of workers of the scenarios.
 const WORKERS: u64 = 32;
 
-/// A scenario's transactions.
+/// The transactions of a scenario.
 pub(crate) struct Scenario {
-    /// Its name in the post, or YCSB's.
+    /// The name in the post or in YCSB.
     pub name: &'static str,
-    /// What it does.
+    /// A few words about its operations.
     pub what: &'static str,
     properties: &'static str,
-    /// Operations a second in the post.
+    /// The operations a second in the post.
     pub published: Option<f64>,
 }
 
 const POST: &str = "fieldcount=8\nfieldlength=250\nrequestdistribution=uniform\n";
 
-/// The post's scenarios after its load.
+/// The post's scenarios that run after its load.
 pub(crate) const SCENARIOS: [Scenario; 4] = [
     Scenario {
         name: "S2",
@@ -103,7 +103,7 @@ pub(crate) const SCENARIOS: [Scenario; 4] = [
     },
 ];
 
-/// YCSB's own.
+/// YCSB's own workloads.
 pub(crate) const STOCK: [Scenario; 6] = [
     Scenario {
         name: "A",
@@ -143,7 +143,7 @@ pub(crate) const STOCK: [Scenario; 6] = [
     },
 ];
 
-/// The post's load.
+/// The load of the post.
 pub(crate) const LOAD: Scenario = Scenario {
     name: "S1",
     what: "load",
@@ -151,13 +151,13 @@ pub(crate) const LOAD: Scenario = Scenario {
     published: Some(7295.0),
 };
 
-/// Counts by preset.
+/// The counts for a preset.
 struct Size {
     records: u64,
     operations: u64,
     stock_records: u64,
     stock_operations: u64,
-    /// The longest a scenario runs, s.
+    /// The longest time of a scenario, s.
     longest: u64,
     sweep_seconds: u64,
 }
@@ -175,32 +175,32 @@ impl Size {
     }
 }
 
-/// A collection as it stands.
+/// The state of a collection.
 struct Data {
     table: &'static str,
     common: &'static str,
     records: u64,
 }
 
-/// What was measured.
+/// The results of the experiment.
 #[derive(Default)]
 pub(crate) struct Found {
     /// The scenarios that ran, in order.
     pub rows: Vec<Row>,
-    /// The sweep: workers, and operations a second.
+    /// The sweep: the numbers of workers with the operations a second.
     pub sweep: Vec<(f64, f64)>,
 }
 
-/// One scenario.
+/// The result of one scenario.
 pub(crate) struct Row {
-    /// Which.
+    /// The scenario.
     pub scenario: &'static Scenario,
-    /// What came of it.
+    /// Its phase of YCSB.
     pub phase: Phase,
 }
 
 impl Row {
-    /// Operations a second.
+    /// The operations a second.
     pub(crate) fn rate(&self) -> f64 {
         self.phase.load.samples.operations as f64 / self.phase.load.samples.seconds
     }
@@ -227,7 +227,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             "--only workers are the sweep's, which was not asked for: --only scenario={SWEEPS}"
         )));
     }
-    // The post's machine held all of its data.
+    // The post's machine held all of its data in memory, so the cache does too.
     let mut target = lab.target(Some(lab.preset.pick(1.0, 1.0, 24.0)))?;
     let mut found = Found::default();
     let result =
@@ -253,8 +253,8 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     result
 }
 
-/// The scenarios that are wanted, with the loads that they need; gives the post's collection as
-/// they leave it, if it was needed.
+/// Runs the wanted scenarios and the loads that they need. Returns the post's collection in the
+/// state that they leave, if it was needed.
 fn scenarios(
     lab: &mut Lab,
     target: &Target,
@@ -310,7 +310,7 @@ fn scenarios(
     Ok(post)
 }
 
-/// Loads a collection, and lets the server finish what the load leaves to it.
+/// Loads a collection, and lets the server finish the work that the load leaves to it.
 fn load(lab: &mut Lab, target: &Target, data: &mut Data, size: &Size) -> Result<Row> {
     let records = data.records;
     let row = one(lab, target, &LOAD, data, records, size, true)?;
@@ -318,7 +318,7 @@ fn load(lab: &mut Lab, target: &Target, data: &mut Data, size: &Size) -> Result<
     Ok(row)
 }
 
-/// Those of `scenarios` that are wanted, each of so many operations on `data`.
+/// Runs the wanted scenarios, each with so many operations on `data`.
 fn all_of(
     lab: &mut Lab,
     target: &Target,
@@ -337,7 +337,7 @@ fn all_of(
     Ok(())
 }
 
-/// One scenario on `data`, which grows by what it inserts.
+/// Runs one scenario on `data`, which grows by the documents that it inserts.
 fn one(
     lab: &mut Lab,
     target: &Target,
@@ -387,14 +387,15 @@ fn run_one(
         &mut |_| {},
     )
     .map_err(|e| e.while_doing(scenario.name))?;
-    // The next scenario inserts after these.
+    // The next scenario inserts after the keys of this one.
     if let Some(last) = workload.new_keys.last() {
         data.records = data.records.max(last + 1);
     }
     Ok(done)
 }
 
-/// S3's mix with more and more workers: (workers, operations/s) into `points`.
+/// Runs S3's mix with more and more workers; appends the workers and the operations a second to
+/// `points`.
 fn sweep(
     lab: &mut Lab,
     target: &Target,
@@ -422,7 +423,7 @@ fn sweep(
                 run_one(lab, target, s3, &mut data, 0, seconds, workers, false)
             })?;
             let x = p.load.samples.operations as f64 / p.load.samples.seconds;
-            // In the curve one worker has one rate. The names are those of the sweep's figures.
+            // The curve has one point for one worker. Its names are those of the sweep's figures.
             if placement == placement::representative(&placements) {
                 points.push((workers as f64, x));
             } else {

@@ -1,5 +1,5 @@
-//! The shop: orders of about 400 bytes with three items each, and customers. The same numbers give
-//! the same documents everywhere, so that what a query must find is known.
+//! The data of a shop: orders of about 400 bytes with three items each, and customers. The same
+//! numbers give the same documents everywhere, so that the correct result of every query is known.
 
 use crate::lab::{DB, Lab};
 use muniment_load::conn::{Conn, Message, check};
@@ -8,7 +8,7 @@ use muniment_load::rng::Rng;
 use muniment_load::stop;
 use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 
-/// How much there is.
+/// The amount of data.
 pub(crate) struct Size {
     /// Orders.
     pub orders: u64,
@@ -16,15 +16,15 @@ pub(crate) struct Size {
     pub customers: u64,
 }
 
-/// The states of an order, one in five each, by the order's number.
+/// The states of an order; each state has every fifth order, by the order's number.
 pub(super) const STATUS: [&str; 5] = ["new", "paid", "packed", "shipped", "returned"];
-/// The regions, one in eight each, by the order's number divided by five.
+/// The regions; each has one order in eight, by the order's number divided by five.
 pub(super) const REGION: [&str; 8] = [
     "north", "south", "east", "west", "centre", "coast", "islands", "abroad",
 ];
-/// Different items.
+/// The number of different items.
 pub(super) const SKUS: u64 = 1000;
-/// One order in so many has the rare word in its note, and a code that begins with `RX`.
+/// One order in so many has the rare word in its note and a code that begins with `RX`.
 pub(super) const RARE: u64 = 500;
 
 const WORDS: [&str; 16] = [
@@ -47,7 +47,7 @@ const WORDS: [&str; 16] = [
 ];
 const BATCH: u64 = 1000;
 
-/// Order number `i`.
+/// Makes order number `i`.
 pub(super) fn order(i: u64, size: &Size) -> DocBuf {
     let mut r = Rng::new(i ^ 0x5EED);
     let mut items = ArrayBuf::new();
@@ -72,7 +72,7 @@ pub(super) fn order(i: u64, size: &Size) -> DocBuf {
         "region": of(&REGION, i / 5).unwrap_or(""),
         "code": format!("{}{:06}", if rare { "RX" } else { "AB" }, i),
         "at": Value::DateTime(1_600_000_000_000 + (r.below(100_000_000) as i64) * 1000),
-        // A permutation of the numbers below 1000, over and over.
+        // The ranks of a thousand successive orders are a permutation of the numbers below 1000.
         "rank": (i * 7 % 1000) as i32,
         "total": r.below(1_000_000) as f64 / 100.0,
         "items": items,
@@ -83,7 +83,7 @@ pub(super) fn order(i: u64, size: &Size) -> DocBuf {
     }
 }
 
-/// Customer number `i`.
+/// Makes customer number `i`.
 pub(super) fn customer(i: u64) -> DocBuf {
     doc! {
         "_id": format!("c{i:06}"),
@@ -93,7 +93,7 @@ pub(super) fn customer(i: u64) -> DocBuf {
     }
 }
 
-/// Inserts everything; gives the average size of an order.
+/// Inserts all documents; returns the average size of an order.
 pub(super) fn load(lab: &mut Lab, conn: &mut Conn, size: &Size) -> Result<f64> {
     lab.progress.step("query: customers");
     fill(conn, "customers", size.customers, customer)?;

@@ -1,4 +1,4 @@
-//! A scan of all orders of which one in ten comes back, projected.
+//! A scan of all orders that returns one in ten of them, projected.
 
 use super::Query;
 use muniment_value::doc;

@@ -1,9 +1,9 @@
-//! A thousand documents by their ids, all over the collection.
+//! Finds a thousand documents by ids that are spread over the whole collection.
 
 use super::Query;
 use muniment_value::{ArrayBuf, doc};
 
-/// How many ids.
+/// The number of ids.
 const IDS: u64 = 1000;
 
 /// The query.

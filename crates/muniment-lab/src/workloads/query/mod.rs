@@ -1,9 +1,9 @@
-//! The query language's speed: a shop's orders and customers, made here, and queries over them.
-//! One file a query with its `SPEC`; one line each in [`QUERIES`], sorted by name.
+//! The speed of the query language: queries over the orders and customers of a shop, which are made
+//! here. Each query has a file with its `QUERY` and a line in [`QUERIES`], sorted by name.
 //!
-//! A query's rate is the documents it works on by second of the server's CPU, over as many runs as
-//! make the clock's 10 ms ticks harmless. Every run's result is checked, so that nothing is fast by
-//! being wrong.
+//! A query's rate is the number of documents that it works on by second of the server's CPU, over
+//! so many runs that the clock's 10 ms ticks do not matter. The result of every run is checked, so
+//! that a wrong query cannot be fast.
 
 mod count_filter;
 mod data;
@@ -56,25 +56,25 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// One query.
+/// A query.
 pub(crate) struct Query {
     /// Its name in the table.
     pub name: &'static str,
-    /// What it does.
+    /// A line that tells what it does.
     pub title: &'static str,
-    /// The index it needs: collection and specification.
+    /// The index that it needs, as collection and specification.
     pub index: Option<fn() -> (&'static str, DocBuf)>,
     /// The command, a find, an aggregate or a count.
     pub command: fn(&Size) -> DocBuf,
-    /// The documents it works on.
+    /// The number of documents that it works on.
     pub documents: fn(&Size) -> u64,
-    /// The documents in its result; for a count what it counts.
+    /// The number of documents in its result; for a count, the number that it counts.
     pub results: fn(&Size) -> u64,
-    /// Documents a second of CPU that are promised.
+    /// The documents a second of CPU that are promised.
     pub target: Option<f64>,
 }
 
-/// Every query, sorted by name.
+/// All queries, sorted by name.
 pub(crate) const QUERIES: &[&Query] = &[
     &count_filter::QUERY,
     &filter_project::QUERY,
@@ -90,52 +90,52 @@ pub(crate) const QUERIES: &[&Query] = &[
     &unwind_group::QUERY,
 ];
 
-/// What was measured.
+/// The results of the experiment.
 pub(crate) struct Found {
-    /// How much data there was.
+    /// The amount of data.
     pub size: Size,
-    /// Bytes of an order.
+    /// The average bytes of an order.
     pub average: f64,
-    /// In the order in which it was.
+    /// The measurements, in the order in which they were made.
     pub measured: Vec<Measured>,
-    /// What the server could not do, and why.
+    /// Queries that the server could not run, and why.
     pub skipped: Vec<(&'static Query, String)>,
 }
 
-/// One query in one placement.
+/// A query in one placement.
 pub(crate) struct Measured {
-    /// Which.
+    /// The query.
     pub query: &'static Query,
-    /// Where client and server were.
+    /// The placement of client and server.
     pub placement: Placement,
-    /// Documents that it works on.
+    /// The number of documents that it works on.
     pub documents: u64,
-    /// Seconds by the clock of each run.
+    /// The time of each run by the clock, in seconds.
     pub walls: Vec<f64>,
-    /// When the first one began, s since 1970.
+    /// The time at which the first run began, s since 1970.
     pub began: f64,
-    /// CPU seconds of one run; `None` where the server's process is not on this host.
+    /// The CPU seconds of one run; `None` if the server's process is not on this host.
     pub cpu: Option<f64>,
-    /// CPU seconds of each run, where they are counted finely enough.
+    /// The CPU seconds of each run; empty if they are not counted finely enough.
     pub cpus: Vec<f64>,
-    /// Growth of the peak resident size, bytes.
+    /// The growth of the server's peak resident size, bytes.
     pub memory: Option<f64>,
-    /// The plan in one line.
+    /// The query's plan in one line.
     pub plan: String,
 }
 
 impl Measured {
-    /// Documents a second: of CPU, or by the clock.
+    /// The documents a second of CPU, or by the clock if the CPU is not known.
     pub(crate) fn rate(&self) -> f64 {
         self.documents as f64 / self.cpu.unwrap_or_else(|| self.wall())
     }
 
-    /// The median of the runs by the clock, s.
+    /// The median time of the runs by the clock, s.
     pub(crate) fn wall(&self) -> f64 {
         median(&self.walls)
     }
 
-    /// Its runs as they were taken.
+    /// The runs as samples.
     pub(crate) fn samples(&self) -> SampleSet {
         let mut latency = Latency::new();
         let mut timeline = vec![(0.0, 0.0)];
@@ -172,7 +172,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
             rate(size.customers as f64)
         ));
     }
-    // All data fit: what is measured is the query, not the disk.
+    // All data fit into the cache, so that the query is measured and not the disk.
     let mut target = lab.target(Some(1.0))?;
     if target.pid.is_none() {
         out.deviations
@@ -213,7 +213,7 @@ fn run(lab: &mut Lab, out: &mut Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Runs one query until there is enough to judge it by.
+/// Runs one query until there are enough runs to judge it by.
 fn measure(
     lab: &mut Lab,
     target: &Target,
@@ -230,7 +230,8 @@ fn measure(
     let mut measured = Ok(Vec::new());
     for &placement in placements {
         let name = placement.called(query.name);
-        // This thread asks by itself: no load's worker does it.
+        // The queries are sent by this thread and not by a load's worker, so this thread is the one
+        // to pin.
         let one = lab.placed(&target.server(), placement, &name, |lab| {
             placement::here(|| runs(lab, target, conn, (query, placement), size))
         });
@@ -300,7 +301,8 @@ fn runs(
         documents: (query.documents)(size),
         walls,
         began,
-        // One run whose CPU is a few ticks of a clock would make them all worth nothing.
+        // If the CPU time of any run is only a few ticks of the clock, the spread of all would be
+        // meaningless.
         cpus: match cpus.iter().all(|u| u.cpu_believed().is_some()) {
             true => cpus.iter().map(|u| u.cpu).collect(),
             false => Vec::new(),
@@ -313,8 +315,8 @@ fn runs(
     })
 }
 
-/// Waits until the server does nothing by itself any more: what an index that was made or dropped
-/// left behind is not the query's.
+/// Waits until the server does nothing on its own any more; the background work after making or
+/// dropping an index must not be counted for the query.
 fn settle(sample: &dyn Fn() -> Option<procs::Sample>) {
     const LOOK: Duration = Duration::from_millis(200);
     let begin = Instant::now();
@@ -324,14 +326,15 @@ fn settle(sample: &dyn Fn() -> Option<procs::Sample>) {
         let Some((before, after)) = before.zip(sample()) else {
             return;
         };
-        // A tenth of a core, or two ticks where CPU is counted in them.
+        // This is a tenth of a core, or two ticks if CPU time is counted in ticks.
         if after.cpu_seconds - before.cpu_seconds < 0.02 {
             return;
         }
     }
 }
 
-/// Runs a command to the end of its cursor; gives how many documents came, or a count.
+/// Runs a command to the end of its cursor; returns the number of documents, or the result of a
+/// count.
 fn results(conn: &mut Conn, command: &DocBuf) -> Result<u64> {
     let mut reply = conn.command(DB, command)?;
     let mut n = 0;

@@ -1,4 +1,4 @@
-//! The first thousand in the order of an index.
+//! Returns the first thousand orders in the order of an index.
 
 use super::Query;
 use muniment_value::doc;

@@ -1,4 +1,5 @@
-//! The first thousand of all orders: a scan that must not keep more than those.
+//! Returns the first thousand of all orders in a sort order without an index: a scan that must not
+//! keep more than those in memory.
 
 use super::Query;
 use muniment_value::doc;

@@ -1,4 +1,4 @@
-//! A word by its stem in a text index.
+//! Finds a word by its stem in a text index.
 
 use super::Query;
 use super::data::RARE;

@@ -1,4 +1,4 @@
-//! Every item of every order, grouped by what was sold.
+//! Unwinds every item of every order and groups the items by what was sold.
 
 use super::Query;
 use super::data::SKUS;
