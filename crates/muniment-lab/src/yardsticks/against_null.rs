@@ -1,4 +1,4 @@
-//! What the yardsticks against the null responder share.
+//! The parts that the yardsticks against the null responder share.
 
 use super::{Pairs, Slice};
 use crate::lab::{DB, Lab, Target};
@@ -10,13 +10,13 @@ use muniment_load::stats::Side;
 use muniment_load::stop;
 use std::time::Duration;
 
-/// The connections of these yardsticks.
+/// The number of connections of these yardsticks.
 pub(super) const CONNECTIONS: usize = 16;
 
-/// Documents of the find and update yardsticks: cached, 2 KB each.
+/// The documents of the find and update yardsticks, 2 KB each, which fit into the cache.
 pub(super) const POINTS: u64 = 20_000;
 
-/// Fills `coll` with `n` of the documents `make` makes, in batches of 1000.
+/// Fills `coll` with `n` documents made by `make`, in batches of 1000.
 pub(super) fn fill(
     lab: &mut Lab,
     target: &Target,
@@ -43,8 +43,8 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// Interleaved slices of the same workers against the target (A) and the null responder (B).
-/// `make` makes worker `k` over a connection to the side.
+/// Measures the same workers against the target (A) and the null responder (B), in interleaved
+/// slices. `make` makes worker `k` for a connection to one of the sides.
 pub(super) fn measure<W: Worker>(
     lab: &mut Lab,
     out: &mut Outcome,

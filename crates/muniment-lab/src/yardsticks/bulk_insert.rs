@@ -50,7 +50,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// Into a fresh collection, as the raw engine goes on under a fresh prefix.
+/// Inserts into a fresh collection each time, as the raw engine inserts under a fresh prefix.
 fn server(
     lab: &mut Lab,
     target: &Target,

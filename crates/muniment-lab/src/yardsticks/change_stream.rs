@@ -1,5 +1,5 @@
-//! Yardstick 17: change streams: how late events are, whether a stream keeps up, what an idle one
-//! costs.
+//! Yardstick 17: change streams: the lateness of events, whether a stream keeps up with writes, and
+//! the cost of an idle stream.
 
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
@@ -28,15 +28,15 @@ pub(super) const SPEC: Spec = Spec {
     run,
 };
 
-/// Inserts a second, of all writers.
+/// The inserts a second of all writers together.
 const RATE: u64 = 5000;
-/// Their connections.
+/// The number of the writers' connections.
 const WRITERS: u64 = 4;
-/// After the last insert a stream has so long to come to its end.
+/// The time that a stream has after the last insert to deliver all events.
 const GRACE: Duration = Duration::from_secs(1);
-/// The longest that is waited for a stream that does not keep up.
+/// The longest time to wait for a stream that does not keep up.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Streams that nothing comes through.
+/// The number of streams that deliver no events.
 const IDLE: usize = 100;
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -50,7 +50,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     if stop::asked() {
         return Ok(());
     }
-    // On a server that has nothing left to do of what was before.
+    // This uses a fresh server, which has no background work left from the measurements before.
     let mut target = lab.target(Some(CACHE_GB))?;
     idle(lab, out, &target, rows)?;
     target.check_alive()?;
@@ -58,15 +58,15 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// A change stream on a collection, read as drivers do: the next getMore when the last is
-/// answered, which the server holds back until there is something, up to its own second.
+/// A change stream on a collection, read as drivers do: the next getMore is sent when the last one
+/// is answered. The server holds an answer back until there is an event, for at most a second.
 struct Stream {
     conn: Conn,
     more: Message,
 }
 
 impl Stream {
-    /// Opens one; what is written from now on comes through it.
+    /// Opens a stream; it delivers the changes that are made from now on.
     fn open(mut conn: Conn, coll: &str) -> Result<Stream> {
         let stage = doc! { "$changeStream": doc! {} };
         let reply = conn.command(
@@ -83,7 +83,7 @@ impl Stream {
         })
     }
 
-    /// Waits for the next batch; gives its events to `event`, and how many they were.
+    /// Waits for the next batch; passes each event to `event` and returns their number.
     fn next(&mut self, mut event: impl FnMut(Doc<'_>)) -> Result<u64> {
         let reply = self.conn.call(&mut self.more)?;
         check(reply)?;
@@ -100,8 +100,9 @@ impl Stream {
     }
 }
 
-/// Runs a load while `stream` is read in another thread: `seen` gets each event and when its
-/// batch came. After the load it is read until there is nothing more, or all have come.
+/// Runs a load while another thread reads `stream`. `seen` gets each event with the time at which
+/// its batch arrived. After the load the stream is read until a batch is empty or all events have
+/// arrived.
 fn beside(
     mut stream: Stream,
     mut seen: impl FnMut(Doc<'_>, Instant) + Send,
@@ -140,7 +141,7 @@ fn beside(
     })
 }
 
-/// Inserts documents with rising `_id`s, and notes when each was acknowledged.
+/// Inserts documents with rising `_id`s, and notes the time of each acknowledgement.
 struct Stamped {
     conn: Conn,
     template: InsertTemplate,
@@ -169,15 +170,16 @@ impl Worker for Stamped {
     }
 }
 
-/// Since `base`, never 0.
+/// The nanoseconds since `base`; at least 1, since 0 stands for no time.
 fn nanos(base: Instant) -> u64 {
     (base.elapsed().as_nanos() as u64).max(1)
 }
 
-/// How late the events are: each came once, so long after its acknowledgement (or before it: 0).
+/// The lateness of events: the time from the acknowledgement to the arrival, 0 if the event came
+/// first. Each event must have come exactly once.
 ///
 /// # Errors
-/// An event that did not come, or that came twice.
+/// An event did not come, or came twice.
 fn lateness(acknowledged: &[AtomicU64], events: &[(u64, u64)]) -> Result<Latency> {
     let mut latency = Latency::new();
     let mut came = vec![false; acknowledged.len()];
@@ -246,7 +248,7 @@ fn delay(lab: &mut Lab, out: &mut Outcome, target: &Target, rows: &mut Vec<Row>)
         load::run(name, workers, limit, target.pid, &mut lab.progress)
     })?;
     let latency = lateness(&acknowledged, &events)?;
-    // All events of a batch have come at the same moment.
+    // All events of a batch have the same time of arrival.
     let mut batches: Vec<u64> = events.iter().map(|e| e.1).collect();
     batches.dedup();
     if load.rate() < 0.97 * RATE as f64 {
@@ -312,12 +314,12 @@ fn keeping_up(
     Ok(())
 }
 
-/// How many events had come at a moment, a line a batch.
+/// The number of events that had arrived at each moment, one entry for each batch.
 #[derive(Default)]
 struct Came(Vec<(Instant, u64)>);
 
 impl Came {
-    /// An event came at this moment; those of a batch come at the same.
+    /// Notes an event that arrived at this moment; events of one batch have the same moment.
     fn one(&mut self, at: Instant) {
         match self.0.last_mut() {
             Some((last, n)) if *last == at => *n += 1,
@@ -328,27 +330,27 @@ impl Came {
         }
     }
 
-    /// How many there were by then.
+    /// The number of events that had arrived by `at`.
     fn by(&self, at: Instant) -> f64 {
         self.0.iter().rev().find(|c| c.0 <= at).map_or(0, |c| c.1) as f64
     }
 
-    /// How many there were in all.
+    /// The number of all events.
     fn all(&self) -> u64 {
         self.0.last().map_or(0, |c| c.1)
     }
 
-    /// How long after `end` the last one came.
+    /// The time from `end` to the last event.
     fn late(&self, end: Instant) -> Duration {
         let last = self.0.last();
         last.map_or(Duration::ZERO, |c| c.0.saturating_duration_since(end))
     }
 }
 
-/// Line 17b, of inserts without a stream, and beside one until `end`.
+/// Line 17b: compares inserts without a stream to inserts with one, which ended at `end`.
 ///
 /// # Errors
-/// More events than inserts.
+/// There were more events than inserts.
 fn kept_up(alone: &Load, load: &Load, events: &Came, end: Instant) -> Result<Row> {
     let all = events.all();
     if all > load.documents {
@@ -436,7 +438,7 @@ fn idle(lab: &mut Lab, out: &mut Outcome, target: &Target, rows: &mut Vec<Row>) 
     Ok(())
 }
 
-/// The process's share of a core during `time`, per cent.
+/// The share of a core that the process used during `time`, per cent.
 fn share(pid: u32, time: Duration) -> Result<f64> {
     let gone = || Failure::new("the server's process cannot be read any more");
     let began = Instant::now();
@@ -461,7 +463,7 @@ mod tests {
     #[test]
     fn events_are_as_late_as_they_come_behind_their_acknowledgement() {
         let acknowledged = slots(&[1_000_000, 2_000_000, 0]);
-        // The second came before its writer had read the acknowledgement.
+        // The second event arrived before its writer had read the acknowledgement.
         let l = lateness(&acknowledged, &[(0, 4_000_000), (1, 1_900_000)]).unwrap();
         assert_eq!(l.count(), 2);
         assert!((l.max_ms() - 3.0).abs() < 0.01 && l.min_ms() < 0.001);

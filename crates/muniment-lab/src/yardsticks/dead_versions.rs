@@ -1,4 +1,4 @@
-//! Yardstick 11: what is dead costs nothing: versions of a counter, documents that expired.
+//! Yardstick 11: dead data cost nothing: old versions of a counter, and documents that expired.
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
@@ -31,7 +31,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     expired(lab, rows)
 }
 
-/// The median of some scans of a whole collection, ms.
+/// The median time of some scans of a whole collection, ms.
 fn scan(c: &mut Conn, coll: &str) -> Result<f64> {
     let mut times = Vec::new();
     for _ in 0..101 {

@@ -80,7 +80,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// Commits and syncs of the journal so far.
+/// The commits and syncs of the journal so far.
 fn journal(target: &Target) -> Option<(f64, f64)> {
     let r = target
         .connect()

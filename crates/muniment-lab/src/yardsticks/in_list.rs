@@ -30,7 +30,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     fill(lab, &target, COLLECTION, documents, docs::small)?;
     let mut c = target.connect()?;
     lab.progress.step("Yardstick 9: an index");
-    // An index of its own entries, beside the documents that lie by _id.
+    // The index has entries of its own, while documents are stored in the order of their _id.
     c.command(
         DB,
         &doc! { "createIndexes": COLLECTION, "indexes": array![
@@ -58,7 +58,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
                 out.warnings
                     .push(format!("{id}: {found} documents were found"));
             }
-            // The first one fills the cache.
+            // The first run fills the cache and is not counted.
             if i > 0 {
                 times.push(took);
             }
@@ -78,7 +78,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// Reads a whole result; how many documents there were, and the seconds it took.
+/// Reads a whole result; returns the number of documents and the seconds that it took.
 fn find(c: &mut Conn, filter: &DocBuf, hint: &str) -> Result<(u64, f64)> {
     let mut m = Message::command(
         DB,

@@ -1,5 +1,5 @@
-//! Yardstick 7: what a secondary index on a random field costs, whether the rate holds as the
-//! data grow, and the longest stall of a single insert.
+//! Yardstick 7: the cost of a secondary index on a random field, whether the rate holds as the data
+//! grow, and the longest stall of a single insert.
 
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
@@ -25,7 +25,7 @@ pub(crate) const SPEC: Spec = Spec {
 };
 
 const CONNECTIONS: usize = 8;
-/// Slices of each side.
+/// The number of slices of each side.
 pub(crate) const SLICES: usize = 24;
 const DOCUMENT: f64 = 2401.0;
 
@@ -68,11 +68,11 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// Slices of one side.
+/// The slices of one side.
 pub(crate) struct Course {
-    /// Documents a second, slice by slice.
+    /// The documents a second, slice by slice.
     pub rates: Vec<f64>,
-    /// Latencies of all.
+    /// The latencies of all slices.
     pub latency: Latency,
 }
 
@@ -89,26 +89,26 @@ impl Course {
         self.rates.push(load.rate());
     }
 
-    /// Its rates without the first slice, which creates files and threads.
+    /// The rates without that of the first slice, which creates files and threads.
     pub(crate) fn warm(&self) -> &[f64] {
         self.rates.get(1..).unwrap_or_default()
     }
 }
 
-/// What was measured.
+/// The results of the yardstick.
 pub(crate) struct Found {
-    /// Bytes of each collection.
+    /// The bytes of each collection.
     pub data: f64,
-    /// With the index.
+    /// The course with the index.
     pub indexed: Course,
-    /// Without it.
+    /// The course without it.
     pub plain: Course,
-    /// Server CPU µs a document with the index, slice by slice.
+    /// The server's CPU time with the index, µs a document, slice by slice.
     pub cpu: Vec<f64>,
 }
 
 impl Found {
-    /// Nothing yet, of collections of so many bytes.
+    /// Makes an empty result for collections of so many bytes.
     pub(crate) fn of(data: f64) -> Found {
         Found {
             data,
@@ -118,22 +118,23 @@ impl Found {
         }
     }
 
-    /// The rate with the index over the rate without it.
+    /// The ratio of the rate with the index to the rate without it.
     pub(crate) fn ratio(&self) -> Option<Ratio> {
         Ratio::of_pairs(self.indexed.warm(), self.plain.warm())
     }
 
-    /// The rate with the index, and its CPU time, of the first quarter of the course and of the last.
+    /// The rate with the index and its CPU time, in the first and in the last quarter of the
+    /// course.
     pub(crate) fn growth(&self) -> [(f64, f64); 2] {
         let rates = self.indexed.warm();
         let quarter = (rates.len() / 4).max(1);
         let [start, end] = ends(rates, quarter);
-        // On a busy host the rate drifts for reasons of its own; CPU time drifts less.
+        // On a busy host the rate drifts for other reasons than the index; CPU time drifts less.
         let [cpu_start, cpu_end] = ends(self.cpu.get(1..).unwrap_or_default(), quarter);
         [(start, cpu_start), (end, cpu_end)]
     }
 
-    /// The longest that a single insert took, ms.
+    /// The longest time that a single insert took, ms.
     pub(crate) fn stall(&self) -> f64 {
         self.indexed
             .latency
@@ -142,7 +143,7 @@ impl Found {
     }
 }
 
-/// Medians of the first quarter of a course and of the last one, of which each has so many values.
+/// The medians of the first and the last `quarter` values of a course.
 fn ends(course: &[f64], quarter: usize) -> [f64; 2] {
     let last = course.len().saturating_sub(quarter);
     [course.get(..quarter), course.get(last..)].map(|part| median(part.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! Yardstick 12: bytes that an update of one field of a large document adds to the log.
+//! Yardstick 12: the bytes that an update of one field of a large document adds to the log.
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
@@ -20,7 +20,7 @@ pub(super) const SPEC: Spec = Spec {
 
 const UPDATES: i64 = 2000;
 
-/// Where a server tells what it has written to its log.
+/// The fields in which servers report the bytes written to their log.
 const FIGURES: [&str; 3] = [
     "muniment.log.bytes",
     "muniment.journal.bytes",
@@ -62,7 +62,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// What the server says it has written to its log so far.
+/// The bytes that the server reports to have written to its log so far.
 pub(super) fn log_bytes(c: &mut Conn) -> Result<Option<f64>> {
     let status = c.command("admin", &doc! { "serverStatus": 1 })?;
     Ok(FIGURES

@@ -1,7 +1,7 @@
-//! Yardstick 13: one long read while others write what it reads.
+//! Yardstick 13: one long read of documents that others update meanwhile.
 //!
-//! The same read of a collection that nobody writes is the other side: it takes as much of the
-//! processor, so that what differs is the price of old versions.
+//! The other side is the same read of a collection that nobody writes, while the writers write
+//! elsewhere. It takes as much CPU time, so the difference is the price of reading old versions.
 
 use super::against_null::{POINTS, fill};
 use super::{CACHE_GB, Row, Spec};
@@ -35,7 +35,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
         fill(lab, &target, coll, POINTS, docs::point)?;
     }
     let mut c = target.connect()?;
-    // Work a document, so that one pass takes as long as it shall.
+    // Calibrates the work for each document, so that one pass takes the wanted time.
     let probe = Instant::now();
     c.command(DB, &reading("quiet", 1000, Some(500)))?;
     let each = probe.elapsed().as_secs_f64() / 500.0;
@@ -107,11 +107,11 @@ fn reading(coll: &str, work: i32, limit: Option<i32>) -> DocBuf {
 }
 
 struct One {
-    /// Writes a second.
+    /// The writes a second.
     rate: f64,
-    /// How long the read took.
+    /// The time that the read took.
     seconds: f64,
-    /// Bytes that the server's largest resident size is above what it was before.
+    /// The growth of the server's largest resident size, bytes.
     grew: Option<f64>,
 }
 
@@ -139,7 +139,8 @@ fn one(
             reader.command(DB, &reading(coll, work, None))?;
             Ok(began.elapsed().as_secs_f64())
         });
-        // The writers end with the read, more or less: while it runs they are measured.
+        // The writers end at about the same time as the read, so that they are measured only while
+        // it runs.
         let limit = Limit::time(Duration::from_secs(seconds));
         let load = load::run(&name, writers, limit, target.pid, &mut lab.progress);
         (load, read.join())

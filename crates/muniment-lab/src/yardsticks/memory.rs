@@ -1,4 +1,4 @@
-//! Yardstick 8: resident memory under all that ran before it.
+//! Yardstick 8: the resident memory of the servers that ran before it.
 
 use super::against_null::{POINTS, fill};
 use super::{Row, Spec};
@@ -11,7 +11,7 @@ use muniment_load::fail::Result;
 use muniment_load::load::{self, Limit};
 use std::time::Duration;
 
-/// A cache that the data of this yardstick fill, GB: the other yardsticks' are smaller than
+/// A cache that the data of this yardstick fill, GB; the data of the other yardsticks do not fill
 /// theirs.
 const SMALL_CACHE_GB: f64 = 0.125;
 
@@ -25,7 +25,7 @@ pub(super) const SPEC: Spec = Spec {
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     fill_the_cache(lab, out)?;
-    // Peak resident set of each server, from the kernel's own high-water mark.
+    // The peak resident size of each server, which the kernel records.
     let worst = lab
         .memory
         .iter()

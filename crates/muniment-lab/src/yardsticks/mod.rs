@@ -1,5 +1,5 @@
-//! The yardsticks: the speed that is promised, as ratios measured in interleaved runs on one
-//! machine. One file a yardstick with its `SPEC`; one line each in [`ALL`], sorted by number.
+//! The yardsticks: the promised speed, as ratios measured in interleaved runs on one machine. Each
+//! has a file with its `SPEC` and a line in [`ALL`], sorted by number.
 
 mod against_null;
 mod bulk_insert;
@@ -31,22 +31,22 @@ use muniment_load::load::Load;
 use muniment_load::stats::{Ratio, Side, abba, median};
 use muniment_load::stop;
 
-/// The cache that the embedded servers of the yardsticks get, GB.
+/// The cache of the yardsticks' embedded servers, GB.
 pub(crate) const CACHE_GB: f64 = 1.0;
 
-/// One yardstick.
+/// A yardstick.
 pub(crate) struct Spec {
     /// Its number, for `--only`.
     pub number: u32,
-    /// What is measured against what.
+    /// A line that tells what is measured against what.
     pub title: &'static str,
-    /// What is promised.
+    /// The promise in words.
     pub target_text: &'static str,
-    /// Measures it.
+    /// Runs the measurement.
     pub run: fn(&mut Lab, &mut Outcome, &mut Vec<Row>) -> Result<()>,
 }
 
-/// Every yardstick, sorted by number.
+/// All yardsticks, sorted by number.
 pub(crate) const ALL: &[&Spec] = &[
     &bulk_insert::SPEC,
     &point_find::SPEC,
@@ -70,31 +70,31 @@ pub(crate) const ALL: &[&Spec] = &[
     &set_cost::SPEC,
 ];
 
-/// One measured line.
+/// A measured line.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// `1`, `7b`.
+    /// Its number, with a letter if the yardstick has several lines: `1`, `7b`.
     pub id: String,
-    /// What.
+    /// A few words about what was measured.
     pub what: String,
     /// The figure that is judged.
     pub value: f64,
     /// Its unit: `×`, `docs/s`, `ms`, `µs`, `MB`, `MB/s`, `bytes`, `%`.
     pub unit: &'static str,
-    /// The interval of a paired ratio.
+    /// The ratio with its interval, if the figure is a paired ratio.
     pub ratio: Option<Ratio>,
-    /// What is promised, in the same unit.
+    /// The promised value, in the same unit.
     pub target: f64,
-    /// True when less is better.
+    /// Whether less is better.
     pub at_most: bool,
-    /// A second way to keep the promise that was kept.
+    /// A second condition that also keeps the promise, if it was met.
     pub otherwise: Option<String>,
-    /// The absolute figures that it is made of.
+    /// The absolute figures that the figure was made from.
     pub detail: String,
 }
 
 impl Row {
-    /// A single figure that must not be below `target`, in `unit`.
+    /// A figure in `unit` that must not be below `target`.
     pub(crate) fn at_least(
         id: &str,
         what: &str,
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// One that must not be above it.
+    /// A figure that must not be above `target`.
     pub(crate) fn at_most(
         id: &str,
         what: &str,
@@ -129,12 +129,12 @@ impl Row {
         }
     }
 
-    /// With the absolute figures that the row's figure is made of.
+    /// Adds the absolute figures that the row's figure was made from.
     pub(crate) fn because(self, detail: String) -> Row {
         Row { detail, ..self }
     }
 
-    /// True if the promise is kept.
+    /// Whether the promise is kept.
     pub(crate) fn passes(&self) -> bool {
         self.otherwise.is_some()
             || if self.at_most {
@@ -145,26 +145,27 @@ impl Row {
     }
 }
 
-/// A measured slice: its rate, and the load it comes from.
+/// A measured slice: its rate, and the load that it comes from.
 pub(crate) type Slice = (f64, Option<Load>);
 
-/// Both sides of interleaved pairs.
+/// The figures of both sides of interleaved pairs.
 #[derive(Default)]
 pub(crate) struct Pairs {
-    /// Rates of A.
+    /// The rates of A.
     pub a: Vec<f64>,
-    /// Rates of B.
+    /// The rates of B.
     pub b: Vec<f64>,
-    /// Server CPU µs a document of A.
+    /// The server's CPU time of A, µs a document.
     pub a_us: Vec<f64>,
-    /// Server CPU µs a document of B.
+    /// The server's CPU time of B, µs a document.
     pub b_us: Vec<f64>,
-    /// Client and server CPU µs a document of A, then of B.
+    /// The CPU time of client and server together, µs a document: of A, then of B.
     pub both_us: [Vec<f64>; 2],
 }
 
 impl Pairs {
-    /// Runs A B B A … for the preset's number of pairs, after one pair that is thrown away.
+    /// Measures A B B A … for the preset's number of pairs, after a first pair that is discarded
+    /// because it warms up.
     pub(crate) fn measure(
         lab: &mut Lab,
         out: &mut Outcome,
@@ -203,7 +204,7 @@ impl Pairs {
         Ok(p)
     }
 
-    /// A over B as a row; nothing if there is no pair.
+    /// The ratio of A to B as a row; `None` if there is no pair.
     pub(crate) fn row(&self, id: &str, what: &str, names: [&str; 2], target: f64) -> Option<Row> {
         let ratio = Ratio::of_pairs(&self.a, &self.b)?;
         let us = |v: &[f64]| {
@@ -213,8 +214,8 @@ impl Pairs {
                 format!(" ({:.1} µs server CPU)", median(v))
             }
         };
-        // Where client and server share cores that others use too, CPU time is what is left to
-        // compare; it is not judged.
+        // On cores that other processes use too, rates by the clock depend on those; a ratio of CPU
+        // times is shown as well for that case, but it is not judged.
         let by_cpu = match Ratio::of_pairs(&self.both_us[1], &self.both_us[0]) {
             Some(r) => format!("; by CPU time of client and server {:.2} ×", r.median),
             None => String::new(),
@@ -241,7 +242,7 @@ impl Pairs {
     }
 }
 
-/// Runs all yardsticks, or one.
+/// Runs all yardsticks, or only one.
 pub(crate) fn run(lab: &mut Lab, only: Option<u32>, out: &mut Outcome) -> Result<()> {
     out.id = "yardsticks".into();
     out.title = "The promised speed, as ratios".into();

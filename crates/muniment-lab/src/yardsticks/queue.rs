@@ -17,7 +17,7 @@ pub(super) const SPEC: Spec = Spec {
     run,
 };
 
-/// Documents that wait in the queue.
+/// The number of documents that wait in the queue.
 const LENGTH: i64 = 10;
 
 fn run(lab: &mut Lab, _: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {

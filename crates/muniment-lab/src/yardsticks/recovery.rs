@@ -1,4 +1,4 @@
-//! Yardstick 14: how fast the log is applied after a crash.
+//! Yardstick 14: the speed at which the log is applied after a crash.
 
 use super::log_bytes::log_bytes;
 use super::{CACHE_GB, Row, Spec};
@@ -21,7 +21,7 @@ pub(super) const SPEC: Spec = Spec {
     run,
 };
 
-/// Documents that are written between two reports of progress.
+/// The documents written between two reports of progress.
 const DOCUMENTS: i64 = 50_000;
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -30,7 +30,8 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let options = ServerOptions {
         program: process::own()?,
         data: dir.path().join("data"),
-        // What was written must still be in memory when it dies, or there is nothing to apply.
+        // The writes must still be only in memory when the server dies, or there is nothing to
+        // apply.
         cache_gb: Some(CACHE_GB * 2.0),
         ..ServerOptions::default()
     };
@@ -79,7 +80,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             "of documents sent (the server does not tell the size of its log)",
         ),
     };
-    // More of its processor than of the clock: it works with several threads.
+    // Recovery works with several threads, so its CPU time can exceed the time by the clock.
     let core = cpu.max(0.001);
     rows.push(
         Row::at_least("14", "recovery, a core", read / core / 1e6, "MB/s", 300.0).because(format!(

@@ -1,4 +1,5 @@
-//! Yardstick 19: resident memory under everything that takes memory at once.
+//! Yardstick 19: the resident memory of a server while everything that takes memory happens at
+//! once.
 
 use super::{Row, Spec};
 use crate::lab::Lab;

@@ -22,7 +22,7 @@ pub(super) const SPEC: Spec = Spec {
     run,
 };
 
-/// Stands in a message where its txnNumber is patched in.
+/// A placeholder in a message, which is replaced by the txnNumber.
 const NUMBER: i64 = i64::from_le_bytes(*b"\x01number\x01");
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
@@ -56,12 +56,12 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// Single inserts with w:1, as a driver sends them with `retryWrites` or without it.
+/// Sends single inserts with w:1, as a driver does with or without `retryWrites`.
 struct Singles {
     conn: Conn,
     template: InsertTemplate,
     message: Message,
-    /// Where the number stands in each message, for retryable ones.
+    /// The position of the number in each message; `None` for plain inserts.
     number_at: Option<usize>,
     number: i64,
     rng: Rng,

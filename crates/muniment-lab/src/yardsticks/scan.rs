@@ -1,4 +1,4 @@
-//! Yardstick 6: a collection scan that matches nothing, and count({}) without one.
+//! Yardstick 6: a collection scan that matches nothing, and count({}), which needs no scan.
 
 use super::against_null::fill;
 use super::{CACHE_GB, Row, Spec};
@@ -53,7 +53,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
             out.warnings
                 .push("6: the scan's filter matched something".into());
         }
-        // The first one fills the cache.
+        // The first scan fills the cache and is not counted.
         if i > 0 {
             walls.push(wall);
             cpus.extend(
@@ -89,13 +89,13 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// count({}) is exact, after changes too, and far too fast for a scan.
+/// Tests that count({}) is exact, also after changes, and far too fast for a scan.
 fn count(c: &mut Conn, target: &Target, scan: f64, rows: &mut Vec<Row>) -> Result<()> {
     let mut latency = Latency::new();
     let mut exact = true;
     let mut expect = DOCUMENTS;
     for i in 0..50 {
-        // One more and two fewer each time.
+        // Each round inserts one document and deletes two.
         c.command(
             DB,
             &doc! { "insert": COLLECTION, "documents": array![doc! { "_id": -1 - i, "x": 0 }] },
@@ -122,7 +122,7 @@ fn count(c: &mut Conn, target: &Target, scan: f64, rows: &mut Vec<Row>) -> Resul
         value: if exact { p50 } else { f64::NAN },
         unit: "ms",
         ratio: None,
-        // A scan cannot answer in a hundredth of a scan's time.
+        // No scan can answer in a hundredth of a scan's time.
         target: (scan * 1e3 / 100.0).min(2.0),
         at_most: true,
         otherwise: None,
@@ -136,7 +136,7 @@ fn count(c: &mut Conn, target: &Target, scan: f64, rows: &mut Vec<Row>) -> Resul
     Ok(())
 }
 
-/// Waits until the server uses less than 3 % of a core over 300 ms, at most 20 s.
+/// Waits until the server uses less than 3 % of a core over 300 ms, but at most 20 s.
 fn settle(target: &Target) {
     let begin = Instant::now();
     let Some(mut last) = target.pid.and_then(procs::sample) else {

@@ -1,4 +1,4 @@
-//! Yardstick 18: resident memory of open sessions, and of an open transaction.
+//! Yardstick 18: the resident memory of open sessions, and of an open transaction.
 
 use super::{CACHE_GB, Row, Spec};
 use crate::docs;
@@ -28,7 +28,8 @@ const BATCH: u64 = 1000;
 const COLLECTION: &str = "held";
 
 fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
-    // A server each: what one has given back to its allocator is not to be had by the other.
+    // Each measurement gets its own server: memory that the first one freed stays in the server's
+    // allocator, and the second would use it without growing.
     for measure in [sessions, transaction] {
         if stop::asked() {
             return Ok(());
@@ -50,7 +51,7 @@ fn sample(pid: u32) -> Result<procs::Sample> {
     procs::sample(pid).ok_or_else(|| Failure::new("the server's process cannot be read any more"))
 }
 
-/// A find, in a session or not.
+/// Runs a find, in a session or not.
 fn find(c: &mut Conn, session: Option<&Session>) -> Result<()> {
     let mut body = doc! { "find": COLLECTION, "limit": 1, "singleBatch": true };
     if let Some(s) = session {
@@ -65,7 +66,8 @@ fn sessions(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
         DB,
         &doc! { "insert": COLLECTION, "documents": muniment_value::array![doc! { "_id": 1 }] },
     )?;
-    // What the first finds make lasting is no session's.
+    // The first finds cause allocations that stay and do not belong to a session, so they are made
+    // before the measurement.
     for n in 0..SESSIONS {
         find(&mut c, (n < 100).then(|| Session::new(n)).as_ref())?;
     }
@@ -78,7 +80,7 @@ fn sessions(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
     }
     let after = sample(pid)?;
     let more = after.rss - before.rss;
-    // The server's own word that they are open.
+    // The server itself must report that the sessions are open.
     let status = c.command("admin", &doc! { "serverStatus": 1 })?;
     let active = "logicalSessionRecordCache.activeSessionsCount";
     let open = match number_at(status.as_doc(), active) {
@@ -96,7 +98,7 @@ fn sessions(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
     )
 }
 
-/// Inserts `n` documents in a transaction that stays open; gives the documents' bytes.
+/// Inserts `n` documents in a transaction that stays open; returns the bytes of the documents.
 fn insert(c: &mut Conn, lsid: &DocBuf, number: i64, n: u64, rng: &mut Rng) -> Result<u64> {
     let now = docs::now_ms();
     let (mut i, mut payload) = (0, 0);
@@ -134,7 +136,8 @@ fn transaction(lab: &mut Lab, target: &Target, pid: u32) -> Result<Row> {
             },
         )
     };
-    // A small one, so that what any transaction makes lasting is there.
+    // A small transaction runs first, so that allocations which any transaction causes exist
+    // already.
     insert(&mut c, &lsid, 1, BATCH, &mut rng)?;
     commit(&mut c, 1)?;
     lab.settle(target, Duration::from_secs(20));

@@ -1,4 +1,4 @@
-//! Yardstick 20: what three members cost beyond three times the work.
+//! Yardstick 20: the cost of three members compared with three times the work of one server.
 
 use super::{CACHE_GB, Row, Spec};
 use crate::batches::{Batches, Documents};
@@ -34,7 +34,7 @@ const MEMBERS: usize = 3;
 const BATCH: u64 = 1000;
 const CONNECTIONS: u64 = 16;
 
-/// What is loaded, and by how much it may cost more than three times one server's.
+/// The kind of load, which determines by how much the set may cost more than three servers.
 #[derive(Clone, Copy)]
 enum What {
     Many,
@@ -56,7 +56,7 @@ impl What {
 
 /// One side of a pair.
 struct Slice {
-    /// CPU µs of all servers for a document.
+    /// The CPU time of all servers, µs a document.
     us: f64,
     rate: f64,
 }
@@ -84,7 +84,7 @@ fn run(lab: &mut Lab, _: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
                     Side::A => (&mut set, of_set(lab, &cluster, what, &documents, run)?),
                     Side::B => (&mut one, of_one(lab, &target, what, &documents, run)?),
                 };
-                // The first pair warms up.
+                // The first pair warms up and is not counted.
                 if i > 0 {
                     slices.push(slice);
                 }
@@ -126,7 +126,7 @@ fn of_one(
     Ok(slice(&load, cpu(&pids) - before))
 }
 
-/// The followers' work counts up to where they have what the primary has.
+/// Measures the set. The followers' work counts until they have everything that the primary has.
 fn of_set(
     lab: &mut Lab,
     cluster: &Cluster,
@@ -150,13 +150,13 @@ fn slice(load: &Load, seconds: f64) -> Slice {
     }
 }
 
-/// CPU seconds of these processes so far.
+/// The CPU seconds that these processes have used so far.
 fn cpu(pids: &[u32]) -> f64 {
     let seconds = |pid: &u32| procs::sample(*pid).map_or(0.0, |s| s.cpu_seconds);
     pids.iter().map(seconds).sum()
 }
 
-/// Into a collection that is new each time.
+/// Inserts into a collection that is new each time.
 fn load(
     lab: &mut Lab,
     address: &str,

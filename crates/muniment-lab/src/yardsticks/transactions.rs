@@ -1,4 +1,4 @@
-//! Yardstick 16: what a transaction costs above its commands without one.
+//! Yardstick 16: the cost of a transaction compared with the same commands without one.
 
 use super::against_null::{POINTS, fill};
 use super::{CACHE_GB, Pairs, Row, Spec};
@@ -23,22 +23,22 @@ pub(super) const SPEC: Spec = Spec {
     run,
 };
 
-/// Stands in a message where the transaction's number is patched in.
+/// A placeholder in a message, which is replaced by the transaction's number.
 const NUMBER: i64 = i64::from_le_bytes(*b"\x01number\x01");
 
-/// What is done in a transaction and without.
+/// The commands that are run in a transaction and without one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum What {
-    /// Four times `$set` by `_id`.
+    /// Four updates with `$set` by `_id`.
     Updates,
-    /// One insert of a hundred.
+    /// One insert of a hundred documents.
     Inserts,
     /// Four finds by `_id`.
     Finds,
 }
 
 impl What {
-    /// Commands, not counting the commit.
+    /// The number of commands, not counting the commit.
     fn commands(self) -> usize {
         match self {
             What::Updates | What::Finds => 4,
@@ -46,7 +46,7 @@ impl What {
         }
     }
 
-    /// Documents of a command.
+    /// The number of documents of a command.
     fn documents(self) -> u64 {
         match self {
             What::Updates | What::Finds => 1,
@@ -84,8 +84,8 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     let time = Duration::from_millis(lab.preset.pick(600, 2000, 10_000));
     let mut seed = 0;
     for (id, title, what, limit) in ROWS {
-        // The rate of the plain commands over that of the transactions is the time of a
-        // transaction over that of the plain commands.
+        // The ratio of the plain commands' rate to the transactions' rate equals the ratio of the
+        // time of a transaction to that of the plain commands.
         let pairs = Pairs::measure(lab, out, |lab, side| {
             seed += 1;
             let transaction = side == Side::B;
@@ -115,7 +115,7 @@ fn run(lab: &mut Lab, out: &mut Outcome, rows: &mut Vec<Row>) -> Result<()> {
     Ok(())
 }
 
-/// The seconds of a command that does nothing, there and back.
+/// The seconds of the round trip of a command that does nothing.
 fn round_trip(target: &Target) -> Result<f64> {
     let mut c = target.connect()?;
     let mut ping = Message::command("admin", &doc! { "ping": 1 });
@@ -128,7 +128,8 @@ fn round_trip(target: &Target) -> Result<f64> {
     Ok(median(&times))
 }
 
-/// What a ratio is made of: the times, and what part of them is the commit's way there and back.
+/// The parts of a ratio in words: the times, and the share of them that the commit's round trip
+/// takes.
 fn cost(pairs: &Pairs, what: What, limit: f64, trip: f64) -> String {
     let commands = what.commands();
     let size = commands as f64 * what.documents() as f64;
@@ -154,20 +155,20 @@ fn cost(pairs: &Pairs, what: What, limit: f64, trip: f64) -> String {
     s
 }
 
-/// A command, encoded once, and where it is patched.
+/// A command that is encoded once, and the positions at which it is patched.
 struct Step {
     message: Message,
     number_at: Option<usize>,
-    /// The `_id` of a find or an update.
+    /// The position of the `_id` in a find or an update.
     id_at: usize,
-    /// The value of an update.
+    /// The position of an update's value.
     value_at: usize,
     id: i64,
-    /// Where an insert's documents come from.
+    /// The template and source of an insert's documents.
     template: Option<InsertTemplate>,
 }
 
-/// One operation = the commands, in a transaction or not.
+/// A worker whose every operation is the commands, in a transaction or not.
 struct Unit {
     conn: Conn,
     what: What,
@@ -192,7 +193,7 @@ impl Unit {
         };
         let steps = (0..what.commands())
             .map(|i| {
-                // Commands within a transaction have no write concern: the commit has.
+                // Commands in a transaction must not have a write concern; the commit has it.
                 let fields = match (transaction, what) {
                     (true, _) => within(i == 0),
                     (false, What::Finds) => DocBuf::new(),
@@ -314,7 +315,7 @@ impl Worker for Unit {
     }
 }
 
-/// Whether a reply says that what was asked for was done.
+/// Whether a reply confirms that the command did what was asked.
 fn answers(what: What, id: i64, reply: Doc<'_>) -> bool {
     match what {
         What::Updates | What::Inserts => number_at(reply, "n") == Some(what.documents() as f64),
@@ -338,7 +339,7 @@ mod tests {
     use muniment_value::array;
     use std::sync::Arc;
 
-    /// What two operations send: the commands' names, and the fields of transactions.
+    /// The messages of two operations: the commands' names, and the fields of transactions.
     fn sent(what: What, transaction: bool) -> Vec<(String, Option<i64>, bool, bool)> {
         let (address, heard) = fake::server(|_, d| match d.first().unwrap().name() {
             "find" => {
@@ -403,7 +404,8 @@ mod tests {
             b: vec![25_000.0],
             ..Pairs::default()
         };
-        // 100 µs without, 160 within, 25 of them on the way.
+        // The plain commands take 100 µs and the transaction 160, of which 25 are the commit's
+        // round trip.
         let s = cost(&pairs, What::Updates, 1.3, 25e-6);
         assert!(s.starts_with("160 µs in 5 round trips"), "{s}");
         assert!(
