@@ -1,4 +1,4 @@
-//! `muniment bench report RUN…`: the page made anew from results that were kept.
+//! `muniment bench report RUN…`: makes the page anew from kept results.
 
 use super::{Run, derived, html, json};
 use crate::commands::{self, Spec};
@@ -7,7 +7,7 @@ use muniment_load::fail::{Context, Failure, Result};
 use muniment_options::{Given, Group, HELP, Opt, Page};
 use std::path::{Path, PathBuf};
 
-/// `muniment bench report`.
+/// The command `muniment bench report`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "report",
     arguments: "RUN… [--out DIR]",
@@ -66,7 +66,8 @@ fn run(o: &Options) -> Result<()> {
         .iter()
         .map(|f| json::read(f))
         .collect::<Result<_>>()?;
-    // What comes of the samples alone is drawn as it is drawn today.
+    // Plots that are made from samples alone are made again, so that they look as those of a new
+    // run do.
     let outcomes = runs.iter_mut().flat_map(|r| &mut r.outcomes);
     outcomes.for_each(derived::renew);
     let text = match runs.as_slice() {
@@ -86,7 +87,8 @@ fn run(o: &Options) -> Result<()> {
 
 fn beside(runs: &[PathBuf]) -> PathBuf {
     match runs {
-        // Of a directory of runs it is one of them.
+        // If this is a directory of runs, the page is written into that of the run which is chosen
+        // from it.
         [one] => match json::file_of(one).parent() {
             Some(p) if p != Path::new("") => p.to_path_buf(),
             _ => PathBuf::from("."),
@@ -160,7 +162,8 @@ mod tests {
             read(&["r", "r.jsonl"], "z"),
         ];
         std::fs::remove_dir_all(&dir).unwrap();
-        // With the plots that are made of samples, which what was kept does not have.
+        // A new page has the plots that are made from samples, which the kept results do not
+        // contain.
         let mut today = kept.clone();
         today.outcomes.iter_mut().for_each(derived::renew);
         assert_ne!(html::page(&today), html::page(&kept));

@@ -1,14 +1,13 @@
-//! What loads cost, as a table: microseconds of CPU, kilobytes read and written, and bytes written for
-//! each byte of a write (write amplification).
+//! The table of the loads' costs: microseconds of CPU, kilobytes read and written, and the bytes
+//! written for each byte of a write (write amplification).
 
 use super::table::{Table, bytes, rate};
 use muniment_load::samples::SampleSet;
 use muniment_load::stats::median;
 use muniment_load::usage::{ServerUsage, TOO_SHORT, Usage};
 
-/// The table of costs of `samples`, a row a name (medians of those that were measured several
-/// times); `None` if nothing was measured. `price` is what an hour of a core costs, in whatever
-/// currency.
+/// The table of the costs of `samples`, with a row for each name (medians if a load was repeated);
+/// `None` if nothing was measured. `price` is the price of a core for an hour, in any currency.
 pub(crate) fn table(samples: &[SampleSet], price: Option<f64>) -> Option<Table> {
     let mut names: Vec<&str> = Vec::new();
     for s in samples.iter().filter(|s| s.usage.is_some()) {
@@ -60,7 +59,7 @@ fn row(name: &str, usages: &[Usage], price: Option<f64>) -> [String; 9] {
     let server =
         |f: fn(&ServerUsage) -> f64| of(&|u: &Usage| u.server.as_ref().map(|s| u.each(f(s))));
     let cpu = server(|s| s.cpu);
-    // All its repetitions together say whether there was enough of it.
+    // Whether there was enough CPU time to believe is decided by all repetitions together.
     let all = usages.iter().filter_map(|u| u.server);
     let together = all.reduce(|a, b| ServerUsage {
         cpu: a.cpu + b.cpu,
@@ -93,7 +92,7 @@ fn row(name: &str, usages: &[Usage], price: Option<f64>) -> [String; 9] {
     ]
 }
 
-/// Three digits or so.
+/// Formats a number with about three digits.
 fn digits(x: f64) -> String {
     match x.abs() {
         a if !a.is_finite() => "–".into(),
@@ -148,7 +147,7 @@ mod tests {
         assert_eq!(t.rows[1][2], "–");
         assert_eq!(t.rows.len(), 2);
         assert!(table(&[SampleSet::default()], None).is_none());
-        // 20 µs of CPU a document are 20 s a million: a 180th of an hour.
+        // 20 µs of CPU for each document are 20 s for a million, which is a 180th of an hour.
         let t = table(&set, Some(1.8)).unwrap();
         assert_eq!(t.rows[0][8], "0.01000");
     }
@@ -169,7 +168,7 @@ mod tests {
         server(&mut one, 0.3);
         let t = table(&[one.clone()], None).unwrap();
         assert_eq!(t.rows[0][2], "300");
-        // Ten times a little is enough.
+        // Ten repetitions with little CPU time each have enough together.
         server(&mut one, 0.05);
         let t = table(&vec![one; 10], None).unwrap();
         assert_eq!(t.rows[0][2], "50.0");

@@ -1,12 +1,12 @@
-//! What a report shows of an experiment's loads whatever the experiment is: each second by second,
-//! and each by percentile. It is made from the samples alone, so that a page of results that were
-//! kept has the plots of today.
+//! The plots that a report shows of any experiment's loads: their rates and latencies second by
+//! second, and their latencies by percentile. They are made from the samples alone, so a page made
+//! from kept results has them in their present form.
 
 use super::plot::Plot;
 use super::{Outcome, SampleSet, percentiles, timeline};
 
-/// Takes out of `out` what was made so before, and makes it anew. An outcome without samples keeps
-/// what it has: those of several targets are laid over each other when they are measured.
+/// Replaces these plots in `out` by new ones. An outcome without samples keeps its plots: those of
+/// several targets were laid over each other when they were measured.
 pub(crate) fn renew(out: &mut Outcome) {
     if out.samples.is_empty() {
         return;
@@ -16,7 +16,7 @@ pub(crate) fn renew(out: &mut Outcome) {
     out.plots.extend(timeline::plots(&out.samples));
 }
 
-/// The same of several targets that ran the same experiment: for each of them its plots.
+/// The plots of several targets that ran the same experiment, for each target.
 pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
     let times = timeline::of_all(targets);
     targets
@@ -31,8 +31,9 @@ pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
         .collect()
 }
 
-/// The `most` largest of `all`, in the order in which they ran; of equals the first. The largest is
-/// always among them, whatever else is as large as the last that is taken.
+/// The `most` largest elements of `all`, in the order in which they ran; the first ones among
+/// equals. The largest element is always included, however many are equal to the smallest included
+/// one.
 pub(super) fn largest<T>(all: Vec<T>, most: usize, size: impl Fn(&T) -> u64) -> Vec<T> {
     let mut by_size: Vec<(usize, T)> = all.into_iter().enumerate().collect();
     by_size.sort_by_key(|(_, x)| std::cmp::Reverse(size(x)));
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(first.len(), own + 1, "{first:?}");
         renew(out);
         assert_eq!(titles(out), first);
-        // What was laid over each other has no samples any more.
+        // An outcome whose plots were laid over each other has no samples.
         out.samples.clear();
         renew(out);
         assert_eq!(titles(out), first);

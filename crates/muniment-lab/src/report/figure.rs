@@ -1,9 +1,10 @@
-//! A figure: one number that an experiment found, and what a later comparison needs to judge it.
+//! A figure: a number that an experiment found, with the information that a later comparison needs
+//! to judge it.
 
 use muniment_load::number;
 use serde::{Deserialize, Serialize};
 
-/// Which way a figure is better.
+/// The direction in which a figure is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -11,15 +12,15 @@ pub enum Better {
     Higher,
     /// Less is better.
     Lower,
-    /// Neither: it describes.
+    /// Neither: the figure only describes.
     Neither,
 }
 
-/// What of a sample set a figure is.
+/// The statistic of a sample set that a figure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// Its operations a second, or a constant times them.
+    /// Its operations a second, or these times a constant.
     Rate,
     /// Its mean latency.
     Mean,
@@ -29,37 +30,37 @@ pub enum Statistic {
     P99,
 }
 
-/// Where a figure comes from.
+/// The origin of a figure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// The name of the sample sets of the same experiment (all that have it).
     pub samples: String,
-    /// What of them.
+    /// The statistic of these sample sets.
     pub statistic: Statistic,
 }
 
-/// One number that an experiment found, with the post's beside it where there is one.
+/// A number that an experiment found, with the post's number if there is one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What was measured.
+    /// The name of the measurement.
     pub name: String,
-    /// How much.
+    /// The value.
     #[serde(with = "number")]
     pub value: f64,
-    /// In what.
+    /// The unit.
     pub unit: String,
-    /// The post's.
+    /// The post's value.
     pub published: Option<f64>,
-    /// Which way is better.
+    /// The direction in which it is better.
     pub better: Better,
-    /// The samples it comes from, if they were kept.
+    /// The samples that it was computed from, if they were kept.
     pub source: Option<Source>,
-    /// Its own 95 % interval, if it was measured with one.
+    /// The figure's own 95 % interval, if it was measured with one.
     pub interval: Option<(f64, f64)>,
 }
 
 impl Figure {
-    /// A figure whose unit tells which way is better, if any.
+    /// Makes a figure. Its unit decides in which direction it is better, if in any.
     pub fn new(name: String, value: f64, unit: &str, published: Option<f64>) -> Figure {
         Figure {
             name,
@@ -72,13 +73,13 @@ impl Figure {
         }
     }
 
-    /// Says which way is better where the unit does not.
+    /// Sets the direction in which it is better, for units that do not tell.
     pub fn better(&mut self, better: Better) -> &mut Figure {
         self.better = better;
         self
     }
 
-    /// Says which samples it comes from.
+    /// Sets the samples that it was computed from.
     pub fn of(&mut self, samples: impl Into<String>, statistic: Statistic) -> &mut Figure {
         self.source = Some(Source {
             samples: samples.into(),
@@ -87,15 +88,15 @@ impl Figure {
         self
     }
 
-    /// Says its 95 % interval.
+    /// Sets its 95 % interval.
     pub fn between(&mut self, low: f64, high: f64) -> &mut Figure {
-        // What is no number could not be written.
+        // JSON cannot express an infinite end, so such an interval is dropped.
         self.interval = (low.is_finite() && high.is_finite()).then_some((low, high));
         self
     }
 }
 
-/// More is better of rates, less of times and sizes; of anything else the unit does not tell.
+/// For rates more is better, for times and sizes less; other units do not tell.
 fn by_unit(unit: &str) -> Better {
     if unit.contains("/s") {
         return Better::Higher;

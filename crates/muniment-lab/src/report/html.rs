@@ -1,5 +1,5 @@
-//! The HTML report: one file without scripts, fonts or anything else from elsewhere, so that it
-//! opens offline and can be kept as evidence.
+//! The HTML report: one file without scripts, fonts or anything else that would be loaded from
+//! elsewhere, so that it opens offline and can be kept as evidence.
 
 use super::svg::escape;
 use super::{Outcome, Run, side_by_side};
@@ -27,7 +27,8 @@ pub(crate) fn page(run: &Run) -> String {
     o
 }
 
-/// One page of several runs: what they have in common side by side, then a chapter a run.
+/// One page of several runs: first the parts that they have in common, compared with each other,
+/// then a chapter for each run.
 pub(crate) fn pages(runs: &[Run]) -> String {
     let mut o = head("Muniment bench: several runs");
     let _ = write!(
@@ -114,10 +115,11 @@ fn provenance(o: &mut String, run: &Run) {
     }
 }
 
-/// So many findings of an experiment stand in front of everything; all of them with the experiment.
+/// So many findings of an experiment stand at the beginning of the page; its chapter has all of
+/// them.
 const FOREMOST: usize = 3;
 
-/// What the experiments found, which is what a reader wants to know first.
+/// Writes the findings of the experiments, which a reader wants to know first.
 fn findings(o: &mut String, run: &Run) {
     o.push_str(
         "<nav aria-labelledby=\"findings\"><h2 id=\"findings\">Findings</h2><ol class=\"index\">",

@@ -1,10 +1,10 @@
-//! The results as JSON: everything that the page shows and every measurement that it is made from, so
-//! that a page can be made anew and runs can be compared later. `docs/results.md` describes every
-//! field.
+//! The results as JSON: everything that the page shows, and every measurement that it is made from,
+//! so that a page can be made anew and runs can be compared later. `docs/results.md` describes
+//! every field.
 //!
-//! A run is a line with `"kind":"run"`, then for each experiment its `"kind":"samples"` lines and
-//! one `"kind":"result"`. As JSON lines each stands by itself; `results.json` is the same in an
-//! array, an element a line.
+//! A run is an object with `"kind":"run"`, followed for each experiment by its `"kind":"samples"`
+//! objects and one `"kind":"result"`. In JSON lines each object is a line; `results.json` has the
+//! same objects in an array, one in a line.
 
 use super::{Outcome, Run, SampleSet};
 use crate::shelf;
@@ -15,8 +15,9 @@ use std::borrow::Cow;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-/// The format that is written. It is raised when a field changes its meaning or a reader could not
-/// do without a new one: since 3 plots have a scale `nines`, and series a spread.
+/// The format that is written. It is raised when a field changes its meaning, or when a reader
+/// could not do without a new field. Since format 3, plots have a scale `nines` and series have a
+/// spread.
 pub(crate) const FORMAT: u32 = 3;
 
 /// The oldest format that is read.
@@ -38,17 +39,17 @@ enum Line<'a> {
     Result(Cow<'a, Outcome>),
 }
 
-/// What is looked at before a line is understood.
+/// The fields that are read before a line is understood completely.
 #[derive(Deserialize)]
 struct Head {
     kind: String,
     format: Option<u64>,
 }
 
-/// Every line of a run.
+/// The lines of a run.
 ///
 /// # Errors
-/// None that a run can cause.
+/// No run can cause an error.
 pub(crate) fn lines(run: &Run) -> Result<Vec<String>> {
     let mut all = vec![Line::Run {
         format: FORMAT,
@@ -66,15 +67,15 @@ pub(crate) fn lines(run: &Run) -> Result<Vec<String>> {
         .collect()
 }
 
-/// The lines as one JSON array, an element a line.
+/// Joins the lines to one JSON array, with an element in each line.
 pub(crate) fn array(lines: &[String]) -> String {
     format!("[\n{}\n]\n", lines.join(",\n"))
 }
 
-/// Reads a run: a directory with `results.json`, or a file of either form.
+/// Reads a run from a directory with `results.json`, or from a file of either form.
 ///
 /// # Errors
-/// A file that cannot be read or is damaged (with the line), or of another format.
+/// The file cannot be read, is damaged (the error names the line), or has another format.
 pub(crate) fn read(path: &Path) -> Result<Run> {
     let file = file_of(path);
     let text =
@@ -82,8 +83,8 @@ pub(crate) fn read(path: &Path) -> Result<Run> {
     parse(&text).map_err(|e| Failure(format!("{}: {e}", file.display())))
 }
 
-/// The file with the results of `path`: itself, or in a directory its `results.json`, of a
-/// directory of runs that of the last one which went well.
+/// The file with the results of `path`: the file itself, the `results.json` in a directory, or that
+/// of the last good run in a directory of runs.
 pub(crate) fn file_of(path: &Path) -> PathBuf {
     if !path.is_dir() {
         return path.to_path_buf();
@@ -95,11 +96,11 @@ pub(crate) fn file_of(path: &Path) -> PathBuf {
     }
 }
 
-/// What is known of the run in directory `dir` before its results are read; `None` if there is none
-/// of a format that is read.
+/// The part of the run in directory `dir` that is known before its results are read; `None` if
+/// there is no run in a readable format.
 pub(crate) fn head(dir: &Path) -> Option<Run> {
     let file = std::fs::File::open(dir.join("results.json")).ok()?;
-    // The run is the first element, on a line of its own.
+    // The run is the first element, in a line of its own.
     let mut lines = BufReader::new(file)
         .lines()
         .take(2)
@@ -111,10 +112,10 @@ pub(crate) fn head(dir: &Path) -> Option<Run> {
     }
 }
 
-/// The run in a text of either form.
+/// Parses a run from a text of either form.
 ///
 /// # Errors
-/// As of [`read`].
+/// The errors of [`read`].
 pub(crate) fn parse(text: &str) -> Result<Run> {
     let heads: Vec<(usize, Head)> = each(text)?;
     match heads.first() {
@@ -138,7 +139,7 @@ pub(crate) fn parse(text: &str) -> Result<Run> {
     assemble(each(text)?)
 }
 
-/// Every element with the number of the line where it begins.
+/// Every element with the number of the line in which it begins.
 fn each<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<(usize, T)>> {
     let read = |n: usize, element: &'a str| {
         let x = serde_json::from_str(element).map_err(|e| said(&e, n))?;
@@ -156,7 +157,7 @@ fn each<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<(usize, T)>> {
     elements
         .into_iter()
         .map(|element| {
-            // Each is a part of the text itself.
+            // Each element is a slice of the text, so its position follows from its address.
             let begin = element.get().as_ptr() as usize - text.as_ptr() as usize;
             let between = text.as_bytes().get(at..begin).unwrap_or_default();
             line += between.iter().filter(|b| **b == b'\n').count();
@@ -166,10 +167,11 @@ fn each<'a, T: Deserialize<'a>>(text: &'a str) -> Result<Vec<(usize, T)>> {
         .collect()
 }
 
-/// What was wrong with the text that begins in line `first`.
+/// The error for the text that begins in line `first`.
 fn said(e: &serde_json::Error, first: usize) -> Failure {
     let what = e.to_string();
-    // serde_json's own words end with the place, if it knows one.
+    // The message of serde_json may end with a place in this part of the text, which would mislead;
+    // it is cut off.
     let what = what.rsplit_once(" at line ").map_or(what.as_str(), |w| w.0);
     Failure(match e.line() {
         0 => format!("line {first}: {what}"),
@@ -260,7 +262,7 @@ mod tests {
             )));
             assert_eq!(a, b);
         }
-        // Line 2 is line 3 of the array, whose bracket is a line of its own.
+        // Line 2 is line 3 of the array, since the bracket has a line of its own.
         let (a, b) = said(&edit(1, "\"operations\":199", "\"operations\":\"many\""));
         assert!(a.starts_with("line 2: ") && a.contains("many"), "{a}");
         assert!(b.starts_with("line 3: ") && b.contains("many"), "{b}");

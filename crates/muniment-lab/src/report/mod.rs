@@ -1,4 +1,4 @@
-//! What an experiment hands over, and the three forms it takes: text on the terminal, JSON
+//! The results that an experiment hands over, and their three forms: text on the terminal, JSON
 //! lines, and one self-contained HTML file.
 
 pub(crate) mod command;
@@ -24,7 +24,7 @@ use plot::Plot;
 use serde::{Deserialize, Serialize};
 use table::Table;
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Its name on the command line.
@@ -32,32 +32,32 @@ pub struct Outcome {
     pub id: String,
     /// Its heading.
     pub title: String,
-    /// What it measures and how, in two or three sentences.
+    /// A description of what it measures and how, in two or three sentences.
     pub about: String,
-    /// The preset it ran with.
+    /// The preset that it ran with.
     pub preset: String,
-    /// The main findings, a sentence each.
+    /// The main findings, in a sentence each.
     pub findings: Vec<String>,
     /// Its tables.
     pub tables: Vec<Table>,
     /// Its plots.
     pub plots: Vec<Plot>,
-    /// In what it differs from the post.
+    /// The differences from the post's experiment.
     pub deviations: Vec<String>,
-    /// What stands against trusting it (client-bound, cut short, …).
+    /// Reasons to distrust the results (client-bound, cut short, …).
     pub warnings: Vec<String>,
     /// The figures, for programs.
     pub figures: Vec<Figure>,
-    /// The measurements, for programs; lines of their own in the JSON.
+    /// The measurements, for programs; they have lines of their own in the JSON.
     #[serde(skip)]
     pub samples: Vec<SampleSet>,
-    /// How long it took.
+    /// The time that it took.
     #[serde(with = "number")]
     pub seconds: f64,
 }
 
 impl Outcome {
-    /// Adds a figure, of which more can be said then.
+    /// Adds a figure and returns it, so that more can be set.
     pub fn figure(
         &mut self,
         name: impl Into<String>,
@@ -68,11 +68,11 @@ impl Outcome {
         let at = self.figures.len();
         self.figures
             .push(Figure::new(name.into(), value, unit, published));
-        // The one just pushed.
+        // This is the figure that was just pushed.
         &mut self.figures[at]
     }
 
-    /// For a terminal of `width` letters, or for a file.
+    /// The text for a terminal of `width` letters, or for a file if there is no width.
     pub fn text(&self, width: Option<usize>) -> String {
         let mut o = format!(
             "\n== {}: {} (preset {}, {:.0} s)\n",
@@ -100,18 +100,18 @@ impl Outcome {
 /// A whole run.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Run {
-    /// What was typed.
+    /// The command line as it was typed.
     pub command: String,
-    /// When it began, `2026-01-31 12:00 UTC`.
+    /// The time at which it began, `2026-01-31 12:00 UTC`.
     pub started: String,
-    /// The environment: a name and a text each.
+    /// The facts about the environment, as name and text.
     pub environment: Vec<(String, String)>,
-    /// The experiments that ran; lines of their own in the JSON.
+    /// The experiments that ran; they have lines of their own in the JSON.
     #[serde(skip)]
     pub outcomes: Vec<Outcome>,
-    /// True if it was interrupted.
+    /// Whether it was interrupted.
     pub interrupted: bool,
-    /// True if something of it failed.
+    /// Whether a part of it failed.
     #[serde(default)]
     pub failed: bool,
 }
@@ -124,7 +124,7 @@ pub(crate) mod tests {
     use muniment_load::samples::Interval;
     use muniment_load::usage::{ServerUsage, Usage};
 
-    /// A run that has one of everything, with numbers that are none among them.
+    /// Makes a run that has one of everything, including values that are NaN or infinite.
     pub(crate) fn run() -> Run {
         let mut first = Table::new("Latency, ms", &["<concern", ">avg", "*avg"]);
         first.row(["w:1 <ack>", "0.10", "0.13"]).note("a note");

@@ -1,21 +1,21 @@
-//! One plot of several: of runs or targets that drew the same. The turns of a target come together
-//! first, by medians; then the series of all stand side by side, in as many plots as there must be
-//! for their colours to differ.
+//! Combines the plots of several runs or targets that drew the same. First the turns of each target
+//! are combined by medians; then the series of all targets are put into one plot, or into as many
+//! plots as are needed for their colours to differ.
 
 use super::plot::{Plot, Series};
 use muniment_load::placement::Placement;
 use muniment_load::stats::median;
 use std::fmt::Display;
 
-/// As many as there are colours.
+/// The number of colours.
 const COLOURS: usize = 8;
 
-/// Lines of more points show single measurements, of which a median over turns would hide what is
-/// to be seen.
+/// Lines of more points than this show single measurements, and a median over turns would hide what
+/// they are meant to show.
 const DENSE: usize = 60;
 
-/// The plots of one target over its turns: series with the same points in every turn are their
-/// medians, others are the first turn's. The captions say which.
+/// The plots of one target over its turns. A series that has the same x values in every turn
+/// becomes the median; other series are taken from the first turn. The captions tell which.
 pub(crate) fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
     let Some((first, rest)) = turns.split_first() else {
         return Vec::new();
@@ -49,7 +49,7 @@ pub(crate) fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
                 point.1 = median(&values);
                 spread.push(ends(&values));
             }
-            // What is the same in all turns (a post's figure) has none.
+            // A series that is the same in all turns (a post's figures) has no spread.
             if spread.iter().any(|(low, high)| low < high) {
                 s.spread = spread;
             }
@@ -68,18 +68,18 @@ pub(crate) fn over_turns(turns: &[Vec<Plot>]) -> Vec<Plot> {
     out
 }
 
-/// What a plot of medians says of itself: `turns` is how many there were, or from where to where.
+/// The caption of a plot of medians; `turns` is the number of turns, or its range.
 pub(crate) fn medians_of(turns: impl Display) -> String {
     format!("Medians of {turns} turns; bands and whiskers reach from the lowest to the highest")
 }
 
-/// The lowest and the highest of `values`; no numbers of none.
+/// The lowest and the highest of `values`; NaN if there are none.
 pub(crate) fn ends(values: &[f64]) -> (f64, f64) {
     let by = |f: fn(f64, f64) -> f64| values.iter().copied().reduce(f).unwrap_or(f64::NAN);
     (by(f64::min), by(f64::max))
 }
 
-/// The same series at the same places.
+/// Whether two series have the same name and the same x values.
 fn same_points(a: &Series, b: &Series) -> bool {
     a.name == b.name
         && a.published == b.published
@@ -87,7 +87,7 @@ fn same_points(a: &Series, b: &Series) -> bool {
         && a.points.iter().zip(&b.points).all(|(p, q)| p.0 == q.0)
 }
 
-/// Every plot that several of `all` have, with all of them in it.
+/// Combines every plot that several of `all` have.
 pub(crate) fn side_by_side(all: &[(&str, &[Plot])]) -> Vec<Plot> {
     let mut done: Vec<&Plot> = Vec::new();
     let mut out = Vec::new();
@@ -115,7 +115,7 @@ fn alike(p: &Plot, q: &Plot) -> bool {
         && q.y.label == p.y.label
 }
 
-/// One plot of several, or as many as its series need.
+/// Combines several plots to one, or to as many as their series need.
 fn one(all: &[(&str, &Plot)]) -> Vec<Plot> {
     let Some((_, first)) = all.first() else {
         return Vec::new();
@@ -148,7 +148,7 @@ fn one(all: &[(&str, &Plot)]) -> Vec<Plot> {
         .collect()
 }
 
-/// Names without their placements, each once.
+/// The names without their placements, each once.
 fn without<'a>(names: &[&'a str]) -> Vec<&'a str> {
     let mut out: Vec<&str> = Vec::new();
     for name in names.iter().map(|n| Placement::without(n)) {
@@ -159,7 +159,8 @@ fn without<'a>(names: &[&'a str]) -> Vec<&'a str> {
     out
 }
 
-/// What `part` of the names shows, without placements where it has all of them.
+/// The names of a part for its title; a name whose placements are all in the part is given without
+/// them.
 fn called<'a>(part: &[&'a str], names: &[&'a str]) -> Vec<&'a str> {
     let whole = |base: &str| {
         let mut mine = names.iter().filter(|n| Placement::without(n) == base);
@@ -176,8 +177,8 @@ fn called<'a>(part: &[&'a str], names: &[&'a str]) -> Vec<&'a str> {
     out
 }
 
-/// The names in as many parts as there must be, at most `room` in each; what differs in its
-/// placement alone stays together where it can.
+/// Divides the names into as many parts as are needed, with at most `room` names in each. Names
+/// that differ only in their placement stay together if possible.
 fn packed<'a>(names: &[&'a str], room: usize) -> Vec<Vec<&'a str>> {
     if names.len() <= room {
         return vec![names.to_vec()];
@@ -197,10 +198,10 @@ fn packed<'a>(names: &[&'a str], room: usize) -> Vec<Vec<&'a str>> {
     out
 }
 
-/// The series of these names of all plots, then what was published.
+/// The series of these names from all plots, followed by the published ones.
 fn together(all: &[(&str, &Plot)], names: &[&str]) -> Vec<Series> {
     let mut series: Vec<Series> = Vec::new();
-    // Where the first series of each stands, for what was fitted to it.
+    // The colour of each plot's first series, which a line fitted to it gets as well.
     let mut colour_of: Vec<Option<usize>> = vec![None; all.len()];
     for name in names {
         for ((label, p), colour) in all.iter().zip(&mut colour_of) {
@@ -231,7 +232,7 @@ fn together(all: &[(&str, &Plot)], names: &[&str]) -> Vec<Series> {
             {
                 continue;
             }
-            // A post's figure is one for all; a fitted law is each one's own.
+            // The post's figures are the same for all; a fitted law differs for each.
             let own = all.iter().any(|(_, q)| {
                 let same = q.series.iter().find(|o| o.published && o.name == s.name);
                 same.is_some_and(|o| o.points != s.points)
@@ -253,13 +254,13 @@ fn together(all: &[(&str, &Plot)], names: &[&str]) -> Vec<Series> {
     series
 }
 
-/// How many series of a plot are ours.
+/// The number of series in a plot that are ours.
 fn ours(p: &Plot) -> usize {
     p.series.iter().filter(|s| !s.published).count()
 }
 
-/// Whether a published series of `p` belongs to one of these names: it has the colour of the one
-/// that it belongs to, in whichever placement, or of none.
+/// Whether a published series of `p` belongs to one of these names. It belongs to our series of the
+/// same colour, in any placement; if no series has its colour, it belongs to all.
 fn belongs(s: &Series, p: &Plot, names: &[&str]) -> bool {
     let mut mine = p
         .series
@@ -320,7 +321,7 @@ mod tests {
             ]
         };
         let mut turns = vec![turn(1.0), turn(5.0), turn(2.0)];
-        // What one turn alone has stays what it is.
+        // A plot that only one turn has is kept as it is.
         turns[0].push(plot("time", vec![series("t", false, 0, &[9.0])]));
         let out = over_turns(&turns);
         assert_eq!(out[0].series[0].points, [(0.0, 2.0), (1.0, 4.0)]);
@@ -384,10 +385,10 @@ mod tests {
             colours.dedup();
             assert_eq!(colours.len(), p.series.len());
         }
-        // The post's stands with the one that it belongs to.
+        // A post's series is shown together with the series that it belongs to.
         assert!(!names(&out[0]).contains(&"post of s6"));
         assert!(names(&out[2]).contains(&"post of s6"));
-        // Ten targets have no ten colours, but a plot.
+        // Ten targets still get a plot, although there are no ten colours.
         let many: Vec<(String, Vec<Plot>)> = (0..10).map(|i| (i.to_string(), of(1.0))).collect();
         let many: Vec<(&str, &[Plot])> = many.iter().map(|(n, p)| (n.as_str(), &p[..])).collect();
         let out = side_by_side(&many);
@@ -406,7 +407,7 @@ mod tests {
             all.push(series("post of a", true, 0, &[1.0]));
             vec![plot("p", all)]
         };
-        // Four targets leave room for one series of each.
+        // With four targets a plot has room for one series of each.
         let all: Vec<(String, Vec<Plot>)> = (0..4).map(|i| (i.to_string(), of(1.0))).collect();
         let all: Vec<(&str, &[Plot])> = all.iter().map(|(n, p)| (n.as_str(), &p[..])).collect();
         let out = side_by_side(&all);
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(names(&out[0]), ["a", "b", "a: law", "b: law"]);
         let colours: Vec<usize> = out[0].series.iter().map(|s| s.color).collect();
         assert_eq!(colours, [0, 1, 0, 1]);
-        // What only one has is no comparison.
+        // A plot that only one target has cannot be compared.
         assert!(side_by_side(&[("a", &a), ("b", &[])]).is_empty());
     }
 }

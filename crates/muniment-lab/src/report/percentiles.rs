@@ -1,23 +1,23 @@
-//! Latency by percentile, as HdrHistogram's tools draw it: the nearer to 100 %, the more of the axis,
-//! so that what one operation in ten thousand takes is seen as well as the median.
+//! Latency by percentile, as HdrHistogram's tools draw it: the axis is stretched towards 100 %, so
+//! that the latency of one operation in ten thousand can be seen as well as the median.
 
 use super::derived::largest;
 use super::plot::{Axis, Mark, Plot, Scale, Series};
 use muniment_load::hist::Latency;
 use muniment_load::samples::SampleSet;
 
-/// The plot's heading, by which it is known among others.
+/// The heading by which the plot is recognised.
 pub(crate) const TITLE: &str = "Latency by percentile";
 
-/// So many loads are drawn, those of the most operations.
+/// The most loads that are drawn, chosen by their number of operations.
 const MOST: usize = 8;
-/// Loads of fewer operations have no tail to show.
+/// A load of fewer operations has no tail to show.
 const FEWEST: u64 = 100;
-/// Points for each nine.
+/// The number of points for each nine.
 const POINTS: i32 = 10;
 
-/// The plot of all loads of `samples` that have enough operations; loads of the same name are one
-/// line. `None` if there is none.
+/// The plot of all loads of `samples` that have enough operations, with one line for all loads of
+/// the same name. `None` if there are none.
 pub(crate) fn plot(samples: &[SampleSet]) -> Option<Plot> {
     let mut all: Vec<(&str, Latency)> = Vec::new();
     for s in samples {
@@ -68,7 +68,7 @@ pub(crate) fn plot(samples: &[SampleSet]) -> Option<Plot> {
     })
 }
 
-/// (percent, ms), as far as there is an operation beyond.
+/// The points (percent, ms) of a line, up to the last percentile that an operation lies beyond.
 fn points(l: &Latency) -> Vec<(f64, f64)> {
     (0..)
         .map(|k| 10f64.powf(-f64::from(k) / f64::from(POINTS)))
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn a_line_goes_as_far_as_there_are_operations() {
         assert!(plot(&[load("few", FEWEST - 1)]).is_none());
-        // The same load twice is one line of both.
+        // A load that ran twice is one line of both.
         let p = plot(&[load("a", 500), load("b", 100), load("a", 500)]).unwrap();
         let names: Vec<&str> = p.series.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
@@ -113,7 +113,7 @@ mod tests {
         let p = plot(&many).unwrap();
         assert_eq!((p.series.len(), p.series[0].name.as_str()), (8, "3"));
         assert!(p.caption.contains("3 more"));
-        // The largest comes last, after more than enough that are alike.
+        // The largest load comes last, after more than enough equal ones.
         let mut many: Vec<SampleSet> = (0..11).map(|i| load(&i.to_string(), FEWEST)).collect();
         many.push(load("largest", 2 * FEWEST));
         let p = plot(&many).unwrap();

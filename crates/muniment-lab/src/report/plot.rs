@@ -1,32 +1,32 @@
-//! What a plot is: axes and series of points. [`super::svg`] draws it.
+//! The data of a plot: axes and series of points. [`super::svg`] draws it.
 
 use muniment_load::number;
 use serde::{Deserialize, Serialize};
 
-/// How an axis runs.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// From zero, or from the smallest value if it is negative.
+    /// Linear, from zero, or from the smallest value if that is negative.
     #[default]
     Linear,
-    /// Decades; values that are not positive are left out.
+    /// Logarithmic; values that are not positive are left out.
     Log,
-    /// Percentages, 0 to below 100, each nine as wide as the last: 0, 90, 99, 99.9.
+    /// Percentages from 0 to below 100, with the same width for each further nine: 0, 90, 99, 99.9.
     Nines,
 }
 
 /// One axis.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Axis {
-    /// What it shows, with the unit.
+    /// The quantity that it shows, with the unit.
     pub label: String,
-    /// How it runs.
+    /// Its scale.
     pub scale: Scale,
 }
 
 impl Axis {
-    /// An axis that runs evenly.
+    /// Makes a linear axis.
     pub fn linear(label: &str) -> Axis {
         Axis {
             label: label.to_string(),
@@ -34,7 +34,7 @@ impl Axis {
         }
     }
 
-    /// An axis of decades.
+    /// Makes a logarithmic axis.
     pub fn log(label: &str) -> Axis {
         Axis {
             label: label.to_string(),
@@ -43,7 +43,7 @@ impl Axis {
     }
 }
 
-/// How a series is drawn.
+/// The form in which a series is drawn.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
@@ -61,25 +61,26 @@ pub enum Mark {
 /// A named set of points.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Series {
-    /// For the legend.
+    /// Its name in the legend.
     pub name: String,
-    /// How it is drawn.
+    /// The form in which it is drawn.
     pub mark: Mark,
-    /// True for a post's figures: drawn dashed or hatched.
+    /// Whether the figures are a post's; they are drawn dashed or hatched.
     pub published: bool,
-    /// Which colour, 0–7. A post's series takes the colour of ours that it belongs to.
+    /// The number of its colour, 0–7. A post's series has the colour of our series that it belongs
+    /// to.
     pub color: usize,
-    /// (x, y).
+    /// The points, as (x, y).
     #[serde(with = "number::pairs")]
     pub points: Vec<(f64, f64)>,
-    /// For each point between what it was found, lowest and highest y: a band around a line,
-    /// whiskers on a bar or dot. Empty where each point was measured once.
+    /// For each point the lowest and highest y that were measured: drawn as a band around a line,
+    /// or as whiskers on a bar or dot. Empty if each point was measured once.
     #[serde(default, skip_serializing_if = "Vec::is_empty", with = "number::pairs")]
     pub spread: Vec<(f64, f64)>,
 }
 
 impl Series {
-    /// What was measured, in one of the colours.
+    /// Makes a series of our measurements.
     pub fn new(
         name: impl Into<String>,
         mark: Mark,
@@ -95,7 +96,7 @@ impl Series {
         }
     }
 
-    /// The same as a post's figures.
+    /// Marks the series as a post's figures.
     pub fn published(self) -> Series {
         Series {
             published: true,
@@ -103,7 +104,7 @@ impl Series {
         }
     }
 
-    /// Every point with what it was found between, if that is known.
+    /// The points with the range that was measured for each, if it is known.
     pub(super) fn with_spread(&self) -> impl Iterator<Item = ((f64, f64), Option<(f64, f64)>)> {
         let spread = self.spread.iter().copied().map(Some);
         let points = self.points.iter().copied();
@@ -111,7 +112,7 @@ impl Series {
     }
 }
 
-/// A category, what was measured of it, and what somebody published or promised.
+/// A category, our value, and the published or promised value if there is one.
 pub(crate) type Bar<'a> = (&'a str, f64, Option<f64>);
 
 /// A plot.
@@ -119,7 +120,7 @@ pub(crate) type Bar<'a> = (&'a str, f64, Option<f64>);
 pub struct Plot {
     /// Its heading.
     pub title: String,
-    /// One sentence on how to read it.
+    /// A sentence on how to read it.
     pub caption: String,
     /// The x axis.
     pub x: Axis,
@@ -127,7 +128,7 @@ pub struct Plot {
     pub y: Axis,
     /// For bar plots: the names of the groups, x = 0, 1, ….
     pub categories: Vec<String>,
-    /// What is drawn, later on top.
+    /// The series; later ones are drawn over earlier ones.
     pub series: Vec<Series>,
 }
 
@@ -144,7 +145,7 @@ impl Plot {
         }
     }
 
-    /// The same with bars for each of these.
+    /// Adds categories for bars.
     pub fn categories<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Plot {
         Plot {
             categories: names.into_iter().map(str::to_string).collect(),
@@ -152,7 +153,7 @@ impl Plot {
         }
     }
 
-    /// The same with these drawn in it.
+    /// Adds series.
     pub fn series(self, series: impl IntoIterator<Item = Series>) -> Plot {
         Plot {
             series: series.into_iter().collect(),
@@ -160,8 +161,8 @@ impl Plot {
         }
     }
 
-    /// Bars: for each category what was measured, and beside it what somebody published or
-    /// promised, where there is something.
+    /// Adds bars for each category: our value, and next to it the published or promised one if
+    /// there is one.
     pub fn beside(
         title: &str,
         caption: &str,

@@ -1,15 +1,16 @@
-//! What a sweep over workers shows: its rates, the Universal Scalability Law, the knee.
+//! The report of a sweep over workers: its rates, the Universal Scalability Law fitted to them, and
+//! the knee.
 
 use super::plot::{Axis, Mark, Plot, Series};
 use super::table::{Table, rate};
 use super::{Outcome, Statistic};
 use muniment_load::usl::{self, Fit};
 
-/// The table, the finding and the plot of a sweep over workers.
+/// Adds the table, the finding and the plot of a sweep over workers.
 pub(crate) fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
     let fit = Fit::new(points);
     for (n, x) in points {
-        // A sample set of this name belongs to it, where the experiment keeps one.
+        // An experiment that keeps the samples of a point keeps them under this name.
         let name = format!("{what}, {n:.0} workers");
         out.figure(&name, *x, "operations/s", None)
             .of(&name, Statistic::Rate);
@@ -20,7 +21,7 @@ pub(crate) fn scaling(what: &str, points: &[(f64, f64)], out: &mut Outcome) {
     out.plots.push(plot(what, points, fit.as_ref()));
 }
 
-/// Where more workers stop helping, in a sentence.
+/// A sentence about the number of workers from which more do not help.
 fn knee(what: &str, f: &Fit) -> String {
     match f.knee {
         Some(knee) => format!(
@@ -41,7 +42,7 @@ fn knee(what: &str, f: &Fit) -> String {
     }
 }
 
-/// Whether there are too few points for the law, or few.
+/// A warning if there are few points for the law, or too few.
 fn few(what: &str, fit: Option<&Fit>) -> Option<String> {
     match fit {
         None => Some(format!(
@@ -117,7 +118,8 @@ mod tests {
                 .any(|f| f.contains("the knee is at 22 workers, "))
         );
         assert_eq!((out.tables.len(), out.plots.len()), (1, 1));
-        // So few and so uneven that contention is fitted as none: nothing limits then.
+        // Points as few and uneven as these give a fit without contention, in which nothing limits
+        // the rate.
         let uneven = [(1.0, 486.0), (4.0, 7996.0), (8.0, 6607.0)];
         let mut out = Outcome::default();
         scaling("a mix", &uneven, &mut out);

@@ -1,11 +1,11 @@
-//! Several runs on one page: what each was, the figures they share in columns, and their plots laid
-//! over each other.
+//! Several runs on one page: a description of each, the figures that they share in columns, and
+//! their plots laid over each other.
 
 use super::plot::Plot;
 use super::table::{Table, ms, rate};
 use super::{Figure, Outcome, Run, overlay};
 
-/// What a run is called: A, B, … Z, then by number.
+/// The name of a run: A, B, … Z, and then its number.
 pub(crate) fn label(i: usize) -> String {
     match u8::try_from(i) {
         Ok(n) if n < 26 => char::from(b'A' + n).to_string(),
@@ -13,7 +13,7 @@ pub(crate) fn label(i: usize) -> String {
     }
 }
 
-/// What each run was.
+/// The table that describes the runs.
 pub(crate) fn runs(runs: &[Run]) -> Table {
     let columns = ["<run", "<command", "<began", "<host", "<server", "<preset"];
     let mut t = Table::new("The runs", &columns);
@@ -36,7 +36,8 @@ pub(crate) fn runs(runs: &[Run]) -> Table {
     t
 }
 
-/// An outcome for each experiment that several runs have: its figures and plots side by side.
+/// An outcome for each experiment that several runs have, with the figures and plots of all of
+/// them.
 pub(crate) fn shared(runs: &[Run]) -> Vec<Outcome> {
     let mut out: Vec<Outcome> = Vec::new();
     for x in runs.iter().flat_map(|r| &r.outcomes) {
@@ -124,7 +125,7 @@ mod tests {
         assert!(o.warnings[0].contains("different presets"));
         assert_eq!(o.tables[0].rows[0], ["w:1 avg", "ms", "0.300", "0.300"]);
         assert_eq!(o.tables[0].rows[1], ["none", "docs/s", "–", "–"]);
-        // The bars are in one run alone.
+        // Only one run has the plot of bars, so it is left out.
         assert_eq!(o.plots.len(), 1);
         let names: Vec<&str> = o.plots[0].series.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["A: w:1", "B: w:1", "A: w:0", "B: w:0", "post"]);

@@ -1,12 +1,13 @@
-//! Plots as static SVG: lines, points and bars on linear or logarithmic axes. Colours are CSS
-//! classes, so that one file serves light and dark; every plot is drawn twice, wide and narrow,
-//! and the style sheet shows the one that fits, so that its text stays readable on a phone.
+//! Draws plots as static SVG: lines, points and bars on linear or logarithmic axes. Colours are CSS
+//! classes, so that one file serves light and dark mode. Every plot is drawn twice, wide and
+//! narrow, and the style sheet shows the one that fits; its text stays readable on a phone that
+//! way.
 
 use super::plot::{Mark, Plot, Scale, Series};
 use super::table::{Column, Table, rate};
 use std::fmt::Write;
 
-/// `text` for HTML and SVG content and attributes.
+/// Escapes `text` for the content and attributes of HTML and SVG.
 pub(crate) fn escape(text: &str) -> String {
     let mut o = String::with_capacity(text.len());
     for c in text.chars() {
@@ -15,7 +16,7 @@ pub(crate) fn escape(text: &str) -> String {
             '<' => o.push_str("&lt;"),
             '>' => o.push_str("&gt;"),
             '"' => o.push_str("&quot;"),
-            // XML forbids the other control characters.
+            // XML forbids most control characters, so they become spaces.
             c if c.is_control() => o.push(' '),
             c => o.push(c),
         }
@@ -23,7 +24,7 @@ pub(crate) fn escape(text: &str) -> String {
     o
 }
 
-/// A number on an axis: `0.01`, `5`, `20k`, `1.5M`.
+/// Formats a number on an axis: `0.01`, `5`, `20k`, `1.5M`.
 fn tick_text(v: f64) -> String {
     let trim = |s: String| {
         if s.contains('.') {
@@ -41,14 +42,14 @@ fn tick_text(v: f64) -> String {
     }
 }
 
-/// A percentage with a digit for each of its nines: `90`, `99.9`, `99.874`.
+/// Formats a percentage with a digit for each of its nines: `90`, `99.9`, `99.874`.
 fn nines_text(v: f64) -> String {
     let nines = along(Scale::Nines, v).unwrap_or(0.0);
     let text = format!("{v:.*}", (nines - 1e-6).ceil().max(1.0) as usize);
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// A number of a data table.
+/// Formats a number of a data table.
 fn data(y: f64) -> String {
     match y {
         y if !y.is_finite() => "–".to_string(),
@@ -57,27 +58,28 @@ fn data(y: f64) -> String {
     }
 }
 
-/// The width of a letter of a label, a capital's, and the height of its line, both in pixels.
+/// The width of a letter of a label (a capital) and the height of its line, in pixels.
 const LETTER: f64 = 8.0;
 const LINE: f64 = 13.0;
 
-/// The width of a digit of a bar's own figure, pixels.
+/// The width of a digit of the figure at a bar, in pixels.
 const DIGIT: f64 = 7.0;
 
-/// What is free beside the axes on the right, pixels.
+/// The free space to the right of the axes, in pixels.
 const MARGIN: f64 = 14.0;
 
-/// A label may be broken after these.
+/// The characters after which a label may be broken.
 const BREAKS: [char; 5] = [' ', '_', '/', ':', '-'];
 
-/// Whether `text` has a piece of more than `most` letters, which would be broken within a word.
+/// Whether `text` has a piece of more than `most` letters, so that it would be broken within a
+/// word.
 fn breaks_words(text: &str, most: usize) -> bool {
     text.split_inclusive(BREAKS)
         .any(|p| p.trim_end().chars().count() > most)
 }
 
-/// `text` in lines of at most `most` letters: broken at spaces and after `_`, `/`, `:` and `-`;
-/// within a word only where nothing else helps.
+/// Breaks `text` into lines of at most `most` letters: at spaces and after `_`, `/`, `:` and `-`,
+/// and within a word only if there is no other way.
 fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let pieces = text.split_inclusive(BREAKS).flat_map(|piece| {
@@ -163,7 +165,7 @@ impl Span {
         }
     }
 
-    /// From nothing to the nine that holds `hi`.
+    /// A range from 0 to the nine that contains `hi`.
     fn nines(hi: f64, wanted: usize) -> Span {
         let last = along(Scale::Nines, hi).unwrap_or(1.0);
         let last = (last - 1e-6).ceil().clamp(1.0, 9.0) as i32;
@@ -179,7 +181,8 @@ impl Span {
     }
 
     fn decades(lo: f64, hi: f64, wanted: usize) -> Span {
-        // Whole decades look empty when the data fill less than one: then 1-2-5 steps.
+        // Whole decades leave much empty space if the data fill only one or two, so the ticks then
+        // have steps of 1, 2 and 5.
         let (a, b) = (lo.log10(), hi.log10());
         let fine = b - a < 2.5;
         let marks: &[f64] = if fine { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -205,7 +208,7 @@ impl Span {
         }
     }
 
-    /// 0..=1 along the axis; `None` where the axis does not reach.
+    /// The position along the axis, 0..=1; `None` if the axis does not reach `v`.
     fn at(&self, v: f64) -> Option<f64> {
         let f = |x: f64| along(self.scale, x);
         let (lo, hi) = (f(self.lo)?, f(self.hi)?);
@@ -214,7 +217,7 @@ impl Span {
     }
 }
 
-/// How far along a scale `v` stands; `None` if it has no place there.
+/// The position of `v` along a scale; `None` if the scale has no place for it.
 fn along(scale: Scale, v: f64) -> Option<f64> {
     let at = match scale {
         Scale::Linear => v,
@@ -243,7 +246,7 @@ impl Frame {
 }
 
 impl Plot {
-    /// The plot in a figure with its legend and its data table.
+    /// The plot as a figure with its legend and its data table.
     pub fn html(&self) -> String {
         let mut o = String::from("<figure>");
         let _ = write!(o, "<figcaption><b>{}</b>", escape(&self.title));
@@ -262,7 +265,7 @@ impl Plot {
 
     fn legend(&self, o: &mut String) {
         o.push_str("<ul class=\"legend\">");
-        // What was measured several times is drawn so, and named once.
+        // A load that was measured several times has several series, but one entry here.
         let mut named: Vec<(&str, bool, usize)> = Vec::new();
         for s in &self.series {
             let this = (s.name.as_str(), s.published, s.color);
@@ -280,7 +283,7 @@ impl Plot {
         o.push_str("</ul>");
     }
 
-    /// The numbers that the plot shows.
+    /// The table of the numbers that the plot shows.
     pub fn data_table(&self) -> Table {
         const MOST: usize = 400;
         let mut t = Table::new("", &["<series", ">x", ">y"]);
@@ -326,14 +329,14 @@ impl Plot {
         t
     }
 
-    /// The drawing alone.
+    /// The drawing without legend and table.
     pub fn svg(&self, width: f64, height: f64, class: &str) -> String {
         let narrow = width < 500.0;
         let bars = !self.categories.is_empty();
         let inner = width - 58.0 - MARGIN;
         let room = inner / self.categories.len().max(1) as f64 / LETTER;
         let most = (room as usize).max(4);
-        // Labels that would be broken within words stand upright instead.
+        // If a label would be broken within words, all labels are drawn upright instead.
         let upright = self.categories.iter().any(|c| breaks_words(c, most));
         let labels: Vec<Vec<String>> = self
             .categories
@@ -416,7 +419,7 @@ impl Plot {
         }
     }
 
-    /// The y axis: its label, and a line with its figure at each tick.
+    /// Draws the y axis: its label, and a line with its figure at each tick.
     fn y_axis(&self, o: &mut String, f: &Frame, ys: &Span) {
         let _ = write!(
             o,
@@ -440,7 +443,7 @@ impl Plot {
         }
     }
 
-    /// The ticks of the x axis with their figures.
+    /// Draws the ticks of the x axis with their figures.
     fn x_ticks(&self, o: &mut String, f: &Frame, xs: &Span) {
         let below = f.top + f.height;
         for t in &xs.ticks {
@@ -451,7 +454,7 @@ impl Plot {
                 Scale::Nines => nines_text(*t),
                 _ => tick_text(*t),
             };
-            // A long one at the end would leave the drawing.
+            // A long figure at the end is moved left, because it would leave the drawing otherwise.
             let edge = f.left + f.width + MARGIN - 1.0;
             let half = text.chars().count() as f64 * DIGIT / 2.0;
             let (anchor, at) = match x + half > edge {
@@ -469,7 +472,7 @@ impl Plot {
     fn bars(&self, o: &mut String, me: usize, s: &Series, f: &Frame, (xs, ys): (&Span, &Span)) {
         let group = f.width / self.categories.len().max(1) as f64;
         let gap = 2.0;
-        // All bars are equally wide; a group is centred on the bars that it has.
+        // All bars have the same width; a group is centred on the bars that it has.
         let most = self.series.iter().filter(|s| s.mark == Mark::Bar).count();
         let full = (group * 0.78 / most.max(1) as f64).min(64.0);
         let bar = (full - gap).max(2.0);
@@ -498,7 +501,8 @@ impl Plot {
                 .and_then(|b| whisker(o, middle, b, f, ys))
                 .map_or(top, |high| high.min(top));
             let value = value_text(y);
-            // Where it would run into its neighbour's it is left to the data table.
+            // If the figure is wider than its bar it would overlap the next one, so only the data
+            // table has it.
             if value.chars().count() as f64 * DIGIT <= full {
                 let _ = write!(
                     o,
@@ -511,7 +515,8 @@ impl Plot {
     }
 }
 
-/// A line from lowest to highest at `x` with short ends; gives where its upper end stands.
+/// Draws a line from the lowest to the highest value at `x` with short ends; returns the position
+/// of its upper end.
 fn whisker(o: &mut String, x: f64, (low, high): (f64, f64), f: &Frame, ys: &Span) -> Option<f64> {
     let (low, high) = (f.y(ys.at(low)?), f.y(ys.at(high)?));
     let (left, right) = (x - 4.0, x + 4.0);
@@ -522,7 +527,7 @@ fn whisker(o: &mut String, x: f64, (low, high): (f64, f64), f: &Frame, ys: &Span
     Some(high)
 }
 
-/// The area between the lowest and the highest of each point of a line.
+/// Draws the area between the lowest and the highest value of each point of a line.
 fn band(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
     let at: Vec<(f64, f64, f64)> = s
         .with_spread()
@@ -545,7 +550,7 @@ fn band(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
     let _ = write!(o, "<path class=\"b{} band\" d=\"{d}Z\"/>", s.color);
 }
 
-/// A bar's own figure: three significant digits.
+/// The figure at a bar, with three significant digits.
 fn value_text(v: f64) -> String {
     match v.abs() {
         a if a >= 1e6 => format!("{:.2}M", v / 1e6),
@@ -575,7 +580,7 @@ fn swatch(s: &Series) -> String {
     }
 }
 
-/// A category's name below the middle of its bars, in lines or upright.
+/// Draws a category's name below the middle of its bars, in lines or upright.
 fn category(o: &mut String, x: f64, below: f64, lines: &[String], upright: bool) {
     if upright {
         let y = below + 10.0;
@@ -635,7 +640,7 @@ fn line(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
         }
         let _ = write!(o, "<path class=\"l{}{p}\" d=\"{d}\"/>", s.color);
     }
-    // Points of a dense line would only thicken it.
+    // Points on a dense line would only make it thicker.
     let r = match (s.mark, at.len()) {
         (Mark::Line, n) if n > 60 => return,
         (Mark::Dots, n) if n > 150 => 1.6,
@@ -650,8 +655,8 @@ fn line(o: &mut String, s: &Series, f: &Frame, xs: &Span, ys: &Span) {
     }
 }
 
-/// Fails unless `text` is one well-formed element tree of the XML subset written here (no
-/// comments, no processing instructions): for tests of this module and of the report.
+/// For tests of this module and of the report: fails unless `text` is one well-formed element tree
+/// in the subset of XML that is written here (no comments, no processing instructions).
 #[cfg(test)]
 pub(crate) fn well_formed(text: &str, void: &[&str]) -> Result<(), String> {
     let mut open: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Tables: one value, printed on a terminal, in HTML and as JSON.
+//! Tables, which are printed on a terminal, in HTML and as JSON.
 
 use super::svg::escape;
 use muniment_options::fold;
@@ -10,27 +10,28 @@ use std::fmt::Write;
 pub struct Column {
     /// The heading, with the unit in it.
     pub name: String,
-    /// True for figures (right-aligned).
+    /// Whether it holds figures, which are right-aligned.
     pub numeric: bool,
-    /// True when the column holds a post's figures rather than ours.
+    /// Whether it holds a post's figures rather than ours.
     pub published: bool,
 }
 
 /// A table of text cells.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What it shows.
+    /// Its title.
     pub title: String,
-    /// The columns, first the row's name.
+    /// The columns; the first one is the row's name.
     pub columns: Vec<Column>,
-    /// The rows; short ones are filled with empty cells.
+    /// The rows; short ones are filled up with empty cells.
     pub rows: Vec<Vec<String>>,
-    /// A remark below it.
+    /// A remark that is shown below the table.
     pub note: String,
 }
 
 impl Table {
-    /// An empty table. Columns by a mark in front: `<` text, `>` figure, `*` a post's figure.
+    /// Makes an empty table. The first character of a column tells its kind: `<` text, `>` figures,
+    /// `*` a post's figures.
     pub fn new(title: &str, columns: &[&str]) -> Table {
         let columns = columns
             .iter()
@@ -62,9 +63,10 @@ impl Table {
         self
     }
 
-    /// For a terminal of `width` letters, or for a file, which has no width: columns aligned by two
-    /// spaces, a post's columns headed `post:`. Where it is too wide headings and texts are broken
-    /// into lines, and then columns stand in several blocks, each with the first one.
+    /// The table as text for a terminal of `width` letters, or for a file, which has no width.
+    /// Columns are separated by two spaces, and a post's columns are headed `post:`. If the table
+    /// is too wide, headings and texts are broken into lines; if that is not enough, the columns
+    /// are divided into several blocks, each with the first column.
     pub fn text(&self, width: Option<usize>) -> String {
         let mut out = format!("{}\n", self.title);
         let all: Vec<usize> = (0..self.columns.len()).collect();
@@ -92,7 +94,7 @@ impl Table {
         out
     }
 
-    /// A column's heading on a terminal.
+    /// The heading of a column on a terminal.
     fn head(&self, i: usize) -> String {
         match self.columns.get(i) {
             Some(c) if c.published => format!("post: {}", c.name),
@@ -101,18 +103,18 @@ impl Table {
         }
     }
 
-    /// The widest cell of a column.
+    /// The width of a column's widest cell.
     fn cells(&self, i: usize) -> usize {
         let cells = self.rows.iter().filter_map(|r| r.get(i));
         cells.map(|c| c.chars().count()).max().unwrap_or(0)
     }
 
-    /// The width of a column in which nothing is broken.
+    /// The width of a column if nothing in it is broken.
     fn widest(&self, i: usize) -> usize {
         self.cells(i).max(self.head(i).chars().count())
     }
 
-    /// The least width of a column: figures are never broken, words where they are short.
+    /// The least width of a column: figures are never broken, and neither are short words.
     fn least(&self, i: usize) -> usize {
         const WORD: usize = 14;
         let head = longest_word(&self.head(i));
@@ -124,12 +126,12 @@ impl Table {
         longest.max(head).min(WORD.max(head))
     }
 
-    /// The width of a line of these columns in which nothing is broken.
+    /// The width of a line of these columns if nothing is broken.
     fn natural(&self, columns: &[usize]) -> usize {
         columns.iter().map(|i| self.widest(*i) + 2).sum()
     }
 
-    /// The columns in as few blocks as fit `width`, each with the first one.
+    /// The columns in as few blocks as fit into `width`, each with the first column.
     fn blocks(&self, width: usize) -> Vec<Vec<usize>> {
         let line =
             |columns: &[usize]| -> usize { columns.iter().map(|i| self.least(*i) + 2).sum() };
@@ -145,8 +147,8 @@ impl Table {
         out
     }
 
-    /// Widths of these columns that fit `width`: headings over figures are broken first, then the
-    /// widest texts.
+    /// Widths of these columns that fit into `width`: headings over figures are broken first, then
+    /// the widest texts.
     fn narrowed(&self, columns: &[usize], width: usize) -> Vec<usize> {
         let least: Vec<usize> = columns.iter().map(|i| self.least(*i)).collect();
         let text = |i: &usize| self.columns.get(*i).is_some_and(|c| !c.numeric);
@@ -164,7 +166,7 @@ impl Table {
         widths
     }
 
-    /// Headings, a rule and the rows of some columns.
+    /// Appends the headings, a rule and the rows of some columns.
     fn block(&self, out: &mut String, columns: &[usize], width: &dyn Fn(usize) -> usize) {
         let mut line = |cells: &[Vec<String>], from_below: bool| {
             let height = cells.iter().map(Vec::len).max().unwrap_or(0);
@@ -195,7 +197,7 @@ impl Table {
         }
     }
 
-    /// As an HTML table inside a container that scrolls sideways on a narrow screen.
+    /// The table as HTML, in a container that scrolls sideways on a narrow screen.
     pub fn html(&self) -> String {
         let class = |i: usize| {
             let c = self.columns.get(i);
@@ -209,7 +211,7 @@ impl Table {
             "" => "Data",
             title => title,
         };
-        // What scrolls can be reached and scrolled with the keyboard.
+        // The container gets a tab index, so that it can be reached and scrolled with the keyboard.
         let mut o = format!(
             "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\"><table>",
             escape(name)
@@ -259,13 +261,13 @@ impl Table {
     }
 }
 
-/// The letters of the longest word of `text`.
+/// The number of letters of the longest word of `text`.
 fn longest_word(text: &str) -> usize {
     let words = text.split_whitespace();
     words.map(|w| w.chars().count()).max().unwrap_or(0)
 }
 
-/// A latency in ms with three significant digits.
+/// Formats a latency in ms with three significant digits.
 pub(crate) fn ms(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
@@ -279,8 +281,8 @@ pub(crate) fn ms(x: f64) -> String {
     }
 }
 
-/// A count, which is whole and exact, or a rate: what is no whole number was measured, and has three
-/// significant digits. `1,234,567`, `102,000`, `12.3`.
+/// Formats a count or a rate: `1,234,567`, `102,000`, `12.3`. Whole numbers are exact; any other
+/// number was measured and has three significant digits.
 pub(crate) fn rate(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
@@ -312,7 +314,7 @@ pub(crate) fn rate(x: f64) -> String {
     if x < 0.0 { format!("-{out}") } else { out }
 }
 
-/// A size: `1.20 GB`, powers of ten as in the posts.
+/// Formats a size as `1.20 GB`, with powers of ten as in the posts.
 pub(crate) fn bytes(x: f64) -> String {
     if !x.is_finite() {
         return "–".to_string();
@@ -409,7 +411,7 @@ mod tests {
             for line in text.lines().skip(1) {
                 assert!(line.chars().count() <= width, "{width}: {line}\n{text}");
             }
-            // Nothing is lost, and figures are whole.
+            // At every width, no text is lost and no figure is broken.
             for want in ["12.3", "1,000", "batch", "documents", "therefore", "post:"] {
                 assert!(text.contains(want), "{want} at {width} in\n{text}");
             }

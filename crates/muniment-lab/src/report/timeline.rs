@@ -1,22 +1,22 @@
-//! Loads second by second: rate and the slow end of latency against time.
+//! The plots of loads second by second: rate and p99 latency over time.
 
 use super::derived::largest;
 use super::plot::{Axis, Mark, Plot, Scale, Series};
 use muniment_load::samples::{Interval, SampleSet};
 
-/// Loads of fewer seconds have no line.
+/// Loads of fewer seconds are not drawn.
 const FEWEST: usize = 5;
-/// So many of the longest loads are drawn.
+/// The most loads that are drawn; the longest ones are chosen.
 const MOST: usize = 8;
 
-/// The headings of the plots made here, by which they are known among others.
+/// The headings by which these plots are recognised.
 pub(crate) const TITLES: [&str; 2] = [
     "Operations a second against time",
     "99th percentile of each second",
 ];
 
-/// The plots of the longest loads of `samples`: operations a second, and p99 of each second. None
-/// when all were short.
+/// The plots of the longest loads of `samples`: operations a second, and p99 of each second. There
+/// are none if all loads were short.
 pub(crate) fn plots(samples: &[SampleSet]) -> Vec<Plot> {
     let (long, left_out) = longest(samples);
     let mut caption = "Second by second, each load from its own beginning.".to_string();
@@ -26,8 +26,8 @@ pub(crate) fn plots(samples: &[SampleSet]) -> Vec<Plot> {
     drawn(&long, &caption)
 }
 
-/// As [`plots`], of several targets that ran the same: the loads that are among the longest of any
-/// of them, for each of them.
+/// The plots of several targets that ran the same. Each target shows the loads that are among the
+/// longest on any of them, so that the targets can be compared.
 pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
     let mut names: Vec<&str> = Vec::new();
     for s in targets.iter().flat_map(|t| longest(t).0) {
@@ -45,7 +45,8 @@ pub(crate) fn of_all(targets: &[Vec<SampleSet>]) -> Vec<Vec<Plot>> {
     targets.iter().map(of).collect()
 }
 
-/// The longest loads, in the order in which they ran, and how many long ones are left out.
+/// The longest loads in the order in which they ran, and the number of long loads that are left
+/// out.
 fn longest(samples: &[SampleSet]) -> (Vec<&SampleSet>, usize) {
     let long: Vec<&SampleSet> = samples
         .iter()
@@ -60,7 +61,7 @@ fn drawn(loads: &[&SampleSet], caption: &str) -> Vec<Plot> {
     if loads.is_empty() {
         return Vec::new();
     }
-    // A load that was repeated has one colour.
+    // The repetitions of a load have the same colour.
     let mut names: Vec<&str> = Vec::new();
     for s in loads {
         if !names.contains(&s.name.as_str()) {
@@ -104,8 +105,8 @@ fn drawn(loads: &[&SampleSet], caption: &str) -> Vec<Plot> {
     ]
 }
 
-/// At most three hundred points: of a long load the mean of neighbouring seconds. The last second
-/// of a load is left out when it is only a part of one.
+/// At most three hundred points; in a long load each is the mean of neighbouring seconds. The last
+/// second is left out if it is shorter than half a second.
 fn points(intervals: &[Interval], value: &dyn Fn(&Interval) -> f64) -> Vec<(f64, f64)> {
     let whole: Vec<&Interval> = intervals.iter().filter(|i| i.length >= 0.5).collect();
     let together = whole.len().div_ceil(300).max(1);
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn targets_draw_the_same_loads() {
-        // What takes long on one of them takes a moment on the other.
+        // A load that is long on one target is short on the other.
         let a = vec![load("x", 9), load("y", 2), load("z", 3)];
         let b = vec![load("x", 3), load("y", 7), load("z", 3)];
         let all = of_all(&[a, b]);
@@ -193,7 +194,7 @@ mod tests {
         let names: Vec<&str> = p[0].series.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["4", "5", "6", "7", "8", "9", "10", "11"]);
         assert!(p[0].caption.contains("4 more"));
-        // The longest comes last, after more than enough that are alike.
+        // The longest load comes last, after more than enough equal ones.
         let mut many: Vec<SampleSet> = (0..11).map(|i| load(&i.to_string(), 10)).collect();
         many.push(load("longest", 20));
         let p = plots(&many);
