@@ -1,4 +1,4 @@
-//! The durability audit: its table, sentences and plot.
+//! The report of the durability audit: its table, sentences and plot.
 
 use crate::audit::concern::{Crash, Server};
 use crate::audit::judge::{Promise, Verdict};
@@ -7,7 +7,7 @@ use crate::report::Outcome;
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
 
-/// Tells what the rows show.
+/// Adds the results of the rows to the report.
 pub(crate) fn tell(rows: &[Row], plan: &Plan, out: &mut Outcome) {
     out.about = format!(
         "{} writers insert, insert in batches and update under each write concern until the server is crashed at a random moment within {} s; then it is started again and compared with what they remember. {} rounds a row, seed {}.",
@@ -35,7 +35,7 @@ pub(crate) fn tell(rows: &[Row], plan: &Plan, out: &mut Outcome) {
     }
 }
 
-/// The verdict, as the table shows it.
+/// The verdict in the table's words.
 fn verdict_text(r: &Row) -> String {
     let lost = r.tally.lost();
     match (r.verdict(), r.server) {
@@ -49,7 +49,7 @@ fn verdict_text(r: &Row) -> String {
     }
 }
 
-/// What is promised, or why nobody asked.
+/// The promise in words, or the reason why the row was left out.
 fn promise(r: &Row) -> String {
     match (&r.left_out, r.check) {
         (Some(why), _) => format!("not tried: {why}"),
@@ -59,7 +59,7 @@ fn promise(r: &Row) -> String {
     }
 }
 
-/// What one row says, in a sentence.
+/// The result of one row in a sentence.
 fn sentence(r: &Row) -> String {
     let t = &r.tally;
     if let Some(why) = &r.left_out {
@@ -120,7 +120,7 @@ fn sentence(r: &Row) -> String {
     s + ": " + &verdict_text(r)
 }
 
-/// The figures of one row, and the examples of what was wrong.
+/// Adds the figures of one row, and the examples of faults.
 fn figures(r: &Row, out: &mut Outcome) {
     let t = &r.tally;
     let name = |what: &str| format!("{}, {}: {what}", r.concern, r.crash_name());
@@ -132,10 +132,10 @@ fn figures(r: &Row, out: &mut Outcome) {
     out.warnings.extend(t.examples.iter().map(|e| name(e)));
 }
 
-/// What the table's columns are.
+/// The explanation of the table's columns.
 const NOTE: &str = "A document of a batch and an update count as one write. Lost: acknowledged and not there; its age is from the acknowledgement to the crash. Holes: not there although a later write of the same writer is. Phantoms: there and never sent. Damaged: other content than was sent. Index: differences between collection and secondary index, or validate failed. In flight: sent and not acknowledged, excluded from lost. Rolled back: documents in the rollback files of a set of the lab's own. Restart: the slowest; of such a set the time from the fault to another primary, or without a majority until all are well again.";
 
-/// What is to be said of it where servers were only killed.
+/// The remark for audits in which servers were only killed.
 const KILLED_ONLY: &str = " PROCESS CRASH ONLY: a killed process leaves what it gave to the operating system, so that this table says nothing about power loss.";
 
 fn table(rows: &[Row]) -> Table {
@@ -192,7 +192,7 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Lost writes by their age, if any were lost.
+/// The plot of lost writes by their age, if any were lost.
 fn plot(rows: &[Row]) -> Option<Plot> {
     const BINS: usize = 20;
     let lost = || rows.iter().filter(|r| r.tally.lost() > 0);

@@ -1,11 +1,11 @@
-//! The load generator's ceiling: rates and CPU by the number of connections.
+//! The report of the load generator's ceiling: rates and CPU by the number of connections.
 
 use crate::report::table::{Table, ms, rate};
 use crate::report::{Outcome, Statistic};
 use crate::workloads::ceiling::Row;
 use muniment_load::placement;
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     for row in rows {
         figures(row, out);
@@ -27,7 +27,7 @@ pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     out.tables.push(table(rows));
 }
 
-/// The client's CPU, µs an operation.
+/// The client's CPU time, µs an operation.
 fn client_us(row: &Row) -> f64 {
     row.client_cpu * 1e6 / row.load.samples.operations.max(1) as f64
 }

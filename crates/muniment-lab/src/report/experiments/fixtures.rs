@@ -1,5 +1,5 @@
-//! Test only: loads that nobody has measured, and how an experiment's report is held against the one
-//! that was looked at (`MUNIMENT_UPDATE_GOLDENS=1` writes it anew).
+//! For tests only: made-up loads, and the comparison of an experiment's report with a checked copy
+//! (`MUNIMENT_UPDATE_GOLDENS=1` writes the copy anew).
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use muniment_load::usage::ServerUsage;
 use std::fmt::Write;
 use std::path::Path;
 
-/// Latencies around so many ms.
+/// Latencies around `ms` milliseconds.
 pub(crate) fn latency(ms: f64) -> Latency {
     let mut l = Latency::new();
     for i in 1..=100 {
@@ -21,7 +21,7 @@ pub(crate) fn latency(ms: f64) -> Latency {
     l
 }
 
-/// A load of so many documents in so many seconds, with latencies around so many ms.
+/// A load of `documents` documents in `seconds` seconds, with latencies around `ms` milliseconds.
 pub(crate) fn load(name: &str, documents: u64, seconds: f64, ms: f64) -> Load {
     Load {
         documents,
@@ -47,7 +47,7 @@ pub(crate) fn load(name: &str, documents: u64, seconds: f64, ms: f64) -> Load {
     }
 }
 
-/// What was measured of one kind of operation, of which some ended as `status` says.
+/// The measurements of one kind of operation, of which `n` ended with `status`.
 pub(crate) fn measured(ms: f64, status: &'static str, n: u64) -> Measured {
     let mut m = Measured {
         service: latency(ms),
@@ -58,7 +58,7 @@ pub(crate) fn measured(ms: f64, status: &'static str, n: u64) -> Measured {
     m
 }
 
-/// Holds what an experiment told against `goldens/NAME.txt`.
+/// Compares the report of an experiment with `goldens/NAME.txt`.
 pub(crate) fn check(name: &str, out: &Outcome) {
     let mut text = out.text(None);
     text.push_str("\nFigures\n");

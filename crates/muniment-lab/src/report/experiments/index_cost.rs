@@ -1,4 +1,4 @@
-//! Yardstick 7: its three lines, and the plot of both rates as the data grow.
+//! The report of yardstick 7: its three lines, and the plot of both rates as the data grow.
 
 use crate::report::Outcome;
 use crate::report::plot::{Axis, Mark, Plot, Series};
@@ -7,7 +7,7 @@ use crate::yardsticks::Row;
 use crate::yardsticks::index_cost::{Found, SLICES};
 use muniment_load::stats::{Ratio, median};
 
-/// Tells what was found, as far as it went.
+/// Adds the results to the report, as far as the measurement went.
 pub(crate) fn tell(found: &Found, rows: &mut Vec<Row>, out: &mut Outcome) {
     if let Some(ratio) = found.ratio() {
         rows.push(cost(found, ratio));
@@ -17,7 +17,7 @@ pub(crate) fn tell(found: &Found, rows: &mut Vec<Row>, out: &mut Outcome) {
     rows.push(stall(found));
 }
 
-/// What the index costs.
+/// The row about the cost of the index.
 fn cost(found: &Found, ratio: Ratio) -> Row {
     let row = Row::at_least(
         "7a",
@@ -37,7 +37,7 @@ fn cost(found: &Found, ratio: Ratio) -> Row {
     }
 }
 
-/// What the growth of the data did to the rate with an index.
+/// The row about the rate with the index as the data grow.
 fn grown(found: &Found) -> Row {
     let [(start, cpu_start), (end, cpu_end)] = found.growth();
     let promise = match found.data >= 5e9 {

@@ -1,7 +1,7 @@
-//! What each experiment found, told: its tables, plots, figures and sentences, made from the data that
-//! it returns. One file an experiment, by its name.
+//! The reports of the experiments: tables, plots, figures and sentences, made from the data that an
+//! experiment returns. Each experiment has a file with its name.
 //!
-//! Must not: measure anything, or ask a server.
+//! Nothing here may measure anything or ask a server.
 
 pub(crate) mod audit;
 pub(crate) mod ceiling;

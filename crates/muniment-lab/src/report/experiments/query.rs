@@ -1,4 +1,4 @@
-//! The queries: documents a second of CPU, beside what is promised.
+//! The report of the queries: documents a second of CPU, compared with the promise.
 
 use crate::report::plot::{Axis, Plot};
 use crate::report::table::{Table, bytes, ms, rate};
@@ -7,7 +7,7 @@ use crate::workloads::query::{Found, Measured};
 use muniment_load::placement;
 use muniment_load::stats::{interval, mean, median};
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for m in &found.measured {
         figures(m, out);
@@ -25,7 +25,7 @@ pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     }
 }
 
-/// The figures of one query, with what they varied between runs.
+/// Adds the figures of one query, with their range over the runs.
 fn figures(m: &Measured, out: &mut Outcome) {
     let called = |what: &str| m.placement.called(&format!("{}{what}", m.query.name));
     let documents = m.documents as f64;
@@ -47,7 +47,7 @@ fn figures(m: &Measured, out: &mut Outcome) {
     }
 }
 
-/// Whether what is promised is kept, where something is.
+/// Whether the query keeps its promise; `None` if it has none.
 fn keeps(m: &Measured) -> Option<bool> {
     m.query.target.map(|t| m.rate() >= t)
 }
@@ -103,7 +103,7 @@ fn table(found: &Found) -> Table {
     t
 }
 
-/// Every query once, on two cores where it was on both.
+/// Each query once: on two cores if it was measured in both placements.
 fn once_each(measured: &[Measured]) -> Vec<&Measured> {
     let all = measured.iter().enumerate();
     let last = all.filter(|(i, m)| {
@@ -113,7 +113,7 @@ fn once_each(measured: &[Measured]) -> Vec<&Measured> {
     last.map(|(_, m)| m).collect()
 }
 
-/// How many ran, and how many of those keep what is promised, in a sentence.
+/// A sentence that tells how many queries ran, and how many keep their promise.
 fn kept(stands: &[&Measured], skipped: usize) -> String {
     let judged: Vec<bool> = stands.iter().filter_map(|m| keeps(m)).collect();
     let promised = match judged.len() {

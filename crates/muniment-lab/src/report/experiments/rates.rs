@@ -1,5 +1,5 @@
-//! A workload at rising rates: the curve of the closed loop with its knee, and the latencies of the open
-//! loop at shares of the knee's rate.
+//! The report of a workload at rising rates: the curve of the closed loop with its knee, and the
+//! latencies of the open loop at shares of the knee's rate.
 
 use super::super::scaling::scaling;
 use crate::report::plot::{Axis, Mark, Plot, Series};
@@ -9,7 +9,7 @@ use crate::vary::rates::{Found, Step, operations};
 use muniment_load::load::Load;
 use muniment_load::samples::SampleSet;
 
-/// Tells what was found, however far it went.
+/// Adds the results to the report, as far as the measurement went.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let phase = &found.phase;
     let called = |workers: u64| format!("{phase}, {workers} workers");
@@ -40,7 +40,7 @@ fn samples(name: String, load: &Load) -> SampleSet {
     }
 }
 
-/// The samples and figures of one rate.
+/// Adds the samples and figures of one rate.
 fn of_step(phase: &str, s: &Step, out: &mut Outcome) {
     let service = format!("{phase}, {} % of the knee", s.percent);
     let intended = format!("{service}, intended");
@@ -63,7 +63,8 @@ fn of_step(phase: &str, s: &Step, out: &mut Outcome) {
     }
 }
 
-/// Operations that were due and were not sent. Fewer than a random arrival's own scatter is none.
+/// The number of operations that were due and not sent. A number within the scatter of random
+/// arrivals counts as 0.
 fn unsent(s: &Step) -> f64 {
     let due = s.offered * s.load.samples.seconds;
     let unsent = (due - s.load.samples.operations as f64).max(0.0);
@@ -113,7 +114,7 @@ fn open_loop(found: &Found, workers: u64, capacity: f64) -> Table {
     t
 }
 
-/// Within what time operations are answered, in a sentence.
+/// A sentence about the time within which operations are answered.
 fn answered(phase: &str, steps: &[Step]) -> Option<String> {
     let words: Vec<String> = [50, 80, 100]
         .into_iter()
@@ -188,7 +189,7 @@ mod tests {
         let mut out = Outcome::default();
         tell(&found, &mut out);
         check("rates", &out);
-        // Ctrl-C before there was a knee.
+        // Ctrl-C came before a knee was found.
         found.closed.truncate(2);
         found.knee = None;
         found.steps.clear();

@@ -1,4 +1,5 @@
-//! One workload in several variants: their medians, their rates as lines or bars, and the comparison.
+//! The report of one workload in several variants: medians, rates as lines or bars, and the
+//! comparison.
 
 use super::super::scaling::scaling;
 use super::versus;
@@ -11,7 +12,7 @@ use crate::vary::settings::Dimension;
 use muniment_load::placement::Placement;
 use muniment_load::usl;
 
-/// Tells what was found, however far it went.
+/// Adds the results to the report, as far as the measurement went.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     out.samples.extend(found.samples.iter().cloned());
     for phase in &found.phases {
@@ -37,7 +38,7 @@ pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     }
 }
 
-/// A row a variant.
+/// The table of medians, with a row for each variant.
 fn medians(found: &Found, phase: &str, turns: &Turns<'_>) -> Table {
     let mut t = Table::new(
         &format!("{phase}: {}", turns.heading()),
@@ -53,7 +54,8 @@ fn medians(found: &Found, phase: &str, turns: &Turns<'_>) -> Table {
             ">largest RSS, MB",
         ],
     );
-    // One thread stands for itself on two cores; what it did on one has a row of its own.
+    // A load of one thread is represented by its run on two cores; its run on one core has a row of
+    // its own.
     let alone = Placement::OneCore.called(phase);
     for (v, variant) in found.variants.iter().enumerate() {
         t.row(of_phase(found, v, phase, variant.name.clone()));
@@ -87,7 +89,7 @@ fn of_phase(found: &Found, v: usize, phase: &str, name: String) -> [String; 9] {
     ]
 }
 
-/// Lines over a dimension of numbers.
+/// Adds the plot with lines over a numeric dimension.
 fn lines(found: &Found, phase: &str, axis: &Dimension, turns: &Turns<'_>, out: &mut Outcome) {
     let lines = found.lines(phase, axis);
     if axis.key == "threads" && axis.values.len() >= usl::ENOUGH {
@@ -115,7 +117,7 @@ fn lines(found: &Found, phase: &str, axis: &Dimension, turns: &Turns<'_>, out: &
     out.plots.push(plot.series(series));
 }
 
-/// A bar for each variant.
+/// The plot with a bar for each variant.
 fn bars(found: &Found, phase: &str, turns: &Turns<'_>) -> Plot {
     let variants = found.variants.iter().enumerate();
     let rates: Vec<_> = variants
@@ -137,8 +139,8 @@ fn bars(found: &Found, phase: &str, turns: &Turns<'_>) -> Plot {
     plot
 }
 
-/// In how many turns each variant was measured: fewer than were asked for after Ctrl-C or a failure,
-/// and then not always as many of each.
+/// The number of turns in which each variant was measured. After Ctrl-C or a failure there are
+/// fewer than were asked for, and not always the same number for all.
 struct Turns<'a>(Vec<(&'a str, usize)>);
 
 impl Turns<'_> {
@@ -147,7 +149,7 @@ impl Turns<'_> {
         (all().min().unwrap_or(0), all().max().unwrap_or(0))
     }
 
-    /// `3`, or `2 to 3`.
+    /// The number in words: `3`, or `2 to 3`.
     fn number(&self) -> String {
         match self.fewest_and_most() {
             (a, b) if a == b => a.to_string(),
@@ -155,7 +157,7 @@ impl Turns<'_> {
         }
     }
 
-    /// What stands over a table.
+    /// The words in the heading of a table.
     fn heading(&self) -> String {
         match self.fewest_and_most() {
             (1, 1) => "one turn".into(),
@@ -163,7 +165,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Of which variants there were fewer; empty if of none.
+    /// A sentence that names the variants with fewer turns; empty if there are none.
     fn fewer(&self) -> String {
         let (fewest, most) = self.fewest_and_most();
         let fewer = self.0.iter().filter(|(_, n)| *n < most);
@@ -174,7 +176,7 @@ impl Turns<'_> {
         }
     }
 
-    /// What stands under a plot.
+    /// The caption of a plot.
     fn caption(&self) -> String {
         let medians = match self.fewest_and_most() {
             (1, 1) => "One turn".into(),
@@ -211,7 +213,7 @@ mod tests {
         vec![("insert".to_string(), load)]
     }
 
-    /// Nothing yet of these targets and settings.
+    /// An empty result for these targets and settings.
     fn request(targets: &[&str], dimensions: &[&str], turns: usize) -> Found {
         let named = |name: &&str| Named {
             name: (*name).to_string(),
@@ -228,7 +230,7 @@ mod tests {
         Found::new(&r).unwrap()
     }
 
-    /// What is told of the turns of each of two variants: the rate of each, and whether it was cut
+    /// The report of two variants' turns, given as the rate of each turn and whether it was cut
     /// short.
     fn written(turns: [&[(u64, bool)]; 2]) -> Outcome {
         let mut found = request(&[], &["threads=1,2"], 3);
@@ -243,7 +245,8 @@ mod tests {
         out
     }
 
-    /// Each variant measured in so many turns; one thread on one core and on two.
+    /// The report of variants that were each measured in so many turns, with one thread on one core
+    /// and on two.
     fn measured(targets: &[&str], dimensions: &[&str], turns: usize) -> Outcome {
         let mut found = request(targets, dimensions, turns);
         let variants = found.variants.len();
@@ -259,7 +262,7 @@ mod tests {
                 if v == 0 {
                     loads.push((Placement::OneCore.called("insert"), load));
                 }
-                // One turn of the last variant was interrupted.
+                // The last variant's turn was interrupted.
                 loads[0].1.stopped = v + 1 == variants && turn == 1;
                 found.add(v, loads);
             }

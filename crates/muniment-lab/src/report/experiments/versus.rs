@@ -1,20 +1,20 @@
-//! Several variants side by side: the figures of each, the table in which they are compared with the
-//! first one, and what its ratios come to in words.
+//! The report of several variants: the figures of each, the table of their comparison with the
+//! first one, and the ratios in words.
 
 use crate::report::Outcome;
 use crate::report::table::{Table, ms, rate};
 use crate::versus::{Compared, Sheet, Sheets};
 use muniment_load::stats::{MIN_PAIRS, Ratio, Verdict, interval, median};
 
-/// More differences than these are told by their rates alone.
+/// If there are more differences than this, only those of rates are told one by one.
 const MOST_FINDINGS: usize = 8;
 
-/// Tells what all sheets of an experiment show.
+/// Adds the results of all sheets of an experiment to the report.
 pub(crate) fn tell_all(sheets: &Sheets, out: &mut Outcome) {
     sheets.all().for_each(|s| tell(s, out));
 }
 
-/// Tells what a sheet shows: medians, ratios and verdicts.
+/// Adds the results of one sheet: medians, ratios and verdicts.
 pub(crate) fn tell(sheet: &Sheet, out: &mut Outcome) {
     let figures = sheet.figures();
     for (name, unit) in &figures {
@@ -34,7 +34,7 @@ pub(crate) fn tell(sheet: &Sheet, out: &mut Outcome) {
         .extend(words.into_iter().map(|w| format!("{prefix}{w}")));
 }
 
-/// The variant with which the others are compared.
+/// The name of the variant that the others are compared with.
 fn base(sheet: &Sheet) -> &str {
     called(sheet, 0)
 }
@@ -43,7 +43,7 @@ fn called(sheet: &Sheet, variant: usize) -> &str {
     sheet.names().get(variant).map_or("", String::as_str)
 }
 
-/// A figure of every variant.
+/// Adds one figure of every variant.
 fn figure(sheet: &Sheet, name: &str, unit: &str, out: &mut Outcome) {
     for (i, variant) in sheet.names().iter().enumerate() {
         let called = match sheet.title() {
@@ -51,14 +51,15 @@ fn figure(sheet: &Sheet, name: &str, unit: &str, out: &mut Outcome) {
             title => format!("{name}, {title}, {variant}"),
         };
         let f = out.figure(called, sheet.median(i, name), unit, None);
-        // The figure of a later run is judged by what the turns of both show.
+        // The interval over the turns is kept, so that the figure of a later run can be judged with
+        // it.
         if let Some((low, high)) = interval(&sheet.measured(i, name), median) {
             f.between(low, high);
         }
     }
 }
 
-/// Every variant beside the first, figure by figure.
+/// The table of every variant compared with the first one, figure by figure.
 fn table(sheet: &Sheet, figures: &[(String, String)], compared: &[Compared]) -> Table {
     let base = base(sheet);
     let title = match sheet.title() {
@@ -105,10 +106,10 @@ fn value(x: f64, unit: &str) -> String {
     if unit == "ms" { ms(x) } else { rate(x) }
 }
 
-/// A ratio, its interval, of how many turns it is, and the verdict.
+/// The cells of a ratio: the ratio, its interval, the number of turns, and the verdict.
 fn judged(r: &Ratio) -> [String; 5] {
     let verdict = r.verdict();
-    // Of few turns there is no interval that says anything.
+    // An interval over few turns would say nothing.
     let end = |x: f64| match verdict {
         Verdict::TooFew => "–".to_string(),
         _ => format!("{x:.3}"),
@@ -122,8 +123,8 @@ fn judged(r: &Ratio) -> [String; 5] {
     ]
 }
 
-/// What a sheet's ratios come to. The table has them all. In words, of many differences the rates come
-/// first, with what the others come to.
+/// The sheet's ratios in words; the table has all of them. If there are many differences, those of
+/// the rates are told, followed by a summary of all.
 fn in_words(sheet: &Sheet, compared: &[Compared]) -> Vec<String> {
     let base = base(sheet);
     let with = |want: &[Verdict]| -> Vec<&Compared> {
@@ -172,7 +173,7 @@ fn difference(sheet: &Sheet, c: &Compared) -> String {
     )
 }
 
-/// The ratios of what has too few turns, a sentence a variant.
+/// The ratios that have too few turns, in a sentence for each variant.
 fn too_few(sheet: &Sheet, all: &[&Compared]) -> Vec<String> {
     let mut variants: Vec<usize> = all.iter().map(|c| c.variant).collect();
     variants.sort_unstable_by_key(|v| called(sheet, *v));
@@ -221,7 +222,7 @@ mod tests {
         let mut s = Sheet::new(vec!["a".into(), "b".into(), "c".into()]);
         let noise = [1.01, 0.98, 1.02, 0.99, 1.0, 0.985];
         for (turn, n) in noise.iter().enumerate() {
-            // The machine gets slower all the time.
+            // The machine becomes slower with every turn.
             let machine = 1000.0 * 0.8f64.powi(turn as i32);
             for v in order(3, turn) {
                 let x = [1.0, 1.5, *n][v];
@@ -320,7 +321,7 @@ mod tests {
                 ..SampleSet::default()
             };
             let mut o = Outcome {
-                // The first load is repeated: its median counts.
+                // The first load is repeated, so its median counts.
                 samples: vec![
                     load("one", x),
                     load("one", 3.0 * x),

@@ -1,5 +1,5 @@
-//! W1: the latency of one insert by write concern, beside the post's, the disk's own sync and what the
-//! distances between members allow.
+//! The report of W1: the latency of one insert by write concern, compared with the post's, with the
+//! disk's own sync, and with the least that the distances between members allow.
 
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
@@ -10,7 +10,7 @@ use crate::workloads::w1::{Found, One};
 use muniment_load::placement::{self, Placement};
 use muniment_load::stats::{Ratio, Verdict, median};
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     out.findings.extend(medians(found));
     for one in &found.all {
@@ -97,7 +97,7 @@ fn plot(found: &Found) -> Plot {
         let points = each.map(|(n, y)| (n as f64 + 1.0, *y)).collect();
         let ours = one.load.samples.name.clone();
         series.push(Series::new(ours, Mark::Line, color, points));
-        // The post has one line for both placements.
+        // The post has one figure, which is shown once and not for each placement.
         if let Some(post) = one.concern.published.filter(|_| place == 0) {
             let name = format!("{name} (post, average)");
             let level = vec![(1.0, post[0])];
@@ -113,14 +113,14 @@ fn plot(found: &Found) -> Plot {
     .series(series)
 }
 
-/// A concern's median in a placement, ms.
+/// The median of a concern in a placement, ms.
 fn median_of(found: &Found, concern: &str, placement: Placement) -> Option<f64> {
     let mut all = found.all.iter();
     let one = all.find(|o| o.concern.name == concern && o.placement == placement)?;
     Some(one.load.samples.latency.quantile_ms(0.5))
 }
 
-/// The medians of all concerns, in a sentence.
+/// A sentence with the medians of all concerns.
 fn medians(found: &Found) -> Option<String> {
     let placement = placement::representative(&found.placements);
     let said: Vec<String> = found
@@ -138,7 +138,7 @@ fn medians(found: &Found) -> Option<String> {
     (!said.is_empty()).then(|| format!("Median latency, ms{on}: {}.", said.join(", ")))
 }
 
-/// What the cores make of a concern's median.
+/// A sentence that compares a concern's medians in the two placements.
 fn by_cores(concern: &str, found: &Found) -> Option<String> {
     let median = |p| median_of(found, concern, p);
     let (one, two) = median(Placement::OneCore).zip(median(Placement::TwoCores))?;
@@ -150,7 +150,7 @@ fn by_cores(concern: &str, found: &Found) -> Option<String> {
     ))
 }
 
-/// What each write concern cost beside what it must.
+/// The table that compares the latency of each write concern with its floor.
 pub(crate) fn floors(found: &Found, layout: &Layout) -> Table {
     let placement = placement::representative(&found.placements);
     let median = |concern: &str| median_of(found, concern, placement);
@@ -174,7 +174,7 @@ pub(crate) fn floors(found: &Found, layout: &Layout) -> Table {
         let Some((floor, ours)) = floor.zip(median(&c.name)) else {
             continue;
         };
-        // The disk's own price is judged beside the disk, in turns.
+        // A journaled concern without replication is judged in turns with the disk instead.
         let target = c
             .replicated
             .then(|| floor.target(w1.unwrap_or(f64::NAN), sync))
@@ -198,7 +198,7 @@ pub(crate) fn floors(found: &Found, layout: &Layout) -> Table {
     t
 }
 
-/// What many clients reached.
+/// Adds the result of many clients at once.
 fn all_at_once(t: &Together, out: &mut Outcome) {
     let name = &t.load.samples.name;
     let l = &t.load.samples.latency;
@@ -214,7 +214,7 @@ fn all_at_once(t: &Together, out: &mut Outcome) {
     out.samples.push(t.load.samples.clone());
 }
 
-/// The verdict on a journaled concern.
+/// The sentence with the verdict on a journaled concern.
 fn durable(name: &str, pairs: &[[f64; 2]]) -> String {
     let inserts: Vec<f64> = pairs.iter().map(|p| p[0]).collect();
     let disk: Vec<f64> = pairs.iter().map(|p| p[1]).collect();
@@ -270,7 +270,7 @@ mod tests {
     use crate::workloads::concerns::Set;
     use muniment_value::{array, doc};
 
-    /// A set over two centres, of which one concern was given up.
+    /// The results of a set over two centres, in which one concern was given up.
     fn found() -> Found {
         let hosts = array!["h:1", "h:2", "h:3", "h:4"];
         let hello = doc! { "setName": "s", "hosts": hosts };
@@ -333,7 +333,8 @@ mod tests {
         assert!(durable("j:true", &all(0.1, 0.5)).contains("NOT DURABLE"));
         assert!(!durable("j:true", &all(0.55, 0.5)).contains("NOT DURABLE"));
         assert!(durable("j:true", &[]).contains("not measured on the target's disk"));
-        // A disk that changes its pace meanwhile misleads no one.
+        // A disk whose speed changes meanwhile does not change the verdict, since both are measured
+        // in turns.
         let slower = [
             [0.2, 0.19],
             [0.2, 0.21],

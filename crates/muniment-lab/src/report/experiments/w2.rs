@@ -1,4 +1,4 @@
-//! W2: LinkBench's rates against clients, with the tails of single operations.
+//! The report of W2: LinkBench's rates by clients, with the tails of single operations.
 
 use super::super::scaling::scaling;
 use crate::linkbench::client::RETRIED;
@@ -8,15 +8,15 @@ use crate::workloads::w2::{Found, Point};
 use muniment_load::meter::Measured;
 use muniment_load::placement;
 
-/// Operations whose tail is reported.
+/// The operations whose tails are reported.
 const TAILS: [&str; 4] = ["UPDATE_NODE", "GET_NODE", "UPDATE_LINK", "GET_LINKS_LIST"];
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let (name, points) = (&found.name, &found.points);
     let best = points.iter().max_by(|a, b| a.rate().total_cmp(&b.rate()));
     let Some(best) = best else { return };
-    // In the curve one client has one rate.
+    // The curve has one point for one client, even if it was measured in both placements.
     let alone = points.iter().filter(|p| p.clients == 1);
     let alone: Vec<_> = alone.map(|p| p.placement).collect();
     let in_curve = placement::representative(&alone);
@@ -31,7 +31,7 @@ pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     scaling(&format!("LinkBench {name}, requests"), &curve, out);
 }
 
-/// The figures of one number of clients; those of the curve's rates are the curve's own.
+/// Adds the figures for one number of clients. A rate in the curve is reported with the curve.
 fn figures(name: &str, p: &Point, in_curve: bool, out: &mut Outcome) {
     let mut samples = p.requests.samples.clone();
     samples.name = format!("LinkBench {name}, requests, {} workers", p.clients);
@@ -119,7 +119,7 @@ fn operations(name: &str, p: &Point) -> Table {
     t
 }
 
-/// Tries that were followed by another one.
+/// The number of tries that failed and were repeated.
 fn retries(m: &Measured) -> u64 {
     m.statuses.get(RETRIED).copied().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! W3: documents a second against the batch size, by write concern.
+//! The report of W3: documents a second by batch size and write concern.
 
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, rate};
@@ -7,10 +7,11 @@ use crate::workloads::w3::Row;
 use muniment_load::placement::{self, Placement};
 use muniment_load::stats::median;
 
-/// The post's rate at a batch of 1000 on both of its versions; beyond 1000 it says flat.
+/// The post's rate at a batch of 1000 on both of its versions; it calls larger batches equally
+/// fast.
 const PUBLISHED: f64 = 102_000.0;
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     let measured = |r: &&Row| !r.default.is_empty() || !r.applied.is_empty();
     let rows: Vec<&Row> = rows.iter().filter(measured).collect();
@@ -25,7 +26,7 @@ pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     out.plots.push(plot(&lines));
 }
 
-/// The post's rate at this size.
+/// The post's rate at this batch size.
 fn published(row: &Row) -> Option<f64> {
     (row.batch == 1000).then_some(PUBLISHED)
 }
@@ -82,7 +83,7 @@ fn table(rows: &[&Row]) -> Table {
     t
 }
 
-/// The rates in one placement, as points over the batch size.
+/// The rates in one placement by batch size.
 struct Line {
     placement: Placement,
     default: Vec<(f64, f64)>,
@@ -90,7 +91,7 @@ struct Line {
 }
 
 impl Line {
-    /// One for each placement, in order; without what was not measured.
+    /// A line for each placement, in order, without batch sizes that were not measured.
     fn of(rows: &[&Row]) -> Vec<Line> {
         let mut placements: Vec<Placement> = Vec::new();
         for row in rows {
@@ -112,7 +113,7 @@ impl Line {
         placements.into_iter().map(line).collect()
     }
 
-    /// What batches are worth, and what larger ones than 1000 are.
+    /// Adds sentences that compare batches of 1000 with single inserts and with larger batches.
     fn beyond_one(&self, out: &mut Outcome) {
         let at = |x: f64| self.default.iter().find(|p| p.0 == x).map(|p| p.1);
         let Some(thousand) = at(1000.0) else { return };

@@ -1,5 +1,5 @@
-//! W4a: documents a second by write concern, with one thread and with ten, and the ratios of which
-//! the post speaks.
+//! The report of W4a: documents a second by write concern, with one thread and with ten, and the
+//! ratios that the post mentions.
 
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, ms, rate};
@@ -7,10 +7,10 @@ use crate::report::{Outcome, Statistic};
 use crate::workloads::w4a::{CONCERNS, Found, One, THREADS};
 use muniment_load::placement::{self, Placement};
 
-/// What the post printed: JOURNAL_SAFE with one thread, documents a second.
+/// The only figure that the post printed: JOURNAL_SAFE with one thread, documents a second.
 const PUBLISHED: f64 = 24.0;
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     let rates = Rates::of(&found.all);
     out.findings.extend(rates.said());
@@ -46,7 +46,7 @@ pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     out.plots.extend(any.then(|| plot(&ratios)));
 }
 
-/// What the post has beside this.
+/// The post's figure for this measurement, if it has one.
 fn published(one: &One) -> Option<f64> {
     (one.name == "JOURNAL_SAFE" && one.threads == 1).then_some(PUBLISHED)
 }
@@ -103,7 +103,7 @@ fn documents(found: &Found) -> Table {
 /// The rates by concern, threads and placement.
 struct Rates<'a> {
     all: &'a [One],
-    /// Where one thread was measured, in order.
+    /// The placements in which one thread was measured, in order.
     placements: Vec<Placement>,
 }
 
@@ -118,12 +118,12 @@ impl Rates<'_> {
         Rates { all, placements }
     }
 
-    /// Where one thread was of which there can be only one figure.
+    /// The placement of one thread that counts where there can be only one figure.
     fn stands_for_one(&self) -> Placement {
         placement::representative(&self.placements)
     }
 
-    /// NaN where it was not measured.
+    /// A rate; NaN if it was not measured.
     fn at(&self, name: &str, threads: u64, placement: Placement) -> f64 {
         let mut all = self.all.iter();
         all.find(|o| o.name == name && o.threads == threads && o.placement == placement)
@@ -138,7 +138,7 @@ impl Rates<'_> {
         self.at(name, THREADS, Placement::Anywhere)
     }
 
-    /// All that were measured with one thread and with ten, in a sentence.
+    /// A sentence with the concerns that were measured with one thread and with ten.
     fn said(&self) -> Option<String> {
         let said: Vec<String> = CONCERNS
             .iter()
@@ -154,7 +154,7 @@ impl Rates<'_> {
         })
     }
 
-    /// The post's own statements are ratios, so these are what is compared.
+    /// The ratios that the post states, which are the only part of it that can be compared.
     fn ratios(&self) -> [Ratio; 5] {
         let tenfold = |name, of, post, words| Ratio {
             name,
@@ -208,10 +208,10 @@ impl Rates<'_> {
     }
 }
 
-/// One of the post's statements.
+/// A statement of the post.
 struct Ratio {
     name: &'static str,
-    /// NaN where it was not measured.
+    /// Our ratio; NaN if it was not measured.
     ours: f64,
     post: Option<f64>,
     words: &'static str,

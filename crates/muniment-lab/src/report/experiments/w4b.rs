@@ -1,4 +1,4 @@
-//! W4b: rows a second without and with an index, batch after batch.
+//! The report of W4b: rows a second without and with an index, batch after batch.
 
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, bytes, ms, rate};
@@ -6,13 +6,13 @@ use crate::report::{Outcome, Statistic};
 use crate::workloads::w4b::{BATCHES, Found, Run};
 use muniment_load::placement;
 
-/// The post's rates: unindexed flat (inferred from its totals), indexed in its two batches.
+/// The post's rate without the index, which is constant (inferred from its totals).
 const POST_PLAIN: f64 = 8_500.0;
 const POST_INDEXED: [f64; 2] = [3_492.0, 2_281.0];
-/// Its indexed rate over its unindexed one.
+/// The post's rates with the index as parts of the one without, in its two batches.
 const POST_RATIOS: [f64; 2] = [0.40, 0.27];
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for run in &found.runs {
         figures(run, out);
@@ -45,7 +45,7 @@ fn figures(run: &Run, out: &mut Outcome) {
     }
 }
 
-/// What the growth of the data did to the rate, in a sentence.
+/// A sentence about the rate as the data grow.
 fn slower(run: &Run) -> Option<String> {
     let (first, last) = (run.batches.first()?, run.batches.last()?);
     let stalls = run.batches.iter().map(|b| b.load.samples.latency.max_ms());
@@ -107,7 +107,7 @@ fn after_each_batch(found: &Found) -> Table {
     t
 }
 
-/// The indexed rates over the unindexed ones, as figures and as a table.
+/// Adds the ratios of the indexed rates to the unindexed ones as figures, and returns their table.
 fn ratios(runs: &[Run], out: &mut Outcome) -> Table {
     let mut t = Table::new(
         "Indexed rate over unindexed rate",
@@ -145,7 +145,7 @@ fn plot(runs: &[Run]) -> Plot {
         let mut rates = run.batches.iter().map(|b| b.load.rate());
         Series::new(run.called(""), Mark::Line, i, over_batches(&mut rates))
     });
-    // Each in the colour of the first of ours that it belongs to.
+    // Each of the post's series has the colour of the first of our series that it belongs to.
     let plain = runs.iter().position(|r| !r.indexed).map(|i| {
         let points = over_batches(&mut [POST_PLAIN; BATCHES].into_iter());
         Series::new("post, unindexed (inferred)", Mark::Line, i, points).published()

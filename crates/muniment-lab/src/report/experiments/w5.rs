@@ -1,4 +1,5 @@
-//! W5: YCSB's rates by scenario, beside the post's, and the curve of the sweep.
+//! The report of W5: YCSB's rates by scenario, compared with the post's, and the curve of the
+//! sweep.
 
 use super::super::scaling::scaling;
 use crate::report::plot::{Axis, Plot};
@@ -11,7 +12,7 @@ use muniment_load::load::Load;
 /// The post's rates of S5 and S2.
 const POST: [f64; 2] = [49_020.0, 12_102.0];
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(found: &Found, out: &mut Outcome) {
     for row in &found.rows {
         let name = row.scenario.name;
@@ -94,7 +95,7 @@ fn micros(load: &Load, kinds: &[&str], q: f64) -> String {
     }
 }
 
-/// What did not end well, with how often.
+/// The statuses of operations that failed, with their counts.
 fn failed(load: &Load) -> String {
     let all = load.kinds.iter().flat_map(|(kind, m)| {
         let bad = m.statuses.iter().filter(|(s, _)| **s != "OK");

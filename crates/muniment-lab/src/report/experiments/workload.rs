@@ -1,4 +1,4 @@
-//! One target's run of a workload from a file: its phases and their kinds of operations.
+//! The report of a workload from a file on one target: its phases and their kinds of operations.
 
 use crate::custom::Plan;
 use crate::report::table::{Table, ms, rate};
@@ -8,9 +8,9 @@ use muniment_load::load::Load;
 use muniment_load::placement::Placement;
 use muniment_load::samples::SampleSet;
 
-/// Tells what the phases did; each load has its name.
+/// Adds the results of the phases to the report; each load has its name.
 pub(crate) fn tell(plan: &Plan, loads: &[(String, Load)], out: &mut Outcome) {
-    // Where it was, if it was pinned, is part of the name.
+    // The placement is a part of the name if the load was pinned.
     let called = |(name, load): &(String, Load)| match load.samples.placement.as_str() {
         "" => name.clone(),
         placement => format!("{}, {placement}", Placement::without(name)),
@@ -39,12 +39,12 @@ fn samples(name: &str, load: &Load, out: &mut Outcome) {
     });
 }
 
-/// Operations a second.
+/// The operations a second.
 fn throughput(load: &Load) -> f64 {
     load.samples.operations as f64 / load.samples.seconds
 }
 
-/// The figures of one load, and a sentence.
+/// Adds the figures of one load, and a sentence.
 fn figures(plan: &Plan, name: &str, load: &Load, out: &mut Outcome) {
     out.figure(name, throughput(load), "operations/s", None)
         .of(name, Statistic::Rate);
@@ -69,7 +69,7 @@ fn figures(plan: &Plan, name: &str, load: &Load, out: &mut Outcome) {
     }
 }
 
-/// What one load did not do that was asked for.
+/// Adds warnings about what one load was asked for and did not do.
 fn doubts(plan: &Plan, name: &str, load: &Load, out: &mut Outcome) {
     let phase = plan.phase_of(name);
     if let Some(wanted) = phase.and_then(|p| p.rate)

@@ -1,11 +1,11 @@
-//! The yardsticks: what was measured beside what is promised, line by line.
+//! The report of the yardsticks: the measured value compared with the promise, line by line.
 
 use crate::report::plot::{Axis, Mark, Plot, Series};
 use crate::report::table::{Table, rate};
 use crate::report::{Better, Outcome};
 use crate::yardsticks::Row;
 
-/// Tells what was found.
+/// Adds the results to the report.
 pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     for row in rows {
         figures(row, out);
@@ -29,19 +29,20 @@ pub(crate) fn tell(rows: &[Row], out: &mut Outcome) {
     out.plots.extend(plot(rows));
 }
 
-/// The figure with its unit.
+/// Formats a figure with its unit.
 fn show(value: f64, unit: &str) -> String {
     match unit {
         "×" if value < 10.0 => format!("{value:.2} ×"),
         "×" => format!("{value:.1} ×"),
         "ms" if value < 10.0 => format!("{value:.2} ms"),
-        // Whole, so that what just misses its target does not look as if it did not.
+        // Large values are rounded to whole numbers only: with three digits, a value that just
+        // misses its target would look as if it met it.
         u if value.abs() >= 1000.0 => format!("{} {u}", rate(value.round())),
         u => format!("{} {u}", rate(value)),
     }
 }
 
-/// The target, and which way it is one.
+/// The target, and whether it is an upper or a lower limit.
 fn promised(r: &Row) -> String {
     let sign = if r.at_most { "≤" } else { "≥" };
     format!("{sign} {}", show(r.target, r.unit))
@@ -89,7 +90,7 @@ fn table(rows: &[Row]) -> Table {
     t
 }
 
-/// The ratios for which bars say something.
+/// The plot of those ratios whose bars can be compared.
 fn plot(rows: &[Row]) -> Option<Plot> {
     let ratios = rows.iter().filter(|r| r.unit == "×" && r.target < 10.0);
     let ratios: Vec<&Row> = ratios.collect();

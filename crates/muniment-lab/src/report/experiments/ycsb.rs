@@ -1,4 +1,4 @@
-//! A run of YCSB: its phases and their kinds of operations.
+//! The report of a run of YCSB: its phases and their kinds of operations.
 
 use crate::report::table::{Table, rate};
 use crate::report::{Outcome, Statistic};
@@ -7,7 +7,7 @@ use crate::ycsb::settings::Interval;
 use muniment_load::hist::Latency;
 use muniment_load::samples::SampleSet;
 
-/// Tells what was found; `interval` says which latencies were asked for.
+/// Adds the results to the report; `interval` tells which latencies were asked for.
 pub(crate) fn tell(phases: &[Phase], interval: Interval, out: &mut Outcome) {
     for phase in phases {
         of_phase(phase, out);
@@ -15,7 +15,7 @@ pub(crate) fn tell(phases: &[Phase], interval: Interval, out: &mut Outcome) {
     out.tables.push(operations(phases, interval));
 }
 
-/// The figures, samples and sentences of one phase.
+/// Adds the figures, samples and sentences of one phase.
 fn of_phase(p: &Phase, out: &mut Outcome) {
     let name = p.name;
     let seconds = p.load.samples.seconds;
