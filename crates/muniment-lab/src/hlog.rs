@@ -74,8 +74,8 @@ pub(crate) fn log(tag: &str, began: f64, intervals: &[(f64, f64, Latency)]) -> R
         .context("writing the header")?;
     out.extend_from_slice(LEGEND.as_bytes());
     let mut lines = IntervalLogWriterBuilder::new();
-    // This also writes a comment into the header that states the divisor, which the header already
-    // says in its own words; the writer's API offers no other way to divide the maximum.
+    // This makes the writer divide the maximum. It also writes a comment with the divisor, which
+    // repeats what the header says in other words, but the one cannot be had without the other.
     lines.with_max_value_divisor(1e6);
     let mut writer = lines
         .begin_log_with(&mut out, &mut serializer)

@@ -72,7 +72,7 @@ impl Preset {
 /// The database in which all experiments work. It is dropped before and after.
 pub(crate) const DB: &str = "muniment_bench";
 
-/// A server to measure, and what is known about it.
+/// A server to measure, and the facts that are known about it.
 pub struct Target {
     /// `host:port`.
     pub address: String,

@@ -26,7 +26,7 @@ const ROOM: f64 = 64e6;
 #[derive(Debug)]
 pub(crate) struct Place {
     dir: PathBuf,
-    /// Whether this run's directory is one of many dated ones, with the link beside it.
+    /// Whether this run's directory is one of the dated ones, among which there is a link.
     dated: bool,
     /// Whether the directory was made for this run.
     made: bool,
@@ -161,7 +161,7 @@ impl Place {
         put.context(&format!("writing {}", file.display()))
     }
 
-    /// Points the link beside the dated runs to this run, which went well.
+    /// Points the link among the dated runs to this run, which went well.
     ///
     /// # Errors
     /// The link cannot be made.
@@ -356,7 +356,7 @@ pub(crate) fn before(dir: &Path, command: &str, started: &str) -> Option<PathBuf
 /// The last run in `root`, whether it went well or not.
 ///
 /// # Errors
-/// There is none.
+/// There is no run in `root`.
 pub(crate) fn last(root: &Path) -> Result<PathBuf> {
     let found = runs(root).pop().map(|r| r.0);
     found.ok_or_else(|| none(root))

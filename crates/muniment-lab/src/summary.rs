@@ -13,7 +13,7 @@ const COLUMN: usize = 11;
 /// to twelve lines at most.
 const MOST: usize = 9;
 
-/// What the experiments of a run found.
+/// Collects the findings of a run's experiments as lines.
 pub(crate) struct Summary {
     /// The number of experiments that will be run.
     experiments: usize,

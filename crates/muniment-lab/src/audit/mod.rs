@@ -1,15 +1,15 @@
 //! The durability audit: writers remember what they wrote, a server is crashed at a random moment,
 //! and the acknowledged writes are compared with the state afterwards.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`cli`] | `muniment bench audit …` |
-//! | [`concern`] | write concerns, and what is promised for them |
-//! | [`document`], [`writer`], [`history`] | what is written, and what is remembered of it |
+//! | [`concern`] | write concerns and their promises |
+//! | [`document`], [`writer`], [`history`] | the documents, the threads that write them, and the record of every write |
 //! | [`transfers`], [`retries`] | the same for transactions, and for writes that are sent again |
-//! | [`victim`] | the server that is crashed: ours, somebody's, a replica set's primary |
-//! | [`standing`], [`fault`], [`safety`], [`undone`] | a set of our own: what happens to it, what it promises, what it undid |
-//! | [`found`] | what is there after the crash |
+//! | [`victim`] | the server that is crashed: the lab's own, an external one, or a replica set's primary |
+//! | [`standing`], [`fault`], [`safety`], [`undone`] | a set that the lab starts: its faults, its promises and its rolled-back writes |
+//! | [`found`] | the state after the crash |
 //! | [`judge`] | the comparison |
 //!
 //! The thread that crashes the server knows nothing of the writers: the moment of the crash is

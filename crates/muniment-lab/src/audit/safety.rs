@@ -9,8 +9,8 @@ use muniment_value::Doc;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How far a majority may lag behind the primary: MongoDB's manual, "flow control":
-/// `flowControlTargetLagSeconds` is 10.
+/// The longest time by which a majority may lag after the primary. MongoDB's manual, "flow
+/// control": `flowControlTargetLagSeconds` is 10.
 pub(crate) const LAG: Duration = Duration::from_secs(10);
 /// Up to so many members, every combination of them is tried.
 const MOST: usize = 12;

@@ -1,15 +1,15 @@
 //! Workloads that a user writes: a TOML file describes the documents, the operations that run on
 //! them, how often and how fast. `docs/workloads.md` is the reference.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
 //! | [`source`] | the file as a tree whose values know their lines |
 //! | [`plan`], [`operation`], [`set`] | the workload, checked as a whole, and its settings |
-//! | [`template`], [`generate`], [`draw`] | what documents look like: constants, generators, distributions |
+//! | [`template`], [`generate`], [`draw`] | the form of documents: constants, generators, distributions |
 //! | [`encode`] | templates compiled to steps that append BSON to a message |
 //! | [`worker`], [`run`] | collections, load and run phases |
-//! | [`mod@experiment`] | one target's run |
-//! | [`sample`] | what a workload would send |
+//! | [`mod@experiment`] | the run on one target |
+//! | [`sample`] | a sample of the documents and commands that a workload sends |
 //! | [`builtin`] | the workloads that come with the lab |
 //! | [`cli`] | `muniment bench run` |
 

@@ -248,7 +248,7 @@ fn extended(item: &Item) -> Parsed<Node> {
 /// Parses a value in Extended JSON.
 ///
 /// # Errors
-/// The text is none; the error tells why in words.
+/// The text is no Extended JSON; the error tells why in words.
 pub(crate) fn json(text: &str) -> Result<Node, String> {
     let doc = DocBuf::from_json(&format!("{{\"v\": {text}}}")).map_err(|e| e.to_string())?;
     let first = doc.as_doc().first();

@@ -1,15 +1,14 @@
 //! A network between processes of one host: TCP connections are relayed with a delay, a bandwidth,
 //! loss and partitions, which can be changed while the relay runs. Unlike netem it needs no
 //! privileges and no kernel module.
-//! module, unlike netem.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`cli`], [`language`] | `muniment bench relay …`, and what it is told while it runs |
-//! | [`conditions`] | what a direction of a link does |
-//! | [`mod@line`] | when what enters comes out: pure |
+//! | [`cli`], [`language`] | `muniment bench relay …`, and the language for changes while it runs |
+//! | [`conditions`] | the conditions of a direction of a link |
+//! | [`mod@line`] | the times at which bytes come out: pure functions |
 //! | [`connection`], [`engine`], [`poller`] | sockets: all links and connections in one thread |
-//! | [`measure`] | what the relay itself costs and how exact it is |
+//! | [`measure`] | measures the relay's own cost and precision |
 //!
 //! It behaves as a network in these ways. Bytes of a connection keep their order and none is lost.
 //! A segment that is lost below TCP costs a retransmission timeout, for which that direction of the

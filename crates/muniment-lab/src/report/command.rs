@@ -1,4 +1,4 @@
-//! `muniment bench report RUN…`: makes the page anew from kept results.
+//! `muniment bench report RUN…`: makes a new page from kept results.
 
 use super::{Run, derived, html, json};
 use crate::commands::{self, Spec};

@@ -1,5 +1,5 @@
 //! The results as JSON: everything that the page shows, and every measurement that it is made from,
-//! so that a page can be made anew and runs can be compared later. `docs/results.md` describes
+//! so that a page can be made again and runs can be compared later. `docs/results.md` describes
 //! every field.
 //!
 //! A run is an object with `"kind":"run"`, followed for each experiment by its `"kind":"samples"`

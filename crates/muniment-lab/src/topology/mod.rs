@@ -1,12 +1,12 @@
 //! Replica sets that the lab starts itself: their members are processes of this executable with
 //! relays between them. Also the best latencies that such a set can reach.
 //!
-//! | module | what |
+//! | module | contents |
 //! |---|---|
-//! | [`shape`] | where the members are, the configuration document, which links there are: pure |
-//! | [`cluster`] | the processes and relays, partitions, what is asked of members |
-//! | [`floors`] | the least that a write concern costs where members are so far apart: pure |
-//! | [`status`] | what replies of members say: pure |
+//! | [`shape`] | the members' places, the configuration document and the links: pure functions |
+//! | [`cluster`] | the processes and relays, partitions, and questions to members |
+//! | [`floors`] | the least latency of a write concern at given distances: pure functions |
+//! | [`status`] | reads the replies of members: pure functions |
 //!
 //! The configuration of a set holds one `host:port` for each member, the address at which the
 //! member listens, and all members and clients see the same configuration. Near members and clients
@@ -14,7 +14,6 @@
 //! that either direction between the two can be cut alone. The parameter [`ROUTES`] tells a member
 //! at its start which other address to *dial* for a member; it changes neither names nor
 //! identities, nor what `hello` says.
-//! who it is, what `hello` says).
 
 pub mod cluster;
 pub mod floors;
