@@ -493,8 +493,8 @@ fn room(o: &Options) -> Result<()> {
     room_for(&o.output.data, gb, &what)
 }
 
-/// Refuses a directory for embedded servers that cannot be written to, or has less than `gb` free for
-/// the files of `what`.
+/// Refuses a directory for embedded servers that cannot be written to, or that has less than `gb`
+/// free for the files of `what`.
 fn room_for(data: &Path, gb: f64, what: &str) -> Result<()> {
     let told = |e: Failure| Failure(format!("{e}: give another directory with --data"));
     // The probe directory is removed as soon as it has been made.

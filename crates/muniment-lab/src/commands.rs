@@ -10,7 +10,7 @@ use muniment_options::{Command, Given, Group, Page};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// One command.
+/// A subcommand of `muniment bench`.
 pub struct Spec {
     /// The first word after `muniment bench`.
     pub name: &'static str,

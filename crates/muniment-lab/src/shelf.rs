@@ -43,7 +43,6 @@ const LOCK: &str = ".running";
 pub(crate) enum Lines {
     /// Standard output, to which nothing else is written in this case.
     Stdout,
-    /// A file.
     File(PathBuf),
 }
 

@@ -25,7 +25,7 @@ impl Endpoint {
     }
 }
 
-/// One of several targets.
+/// A target with the name by which it is compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The name that tables show.

@@ -26,7 +26,6 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    /// All faults.
     pub(crate) const ALL: [Fault; 8] = [
         Fault::KillPrimary,
         Fault::KillMajority,

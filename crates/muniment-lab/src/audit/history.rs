@@ -32,7 +32,6 @@ pub(crate) struct Write {
 /// One writer's writes of a round, in the order in which they were sent.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
-    /// The writes.
     pub writes: Vec<Write>,
     inserted: u64,
     updated: u64,

@@ -63,7 +63,6 @@ pub(crate) enum Check {
 }
 
 impl Check {
-    /// All checks.
     pub(crate) const ALL: [Check; 3] = [Check::Concerns, Check::Transactions, Check::Retries];
 
     /// The check's name on the command line.

@@ -54,11 +54,9 @@ impl Verdict {
 /// A figure that both runs have.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
-    /// The experiment.
     pub experiment: String,
     /// The figure's name.
     pub figure: String,
-    /// Its unit.
     pub unit: String,
     /// Its value in the first run.
     pub a: f64,
@@ -70,7 +68,6 @@ pub(crate) struct Row {
     pub interval: Option<(f64, f64)>,
     /// The direction in which the figure is better.
     pub better: Better,
-    /// The verdict.
     pub verdict: Verdict,
     /// The reason why it cannot be judged; empty if it can.
     pub why: String,

@@ -117,7 +117,6 @@ pub(crate) struct Operation {
     pub name: &'static str,
     /// The name under which tables show the operations that failed.
     pub failed: &'static str,
-    /// The kind.
     pub kind: Kind,
     /// The weight with which it is chosen among the operations of the phase.
     pub weight: f64,
@@ -135,11 +134,8 @@ pub(crate) struct Operation {
     pub shape: Shape,
     /// The database, if it differs from the workload's.
     pub database: Option<String>,
-    /// The write concern.
     pub write_concern: Option<DocBuf>,
-    /// The read concern.
     pub read_concern: Option<DocBuf>,
-    /// The read preference.
     pub read_preference: Option<DocBuf>,
     /// Whether the server's errors are only counted; otherwise the first one ends the run.
     pub errors_count: bool,
@@ -149,7 +145,6 @@ pub(crate) struct Operation {
 pub(crate) struct Around<'a> {
     /// The templates of `[template.NAME]`.
     pub templates: &'a BTreeMap<String, Node>,
-    /// The collections of `[[collection]]`.
     pub collections: &'a [String],
     /// The phase's concerns.
     pub concerns: &'a Concerns,
@@ -523,7 +518,6 @@ impl Operation {
             && c.is_some_and(|c| muniment_load::conn::is_unacknowledged(c.as_doc()))
     }
 
-    /// Sets one field of the write concern.
     pub(crate) fn set_write_concern(&mut self, field: &str, value: &Node) {
         let old = self.write_concern.take().unwrap_or_default();
         let mut new = DocBuf::new();

@@ -26,7 +26,6 @@ pub(crate) enum Existing {
 /// A collection of the workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Collection {
-    /// Its name.
     pub name: String,
     /// The treatment of a collection of this name that exists already.
     pub existing: Existing,
@@ -75,13 +74,11 @@ pub(crate) struct Phase {
 /// A workload.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Its name.
     pub name: String,
     /// A line that tells its purpose.
     pub about: String,
     /// The database in which it works.
     pub database: String,
-    /// Its collections.
     pub collections: Vec<Collection>,
     /// The sequences, each with its first number; lower numbers count as existing.
     pub sequences: BTreeMap<String, u64>,
@@ -147,7 +144,6 @@ impl Plan {
         self.phases.iter().map(|p| p.threads).max().unwrap_or(1)
     }
 
-    /// The collection of this name.
     pub(crate) fn collection(&self, name: &str) -> Option<&Collection> {
         self.collections.iter().find(|c| c.name == name)
     }

@@ -34,7 +34,6 @@ impl Bad {
 /// A value of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// A string.
     Text(String),
     /// A whole number.
     Whole(i64),
@@ -44,7 +43,6 @@ pub(crate) enum Value {
     Flag(bool),
     /// A date, ms since 1970; without an offset it counts as UTC.
     Date(i64),
-    /// A list, `[…]`.
     List(Vec<Item>),
     /// A table, in the order of the file.
     Table(Vec<(Key, Item)>),
@@ -53,7 +51,6 @@ pub(crate) enum Value {
 /// A value with its line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item {
-    /// The value.
     pub value: Value,
     /// Its line, from 1.
     pub line: usize,
@@ -62,7 +59,6 @@ pub(crate) struct Item {
 /// A key with its line.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Key {
-    /// The key.
     pub name: String,
     /// Its line, from 1.
     pub line: usize,

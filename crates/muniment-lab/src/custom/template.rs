@@ -64,9 +64,7 @@ const EXTENDED: &[&str] = &[
 pub(crate) enum Node {
     /// A constant: BSON type and bytes.
     Constant(u8, Vec<u8>),
-    /// A document.
     Document(Vec<(String, Node)>),
-    /// An array.
     Array(Vec<Node>),
     /// A generator, which makes a new value each time.
     Made(Arc<dyn Generator>),

@@ -19,7 +19,6 @@ const MULTIGET: u64 = 127;
 /// The state that all workers share.
 #[derive(Debug)]
 pub(crate) struct Graph {
-    /// The profile.
     pub profile: Profile,
     /// The number of nodes that are loaded.
     pub ids: u64,

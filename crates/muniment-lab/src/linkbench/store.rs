@@ -31,7 +31,6 @@ pub(crate) struct LinkKey {
 }
 
 impl LinkKey {
-    /// The number of its type.
     pub(crate) fn type_number(&self) -> i64 {
         LINK_TYPES.get(self.link_type).copied().unwrap_or(0)
     }
@@ -309,7 +308,6 @@ impl Store {
         }
     }
 
-    /// Adds a node.
     pub(crate) fn add_node(&self, id: i64, data: &[u8]) -> Message {
         let node = self.node_document(id, 1, data);
         message(&doc! { "insert": NODES, "ordered": false, "documents": array![node] })
@@ -333,7 +331,6 @@ impl Store {
         )
     }
 
-    /// Deletes a node.
     pub(crate) fn delete_node(&self, id: i64) -> Message {
         message(&doc! {
             "delete": NODES,

@@ -100,7 +100,6 @@ pub(super) enum Gave {
     Over,
 }
 
-/// One connection.
 pub(super) struct Connection {
     /// The link it belongs to.
     pub link: usize,

@@ -16,7 +16,6 @@ use std::sync::Arc;
 pub(super) type Token = u64;
 /// The token of [`Waker`].
 pub(super) const WOKEN: Token = u64::MAX;
-/// The token of the timer.
 const TIMER: Token = u64::MAX - 1;
 /// The most events that one call returns.
 const EVENTS: usize = 256;

@@ -8,7 +8,6 @@ use std::fmt::Write;
 
 const STYLE: &str = include_str!("report.css");
 
-/// The page of one run.
 pub(crate) fn page(run: &Run) -> String {
     let mut o = head("Muniment bench report");
     o.push_str("<header><h1>Muniment bench</h1>");

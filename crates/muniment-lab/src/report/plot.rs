@@ -16,7 +16,7 @@ pub enum Scale {
     Nines,
 }
 
-/// One axis.
+/// An axis of a plot.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Axis {
     /// The quantity that it shows, with the unit.

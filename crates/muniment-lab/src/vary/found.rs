@@ -14,9 +14,7 @@ use muniment_load::samples::SampleSet;
 pub(crate) struct Variant {
     /// The number of its target.
     pub side: usize,
-    /// Its setting.
     pub setting: Setting,
-    /// Its name.
     pub name: String,
 }
 

@@ -16,7 +16,6 @@ use muniment_load::stop;
 use muniment_options::{Opt, Takes};
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "ceiling",
     title: "The load generator's own ceiling",
@@ -49,7 +48,6 @@ pub(crate) struct Row {
     pub connections: usize,
     /// The placement of client and responder.
     pub placement: Placement,
-    /// The load.
     pub load: Load,
     /// The CPU seconds of the whole client process.
     pub client_cpu: f64,

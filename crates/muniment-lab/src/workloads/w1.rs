@@ -19,7 +19,6 @@ use muniment_load::stop;
 use muniment_value::DocBuf;
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w1",
     title: "Write-concern latency",
@@ -63,7 +62,6 @@ pub(crate) struct Found {
 
 /// One concern in one placement.
 pub(crate) struct One {
-    /// The concern.
     pub concern: Concern,
     /// The placement of client and server.
     pub placement: Placement,

@@ -22,7 +22,6 @@ use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w2",
     title: "LinkBench against concurrency",

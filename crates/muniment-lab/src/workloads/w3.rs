@@ -14,7 +14,6 @@ use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w3",
     title: "insertMany batch sweep",

@@ -14,7 +14,6 @@ use muniment_load::stop;
 use muniment_value::{DocBuf, array, doc};
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w4a",
     title: "Inserts by write concern, one thread and ten",
@@ -63,7 +62,6 @@ pub(crate) struct One {
     pub threads: u64,
     /// The placement of client and server.
     pub placement: Placement,
-    /// The load.
     pub load: Load,
 }
 

@@ -15,7 +15,6 @@ use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w4b",
     title: "Inserts with and without a secondary index",

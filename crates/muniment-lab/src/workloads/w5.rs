@@ -20,7 +20,6 @@ use muniment_load::stop;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "w5",
     title: "YCSB: five scenarios, workloads A to F",
@@ -193,7 +192,6 @@ pub(crate) struct Found {
 
 /// The result of one scenario.
 pub(crate) struct Row {
-    /// The scenario.
     pub scenario: &'static Scenario,
     /// Its phase of YCSB.
     pub phase: Phase,

@@ -12,7 +12,6 @@ use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 1,
     title: "insertMany(1000) of 113-byte documents, one connection, against the raw engine",

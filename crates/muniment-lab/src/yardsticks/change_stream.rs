@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 17,
     title: "a change stream: from a write's acknowledgement to its event at 5,000 inserts/s; against insertMany(1000) of one connection; 100 idle ones",

@@ -15,7 +15,6 @@ use muniment_load::stop;
 use muniment_value::{Value, array, doc};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 11,
     title: "a scan of one document after a million updates of it; find({}) after a million documents expired",

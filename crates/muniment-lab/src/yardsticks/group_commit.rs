@@ -11,7 +11,6 @@ use muniment_load::stats::Side;
 use muniment_value::doc;
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 5,
     title: "j:true inserts, 64 connections against one on the same disk",

@@ -13,7 +13,6 @@ use muniment_load::stop;
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 9,
     title: "find of 100,000 values by $in: by _id, and by a secondary index",

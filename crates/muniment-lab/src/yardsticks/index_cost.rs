@@ -16,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The yardstick.
 pub(crate) const SPEC: Spec = Spec {
     number: 7,
     title: "inserts of 2401-byte documents with a secondary index on a random field against without, as the data grow",

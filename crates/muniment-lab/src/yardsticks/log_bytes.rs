@@ -10,7 +10,6 @@ use muniment_load::conn::{Conn, number_at};
 use muniment_load::fail::Result;
 use muniment_value::{array, doc};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 12,
     title: "bytes in the log for a $set of one field of a 2 KB document",

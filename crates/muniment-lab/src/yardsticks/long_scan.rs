@@ -18,7 +18,6 @@ use muniment_load::stop;
 use muniment_value::{DocBuf, array, doc};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 13,
     title: "writers beside a read that takes a minute, of what they write against of something else; the memory it costs",

@@ -15,7 +15,6 @@ use std::time::Duration;
 /// theirs.
 const SMALL_CACHE_GB: f64 = 0.125;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 8,
     title: "resident memory above the configured cache, under all of these",

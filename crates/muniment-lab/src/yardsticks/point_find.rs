@@ -9,7 +9,6 @@ use crate::workers::Finds;
 use muniment_load::fail::Result;
 use muniment_load::stats::Side;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 2,
     title: "find by _id of 2 KB documents, 16 connections, cached, against the null responder",

@@ -9,7 +9,6 @@ use crate::workers::Updates;
 use muniment_load::fail::Result;
 use muniment_load::stats::Side;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 4,
     title: "update ($set of one field of a 2 KB document by _id), 16 connections, against the null responder",

@@ -9,7 +9,6 @@ use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::Instant;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 10,
     title: "queue: an insert and a findAndModify with sort and remove, 40,000 times",

@@ -13,7 +13,6 @@ use muniment_load::procs;
 use muniment_load::stop;
 use std::time::Instant;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 14,
     title: "start after kill -9 with a log of 1 GB",

@@ -10,7 +10,6 @@ use muniment_load::fail::Result;
 use muniment_load::procs;
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 19,
     title: "resident memory above five quarters of the cache, under all that takes memory at once",

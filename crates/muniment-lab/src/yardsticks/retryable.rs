@@ -14,7 +14,6 @@ use muniment_load::stats::Side;
 use muniment_value::doc;
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 15,
     title: "retryable inserts (lsid, and a txnNumber that rises) of 113-byte documents against plain ones, 1 and 16 connections",

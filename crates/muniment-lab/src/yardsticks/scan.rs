@@ -15,7 +15,6 @@ use muniment_load::stop;
 use muniment_value::{array, doc};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 6,
     title: "collection scan of 1 M small documents with a filter that matches none; count({}) exact without a scan",

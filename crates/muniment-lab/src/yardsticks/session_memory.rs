@@ -14,7 +14,6 @@ use muniment_load::stop;
 use muniment_value::{DocBuf, doc};
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 18,
     title: "resident memory of 10,000 open sessions; of a transaction of 100,000 inserts of 113-byte documents",

@@ -21,7 +21,6 @@ use muniment_value::doc;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 20,
     title: "CPU time of three members, w:1, against three times that of one server: \

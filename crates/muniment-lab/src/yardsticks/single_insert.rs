@@ -10,7 +10,6 @@ use muniment_load::fail::Result;
 use muniment_load::rng::Rng;
 use muniment_value::doc;
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 3,
     title: "single insert w:1 of 113-byte documents, 16 connections, against the null responder",

@@ -15,7 +15,6 @@ use muniment_load::stats::{Side, median};
 use muniment_value::{Doc, DocBuf, doc};
 use std::time::{Duration, Instant};
 
-/// The yardstick.
 pub(super) const SPEC: Spec = Spec {
     number: 16,
     title: "a transaction of 4 updates of 2 KB documents, of 100 inserts, of 4 finds, against the same without one, one connection",

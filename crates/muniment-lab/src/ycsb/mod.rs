@@ -21,7 +21,6 @@ use std::time::Duration;
 pub(crate) struct Phase {
     /// Its name: `load` or `run`.
     pub name: &'static str,
-    /// The load of the phase.
     pub load: Load,
     /// The first error that the server returned, if there was one.
     pub error: Option<String>,

@@ -39,7 +39,6 @@ impl Properties {
         Ok(())
     }
 
-    /// Sets a property.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.values.insert(name.to_string(), value.to_string());
     }

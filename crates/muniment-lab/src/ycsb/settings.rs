@@ -24,7 +24,6 @@ pub(crate) enum Interval {
 pub(crate) struct Settings {
     /// The server; `None` for an embedded one.
     pub uri: Option<Uri>,
-    /// The database.
     pub database: String,
     /// The write concern of `mongodb.url` or `mongodb.writeConcern`.
     pub concern: Option<DocBuf>,

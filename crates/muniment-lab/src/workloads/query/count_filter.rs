@@ -3,7 +3,6 @@
 use super::Query;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "count-filter",
     title: "count with a filter on a field without an index",

@@ -10,9 +10,7 @@ use muniment_value::{ArrayBuf, DocBuf, Value, array, doc};
 
 /// The amount of data.
 pub(crate) struct Size {
-    /// Orders.
     pub orders: u64,
-    /// Customers.
     pub customers: u64,
 }
 

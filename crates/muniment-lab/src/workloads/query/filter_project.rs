@@ -3,7 +3,6 @@
 use super::Query;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "filter-project",
     title: "scan with a filter, projection of three fields",

@@ -3,7 +3,6 @@
 use super::Query;
 use muniment_value::{array, doc};
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "geo-near",
     title: "the 100 orders nearest to a point, by a 2dsphere index",

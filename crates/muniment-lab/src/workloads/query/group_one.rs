@@ -4,7 +4,6 @@ use super::Query;
 use super::data::REGION;
 use muniment_value::{array, doc};
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "group-one",
     title: "$group by one field: count and sum",

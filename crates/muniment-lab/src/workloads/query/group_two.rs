@@ -4,7 +4,6 @@ use super::Query;
 use super::data::{REGION, STATUS};
 use muniment_value::{array, doc};
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "group-two",
     title: "scan with a filter, $group by two fields: count and sum",

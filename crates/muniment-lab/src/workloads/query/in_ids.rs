@@ -6,7 +6,6 @@ use muniment_value::{ArrayBuf, doc};
 /// The number of ids.
 const IDS: u64 = 1000;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "in-ids",
     title: "$in of 1000 ids",

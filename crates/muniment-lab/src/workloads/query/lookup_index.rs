@@ -3,7 +3,6 @@
 use super::Query;
 use muniment_value::{Value, array, doc};
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "lookup-index",
     title: "$lookup of each order's customer by an indexed field",

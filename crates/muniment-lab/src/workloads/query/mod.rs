@@ -38,7 +38,6 @@ use muniment_load::usage::ServerUsage;
 use muniment_value::{Doc, DocBuf, Value, array, doc};
 use std::time::{Duration, Instant};
 
-/// The experiment.
 pub(crate) const SPEC: Spec = Spec {
     name: "query",
     title: "Queries over orders and customers",
@@ -56,7 +55,6 @@ pub(crate) const SPEC: Spec = Spec {
     run,
 };
 
-/// A query.
 pub(crate) struct Query {
     /// Its name in the table.
     pub name: &'static str,
@@ -104,7 +102,6 @@ pub(crate) struct Found {
 
 /// A query in one placement.
 pub(crate) struct Measured {
-    /// The query.
     pub query: &'static Query,
     /// The placement of client and server.
     pub placement: Placement,

@@ -4,7 +4,6 @@ use super::Query;
 use super::data::RARE;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "regex-prefix",
     title: "regular expression with a prefix, by an index",

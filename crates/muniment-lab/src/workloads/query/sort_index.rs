@@ -3,7 +3,6 @@
 use super::Query;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "sort-index",
     title: "sort and limit 1000, by an index",

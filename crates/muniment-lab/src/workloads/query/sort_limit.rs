@@ -4,7 +4,6 @@
 use super::Query;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "sort-limit",
     title: "sort and limit 1000, without an index",

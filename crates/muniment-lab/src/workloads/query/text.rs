@@ -4,7 +4,6 @@ use super::Query;
 use super::data::RARE;
 use muniment_value::doc;
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "text",
     title: "$text for a word in one order of 500, by a text index",

@@ -4,7 +4,6 @@ use super::Query;
 use super::data::SKUS;
 use muniment_value::{array, doc};
 
-/// The query.
 pub(super) const QUERY: Query = Query {
     name: "unwind-group",
     title: "$unwind of the items, $group by item",
