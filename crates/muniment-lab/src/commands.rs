@@ -109,8 +109,8 @@ pub fn below() -> Vec<Command> {
         name: s.name,
         about: s.about,
         page: match s.name {
-            // The pages of `help` are those of all experiments, so that completion offers their
-            // names.
+            // The page of `help` itself is that of all experiments, whose options are not for it;
+            // completion offers the experiments' names instead.
             "help" => cli::names(),
             _ => (s.page)(),
         },

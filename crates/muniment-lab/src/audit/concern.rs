@@ -68,7 +68,7 @@ pub(crate) fn parse_list(text: &str) -> Result<Vec<Concern>> {
 
 fn parse(word: &str) -> Option<Concern> {
     let mut doc = DocBuf::new();
-    let mut w: Option<Option<i32>> = None; // Some(None): a mode
+    let mut w: Option<Option<i32>> = None; // `Some(None)` stands for a mode
     let mut c = Concern {
         name: word.to_string(),
         doc: doc! {},

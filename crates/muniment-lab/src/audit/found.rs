@@ -242,11 +242,11 @@ mod tests {
     fn what_nobody_sent_is_foreign() {
         let whole = document::document(MARK, 0, 1);
         for d in [
-            document::document(MARK, 2, 1),     // no such writer
-            document::document(MARK + 1, 0, 3), // of another round
+            document::document(MARK, 2, 1),     // There is no such writer.
+            document::document(MARK + 1, 0, 3), // It belongs to another round.
             document::counter(MARK, 2),
             doc! { "_id": "text" },
-            whole.clone(), // twice
+            whole.clone(), // It is there twice.
         ] {
             let f = seen(&[whole.clone(), d.clone()]);
             assert_eq!((f.foreign, f.parts[0].numbers.len()), (1, 1), "{d:?}");

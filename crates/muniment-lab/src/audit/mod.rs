@@ -380,7 +380,7 @@ fn rounds(
     Ok(())
 }
 
-/// The writers of a check. Those of the retry check send unanswered writes again after the crash.
+/// The writers of a check. Those of the retry check send their last write again after the crash.
 enum Writers<'a> {
     Single(Vec<Writer<'a>>),
     Transfers(Vec<Transfers>),

@@ -1,6 +1,6 @@
-//! Retries must take effect exactly once. After the crash a client sends unanswered writes again
-//! under their old transaction numbers; the counters must then hold exactly what was sent, and
-//! every document must be there once.
+//! Retries must take effect exactly once. After the crash each writer sends its last write again
+//! under its old transaction number, answered or not; the counters must then hold exactly what was
+//! sent, and every document must be there once.
 
 use super::concern::Concern;
 use super::document::{self, COLLECTION};
