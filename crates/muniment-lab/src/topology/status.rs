@@ -1,4 +1,5 @@
-//! Reads the replies of a set's members: which of them is primary, and what each has applied. Pure functions.
+//! Reads the replies of a set's members: which of them is primary, and what each has applied. Pure
+//! functions.
 
 use muniment_load::conn::{number_at, string_at};
 use muniment_value::{Doc, Value};
