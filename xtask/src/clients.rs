@@ -85,7 +85,7 @@ pub fn venv(requirements: &str) -> Result<PathBuf, String> {
 pub fn venv_with(name: &str, file: &Path) -> Result<PathBuf, String> {
     let dir = install_dir(&format!("python-{name}"));
     let inputs = std::fs::read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    // Its scripts contain its path, so one that was moved with its cache has to be made anew.
+    // Its scripts contain its path, so an environment that was moved with its cache has to be made again.
     let inputs = format!("{}\n{inputs}", dir.display());
     once(&dir, &inputs, || {
         let make = || {

@@ -32,7 +32,7 @@ pub enum Fate {
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// How it ended.
+    /// The way in which it ended.
     pub fate: Fate,
     /// Its steps.
     pub steps: Vec<Step>,

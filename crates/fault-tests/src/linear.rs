@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 
-/// What an operation did, according to its reply. A register has a number, which is 0 at first.
+/// The effect of an operation, according to its reply. A register has a number, which is 0 at first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Read this number.
@@ -23,11 +23,11 @@ pub enum What {
 /// One operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// When it was sent.
+    /// The time at which it was sent.
     pub called: u64,
-    /// When its reply came; `None` if it never did.
+    /// The time at which its reply came; `None` if it never came.
     pub answered: Option<u64>,
-    /// What it did, or would have done.
+    /// Its effect, or the effect that it would have had.
     pub what: What,
 }
 
@@ -136,7 +136,7 @@ mod tests {
         assert!(check(&[(1, 2, Read(0)), (3, 4, Write(7)), (5, 6, Read(7))]));
         // The read is stale.
         assert!(!check(&[(1, 2, Write(7)), (3, 4, Read(0))]));
-        // Of two simultaneous operations, either may come first, but not both.
+        // Either of two simultaneous operations may come first, but not both.
         assert!(check(&[(1, 4, Write(7)), (2, 3, Read(0))]));
         assert!(check(&[(1, 4, Write(7)), (2, 3, Read(7))]));
         assert!(!check(&[

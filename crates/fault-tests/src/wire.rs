@@ -37,7 +37,7 @@ pub fn write_errors(reply: &DocBuf) -> Vec<(i64, i64)> {
 /// Runs a write command. Write errors count as an error.
 ///
 /// # Errors
-/// That of the server; 1 InternalError with the reply for write errors.
+/// The server's error; 1 InternalError with the reply for write errors.
 pub fn write(c: &mut Connection, db: &str, cmd: &DocBuf) -> Result<DocBuf> {
     let reply = c.command(db, cmd)?;
     match write_errors(&reply).first() {
@@ -52,7 +52,7 @@ pub fn write(c: &mut Connection, db: &str, cmd: &DocBuf) -> Result<DocBuf> {
 /// Inserts documents.
 ///
 /// # Errors
-/// Those of [`write()`].
+/// The errors of [`write()`].
 pub fn insert(c: &mut Connection, db: &str, coll: &str, docs: &[DocBuf]) -> Result<DocBuf> {
     let docs: ArrayBuf = docs.iter().map(DocBuf::as_doc).collect();
     write(c, db, &doc! { "insert": coll, "documents": docs })
@@ -61,7 +61,7 @@ pub fn insert(c: &mut Connection, db: &str, coll: &str, docs: &[DocBuf]) -> Resu
 /// Creates one index, given in the form of `createIndexes`.
 ///
 /// # Errors
-/// That of the server.
+/// The server's error.
 pub fn index(c: &mut Connection, db: &str, coll: &str, spec: &str) -> Result<DocBuf> {
     let indexes = muniment_value::array![j(spec)];
     c.command(db, &doc! { "createIndexes": coll, "indexes": indexes })
@@ -70,7 +70,7 @@ pub fn index(c: &mut Connection, db: &str, coll: &str, spec: &str) -> Result<Doc
 /// The `_id`s of the documents that a find returns, in that order.
 ///
 /// # Errors
-/// That of the server.
+/// The server's error.
 pub fn ids(c: &mut Connection, db: &str, find: &DocBuf) -> Result<Vec<i64>> {
     let docs = c.find_all(db, find)?;
     Ok(docs.iter().map(|d| int(d.as_doc(), "_id")).collect())
@@ -79,7 +79,7 @@ pub fn ids(c: &mut Connection, db: &str, find: &DocBuf) -> Result<Vec<i64>> {
 /// The names of a database's collections, sorted.
 ///
 /// # Errors
-/// That of the server.
+/// The server's error.
 pub fn collections(c: &mut Connection, db: &str) -> Result<Vec<String>> {
     let docs = c.find_all(db, &doc! { "listCollections": 1, "nameOnly": true })?;
     let mut names: Vec<String> = docs.iter().map(name).collect();
@@ -90,7 +90,7 @@ pub fn collections(c: &mut Connection, db: &str) -> Result<Vec<String>> {
 /// The indexes of a collection, each as Extended JSON, sorted.
 ///
 /// # Errors
-/// That of the server.
+/// The server's error.
 pub fn indexes(c: &mut Connection, db: &str, coll: &str) -> Result<Vec<String>> {
     let docs = c.find_all(db, &doc! { "listIndexes": coll })?;
     let json = |d: &DocBuf| d.as_doc().to_json(JsonMode::Relaxed);

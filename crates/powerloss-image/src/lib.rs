@@ -22,7 +22,7 @@ pub struct Settings {
     pub library: PathBuf,
     /// The directory that is watched.
     pub dir: PathBuf,
-    /// Where the image of the disk is kept; `None` keeps none.
+    /// The directory of the disk's image; `None` keeps none.
     pub shadow: Option<PathBuf>,
     /// Whether a sync of a file also makes its name durable, as on ext4.
     pub ordered: bool,
@@ -38,7 +38,7 @@ impl Settings {
     /// Calls [`cut_power`] if there is an image.
     ///
     /// # Errors
-    /// Those of [`cut_power`].
+    /// The errors of [`cut_power`].
     pub fn cut_power(&self) -> Result<()> {
         match &self.shadow {
             Some(shadow) => cut_power(shadow, &self.dir),
@@ -84,7 +84,7 @@ pub fn materialise(shadow: &Path, target: &Path) -> Result<()> {
 /// image in `shadow`. The next process begins a new image there.
 ///
 /// # Errors
-/// Those of [`materialise`]; `dir` is unchanged then.
+/// The errors of [`materialise`]; `dir` is unchanged then.
 pub fn cut_power(shadow: &Path, dir: &Path) -> Result<()> {
     let left = dir.with_extension("left");
     materialise(shadow, &left)?;

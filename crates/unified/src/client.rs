@@ -589,7 +589,7 @@ impl std::fmt::Debug for Client {
 /// The first write or write concern error of a reply, as an error.
 ///
 /// # Errors
-/// That error.
+/// The write error or write concern error.
 pub(crate) fn check_write(reply: &Document) -> Result<(), Failure> {
     match reply.get_document("writeConcernError") {
         Ok(of) => {

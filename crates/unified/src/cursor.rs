@@ -47,7 +47,7 @@ pub(crate) struct Cursor {
     stream: Option<Stream>,
 }
 
-/// What a change stream needs to begin again where it was.
+/// The state from which a change stream is opened again where it was.
 struct Stream {
     body: Document,
     kind: Kind,
@@ -65,7 +65,7 @@ impl Cursor {
     /// Runs the command and opens its cursor.
     ///
     /// # Errors
-    /// Those of [`Client::run`]; one of the client's for a reply without a cursor.
+    /// The errors of [`Client::run`], or an error of the client for a reply without a cursor.
     pub(crate) fn open(opening: Opening) -> Result<Cursor, Failure> {
         let reply = opening.client.run(Call {
             db: &opening.db,
@@ -82,7 +82,7 @@ impl Cursor {
     /// Makes the cursor of a reply that has arrived.
     ///
     /// # Errors
-    /// One of the client's for a reply without a cursor.
+    /// An error of the client for a reply without a cursor.
     pub(crate) fn open_from(opening: Opening, reply: &Document) -> Result<Cursor, Failure> {
         let stage = stage(&opening.body);
         let stream = stage.map(|options| Stream {
@@ -152,7 +152,7 @@ impl Cursor {
     /// The next document, after at most one getMore.
     ///
     /// # Errors
-    /// That of the getMore.
+    /// The error of the getMore.
     pub(crate) fn next(&mut self) -> Result<Option<Document>, Failure> {
         if self.batch.is_empty() && self.id != 0 {
             match self.get_more() {
@@ -178,7 +178,7 @@ impl Cursor {
     /// The next document, however many batches it takes; `None` at the end.
     ///
     /// # Errors
-    /// That of a getMore, or one if no document comes for long.
+    /// The error of a getMore, or an error of the client if no document comes for long.
     pub(crate) fn next_document(&mut self) -> Result<Option<Document>, Failure> {
         let began = Instant::now();
         loop {
@@ -196,7 +196,7 @@ impl Cursor {
     /// All remaining documents.
     ///
     /// # Errors
-    /// That of a getMore.
+    /// The error of a getMore.
     pub(crate) fn all(&mut self) -> Result<Vec<Document>, Failure> {
         let mut all = Vec::new();
         while let Some(d) = self.next_document()? {

@@ -11,7 +11,7 @@ pub(crate) trait Entities {
     fn lsid(&self, name: &str) -> Option<Bson>;
 }
 
-/// Where a document may have more fields than expected.
+/// The places at which a document may have more fields than expected.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     /// In the value itself.

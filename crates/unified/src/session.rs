@@ -309,7 +309,7 @@ impl Drop for Session {
 /// Ends a session's transaction with `commitTransaction` or `abortTransaction`.
 ///
 /// # Errors
-/// That of the server, with the labels that drivers add; an abort has no errors.
+/// The server's error, with the labels that drivers add; an abort has no errors.
 pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
     let (client, mut concern, ms, before) = {
         let mut s = session.borrow_mut();
@@ -404,7 +404,7 @@ pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), 
 /// Runs `callback` in a transaction, again and again as the labels of errors ask for it.
 ///
 /// # Errors
-/// Those of the callback and of the commit.
+/// The errors of the callback and of the commit.
 pub(crate) fn with_transaction(
     session: &SessionRef,
     options: &Document,

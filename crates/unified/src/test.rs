@@ -16,7 +16,7 @@ use std::rc::Rc;
 pub(crate) struct Deployment {
     /// `host:port`.
     pub address: String,
-    /// How its servers are connected.
+    /// The way in which its servers are connected.
     pub topology: Topology,
     /// The server's version.
     pub version: [u64; 3],
@@ -69,7 +69,7 @@ impl Deployment {
     /// Runs a command of the runner itself.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's errors.
     pub(crate) fn command(&self, db: &str, body: Document) -> Done<Document> {
         let reply = self.client()?.run(Call {
             db,
@@ -85,7 +85,7 @@ impl Deployment {
     /// The documents of a cursor.
     ///
     /// # Errors
-    /// Those of the server.
+    /// The server's errors.
     pub(crate) fn list(&self, db: &str, body: Document) -> Done<Vec<Document>> {
         let client = self.client()?;
         let mut cursor = Cursor::open(Opening {
@@ -254,7 +254,7 @@ impl Running<'_> {
             ));
         }
         if let Some(want) = operation.get("expectResult") {
-            // Where drivers return nothing or null, the two are equal.
+            // Some drivers return nothing and others null, so the two count as equal.
             let null = value.is_none() && *want == Bson::Null;
             if !null {
                 matches(&self.entities, want, value.as_ref(), root).map_err(said)?;

@@ -88,7 +88,7 @@ impl Bucket {
     /// Runs an operation.
     ///
     /// # Errors
-    /// Those of the server, and those of the client for a file that is missing or damaged.
+    /// The server's errors, and the client's errors for a file that is missing or damaged.
     pub(crate) fn operate(&self, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
         match name {
             "upload" | "uploadWithId" => self.upload(args, session),

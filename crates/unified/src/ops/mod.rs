@@ -160,7 +160,7 @@ pub(crate) const TIMEOUTS: &str = "driver: client-side timeouts (timeoutMS)";
 /// Runs a command in a database or collection.
 ///
 /// # Errors
-/// Those of [`Client::run`].
+/// The errors of [`Client::run`].
 pub(crate) fn run(
     place: &Place,
     body: Document,

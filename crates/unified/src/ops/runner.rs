@@ -192,7 +192,7 @@ fn configure(client: &Client, body: Document) -> Done<()> {
 /// Turns the failpoints off.
 ///
 /// # Errors
-/// Those of the server.
+/// The server's errors.
 pub(crate) fn switch_off(fail_points: &mut Vec<FailPoint>) -> Done<()> {
     for (client, name) in fail_points.drain(..) {
         configure(&client, doc! { "configureFailPoint": name, "mode": "off" })?;
