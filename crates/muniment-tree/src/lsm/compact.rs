@@ -4,7 +4,7 @@ use super::flush::{FIRST_PAUSE, Open};
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
 use super::pick::{Action, Job, Picker, Span, concerns};
-use super::shared::{Claim, Edit, Shared, Work, suspicion};
+use super::shared::{Claim, Edit, For, Shared, Work, suspicion};
 use super::state::{DEPTH, Levels, Run};
 use super::still::Pulse;
 use super::table::Table;
@@ -72,7 +72,6 @@ impl Shared {
     ) -> Result<Taken<'_>> {
         // Frees room first: files that are no longer needed. The caller may change files, since it asks for a
         // job.
-        self.purge();
         self.trash.empty();
         let mut claims = self.claims.lock();
         let (state, dropped, needed) = (self.state(), self.dropped.now(), self.views.needed());
@@ -234,12 +233,13 @@ impl Shared {
             interrupt: &NeverInterrupted,
         };
         while interrupt.check().is_ok() {
+            let before = self.moves.load(SeqCst);
             let result = self.compact_once(&interrupt);
             // Ends a report of a panic. Errors of jobs are among the failures.
             self.report(Work::Compaction, &Ok(()));
             match result {
                 Ok(true) => {}
-                Ok(false) => self.wait(LOOK, || false),
+                Ok(false) => self.wait(For::Job, LOOK, || self.moves.load(SeqCst) != before),
                 // The tables of the failed job are put off; other jobs continue.
                 Err(_) => self.wait_out(FIRST_PAUSE),
             }

@@ -2,7 +2,7 @@
 
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
-use super::shared::{Edit, Shared, Work, copy};
+use super::shared::{Edit, For, Shared, Work, copy};
 use super::state::{Run, Sealed, State};
 use super::still::Pulse;
 use crate::memtable::MemTable;
@@ -182,14 +182,16 @@ impl Shared {
     /// The loop of the thread that flushes. It also removes files that are no longer needed.
     pub(crate) fn flusher(&self) {
         let mut pause = Duration::ZERO;
-        while !self.closed.load(SeqCst) {
-            let left = self.purge();
+        let open = Open {
+            shared: self,
+            interrupt: &NeverInterrupted,
+        };
+        while open.check().is_ok() {
             let held = !self.empty_trash();
             if held || self.flushable(&self.state()).is_empty() {
                 pause = Duration::ZERO;
-                // Readers hold a replaced state only for moments, so the thread looks again soon.
-                let look = Duration::from_millis(if left { 5 } else { 1000 });
-                self.wait(look, || !held && !self.flushable(&self.state()).is_empty());
+                // Fails only if the engine is closed, which ends the loop.
+                let _ = self.idle.wait_for(For::Flush, &open, || self.can_flush());
                 continue;
             }
             match self.flush() {
@@ -204,15 +206,17 @@ impl Shared {
         self.empty_trash();
     }
 
+    /// Frees flushed memtables. Returns `Some` if there is also something to flush or to remove, and the files
+    /// are not held.
+    fn can_flush(&self) -> Option<()> {
+        self.purge();
+        let something = !self.trash.is_empty() || !self.flushable(&self.state()).is_empty();
+        (something && !self.still.is_wanted()).then_some(())
+    }
+
     /// Waits for the whole of a pause, but not longer than until the engine is closed.
     pub(crate) fn wait_out(&self, pause: Duration) {
-        let end = std::time::Instant::now() + pause;
-        while let Some(left) = end.checked_duration_since(std::time::Instant::now())
-            && !left.is_zero()
-            && !self.closed.load(SeqCst)
-        {
-            self.wait(left, || false);
-        }
+        self.wait(For::Time, pause, || false);
     }
 
     /// An error once the engine is closed, for work that waits or takes long.

@@ -176,7 +176,7 @@ impl<'a> Parts<'a> {
         }
         let expected = (file.len() as u64, Footer::crc(&footer));
         let cache = Arc::new(BlockCache::new(1 << 20, 4096));
-        let trash = Trash::new(Arc::new(disk.clone()));
+        let trash = Trash::new(Arc::new(disk.clone()), Arc::default());
         Table::open(&disk, path.to_path_buf(), 1, expected, cache, trash).map(Some)
     }
 }

@@ -15,8 +15,9 @@
 
 use super::compact::Claimed;
 use super::error::io;
+use super::flush::Open;
 use super::pick::Job;
-use super::shared::{Claim, Edit, Shared};
+use super::shared::{Claim, Edit, For, Shared};
 use super::table::Table;
 use muniment_io::Space;
 use muniment_op::Interrupt;
@@ -26,7 +27,6 @@ use std::time::{Duration, Instant};
 
 /// How long a compaction waits for room that its last piece has freed and that readers still hold.
 const PATIENCE: Duration = Duration::from_secs(2);
-const LOOK: Duration = Duration::from_millis(5);
 
 impl Shared {
     /// The room on the disk, without what these jobs may still write.
@@ -81,7 +81,6 @@ impl Shared {
         job.inputs = rest;
         self.dropped.forget(&self.state(), self.persisted());
         if key.is_some() {
-            self.purge();
             self.trash.empty();
         }
         Ok(())
@@ -121,25 +120,54 @@ impl Shared {
         claimed: &Claimed<'_>,
         interrupt: &dyn Interrupt,
     ) -> Result<u64> {
-        let start = Instant::now();
-        loop {
-            let space = {
-                let claims = self.claims.lock();
-                self.space_beside(claims.iter().filter(|c| c.number != claimed.number))?
-            };
-            let enough = self.check_space(2 * self.options.least_piece(), space.free);
-            let Err(e) = enough else {
-                return Ok(self.options.piece(space));
-            };
-            interrupt.check()?;
-            // Without threads no reader can let go of anything meanwhile.
-            let patient = self.options.background && !self.still.is_wanted();
-            if !patient || start.elapsed() > PATIENCE {
-                return Err(e);
-            }
-            self.wait(LOOK, || false);
-            self.purge();
+        // Without threads no reader can let go of anything meanwhile.
+        let patience = match self.options.background {
+            true => PATIENCE,
+            false => Duration::ZERO,
+        };
+        self.room_for_piece(claimed.number, Instant::now() + patience, interrupt)
+    }
+
+    /// The size of the next piece of the job with this number, if there is room for it by `until`. Does not
+    /// wait while the files are to stand still.
+    ///
+    /// The thread is called when a reader or another job has let go of a file, when a file was removed, when
+    /// another job ends, which gives back the room that it has claimed, and when the files are to stand still.
+    pub(crate) fn room_for_piece(
+        &self,
+        number: u64,
+        until: Instant,
+        interrupt: &dyn Interrupt,
+    ) -> Result<u64> {
+        let open = Open {
+            shared: self,
+            interrupt,
+        };
+        let mut none = None;
+        let look = || {
             self.trash.empty();
+            let found = self.piece_beside(number);
+            match found {
+                Err(e) if e.code() == Code::OutOfDiskSpace && !self.still.is_wanted() => {
+                    none = Some(e);
+                    None
+                }
+                found => Some(found),
+            }
+        };
+        match self.idle.wait_for_until(For::Room, &open, until, look)? {
+            Some(found) => found,
+            None => Err(none.unwrap_or_else(|| Error::internal("there was no room"))),
         }
+    }
+
+    /// The size of the next piece of the job with this number, if there is room for it now.
+    fn piece_beside(&self, number: u64) -> Result<u64> {
+        let space = {
+            let claims = self.claims.lock();
+            self.space_beside(claims.iter().filter(|c| c.number != number))?
+        };
+        self.check_space(2 * self.options.least_piece(), space.free)?;
+        Ok(self.options.piece(space))
     }
 }

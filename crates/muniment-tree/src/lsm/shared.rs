@@ -5,26 +5,28 @@ use super::cache::BlockCache;
 use super::dropped::DroppedList;
 use super::error::{damaged, io};
 use super::failures::Failures;
+use super::flush::Open;
 use super::gaps::Gaps;
 use super::manifest::{self, Manifest, Named, table_path};
 use super::options::LsmOptions;
 use super::pick::Span;
-use super::state::{Levels, Run, Sealed, State};
+use super::state::{Freed, Levels, Run, Sealed, State};
 use super::still::Still;
 use super::table::Table;
 use super::trash::Trash;
 use crate::memtable::MemTable;
 use crate::trees::Faults;
 use crate::views::Views;
-use muniment_io::{Open, SpreadLock, Timestamp};
-use muniment_op::{Event, Lock, Sleepers};
+use muniment_io::{SpreadLock, Timestamp};
+use muniment_op::{Event, Lock, NeverInterrupted, Sleepers};
 use muniment_value::{Code, Error, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// An open engine.
 pub(crate) struct Shared {
@@ -34,9 +36,9 @@ pub(crate) struct Shared {
     pub(crate) trash: Arc<Trash>,
     /// Locked only to look into memtables, and to copy or swap the `Arc`.
     state: SpreadLock<Arc<State>>,
-    /// Replaced states that readers may still hold. Freeing a memtable takes long, and a reader or writer
-    /// must not have to do it: see [`Shared::purge`].
-    retired: Mutex<Vec<Arc<State>>>,
+    /// Flushed memtables, which readers may still hold. Freeing one takes long, and a reader or writer must
+    /// not have to do it: see [`Shared::purge`].
+    retired: Mutex<Vec<Arc<MemTable>>>,
     persisted: AtomicU64,
     /// The commit point; `u64::MAX` before there is one.
     committed: AtomicU64,
@@ -62,11 +64,23 @@ pub(crate) struct Shared {
     /// How often something has changed that a thread may wait for.
     pub(crate) moves: AtomicU64,
     pub(crate) moved: Event,
-    /// The background threads wait on this.
-    signal: Mutex<()>,
-    changed: Condvar,
+    /// The waits of the threads that do the engine's work.
+    pub(crate) idle: Arc<Event<For>>,
     pub(crate) flushed: AtomicU64,
     pub(crate) compacted: AtomicU64,
+}
+
+/// What a thread that does the engine's work waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Something to flush, free or remove.
+    Flush,
+    /// A job.
+    Job,
+    /// Room for the next piece of a job.
+    Room,
+    /// The end of a pause.
+    Time,
 }
 
 /// The things that a running job has for itself.
@@ -120,7 +134,8 @@ impl Shared {
         let found = Manifest::read(&*disk, &dir, &names)?;
         let manifest = found.clone().unwrap_or_default();
         let cache = Arc::new(BlockCache::new(options.cache_bytes, options.block_bytes));
-        let trash = Trash::new(disk.clone());
+        let idle = Arc::new(Event::new());
+        let trash = Trash::new(disk.clone(), idle.clone());
         let named: HashSet<u64> = manifest.tables.iter().map(|t| t.id).collect();
         // Numbers of files that a crash has left behind are not reused either.
         let mut next_table = manifest.next_table;
@@ -140,6 +155,7 @@ impl Shared {
                 active: Arc::new(MemTable::new()),
                 sealed: Vec::new(),
                 levels: Arc::new(Levels::empty()),
+                _freed: Freed(idle.clone()),
             })),
             retired: Mutex::default(),
             persisted: AtomicU64::new(manifest.cut.0),
@@ -161,8 +177,7 @@ impl Shared {
             stops: Sleepers::new(),
             moves: AtomicU64::new(0),
             moved: Event::new(),
-            signal: Mutex::default(),
-            changed: Condvar::new(),
+            idle,
             flushed: AtomicU64::new(0),
             compacted: AtomicU64::new(0),
             options,
@@ -241,7 +256,10 @@ impl Shared {
     /// See [`Trees::set_committed`](crate::Trees::set_committed).
     pub(crate) fn set_committed(&self, at: Timestamp) {
         let higher = |old| (old == u64::MAX || old < at.0).then_some(at.0);
-        if self.committed.fetch_update(SeqCst, SeqCst, higher).is_ok() {
+        let is_higher = self.committed.fetch_update(SeqCst, SeqCst, higher).is_ok();
+        // Nothing else depends on the commit point. A memtable that is sealed from now on wakes the threads
+        // itself.
+        if is_higher && !self.glance().sealed.is_empty() {
             self.notify();
         }
     }
@@ -258,21 +276,22 @@ impl Shared {
         let mut state = self.state.write();
         let mut new = change(&state);
         new.number = state.number + 1;
-        let old = std::mem::replace(&mut *state, Arc::new(new));
+        let new = Arc::new(new);
+        let old = std::mem::replace(&mut *state, new.clone());
         drop(state);
-        self.retired.lock().push(old);
+        let stays = |mem: &Arc<MemTable>| new.memtables().any(|m| Arc::ptr_eq(m, mem));
+        let flushed = old.memtables().filter(|mem| !stays(mem)).cloned();
+        // The old state may be freed by its last reader as soon as it is dropped here.
+        self.retired.lock().extend(flushed);
     }
 
-    /// Frees replaced states, with their memtables and tables, that no reader holds any more. Returns true if
-    /// some are left.
-    pub(crate) fn purge(&self) -> bool {
+    /// Frees flushed memtables that no reader holds any more.
+    pub(crate) fn purge(&self) {
         let mut retired = self.retired.lock();
-        let unused = |s: &mut Arc<State>| Arc::strong_count(s) == 1;
+        let unused = |mem: &mut Arc<MemTable>| Arc::strong_count(mem) == 1;
         let free: Vec<_> = retired.extract_if(.., unused).collect();
-        let left = !retired.is_empty();
         drop(retired);
         drop(free);
-        left
     }
 
     /// How often names were lost until now: see [`Edit::names`].
@@ -364,7 +383,7 @@ impl Shared {
         let new = self.options.dir.join(manifest::NEW);
         let path = self.options.dir.join(manifest::NAME);
         let write = || {
-            let file = disk.open(&new, Open::Create)?;
+            let file = disk.open(&new, muniment_io::Open::Create)?;
             file.write_at(bytes, 0)?;
             file.sync()
         };
@@ -419,18 +438,21 @@ impl Shared {
 
     /// Wakes the background threads, and the threads that wait for their work.
     pub(crate) fn notify(&self) {
-        drop(self.signal.lock());
-        self.changed.notify_all();
         self.moves.fetch_add(1, SeqCst);
+        self.idle.notify_all();
         self.moved.notify_all();
     }
 
-    /// Waits until something has changed, or for `pause`. Does not wait if `ready`.
-    pub(crate) fn wait(&self, pause: std::time::Duration, ready: impl FnOnce() -> bool) {
-        let mut signal = self.signal.lock();
-        if !ready() && !self.closed.load(SeqCst) {
-            self.changed.wait_for(&mut signal, pause);
-        }
+    /// Waits until `ready`, for `pause` at most, and not longer than until the engine is closed.
+    pub(crate) fn wait(&self, what: For, pause: Duration, mut ready: impl FnMut() -> bool) {
+        let open = Open {
+            shared: self,
+            interrupt: &NeverInterrupted,
+        };
+        let until = Instant::now() + pause;
+        let ready = || ready().then_some(());
+        // Its end is all that the caller needs to know.
+        let _ = self.idle.wait_for_until(what, &open, until, ready);
     }
 }
 
@@ -451,6 +473,7 @@ pub(crate) fn copy(state: &State) -> State {
         active: state.active.clone(),
         sealed: state.sealed.clone(),
         levels: state.levels.clone(),
+        _freed: state.freed(),
     }
 }
 

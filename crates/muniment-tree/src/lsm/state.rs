@@ -5,12 +5,18 @@
 //! memtables, these are newer than those in tables, and a fresh run's are newer than those of the runs after
 //! it, a level's newer than those of deeper levels.
 
+use super::shared::For;
 use super::table::Table;
 use crate::memtable::MemTable;
 use crate::trees::FileSizes;
 use muniment_io::Timestamp;
+use muniment_op::Event;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+    fence,
+};
 use std::sync::{Arc, OnceLock};
 
 /// The number of levels below the fresh runs.
@@ -49,9 +55,28 @@ pub(crate) struct State {
     /// The sealed memtables, oldest first.
     pub(crate) sealed: Vec<Sealed>,
     pub(crate) levels: Arc<Levels>,
+    /// This is dropped last.
+    pub(crate) _freed: Freed,
+}
+
+/// Tells the engine's threads when a state is freed, usually by the last reader of a replaced one: a memtable
+/// that it held can be freed now.
+pub(crate) struct Freed(pub(crate) Arc<Event<For>>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        // The counts of memtables are not read with `SeqCst`: see [`Event`].
+        fence(SeqCst);
+        self.0.notify_those(|what| *what == For::Flush);
+    }
 }
 
 impl State {
+    /// For a state that follows this one.
+    pub(crate) fn freed(&self) -> Freed {
+        Freed(self._freed.0.clone())
+    }
+
     /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<MemTable>> {
         let sealed = self.sealed.iter().rev().filter_map(|s| s.mem.as_ref());

@@ -5,7 +5,7 @@
 //! now and then whether a hold is wanted, and gives way to it ([`Pulse`]). A thread that has a `Working` must
 //! not ask for another one, as it could wait for itself.
 
-use super::shared::Shared;
+use super::shared::{For, Shared};
 use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
 use parking_lot::Mutex;
@@ -92,6 +92,8 @@ impl Held {
         }
         // From here on, dropping `held` gives the hold back, whatever happens.
         let held = Held(shared.clone());
+        // A job that waits for room gives way.
+        shared.idle.notify_those(|what| *what == For::Room);
         let nobody = || still.state.lock().working == 0;
         still.changed.wait(interrupt, nobody)?;
         Ok(held)

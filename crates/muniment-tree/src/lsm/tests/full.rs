@@ -1,16 +1,19 @@
 //! A disk that is nearly full gets room again by compactions in pieces, while files are read or held, and
 //! whenever the power fails.
 
-use super::super::LsmTrees;
+use super::super::state::State;
+use super::super::{LsmOptions, LsmTrees};
 use super::world::{Random, World, delete, put, small};
-use crate::trees::{Direction, Range, TreeId, Trees};
+use crate::trees::{Direction, Hold, Range, TreeId, Trees};
 use muniment_io::sim::{EIO, Fault, Op as SimOp};
 use muniment_io::{Disk, SimDisk, Timestamp};
-use muniment_op::NeverInterrupted;
-use muniment_value::Code;
+use muniment_op::{Event, NeverInterrupted, Operation};
+use muniment_value::{Code, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 /// Rows of four trees with random keys, in several runs and levels.
 fn rows_of(world: &mut World, random: &mut Random, count: u64) -> Vec<(u32, String)> {
@@ -321,4 +324,206 @@ fn rests_of_tables_read_as_the_whole_tables() {
     assert_eq!(gone.total, u64::MAX);
     world.settle();
     world.verify(Timestamp::MAX);
+}
+
+/// A wait for something that comes ends within this time, however busy the machine is.
+const FAR: Duration = Duration::from_secs(60);
+
+/// Has a job wait for the room of its next piece, lets `cause` happen when it sleeps, and returns what it got.
+/// Only a thread that is called finds out before `FAR` has passed.
+fn waits_for_room(world: &World, on: &Operation, cause: impl FnOnce()) -> Result<u64> {
+    let shared = &world.trees.shared;
+    let until = Instant::now() + FAR;
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| shared.room_for_piece(u64::MAX, until, on));
+        while !on.is_waiting() || shared.idle.waiting() == 0 {
+            assert!(!waits.is_finished(), "there was room");
+            std::thread::yield_now();
+        }
+        // By now the thread usually sleeps. If not, `cause` happens at a rarer moment.
+        std::thread::sleep(Duration::from_millis(5));
+        cause();
+        let got = waits.join().unwrap();
+        assert!(Instant::now() < until, "the thread was not called");
+        got
+    })
+}
+
+/// A world that has no room for another piece as long as the old state is held, which is returned too.
+fn without_room(seed: u64) -> (World, Arc<State>) {
+    let world = about_to(seed);
+    let old = world.trees.shared.state();
+    let e = world.trees.compact(None, &NeverInterrupted).unwrap_err();
+    assert_eq!(e.code(), Code::OutOfDiskSpace);
+    (world, old)
+}
+
+#[test]
+fn a_job_that_waits_for_room_is_called_by_all_that_ends_its_wait() {
+    let never = || Operation::new(Instant::now(), None);
+    // The last reader lets go of the files.
+    let (world, old) = without_room(7);
+    waits_for_room(&world, &never(), || drop(old)).unwrap();
+    world.verify(world.now);
+    // The files are to stand still, so the job gives way.
+    let (world, old) = without_room(7);
+    let hold = |held: &mut Option<Hold>| *held = world.trees.hold(&NeverInterrupted).ok();
+    let mut held = None;
+    let e = waits_for_room(&world, &never(), || hold(&mut held)).unwrap_err();
+    assert_eq!(e.code(), Code::OutOfDiskSpace);
+    assert!(held.is_some());
+    drop(held);
+    // Its operation ends.
+    let op = never();
+    let e = waits_for_room(&world, &op, || assert!(op.kill(Code::Interrupted))).unwrap_err();
+    assert_eq!(e.code(), Code::Interrupted);
+    let limit = Duration::from_millis(200);
+    let op = Operation::new(Instant::now(), Some(limit));
+    let e = waits_for_room(&world, &op, || ()).unwrap_err();
+    assert_eq!(e.code(), Code::MaxTimeMSExpired);
+    // The engine is closed.
+    let e = waits_for_room(&world, &never(), || world.trees.close()).unwrap_err();
+    assert_eq!(e.code(), Code::InterruptedAtShutdown);
+    drop(old);
+}
+
+/// Stops a thread in the middle of an operation of the disk, until it is let go.
+#[derive(Default)]
+struct Stop {
+    thread: Mutex<Option<ThreadId>>,
+    came: AtomicBool,
+    go: AtomicBool,
+    event: Event,
+}
+
+impl Stop {
+    /// The calling thread is the one to stop.
+    fn me(&self) {
+        *self.thread.lock() = Some(std::thread::current().id());
+    }
+
+    fn stop(&self) {
+        if *self.thread.lock() == Some(std::thread::current().id()) {
+            self.came.store(true, SeqCst);
+            let go = || self.go.load(SeqCst);
+            self.event.wait(&NeverInterrupted, go).unwrap();
+        }
+    }
+
+    fn wait_for_thread(&self) {
+        while !self.came.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn let_go(&self) {
+        self.go.store(true, SeqCst);
+        self.event.notify_all();
+    }
+}
+
+#[test]
+fn a_job_that_waits_for_room_is_called_when_another_job_ends() {
+    let world = about_to(7);
+    // The room is enough for one job, and is claimed by it.
+    fill_up(&world, 3000);
+    let (stop, shared) = (Arc::new(Stop::default()), world.trees.shared.clone());
+    let (stops, claims) = (stop.clone(), shared.clone());
+    world.disk.set_hook(move |op, _| {
+        let claims = (op == SimOp::Write).then(|| claims.claims.try_lock());
+        if let Some(Some(claims)) = claims
+            && claims.iter().any(|c| c.bytes > 0)
+        {
+            drop(claims);
+            stops.stop();
+        }
+    });
+    std::thread::scope(|s| {
+        let other = s.spawn(|| {
+            stop.me();
+            world.trees.compact(None, &NeverInterrupted)
+        });
+        stop.wait_for_thread();
+        let op = Operation::new(Instant::now(), None);
+        let ends = || {
+            // It gives back nothing but what it has claimed.
+            world.disk.inject(Fault::new(SimOp::Write, EIO).times(1));
+            stop.let_go();
+        };
+        waits_for_room(&world, &op, ends).unwrap();
+        other.join().unwrap().unwrap_err();
+    });
+    world.disk.clear_hook();
+}
+
+#[test]
+fn a_job_that_waits_for_room_is_called_when_another_thread_has_removed_files() {
+    let (world, old) = without_room(7);
+    let stop = Arc::new(Stop::default());
+    let stops = stop.clone();
+    world.disk.set_hook(move |op, _| {
+        if matches!(op, SimOp::Free | SimOp::Remove) {
+            stops.stop();
+        }
+    });
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            stop.me();
+            drop(old);
+            world.trees.shared.trash.empty();
+        });
+        stop.wait_for_thread();
+        // From here on the job finds nothing to remove, and no room.
+        let op = Operation::new(Instant::now(), None);
+        waits_for_room(&world, &op, || stop.let_go()).unwrap();
+    });
+    world.disk.clear_hook();
+    world.verify(world.now);
+}
+
+/// The engine's thread sleeps until the last reader has let go of a flushed memtable, and of a file.
+#[test]
+fn what_readers_let_go_of_is_freed_by_the_threads() {
+    let disk = World::new().disk;
+    let options = LsmOptions {
+        background: true,
+        ..small(&disk)
+    };
+    let trees = LsmTrees::open(options).unwrap();
+    let commit = |n: u64| {
+        let at = Timestamp(n);
+        let key = |i: u64| format!("{:04}", i * 7);
+        let batch = (0..50).map(|i| put(1, key(i), vec![n as u8; 100]));
+        trees.apply(batch.collect(), at);
+        trees.set_committed(at);
+        trees.views().advance(at);
+    };
+    for n in 1..=20 {
+        commit(n);
+        let old = trees.shared.state();
+        let mem = Arc::downgrade(&old.active);
+        let table = old.levels.tables().next().map(Arc::downgrade);
+        trees.seal(Timestamp(n)).unwrap();
+        trees.flush().unwrap();
+        trees.compact(None, &NeverInterrupted).unwrap();
+        assert!(mem.strong_count() > 0);
+        let until = Instant::now() + FAR;
+        // All threads of the engine sleep, so that the reader is the one that has to call.
+        while trees.shared.idle.waiting() < 3 {
+            assert!(Instant::now() < until, "the threads find no rest");
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+        drop(old);
+        while mem.strong_count() > 0 || table.as_ref().is_some_and(|t| t.strong_count() > 0) {
+            assert!(Instant::now() < until, "memtable {n} is not freed");
+            std::thread::yield_now();
+        }
+        // The manifest and the tables are all that is left.
+        while disk.paths().len() > 1 + trees.shared.state().levels.tables().count() {
+            assert!(Instant::now() < until, "files of {n} are not removed");
+            std::thread::yield_now();
+        }
+    }
+    trees.health().unwrap();
 }
