@@ -24,9 +24,9 @@ impl Database {
     /// is closed, the list is empty.
     ///
     /// # Errors
-    /// I/O errors.
-    pub fn views(&self, db: &str) -> Result<Vec<(String, View)>> {
-        crate::view::all(&self.store, db)
+    /// I/O errors; what stops `operation`.
+    pub fn views(&self, db: &str, operation: &dyn Interrupt) -> Result<Vec<(String, View)>> {
+        crate::view::all(&self.store, db, operation)
     }
 
     /// Opens an aggregation.
@@ -275,9 +275,13 @@ impl Database {
     /// Computes the [`BucketFigures`] of a time-series collection.
     ///
     /// # Errors
-    /// I/O errors.
-    pub fn bucket_figures(&self, collection: &Arc<Collection>) -> Result<BucketFigures> {
-        crate::timeseries::read::bucket_figures(self, collection)
+    /// I/O errors; what stops `operation`.
+    pub fn bucket_figures(
+        &self,
+        collection: &Arc<Collection>,
+        operation: &dyn Interrupt,
+    ) -> Result<BucketFigures> {
+        crate::timeseries::read::bucket_figures(self, collection, operation)
     }
 
     /// One pass over every TTL index in which something is due: deletes the documents that have

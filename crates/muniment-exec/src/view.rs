@@ -7,6 +7,7 @@
 //! longer than [`MAX_DEPTH`] or leads back to itself.
 
 use crate::operation::OpContext;
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_query::stage::geo_near::{at_front, not_first};
 use muniment_query::{Clocks, Pipeline, QueryContext};
 use muniment_storage::{Direction, KeyRange, Store};
@@ -240,7 +241,7 @@ pub(crate) fn find(store: &Store, namespace: &str) -> Result<Option<View>> {
         let mut docs = snapshot.docs_of_closed(&c);
         // If the view's document can still be read, the damage is reported. Otherwise nothing shows
         // that the name is a view's.
-        while let Ok(Some((_, d))) = docs.next() {
+        while let Ok(Some((_, d))) = docs.next(&NeverInterrupted) {
             let d = Doc::new(&d);
             if d.get_str("_id") == Some(namespace) && !is_of_series(d) {
                 return Err(closed);
@@ -291,7 +292,11 @@ pub(crate) fn resolve(store: &Store, namespace: &str, top: &View) -> Result<Reso
 ///
 /// # Errors
 /// I/O errors.
-pub(crate) fn all(store: &Store, db: &str) -> Result<Vec<(String, View)>> {
+pub(crate) fn all(
+    store: &Store,
+    db: &str,
+    operation: &dyn Interrupt,
+) -> Result<Vec<(String, View)>> {
     let found = store.collection(&format!("{db}.system.views"));
     let Some(c) = found.filter(|c| c.check_usable().is_ok()) else {
         return Ok(Vec::new());
@@ -299,7 +304,7 @@ pub(crate) fn all(store: &Store, db: &str) -> Result<Vec<(String, View)>> {
     let snapshot = store.snapshot();
     let mut cursor = snapshot.docs(&c, &KeyRange::all(), Direction::Forward);
     let mut all = Vec::new();
-    while let Some((_, bytes)) = cursor.next()? {
+    while let Some((_, bytes)) = cursor.next(operation)? {
         let d = Doc::new(&bytes);
         if let Some(name) = d.get_str("_id").filter(|_| !is_of_series(d)) {
             all.push((name.to_string(), view_of(d)));

@@ -113,6 +113,14 @@ impl QueryContext {
         self
     }
 
+    /// This context of an operation that the caller has borrowed. An operation that cannot be shared is not
+    /// asked.
+    #[must_use]
+    pub fn on_behalf_of(mut self, operation: &dyn Interrupt) -> QueryContext {
+        self.task = operation.shared().map_or_else(Task::default, Task::of);
+        self
+    }
+
     /// This context after a stage that gives documents more metadata.
     #[must_use]
     pub fn with_metadata(mut self, given: MetaSet) -> QueryContext {

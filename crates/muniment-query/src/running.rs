@@ -68,6 +68,12 @@ impl<'o> Work<'o> {
         }
     }
 
+    /// The operation that this is done for.
+    #[inline]
+    pub fn operation(self) -> &'o dyn Interrupt {
+        self.0.map_or(&NeverInterrupted, |(operation, _)| operation)
+    }
+
     /// An error when the operation must stop.
     ///
     /// # Errors
@@ -154,8 +160,7 @@ impl<'o> Work<'o> {
     /// 139 JSInterpreterFailure; what stops the operation; what `f` raises.
     pub fn with_engine<T>(self, f: impl FnOnce(&mut Engine) -> Result<T>) -> Result<T> {
         need_javascript("a function was called")?;
-        let nobody: &dyn Interrupt = &NeverInterrupted;
-        let operation = self.0.map_or(nobody, |(operation, _)| operation);
+        let operation = self.operation();
         let mut kept = None;
         operation.keeps(&mut |k| kept = k.take());
         let mut booked = match kept.and_then(|it| it.downcast::<Booked>().ok()) {

@@ -4,20 +4,21 @@
 
 use crate::state::ServerState;
 use muniment_exec::{BUCKETS, Source, View, buckets_options, series_view};
+use muniment_op::Interrupt;
 use muniment_storage::{Collection, Index};
 use muniment_value::{ArrayBuf, DocBuf, Result, Value, doc};
 
 /// The collections and views of all databases.
 ///
 /// # Errors
-/// I/O errors.
-pub fn all(server: &ServerState) -> Result<Vec<DocBuf>> {
+/// I/O errors; what stops `operation`.
+pub fn all(server: &ServerState, operation: &dyn Interrupt) -> Result<Vec<DocBuf>> {
     let mut found = Vec::new();
     for db in server.engine.store.databases() {
         for c in server.engine.store.collections(&db) {
             found.extend(of_collection(&db, &c));
         }
-        for (ns, view) in server.engine.views(&db)? {
+        for (ns, view) in server.engine.views(&db, operation)? {
             found.push(of_view(&db, &ns, &view));
         }
     }

@@ -44,8 +44,8 @@ impl Figures for ServerFigures {
             "$currentOp" => Ok(current_op::stage(&server, operand)),
             "$listLocalSessions" => Ok(sessions(&server, operand)),
             "$listSessions" => stored_sessions(&server, op, operand),
-            "$listClusterCatalog" => Ok(catalog(&server, operand, db)),
-            "$listCatalog" if collection.is_empty() => catalog_figures::all(&server),
+            "$listClusterCatalog" => catalog(&server, op, operand, db),
+            "$listCatalog" if collection.is_empty() => catalog_figures::all(&server, op),
             "$listCatalog" => catalog_figures::one(&server, db, collection),
             // The server keeps nothing per query shape.
             "$querySettings" | "$queryStats" => Ok(Vec::new()),
@@ -98,7 +98,7 @@ fn stored_sessions(server: &ServerState, op: &OpContext, operand: Doc<'_>) -> Re
     let snapshot = store.snapshot();
     let mut cursor = snapshot.docs(&collection, &KeyRange::all(), Direction::Forward);
     let mut all = Vec::new();
-    while let Some((_, bytes)) = cursor.next()? {
+    while let Some((_, bytes)) = cursor.next(op)? {
         op.check()?;
         let d = Doc::new(&bytes);
         if is_asked(d) {
@@ -124,7 +124,15 @@ fn sessions(server: &ServerState, operand: Doc<'_>) -> Vec<DocBuf> {
 }
 
 /// The collections of `db`; of all databases on admin.
-fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
+///
+/// # Errors
+/// What stops `operation`.
+fn catalog(
+    server: &ServerState,
+    operation: &dyn Interrupt,
+    operand: Doc<'_>,
+    db: &str,
+) -> Result<Vec<DocBuf>> {
     let store = &server.engine.store;
     let shards = matches!(operand.get("shards"), Some(Value::Bool(true)));
     let databases = match db {
@@ -152,7 +160,12 @@ fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
                 all.push(d);
             }
         }
-        for (ns, view) in server.engine.views(&db).unwrap_or_default() {
+        let views = match server.engine.views(&db, operation) {
+            Ok(views) => views,
+            // Views that cannot be read now are left out.
+            Err(_) => operation.check().map(|()| Vec::new())?,
+        };
+        for (ns, view) in views {
             let mut options = doc! { "viewOn": view.on.as_str(), "pipeline": &view.pipeline };
             options.append_some("collation", view.collation.spec());
             let mut d = doc! {
@@ -169,5 +182,5 @@ fn catalog(server: &ServerState, operand: Doc<'_>, db: &str) -> Vec<DocBuf> {
             all.push(d);
         }
     }
-    all
+    Ok(all)
 }

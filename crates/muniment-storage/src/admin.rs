@@ -92,34 +92,50 @@ impl Store {
     /// Approximate bytes that an index takes; before there are tables, the entries' own size,
     /// estimated from the first of them. The `_id` index takes none where documents are clustered
     /// by `_id`.
-    pub fn index_bytes(&self, collection: &Collection, index: &Index) -> u64 {
+    ///
+    /// # Errors
+    /// What stops `operation`.
+    pub fn index_bytes(
+        &self,
+        collection: &Collection,
+        index: &Index,
+        operation: &dyn Interrupt,
+    ) -> Result<u64> {
         if !collection.maintains(index) {
-            return 0;
+            return Ok(0);
         }
         match self.inner.trees.tree_bytes(TreeId(index.id)) {
-            0 => sampled_bytes(&self.snapshot(), collection, index).unwrap_or(0),
-            bytes => bytes,
+            0 => sampled_bytes(&self.snapshot(), collection, index, operation),
+            bytes => Ok(bytes),
         }
     }
 
     /// Bytes that the collections of a database take with their indexes, about: as
     /// [`Store::storage_bytes`] and [`Store::index_bytes`] say. Only those are measured anew that were
     /// written since the last time; if files have come or gone, all.
-    pub fn database_bytes(&self, db: &str) -> u64 {
+    ///
+    /// # Errors
+    /// What stops `operation`.
+    pub fn database_bytes(&self, db: &str, operation: &dyn Interrupt) -> Result<u64> {
         let files = self.inner.trees.file_sizes();
         let all = self.collections(db);
         let snapshot = OnceCell::new();
         let snapshot = || snapshot.get_or_init(|| self.snapshot());
-        let all = all.iter().map(|c| {
+        let mut sum = 0;
+        for c in &all {
             let news = c.take_news(news::SIZE);
             let known = c.size_with(files.version).filter(|_| !news);
-            known.unwrap_or_else(|| {
-                let size = measure(c, &files, &snapshot);
-                c.set_size(files.version, size);
-                size
-            })
-        });
-        all.sum()
+            sum += match known {
+                Some(size) => size,
+                None => {
+                    let size = measure(c, &files, &snapshot, operation)
+                        .inspect_err(|_| c.give_back_news(news::SIZE))?;
+                    c.set_size(files.version, size);
+                    size
+                }
+            };
+        }
+        Ok(sum)
     }
 }
 
@@ -128,7 +144,8 @@ fn measure<'s>(
     collection: &Collection,
     files: &FileSizes,
     snapshot: &dyn Fn() -> &'s Snapshot,
-) -> u64 {
+    operation: &dyn Interrupt,
+) -> Result<u64> {
     let documents = match files.of(TreeId(collection.id)) {
         0 => collection.data_bytes(),
         bytes => bytes,
@@ -136,20 +153,34 @@ fn measure<'s>(
     let all = collection.indexes();
     let maintained = all.iter().filter(|i| collection.maintains(i));
     let indexes = maintained.map(|index| match files.of(TreeId(index.id)) {
-        0 if collection.count() == 0 => 0,
-        0 => sampled_bytes(snapshot(), collection, index).unwrap_or(0),
-        bytes => bytes,
+        0 if collection.count() == 0 => Ok(0),
+        0 => sampled_bytes(snapshot(), collection, index, operation),
+        bytes => Ok(bytes),
     });
-    documents + indexes.sum::<u64>()
+    indexes.sum::<Result<u64>>().map(|bytes| documents + bytes)
 }
 
-/// The size of an index's entries: exact for a few, extrapolated from them for many.
-fn sampled_bytes(snapshot: &Snapshot, collection: &Collection, index: &Index) -> Result<u64> {
+/// The size of an index's entries: exact for a few, extrapolated from them for many; 0 for a
+/// damaged index.
+///
+/// # Errors
+/// What stops `operation`.
+fn sampled_bytes(
+    snapshot: &Snapshot,
+    collection: &Collection,
+    index: &Index,
+    operation: &dyn Interrupt,
+) -> Result<u64> {
     let range = KeyRange::all();
     let mut entries = snapshot.entries(collection, index, &range, Direction::Forward);
     let (mut bytes, mut records) = (0u64, HashSet::new());
     for _ in 0..SAMPLE {
-        let Some(e) = entries.next()? else {
+        let next = match entries.next(operation) {
+            Ok(next) => next,
+            // Nothing is known of a damaged index.
+            Err(_) => return operation.check().map(|()| 0),
+        };
+        let Some(e) = next else {
             return Ok(bytes);
         };
         bytes += (e.key.len() + e.record_key.len() + e.type_bits.len()) as u64;

@@ -492,7 +492,7 @@ impl Inner {
         let mut held = VecDeque::new();
         loop {
             builds.check()?;
-            let records = self.read_slice(collection, after.as_deref())?;
+            let records = self.read_slice(collection, after.as_deref(), &builds)?;
             if records.is_empty() {
                 break;
             }
@@ -527,7 +527,12 @@ impl Inner {
     }
 
     /// The record keys of the next slice.
-    fn read_slice(&self, collection: &Collection, after: Option<&[u8]>) -> Result<Vec<Bytes>> {
+    fn read_slice(
+        &self,
+        collection: &Collection,
+        after: Option<&[u8]>,
+        interrupt: &dyn Interrupt,
+    ) -> Result<Vec<Bytes>> {
         let range = Range {
             low: after.map_or_else(Bytes::new, |key| Bytes::from([key, &[0]].concat())),
             high: None,
@@ -537,7 +542,7 @@ impl Inner {
         let mut docs = docs.ok_or_else(crate::watch::closed)?;
         let (mut records, mut bytes) = (Vec::new(), 0);
         while records.len() < SLICE_DOCS && bytes < SLICE_BYTES {
-            let Some((key, doc)) = docs.next()? else {
+            let Some((key, doc)) = docs.next(interrupt)? else {
                 break;
             };
             bytes += doc.len();
@@ -624,7 +629,7 @@ impl Inner {
             for (i, key, bits) in &found {
                 let record = records.get(*i).map(|r| &**r).unwrap_or_default();
                 let in_slice = seen.insert(key, *i).is_some_and(|other| other != *i);
-                if in_slice || taken_by_other(self, &mut stage, index, key, record)? {
+                if in_slice || taken_by_other(self, &mut stage, index, key, record, interrupt)? {
                     let e = duplicate(collection, index, key, bits);
                     index.fail_build(e.clone());
                     return Err(e);

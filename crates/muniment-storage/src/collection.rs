@@ -383,6 +383,11 @@ impl Collection {
         self.news.fetch_and(!kind, SeqCst) & kind != 0
     }
 
+    /// News that were taken are news again: what was to be made of them failed.
+    pub(crate) fn give_back_news(&self, kind: u8) {
+        self.news.fetch_or(kind, SeqCst);
+    }
+
     /// The record of this number changed its catalog entry.
     pub(crate) fn changed_by(&self, index: u64) {
         self.changed_in.fetch_max(index, SeqCst);

@@ -7,7 +7,8 @@
 use crate::catalog::IndexSpec;
 use crate::index::descending;
 use crate::kinds::{self, IndexKind};
-use muniment_query::Filter;
+use muniment_op::Interrupt;
+use muniment_query::{Filter, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Doc, Result};
 use parking_lot::Mutex;
@@ -43,15 +44,15 @@ impl Definition {
     /// What a specification means.
     ///
     /// # Errors
-    /// What parsing the partial filter says, and the kind.
-    pub fn of(spec: &Arc<IndexSpec>) -> Result<Arc<Definition>> {
+    /// What parsing the partial filter says, and the kind; what stops `operation` meanwhile.
+    pub fn of(spec: &Arc<IndexSpec>, operation: &dyn Interrupt) -> Result<Arc<Definition>> {
         let stored = spec.document.as_doc().as_bytes();
         if let Some(known) = kept().lock().get(stored)
             && known.spec == *spec
         {
             return Ok(known.clone());
         }
-        let made = Arc::new(Definition::new(spec.clone())?);
+        let made = Arc::new(Definition::new(spec.clone(), operation)?);
         made.keep(stored);
         Ok(made)
     }
@@ -72,7 +73,7 @@ impl Definition {
         kept.insert(stored.into(), self.clone());
     }
 
-    fn new(spec: Arc<IndexSpec>) -> Result<Definition> {
+    fn new(spec: Arc<IndexSpec>, operation: &dyn Interrupt) -> Result<Definition> {
         let kind = kinds::open(&spec)?;
         let fields: Arc<[(Path, bool)]> = match kind.as_ref().and_then(|k| k.columns()) {
             Some(columns) => columns.into(),
@@ -85,7 +86,9 @@ impl Definition {
         };
         let partial = match &spec.partial_filter {
             Some(f) => {
-                let ctx = crate::running::context().with_collation(spec.collation.clone());
+                let ctx = QueryContext::new()
+                    .on_behalf_of(operation)
+                    .with_collation(spec.collation.clone());
                 Some(Arc::new(Filter::parse(f.as_doc(), &ctx)?))
             }
             None => None,
@@ -103,6 +106,7 @@ impl Definition {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_op::NeverInterrupted;
     use muniment_value::doc;
 
     fn spec(name: &str) -> Arc<IndexSpec> {
@@ -112,9 +116,9 @@ mod tests {
 
     #[test]
     fn equal_specifications_are_one_and_others_are_their_own() {
-        let one = Definition::of(&spec("kept_once")).unwrap();
-        let same = Definition::of(&spec("kept_once")).unwrap();
-        let other = Definition::of(&spec("kept_twice")).unwrap();
+        let one = Definition::of(&spec("kept_once"), &NeverInterrupted).unwrap();
+        let same = Definition::of(&spec("kept_once"), &NeverInterrupted).unwrap();
+        let other = Definition::of(&spec("kept_twice"), &NeverInterrupted).unwrap();
         assert!(Arc::ptr_eq(&one, &same) && !Arc::ptr_eq(&one, &other));
         assert_eq!(one.fields[0].0.as_str(), "kept.once");
         let stored = Definition::stored(one.spec.document.as_doc()).unwrap();
@@ -122,14 +126,14 @@ mod tests {
         // One that says something else in the same document is not taken for it.
         let mut odd = (*spec("kept_once")).clone();
         odd.unique = true;
-        let odd = Definition::of(&Arc::new(odd)).unwrap();
+        let odd = Definition::of(&Arc::new(odd), &NeverInterrupted).unwrap();
         assert!(odd.spec.unique && !one.spec.unique);
     }
 
     #[test]
     fn no_more_are_kept_than_there_is_room_for() {
         for n in 0..2 * KEPT {
-            Definition::of(&spec(&format!("many_{n}"))).unwrap();
+            Definition::of(&spec(&format!("many_{n}")), &NeverInterrupted).unwrap();
         }
         assert!(kept().lock().len() <= KEPT);
     }

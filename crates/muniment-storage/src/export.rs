@@ -20,7 +20,7 @@ use crate::store::{Store, damaged};
 use crate::view::Snapshot;
 use bytes::Bytes;
 use muniment_log::Position;
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::{Cursor, Direction, Range};
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -196,12 +196,17 @@ impl Inner {
         let mut rows = BTreeMap::new();
         let mut trees = BTreeSet::from([SESSIONS]);
         let mut all = range(view, keys::META, Bytes::new())?;
-        while let Some((key, value)) = all.next()? {
+        while let Some((key, value)) = all.next(&NeverInterrupted)? {
             match key.first() {
                 Some(b'c') => {
                     let id = id_of(&key).ok_or_else(|| self.bad_key())?;
                     trees.insert(id);
-                    trees.extend(Entry::read(&value, id).indexes.iter().map(|i| i.id));
+                    trees.extend(
+                        Entry::read(&value, id, &NeverInterrupted)
+                            .indexes
+                            .iter()
+                            .map(|i| i.id),
+                    );
                     rows.insert(key, value);
                 }
                 Some(b'm' | b'n' | b'w' | b'x') => {
@@ -299,7 +304,18 @@ impl Export {
         Ok(())
     }
 
-    fn chunk(&mut self) -> Result<Option<Chunk>> {
+    /// The next chunk; `None` after the last one, and after damage. A long way over deleted rows asks
+    /// `operation`; after it was stopped, another one can go on.
+    ///
+    /// # Errors
+    /// 301 DataCorruptionDetected; what stops `operation`.
+    pub fn read(&mut self, operation: &dyn Interrupt) -> Result<Option<Chunk>> {
+        let next = self.chunk(operation);
+        self.ended |= next.is_err() && operation.check().is_ok();
+        next
+    }
+
+    fn chunk(&mut self, operation: &dyn Interrupt) -> Result<Option<Chunk>> {
         if self.ended {
             return Ok(None);
         }
@@ -318,9 +334,15 @@ impl Export {
             };
             let mut bytes = 0;
             while bytes < CHUNK {
-                let Some((key, value)) = cursor.next()? else {
-                    self.current = None;
-                    break;
+                let (key, value) = match cursor.next(operation) {
+                    Ok(Some(row)) => row,
+                    Ok(None) => {
+                        self.current = None;
+                        break;
+                    }
+                    // The cursor says so again at the next call, when there are no rows to lose.
+                    Err(_) if !chunk.rows.is_empty() => return Ok(Some(chunk)),
+                    Err(e) => return Err(e),
                 };
                 bytes += key.len() + value.len();
                 chunk.rows.push((key, value));
@@ -363,9 +385,7 @@ impl Iterator for Export {
     type Item = Result<Chunk>;
 
     fn next(&mut self) -> Option<Result<Chunk>> {
-        let next = self.chunk();
-        self.ended |= next.is_err();
-        next.transpose()
+        self.read(&NeverInterrupted).transpose()
     }
 }
 

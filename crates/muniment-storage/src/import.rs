@@ -13,6 +13,7 @@ use crate::options::{Budget, EngineKind, StoreOptions};
 use crate::store::{Store, damaged};
 use bytes::Bytes;
 use muniment_log::{Log, LogOptions, Position};
+use muniment_op::NeverInterrupted;
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::{Op, TreeId, Trees};
 use muniment_value::{Error, Result};
@@ -80,7 +81,7 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
         let mut counted = Vec::new();
         for (key, entry) in meta.iter().filter(|(key, _)| key.first() == Some(&b'c')) {
             let id = id_of(key).ok_or_else(|| damaged(path, "the key of a catalog entry"))?;
-            let entry = Entry::read(entry, id);
+            let entry = Entry::read(entry, id, &NeverInterrupted);
             let found = self.counted.get(&id).copied().unwrap_or_default();
             let seen = match entry.options.numbers_records() {
                 true => found.last,

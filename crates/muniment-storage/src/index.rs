@@ -5,6 +5,7 @@ use crate::definition::Definition;
 use crate::kinds::IndexKind;
 use crate::multikey::{Arrays, Multikey};
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::collation::key_hex;
@@ -119,7 +120,7 @@ impl Index {
         ready: bool,
         arrays: &Arrays,
     ) -> Result<Index> {
-        let definition = Definition::of(&spec)?;
+        let definition = Definition::of(&spec, &NeverInterrupted)?;
         let spec = definition.spec.clone();
         Ok(Index {
             id,

@@ -17,7 +17,6 @@ use crate::lockfile::DirLock;
 use crate::options::{Budget, StoreOptions};
 use crate::places::Places;
 use crate::retention::{Retention, Window};
-use crate::running;
 use crate::space::{SpaceGuard, disk_space, part_of};
 use crate::store::{damaged, position};
 use crate::unit::Units;
@@ -25,6 +24,7 @@ use crate::view::Snapshot;
 use crate::watch::Watch;
 use muniment_io::{Disk, Space, Timestamp};
 use muniment_log::{Log, LogOptions, Position};
+use muniment_op::Interrupt;
 use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::Result;
 use std::sync::Arc;
@@ -164,15 +164,14 @@ impl Inner {
 
     /// The greatest key of a tree that is there or that an open view may still see; empty if there
     /// is none.
-    pub fn greatest_key(&self, tree: u32) -> Result<Vec<u8>> {
+    pub fn greatest_key(&self, tree: u32, operation: &dyn Interrupt) -> Result<Vec<u8>> {
         let mut greatest = Vec::new();
         for at in [self.trees.views().oldest(), Timestamp::MAX] {
             let all = Range::default();
             let mut keys = self
                 .trees
                 .cursor(TreeId(tree), all, at, Direction::Backward);
-            keys.ask(running::check);
-            if let Some((key, _)) = keys.next()?.filter(|(k, _)| **k > *greatest) {
+            if let Some((key, _)) = keys.next(operation)?.filter(|(k, _)| **k > *greatest) {
                 greatest = key.to_vec();
             }
         }

@@ -48,7 +48,6 @@ mod places;
 mod repair;
 mod replay;
 mod retention;
-pub mod running;
 mod sessions;
 mod space;
 mod store;

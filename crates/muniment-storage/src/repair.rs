@@ -233,7 +233,7 @@ fn usable(collection: &Collection, index: &Index) -> Result<Arc<IndexSpec>> {
     if index.is_id() {
         return Ok(Arc::new(IndexSpec::id_index(collection.collation())));
     }
-    IndexSpec::read(index.spec().document.as_doc())
+    IndexSpec::read(index.spec().document.as_doc(), &NeverInterrupted)
 }
 
 fn without(document: &DocBuf, names: &[&str]) -> DocBuf {
@@ -277,7 +277,7 @@ impl Inner {
         let all = view.raw_range(collection.id, Range::default(), Direction::Forward);
         let mut all = all.ok_or_else(crate::watch::closed)?;
         let (mut docs, mut bytes, mut last) = (0, 0, 0);
-        while let Some((key, doc)) = all.next()? {
+        while let Some((key, doc)) = all.next(&NeverInterrupted)? {
             docs += 1;
             bytes += doc.len() as u64;
             if let Some(n) = number_of(&key).filter(|_| collection.is_numbered()) {

@@ -12,7 +12,7 @@ use crate::options::StoreOptions;
 use crate::sessions::SESSIONS;
 use crate::store::Store;
 use muniment_io::{SimDisk, Timestamp};
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::memory::MemoryTrees;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Result};
@@ -134,7 +134,10 @@ fn compare_tree(
     };
     let (mut ours, mut theirs) = (open(state), open(replayed));
     loop {
-        let (a, b) = (ours.next()?, theirs.next()?);
+        let (a, b) = (
+            ours.next(&NeverInterrupted)?,
+            theirs.next(&NeverInterrupted)?,
+        );
         if a != b {
             if out.len() < MOST {
                 out.push(format!("{what}: there is {a:02x?}, by the log {b:02x?}"));

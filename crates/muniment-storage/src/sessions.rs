@@ -12,7 +12,7 @@ use crate::inner::Inner;
 use crate::keys::{get_varint, put_varint};
 use crate::store::Store;
 use muniment_io::Timestamp;
-use muniment_op::Interrupt;
+use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Doc, Error, Result};
 
@@ -591,6 +591,7 @@ impl Store {
         &self,
         behind: Option<&SessionKey>,
         most: usize,
+        operation: &dyn Interrupt,
     ) -> Result<Vec<SessionKey>> {
         // The rows of one session stand after its key.
         let low = behind.map(|key| [&key.to_bytes()[..], &[0xff; 5]].concat());
@@ -603,9 +604,9 @@ impl Store {
         let mut all = all.ok_or_else(crate::watch::closed)?;
         let mut keys = Vec::new();
         while keys.len() < most
-            && let Some((key, _)) = all.next()?
+            && let Some((key, _)) = all.next(operation)?
         {
-            crate::running::check()?;
+            operation.check()?;
             // Rows have longer keys.
             keys.extend(SessionKey::from_bytes(&key));
         }
@@ -621,7 +622,7 @@ impl Store {
         let all = snapshot.raw_range(SESSIONS, Range::default(), Direction::Forward);
         let mut all = all.ok_or_else(crate::watch::closed)?;
         let mut n = 0;
-        while all.next()?.is_some() {
+        while all.next(&NeverInterrupted)?.is_some() {
             n += 1;
         }
         Ok(n)

@@ -193,7 +193,7 @@ fn scan_docs(
         if docs.is_multiple_of(256) {
             interrupt.check()?;
         }
-        let (record_key, d) = match cursor.next() {
+        let (record_key, d) = match cursor.next(interrupt) {
             Ok(Some(pair)) => pair,
             Ok(None) => break,
             Err(e) => {
@@ -285,7 +285,7 @@ fn sum_entries(
         if sum.entries.is_multiple_of(256) {
             interrupt.check()?;
         }
-        match entries.next() {
+        match entries.next(interrupt) {
             Ok(Some((key, value))) => sum.add(&key, &value),
             Ok(None) => return Ok(sum),
             Err(e) => {
@@ -311,7 +311,7 @@ fn compare(
     let work = Work::of(interrupt, &steps);
     let mut set = KeySet::default();
     let mut cursor = all_docs(snapshot, collection)?;
-    while let Ok(Some((record_key, d))) = cursor.next() {
+    while let Ok(Some((record_key, d))) = cursor.next(interrupt) {
         interrupt.check()?;
         if index.key_set(Doc::new(&d), &mut set, work).is_err() {
             continue;
@@ -333,7 +333,7 @@ fn compare(
     let Some(mut entries) = snapshot.raw_range(index.id, all, Direction::Forward) else {
         return Ok(());
     };
-    while let Ok(Some((key, value))) = entries.next() {
+    while let Ok(Some((key, value))) = entries.next(interrupt) {
         interrupt.check()?;
         let known = split_entry(&key, &value, index.unique()).is_some_and(|e| {
             let Ok(Some(d)) = snapshot.raw_get(collection.id, &e.record_key) else {

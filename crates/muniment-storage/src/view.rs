@@ -8,6 +8,7 @@ use crate::unit::record_of;
 use crate::watch::closed;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 pub use muniment_tree::Direction;
 use muniment_tree::{Cursor, Range, TreeId, Trees, View};
 use muniment_value::{Code, Error, Result, Value};
@@ -232,8 +233,6 @@ impl Snapshot {
         if let Some(own) = &self.own {
             cursor = Merged::over(cursor, own, tree, range, dir);
         }
-        // A long way over what is deleted ends with the operation that is on it.
-        cursor.ask(crate::running::check);
         Some(cursor)
     }
 
@@ -287,35 +286,33 @@ impl Snapshot {
 }
 
 impl DocCursor {
-    /// The next (record key, document).
+    /// The next (record key, document). A long way over deleted documents asks `operation`.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected.
-    #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
-    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
+    pub fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
         match &mut self.inner {
-            Ok((cursor, _)) => cursor.next(),
+            Ok((cursor, _)) => cursor.next(operation),
             Err(e) => Err(e.clone()),
         }
     }
 }
 
 impl IndexCursor {
-    /// The next entry.
+    /// The next entry. A long way over deleted entries asks `operation`.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected.
-    #[allow(clippy::should_implement_trait)] // fallible: not an Iterator
-    pub fn next(&mut self) -> Result<Option<IndexEntry>> {
+    /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
+    pub fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<IndexEntry>> {
         let (cursor, _) = match &mut self.inner {
             Ok(inner) => inner,
             Err(e) => return Err(e.clone()),
         };
-        let mut next = cursor.next()?;
+        let mut next = cursor.next(operation)?;
         if let Some(end) = self.end.take()
             && next.as_ref().is_some_and(|(key, _)| **key == *end)
         {
-            next = cursor.next()?;
+            next = cursor.next(operation)?;
         }
         let Some((key, value)) = next else {
             return Ok(None);

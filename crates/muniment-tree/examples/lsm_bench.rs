@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 use muniment_tree::lsm::{LsmOptions, LsmTrees};
 use muniment_tree::{Batch, Direction, Op, Range, TreeId, Trees};
 use std::sync::Arc;
@@ -145,7 +146,7 @@ fn scan(
         .trees
         .cursor(tree, Range::default(), view.timestamp(), dir);
     let mut rows = 0;
-    while cursor.next()?.is_some() {
+    while cursor.next(&NeverInterrupted)?.is_some() {
         rows += 1;
     }
     Ok((rows, begin.rate(rows)))
@@ -260,7 +261,7 @@ fn main() -> Result<(), muniment_value::Error> {
             let first = bench
                 .trees
                 .cursor(QUEUE, all, at, Direction::Forward)
-                .next()?;
+                .next(&NeverInterrupted)?;
             found += begin.elapsed();
             slowest = slowest.max(begin.elapsed());
             if let Some((key, _)) = first {

@@ -59,7 +59,7 @@ impl Table for Ours {
         let (at, all) = (view.timestamp(), Range::default());
         let mut cursor = self.0.cursor(TREE, all, at, Direction::Forward);
         let mut n = 0;
-        while let Ok(Some(row)) = cursor.next() {
+        while let Ok(Some(row)) = cursor.next(&muniment_op::NeverInterrupted) {
             black_box(row);
             n += 1;
         }

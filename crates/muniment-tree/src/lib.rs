@@ -23,6 +23,6 @@ mod trees;
 mod views;
 
 pub use trees::{
-    Batch, Check, Cursor, Direction, Faults, FileSizes, Hold, Op, Range, Sizes, TreeId, Trees,
+    Batch, Cursor, Direction, Faults, FileSizes, Hold, Op, Range, Sizes, TreeId, Trees,
 };
 pub use views::{Glance, Needed, View, Views, Writing};

@@ -65,10 +65,6 @@ pub struct Op {
 /// The changes of one commit: each key at most once.
 pub type Batch = Vec<Op>;
 
-/// A check that long work calls now and then, and whose error ends the work. Once it has failed, it has to
-/// fail again for the same operation.
-pub type Check = fn() -> Result<()>;
-
 /// While this guard exists, the engine's files do not change: see [`Trees::hold`].
 #[must_use]
 pub struct Hold(#[allow(dead_code)] Option<Box<dyn Any + Send + Sync>>);
@@ -100,21 +96,20 @@ pub struct Faults {
 /// an idle cursor pins no memtable for long: the engine reopens it at its position when the data that it
 /// reads from was replaced.
 pub trait Cursor: Send {
-    /// The next key and value in the cursor's direction; `None` at the end, and again after it.
+    /// The next key and value in the cursor's direction; `None` at the end, and again after it. A call that
+    /// takes long, as over millions of deleted keys, asks `operation` now and then; once
+    /// [`Interrupt::check`] has failed, it has to fail again for the same operation.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected naming file and offset; I/O errors. After such an error the cursor returns
-    /// the same error again, so it never skips anything. Also the error of the check that [`Cursor::ask`] was
-    /// given; the cursor then stays at its position.
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>>;
+    /// the same error again, so it never skips anything. Also the error of
+    /// `operation`; the cursor then stays at its position, and another operation can go on with it.
+    fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>>;
 
     /// Jumps forward, in the cursor's direction, so that the next key is the first at or past `key`
     /// (ascending: `>= key`; descending: `<= key`). It never goes back. This is much cheaper than a new
     /// cursor if the target is near.
     fn seek(&mut self, key: &[u8]);
-
-    /// Makes the cursor call `check` now and then while a call takes long, as over millions of deleted keys.
-    fn ask(&mut self, check: Check);
 }
 
 /// Measured figures of an engine.

@@ -52,10 +52,6 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "a buffer for a key, used again",
     ),
     (
-        "crates/muniment-storage/src/running.rs",
-        "the running operation, until it is passed to the cursors of the trees as an argument",
-    ),
-    (
         "crates/muniment-storage/src/unit/mod.rs",
         "buffers of a write unit, used again",
     ),

@@ -171,7 +171,7 @@ fn of_sessions(
     + 'static,
 ) -> Result<Rows> {
     let store = Arc::clone(&database.store);
-    let keys = store.session_keys(None, usize::MAX)?;
+    let keys = store.session_keys(None, usize::MAX, &*op)?;
     let mut row = move |key: SessionKey| {
         // Most sessions may have nothing to show, so the loop asks before each.
         op.check()?;

@@ -3,6 +3,7 @@
 
 use super::render::{id_doc, id_of};
 use bytes::Bytes;
+use muniment_op::NeverInterrupted;
 use muniment_storage::{Collection, Store, Timestamp, What};
 use muniment_value::{Code, Doc, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,7 +61,7 @@ fn kept_of_closed(store: &Store, c: &Collection, keys: &BTreeSet<Vec<u8>>) -> Re
     let mut docs = store.snapshot().docs_of_closed(c);
     let mut kept = Vec::new();
     loop {
-        match docs.next() {
+        match docs.next(&NeverInterrupted) {
             Ok(Some((_, doc))) if keys.contains(id_of(Doc::new(&doc)).as_bytes()) => {
                 kept.push(doc);
             }

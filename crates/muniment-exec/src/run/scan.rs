@@ -104,7 +104,7 @@ impl CollScan {
         while cx.budget > 0 {
             cx.step();
             self.stats.works += 1;
-            let Some((record_key, doc)) = cursor.next()? else {
+            let Some((record_key, doc)) = cursor.next(cx.work().operation())? else {
                 self.done = !self.tailable;
                 self.stats.eof = self.done;
                 return Ok(Step::Eof);
@@ -479,13 +479,13 @@ impl IxScan {
                 }
             };
             let row = match &mut source {
-                Source::Entries(c) => c.next()?.map(|e| Row {
+                Source::Entries(c) => c.next(cx.work().operation())?.map(|e| Row {
                     record_key: e.record_key,
                     key: e.key,
                     bits: e.type_bits,
                     ..Row::default()
                 }),
-                Source::Docs(c) => c.next()?.map(|(record_key, doc)| Row {
+                Source::Docs(c) => c.next(cx.work().operation())?.map(|(record_key, doc)| Row {
                     record_key,
                     doc,
                     ..Row::default()

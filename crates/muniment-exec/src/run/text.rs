@@ -144,7 +144,7 @@ impl TextMatch {
             let next = match &mut p.source {
                 None => None,
                 Some(Source::Held(list)) => list.next(),
-                Some(Source::Cursor(c)) => c.next()?.map(|e| {
+                Some(Source::Cursor(c)) => c.next(cx.work().operation())?.map(|e| {
                     cx.keys += 1;
                     p.examined += 1;
                     (e.record_key, index.score(&e.type_bits))
@@ -422,7 +422,7 @@ fn open(
         cx.snapshot()?
             .entries(&collection, &access.info.index, &range, Direction::Forward);
     let (mut held, mut bytes) = (Vec::new(), 0);
-    while let Some(e) = entries.next()? {
+    while let Some(e) = entries.next(cx.work().operation())? {
         cx.keys += 1;
         p.examined += 1;
         if p.examined.is_multiple_of(LOOK) {

@@ -1,6 +1,7 @@
 //! Operations beside a collection that is closed because it is damaged.
 
 use super::*;
+use muniment_op::NeverInterrupted;
 use muniment_storage::{CollectionOptions, Direction, KeyRange, Record, Timestamp};
 use muniment_value::{Code, Value, array, doc};
 
@@ -76,7 +77,7 @@ fn a_closed_collection_of_views_takes_nothing_else_with_it() {
     };
     e.create_view(&b.op, "d.v", &view).unwrap();
     close(&b, "d.system.views");
-    assert!(e.views("d").unwrap().is_empty());
+    assert!(e.views("d", &NeverInterrupted).unwrap().is_empty());
     let nothing = e.source("d.nothing").unwrap();
     assert!(matches!(nothing, Source::Absent));
     // A request for a view gets the reason why it cannot be read.
@@ -102,9 +103,9 @@ fn a_closed_collection_of_views_takes_nothing_else_with_it() {
     let mut docs = store
         .snapshot()
         .docs(&views, &KeyRange::all(), Direction::Forward);
-    let (_, row) = docs.next().unwrap().unwrap();
+    let (_, row) = docs.next(&NeverInterrupted).unwrap().unwrap();
     assert_eq!(Doc::new(&row).get_str("_id"), Some("d.s"));
-    assert!(docs.next().unwrap().is_none());
+    assert!(docs.next(&NeverInterrupted).unwrap().is_none());
     assert!(e.refuse_to_drop_views("d.system.views").is_err());
 }
 

@@ -81,7 +81,7 @@ fn speed() {
             &muniment_storage::KeyRange::all(),
             muniment_storage::Direction::Forward,
         );
-        while let Some(d) = c.next().unwrap() {
+        while let Some(d) = c.next(&NeverInterrupted).unwrap() {
             black_box(&d);
         }
     });

@@ -59,7 +59,7 @@ pub(crate) fn settle_series(engine: &Database, op: &OpContext, db: &str) -> Resu
     if let Some(c) = &there {
         let snapshot = engine.store.snapshot();
         let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
-        while let Some((_, bytes)) = cursor.next()? {
+        while let Some((_, bytes)) = cursor.next(op)? {
             let d = Doc::new(&bytes);
             let Some(name) = d.get_str("_id").filter(|_| is_of_series(d)) else {
                 continue;
@@ -139,7 +139,7 @@ mod tests {
             let snapshot = store.snapshot();
             let mut docs = snapshot.docs(&views, &KeyRange::all(), Direction::Forward);
             let mut names = Vec::new();
-            while let Some((_, d)) = docs.next().unwrap() {
+            while let Some((_, d)) = docs.next(&NeverInterrupted).unwrap() {
                 names.push(Doc::new(&d).get_str("_id").unwrap().to_string());
             }
             names
@@ -162,7 +162,7 @@ mod tests {
         store.drop_collection("d.a", &NeverInterrupted).unwrap();
         let found = b.engine.source("d.a").unwrap();
         assert!(matches!(found, crate::Source::Absent));
-        assert!(b.engine.views("d").unwrap().is_empty());
+        assert!(b.engine.views("d", &NeverInterrupted).unwrap().is_empty());
         b.engine.settle_series(&op, "d").unwrap();
         assert_eq!(listed(), ["d.b"]);
         let refused = b.engine.refuse_to_drop_views("d.system.views");

@@ -5,6 +5,7 @@ use super::{BUCKETS, TimeSeries};
 use crate::database::Database;
 use crate::plan::hint::{Hint, natural_hint};
 use bytes::Bytes;
+use muniment_op::Interrupt;
 use muniment_query::stage::host::NoHost;
 use muniment_query::{DocStream, NeverInterrupted, Runtime};
 use muniment_storage::{Collection, Direction, DocCursor, KeyRange};
@@ -75,6 +76,7 @@ const SAMPLE: u64 = 20_000;
 
 /// Gives the first measurements of a collection.
 struct First {
+    operation: Arc<dyn Interrupt>,
     docs: DocCursor,
     read: Arc<AtomicU64>,
 }
@@ -84,7 +86,7 @@ impl DocStream for First {
         if self.read.load(Relaxed) >= SAMPLE {
             return Ok(None);
         }
-        let next = self.docs.next()?;
+        let next = self.docs.next(&*self.operation)?;
         self.read.fetch_add(u64::from(next.is_some()), Relaxed);
         Ok(next.map(|(_, doc)| doc))
     }
@@ -94,7 +96,10 @@ impl DocStream for First {
 pub(crate) fn bucket_figures(
     engine: &Database,
     collection: &Arc<Collection>,
+    operation: &dyn Interrupt,
 ) -> Result<BucketFigures> {
+    let operation = operation.shared();
+    let operation = operation.unwrap_or_else(|| Arc::new(NeverInterrupted));
     let namespace = collection.namespace();
     let (db, name) = namespace.split_once('.').unwrap_or_default();
     let namespace = format!("{db}.{BUCKETS}{name}");
@@ -103,12 +108,13 @@ pub(crate) fn bucket_figures(
     let snapshot = engine.store.snapshot();
     let read = Arc::new(AtomicU64::new(0));
     let first = First {
+        operation: operation.clone(),
         docs: snapshot.docs(collection, &KeyRange::all(), Direction::Forward),
         read: read.clone(),
     };
     let limits = engine.sort_limits(None);
     let runtime = Runtime {
-        interrupt: Arc::new(NeverInterrupted),
+        interrupt: operation.clone(),
         memory_limit: limits.memory,
         ledger: limits.ledger,
         scratch: limits.scratch,
@@ -129,7 +135,9 @@ pub(crate) fn bucket_figures(
     if read >= SAMPLE && all > read {
         let times = [Direction::Forward, Direction::Backward].map(|direction| {
             let mut docs = snapshot.docs(collection, &KeyRange::all(), direction);
-            let end = docs.next()?.and_then(|(_, d)| series.time(Doc::new(&d)));
+            let end = docs
+                .next(&*operation)?
+                .and_then(|(_, d)| series.time(Doc::new(&d)));
             Ok(end.unwrap_or_default().div_euclid(series.span_ms.max(1)))
         });
         let [first, last]: [Result<i64>; 2] = times;

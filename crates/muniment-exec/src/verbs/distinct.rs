@@ -301,7 +301,7 @@ impl DistinctScan {
         let mut steps = 0_u64;
         for range in (0..compiled.len()).filter_map(|n| compiled.get(n)) {
             let mut cursor = snapshot.entries(collection, index, &range, Direction::Forward);
-            while let Some(e) = cursor.next()? {
+            while let Some(e) = cursor.next(op)? {
                 steps += 1;
                 op.counters.keys_examined.fetch_add(1, Relaxed);
                 if steps.is_multiple_of(64) {

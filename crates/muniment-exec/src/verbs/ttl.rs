@@ -15,6 +15,7 @@ use crate::verbs::write::change::Turn;
 use crate::verbs::write::change::Write;
 use crate::verbs::write::perform::perform;
 use crate::verbs::write::slices::Slices;
+use muniment_op::NeverInterrupted;
 use muniment_query::{Interrupt, QueryContext};
 use muniment_storage::{Bound, Collection, Direction, Index, KeyRange, Store, Timestamp};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, array, doc, keyenc, number};
@@ -251,7 +252,7 @@ fn first_expiry(
             };
             let range = dates(descending);
             let mut entries = snapshot.entries(collection, index, &range, dir);
-            match entries.next().ok()? {
+            match entries.next(&NeverInterrupted).ok()? {
                 Some(e) => {
                     let bits = &mut &e.type_bits[..];
                     let (value, _) = keyenc::decode(&e.key, descending, bits).ok()?;
@@ -266,7 +267,7 @@ fn first_expiry(
                 None => (dates(false), "_id"),
             };
             let mut docs = snapshot.docs(collection, &range, Direction::Forward);
-            match docs.next().ok()? {
+            match docs.next(&NeverInterrupted).ok()? {
                 Some((_, d)) => Some(date(Doc::new(&d).get(field)?)?),
                 None => None,
             }
@@ -317,7 +318,7 @@ fn expire_series(
     let snapshot = store.snapshot();
     let mut cursor = snapshot.docs(collection, &KeyRange::all(), Direction::Forward);
     let mut slices = Slices::<Done>::new(store, op, collection).only_try();
-    while let Some((key, d)) = cursor.next()? {
+    while let Some((key, d)) = cursor.next(&**op)? {
         if turn.is_over(slices.stored().matched + slices.pending().matched) {
             break;
         }

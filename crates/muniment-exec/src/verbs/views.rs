@@ -161,7 +161,7 @@ fn put_view(
     view: &View,
 ) -> Result<()> {
     let (db, catalog) = catalog_of(namespace);
-    let mut graph: Graph = all(&engine.store, db)?.into_iter().collect();
+    let mut graph: Graph = all(&engine.store, db, op)?.into_iter().collect();
     if let Some(below) = graph.get(&format!("{db}.{}", view.on))
         && below.collation != view.collation
     {
@@ -296,6 +296,9 @@ mod tests {
         assert!(e.drop_view(&op, "d.a").unwrap());
         assert!(!e.drop_view(&op, "d.a").unwrap());
         assert!(matches!(e.source("d.a").unwrap(), Source::Absent));
-        assert_eq!(e.views("d").unwrap().len(), 21);
+        assert_eq!(
+            e.views("d", &muniment_op::NeverInterrupted).unwrap().len(),
+            21
+        );
     }
 }

@@ -276,7 +276,7 @@ pub fn export(set: &ReplicaSet, body: Doc<'_>, stream: &Stream, op: &OpContext) 
     put_report(&mut out, head(id, lent.sent()?, body).as_doc());
     loop {
         let next = match op.check() {
-            Ok(()) => lent.sent()?.export.next().transpose(),
+            Ok(()) => lent.sent()?.export.read(op),
             Err(e) => Err(e),
         };
         match next {

@@ -258,7 +258,7 @@ fn check_duplicates(cx: &CommandContext<'_>, collection: &Collection, index: &In
     let mut last: Option<(bytes::Bytes, bytes::Bytes)> = None;
     let mut in_group = false;
     let mut steps = 0_u32;
-    while let Some(e) = cursor.next()? {
+    while let Some(e) = cursor.next(&**cx.op)? {
         steps = steps.wrapping_add(1);
         if steps.is_multiple_of(1024) {
             muniment_op::Interrupt::check(&**cx.op)?;

@@ -41,7 +41,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let scale = scale(cx)?;
     let figures = match cx.source()? {
         Source::Generated(of) => generated(cx.engine().generated_figures(cx.op, of)?, scale),
-        source => figures(cx.engine(), source.stored(), scale)?,
+        source => figures(cx.engine(), source.stored(), scale, cx.op)?,
     };
     cx.reply.field("ns", cx.op.namespace());
     cx.reply.elements(figures.as_doc());
@@ -74,7 +74,12 @@ pub(super) fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
 }
 
 /// The figures of a collection; zeros for one that does not exist.
-fn figures(engine: &Database, of: Option<&Arc<Collection>>, scale: u64) -> Result<DocBuf> {
+fn figures(
+    engine: &Database,
+    of: Option<&Arc<Collection>>,
+    scale: u64,
+    op: &OpContext,
+) -> Result<DocBuf> {
     let store = &engine.store;
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = DocBuf::new();
@@ -97,7 +102,7 @@ fn figures(engine: &Database, of: Option<&Arc<Collection>>, scale: u64) -> Resul
     };
     let (mut size, count) = (c.data_bytes(), c.count());
     let buckets = match c.is_time_series() {
-        true => Some(engine.bucket_figures(c)?),
+        true => Some(engine.bucket_figures(c, op)?),
         false => None,
     };
     if let Some(b) = &buckets {
@@ -106,10 +111,10 @@ fn figures(engine: &Database, of: Option<&Arc<Collection>>, scale: u64) -> Resul
     let storage = store.storage_bytes(c);
     let options = c.options();
     let indexes = c.indexes();
-    let sizes: Vec<_> = indexes
-        .iter()
-        .map(|i| (i.spec().name.clone(), store.index_bytes(c, i)))
-        .collect();
+    let mut sizes = Vec::with_capacity(indexes.len());
+    for i in indexes.iter() {
+        sizes.push((i.spec().name.clone(), store.index_bytes(c, i, op)?));
+    }
     let total_index: u64 = sizes.iter().map(|(_, n)| n).sum();
     w.append("size", by(size));
     match &buckets {
@@ -304,7 +309,7 @@ pub(crate) fn stage(
         let scale = scale.max(1) as u64;
         let figures = match made {
             Some(g) => generated(g, scale),
-            None => figures(&server.engine, collection, scale)?,
+            None => figures(&server.engine, collection, scale, op)?,
         };
         d.append("storageStats", figures);
     }
@@ -316,7 +321,7 @@ pub(crate) fn stage(
     };
     if operand.get("count").is_some() {
         let count = match are_buckets {
-            true => server.engine.bucket_figures(collection)?.count,
+            true => server.engine.bucket_figures(collection, op)?.count,
             false => collection.count(),
         };
         d.append("count", number::narrow(count as i64));

@@ -112,7 +112,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut there: Vec<Arc<IndexSpec>> = collection.indexes().iter().map(|i| i.spec()).collect();
     let mut new: Vec<IndexSpec> = Vec::new();
     for spec in specs {
-        match conflict(&there, &spec)? {
+        match conflict(&there, &spec, &**cx.op)? {
             true if new.iter().any(|n| n.name == spec.name) => {
                 return Err(Error::new(
                     Code::IndexAlreadyExists,
@@ -243,7 +243,7 @@ fn parse(
 /// Those of an invalid specification.
 fn checked(cx: &CommandContext<'_>, d: Doc<'_>, default: &Collation) -> Result<IndexSpec> {
     let spec = IndexSpec::parse_for(d, default)?;
-    spec.check_new()?;
+    spec.check_new(&**cx.op)?;
     if spec.name == "_id_" && spec.collation != *default {
         return Err(Error::bad_value(
             "The _id index must have the same collation as the collection",
@@ -267,13 +267,16 @@ fn without_unknown(d: Doc<'_>) -> DocBuf {
 }
 
 /// True for two specifications of the same index, whatever their names.
-fn same_signature(a: &IndexSpec, b: &IndexSpec) -> bool {
-    a.key == b.key
+///
+/// # Errors
+/// What stops `operation`.
+fn same_signature(a: &IndexSpec, b: &IndexSpec, operation: &dyn Interrupt) -> Result<bool> {
+    let same = a.key == b.key
         && a.unique == b.unique
         && a.sparse == b.sparse
         && a.collation == b.collation
-        && a.same_partial_filter(b)
-        && a.options == b.options
+        && a.options == b.options;
+    Ok(same && a.same_partial_filter(b, operation)?)
 }
 
 /// True for two specifications with the same signature that also agree in all other options.
@@ -291,10 +294,10 @@ fn same_beside(a: &IndexSpec, b: &IndexSpec) -> bool {
 /// equivalent index exists.
 ///
 /// # Errors
-/// 67 CannotCreateIndex, 85 IndexOptionsConflict.
-fn second_text(old: &IndexSpec, new: &IndexSpec) -> Result<()> {
+/// 67 CannotCreateIndex, 85 IndexOptionsConflict; what stops `operation`.
+fn second_text(old: &IndexSpec, new: &IndexSpec, operation: &dyn Interrupt) -> Result<()> {
     let is_text = |s: &IndexSpec| s.key.as_doc().get_str("_fts").is_some();
-    if !is_text(old) || !is_text(new) || same_signature(old, new) {
+    if !is_text(old) || !is_text(new) || same_signature(old, new, operation)? {
         return Ok(());
     }
     let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
@@ -321,14 +324,14 @@ fn second_text(old: &IndexSpec, new: &IndexSpec) -> Result<()> {
 /// True if the index already exists.
 ///
 /// # Errors
-/// 85 IndexOptionsConflict, 86 IndexKeySpecsConflict.
-fn conflict(there: &[Arc<IndexSpec>], new: &IndexSpec) -> Result<bool> {
+/// 85 IndexOptionsConflict, 86 IndexKeySpecsConflict; what stops `operation`.
+fn conflict(there: &[Arc<IndexSpec>], new: &IndexSpec, operation: &dyn Interrupt) -> Result<bool> {
     let show = |s: &IndexSpec| muniment_value::Value::Document(s.document.as_doc()).to_display();
     for old in there {
-        second_text(old, new)?;
+        second_text(old, new, operation)?;
     }
     if let Some(old) = there.iter().find(|s| s.name == new.name) {
-        if !same_signature(old, new) {
+        if !same_signature(old, new, operation)? {
             return Err(Error::new(
                 Code::IndexKeySpecsConflict,
                 format!(
@@ -353,7 +356,10 @@ fn conflict(there: &[Arc<IndexSpec>], new: &IndexSpec) -> Result<bool> {
         }
         return Ok(true);
     }
-    if let Some(old) = there.iter().find(|s| same_signature(s, new)) {
+    for old in there {
+        if !same_signature(old, new, operation)? {
+            continue;
+        }
         let message = if same_beside(old, new) {
             format!("Index already exists with a different name: {}", old.name)
         } else {

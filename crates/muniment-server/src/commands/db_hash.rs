@@ -53,7 +53,7 @@ fn hash(cx: &CommandContext<'_>, snapshot: &Snapshot, c: &Collection) -> Result<
         Some(index) => {
             let all = KeyRange::all();
             let mut cursor = snapshot.entries(c, &index, &all, Direction::Forward);
-            while let Some(e) = cursor.next()? {
+            while let Some(e) = cursor.next(&**cx.op)? {
                 if let Some(d) = snapshot.get(c, &e.record_key)? {
                     add(&d)?;
                 }
@@ -61,7 +61,7 @@ fn hash(cx: &CommandContext<'_>, snapshot: &Snapshot, c: &Collection) -> Result<
         }
         None => {
             let mut cursor = snapshot.docs(c, &KeyRange::all(), Direction::Forward);
-            while let Some((_, d)) = cursor.next()? {
+            while let Some((_, d)) = cursor.next(&**cx.op)? {
                 add(&d)?;
             }
         }

@@ -32,7 +32,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     for c in &collections {
         if c.is_time_series() {
             // The figures of a time series are those of its buckets, as in MongoDB.
-            let buckets = cx.engine().bucket_figures(c)?;
+            let buckets = cx.engine().bucket_figures(c, &**cx.op)?;
             objects += buckets.count;
             data += buckets.bytes;
         } else {
@@ -42,12 +42,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         storage += store.storage_bytes(c);
         let all = c.indexes();
         indexes += all.len();
-        index_bytes += all.iter().map(|i| store.index_bytes(c, i)).sum::<u64>();
+        for index in all.iter() {
+            index_bytes += store.index_bytes(c, index, &**cx.op)?;
+        }
     }
     let (used, total) = disk(&cx.server.options.dbpath);
     // A time series counts as a view, as in MongoDB: it is one over its buckets.
     let series = collections.iter().filter(|c| c.is_time_series()).count();
-    let views = (cx.engine().views(cx.db())?.len() + series) as i64;
+    let views = (cx.engine().views(cx.db(), &**cx.op)?.len() + series) as i64;
     let w = &mut cx.reply;
     w.field("db", cx.request.db);
     w.field("collections", collections.len() as i64);

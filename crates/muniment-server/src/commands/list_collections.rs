@@ -141,7 +141,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             add(generated_entry(cx, name, name_only)?)?;
         }
     }
-    for (ns, view) in cx.engine().views(cx.db())? {
+    for (ns, view) in cx.engine().views(cx.db(), &**cx.op)? {
         if let Some((_, name)) = ns.split_once('.') {
             add(view_entry(&view, name, name_only))?;
         }

@@ -41,7 +41,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         let mut d = doc! { "name": db.as_str() };
         if !name_only {
             // A file takes whole blocks of the file system.
-            size = store.database_bytes(&db).next_multiple_of(BLOCK);
+            size = store.database_bytes(&db, &**cx.op)?.next_multiple_of(BLOCK);
             d.append("sizeOnDisk", size as i64);
             d.append("empty", store.kinds(&db).all == 0);
         }

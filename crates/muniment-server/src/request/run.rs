@@ -53,11 +53,9 @@ pub fn context<'a>(
 
 /// Runs the command, and ends its part in a transaction. A command that panics fails; the server goes on.
 pub fn run(cx: &mut CommandContext<'_>, ticket: Option<Ticket<'_>>) -> Ran {
-    let running = muniment_storage::running::enter(cx.op.clone());
     let (loses_reply, refused) = loses_write(cx);
     let result = guarded(|| refused.map_or_else(|| (cx.spec.run)(cx), Err))
         .unwrap_or_else(|caught| Err(panicked(cx, &caught)));
-    drop(running);
     cx.op.end_kept();
     let result = Transactions::end_command(cx, result);
     // Gives the ticket back first, since waiting for other members takes long and uses no CPU.

@@ -550,7 +550,7 @@ impl Transactions {
         let store = &server.engine.store;
         let mut behind = None;
         loop {
-            let some = store.session_keys(behind.as_ref(), AT_ONCE)?;
+            let some = store.session_keys(behind.as_ref(), AT_ONCE, interrupt)?;
             let Some(last) = some.last().copied() else {
                 return Ok(());
             };

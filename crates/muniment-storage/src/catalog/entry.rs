@@ -14,6 +14,7 @@ use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
 use crate::definition::Definition;
 use crate::index::{Index, is_id_pattern};
+use muniment_op::Interrupt;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::{
     ArrayBuf, Code, Doc, DocBuf, Elem, Error, MAX_DEPTH, MAX_MESSAGE_DEPTH, Result, Value, doc,
@@ -110,8 +111,9 @@ impl Entry {
         d
     }
 
-    /// Reads the stored form of the entry of collection `id`, whatever it is.
-    pub fn read(bytes: &[u8], id: u32) -> Entry {
+    /// Reads the stored form of the entry of collection `id`, whatever it is. An `operation` that ends
+    /// meanwhile makes the entry look damaged, so only a check that may fail is given one.
+    pub fn read(bytes: &[u8], id: u32, operation: &dyn Interrupt) -> Entry {
         let d = Doc::new(bytes);
         let mut read = Reading {
             whole: validate_depth(bytes, MAX_MESSAGE_DEPTH).err(),
@@ -142,7 +144,7 @@ impl Entry {
                 without_ids: false,
                 document: options,
             },
-            indexes: read.indexes(d),
+            indexes: read.indexes(d, operation),
             pending: d.get("pending").is_some_and(|v| v.truthy()),
             damage: None,
         };
@@ -209,7 +211,12 @@ impl Entry {
     ///
     /// # Errors
     /// The reason.
-    pub fn check_new(&self, stored: &[u8], held: Option<&Collection>) -> Result<()> {
+    pub fn check_new(
+        &self,
+        stored: &[u8],
+        held: Option<&Collection>,
+        operation: &dyn Interrupt,
+    ) -> Result<()> {
         let before = held.map(Collection::all_indexes).unwrap_or_default();
         if let Some(e) = &self.damage {
             return Err(e.clone());
@@ -226,7 +233,8 @@ impl Entry {
         };
         let held = held.map(Collection::options);
         if held.is_none_or(|held| raw(&held) != raw(&self.options)) {
-            self.options.validator(crate::running::context())?;
+            self.options
+                .validator(QueryContext::new().on_behalf_of(operation))?;
         }
         if self.to_doc().as_bytes() != stored {
             return Err(Error::internal("it would not be read as it was written"));
@@ -290,7 +298,7 @@ impl Reading {
         held.or(told).map(str::to_string)
     }
 
-    fn indexes(&mut self, d: Doc<'_>) -> Vec<IndexEntry> {
+    fn indexes(&mut self, d: Doc<'_>, operation: &dyn Interrupt) -> Vec<IndexEntry> {
         let Some(stored) = d.get_array("indexes") else {
             self.say(lacks("indexes"));
             return Vec::new();
@@ -308,7 +316,7 @@ impl Reading {
             };
             let stored = i.get_doc("spec");
             let read = stored.ok_or_else(|| lacks("indexes.spec"));
-            let (spec, damage) = match read.and_then(IndexSpec::read) {
+            let (spec, damage) = match read.and_then(|stored| IndexSpec::read(stored, operation)) {
                 Ok(spec) => (spec, None),
                 Err(e) => {
                     let stored = stored.unwrap_or(Doc::new(&[]));
@@ -354,13 +362,13 @@ impl IndexSpec {
     ///
     /// # Errors
     /// Why it cannot be used.
-    pub(crate) fn read(stored: Doc<'_>) -> Result<Arc<IndexSpec>> {
+    pub(crate) fn read(stored: Doc<'_>, operation: &dyn Interrupt) -> Result<Arc<IndexSpec>> {
         if let Some(known) = Definition::stored(stored) {
             return Ok(known.spec.clone());
         }
         validate_depth(stored.as_bytes(), MAX_MESSAGE_DEPTH - SPEC_DEPTH)?;
         let spec = Arc::new(IndexSpec::parse(stored)?);
-        Ok(Definition::of(&spec)?.spec.clone())
+        Ok(Definition::of(&spec, operation)?.spec.clone())
     }
 
     /// What can be known of a specification that cannot be used. It is shown and stored as it is.

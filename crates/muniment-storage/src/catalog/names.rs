@@ -47,18 +47,18 @@ impl Inner {
         };
         let mut closed = HashMap::<u32, String>::default();
         let mut marks = with_tag(b'x');
-        while let Some((key, why)) = marks.next()? {
+        while let Some((key, why)) = marks.next(&NeverInterrupted)? {
             closed.insert(id_of(&key)?, String::from_utf8_lossy(&why).into_owned());
         }
         let arrays = self.read_arrays()?;
         let none = Arrays::default();
         // They stand in the order of the ids, as the entries do.
         let mut totals = with_tag(b'n');
-        let mut next = totals.next()?;
+        let mut next = totals.next(&NeverInterrupted)?;
         let mut entries = with_tag(b'c');
-        while let Some((key, value)) = entries.next()? {
+        while let Some((key, value)) = entries.next(&NeverInterrupted)? {
             let id = id_of(&key)?;
-            let entry = Entry::read(&value, id);
+            let entry = Entry::read(&value, id, &NeverInterrupted);
             let indexes = entry.indexes.iter().map(|i| {
                 let arrays = arrays.get(&i.id).unwrap_or(&none);
                 Arc::new(Index::of_entry(i, i.ready, arrays))
@@ -73,7 +73,7 @@ impl Inner {
                     break;
                 }
                 stored = (of == id).then_some(value);
-                next = totals.next()?;
+                next = totals.next(&NeverInterrupted)?;
             }
             let [docs, bytes, last] = totals_of(stored.as_deref());
             c.set_totals(docs, bytes);
@@ -88,13 +88,13 @@ impl Inner {
             }
         }
         let mut past = with_tag(b'h');
-        while let Some((key, value)) = past.next()? {
+        while let Some((key, value)) = past.next(&NeverInterrupted)? {
             if !self.catalog.load_past(&key, &value) {
                 return Err(damaged(path, "a name that a collection had"));
             }
         }
         let mut pending = with_tag(b'd');
-        while let Some((key, _)) = pending.next()? {
+        while let Some((key, _)) = pending.next(&NeverInterrupted)? {
             // When it was dropped is not kept: not after the cut that holds the note.
             self.cuts.note_drop(id_of(&key)?, self.trees.persisted());
         }
@@ -106,14 +106,14 @@ impl Inner {
         let mut all = HashMap::<u32, Arrays>::default();
         let bad = || damaged(&self.home.path, "the arrays of an index");
         let mut of_fields = self.with_tag(b'm');
-        while let Some((key, masks)) = of_fields.next()? {
+        while let Some((key, masks)) = of_fields.next(&NeverInterrupted)? {
             let index = id_of(&key).ok_or_else(bad)?;
             let masks = masks.chunks_exact(8).filter_map(|c| c.try_into().ok());
             let arrays = all.entry(index).or_default();
             arrays.masks.extend(masks.map(u64::from_le_bytes));
         }
         let mut of_paths = self.with_tag(b'w');
-        while let Some((key, _)) = of_paths.next()? {
+        while let Some((key, _)) = of_paths.next(&NeverInterrupted)? {
             let index = id_of(&key).ok_or_else(bad)?;
             let path = key.get(5..).unwrap_or_default();
             let path = String::from_utf8_lossy(path).into_owned();

@@ -2,8 +2,9 @@
 //! before they were checked need not keep.
 
 use crate::catalog::IndexSpec;
-use muniment_query::Filter;
+use muniment_op::Interrupt;
 use muniment_query::filter::{Node, Pred};
+use muniment_query::{Filter, QueryContext};
 use muniment_value::{Code, DocBuf, Error, Result, Value};
 
 impl IndexSpec {
@@ -12,7 +13,7 @@ impl IndexSpec {
     /// # Errors
     /// 2 BadValue for a key or name that is `_id_`'s own; 14 TypeMismatch for an option; 16764; 67 CannotCreateIndex and 224
     /// QueryFeatureNotAllowed for a partial filter that no index can have.
-    pub fn check_new(&self) -> Result<()> {
+    pub fn check_new(&self, operation: &dyn Interrupt) -> Result<()> {
         let key = self.key.as_doc();
         let id = *self == IndexSpec::id_index(&self.collation);
         if !id && self.name == "_id_" {
@@ -31,21 +32,34 @@ impl IndexSpec {
         }
         crate::kinds::check_new(self)?;
         match &self.partial_filter {
-            Some(f) => check_node(Filter::parse(f.as_doc(), &crate::running::context())?.root()),
+            Some(f) => {
+                let context = QueryContext::new().on_behalf_of(operation);
+                check_node(Filter::parse(f.as_doc(), &context)?.root())
+            }
             None => Ok(()),
         }
     }
 
     /// True if both leave out the same documents, in whatever order they say so.
-    pub fn same_partial_filter(&self, other: &IndexSpec) -> bool {
+    ///
+    /// # Errors
+    /// What stops `operation`.
+    pub fn same_partial_filter(
+        &self,
+        other: &IndexSpec,
+        operation: &dyn Interrupt,
+    ) -> Result<bool> {
+        let context = QueryContext::new().on_behalf_of(operation);
         let normal = |f: &DocBuf| {
-            let filter = Filter::parse(f.as_doc(), &crate::running::context());
+            let filter = Filter::parse(f.as_doc(), &context);
             filter.map(|f| text(f.root())).ok()
         };
-        match (&self.partial_filter, &other.partial_filter) {
+        let same = match (&self.partial_filter, &other.partial_filter) {
             (Some(a), Some(b)) => a == b || (normal(a).is_some() && normal(a) == normal(b)),
             (a, b) => a == b,
-        }
+        };
+        // A filter that was not parsed to its end is not another one.
+        operation.check().map(|()| same)
     }
 }
 
@@ -102,6 +116,7 @@ fn allowed(pred: &Pred) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use muniment_op::NeverInterrupted;
 
     fn spec(json: &str) -> IndexSpec {
         IndexSpec::parse(DocBuf::from_json(json).unwrap().as_doc()).unwrap()
@@ -132,12 +147,21 @@ mod tests {
             (r#"{"a": {"$exists": false}}"#, Some(67)),
             (r#"{"$expr": {"$gt": ["$a", 5]}}"#, Some(224)),
         ] {
-            let got = partial(filter).check_new().err().map(|e| e.code());
+            let got = partial(filter)
+                .check_new(&NeverInterrupted)
+                .err()
+                .map(|e| e.code());
             assert_eq!(got, code.map(Code), "{filter}");
         }
         let a = partial(r#"{"$and": [{"b": 2}, {"a": 1}]}"#);
-        assert!(a.same_partial_filter(&partial(r#"{"a": 1, "b": 2}"#)));
-        assert!(!a.same_partial_filter(&partial(r#"{"a": 2, "b": 1}"#)));
+        assert!(
+            a.same_partial_filter(&partial(r#"{"a": 1, "b": 2}"#), &NeverInterrupted)
+                .unwrap()
+        );
+        assert!(
+            !a.same_partial_filter(&partial(r#"{"a": 2, "b": 1}"#), &NeverInterrupted)
+                .unwrap()
+        );
     }
 
     #[test]
@@ -149,7 +173,11 @@ mod tests {
             (r#"{"key": {"_id": -1}, "name": "x"}"#, true),
             (r#"{"key": {"a": 1}, "name": "_id_"}"#, true),
         ] {
-            assert_eq!(spec(json).check_new().is_err(), refused, "{json}");
+            assert_eq!(
+                spec(json).check_new(&NeverInterrupted).is_err(),
+                refused,
+                "{json}"
+            );
         }
     }
 }

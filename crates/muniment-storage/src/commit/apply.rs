@@ -17,6 +17,7 @@ use crate::sessions::{SESSIONS, SessionHead, SessionRecord};
 use crate::store::damaged;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::NeverInterrupted;
 use muniment_query::diff;
 use muniment_tree::TreeId;
 use muniment_value::{Code, Doc, Error, Result};
@@ -218,7 +219,7 @@ impl Inner {
                     stage.put(tree, Stage::logged(key), None, false);
                 }
                 Op::Collection { id, next_id, entry } => {
-                    let read = Entry::read(part(&entry), id);
+                    let read = Entry::read(part(&entry), id, &NeverInterrupted);
                     let held = self.catalog.read().by_id(id);
                     stage.entry_puts(id, held.as_deref(), &read, entry);
                     self.catalog.gave_ids_below(next_id);

@@ -12,16 +12,21 @@ use super::ops::{self, Op, Reader};
 use crate::catalog::{Catalog, Entry};
 use crate::multikey::Arrays;
 use crate::sessions::{SessionKey, SessionRecord};
+use muniment_op::Interrupt;
 use muniment_value::{Error, MAX_MESSAGE_DEPTH, Result, validate_depth};
 use std::ops::Range;
 
 /// Whether a record can be applied.
 ///
 /// # Errors
-/// Why not.
-pub(super) fn check_record(catalog: &Catalog, payload: &[u8]) -> Result<()> {
+/// Why not; what stops `operation` while definitions are parsed.
+pub(super) fn check_record(
+    catalog: &Catalog,
+    payload: &[u8],
+    operation: &dyn Interrupt,
+) -> Result<()> {
     let ops = Reader::new(payload).ok_or_else(|| refused(0, "its format"))?;
-    check_operations(catalog, ops, payload)
+    check_operations(catalog, ops, payload, operation)
 }
 
 /// The same of operations, which stand in `payload`.
@@ -32,6 +37,7 @@ pub(super) fn check_operations(
     catalog: &Catalog,
     mut ops: Reader<'_>,
     payload: &[u8],
+    operation: &dyn Interrupt,
 ) -> Result<()> {
     let part = |range: &Range<usize>| payload.get(range.clone()).unwrap_or_default();
     while let Some(op) = ops.next().map_err(|at| refused(at, "an operation"))? {
@@ -54,11 +60,12 @@ pub(super) fn check_operations(
             }
             Op::Collection { id, entry, .. } => {
                 let (stored, held) = (part(&entry), catalog.read().by_id(id));
-                let read = Entry::read(stored, id);
-                read.check_new(stored, held.as_deref()).map_err(|e| {
-                    let what = format!("the catalog entry of {}: ", read.namespace);
-                    e.context(&what)
-                })?;
+                let read = Entry::read(stored, id, operation);
+                read.check_new(stored, held.as_deref(), operation)
+                    .map_err(|e| {
+                        let what = format!("the catalog entry of {}: ", read.namespace);
+                        e.context(&what)
+                    })?;
             }
             Op::Drop { id } => {
                 let there = catalog.read().by_id(id).is_some();

@@ -113,7 +113,7 @@ impl Inner {
         check_length(len)?;
         let stamps = stage.log.stamps();
         let (payload, batch) = stage.finish(now, &self.cuts.buffers);
-        check_record(&self.catalog, &payload)?;
+        check_record(&self.catalog, &payload, interrupt)?;
         let passage = Passage {
             few,
             opening,
@@ -141,9 +141,9 @@ impl Inner {
         check_length(made.len)?;
         let now = self.home.clock.now_ms();
         let head = ops::head(Kind::Transaction, now);
-        made.parts
-            .iter()
-            .try_for_each(|part| check_operations(&self.catalog, Reader::at(part, 0), part))?;
+        made.parts.iter().try_for_each(|part| {
+            check_operations(&self.catalog, Reader::at(part, 0), part, interrupt)
+        })?;
         let bytes = made.parts.iter().map(|p| p.len()).sum();
         let stamps = entry_count(Kind::Transaction, made.entries, bytes);
         let parts: Vec<&[u8]> = std::iter::once(&head[..])

@@ -384,7 +384,7 @@ fn isolated(store: &Store) {
             "{name}"
         );
         let mut docs = snapshot.docs(&c, &KeyRange::all(), Direction::Forward);
-        assert_eq!(code(docs.next()), corrupt);
+        assert_eq!(code(docs.next(&NeverInterrupted)), corrupt);
         assert_eq!(code(insert(store, &c, doc! { "_id": 50 })), corrupt);
         let report = store.validate(&c, true, NEVER).unwrap();
         assert_eq!(report.as_doc().get("valid").unwrap().as_bool(), Some(false));
@@ -408,7 +408,7 @@ fn isolated(store: &Store) {
     let mut entries = store
         .snapshot()
         .entries(&i, &damaged, &KeyRange::all(), Direction::Forward);
-    assert_eq!(code(entries.next()), corrupt);
+    assert_eq!(code(entries.next(&NeverInterrupted)), corrupt);
     // Nobody would see a duplicate.
     let u = c("db.u");
     assert_eq!(code(insert(store, &u, doc! { "_id": 50 })), corrupt);
@@ -584,7 +584,7 @@ fn a_follower_closes_what_it_cannot_apply_and_a_copy_has_it_closed() {
     let e = b.collection("db.e").unwrap();
     let view = b.snapshot();
     let mut docs = view.docs(&e, &KeyRange::all(), Direction::Forward);
-    docs.next().unwrap().unwrap();
+    docs.next(&NeverInterrupted).unwrap().unwrap();
     plant_all(&a);
     for name in ["db.i", "db.o", "db.v", "db.ok"] {
         let c = a.collection(name).unwrap();

@@ -413,12 +413,12 @@ fn dropped_data_is_reclaimed() {
     let left = |s: &Snapshot| {
         let docs = s
             .docs(&c, &KeyRange::all(), Direction::Forward)
-            .next()
+            .next(&NeverInterrupted)
             .unwrap()
             .is_some();
         let entries = s
             .entries(&c, &x, &KeyRange::all(), Direction::Forward)
-            .next()
+            .next(&NeverInterrupted)
             .unwrap()
             .is_some();
         docs || entries
@@ -593,8 +593,9 @@ fn golden_catalog_entry() {
         stored.as_doc().to_json(muniment_value::JsonMode::Relaxed),
         r#"{"v":3,"ns":"db.c","uuid":{"$binary":{"base64":"BwcHBwcHBwcHBwcHBwcHBw==","subType":"04"}},"options":{"capped":true,"size":1000},"cappedSize":1000,"indexes":[{"id":3,"state":"building","spec":{"v":2,"key":{"a.b":-1},"name":"n","unique":true,"sparse":true}}]}"#
     );
-    let read = crate::catalog::Entry::read(stored.as_bytes(), 1);
-    read.check_new(stored.as_bytes(), None).unwrap();
+    let read = crate::catalog::Entry::read(stored.as_bytes(), 1, &NeverInterrupted);
+    read.check_new(stored.as_bytes(), None, &NeverInterrupted)
+        .unwrap();
     assert_eq!(
         (read.options, &read.indexes[0].spec),
         (entry.options, &entry.indexes[0].spec)

@@ -151,7 +151,7 @@ fn nothing_came(store: &Store, c: &Arc<Collection>, oracle: &Oracle) -> bool {
     let mut cursor = view.docs(c, &KeyRange::all(), Direction::Forward);
     let mut n = 0;
     loop {
-        match cursor.next() {
+        match cursor.next(&NeverInterrupted) {
             Ok(Some(_)) => n += 1,
             Ok(None) => return n == oracle.now().len(),
             // A table that cannot be read just now.

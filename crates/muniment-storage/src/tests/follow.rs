@@ -289,7 +289,7 @@ fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
     for c in store.collections("db") {
         let mut hasher = DefaultHasher::new();
         let mut docs = view.docs(&c, &KeyRange::all(), Direction::Forward);
-        while let Some((key, d)) = docs.next().unwrap() {
+        while let Some((key, d)) = docs.next(&NeverInterrupted).unwrap() {
             (key, &d[..]).hash(&mut hasher);
         }
         // What is dropped is given up when nobody is left who began before it.
@@ -448,7 +448,7 @@ fn what_is_not_committed_is_read_as_it_was_and_can_be_given_up() {
     let ids = |view: &Snapshot, c: &Collection| {
         let mut docs = view.docs(c, &KeyRange::all(), Direction::Forward);
         let mut n = 0;
-        while docs.next().unwrap().is_some() {
+        while docs.next(&NeverInterrupted).unwrap().is_some() {
             n += 1;
         }
         n
@@ -551,7 +551,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     let view = b.snapshot();
     let mut cursor = view.entries(&on_b, &index, &KeyRange::all(), Direction::Forward);
     for _ in 0..100 {
-        cursor.next().unwrap().unwrap();
+        cursor.next(&NeverInterrupted).unwrap().unwrap();
     }
     let (inserts, generation) = (on_b.inserts(), on_b.generation());
     assert_eq!(inserts, 2000);
@@ -572,7 +572,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     // Plans on it end; the holder of the view finds all of it.
     assert!(on_b.is_dropped() && index.is_dropped() && on_b.generation() > generation);
     let mut left = 100;
-    while cursor.next().unwrap().is_some() {
+    while cursor.next(&NeverInterrupted).unwrap().is_some() {
         left += 1;
     }
     assert_eq!(left, 2000);

@@ -212,7 +212,7 @@ impl World {
         let mut found = Rows::new();
         let all = KeyRange::all();
         let mut cursor = store.snapshot().docs(&c, &all, Direction::Forward);
-        while let Some((_, d)) = cursor.next().unwrap() {
+        while let Some((_, d)) = cursor.next(&NeverInterrupted).unwrap() {
             let d = muniment_value::Doc::new(&d);
             let int = |name| d.get(name).and_then(|v| v.as_i64_exact()).unwrap();
             found.insert(int("_id"), int("n"));
@@ -299,7 +299,7 @@ fn space_returns_while_others_read() {
                             let all = KeyRange::all();
                             let mut cursor = snapshot.docs(&c, &all, Direction::Backward);
                             let mut rows = 0;
-                            while let Some(row) = cursor.next()? {
+                            while let Some(row) = cursor.next(&NeverInterrupted)? {
                                 rows += 1;
                                 assert!(row.1.len() > 1000);
                             }
@@ -336,7 +336,7 @@ fn what_an_old_view_needs_stays_until_it_ends() {
     let c = world.collection("db.c");
     let mut cursor = view.docs(&c, &KeyRange::all(), Direction::Forward);
     let mut seen = 0;
-    while let Some((_, d)) = cursor.next().unwrap() {
+    while let Some((_, d)) = cursor.next(&NeverInterrupted).unwrap() {
         let id = muniment_value::Doc::new(&d)
             .get("_id")
             .and_then(|v| v.as_i64_exact());

@@ -22,7 +22,7 @@ fn entries(store: &Store, c: &Collection, i: &Index) -> Vec<(Vec<u8>, Vec<u8>)> 
         .snapshot()
         .entries(c, i, &KeyRange::all(), Direction::Forward);
     let mut found = Vec::new();
-    while let Some(e) = cursor.next().unwrap() {
+    while let Some(e) = cursor.next(&NeverInterrupted).unwrap() {
         found.push((e.key.to_vec(), e.record_key.to_vec()));
     }
     found
@@ -80,7 +80,7 @@ fn an_index_in_memory_has_a_size() {
     let store = open(dir.path());
     let c = create(&store, "t.c");
     let i = index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a" });
-    assert_eq!(store.index_bytes(&c, &i), 0);
+    assert_eq!(store.index_bytes(&c, &i, &NeverInterrupted).unwrap(), 0);
     for n in 0..3000 {
         insert(&store, &c, doc! { "_id": n, "a": array![n, n + 10_000] }).unwrap();
         if n == 99 {
@@ -88,7 +88,7 @@ fn an_index_in_memory_has_a_size() {
                 .iter()
                 .map(|(k, r)| k.len() + r.len())
                 .sum();
-            let bytes = store.index_bytes(&c, &i) as usize;
+            let bytes = store.index_bytes(&c, &i, &NeverInterrupted).unwrap() as usize;
             assert!((exact..exact + 400).contains(&bytes), "{bytes}, {exact}");
         }
     }
@@ -96,7 +96,7 @@ fn an_index_in_memory_has_a_size() {
         .iter()
         .map(|(k, r)| k.len() + r.len())
         .sum();
-    let bytes = store.index_bytes(&c, &i) as usize;
+    let bytes = store.index_bytes(&c, &i, &NeverInterrupted).unwrap() as usize;
     assert!(bytes > exact / 3 && bytes < exact * 3, "{bytes}, {exact}");
     assert!(store.storage_bytes(&c) > 0);
 }
@@ -121,9 +121,9 @@ fn entries_follow_their_documents() {
     assert_eq!(entries(&store, &c, &x).len(), 20);
     let range = KeyRange::prefix(key(Value::Int32(7)));
     let mut cursor = store.snapshot().entries(&c, &x, &range, Direction::Forward);
-    let e = cursor.next().unwrap().unwrap();
+    let e = cursor.next(&NeverInterrupted).unwrap().unwrap();
     assert_eq!(e.record_key, key_of(&store, &c, 4));
-    assert!(cursor.next().unwrap().is_none());
+    assert!(cursor.next(&NeverInterrupted).unwrap().is_none());
     drop(cursor);
     // 1 becomes 1.0: the same key, other type bits.
     update(&store, &c, 1, doc! { "_id": 1, "x": 1.0 }).unwrap();
@@ -170,7 +170,7 @@ fn seeks_go_both_ways() {
     let x = index(&store, &c, doc! { "key": doc! { "x": 1 }, "name": "x_1" });
     let id_at = |cursor: &mut IndexCursor| {
         cursor
-            .next()
+            .next(&NeverInterrupted)
             .unwrap()
             .map(|e| keyenc::decode(&e.key, false, &mut &[][..]).unwrap().0)
             .map(|v| v.as_value().as_i64_exact().unwrap())
@@ -806,7 +806,7 @@ fn the_memory_engine_forgets_and_frees() {
 fn all_in(view: &Snapshot, c: &Collection) -> usize {
     let mut docs = view.docs(c, &KeyRange::all(), Direction::Forward);
     let mut n = 0;
-    while docs.next().unwrap().is_some() {
+    while docs.next(&NeverInterrupted).unwrap().is_some() {
         n += 1;
     }
     n

@@ -98,7 +98,7 @@ pub(crate) fn all(store: &Store, c: &Collection) -> Vec<DocBuf> {
         .snapshot()
         .docs(c, &KeyRange::all(), Direction::Forward);
     let mut found = Vec::new();
-    while let Some((_, d)) = cursor.next().unwrap() {
+    while let Some((_, d)) = cursor.next(&NeverInterrupted).unwrap() {
         found.push(DocBuf::from_bytes_trusted(d.to_vec()));
     }
     found

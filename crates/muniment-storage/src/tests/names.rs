@@ -355,7 +355,9 @@ fn the_size_of_a_database_follows_its_collections() {
         let all = store.collections("db");
         let of = |c: &Arc<Collection>| {
             let indexes = c.indexes();
-            let indexes = indexes.iter().map(|i| store.index_bytes(c, i));
+            let indexes = indexes
+                .iter()
+                .map(|i| store.index_bytes(c, i, &NeverInterrupted).unwrap());
             store.storage_bytes(c) + indexes.sum::<u64>()
         };
         all.iter().map(of).sum::<u64>()
@@ -368,12 +370,18 @@ fn the_size_of_a_database_follows_its_collections() {
                 store.create_collection(&name, options, never).unwrap()
             });
             insert(&store, &c, doc! { "_id": round, "text": "x".repeat(300) }).unwrap();
-            assert_eq!(store.database_bytes("db"), said());
+            assert_eq!(
+                store.database_bytes("db", &NeverInterrupted).unwrap(),
+                said()
+            );
         }
         if round % 2 == 1 {
             store.flush().unwrap();
         }
-        assert_eq!(store.database_bytes("db"), said());
+        assert_eq!(
+            store.database_bytes("db", &NeverInterrupted).unwrap(),
+            said()
+        );
     }
     let all = store.collections("db");
     assert!(
@@ -381,6 +389,14 @@ fn the_size_of_a_database_follows_its_collections() {
             .all(|c| !c.take_news(crate::collection::news::SIZE))
     );
     store.drop_collection("db.c1", never).unwrap();
-    assert_eq!(store.database_bytes("db"), said());
-    assert_eq!(store.database_bytes("elsewhere"), 0);
+    assert_eq!(
+        store.database_bytes("db", &NeverInterrupted).unwrap(),
+        said()
+    );
+    assert_eq!(
+        store
+            .database_bytes("elsewhere", &NeverInterrupted)
+            .unwrap(),
+        0
+    );
 }

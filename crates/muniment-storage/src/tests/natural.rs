@@ -27,7 +27,7 @@ fn id_of(d: &[u8]) -> i64 {
 fn ids(store: &Store, c: &Collection, dir: Direction) -> Vec<i64> {
     let mut cursor = store.snapshot().docs(c, &KeyRange::all(), dir);
     let mut found = Vec::new();
-    while let Some((_, d)) = cursor.next().unwrap() {
+    while let Some((_, d)) = cursor.next(&NeverInterrupted).unwrap() {
         found.push(id_of(&d));
     }
     found
@@ -37,7 +37,7 @@ fn numbers(store: &Store, c: &Collection) -> Vec<u64> {
     let all = KeyRange::all();
     let mut cursor = store.snapshot().docs(c, &all, Direction::Forward);
     let mut found = Vec::new();
-    while let Some((key, _)) = cursor.next().unwrap() {
+    while let Some((key, _)) = cursor.next(&NeverInterrupted).unwrap() {
         found.push(number_of(&key).unwrap());
     }
     found
@@ -130,14 +130,14 @@ fn documents_stand_in_the_order_of_their_inserts() {
         let view = store.snapshot();
         let mut entries = view.entries(&c, &index, &KeyRange::all(), Direction::Forward);
         let mut found = Vec::new();
-        while let Some(e) = entries.next().unwrap() {
+        while let Some(e) = entries.next(&NeverInterrupted).unwrap() {
             found.push(id_of(&view.get(&c, &e.record_key).unwrap().unwrap()));
         }
         found
     };
     wanted.sort_unstable();
     assert_eq!(by_id, wanted);
-    assert!(store.index_bytes(&c, &index) > 0);
+    assert!(store.index_bytes(&c, &index, &NeverInterrupted).unwrap() > 0);
     valid(&store, &c);
 }
 
@@ -162,7 +162,12 @@ fn a_clustered_collection_stands_by_id() {
     assert!(c.is_keyed_by_id() && !c.is_numbered());
     assert_eq!(ids(&store, &c, Direction::Forward), [1, 3, 5, 9]);
     assert_eq!(*key_of(&store, &c, 5), c.id_key(Value::Int32(5)));
-    assert_eq!(store.index_bytes(&c, &c.indexes()[0]), 0);
+    assert_eq!(
+        store
+            .index_bytes(&c, &c.indexes()[0], &NeverInterrupted)
+            .unwrap(),
+        0
+    );
     remove(&store, &c, 3);
     assert_eq!(ids(&store, &c, Direction::Forward), [1, 5, 9]);
     as_the_log_says(&store);
@@ -437,7 +442,7 @@ fn one_view(store: &Store, c: &Arc<Collection>) {
     let index = c.indexes()[0].clone();
     let mut entries = view.entries(c, &index, &KeyRange::all(), Direction::Forward);
     let mut by_id = HashMap::new();
-    while let Some(e) = entries.next().unwrap() {
+    while let Some(e) = entries.next(&NeverInterrupted).unwrap() {
         let d = view
             .get(c, &e.record_key)
             .unwrap()
@@ -447,7 +452,7 @@ fn one_view(store: &Store, c: &Arc<Collection>) {
     }
     let mut docs = view.docs(c, &KeyRange::all(), Direction::Forward);
     let mut n = 0;
-    while let Some((key, d)) = docs.next().unwrap() {
+    while let Some((key, d)) = docs.next(&NeverInterrupted).unwrap() {
         assert_eq!(by_id.get(&key[..]), Some(&d));
         n += 1;
     }
@@ -597,7 +602,7 @@ fn an_index_on_the_ids_of_a_series_is_maintained() {
     let view = store.snapshot();
     let mut entries = view.entries(&c, &index, &KeyRange::all(), Direction::Forward);
     let mut n = 0;
-    while entries.next().unwrap().is_some() {
+    while entries.next(&NeverInterrupted).unwrap().is_some() {
         n += 1;
     }
     assert_eq!(n, 5);

@@ -299,7 +299,7 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
         let mut wanted: BTreeMap<u32, BTreeSet<Row>> = BTreeMap::new();
         let mut docs = view.docs(&c, &KeyRange::all(), Direction::Forward);
         let mut set = KeySet::default();
-        while let Some((key, d)) = docs.next().unwrap() {
+        while let Some((key, d)) = docs.next(&NeverInterrupted).unwrap() {
             for index in indexes.iter().filter(|i| c.maintains(i)) {
                 index
                     .key_set(Doc::new(&d), &mut set, Work::unasked())
@@ -311,7 +311,7 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
         for index in indexes.iter().filter(|i| c.maintains(i)) {
             let mut entries = view.entries(&c, index, &KeyRange::all(), Direction::Forward);
             let mut found = BTreeSet::new();
-            while let Some(e) = entries.next().unwrap() {
+            while let Some(e) = entries.next(&NeverInterrupted).unwrap() {
                 found.insert((e.key.to_vec(), e.record_key.to_vec()));
             }
             // What is dropped is given up when no view of before is left; this one may be younger.
@@ -331,7 +331,7 @@ pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {
             .raw_range(tree, Range::default(), Direction::Forward)
             .unwrap();
         let mut rows = Vec::new();
-        while let Some((key, value)) = cursor.next().unwrap() {
+        while let Some((key, value)) = cursor.next(&NeverInterrupted).unwrap() {
             rows.push((key.to_vec(), value.to_vec()));
         }
         rows
@@ -342,7 +342,7 @@ pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {
     for (key, entry) in &catalog {
         let id = u32::from_be_bytes(key[1..5].try_into().unwrap());
         all.insert(id, rows(id));
-        let entry = crate::catalog::Entry::read(entry, id);
+        let entry = crate::catalog::Entry::read(entry, id, &NeverInterrupted);
         for index in entry.indexes {
             all.insert(index.id, rows(index.id));
         }

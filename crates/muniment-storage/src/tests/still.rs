@@ -2,7 +2,6 @@
 //! that end in the middle of a long way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use crate::running;
 use crate::tests::index::valid;
 use crate::tests::natural::crash;
 use crate::tests::{Many, bytes, open};
@@ -290,43 +289,83 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     let mut cursor = store
         .snapshot()
         .docs(&c, &KeyRange::all(), Direction::Forward);
-    let working = running::enter(Arc::new(Expired));
-    let e = cursor.next().unwrap_err();
+    let e = cursor.next(&Expired).unwrap_err();
     assert_eq!(e.code(), Code::MaxTimeMSExpired);
-    drop(working);
-    assert!(cursor.next().unwrap().is_none());
+    assert!(cursor.next(&NeverInterrupted).unwrap().is_none());
     drop(held);
 }
 
-/// What becomes of a change is looked at after it is in the log: its operation may have ended by then.
-#[test]
-fn a_validator_is_not_damaged_by_the_end_of_an_operation() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
+/// An operation that stops after it was asked so many times.
+struct Patience(AtomicI64);
+
+impl Interrupt for Patience {
+    fn check(&self) -> muniment_value::Result<()> {
+        match self.0.fetch_sub(1, SeqCst) > 0 {
+            true => Ok(()),
+            false => Expired.check(),
+        }
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+
+    fn shared(&self) -> Option<Arc<dyn Interrupt>> {
+        // What is left of it is shared out in halves, of which each still ends.
+        let half = self.0.load(SeqCst).max(0) / 2;
+        self.0.fetch_sub(half, SeqCst);
+        Some(Arc::new(Patience(AtomicI64::new(half))))
+    }
+}
+
+/// A filter that takes long to parse, so that parsing it asks the operation.
+fn slow_filter() -> muniment_value::DocBuf {
     let corner = |i: i32| {
         let angle = f64::from(i % 9000) / 9000.0 * std::f64::consts::TAU;
         array![angle.cos(), angle.sin()]
     };
     let ring: muniment_value::ArrayBuf = (0..=9000).map(corner).collect();
     let polygon = doc! { "type": "Polygon", "coordinates": array![ring] };
-    let within = doc! { "g": doc! { "$geoWithin": doc! { "$geometry": polygon } } };
-    let options = |level: &str| {
-        let d = doc! { "validator": within.clone(), "validationLevel": level };
-        CollectionOptions {
-            document: d,
-            ..CollectionOptions::default()
-        }
+    doc! { "g": doc! { "$geoWithin": doc! { "$geometry": polygon } } }
+}
+
+/// An operation may end whenever it is asked: a definition is then refused before it is in the log, or it
+/// stands. It is never taken for damaged.
+#[test]
+fn no_definition_is_damaged_by_the_end_of_an_operation() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let slow = slow_filter();
+    let options = CollectionOptions {
+        document: doc! { "validator": slow.clone() },
+        ..CollectionOptions::default()
     };
-    let c = store
-        .create_collection("db.c", options("strict"), &NeverInterrupted)
-        .unwrap();
-    let working = running::enter(Arc::new(Expired));
-    assert!(c.options().validator(running::context()).is_err());
-    store
-        .modify_options(&c, options("moderate"), &NeverInterrupted)
-        .unwrap();
-    drop(working);
-    c.check_validator().unwrap();
+    let spec = doc! { "key": doc! { "n": 1 }, "name": "n", "partialFilterExpression": slow };
+    let spec = IndexSpec::parse(spec.as_doc()).unwrap();
+    let ended = |e: Error| assert_eq!(e.code(), Code::MaxTimeMSExpired, "{e}");
+    let plain = create(&store, "db.plain");
+    let (mut refused, mut patience) = (0, 0);
+    loop {
+        let operation = || Patience(AtomicI64::new(patience));
+        let made = store.create_collection("db.c", options.clone(), &operation());
+        let made = made.map_err(ended);
+        if let Ok(c) = &made {
+            c.check_validator().unwrap();
+            store.drop_collection("db.c", &NeverInterrupted).unwrap();
+        }
+        let built = store.create_index(&plain, spec.clone(), &operation());
+        let built = built.map_err(ended);
+        for index in plain.all_indexes().iter() {
+            assert!(!index.is_damaged(), "{patience}");
+        }
+        if built.is_ok() {
+            store.drop_index(&plain, "n", &NeverInterrupted).unwrap();
+        }
+        if made.is_ok() && built.is_ok() {
+            break;
+        }
+        refused += 1;
+        patience += 1 + patience / 8;
+    }
+    assert!(refused > 3, "{refused}");
 }
 
 /// Test suites make and drop collections by the thousand: nothing of them stays.

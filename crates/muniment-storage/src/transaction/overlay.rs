@@ -7,7 +7,8 @@
 
 use crate::commit::stage::{Piece, Put, Sealed, part};
 use bytes::Bytes;
-use muniment_tree::{Batch, Check, Cursor, Direction, Op as TreeOp, Range, TreeId};
+use muniment_op::Interrupt;
+use muniment_tree::{Batch, Cursor, Direction, Op as TreeOp, Range, TreeId};
 use muniment_value::Result;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::cmp::Ordering;
@@ -456,10 +457,10 @@ impl Merged {
 }
 
 impl Cursor for Merged {
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
         loop {
             if self.peeked.is_none() && !self.base_ended {
-                self.peeked = self.base.next()?;
+                self.peeked = self.base.next(operation)?;
                 self.base_ended = self.peeked.is_none();
             }
             let Some((key, value)) = self.own() else {
@@ -501,10 +502,6 @@ impl Cursor for Merged {
         if behind {
             self.at = Bound::Included(Bytes::copy_from_slice(key));
         }
-    }
-
-    fn ask(&mut self, check: Check) {
-        self.base.ask(check);
     }
 }
 

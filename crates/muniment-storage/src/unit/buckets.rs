@@ -151,7 +151,7 @@ impl WriteUnit<'_> {
     fn alone(&self, time: &[u8]) -> Result<Alone> {
         let mut prints = HashSet::new();
         let mut all = self.measurements(time, false);
-        while let Some((_, other)) = all.next()? {
+        while let Some((_, other)) = all.next(self.interrupt)? {
             prints.insert(print_of(Doc::new(&other)));
         }
         Ok(Alone {
@@ -162,7 +162,7 @@ impl WriteUnit<'_> {
 
     fn is_alone(&self, time: &[u8], measurement: Doc<'_>) -> Result<bool> {
         let mut all = self.measurements(time, false);
-        while let Some((_, other)) = all.next()? {
+        while let Some((_, other)) = all.next(self.interrupt)? {
             if same_fields(measurement, Doc::new(&other)) {
                 return Ok(true);
             }
@@ -173,7 +173,7 @@ impl WriteUnit<'_> {
     fn is_in_bucket(&self, time: &[u8], measurement: Doc<'_>) -> Result<bool> {
         let mut all = self.measurements(time, true);
         for _ in 0..MOST_LOOKED_AT {
-            let Some((_, other)) = all.next()? else {
+            let Some((_, other)) = all.next(self.interrupt)? else {
                 break;
             };
             if same_fields(measurement, Doc::new(&other)) {
@@ -199,8 +199,6 @@ impl WriteUnit<'_> {
         };
         let tree = TreeId(self.collection.id);
         let trees = &self.store.trees;
-        let mut cursor = trees.cursor(tree, range, Timestamp::MAX, Direction::Forward);
-        cursor.ask(crate::running::check);
-        cursor
+        trees.cursor(tree, range, Timestamp::MAX, Direction::Forward)
     }
 }

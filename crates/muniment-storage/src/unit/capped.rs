@@ -65,11 +65,9 @@ impl WriteUnit<'_> {
             let cursor = self.eviction.get_or_insert_with(|| {
                 let all = Range::default();
                 let (newest, dir) = (Timestamp::MAX, Direction::Forward);
-                let mut oldest = self.store.trees.cursor(TreeId(tree), all, newest, dir);
-                oldest.ask(crate::running::check);
-                oldest
+                self.store.trees.cursor(TreeId(tree), all, newest, dir)
             });
-            let Some((record_key, _)) = cursor.next()? else {
+            let Some((record_key, _)) = cursor.next(self.interrupt)? else {
                 // All that is stored goes already: the oldest of what is staged here follows.
                 return self.evict_staged(size, max);
             };

@@ -13,6 +13,7 @@ use crate::transaction::{Merged, write_conflict};
 use crate::view::split_entry;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_query::running::{Steps, Work};
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::keyenc::prefix_end;
@@ -166,7 +167,14 @@ impl WriteUnit<'_> {
             old_set.fill(index, old.filter(|_| !index.unique()), self.work())?;
             for (key, bits) in set.iter() {
                 if old_set.iter().any(|(k, _)| k == key)
-                    || !taken_by_other(self.store, &mut self.stage, index, key, record_key)?
+                    || !taken_by_other(
+                        self.store,
+                        &mut self.stage,
+                        index,
+                        key,
+                        record_key,
+                        self.interrupt,
+                    )?
                 {
                     continue;
                 }
@@ -195,9 +203,10 @@ pub(crate) fn taken_by_other(
     index: &Index,
     key: &[u8],
     record_key: &[u8],
+    operation: &dyn Interrupt,
 ) -> Result<bool> {
     if !index.unique() {
-        return another_entry(store, stage, index, key, record_key);
+        return another_entry(store, stage, index, key, record_key, operation);
     }
     let is_other = |value: &[u8]| {
         keys::get_varint(value)
@@ -218,6 +227,7 @@ fn another_entry(
     index: &Index,
     key: &[u8],
     record_key: &[u8],
+    operation: &dyn Interrupt,
 ) -> Result<bool> {
     let is_other = |full: &Bytes, value: &Bytes| {
         split_entry(full, value, false).is_some_and(|e| e.key == key && e.record_key != record_key)
@@ -237,15 +247,14 @@ fn another_entry(
         high: prefix_end(key).map(Bytes::from),
     };
     let tree = TreeId(index.id);
-    let mut entries = store
+    let entries = store
         .trees
         .cursor(tree, range.clone(), Timestamp::MAX, Direction::Forward);
-    entries.ask(crate::running::check);
     let mut entries = match &stage.of {
         Some(t) => Merged::over(entries, &t.now(), index.id, range, Direction::Forward),
         None => entries,
     };
-    while let Some((full, value)) = entries.next()? {
+    while let Some((full, value)) = entries.next(operation)? {
         if is_other(&full, &value) && stage.staged(index.id, &full) != Some(None) {
             return Ok(true);
         }

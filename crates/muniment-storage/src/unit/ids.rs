@@ -231,10 +231,14 @@ impl WriteUnit<'_> {
     /// a while, and is done without the lock: a seal takes that, and stops all commits meanwhile.
     #[cold]
     fn read_greatest(&self) -> Result<()> {
-        let max = self.store.greatest_key(self.id_tree)?;
+        let max = self.store.greatest_key(self.id_tree, self.interrupt)?;
         // What is stored as the last number says the same, unless it was damaged.
         let number = match self.collection.is_numbered() {
-            true => number_of(&self.store.greatest_key(self.collection.id)?),
+            true => number_of(
+                &self
+                    .store
+                    .greatest_key(self.collection.id, self.interrupt)?,
+            ),
             false => None,
         };
         let mut append = self.collection.append();

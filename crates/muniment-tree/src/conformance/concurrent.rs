@@ -285,7 +285,7 @@ fn patient(door: &Door) {
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(10));
             for _ in 0..GROUPS / 20 + 1 {
-                seen += usize::from(slow.next().expect("cursor").is_some());
+                seen += usize::from(slow.next(&NeverInterrupted).expect("cursor").is_some());
             }
             let again = check(&*door.trees, view.timestamp(), &mut random);
             assert_eq!(first, again, "a view changed");

@@ -1,6 +1,7 @@
 //! Checks the contract of each function, at each stage that data goes through.
 
 use super::*;
+use muniment_op::NeverInterrupted;
 
 pub(super) fn run(make: Make<'_>) {
     empty(&mut World::new(make));
@@ -29,9 +30,9 @@ fn empty(world: &mut World) {
                 .trees
                 .cursor(TreeId(7), Range::default(), Timestamp::MAX, dir);
             cursor.seek(b"x");
-            assert_eq!(cursor.next().unwrap(), None, "{stage}");
+            assert_eq!(cursor.next(&NeverInterrupted).unwrap(), None, "{stage}");
             cursor.seek(b"y");
-            assert_eq!(cursor.next().unwrap(), None, "{stage}");
+            assert_eq!(cursor.next(&NeverInterrupted).unwrap(), None, "{stage}");
         }
     });
     world.trees.drop_tree(TreeId(7), Timestamp::ZERO);
@@ -204,14 +205,21 @@ fn ranges_and_seeks(world: &mut World) {
                     let inside = |i: &usize| (100..3900).contains(&place(*i));
                     let expected =
                         (target.max(last + 1)..=4000).find(|i| there(&place(*i)) && inside(i));
-                    let found = cursor.next().unwrap().map(|(k, _)| k.to_vec());
+                    let found = cursor
+                        .next(&NeverInterrupted)
+                        .unwrap()
+                        .map(|(k, _)| k.to_vec());
                     let expected_key = expected.map(|i| key(place(i)));
                     assert_eq!(found, expected_key, "{stage} {dir:?} {step} {target}");
                     last = expected.unwrap_or(5000);
                     target += step;
                 }
                 cursor.seek(&key(place(200)));
-                assert_eq!(cursor.next().unwrap(), None, "{stage}: behind the end");
+                assert_eq!(
+                    cursor.next(&NeverInterrupted).unwrap(),
+                    None,
+                    "{stage}: behind the end"
+                );
             }
         }
     });

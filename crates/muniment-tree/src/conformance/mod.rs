@@ -246,11 +246,11 @@ fn range(low: &[u8], high: Option<&[u8]>) -> Range {
 fn scan(trees: &dyn Trees, tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Vec<Row> {
     let mut cursor = trees.cursor(tree, range, at, dir);
     let mut rows = Vec::new();
-    while let Some(row) = cursor.next().expect("cursor") {
+    while let Some(row) = cursor.next(&NeverInterrupted).expect("cursor") {
         rows.push(row);
     }
     assert_eq!(
-        cursor.next().expect("cursor"),
+        cursor.next(&NeverInterrupted).expect("cursor"),
         None,
         "a cursor left its end"
     );

@@ -361,7 +361,7 @@ impl Model {
                 };
                 kept.place += kept.rows[kept.place..].iter().take_while(behind).count();
             }
-            let found = kept.cursor.next().expect("cursor");
+            let found = kept.cursor.next(&NeverInterrupted).expect("cursor");
             let expected = kept.rows.get(kept.place).cloned();
             assert_eq!(found, expected, "tree {} {:?}", kept.tree, kept.dir);
             kept.place = (kept.place + 1).min(kept.rows.len());

@@ -13,9 +13,10 @@ use super::gaps::{LEAST, behind};
 use super::shared::Shared;
 use super::state::{Run, State};
 use super::table::{TableIter, internal_key, tree_end, user_key};
-use crate::trees::{Check, Cursor, Direction, Range, TreeId};
+use crate::trees::{Cursor, Direction, Range, TreeId};
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::{Error, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -61,7 +62,13 @@ pub(crate) struct LsmCursor {
     look: usize,
     ended: bool,
     error: Option<Error>,
-    check: Check,
+}
+
+/// What a walk over the sources reads, and the operation that it works for.
+#[derive(Clone, Copy)]
+struct Pass<'p> {
+    state: &'p State,
+    operation: &'p dyn Interrupt,
 }
 
 /// The rest of the range, and the sources over it.
@@ -70,7 +77,6 @@ struct Sorted {
     range: Range,
     at: Timestamp,
     dir: Direction,
-    check: Check,
     /// The ends of the range as internal keys, as tables have them.
     low: Vec<u8>,
     high: Option<Vec<u8>>,
@@ -116,7 +122,7 @@ impl LsmCursor {
         let ended = range.high.as_ref().is_some_and(|high| *high <= range.low);
         LsmCursor {
             shared,
-            merge: Sorted::new(tree, range, at, dir, || Ok(())),
+            merge: Sorted::new(tree, range, at, dir),
             number: None,
             passed: Vec::new(),
             begun: false,
@@ -130,12 +136,11 @@ impl LsmCursor {
             look: LEAST,
             ended,
             error: None,
-            check: || Ok(()),
         }
     }
 
     /// Gathers the next rows.
-    fn refill(&mut self) -> Result<()> {
+    fn refill(&mut self, operation: &dyn Interrupt) -> Result<()> {
         self.rows.clear();
         self.place = 0;
         if self.shared.gaps.is_armed() && !self.jump_gap() {
@@ -143,6 +148,10 @@ impl LsmCursor {
             return Ok(());
         }
         let state = self.shared.state();
+        let pass = Pass {
+            state: &state,
+            operation,
+        };
         if self.number != Some(state.number) {
             self.number = None;
             if self.begun {
@@ -152,17 +161,17 @@ impl LsmCursor {
             if let Some(jump) = self.jump.take() {
                 self.merge.narrow(jump, true);
             }
-            self.merge.open(&state)?;
+            self.merge.open(pass)?;
             self.number = Some(state.number);
         } else if let Some(jump) = self.jump.take() {
-            self.merge.jump(&state, jump)?;
+            self.merge.jump(pass, jump)?;
         }
         let mut bytes = 0;
         let mut keys = Vec::new();
         let mut gathered = Ok(());
         for _ in 0..STEPS {
             let start = keys.len();
-            let value = match self.merge.row(&state, &mut keys) {
+            let value = match self.merge.row(pass, &mut keys) {
                 Ok(Some(value)) => value,
                 Ok(None) => {
                     self.ended = true;
@@ -197,7 +206,7 @@ impl LsmCursor {
         }
         self.keys = Bytes::from(keys);
         if self.skipped >= self.look && gathered.is_ok() {
-            gathered = self.find_gap();
+            gathered = self.find_gap(operation);
         }
         self.batch = (self.batch * 2).min(LARGEST);
         gathered
@@ -242,7 +251,7 @@ impl LsmCursor {
     }
 
     /// Walks on from the first deleted key to the next live row, and notes the gap in between.
-    fn find_gap(&mut self) -> Result<()> {
+    fn find_gap(&mut self, operation: &dyn Interrupt) -> Result<()> {
         let (gaps, dir, tree) = (&self.shared.gaps, self.merge.dir, self.merge.tree);
         self.look = self.look.saturating_mul(8);
         let Some(from) = self.skipped_from.clone().filter(|_| gaps.arm()) else {
@@ -263,19 +272,23 @@ impl LsmCursor {
         };
         // The state is read after the walk was registered, since the walk must see all earlier writes.
         let state = self.shared.state();
-        let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir, self.check);
+        let pass = Pass {
+            state: &state,
+            operation,
+        };
+        let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir);
         let mut keys = Vec::new();
         let mut passed = 0;
         let mut edge = None;
-        let mut walked = merge.open(&state);
+        let mut walked = merge.open(pass);
         while walked.is_ok() {
             keys.clear();
-            match merge.row(&state, &mut keys) {
+            match merge.row(pass, &mut keys) {
                 Ok(None) => break,
                 Ok(Some(None)) if passed < WALK => {
                     passed += 1;
                     if passed.is_multiple_of(STEPS) {
-                        walked = (self.check)();
+                        walked = operation.check();
                     }
                 }
                 Ok(Some(_)) => {
@@ -298,7 +311,7 @@ impl LsmCursor {
 }
 
 impl Cursor for LsmCursor {
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
         loop {
             if let Some((key, value)) = self.rows.get_mut(self.place) {
                 self.place += 1;
@@ -310,11 +323,11 @@ impl Cursor for LsmCursor {
             if self.ended {
                 return Ok(None);
             }
-            let filled = self.refill();
+            let filled = self.refill(operation);
             // A long way without rows is interrupted here, and continues with the next call if there is one.
             // An error on the way is not reported to an operation that must end.
             let asked = match filled.is_err() || self.rows.is_empty() {
-                true => (self.check)(),
+                true => operation.check(),
                 false => Ok(()),
             };
             if let Err(e) = asked {
@@ -330,12 +343,6 @@ impl Cursor for LsmCursor {
                 self.error = Some(e);
             }
         }
-    }
-
-    fn ask(&mut self, check: Check) {
-        self.check = check;
-        self.merge.check = check;
-        self.number = None;
     }
 
     fn seek(&mut self, key: &[u8]) {
@@ -356,13 +363,12 @@ impl Cursor for LsmCursor {
 }
 
 impl Sorted {
-    fn new(tree: TreeId, range: Range, at: Timestamp, dir: Direction, check: Check) -> Sorted {
+    fn new(tree: TreeId, range: Range, at: Timestamp, dir: Direction) -> Sorted {
         Sorted {
             tree,
             range,
             at,
             dir,
-            check,
             low: Vec::new(),
             high: None,
             sources: Vec::new(),
@@ -389,7 +395,7 @@ impl Sorted {
     }
 
     /// Opens all sources at the beginning of the range.
-    fn open(&mut self, state: &State) -> Result<()> {
+    fn open(&mut self, pass: Pass<'_>) -> Result<()> {
         self.sources.clear();
         self.order.clear();
         let Range { low, high } = &self.range;
@@ -401,7 +407,7 @@ impl Sorted {
             Some(high) => Some(internal_key(self.tree, high)),
             None => tree_end(self.tree),
         };
-        for (number, mem) in state.memtables().enumerate() {
+        for (number, mem) in pass.state.memtables().enumerate() {
             if !mem.is_empty() {
                 self.sources.push(Source::Memory(FromMemory {
                     number,
@@ -410,12 +416,12 @@ impl Sorted {
                 }));
             }
         }
-        for run in 0..state.levels.fresh.len() + state.levels.deep.len() {
-            if state.levels.run(run).is_some_and(|r| !r.0.is_empty()) {
+        for run in 0..pass.state.levels.fresh.len() + pass.state.levels.deep.len() {
+            if pass.state.levels.run(run).is_some_and(|r| !r.0.is_empty()) {
                 self.sources.push(Source::Tables(Box::new(FromTables {
                     run,
                     table: 0,
-                    iter: TableIter::new(self.at, self.dir).ask(self.check),
+                    iter: TableIter::new(self.at, self.dir),
                     bounded: true,
                     valid: false,
                 })));
@@ -424,10 +430,10 @@ impl Sorted {
         let mut sources = std::mem::take(&mut self.sources);
         let opened = sources.iter_mut().try_for_each(|source| match source {
             Source::Memory(m) => {
-                m.fill(self, state, None);
+                m.fill(self, pass, None);
                 Ok(())
             }
-            Source::Tables(t) => t.open(self, state),
+            Source::Tables(t) => t.open(self, pass),
         });
         self.sources = sources;
         opened?;
@@ -436,7 +442,7 @@ impl Sorted {
     }
 
     /// Jumps forward in the cursor's direction, to the first key that is not before `key`.
-    fn jump(&mut self, state: &State, key: Bytes) -> Result<()> {
+    fn jump(&mut self, pass: Pass<'_>, key: Bytes) -> Result<()> {
         self.narrow(key.clone(), true);
         self.order.clear();
         if self
@@ -459,10 +465,10 @@ impl Sorted {
         let mut sources = std::mem::take(&mut self.sources);
         let moved = sources.iter_mut().try_for_each(|source| match source {
             Source::Memory(m) => {
-                m.skip_to(self, state, &key);
+                m.skip_to(self, pass, &key);
                 Ok(())
             }
-            Source::Tables(t) => t.skip_to(self, state, &target),
+            Source::Tables(t) => t.skip_to(self, pass, &target),
         });
         self.sources = sources;
         moved?;
@@ -496,7 +502,7 @@ impl Sorted {
     /// end. After an error the sources cannot be used any more.
     #[inline]
     #[allow(clippy::option_option)]
-    fn row(&mut self, state: &State, keys: &mut Vec<u8>) -> Result<Option<Option<Bytes>>> {
+    fn row(&mut self, pass: Pass<'_>, keys: &mut Vec<u8>) -> Result<Option<Option<Bytes>>> {
         let Some(source) = self.order.first().and_then(|i| self.sources.get(*i)) else {
             return Ok(None);
         };
@@ -507,25 +513,25 @@ impl Sorted {
         while let Some(second) = self.order.get(1).copied()
             && self.compare(first, second) == Ordering::Equal
         {
-            self.step(state, 1)?;
+            self.step(pass, 1)?;
         }
-        self.step(state, 0)?;
+        self.step(pass, 0)?;
         Ok(Some(value))
     }
 
     /// Advances the source at position `i` of the order, and restores the order.
     #[inline]
-    fn step(&mut self, state: &State, mut i: usize) -> Result<()> {
+    fn step(&mut self, pass: Pass<'_>, mut i: usize) -> Result<()> {
         let Some(number) = self.order.get(i).copied() else {
             return Ok(());
         };
         let mut sources = std::mem::take(&mut self.sources);
         let moved = match sources.get_mut(number) {
             Some(Source::Memory(m)) => {
-                m.step(self, state);
+                m.step(self, pass);
                 Ok(())
             }
-            Some(Source::Tables(t)) => t.step(self, state),
+            Some(Source::Tables(t)) => t.step(self, pass),
             None => Ok(()),
         };
         self.sources = sources;
@@ -563,28 +569,28 @@ impl Source {
 }
 
 impl FromMemory {
-    fn fill(&mut self, of: &Sorted, state: &State, after: Option<&[u8]>) {
+    fn fill(&mut self, of: &Sorted, pass: Pass<'_>, after: Option<&[u8]>) {
         self.rows.clear();
         self.place = 0;
         // The first page has one row more than a batch takes, so that no batch ends exactly with a page. The
         // next page, which is larger, is then read only when a batch needs its first row, and perhaps never.
         let limit = self.limit + usize::from(after.is_none());
-        self.more = state.memtable(self.number).is_some_and(|mem| {
+        self.more = pass.state.memtable(self.number).is_some_and(|mem| {
             let (range, rows) = (&of.range, &mut self.rows);
             mem.read(of.tree, range, after, of.at, of.dir, limit, rows)
         });
         self.limit = (self.limit * 2).min(LARGEST);
     }
 
-    fn step(&mut self, of: &Sorted, state: &State) {
+    fn step(&mut self, of: &Sorted, pass: Pass<'_>) {
         self.place += 1;
         if self.place >= self.rows.len() && self.more {
             let last = self.rows.pop();
-            self.fill(of, state, last.as_ref().map(|row| &row.0[..]));
+            self.fill(of, pass, last.as_ref().map(|row| &row.0[..]));
         }
     }
 
-    fn skip_to(&mut self, of: &Sorted, state: &State, key: &[u8]) {
+    fn skip_to(&mut self, of: &Sorted, pass: Pass<'_>, key: &[u8]) {
         let rows = self.rows.get(self.place..).unwrap_or_default();
         self.place += rows.partition_point(|(k, _)| match of.dir {
             Direction::Forward => &k[..] < key,
@@ -592,14 +598,14 @@ impl FromMemory {
         });
         if self.place >= self.rows.len() && self.more {
             self.limit = FIRST;
-            self.fill(of, state, None);
+            self.fill(of, pass, None);
         }
     }
 }
 
 impl FromTables {
-    fn open(&mut self, of: &Sorted, state: &State) -> Result<()> {
-        let Some(run) = state.levels.run(self.run) else {
+    fn open(&mut self, of: &Sorted, pass: Pass<'_>) -> Result<()> {
+        let Some(run) = pass.state.levels.run(self.run) else {
             return Ok(());
         };
         self.table = match (of.dir, &of.high) {
@@ -610,12 +616,12 @@ impl FromTables {
         if of.dir == Direction::Backward {
             self.table = self.table.wrapping_sub(1);
         }
-        self.enter(of, run, true)
+        self.enter(of, pass, run, true)
     }
 
     /// Goes to the first key of the current table or of a later one; with `seek`, to the first that is in the
     /// range.
-    fn enter(&mut self, of: &Sorted, run: &Run, mut seek: bool) -> Result<()> {
+    fn enter(&mut self, of: &Sorted, pass: Pass<'_>, run: &Run, mut seek: bool) -> Result<()> {
         self.valid = false;
         while let Some(table) = run.0.get(self.table) {
             let high = of.high.as_deref();
@@ -634,13 +640,15 @@ impl FromTables {
                     Direction::Forward => high.is_some_and(|high| table.last() >= high),
                     Direction::Backward => table.first() < &of.low[..],
                 };
-                self.iter = TableIter::new(of.at, of.dir).ask(of.check);
+                self.iter = TableIter::new(of.at, of.dir);
                 match (seek, of.dir, high) {
-                    (true, Direction::Forward, _) => self.iter.seek(table, &of.low, false)?,
-                    (true, Direction::Backward, Some(high)) => {
-                        self.iter.seek(table, high, true)?;
+                    (true, Direction::Forward, _) => {
+                        self.iter.seek(table, pass.operation, &of.low, false)?
                     }
-                    _ => self.iter.rewind(table)?,
+                    (true, Direction::Backward, Some(high)) => {
+                        self.iter.seek(table, pass.operation, high, true)?;
+                    }
+                    _ => self.iter.rewind(table, pass.operation)?,
                 }
                 if self.iter.valid() {
                     self.valid = self.is_inside(of);
@@ -669,20 +677,20 @@ impl FromTables {
     }
 
     #[inline]
-    fn step(&mut self, of: &Sorted, state: &State) -> Result<()> {
-        let Some(run) = state.levels.run(self.run) else {
+    fn step(&mut self, of: &Sorted, pass: Pass<'_>) -> Result<()> {
+        let Some(run) = pass.state.levels.run(self.run) else {
             return Ok(());
         };
         let Some(table) = run.0.get(self.table) else {
             return Ok(());
         };
         self.valid = false;
-        self.iter.step(table)?;
-        self.settle(of, run)
+        self.iter.step(table, pass.operation)?;
+        self.settle(of, pass, run)
     }
 
     #[inline]
-    fn settle(&mut self, of: &Sorted, run: &Run) -> Result<()> {
+    fn settle(&mut self, of: &Sorted, pass: Pass<'_>, run: &Run) -> Result<()> {
         if self.iter.valid() {
             self.valid = self.is_inside(of);
             return Ok(());
@@ -691,14 +699,14 @@ impl FromTables {
             Direction::Forward => self.table + 1,
             Direction::Backward => self.table.wrapping_sub(1),
         };
-        self.enter(of, run, false)
+        self.enter(of, pass, run, false)
     }
 
-    fn skip_to(&mut self, of: &Sorted, state: &State, key: &[u8]) -> Result<()> {
+    fn skip_to(&mut self, of: &Sorted, pass: Pass<'_>, key: &[u8]) -> Result<()> {
         if !self.valid {
             return Ok(());
         }
-        let Some(run) = state.levels.run(self.run) else {
+        let Some(run) = pass.state.levels.run(self.run) else {
             return Ok(());
         };
         let Some(table) = run.0.get(self.table) else {
@@ -709,10 +717,10 @@ impl FromTables {
             Direction::Backward => key >= table.first(),
         };
         if !here {
-            return self.open(of, state);
+            return self.open(of, pass);
         }
         self.valid = false;
-        self.iter.skip_to(table, key)?;
-        self.settle(of, run)
+        self.iter.skip_to(table, pass.operation, key)?;
+        self.settle(of, pass, run)
     }
 }

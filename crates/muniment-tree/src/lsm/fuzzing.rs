@@ -81,16 +81,16 @@ pub fn table(data: &[u8]) {
 /// Walks from a key to the end. A damaged index may lead in circles, so the number of steps is bounded.
 fn walk(table: &Table, key: &[u8], at: Timestamp, dir: Direction) -> Result<()> {
     let mut iter = TableIter::new(at, dir);
-    iter.seek(table, key, false)?;
+    iter.seek(table, &NeverInterrupted, key, false)?;
     for _ in 0..10_000 {
         if !iter.valid() {
             break;
         }
         let _ = (iter.key().len(), iter.value());
-        iter.step(table)?;
+        iter.step(table, &NeverInterrupted)?;
     }
-    iter.skip_to(table, b"\0\0\0\x02")?;
-    iter.rewind(table)
+    iter.skip_to(table, &NeverInterrupted, b"\0\0\0\x02")?;
+    iter.rewind(table, &NeverInterrupted)
 }
 
 /// The blocks of a table; for `None` a fitting one is made.

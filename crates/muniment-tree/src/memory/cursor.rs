@@ -2,9 +2,10 @@
 //! calls.
 
 use crate::memtable::MemTable;
-use crate::trees::{Check, Cursor, Direction, Range, TreeId};
+use crate::trees::{Cursor, Direction, Range, TreeId};
 use bytes::{BufMut, Bytes, BytesMut};
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::Result;
 use std::sync::Arc;
 
@@ -26,7 +27,6 @@ pub(super) struct MemoryCursor {
     /// Set if there are no rows after `rows`.
     last: bool,
     ahead: usize,
-    check: Check,
 }
 
 impl MemoryCursor {
@@ -47,7 +47,6 @@ impl MemoryCursor {
             place: 0,
             last: false,
             ahead: FIRST,
-            check: || Ok(()),
         }
     }
 
@@ -70,7 +69,7 @@ impl MemoryCursor {
 }
 
 impl Cursor for MemoryCursor {
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    fn next(&mut self, operation: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
         loop {
             while let Some((key, value)) = self.rows.get_mut(self.place) {
                 self.place += 1;
@@ -81,13 +80,9 @@ impl Cursor for MemoryCursor {
             if self.last {
                 return Ok(None);
             }
-            (self.check)()?;
+            operation.check()?;
             self.read();
         }
-    }
-
-    fn ask(&mut self, check: Check) {
-        self.check = check;
     }
 
     fn seek(&mut self, key: &[u8]) {

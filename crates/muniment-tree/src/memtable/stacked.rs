@@ -4,7 +4,7 @@
 
 use super::MemTable;
 use crate::conformance::{self, Harness};
-use crate::trees::{Batch, Check, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
+use crate::trees::{Batch, Cursor, Direction, Faults, Hold, Range, Sizes, TreeId, Trees};
 use crate::views::Views;
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -75,9 +75,7 @@ impl Stacked {
 struct Rows(std::vec::IntoIter<(Bytes, Bytes)>, Direction);
 
 impl Cursor for Rows {
-    fn ask(&mut self, _check: Check) {}
-
-    fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+    fn next(&mut self, _: &dyn Interrupt) -> Result<Option<(Bytes, Bytes)>> {
         Ok(self.0.next())
     }
 

@@ -294,7 +294,7 @@ impl Lookups {
                 &KeyRange::prefix(key),
                 Direction::Forward,
             );
-            while let Some(e) = entries.next()? {
+            while let Some(e) = entries.next(op)? {
                 examined += 1;
                 if examined.is_multiple_of(512) {
                     op.check()?;
@@ -377,7 +377,7 @@ impl Lookups {
         op.note_scan();
         let mut docs = snapshot.docs(&self.collection, &KeyRange::all(), Direction::Forward);
         let mut bytes = 0_usize;
-        while let Some((_, doc)) = docs.next()? {
+        while let Some((_, doc)) = docs.next(&**op)? {
             let n = table.docs.len();
             if n.is_multiple_of(512) {
                 op.check()?;

@@ -3,9 +3,10 @@
 use super::block::{Backward, Block, Entry};
 use super::frame::{Handle, Kind};
 use super::reader::{Table, index_entry};
-use crate::{Check, Direction};
+use crate::Direction;
 use bytes::Bytes;
 use muniment_io::Timestamp;
+use muniment_op::Interrupt;
 use muniment_value::Result;
 
 /// How many steps a jump takes before it uses the index.
@@ -14,7 +15,8 @@ const NEAR: usize = 8;
 /// How many blocks are walked between two checks whether to go on: each may have to be read from the disk.
 const ASK: u32 = 8;
 
-/// A position in a table. It does not hold the table, which is passed to every call.
+/// A position in a table. It holds neither the table nor the operation that walks over it: both are passed to
+/// every call. After an error, also one of the operation, the position is undefined.
 pub(crate) struct TableIter {
     dir: Direction,
     at: Timestamp,
@@ -34,8 +36,8 @@ pub(crate) struct TableIter {
     key: Vec<u8>,
     value: Option<Bytes>,
     valid: bool,
-    /// Called now and then, since a step may walk over many versions that the view cannot see.
-    check: Check,
+    /// How many blocks it was at. The operation is asked now and then, since a step may walk over many
+    /// versions that the view cannot see.
     blocks: u32,
 }
 
@@ -57,16 +59,8 @@ impl TableIter {
             key: Vec::new(),
             value: None,
             valid: false,
-            check: || Ok(()),
             blocks: 0,
         }
-    }
-
-    /// Makes it call `check` while it walks. After an error of `check` the position is undefined, as after
-    /// others.
-    pub(crate) fn ask(mut self, check: Check) -> TableIter {
-        self.check = check;
-        self
     }
 
     /// True if it is at a key.
@@ -91,17 +85,23 @@ impl TableIter {
     }
 
     /// Goes to the first key in its direction.
-    pub(crate) fn rewind(&mut self, table: &Table) -> Result<()> {
+    pub(crate) fn rewind(&mut self, table: &Table, operation: &dyn Interrupt) -> Result<()> {
         match (self.dir, table.low()) {
-            (Direction::Forward, Some(low)) => return self.seek(table, low, false),
-            (Direction::Forward, None) => self.place(table, 0, 0)?,
-            (Direction::Backward, _) => self.go_to_last_block(table)?,
+            (Direction::Forward, Some(low)) => return self.seek(table, operation, low, false),
+            (Direction::Forward, None) => self.place(table, operation, 0, 0)?,
+            (Direction::Backward, _) => self.go_to_last_block(table, operation)?,
         }
-        self.step(table)
+        self.step(table, operation)
     }
 
     /// Goes to the first key at or past `key` in its direction; with `beyond`, to the first past it.
-    pub(crate) fn seek(&mut self, table: &Table, key: &[u8], beyond: bool) -> Result<()> {
+    pub(crate) fn seek(
+        &mut self,
+        table: &Table,
+        operation: &dyn Interrupt,
+        key: &[u8],
+        beyond: bool,
+    ) -> Result<()> {
         let (key, beyond) = match table.low().filter(|low| key < *low) {
             None => (key, beyond),
             Some(low) if self.dir == Direction::Forward => (low, false),
@@ -115,34 +115,39 @@ impl TableIter {
         match self.dir {
             Direction::Forward => {
                 let before = |k: &[u8]| k < key || beyond && k == key;
-                self.find(table, before)?;
+                self.find(table, operation, before)?;
                 if let Some((block, offset)) = &self.block {
                     self.next = block
                         .start(before)
                         .ok_or_else(|| table.malformed(*offset))?;
                 }
-                self.step(table)?;
+                self.step(table, operation)?;
                 while self.valid && before(&self.key) {
-                    self.step(table)?;
+                    self.step(table, operation)?;
                 }
                 Ok(())
             }
             Direction::Backward => {
-                self.find(table, |k: &[u8]| k < key || !beyond && k == key)?;
+                self.find(table, operation, |k: &[u8]| k < key || !beyond && k == key)?;
                 match &self.block {
                     Some((block, offset)) => self
                         .back
                         .go_to(block, key, !beyond)
                         .ok_or_else(|| table.malformed(*offset))?,
-                    None => self.go_to_last_block(table)?,
+                    None => self.go_to_last_block(table, operation)?,
                 }
-                self.step(table)
+                self.step(table, operation)
             }
         }
     }
 
     /// As [`TableIter::seek`], but never goes back, and is cheap if the key is near.
-    pub(crate) fn skip_to(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+    pub(crate) fn skip_to(
+        &mut self,
+        table: &Table,
+        operation: &dyn Interrupt,
+        key: &[u8],
+    ) -> Result<()> {
         for steps in 0..=NEAR {
             let there = match self.dir {
                 Direction::Forward => &self.key[..] >= key,
@@ -152,29 +157,29 @@ impl TableIter {
                 return Ok(());
             }
             if steps < NEAR {
-                self.step(table)?;
+                self.step(table, operation)?;
             }
         }
-        self.seek(table, key, false)
+        self.seek(table, operation, key, false)
     }
 
     /// Goes to the next key.
     #[inline]
-    pub(crate) fn step(&mut self, table: &Table) -> Result<()> {
+    pub(crate) fn step(&mut self, table: &Table, operation: &dyn Interrupt) -> Result<()> {
         self.valid = false;
         match self.dir {
-            Direction::Forward => self.forward(table),
-            Direction::Backward => self.backward(table),
+            Direction::Forward => self.forward(table, operation),
+            Direction::Backward => self.backward(table, operation),
         }
     }
 
-    fn forward(&mut self, table: &Table) -> Result<()> {
+    fn forward(&mut self, table: &Table, operation: &dyn Interrupt) -> Result<()> {
         loop {
             let Some((block, offset)) = &self.block else {
                 return Ok(());
             };
             if block.is_end(self.next) {
-                self.place(table, self.part, self.slot + 1)?;
+                self.place(table, operation, self.part, self.slot + 1)?;
                 continue;
             }
             let entry = block
@@ -202,7 +207,7 @@ impl TableIter {
         }
     }
 
-    fn backward(&mut self, table: &Table) -> Result<()> {
+    fn backward(&mut self, table: &Table, operation: &dyn Interrupt) -> Result<()> {
         loop {
             let Some((block, offset)) = &self.block else {
                 return Ok(());
@@ -227,15 +232,20 @@ impl TableIter {
                 }
                 // Everything before this block is gone.
                 None if *offset <= table.start() => self.block = None,
-                None if self.slot > 0 => self.place(table, self.part, self.slot - 1)?,
-                None if self.part > 0 => self.place(table, self.part - 1, usize::MAX)?,
+                None if self.slot > 0 => self.place(table, operation, self.part, self.slot - 1)?,
+                None if self.part > 0 => self.place(table, operation, self.part - 1, usize::MAX)?,
                 None => self.block = None,
             }
         }
     }
 
     /// Goes to the block with the first entry whose key `before` is false for; nowhere if there is none.
-    fn find(&mut self, table: &Table, before: impl Fn(&[u8]) -> bool) -> Result<()> {
+    fn find(
+        &mut self,
+        table: &Table,
+        operation: &dyn Interrupt,
+        before: impl Fn(&[u8]) -> bool,
+    ) -> Result<()> {
         self.valid = false;
         self.known = false;
         let part = table.find_partition(&before)?;
@@ -246,11 +256,16 @@ impl TableIter {
                 .partition(before)
                 .ok_or_else(|| table.malformed(*offset))?;
         }
-        self.place(table, part, slot)
+        self.place(table, operation, part, slot)
     }
 
-    fn go_to_last_block(&mut self, table: &Table) -> Result<()> {
-        self.place(table, table.top().restarts().saturating_sub(1), usize::MAX)
+    fn go_to_last_block(&mut self, table: &Table, operation: &dyn Interrupt) -> Result<()> {
+        self.place(
+            table,
+            operation,
+            table.top().restarts().saturating_sub(1),
+            usize::MAX,
+        )
     }
 
     fn go_to_partition(&mut self, table: &Table, part: usize) -> Result<()> {
@@ -267,11 +282,17 @@ impl TableIter {
 
     /// Goes to the edge of a block (forward to its beginning, backward to its end): block `slot` of partition
     /// `part`, or else the first block of the next partition. `usize::MAX` means the last of the partition.
-    fn place(&mut self, table: &Table, part: usize, slot: usize) -> Result<()> {
+    fn place(
+        &mut self,
+        table: &Table,
+        operation: &dyn Interrupt,
+        part: usize,
+        slot: usize,
+    ) -> Result<()> {
         self.block = None;
         self.blocks += 1;
         if self.blocks.is_multiple_of(ASK) {
-            (self.check)()?;
+            operation.check()?;
         }
         self.go_to_partition(table, part)?;
         self.slot = slot;

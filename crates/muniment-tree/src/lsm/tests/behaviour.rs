@@ -128,14 +128,14 @@ fn an_idle_cursor_pins_nothing() {
             .cursor(TreeId(1), all.clone(), view.timestamp(), Direction::Forward);
     let mut found: Vec<(Bytes, Bytes)> = Vec::new();
     for _ in 0..10 {
-        found.extend(cursor.next().unwrap());
+        found.extend(cursor.next(&NeverInterrupted).unwrap());
     }
     let mem = std::sync::Arc::downgrade(&world.trees.shared.state().active);
     world.trees.seal(world.now).unwrap();
     world.trees.flush().unwrap();
     assert!(mem.upgrade().is_none());
     for _ in 0..10 {
-        found.extend(cursor.next().unwrap());
+        found.extend(cursor.next(&NeverInterrupted).unwrap());
     }
     let files = world.disk.paths();
     world.commit((0..3000).map(|i| delete(1, format!("{i:08}"))).collect());
@@ -244,7 +244,7 @@ fn jumps_go_where_they_should() {
                 Direction::Forward => b"",
                 Direction::Backward => b"z",
             });
-            assert_eq!(cursor.next().unwrap().unwrap().0, key);
+            assert_eq!(cursor.next(&NeverInterrupted).unwrap().unwrap().0, key);
         }
     }
 }
@@ -270,10 +270,13 @@ fn short_jumps_lose_nothing() {
                 cursor.seek(&nth(start));
                 // The first batch is used up, so that the jump has to move the sources.
                 for i in start..start + 4 {
-                    assert_eq!(cursor.next().unwrap().unwrap().0, nth(i));
+                    assert_eq!(cursor.next(&NeverInterrupted).unwrap().unwrap().0, nth(i));
                 }
                 cursor.seek(&nth(start + 4 + far));
-                assert_eq!(cursor.next().unwrap().unwrap().0, nth(start + 4 + far));
+                assert_eq!(
+                    cursor.next(&NeverInterrupted).unwrap().unwrap().0,
+                    nth(start + 4 + far)
+                );
             }
         }
     }

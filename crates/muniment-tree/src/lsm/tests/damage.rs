@@ -40,7 +40,7 @@ fn read(trees: &LsmTrees, world: &World, at: Timestamp) -> Result<()> {
         let mut cursor = trees.cursor(TreeId(1), Range::default(), at, dir);
         let mut expected = expected.into_iter();
         loop {
-            match cursor.next() {
+            match cursor.next(&NeverInterrupted) {
                 Ok(row) => {
                     let end = row.is_none();
                     assert_eq!(row, expected.next());
@@ -49,7 +49,10 @@ fn read(trees: &LsmTrees, world: &World, at: Timestamp) -> Result<()> {
                     }
                 }
                 Err(e) => {
-                    assert_eq!(cursor.next().unwrap_err().message(), e.message());
+                    assert_eq!(
+                        cursor.next(&NeverInterrupted).unwrap_err().message(),
+                        e.message()
+                    );
                     return Err(e);
                 }
             }
@@ -163,7 +166,7 @@ fn a_check_of_one_tree_leaves_the_others_alone() {
                 Direction::Forward,
             );
             for _ in 0..60 {
-                assert!(cursor.next().unwrap().is_some());
+                assert!(cursor.next(&NeverInterrupted).unwrap().is_some());
             }
             for i in 0..60 {
                 let key = format!("key{i:03}");
@@ -240,7 +243,7 @@ fn a_cursor_that_failed_does_not_end() {
     world.disk.inject(fault.on("table").after(3));
     let mut rows = 0;
     let error = loop {
-        match cursor.next() {
+        match cursor.next(&NeverInterrupted) {
             Ok(Some(_)) => rows += 1,
             Ok(None) => panic!("ended after {rows} rows"),
             Err(e) => break e,
@@ -248,7 +251,10 @@ fn a_cursor_that_failed_does_not_end() {
     };
     world.disk.heal();
     for _ in 0..3 {
-        assert_eq!(cursor.next().unwrap_err().message(), error.message());
+        assert_eq!(
+            cursor.next(&NeverInterrupted).unwrap_err().message(),
+            error.message()
+        );
     }
     let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
     assert_eq!(

@@ -232,7 +232,7 @@ fn readers_of_an_old_state_keep_its_files() {
     let mut cursor = world
         .trees
         .cursor(TreeId(1), all, world.now, Direction::Backward);
-    let last = cursor.next().unwrap().unwrap();
+    let last = cursor.next(&NeverInterrupted).unwrap().unwrap();
     // There is no room for a second piece while the old state holds the files of the first.
     let e = world.trees.compact(None, &NeverInterrupted).unwrap_err();
     assert_eq!(e.code(), Code::OutOfDiskSpace);
@@ -253,7 +253,7 @@ fn readers_of_an_old_state_keep_its_files() {
     world.trees.compact(None, &NeverInterrupted).unwrap();
     assert!(world.disk.count(SimOp::Free) > 0);
     let mut rows = vec![last];
-    while let Some(row) = cursor.next().unwrap() {
+    while let Some(row) = cursor.next(&NeverInterrupted).unwrap() {
         rows.push(row);
     }
     rows.reverse();

@@ -30,7 +30,7 @@ fn all(trees: &LsmTrees, at: Timestamp) -> Vec<Row> {
     let mut found = Vec::new();
     for tree in (0..20).map(TreeId) {
         let mut cursor = trees.cursor(tree, Range::default(), at, Direction::Forward);
-        while let Some((key, value)) = cursor.next().unwrap() {
+        while let Some((key, value)) = cursor.next(&NeverInterrupted).unwrap() {
             found.push((tree, key, value));
         }
     }

@@ -26,7 +26,7 @@ impl Open {
             });
         }
         for _ in 0..random.below(30) {
-            let row = self.cursor.next().unwrap();
+            let row = self.cursor.next(&NeverInterrupted).unwrap();
             let expected = (!self.rest.is_empty()).then(|| self.rest.remove(0));
             assert_eq!(
                 row, expected,

@@ -5,13 +5,15 @@ use super::super::{LsmOptions, LsmTrees};
 use super::world::{Model, World, bytes, delete, put, rows, small};
 use crate::trees::{Batch, Direction, Range, TreeId, Trees};
 use muniment_io::Timestamp;
-use muniment_op::{Asked, NeverInterrupted, Operation};
+use muniment_op::{Asked, Interrupt, NeverInterrupted, Operation, Sleepers};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::time::{Duration, Instant};
 
 fn fill(world: &mut World, tree: u32, from: u32, to: u32) {
@@ -307,20 +309,32 @@ fn compact_waits_for_its_own_tree_alone() {
     world.verify(world.now);
 }
 
-thread_local! {
-    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
-    static ASKED: Cell<u64> = const { Cell::new(0) };
+/// An operation that counts how often it is asked, and stops after so many times.
+struct Patience {
+    left: AtomicU64,
+    asked: AtomicU64,
 }
 
-fn check() -> Result<()> {
-    ASKED.set(ASKED.get() + 1);
-    match LEFT.get() {
-        0 => Err(stopped()),
-        n => {
-            LEFT.set(n - 1);
-            Ok(())
+impl Patience {
+    fn of(times: u64) -> Patience {
+        Patience {
+            left: AtomicU64::new(times),
+            asked: AtomicU64::new(0),
         }
     }
+}
+
+impl Interrupt for Patience {
+    fn check(&self) -> Result<()> {
+        self.asked.fetch_add(1, Relaxed);
+        let less = |n: u64| n.checked_sub(1);
+        match self.left.fetch_update(Relaxed, Relaxed, less) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(stopped()),
+        }
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 }
 
 /// A cursor over very many deleted keys checks for interrupts on its way, also in the walk that finds a gap,
@@ -343,30 +357,32 @@ fn a_long_way_can_be_interrupted() {
                 .cursor(TreeId(1), Range::default(), world.now, dir)
         };
         let mut uninterrupted = cursor();
-        uninterrupted.ask(check);
-        LEFT.set(u64::MAX);
-        ASKED.set(0);
-        assert_eq!(rows(uninterrupted).len(), 2);
+        let patient = Patience::of(u64::MAX);
+        let mut rows = 0;
+        while uninterrupted.next(&patient).unwrap().is_some() {
+            rows += 1;
+        }
+        assert_eq!(rows, 2);
         // At least once for some hundred blocks of tombstones.
-        assert!(ASKED.get() > 60, "{}", ASKED.get());
+        let asked = patient.asked.load(Relaxed);
+        assert!(asked > 60, "{asked}");
         // Interrupted at the first check, and at each of many later ones.
         for patience in (0..12).chain([20, 50, 60]) {
             world.trees.shared.gaps.forget_all();
             let mut cursor = cursor();
-            cursor.ask(check);
-            LEFT.set(patience);
+            let operation = Patience::of(patience);
             let mut found = Vec::new();
             let e = loop {
-                match cursor.next() {
+                match cursor.next(&operation) {
                     Ok(Some(row)) => found.push(row.0),
                     Ok(None) => panic!("it came to the end with {patience} questions"),
                     Err(e) => break e,
                 }
             };
             assert_eq!(e.message(), "stop");
-            assert!(cursor.next().is_err());
-            LEFT.set(u64::MAX);
-            while let Some(row) = cursor.next().unwrap() {
+            assert!(cursor.next(&operation).is_err());
+            // Another operation goes on with it.
+            while let Some(row) = cursor.next(&NeverInterrupted).unwrap() {
                 found.push(row.0);
             }
             found.sort();
@@ -394,18 +410,16 @@ fn a_way_over_what_is_too_new_can_be_interrupted() {
     let mut cursor = world
         .trees
         .cursor(TreeId(1), Range::default(), at, Direction::Forward);
-    cursor.ask(check);
-    LEFT.set(10);
+    let operation = Patience::of(10);
     let mut found = Vec::new();
     let e = loop {
-        match cursor.next() {
+        match cursor.next(&operation) {
             Ok(row) => found.push(row.unwrap().0),
             Err(e) => break e,
         }
     };
     assert_eq!(e.message(), "stop");
-    LEFT.set(u64::MAX);
-    while let Some(row) = cursor.next().unwrap() {
+    while let Some(row) = cursor.next(&NeverInterrupted).unwrap() {
         found.push(row.0);
     }
     assert_eq!(found, [bytes("00000000"), bytes("a")]);

@@ -5,6 +5,7 @@ use crate::trees::{Batch, Cursor, Direction, Op, Range, TreeId, Trees};
 use crate::views::View;
 use bytes::Bytes;
 use muniment_io::{Clock, Disk, SimDisk, Timestamp};
+use muniment_op::NeverInterrupted;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -132,10 +133,10 @@ pub(super) fn delete(tree: u32, key: impl AsRef<[u8]>) -> Op {
 
 pub(super) fn rows(mut cursor: Box<dyn Cursor>) -> Vec<(Bytes, Bytes)> {
     let mut out = Vec::new();
-    while let Some(row) = cursor.next().unwrap() {
+    while let Some(row) = cursor.next(&NeverInterrupted).unwrap() {
         out.push(row);
     }
-    assert!(cursor.next().unwrap().is_none());
+    assert!(cursor.next(&NeverInterrupted).unwrap().is_none());
     out
 }
 
