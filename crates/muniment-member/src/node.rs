@@ -16,7 +16,7 @@ use super::report::Heard;
 use muniment_consensus::{
     Concern, InForce, MemberId, Members, Progress, Refusal, WaiterId, Waiters,
 };
-use muniment_op::{Interrupt, Sleep, Teller, question};
+use muniment_op::{Interrupt, Lock, Sleep, Teller, question};
 use muniment_storage::{Announcer, Store};
 use muniment_value::{Code, Error, Result};
 use muniment_wire::Stream;
@@ -134,9 +134,11 @@ pub struct Node {
     /// Has the log synced.
     pub persister: Persister,
     /// The driver while it runs. The thread that holds the lock may take a turn.
-    pub driver: Mutex<Option<Driver>>,
+    pub driver: Lock<Option<Driver>>,
     /// What was heard of the others.
     pub heard: Mutex<Heard>,
+    /// Another member has reported, or the driver has to end.
+    pub reported: muniment_op::Event,
     /// Why others cannot be reached.
     pub troubles: Mutex<BTreeMap<MemberId, Error>>,
     /// The last number of a request.
@@ -178,8 +180,9 @@ impl Node {
             id,
             inbox: Inbox::default(),
             persister: Persister::default(),
-            driver: Mutex::new(None),
+            driver: Lock::new(None),
             heard: Mutex::default(),
+            reported: muniment_op::Event::new(),
             troubles: Mutex::default(),
             committed: AtomicU64::new(committed),
             applied: AtomicU64::new(0),
@@ -326,6 +329,7 @@ impl Node {
     /// Ends the threads of this member.
     pub fn stop(&self) {
         self.inbox.stop();
+        self.reported.notify_all();
         self.persister.call();
         if let Some(source) = &*self.source.lock() {
             // Shutting down fails if the connection has ended by itself, which is just as well.
@@ -341,6 +345,12 @@ impl Node {
     /// The commit point.
     pub fn committed(&self) -> u64 {
         self.committed.load(SeqCst)
+    }
+
+    /// Notes what another member has reported.
+    pub fn hear(&self, note: impl FnOnce(&mut Heard)) {
+        note(&mut self.heard.lock());
+        self.reported.notify_all();
     }
 
     /// The configuration that is in force at a committed place of the log; `None` if the driver has not come

@@ -177,9 +177,7 @@ impl Driver {
         let patience = self.patience();
         let (now, clock) = self.clock();
         self.node
-            .heard
-            .lock()
-            .note(report, now, clock, now_ms(), patience);
+            .hear(|heard| heard.note(report, now, clock, now_ms(), patience));
         self.core.report(from, told);
         if met {
             self.core.reached(from);

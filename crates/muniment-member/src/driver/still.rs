@@ -34,9 +34,6 @@ const PIECE: u64 = 1 << 20;
 /// When the disk was full the next piece is tried after so long.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// How often a thread that waits for the driver in order to lock looks whether it is interrupted.
-const LOOK: Duration = Duration::from_millis(5);
-
 impl Node {
     /// Calls `lock`, which locks what the driver writes to. The driver is told before, so that it does not
     /// wait for the end of the lock.
@@ -49,12 +46,7 @@ impl Node {
         interrupt: &dyn Interrupt,
         lock: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let mut driver = loop {
-            match self.driver.try_lock_for(LOOK) {
-                Some(driver) => break driver,
-                None => interrupt.check()?,
-            }
-        };
+        let mut driver = self.driver.lock_for(interrupt)?;
         if self.is_syncing() {
             return Err(Error::new(
                 Code::OperationFailed,
@@ -328,5 +320,61 @@ impl Driver {
                 "the log was to be changed before it has what was set aside",
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Ending, Lifecycle};
+    use muniment_consensus::Members;
+    use muniment_op::{NeverInterrupted, Operation};
+    use std::sync::Arc;
+
+    fn node() -> Node {
+        let in_force = Arc::new(InForce::default());
+        Node::new(1, Members::new(1, Default::default(), in_force), 0)
+    }
+
+    /// Has a thread wait for the driver in order to lock. Calls `then` with what keeps the driver, once the
+    /// thread waits. Returns how the thread's call ended.
+    fn locks_while_busy(
+        node: &Node,
+        on: &dyn Interrupt,
+        then: impl FnOnce(&mut dyn FnMut()),
+    ) -> Result<&'static str> {
+        std::thread::scope(|s| {
+            let mut busy = Some(node.driver.lock());
+            let waits = s.spawn(|| node.while_still(on, || Ok("locked")));
+            while node.driver.waiting() == 0 {
+                assert!(!waits.is_finished(), "the thread did not wait");
+                std::thread::yield_now();
+            }
+            then(&mut || busy = None);
+            waits.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn a_lock_waits_until_the_driver_is_free() {
+        let node = node();
+        let locked = locks_while_busy(&node, &NeverInterrupted, |free| free());
+        assert_eq!(locked.unwrap(), "locked");
+        assert_eq!(node.locking.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn a_kill_and_the_end_of_the_server_end_the_wait_for_the_driver() {
+        let node = node();
+        let op = Operation::new(Instant::now(), None);
+        let killed = locks_while_busy(&node, &op, |_| assert!(op.kill(Code::Interrupted)));
+        assert_eq!(killed.unwrap_err().code(), Code::Interrupted);
+        let life = Lifecycle::default();
+        let ended = locks_while_busy(&node, &Ending(&life), |_| life.request_stop("a test"));
+        assert_eq!(ended.unwrap_err().code(), Code::InterruptedAtShutdown);
+        // Nothing was locked, so the driver goes on writing.
+        assert_eq!(node.locking.load(SeqCst), 0);
+        assert_eq!(node.driver.waiting(), 0);
     }
 }

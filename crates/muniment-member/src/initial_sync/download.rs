@@ -10,9 +10,11 @@ use super::super::node::Node;
 use super::super::prove::Caller;
 use super::source::{CAN_WAIT, KEPT};
 use super::{Copied, Wanted};
+use crate::lifecycle::Stopping;
 use crate::set::ReplicaSet;
 use bytes::Bytes;
 use muniment_consensus::{InForce, MemberId};
+use muniment_op::sleep_until;
 use muniment_storage::{Chunk, Position, Timestamp};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use muniment_wire::{Connection, Header, OP_MSG, OpMsg};
@@ -209,7 +211,7 @@ impl<'s> Download<'s> {
                 return Err(why.context("the source has gone: "));
             }
             if self.tries > 0 {
-                std::thread::sleep(PAUSE);
+                sleep_until(Instant::now() + PAUSE, &Stopping(&self.set.home.lifecycle))?;
             }
             let patience = PATIENCE * (1 << self.tries.min(DOUBLES));
             self.tries += 1;

@@ -14,6 +14,7 @@ mod choose;
 mod download;
 mod progress;
 mod source;
+mod sources;
 
 pub use choose::Preference;
 pub use progress::SyncProgress;
@@ -23,13 +24,13 @@ use super::Role;
 use super::greeting::{check_config, config_of};
 use super::local;
 use super::node::Node;
-use crate::lifecycle::Restart;
+use crate::lifecycle::{Restart, Stopping};
 use crate::set::ReplicaSet;
-use choose::Candidate;
 use download::Download;
 use muniment_consensus::{InForce, LocalState, MemberId, StateFile};
 use muniment_io::Disk;
 use muniment_logger::guarded;
+use muniment_op::sleep_until;
 use muniment_storage::{Position, Store, StoreOptions};
 use muniment_value::{Code, Error, Result, doc};
 use std::path::Path;
@@ -63,6 +64,9 @@ pub fn begin(set: &Arc<ReplicaSet>, node: &Arc<Node>, from: MemberId, at_least: 
     set.home.world.fill(set, node, from, at_least)
 }
 
+/// How long after a copy has failed the leader may ask for another one.
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// Makes the copy, as the thread that does it.
 pub fn run(set: &ReplicaSet, node: &Node, leader: MemberId, at_least: u64) {
     // The copy is guarded, so that after a panic, too, it can be tried again.
@@ -78,7 +82,8 @@ pub fn run(set: &ReplicaSet, node: &Node, leader: MemberId, at_least: u64) {
             let failed = "Initial sync failed; it will be tried again";
             let log = &set.home.log;
             log.info("INITSYNC", 21_200, "initialsync", failed, &attr);
-            std::thread::sleep(Duration::from_millis(500));
+            // The end of the server ends the pause as well.
+            let _ = sleep_until(Instant::now() + PAUSE, &Stopping(&set.home.lifecycle));
             let newer = config_of(&e).filter(|c| check_config(&c.config, set.name()).is_ok());
             if let Some(newer) = newer {
                 node.hear_of(&newer);
@@ -151,7 +156,7 @@ impl Wanted {
 
 fn copy(set: &ReplicaSet, node: &Node, leader: MemberId, at_least: u64) -> Result<Copied> {
     let mut wanted = Wanted::new(at_least);
-    let sources = sources(set, node, leader)?;
+    let sources = sources::sources(set, node, leader)?;
     if node.members().in_force().voters.is_empty() && sources != [leader] {
         let host = host_of(set, leader)?;
         let (led, committed, waits) = download::pass(set, node, leader, &host)?;
@@ -221,54 +226,6 @@ fn begin_download<'s>(
         }
     }
 }
-
-/// The choice of a source waits for so long until the distances of the other members are known.
-const MEASURES: Duration = Duration::from_secs(5);
-
-/// The members that are to be asked for a copy, in order.
-fn sources(set: &ReplicaSet, node: &Node, leader: MemberId) -> Result<Vec<MemberId>> {
-    let preference = *set.home.parameters.sync_source.read();
-    let (_, config) = set.initialized()?;
-    let members = node.members();
-    let open = |m: &&muniment_consensus::Member| {
-        let shown = config.member(m.key);
-        m.id != node.id && shown.is_some_and(|m| !m.arbiter && !m.hidden && m.delay_secs == 0)
-    };
-    let all = members.in_force().config.members.iter().filter(open);
-    let all: Vec<MemberId> = all.map(|m| m.id).collect();
-    let end =
-        Instant::now() + MEASURES.min(Duration::from_millis(config.heartbeat_ms.max(1) as u64 * 3));
-    loop {
-        let heard = node.heard.lock();
-        let known = all.iter().filter_map(|id| Some((*id, heard.of(*id)?)));
-        let candidates: Vec<Candidate> = known
-            .filter(|(id, h)| !node.avoids(*id) && h.at.elapsed() < SILENT)
-            .filter_map(|(id, h)| {
-                let role = match h.report.state {
-                    state if state == Role::Primary.state().0 => Role::Primary,
-                    state if state == Role::Secondary.state().0 => Role::Secondary,
-                    _ => return None,
-                };
-                let ping = h.ping?;
-                Some(Candidate { id, role, ping })
-            })
-            .collect();
-        drop(heard);
-        if candidates.len() == all.len()
-            || Instant::now() > end
-            || preference == Preference::Primary
-        {
-            return Ok(choose::choose(preference, leader, &candidates));
-        }
-        if set.home.lifecycle.is_stopping() || node.inbox.is_stopped() {
-            return Err(super::ended());
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// A member of which nothing was heard for so long is no source.
-const SILENT: Duration = Duration::from_secs(10);
 
 /// Writes the state of a member whose copy is whole, and marks the copy as whole. The driver has ended by
 /// then, so the state can no longer change.
