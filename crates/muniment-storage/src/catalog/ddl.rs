@@ -20,7 +20,7 @@ use muniment_op::Interrupt;
 use muniment_value::{Code, DocBuf, Error, Result};
 use std::sync::Arc;
 
-/// A collection that nobody else writes or changes while this is held.
+/// A collection that no other thread writes or changes while this value is held.
 pub struct Exclusive {
     collection: Arc<Collection>,
     opening: Opening,
@@ -28,7 +28,7 @@ pub struct Exclusive {
 }
 
 impl Exclusive {
-    /// Whose it is.
+    /// The collection that is held.
     pub fn collection(&self) -> &Arc<Collection> {
         &self.collection
     }
@@ -56,7 +56,8 @@ impl Inner {
         self.settle(dropped)
     }
 
-    /// Has a collection alone, for changes that are committed in this opening of the door.
+    /// Waits until the caller has the collection to itself, for changes that are committed in this
+    /// opening of the door.
     ///
     /// # Errors
     /// 26 NamespaceNotFound if it was dropped; 301 DataCorruptionDetected if it is closed; what
@@ -72,7 +73,8 @@ impl Inner {
         Ok(alone)
     }
 
-    /// The same for a caller that drops it, or repairs it.
+    /// As [`Inner::exclusive`], but also of a collection that is closed because it is damaged: for
+    /// a caller that drops or repairs it.
     ///
     /// # Errors
     /// 26 NamespaceNotFound if it was dropped; what `interrupt` says while it waits.
@@ -87,7 +89,8 @@ impl Inner {
             .ok_or_else(|| Error::internal("no collection to have alone"))
     }
 
-    /// The same of several, of which none is held while another one is waited for.
+    /// As [`Inner::exclusive_to_drop`], of several collections. While one of them is waited for,
+    /// none of the others is held, so this waiting cannot be part of a deadlock.
     ///
     /// # Errors
     /// As [`Inner::exclusive_to_drop`].
@@ -131,7 +134,7 @@ impl Inner {
     }
 }
 
-/// A collection that was made, and that is not on the disk yet: [`Store::settle`].
+/// A collection that was made but may not be on the disk yet; [`Store::settle`] waits for that.
 #[must_use]
 pub struct Created(Unsettled<Arc<Collection>>);
 
@@ -143,12 +146,13 @@ impl Created {
 }
 
 impl Store {
-    /// Has a collection alone: writers and other changes wait (and can be interrupted) until the
-    /// guard is dropped. For what must not lose a write: conversions that copy a collection.
+    /// Waits until the caller has the collection to itself: writers and other changes wait (and can
+    /// be interrupted) until the guard is dropped. A conversion that copies a collection uses this,
+    /// since it would lose the writes that were made meanwhile.
     ///
     /// # Errors
-    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; what `interrupt` says while
-    /// it waits.
+    /// 26 NamespaceNotFound if it was dropped; 10107 NotWritablePrimary; what `interrupt` says
+    /// while it waits.
     pub fn exclusive(
         &self,
         collection: &Arc<Collection>,
@@ -159,7 +163,7 @@ impl Store {
         self.inner.exclusive(collection, opening, interrupt)
     }
 
-    /// Creates a collection with its `_id_` index. Namespace rules are the caller's.
+    /// Creates a collection with its `_id_` index. The caller has checked the rules for namespaces.
     ///
     /// # Errors
     /// 48 NamespaceExists; 13297 DatabaseDifferCase; as a commit's.
@@ -188,9 +192,10 @@ impl Store {
         self.settle(created)
     }
 
-    /// The same for a caller that holds a lock of its own, and lets go of it before it has the
-    /// collection [settled](Store::settle): others see the collection when this returns, but it is
-    /// not on the disk. No client may be told of it before it is.
+    /// As [`Store::create_collection_as`], but without waiting for the disk: a caller that holds a
+    /// lock of its own can let go of it before it has the collection [settled](Store::settle).
+    /// Others see the collection when this returns, but a crash could still undo it, so no client
+    /// may be told of it before it is settled.
     ///
     /// # Errors
     /// As [`Store::create_collection_as`].
@@ -212,8 +217,8 @@ impl Store {
         self.inner.settle(created.0)
     }
 
-    /// Returns once the collection as it is now is on the disk: for a caller that tells a client of
-    /// what another client has made or changed.
+    /// Returns once the collection, as it is now, is on the disk: for a caller that tells a client
+    /// of what another client has made or changed, which a crash must not undo after the reply.
     ///
     /// # Errors
     /// Those of the log's sync; what `interrupt` says.
@@ -221,7 +226,8 @@ impl Store {
         self.inner.wait_settled(collection, interrupt)
     }
 
-    /// As [`Store::begin_collection`], for a transaction as well.
+    /// As [`Store::begin_collection`]; a collection that is made in a `transaction` bears its mark
+    /// until the transaction ends.
     ///
     /// # Errors
     /// As [`Store::create_collection_as`]; [`Transaction::may_make`]'s.
@@ -242,7 +248,7 @@ impl Store {
         let there = inner.catalog.read().by_name(namespace);
         match (transaction, there) {
             (Some(transaction), there) => transaction.may_make(namespace, there.as_deref())?,
-            // The client is told that it exists, and relies on that.
+            // The client learns from the error that it exists, and may rely on it.
             (None, Some(there)) => there.claim(),
             (None, None) => {}
         }
@@ -272,7 +278,7 @@ impl Store {
             damage: None,
         };
         let created = inner.commit_entry(id, entry, None, opening, interrupt)?;
-        // Nothing was ever there: no look at the disk.
+        // A new collection has no documents, so the first insert need not read the disk.
         created.made.append().max.get_or_insert_with(Vec::new);
         Ok(Created(created))
     }
@@ -298,8 +304,8 @@ impl Store {
         }
     }
 
-    /// Drops a collection at once; its space is reclaimed when nobody reads it any more. False if
-    /// there is none.
+    /// Drops a collection at once; its space is reclaimed after the last reader has let go of it.
+    /// False if there is no such collection.
     ///
     /// # Errors
     /// As a commit's.
@@ -310,11 +316,12 @@ impl Store {
         }
     }
 
-    /// Drops these collections, each by a record of its own, and waits for the disk once. Those that
-    /// are not there are passed over; `dropped` is told of each other one.
+    /// Drops these collections, each by a record of its own, and waits for the disk once. Names
+    /// without a collection are skipped; `dropped` is called with the name of every collection that
+    /// was dropped.
     ///
     /// # Errors
-    /// As a commit's: those that were dropped before stay so.
+    /// As a commit's: collections that were dropped before the error stay dropped.
     pub fn drop_collections(
         &self,
         namespaces: impl Iterator<Item = String>,
@@ -339,7 +346,7 @@ impl Store {
                 }
             }
         }
-        // The log keeps the order: what is on the disk has all that was before it.
+        // The log keeps the order: once the last drop is on the disk, so are those before it.
         let settled = last.map_or(Ok(()), |last| self.inner.settle(last));
         result.and(settled)
     }
@@ -371,8 +378,8 @@ impl Store {
         }
     }
 
-    /// Drops a collection that a command made for itself; if that cannot be done now (a full disk),
-    /// later.
+    /// Drops a collection that a command made for itself. If it cannot be dropped now (the disk is
+    /// full, say), it is put on a list and dropped later.
     pub fn discard_collection(&self, namespace: &str) {
         let anyway = crate::watch::UntilClosed(&self.inner.watch);
         if self.drop_collection(namespace, &anyway).is_err()
@@ -382,8 +389,8 @@ impl Store {
         }
     }
 
-    /// Renames, dropping the target in the same atomic step if `drop_target`. A temporary collection
-    /// becomes a lasting one.
+    /// Renames a collection; with `drop_target`, a collection that has the name `to` is dropped in
+    /// the same atomic step. A temporary collection becomes a lasting one.
     ///
     /// # Errors
     /// 26 NamespaceNotFound, 48 NamespaceExists; as a commit's.
@@ -397,10 +404,10 @@ impl Store {
         self.rename_as(from, to, drop_target, false, interrupt)
     }
 
-    /// As [`Store::rename_collection`]; `stay_temp` leaves a temporary collection one.
+    /// As [`Store::rename_collection`]; with `stay_temp`, a temporary collection stays temporary.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Store::rename_collection`].
     pub fn rename_as(
         &self,
         from: &str,
@@ -440,7 +447,7 @@ impl Store {
         }
     }
 
-    /// False if a name changed meanwhile.
+    /// Returns false if one of the names has changed meanwhile; the caller looks them up anew.
     fn rename_one(
         &self,
         collection: &Arc<Collection>,
@@ -451,7 +458,7 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
         let inner = &self.inner;
-        // In the order of their ids, so that two renames cannot wait for each other.
+        // Locked in the order of their ids: two renames must not wait for each other.
         let mut both: Vec<&Arc<Collection>> = [collection].into_iter().chain(target).collect();
         both.sort_by_key(|c| c.id);
         let _alone = match inner.exclusive_all(&both, opening, interrupt) {
@@ -473,7 +480,7 @@ impl Store {
         collection.claim();
         let mut entry = Entry::of(collection, &collection.all_indexes());
         entry.namespace = to.to_string();
-        // A lasting collection is kept when the server starts anew.
+        // Without `temp`, the collection is kept when the server starts anew.
         let mut lasting = DocBuf::new();
         for e in entry.options.document.as_doc() {
             if stay_temp || e.name() != "temp" {
@@ -487,8 +494,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Puts the collection `new` in the place of `old` in one step: it takes its name, and `old` is
-    /// dropped. The caller has `old` alone.
+    /// Puts the collection `new` in the place of `old` in one step: `new` takes the name of `old`,
+    /// which is dropped. The caller has `old` alone.
     ///
     /// # Errors
     /// As a commit's.
@@ -530,7 +537,7 @@ impl Store {
             return Err(Error::new(Code::InvalidOptions, "cannot drop _id index"));
         }
         let named = |i: &Arc<Index>| i.spec().name == name;
-        // Two of one name: one is being built to take the other's place.
+        // There may be two of one name, if one is being built to take the other's place.
         for i in collection.all_indexes().iter().filter(|i| named(i)) {
             i.fail_build(Error::new(
                 Code::IndexBuildAborted,
@@ -614,8 +621,8 @@ impl Inner {
         self.change_entry(collection.id, entry, opening, interrupt)
     }
 
-    /// Commits a collection's entry and waits for the disk, where no name changes. The caller has the
-    /// collection alone.
+    /// Commits a change of a collection's entry that changes no name, and waits for the disk. The
+    /// caller has the collection alone.
     ///
     /// # Errors
     /// As a commit's.

@@ -1,14 +1,14 @@
-//! A catalog entry as it is stored: a BSON document in the log and in the tree `META`, `{v, ns, uuid,
-//! options, cappedSize?, cappedMax?, timeField?, indexes: [{id, state, spec}], pending?}`.
+//! A catalog entry as it is stored: a BSON document in the log and in the tree `META`, `{v, ns,
+//! uuid, options, cappedSize?, cappedMax?, timeField?, indexes: [{id, state, spec}], pending?}`.
 //!
-//! Reading one never fails. What cannot be read of it is said ([`Entry::damage`],
-//! [`IndexEntry::damage`]), and all the rest is there: the store opens, and closes the index or the
-//! collection that it is about. The commit door reads every entry by the same function before it goes
-//! into the log, and takes none that is damaged or is not read as it was written
-//! ([`Entry::check_new`]).
+//! Reading an entry never fails, since one damaged entry must not keep the store from opening. What
+//! cannot be read is reported in [`Entry::damage`] and [`IndexEntry::damage`], and the store closes
+//! that collection or that index alone. The commit door reads every entry by the same function
+//! before it goes into the log, and refuses one that is damaged or would be read as something else
+//! than was written ([`Entry::check_new`]).
 //!
-//! What is damaged of an index stays as it is stored, byte for byte, for as long as the index is there:
-//! other changes of the collection write it again.
+//! The damaged specification of an index stays as it is stored, byte for byte, for as long as the
+//! index is there: other changes of the collection write it again.
 
 use super::{CollectionOptions, IndexSpec, too_deep};
 use crate::collection::Collection;
@@ -28,7 +28,8 @@ const LAYOUT_VERSION: i32 = 3;
 /// Most bytes of a catalog entry: MongoDB's limit on what it keeps itself.
 const MAX_ENTRY: usize = (16 << 20) + (16 << 10);
 
-/// How deep the options of a collection and the specifications of its indexes stand in an entry.
+/// How deep the options of a collection and the specifications of its indexes are nested in an
+/// entry.
 const OPTIONS_DEPTH: usize = 1;
 const SPEC_DEPTH: usize = 3;
 
@@ -39,9 +40,10 @@ pub(crate) struct Entry {
     pub uuid: [u8; 16],
     pub options: CollectionOptions,
     pub indexes: Vec<IndexEntry>,
-    /// A transaction made it that has not ended; a start drops it if nothing was ever in it.
+    /// A transaction that has not ended made the collection. When the server starts, the collection
+    /// is dropped if it never held a document.
     pub pending: bool,
-    /// What of the collection itself cannot be read: the rest is what could be.
+    /// Why the collection itself cannot be used; the other fields hold what could be read.
     pub damage: Option<Error>,
 }
 
@@ -51,11 +53,11 @@ pub(crate) struct IndexEntry {
     pub id: u32,
     pub ready: bool,
     pub spec: Arc<IndexSpec>,
-    /// Why the specification cannot be used: then it is [`IndexSpec::unreadable`].
+    /// Why the specification cannot be used: `spec` is then made by [`IndexSpec::unreadable`].
     pub damage: Option<Error>,
 }
 
-/// 301, of something that an entry has not.
+/// 301 DataCorruptionDetected for something that is missing in an entry.
 fn lacks(what: &str) -> Error {
     Error::new(
         Code::DataCorruptionDetected,
@@ -111,8 +113,9 @@ impl Entry {
         d
     }
 
-    /// Reads the stored form of the entry of collection `id`, whatever it is. An `operation` that ends
-    /// meanwhile makes the entry look damaged, so only a check that may fail is given one.
+    /// Reads the stored form of the entry of collection `id`, whatever the bytes are. If
+    /// `operation` is interrupted meanwhile, the entry looks damaged. So only a check is given the
+    /// running operation: it fails then, and nothing is closed.
     pub fn read(bytes: &[u8], id: u32, operation: &dyn Interrupt) -> Entry {
         let d = Doc::new(bytes);
         let mut read = Reading {
@@ -148,7 +151,7 @@ impl Entry {
             pending: d.get("pending").is_some_and(|v| v.truthy()),
             damage: None,
         };
-        // Without it its documents would be looked for under other keys.
+        // Under another collation its documents would be looked for under the wrong keys.
         if let Err(e) = entry.options.collation() {
             read.say(e.context("its collation: "));
         }
@@ -162,7 +165,7 @@ impl Entry {
         if needs_id && !has_id {
             read.say(lacks("index on _id"));
         }
-        // Whatever else is wrong with it.
+        // Damage to the whole is reported only if no part of it was found damaged.
         let any = read.damage.is_some() || entry.indexes.iter().any(|i| i.damage.is_some());
         if let Some(e) = read.whole.take().filter(|_| !any) {
             read.say(e);
@@ -171,17 +174,17 @@ impl Entry {
         entry
     }
 
-    /// Checks that what clients defined can be read again, with all that is wrapped around it.
-    /// `stored` is the stored form; `before` is what the entry replaces.
+    /// Checks that what clients defined can be read again, with everything that is wrapped around
+    /// it in messages. `stored` is the stored form; `before` is the entry that this one replaces.
     ///
     /// # Errors
     /// 15 Overflow; 10334 BSONObjectTooLarge.
     pub fn check(&self, stored: Doc<'_>, before: Option<&Entry>) -> Result<()> {
-        // Specifications were checked when they were parsed.
+        // Index specifications are not checked here: parsing them has done it.
         let held = before.map(|b| b.options.document.as_doc());
         for e in self.options.document.as_doc() {
             let same = held.and_then(|held| held.get_elem(e.name()));
-            // One that is there already may stay: earlier versions took deeper ones.
+            // An option that is stored already may stay: earlier versions took deeper ones.
             if same.is_some_and(|same| same.as_bytes() == e.as_bytes()) {
                 continue;
             }
@@ -192,7 +195,7 @@ impl Entry {
             }
         }
         let bytes = stored.byte_len();
-        // An entry that is larger already may get smaller.
+        // An entry that is too large already may be replaced by a smaller one.
         if bytes > MAX_ENTRY && before.is_none_or(|b| b.to_doc().as_bytes().len() < bytes) {
             return Err(Error::new(
                 Code::BSONObjectTooLarge,
@@ -206,8 +209,10 @@ impl Entry {
         Ok(())
     }
 
-    /// What keeps the entry, which was read of `stored`, from going into the log: it is damaged, or
-    /// would be read as something else than was written. What was damaged in `held` may stay so.
+    /// Checks that the entry, which was read from `stored`, may go into the log. It may not if it
+    /// is damaged, or if it would be read as something else than was written. Indexes that are
+    /// damaged in `held` already may stay so, since other changes of the collection must remain
+    /// possible.
     ///
     /// # Errors
     /// The reason.
@@ -243,9 +248,9 @@ impl Entry {
     }
 }
 
-/// What is wrong with an entry that is being read.
+/// What was found wrong with an entry while it is being read.
 struct Reading {
-    /// With all of it, as BSON: then each part is looked at by itself.
+    /// The bytes as a whole are not valid BSON; each part is then checked by itself.
     whole: Option<Error>,
     damage: Option<Error>,
 }
@@ -262,11 +267,11 @@ impl Reading {
             return uuid;
         }
         self.say(lacks("uuid"));
-        // One of its own all the same.
+        // It needs a UUID that no other collection has, and its id is unique.
         u128::from(id).to_be_bytes()
     }
 
-    /// The options that can be read.
+    /// The options, without those that cannot be read.
     fn options(&mut self, d: Doc<'_>) -> DocBuf {
         let Some(stored) = d.get_doc("options") else {
             self.say(lacks("options"));
@@ -287,7 +292,8 @@ impl Reading {
         options
     }
 
-    /// The time field, which the options of a time series tell as well.
+    /// The time field. The options of a time series name it as well, so it survives if one of them
+    /// is damaged.
     fn time_field(&mut self, d: Doc<'_>, options: Doc<'_>) -> Option<String> {
         let told = options.get_doc("timeseries");
         let told = told.and_then(|series| series.get_str("timeField"));
@@ -334,7 +340,7 @@ impl Reading {
     }
 }
 
-/// Checks one element of a document that stands so deep in an entry.
+/// Checks one element of a document that is nested `depth` levels deep in an entry.
 fn alone(e: Elem<'_>, depth: usize) -> Result<()> {
     let mut d = DocBuf::new();
     d.append_elem(e);
@@ -358,7 +364,7 @@ impl CollectionOptions {
 }
 
 impl IndexSpec {
-    /// Reads a specification that is stored, and that an index can be opened by.
+    /// Reads a stored specification. The result is one that an index can be opened by.
     ///
     /// # Errors
     /// Why it cannot be used.
@@ -371,7 +377,8 @@ impl IndexSpec {
         Ok(Definition::of(&spec, operation)?.spec.clone())
     }
 
-    /// What can be known of a specification that cannot be used. It is shown and stored as it is.
+    /// A stand-in for a stored specification that cannot be used, with the fields of it that can be
+    /// read. Its document is what is stored, so that it is shown and stored again unchanged.
     pub(crate) fn unreadable(id: u32, stored: Doc<'_>) -> IndexSpec {
         let is = |name: &str| stored.get(name).is_some_and(|v| v.truthy());
         let name = stored.get_str("name").filter(|n| !n.is_empty());

@@ -1,7 +1,7 @@
 //! The collections by their names, their databases, their ids and their UUIDs.
 //!
-//! Every look-up and every change takes the same time however many collections there are, and what
-//! is asked of one database looks at that database alone.
+//! Every look-up and every change takes the same time however many collections there are, and a
+//! question about one database looks at that database alone.
 //!
 //! Invariant: all maps hold the same collections, each under the name that it has. They change
 //! together under the catalog's lock.
@@ -18,11 +18,11 @@ use std::sync::Arc;
 pub(crate) struct Collections {
     names: HashMap<Arc<str>, Arc<Collection>>,
     ids: HashMap<u32, Arc<Collection>>,
-    /// With the ids, since a damaged catalog may have one twice.
+    /// The id is part of the key, since a damaged catalog may have a UUID twice.
     uuids: BTreeSet<([u8; 16], u32)>,
     databases: BTreeMap<Box<str>, Database>,
-    /// The names of databases by what is left of them without case: more than one only if another
-    /// version or another member made them.
+    /// The names of databases by their case-folded form. There is more than one name for a form
+    /// only if another version or another member made them: `create` refuses them.
     folded: HashMap<Box<str>, Vec<Box<str>>>,
     lost: Lost,
 }
@@ -66,18 +66,19 @@ impl Kinds {
     }
 }
 
-/// When collections last lost their names, for as long as a view is older than that.
+/// When collections last lost their names. A name is kept here for as long as some view is older
+/// than its loss.
 #[derive(Default)]
 struct Lost {
     names: HashMap<String, Timestamp>,
-    /// The same in the order in which it was noted.
+    /// The same in the order in which it was noted, so that the oldest are found first.
     order: VecDeque<(Timestamp, String)>,
 }
 
 impl Lost {
     fn note(&mut self, name: &str, at: Timestamp, oldest: Timestamp) {
         while self.order.front().is_some_and(|(lost, _)| *lost <= oldest) {
-            // It may have been lost again since.
+            // Another collection may have had the name and lost it since.
             if let Some((lost, name)) = self.order.pop_front()
                 && self.names.get(&name).is_some_and(|newest| *newest <= lost)
             {
@@ -143,13 +144,14 @@ impl Collections {
         lost.is_some_and(|lost| *lost > at)
     }
 
-    /// Notes a name that is lost at `at`, and forgets those that no view is older than.
+    /// Notes that a name was lost at `at`, and forgets the losses that every view is younger than
+    /// (`oldest` is the time of the oldest view).
     pub fn note_lost(&mut self, namespace: &str, at: Timestamp, oldest: Timestamp) {
         self.lost.note(namespace, at, oldest);
     }
 
-    /// Gives a collection, which may have another name, this one. `at`, `oldest`: as for
-    /// [`Collections::note_lost`].
+    /// Enters a collection under this name, and takes it from the name that it had. `at`, `oldest`:
+    /// as for [`Collections::note_lost`].
     pub fn set(
         &mut self,
         namespace: &str,
@@ -183,14 +185,15 @@ impl Collections {
         }
     }
 
-    /// Takes a collection out.
+    /// Removes a collection from all maps.
     pub fn remove(&mut self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         self.take(&collection.name(), collection, at, oldest);
         self.ids.remove(&collection.id);
         self.uuids.remove(&(collection.uuid(), collection.id));
     }
 
-    /// Takes a name from a collection, if it is the one that has it.
+    /// Removes a name, if it is this collection's: another one may have taken it in the same
+    /// change.
     fn take(&mut self, name: &str, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let held = self.names.get(name);
         if !held.is_some_and(|c| Arc::ptr_eq(c, collection)) {

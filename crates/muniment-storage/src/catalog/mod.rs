@@ -1,6 +1,6 @@
-//! What the catalog keeps of a collection and of an index, and how it is stored.
+//! What the catalog keeps of a collection and of an index.
 //!
-//! How both are stored, and what is read of an entry that is damaged: see [`Entry`].
+//! [`Entry`] says how both are stored, and what becomes of an entry that is damaged.
 
 pub(crate) mod ddl;
 mod entry;
@@ -31,10 +31,10 @@ pub struct CollectionOptions {
     pub capped_size: Option<u64>,
     /// Capped: the limit on documents.
     pub capped_max: Option<u64>,
-    /// A time-series collection: the field whose date is the beginning of the record key.
+    /// A time-series collection: the field whose date begins a measurement's record key.
     pub time_field: Option<String>,
-    /// It is made without `_id_`: its documents need no `_id`. Only for a capped collection, and
-    /// known later by its indexes.
+    /// The collection is made without an `_id_` index, so its documents need no `_id`. Only a
+    /// capped collection can be; later it is recognized by having no such index.
     pub without_ids: bool,
     /// The options document as `listCollections` shows it (with `capped`, `size`, `max`,
     /// `validator`, …).
@@ -42,19 +42,19 @@ pub struct CollectionOptions {
 }
 
 impl CollectionOptions {
-    /// True if documents stand by their `_id`.
+    /// True if the key of a document's record is its `_id`.
     pub(crate) fn is_clustered(&self) -> bool {
         self.document.as_doc().get("clusteredIndex").is_some()
             && self.capped_size.is_none()
             && self.time_field.is_none()
     }
 
-    /// True if documents stand by numbers in the order of their inserts.
+    /// True if the key of a document's record is a number, in the order of the inserts.
     pub(crate) fn numbers_records(&self) -> bool {
         !self.is_clustered() && self.time_field.is_none()
     }
 
-    /// How texts compare where a command says nothing else.
+    /// The collation that applies where a command names none.
     ///
     /// # Errors
     /// As [`Collation::parse`].
@@ -76,16 +76,17 @@ pub struct IndexSpec {
     pub sparse: bool,
     /// Hidden from the planner.
     pub hidden: bool,
-    /// Not unique yet, but no write may add another duplicate: the way to `unique`.
+    /// The first step of making an index unique: it may hold duplicates, but no write may add
+    /// another.
     pub prepare_unique: bool,
     /// Only documents that match are indexed.
     pub partial_filter: Option<DocBuf>,
-    /// TTL: seconds after the indexed date.
+    /// TTL: a document expires this many seconds after the indexed date.
     pub expire_after_seconds: Option<i64>,
-    /// `background` as it was given: it has no effect.
+    /// `background` as it was given. It has no effect, but is shown.
     pub background: Option<ValueBuf>,
-    /// What is kept and shown and has no effect here, as it was given: settings of MongoDB's engine
-    /// and what indexes of old servers bear ([`KEPT`]).
+    /// Fields that are kept and shown as they were given, but have no effect here: settings of
+    /// MongoDB's engine, and what indexes of old servers have ([`KEPT`]).
     pub kept: DocBuf,
     /// How texts are ordered and which are equal.
     pub collation: Collation,
@@ -95,9 +96,10 @@ pub struct IndexSpec {
     pub document: DocBuf,
 }
 
-/// Fields of a specification that have no effect and are kept and shown: settings of another engine,
-/// the measurements' index that one of buckets was made from, what geoHaystack indexes had, and the
-/// `_id` of specifications that were once documents of `system.indexes`.
+/// Fields of a specification that are kept and shown, but have no effect: settings of another
+/// engine, the index on measurements that an index on buckets was made from, the options of
+/// geoHaystack indexes, and the `_id` of specifications that were once documents of
+/// `system.indexes`.
 pub const KEPT: [&str; 4] = ["storageEngine", "originalSpec", "bucketSize", "_id"];
 
 fn too_deep(what: &str) -> Error {
@@ -133,8 +135,8 @@ impl IndexSpec {
         IndexSpec::parse_for(spec, &Collation::SIMPLE)
     }
 
-    /// As [`IndexSpec::parse`], for a collection with this collation, which an index has that
-    /// names none.
+    /// As [`IndexSpec::parse`], for a collection with this collation: an index that names none has
+    /// the collection's.
     ///
     /// # Errors
     /// As [`IndexSpec::parse`].
@@ -206,9 +208,9 @@ impl IndexSpec {
                 },
                 "expireAfterSeconds" => expire_after_seconds = Some(expire_seconds(v)?),
                 "v" => version = check_version(v)?,
-                // Without effect since MongoDB 4.2, as here, but shown.
+                // Has no effect since MongoDB 4.2, nor here, but is shown.
                 "background" => background = Some(ValueBuf::new(v)),
-                // Without effect; they come with dumps of old servers.
+                // These have no effect; dumps of old servers have them.
                 "dropDups" | "ns" => {}
                 "collation" => match v {
                     Value::Document(d) if d.is_empty() => {
@@ -297,7 +299,7 @@ impl IndexSpec {
             options,
             document: DocBuf::new(),
         };
-        // As it is given: a text index is kept with two fields, of which the second is not counted.
+        // Counted before `prepare`, which gives a text index a second field that does not count.
         let key = parsed.key.as_doc();
         let fields = key.iter().filter(|e| e.name() != "_ftsx").count();
         crate::kinds::prepare(&mut parsed)?;
@@ -310,8 +312,8 @@ impl IndexSpec {
         Ok(parsed.with_document())
     }
 
-    /// The specification after a change, checked by the rules of a new one: what no index may be
-    /// from the start, none may become, and the catalog could not read it again.
+    /// The specification after a change. It is checked by the rules for a new one, since the
+    /// catalog could not read a specification again that breaks them.
     ///
     /// # Errors
     /// As [`IndexSpec::parse`]; 16764.
@@ -343,7 +345,7 @@ impl IndexSpec {
         .with_document()
     }
 
-    /// Makes `document` from the other fields: after a change of one of them.
+    /// Makes `document` anew from the other fields: needed after a change of one of them.
     #[must_use]
     pub fn with_document(mut self) -> IndexSpec {
         let mut d = doc! { "v": 2, "key": &self.key, "name": self.name.as_str() };
@@ -375,10 +377,10 @@ impl IndexSpec {
     }
 }
 
-/// Checks one of [`KEPT`].
+/// Checks the value of one of the fields of [`KEPT`].
 ///
 /// # Errors
-/// 14 TypeMismatch, 2 BadValue, 67 CannotCreateIndex; what an original specification raises.
+/// 14 TypeMismatch, 2 BadValue, 67 CannotCreateIndex; those of parsing an `originalSpec`.
 fn check_kept(name: &str, v: Value<'_>, default: &Collation) -> Result<()> {
     match (name, v) {
         ("storageEngine", Value::Document(d)) if d.is_empty() => Err(cannot_create(
@@ -430,7 +432,7 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
         if path.split('.').any(str::is_empty) {
             return Err(cannot_create("Index keys cannot contain an empty field."));
         }
-        // What a text index's key is kept under.
+        // The stored key of a text index has this field, so no other index may.
         if path == "_fts" && e.value().as_str().is_none() {
             return Err(cannot_create(
                 "Index key contains an illegal field name: '_fts'",
@@ -457,7 +459,7 @@ fn check_key(key: Doc<'_>) -> Result<DocBuf> {
                     ));
                 }
             }
-            // An index kind's name, which is looked up with the options at hand.
+            // The name of an index kind is checked later, together with its options.
             Value::String(_) => {}
             v => {
                 return Err(cannot_create(format!(

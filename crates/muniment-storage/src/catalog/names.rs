@@ -1,4 +1,4 @@
-//! The catalog in memory: which collections there are.
+//! Reading the catalog at start, and committing and publishing changes of it.
 
 use crate::catalog::Entry;
 use crate::catalog::notes::{drop_note, entry_notes};
@@ -20,18 +20,19 @@ use muniment_tree::{Cursor, Direction, Range, TreeId};
 use muniment_value::{Code, Error, Result};
 use std::sync::Arc;
 
-/// A change of the catalog that was committed. The operation that made it waits for the log's sync
-/// ([`Inner::settle`]) before a client is told of it, and after it has let go of the names: the
-/// changes of others are made meanwhile, and one sync serves them all.
+/// A committed change of the catalog that may not be on the disk yet. The operation that made it
+/// lets go of the names first and then waits for the log's sync ([`Inner::settle`]), before a
+/// client is told of the change: meanwhile others can commit theirs, and one sync serves them all.
 #[must_use]
 pub(crate) struct Unsettled<T> {
     pub made: T,
-    /// The number of its record.
+    /// The number of the change's record in the log.
     index: u64,
 }
 
 impl Inner {
-    /// Reads the catalog as the trees hold it: at open, before the log after the cut is applied.
+    /// Reads the catalog from the trees when the store opens. The records that the log has after
+    /// the persisted cut are applied afterwards.
     pub fn load_catalog(&self) -> Result<()> {
         let meta = TreeId(keys::META);
         let path = &self.home.path;
@@ -52,7 +53,7 @@ impl Inner {
         }
         let arrays = self.read_arrays()?;
         let none = Arrays::default();
-        // They stand in the order of the ids, as the entries do.
+        // Totals are stored in the order of the ids, as the entries are.
         let mut totals = with_tag(b'n');
         let mut next = totals.next(&NeverInterrupted)?;
         let mut entries = with_tag(b'c');
@@ -95,13 +96,14 @@ impl Inner {
         }
         let mut pending = with_tag(b'd');
         while let Some((key, _)) = pending.next(&NeverInterrupted)? {
-            // When it was dropped is not kept: not after the cut that holds the note.
+            // The time of the drop is not stored; it was before the cut that has the note.
             self.cuts.note_drop(id_of(&key)?, self.trees.persisted());
         }
         Ok(())
     }
 
-    /// What the trees hold of arrays, by the ids of indexes: most indexes have none.
+    /// Which fields of which indexes hold arrays, as the trees have it, by the ids of the indexes.
+    /// Most indexes have none.
     fn read_arrays(&self) -> Result<HashMap<u32, Arrays>> {
         let mut all = HashMap::<u32, Arrays>::default();
         let bad = || damaged(&self.home.path, "the arrays of an index");
@@ -133,9 +135,10 @@ impl Inner {
             .cursor(meta, range, Timestamp::MAX, Direction::Forward)
     }
 
-    /// Commits a collection's entry as it is to be from now on. The caller has the collection's
-    /// DDL lock and, where names change, that of the names, and has read what it goes by in this
-    /// opening of the door. The change is there for others when this returns, and not on the disk.
+    /// Commits a collection's entry as it is to be from now on. The caller holds the collection's
+    /// DDL lock and, where names change, that of the names, and has read everything that its
+    /// decision depends on in this opening of the door. When this returns others see the change,
+    /// but it is not on the disk.
     ///
     /// # Errors
     /// As a commit's.
@@ -160,7 +163,7 @@ impl Inner {
             let mut before = Entry::of(c, &all);
             for (i, held) in before.indexes.iter_mut().zip(all.iter()) {
                 if held.is_damaged() {
-                    // What can be read of it is told.
+                    // Its `document` is made from the fields that could be read, for the note.
                     i.spec = Arc::new((*i.spec).clone().with_document());
                 }
             }
@@ -176,7 +179,7 @@ impl Inner {
         stage.entry_puts(id, held.as_deref(), &entry, logged);
         let mut result = Err(Error::internal("the catalog was not changed"));
         let commit = self.commit(stage, Announce::Door, interrupt, |at| {
-            // In this order, so that a name that passes from one collection to the other always has one.
+            // Before the drop: a name that passes from one to the other must not be missing.
             result = Ok(self.publish_collection(id, entry, indexes, at));
             if let Some(gone) = drop {
                 self.publish_drop(gone, at);
@@ -190,8 +193,8 @@ impl Inner {
         })
     }
 
-    /// Commits a drop. The caller has the collection's DDL lock and that of the names. The collection
-    /// is gone for others when this returns.
+    /// Commits a drop. The caller holds the collection's DDL lock and that of the names. When this
+    /// returns others do not find the collection any more.
     ///
     /// # Errors
     /// As a commit's.
@@ -213,10 +216,10 @@ impl Inner {
         Ok(Unsettled { made, index })
     }
 
-    /// Returns what was made once it is on the disk: callers of DDL expect it to stay.
+    /// Waits until a change is on the disk, since clients expect that a crash does not undo it.
     ///
     /// # Errors
-    /// Those of the sync: what was made is there, but not for certain.
+    /// Those of the sync: the change was made, but may not survive a crash.
     pub fn settle<T>(&self, change: Unsettled<T>) -> Result<T> {
         self.journal
             .log()?
@@ -224,20 +227,20 @@ impl Inner {
         Ok(change.made)
     }
 
-    /// Returns once the last change of a collection's catalog entry is on the disk: for a caller that
-    /// tells a client of something that another one has just made.
+    /// Returns once the last change of a collection's catalog entry is on the disk: for a caller
+    /// that tells a client of something that another client has just made.
     ///
     /// # Errors
     /// Those of the sync; what `interrupt` says.
     pub fn wait_settled(&self, collection: &Collection, interrupt: &dyn Interrupt) -> Result<()> {
         let log = self.journal.log()?;
-        // A log that was opened anew may end before it.
+        // A log that was opened anew may end before that record.
         let index = collection.changed_in().min(log.last().index);
         log.wait_durable(index, interrupt)
     }
 
-    /// Makes a collection what its entry says, closing what of it is damaged. The puts are in the
-    /// trees, and not visible yet.
+    /// Makes a collection what its entry says, and closes what is damaged of it. The puts are in
+    /// the trees already, but not visible yet.
     pub fn publish_collection(
         &self,
         id: u32,
@@ -305,7 +308,8 @@ impl Inner {
         collection
     }
 
-    /// Takes a collection out of the catalog. The puts are in the trees, and not visible yet.
+    /// Takes a collection out of the catalog. The puts are in the trees already, but not visible
+    /// yet.
     pub fn publish_drop(&self, collection: &Arc<Collection>, at: Timestamp) {
         let oldest = self.trees.views().oldest();
         self.catalog.remove(collection, at, oldest);
@@ -318,14 +322,15 @@ impl Inner {
         self.give_up(collection.id, at);
     }
 
-    /// A tree whose drop was committed at `at`: it goes when nobody reads it any more.
+    /// Notes that the drop of a tree was committed at `at`. Its space is reclaimed after its last
+    /// reader has let go of it.
     fn give_up(&self, tree: u32, at: Timestamp) {
         self.cuts.note_drop(tree, at);
         self.watch.call();
     }
 }
 
-/// The index handles of an entry: those that `held` has already, and new ones.
+/// The index handles for an entry: those of `held` where it has the index already, else new ones.
 pub(crate) fn indexes_of(held: Option<&Collection>, entry: &Entry) -> Vec<Arc<Index>> {
     let old = held.map(Collection::all_indexes).unwrap_or_default();
     entry
@@ -333,7 +338,7 @@ pub(crate) fn indexes_of(held: Option<&Collection>, entry: &Entry) -> Vec<Arc<In
         .iter()
         .map(|i| match old.iter().find(|o| o.id == i.id) {
             Some(o) => o.clone(),
-            // It becomes ready when it is published.
+            // Publishing the entry makes it ready.
             None => Arc::new(Index::of_entry(i, false, &Arrays::default())),
         })
         .collect()

@@ -1,5 +1,5 @@
-//! What a new index may not be, although one that is there may: limits that catalogs written
-//! before they were checked need not keep.
+//! Limits for new indexes. An index that exists already may break them, since the catalog may have
+//! been written before they were checked.
 
 use crate::catalog::IndexSpec;
 use muniment_op::Interrupt;
@@ -11,8 +11,9 @@ impl IndexSpec {
     /// Checks a specification that is to become an index.
     ///
     /// # Errors
-    /// 2 BadValue for a key or name that is `_id_`'s own; 14 TypeMismatch for an option; 16764; 67 CannotCreateIndex and 224
-    /// QueryFeatureNotAllowed for a partial filter that no index can have.
+    /// 2 BadValue for a key or name that is `_id_`'s own; 14 TypeMismatch for an option; 16764; 67
+    /// CannotCreateIndex and 224 QueryFeatureNotAllowed for a partial filter that no index can
+    /// have.
     pub fn check_new(&self, operation: &dyn Interrupt) -> Result<()> {
         let key = self.key.as_doc();
         let id = *self == IndexSpec::id_index(&self.collation);
@@ -40,10 +41,10 @@ impl IndexSpec {
         }
     }
 
-    /// True if both leave out the same documents, in whatever order they say so.
+    /// True if both partial filters are the same but for the order of their clauses.
     ///
     /// # Errors
-    /// What stops `operation`.
+    /// Why `operation` was stopped.
     pub fn same_partial_filter(
         &self,
         other: &IndexSpec,
@@ -58,12 +59,12 @@ impl IndexSpec {
             (Some(a), Some(b)) => a == b || (normal(a).is_some() && normal(a) == normal(b)),
             (a, b) => a == b,
         };
-        // A filter that was not parsed to its end is not another one.
+        // If parsing was broken off, the filters may only seem to differ.
         operation.check().map(|()| same)
     }
 }
 
-/// The filter's text, the same for every order of its clauses.
+/// A text for comparing filters: it is the same for every order of the clauses.
 fn text(node: &Node) -> String {
     let list = |list: &[Node]| {
         let mut all: Vec<String> = list.iter().map(text).collect();
@@ -100,7 +101,8 @@ fn check_node(node: &Node) -> Result<()> {
     }
 }
 
-/// What an index may decide on: comparisons, `$in`, `$exists: true`, `$type` and shapes.
+/// The conditions that a partial filter may have: comparisons, `$in`, `$exists: true`, `$type` and
+/// shapes.
 fn allowed(pred: &Pred) -> bool {
     match pred {
         Pred::Eq(_) | Pred::Lt(_) | Pred::Lte(_) | Pred::Gt(_) | Pred::Gte(_) => true,

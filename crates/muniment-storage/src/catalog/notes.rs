@@ -1,5 +1,5 @@
-//! What changes of the catalog are called in the oplog: notes in the log, made of the entries before
-//! and after.
+//! Notes in the log that describe changes of the catalog to readers of the oplog. They are made
+//! from the entries before and after a change.
 //!
 //! Source: the entries of MongoDB 8.0's oplog for create, createIndexes, dropIndexes, collMod,
 //! renameCollection and drop, as mongodump, mongorestore and change streams read them.
@@ -12,12 +12,12 @@ use muniment_value::{Doc, DocBuf, Elem, Value, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A field of a note that is for readers here alone: change streams do not tell of it. It is about a
-/// collection that a transaction has made and not yet committed, or gives up, or about a time-series
-/// collection, of which its row among the views tells.
+/// This field marks a note that change streams pass over. Such a note is about a collection that a
+/// transaction has made and has not committed yet, or gives up; or about a time-series collection,
+/// which change streams learn of from its row among the views.
 const UNSEEN: &str = "unseen";
 
-/// The name of the database's commands, and the collection.
+/// The namespace of the database's commands, and the collection's own name.
 fn split(namespace: &str) -> (String, &str) {
     let (db, name) = namespace.split_once('.').unwrap_or((namespace, ""));
     (format!("{db}.$cmd"), name)
@@ -34,7 +34,7 @@ fn command(namespace: &str, uuid: &[u8; 16], o: DocBuf, o2: Option<DocBuf>) -> D
     d
 }
 
-/// A collection that goes.
+/// The note on a collection that is dropped.
 pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     let namespace = gone.namespace();
     let (_, name) = split(&namespace);
@@ -46,9 +46,9 @@ pub(in crate::catalog) fn drop_note(gone: &Collection) -> DocBuf {
     note
 }
 
-/// What a transaction's commit tells of those of the collections that bear a transaction's mark. Before
-/// the commit no other operation could see them, so the log, and with it change streams and other
-/// readers, have not been told of them. `None` if there are none.
+/// The notes that a transaction's commit adds for the collections that bear a transaction's mark.
+/// Before the commit no other operation could see them, so change streams and other readers of the
+/// log have not been told of them. `None` if no collection bears the mark.
 pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> Option<Stage> {
     let marked = all.filter(|c| c.is_pending()).map(|c| (c.id, c));
     let marked: BTreeMap<u32, &Arc<Collection>> = marked.collect();
@@ -69,7 +69,8 @@ pub(crate) fn made_notes<'c>(all: impl Iterator<Item = &'c Arc<Collection>>) -> 
     (!marked.is_empty()).then_some(stage)
 }
 
-/// What a collection's new entry changes; `gone` is the collection in whose place it comes.
+/// The notes on what a collection's new entry changes; `gone` is the collection whose name it
+/// takes.
 pub(in crate::catalog) fn entry_notes(
     before: Option<&Entry>,
     after: &Entry,
@@ -87,8 +88,8 @@ pub(in crate::catalog) fn entry_notes(
     let Some(before) = before else {
         let mut o = doc! { "create": name };
         o.append_all(after.options.document.as_doc());
-        // A clustered collection has no other index of its own, and the buckets of a time series,
-        // of which MongoDB tells, are clustered.
+        // A clustered collection has no separate `_id_` index. In MongoDB the buckets of a time
+        // series, which this entry stands for, are clustered too.
         let clustered = ["clusteredIndex", "timeseries"]
             .iter()
             .any(|n| o.as_doc().get(n).is_some());
@@ -117,9 +118,9 @@ pub(in crate::catalog) fn entry_notes(
             );
             o2 = Some(doc! { "numRecords": gone.count() as i64 });
         }
-        // It is a command of the database that it comes from.
+        // MongoDB has the entry in the command namespace of the old name's database.
         let mut all = command(&before.namespace, &after.uuid, o, o2);
-        // `$out` gives it its name like that.
+        // `$out` renames a time series like this.
         all.append_some(UNSEEN, is_series.then_some(true));
         return vec![all];
     }
@@ -159,7 +160,7 @@ pub(in crate::catalog) fn entry_notes(
     notes
 }
 
-/// The fields of an index that collMod has changed, as they are now and as they were.
+/// The fields of an index that collMod has changed: their new values, then their old ones.
 fn changed_index(before: &IndexEntry, after: &IndexEntry) -> (DocBuf, DocBuf) {
     let (old, new) = (before.spec.document.as_doc(), after.spec.document.as_doc());
     let mut now = doc! { "name": after.spec.name.as_str() };
@@ -182,12 +183,12 @@ fn changed_index(before: &IndexEntry, after: &IndexEntry) -> (DocBuf, DocBuf) {
     (now, then)
 }
 
-/// True if both are the same field, or none.
+/// True if both are the same field with the same value, or both are absent.
 fn same(a: Option<Elem<'_>>, b: Option<Elem<'_>>) -> bool {
     a.map(|e| e.as_bytes()) == b.map(|e| e.as_bytes())
 }
 
-/// Options that differ, as collMod would be told of them.
+/// The options that differ, as a collMod command would set them.
 fn changed_options(old: Doc<'_>, new: Doc<'_>) -> DocBuf {
     let mut d = DocBuf::new();
     for e in new {

@@ -1,8 +1,9 @@
-//! The catalog in memory: the collections, the names that they had before, and the numbers that are next.
+//! The catalog in memory: the collections, the names that they had before, and the next free id.
 //!
-//! Invariants: a name and the past of names change together, under the lock of the collections, so that
-//! a reader that holds it finds each commit's name in one of the two. Names change only while the
-//! changing thread holds `naming`, but for what recovery and a follower apply. An id is given once.
+//! Invariants: a collection's name and the list of past names change together, under the lock of
+//! the collections, so that a reader that holds the lock finds the name at any commit in one of the
+//! two. Names change only while the changing thread holds `naming`; recovery and a follower, which
+//! apply what was decided elsewhere, need not. No id is given out twice.
 
 use super::map::Collections;
 use crate::collection::Collection;
@@ -24,11 +25,11 @@ pub(crate) struct Catalog {
     pub naming: Lock<()>,
     /// Names that collections had.
     past: Mutex<History>,
-    /// Of collections, indexes, and so of trees.
+    /// The next id of a collection or an index, which is its tree's id too.
     next_id: AtomicU32,
-    /// Where an `_id` was found last.
+    /// Where the document of an `_id` was found last.
     pub hints: Arc<Hints>,
-    /// Of which collections there is something to do.
+    /// Which collections have background work waiting.
     pub lists: Arc<Worklists>,
 }
 
@@ -46,7 +47,7 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// The collections, which do not change while the result lives.
+    /// The collections. They do not change while the result lives, so it must not be kept for long.
     #[inline]
     pub fn read(&self) -> impl Deref<Target = Collections> {
         self.collections.read()
@@ -57,7 +58,7 @@ impl Catalog {
         self.read().all().cloned().collect()
     }
 
-    /// Those of these collections that are there.
+    /// The collections with these ids, without those that do not exist any more.
     pub fn those(&self, ids: Vec<u32>) -> Vec<Arc<Collection>> {
         let collections = self.read();
         ids.into_iter()
@@ -65,7 +66,7 @@ impl Catalog {
             .collect()
     }
 
-    /// A fresh id.
+    /// An id that was never given out before.
     ///
     /// # Errors
     /// 1 if they are used up.
@@ -82,18 +83,19 @@ impl Catalog {
         self.next_id.load(SeqCst)
     }
 
-    /// Ids below this one were given.
+    /// Takes note that all ids below `next` were given out.
     pub fn gave_ids_below(&self, next: u32) {
         self.next_id.fetch_max(next, SeqCst);
     }
 
-    /// A collection comes into being by the commit at `at`; no view is older than `oldest`.
+    /// Enters a collection that the commit at `at` makes; `oldest` is the time of the oldest view.
     pub fn add(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let mut collections = self.collections.write();
         collections.set(&collection.name(), collection, at, oldest);
     }
 
-    /// A collection has another name from the commit at `at` on; no view is older than `oldest`.
+    /// Gives a collection another name from the commit at `at` on; `oldest` is the time of the
+    /// oldest view.
     pub fn rename(
         &self,
         collection: &Arc<Collection>,
@@ -110,7 +112,7 @@ impl Catalog {
         collection.set_namespace(namespace);
     }
 
-    /// A collection goes by the commit at `at`; no view is older than `oldest`.
+    /// Removes a collection that the commit at `at` drops; `oldest` is the time of the oldest view.
     pub fn remove(&self, collection: &Arc<Collection>, at: Timestamp, oldest: Timestamp) {
         let mut collections = self.collections.write();
         collections.remove(collection, at, oldest);
@@ -119,12 +121,13 @@ impl Catalog {
             .ended(collection.id, at, collection.named());
     }
 
-    /// What is no collection by itself, a view, has lost its name by `at`.
+    /// Notes that a view, which is no collection by itself, has lost its name by `at`.
     pub fn note_lost(&self, namespace: &str, at: Timestamp, oldest: Timestamp) {
         self.collections.write().note_lost(namespace, at, oldest);
     }
 
-    /// The name that a collection had in the commit at `at`. `None`: there was none with this number.
+    /// The name that a collection had at the commit at `at`. `None` if no collection has had this
+    /// id.
     pub fn name_at(&self, id: u32, at: Timestamp) -> Option<Arc<Named>> {
         let collections = self.read();
         if let Some(past) = self.past.lock().name(id, at) {
