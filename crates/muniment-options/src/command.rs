@@ -5,11 +5,11 @@ use crate::page::Page;
 /// A command.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
-    /// The word that it is called by; of the program, its name.
+    /// The word that calls it. The program's is its own name.
     pub name: &'static str,
     /// What it does in one line, without a full stop.
     pub about: &'static str,
-    /// Its page, and what it takes.
+    /// What `--help` prints, and which options and words it takes.
     pub page: Page,
     /// The commands that may follow its name.
     pub below: Vec<Command>,
@@ -26,7 +26,8 @@ impl Command {
         all
     }
 
-    /// What may stand where no option does, with what it stands for if that is known.
+    /// The words that may stand where no option does, each with what it does; words of the page have no
+    /// description.
     pub(crate) fn words(&self) -> Vec<(&str, &str)> {
         let below = self.below.iter().map(|c| (c.name, c.about));
         below

@@ -224,8 +224,9 @@ fn zsh_case(at: &str, command: &Command) -> String {
     out + &values(command, "(") + "            ;;\n"
 }
 
-/// What the value of each option that needs one may be, as a `case` whose patterns begin so. Names of
-/// several letters have two hyphens there, however they are given.
+/// A `case` on the option before the cursor that says what its value may be. `open` begins each pattern,
+/// because zsh wants a parenthesis there. The scripts give every name of several letters two hyphens
+/// before they come here, so the patterns have two as well, however the option was written.
 fn values(command: &Command, open: &str) -> String {
     let mut branches: Vec<(String, Vec<String>)> = Vec::new();
     for o in command.page.options().filter(|o| o.needs_value()) {
@@ -260,7 +261,7 @@ fn values(command: &Command, open: &str) -> String {
     out + "            esac\n"
 }
 
-/// As one word of a shell.
+/// The text in single quotes, so that a shell takes it as one word and expands nothing in it.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -5,7 +5,7 @@ use crate::page::Group;
 use crate::table::Opt;
 use std::fmt::Write;
 
-/// The page: of section 1, of this version.
+/// The page as a whole, in section 1, with `version` in its footer.
 pub fn man(program: &Command, version: &str) -> String {
     let name = program.name;
     let mut out = format!(
@@ -54,7 +54,7 @@ fn tag(o: &Opt) -> String {
     forms.join(", ") + &value
 }
 
-/// Text that stands as it is, with its lines.
+/// Appends text whose line breaks and spaces stay as they are.
 fn verbatim(out: &mut String, lines: &str) {
     let lines = lines.trim_matches('\n');
     if lines.is_empty() {
@@ -73,7 +73,8 @@ fn capitalized(about: &str) -> String {
     first.unwrap_or_default() + letters.as_str()
 }
 
-/// A line that is no request, however it begins.
+/// Keeps the formatter from taking the line for a request: a full stop or an apostrophe at its start
+/// would make it one, and the line would vanish from the page.
 fn line(text: &str) -> String {
     match text.starts_with(['.', '\'']) {
         true => format!("\\&{text}"),
@@ -92,7 +93,8 @@ fn text(words: &str) -> String {
     for c in words.chars() {
         match c {
             '\\' => out.push_str("\\e"),
-            // A hyphen that can be copied into a command line.
+            // A plain `-` may be set as a typographic hyphen, and a command line copied from the page
+            // would then not work.
             '-' => out.push_str("\\-"),
             '\'' => out.push_str("\\(aq"),
             '`' => out.push_str("\\(ga"),

@@ -1,4 +1,4 @@
-//! What may have been meant by a word that there is not.
+//! Suggestions for a word that does not exist: the known word that the user may have meant.
 
 /// "is 'x' meant? ", if one of `words` is near enough to `word`.
 pub fn meant(word: &str, words: &[&str]) -> String {

@@ -1,4 +1,5 @@
-//! The page of a command: what `--help` prints, and by the same table what the command takes.
+//! The page of a command. The same table says what `--help` prints and what the command takes, so the
+//! two cannot disagree.
 
 use crate::table::Opt;
 use std::fmt::Write;
@@ -52,9 +53,9 @@ pub struct Page {
     pub foot: String,
     /// The command takes words that are no options.
     pub words: bool,
-    /// Shells offer these words there.
+    /// Words that shells offer in place of such a word.
     pub offers: Vec<&'static str>,
-    /// Shells offer files there.
+    /// Shells offer the names of files in place of such a word.
     pub files: bool,
     /// An option that is given twice is an error; otherwise the last one counts.
     pub once: bool,

@@ -17,13 +17,13 @@ pub enum Misuse {
     Twice(String),
     /// It needs a value.
     NoValue(String),
-    /// It takes none.
+    /// It takes no value, and one was given.
     Value(String),
     /// It does not take this value: option, value, what would be right.
     Refused(String, String, String),
     /// A text that is not UTF-8.
     NotUtf8(String),
-    /// A word that is no option, where there are none.
+    /// A word that is no option, for a command that takes no words.
     Word(String),
 }
 
@@ -49,15 +49,15 @@ impl std::error::Error for Misuse {}
 /// What a command line has given, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// The names that may be asked for; none where there was no table.
+    /// The names that may be asked for. Empty if there was no table.
     known: Vec<&'static str>,
     options: Vec<(&'static str, OsString)>,
     words: Vec<OsString>,
 }
 
 impl Given {
-    /// Whether there is such an option, for what several commands have in common and not all of them
-    /// have whole.
+    /// Whether the table has such an option. Code that several commands share asks before it reads an
+    /// option that only some of them have.
     pub fn knows(&self, name: &str) -> bool {
         self.known.contains(&name)
     }
@@ -108,10 +108,7 @@ impl Given {
         &self.words
     }
 
-    /// The same as texts.
-    ///
-    /// # Errors
-    /// One of them is not UTF-8.
+    /// The same words as texts.
     pub fn text_words(&self) -> Result<Vec<&str>, Misuse> {
         let words = self.words.iter();
         words
@@ -158,7 +155,7 @@ impl Page {
     /// Reads a command line (without the names of program and command).
     ///
     /// # Errors
-    /// What the table does not have, or does not allow.
+    /// An argument that the table does not have, or a value that it does not allow.
     pub fn parse(&self, args: impl IntoIterator<Item = OsString>) -> Result<Given, Misuse> {
         let mut reader = Reader {
             page: self,
@@ -195,10 +192,10 @@ impl Page {
 struct Reader<'p> {
     page: &'p Page,
     parser: Parser,
-    /// `--` has come.
+    /// `--` has come: every argument after it is a word.
     all_words: bool,
     given: Given,
-    /// A page is asked for.
+    /// The page is asked for, so the arguments after it are not judged.
     asks: bool,
 }
 
@@ -211,19 +208,19 @@ impl Reader<'_> {
         if !self.all_words {
             self.all_words = raw == "--";
             if let Some((option, value)) = self.one_hyphen(&raw) {
-                // What has been seen is taken.
+                // The argument was only looked at, so it is removed here.
                 let _ = self.parser.try_raw_args().map(|mut args| args.next());
                 return self.option(option, value, "").map(|()| true);
             }
         }
         let raw = raw.to_string_lossy().into_owned();
-        // The parser borrows what it gives, and is asked for the value next.
+        // The name is copied, because it borrows from the parser, which is asked for the value next.
         let (name, letter) = match self.parser.next() {
             Ok(None) => return Ok(false),
             Ok(Some(Arg::Long(name))) => (name.to_string(), None),
             Ok(Some(Arg::Short(c))) => (String::new(), Some(c)),
             Ok(Some(Arg::Value(word))) => return self.word(word).map(|()| true),
-            // The value that the last option should not have had.
+            // An option that takes no value was followed by `=` and a value.
             Err(lexopt::Error::UnexpectedValue { option, .. }) => {
                 return Err(Misuse::Value(option));
             }
@@ -398,7 +395,7 @@ mod tests {
             ("a -- -tui --port", &["a", "-tui", "--port"]),
             ("-h", &["help:"]),
             ("--help", &["help:"]),
-            // Nobody is told what is wrong after it.
+            // What follows `--help` is not judged, since the page is what was asked for.
             ("w1 --help --fast", &["help:", "w1"]),
         ] {
             assert_eq!(words(line), wanted, "{line}");

@@ -5,14 +5,14 @@
 pub enum Takes {
     /// Nothing: it is given or it is not.
     Nothing,
-    /// Nothing: it asks for a page instead of what the command does, so that nobody is told what is
-    /// wrong with the arguments after it.
+    /// Nothing: it asks for the page instead of the command's work. Arguments after it are not judged,
+    /// so that an error does not hide the page that would explain it.
     Page,
     /// A text.
     Text,
     /// A file or a directory, whose name need not be UTF-8.
     Path,
-    /// A text that this function allows; what it answers otherwise is what would be right.
+    /// A text that this function allows. Its error says what would be right.
     Checked(fn(&str) -> Result<(), String>),
     /// One of these words.
     OneOf(&'static [&'static str]),
@@ -20,15 +20,15 @@ pub enum Takes {
     Whole(u64, u64),
     /// A number from the first to the second, of this unit.
     Real(f64, f64, &'static str),
-    /// Nothing, or a word for which this is true. As a letter it may be repeated, and then the value is
-    /// the row of letters: `-vvv` is `vvv`, and so is `--verbose vvv`.
+    /// Nothing, or a word for which this is true. As a letter it may be repeated, and the letters
+    /// together are the value: `-vvv` gives `vvv`, and so does `--verbose vvv`.
     Repeats(fn(&str) -> bool),
 }
 
 /// What a shell offers for the value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offers {
-    /// Nothing that could be known.
+    /// Nothing, because the value could be anything.
     Nothing,
     /// Files and directories.
     Files,
@@ -39,8 +39,8 @@ pub enum Offers {
 /// One option: a row of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Opt {
-    /// Its name without hyphens. A name of one letter has one hyphen, any other one has two, of which
-    /// one may be left out. Empty for a row that no command line has.
+    /// Its name without hyphens. A name of one letter has one hyphen. Any other name has two, of which
+    /// one may be left out, as `mongod` allows. Empty for a row that has no form on the command line.
     pub name: &'static str,
     /// A letter that stands for it, with one hyphen.
     pub letter: Option<char>,
@@ -50,7 +50,7 @@ pub struct Opt {
     pub value: &'static str,
     /// What it does, without a full stop.
     pub about: &'static str,
-    /// Pages show a name of several letters with one hyphen.
+    /// Pages show a name of several letters with one hyphen, as the tool that it imitates does.
     pub one_hyphen: bool,
     /// It may be given several times even where others may not.
     pub several: bool,
@@ -157,7 +157,7 @@ impl Opt {
     /// Refuses a value that the option does not take.
     ///
     /// # Errors
-    /// What would be right.
+    /// The text of the error says what would be right.
     pub fn check(&self, value: &str) -> Result<(), String> {
         match self.takes {
             Takes::Nothing | Takes::Page | Takes::Text | Takes::Path | Takes::Repeats(_) => Ok(()),

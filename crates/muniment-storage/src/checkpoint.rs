@@ -1,14 +1,13 @@
-//! Cuts: sealing what is in memory, trimming the log up to what is on the disk, and giving up
-//! what was dropped.
+//! Cuts: sealing what is in memory, trimming the log up to what is on the disk, and giving up dropped
+//! trees.
 //!
-//! A seal has the gate alone, so that every commit up to the cut is applied and none after it.
-//! What is derived from the commits (totals, multikey paths, the next free id) is written into the
-//! tree `META` at the cut: these puts are the only ones that are in no record, because applying
-//! the log after the cut computes them again.
+//! A seal has the gate alone, so that every commit up to the cut is applied and none after it. Totals,
+//! multikey paths and the next free id are derived from the commits. At the cut they are written into
+//! the tree `META`: these puts are the only ones that are in no record, because applying the log after
+//! the cut computes them again.
 //!
-//! A dropped collection or index leaves a note in `META` with its drop. Its tree is given up when
-//! no view is left that began before the drop; the note goes with a later cut, when the files
-//! are gone.
+//! Dropping a collection or index leaves a note in `META`. Its tree is given up when no view is left
+//! that began before the drop; the note goes with a later cut, when the files are gone.
 
 use crate::catalog::names::totals_bytes;
 use crate::collection::news;
@@ -24,44 +23,45 @@ use muniment_tree::{Batch, Op, TreeId};
 use muniment_value::Result;
 use std::time::{Duration, Instant};
 
-/// The log may grow to so many times the memtable's size before a cut lets it be trimmed: small
-/// changes of large documents fill the log slower than memory, hot keys faster. A start has to
-/// apply all of it again, which takes a few microseconds for each small write.
+/// The log may grow to this multiple of the memtable's size before a cut lets it be trimmed. Small
+/// changes of large documents fill the log slower than memory, changes of hot keys faster. A start has
+/// to apply all of it again, which takes a few microseconds for each small write.
 const LOG_TO_MEMTABLE: u64 = 2;
-/// At least so much of it; with a small memtable, so many times its size.
+/// The log may always grow to this size; with a small memtable, to this multiple of the memtable's size.
 const LOG_LEAST: u64 = 64 << 20;
 const LOG_LEAST_TO_MEMTABLE: u64 = 8;
 
-/// Bytes in memory after a start that are worth a cut.
+/// After a start, a cut is worth its cost if this many bytes were applied to memory.
 const APPLIED: u64 = 4 << 20;
-/// Bytes of the log after a start that are: what it changed again and again takes long to apply and
-/// little memory.
+/// After a start, a cut is also worth its cost if this many bytes of log were applied: a record that
+/// changes the same keys again and again takes long to apply and little memory.
 const APPLIED_LOG: u64 = 32 << 20;
 
-/// So many dropped trees are forgotten by a cut of their own.
+/// When this many dropped trees wait, a cut is made to forget them.
 const MANY_DROPS: usize = 1000;
 
-/// So many dropped trees are forgotten by one cut, for which everybody waits.
+/// One cut forgets at most this many dropped trees, because all commits wait for it.
 const MOST_FORGOTTEN: usize = 20_000;
 
-/// Cuts that only forget many dropped trees are so far apart: each writes a table of its own, and
+/// Cuts that only forget dropped trees are at least this far apart: each writes a table of its own, and
 /// many tables hold writers back.
 const DROPS_PAUSE: Duration = Duration::from_millis(500);
 
-/// Where space is short, what is in memory goes to tables after so long.
+/// How long data stays in memory when space is short: only tables can be compacted, so only they free
+/// space.
 const SHORT_WAIT: Duration = Duration::from_secs(3);
 
-/// What deletes frees space only in tables. A cut is made for that alone when next to nothing was written
-/// for so long (while much is written a cut comes by itself), if there are so many deletions and the
-/// memtable is not much smaller than it may be; after longer if not.
+/// Deletions free space only when they reach tables. A cut is made for that alone after next to nothing
+/// was written for this long (while much is written, a cut comes by itself), provided there are this
+/// many deletions and the memtable is not much smaller than it may be. Otherwise it is made later.
 const DELETES_WAIT: Duration = Duration::from_secs(10);
 const DELETES: u64 = 500;
 const DELETES_PART: u64 = 64;
 const FEW_DELETES_WAIT: Duration = Duration::from_secs(600);
-/// Bytes of the log that are next to nothing.
+/// An amount of log, in bytes, that counts as next to nothing.
 const QUIET_BYTES: u64 = 64 << 10;
 
-/// A cut is made for dropped trees alone after so long.
+/// A cut is made for dropped trees alone after this long.
 const DROPS_WAIT: Duration = Duration::from_secs(5);
 
 fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
@@ -74,8 +74,8 @@ fn meta(key: Vec<u8>, value: Option<Vec<u8>>) -> Op {
 }
 
 impl Store {
-    /// Seals memory and writes it to tables; returns when it is on the disk and the log is
-    /// trimmed. Of a member of a replica set what is not committed stays in memory.
+    /// Seals memory and writes it to tables; returns when it is on the disk and the log is trimmed. A
+    /// member of a replica set keeps in memory what is not committed.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace, I/O errors.
@@ -113,7 +113,7 @@ impl Store {
     }
 }
 
-/// Since when next to nothing was written.
+/// Notes how long next to nothing was written.
 struct Quiet {
     since: Instant,
     bytes: u64,
@@ -127,7 +127,7 @@ impl Quiet {
         }
     }
 
-    /// Whether that is long ago, when `bytes` have been written altogether.
+    /// Whether it has been quiet for long, when `bytes` have been written in total.
     fn is(&mut self, bytes: u64) -> bool {
         if bytes.saturating_sub(self.bytes) > QUIET_BYTES {
             *self = Quiet::new(bytes);
@@ -139,7 +139,7 @@ impl Quiet {
 impl Inner {
     /// Ends the memtable at the newest commit.
     pub fn seal(&self, interrupt: &dyn Interrupt) -> Result<()> {
-        // They are counted before everybody waits.
+        // The sizes of files are read before the gate is taken, because all commits wait after that.
         if !self.cuts.dropped.lock().given_up().is_empty() {
             self.trees.file_sizes();
         }
@@ -150,13 +150,13 @@ impl Inner {
         self.trees.seal(cut)
     }
 
-    /// False while something is sealed that is not committed: another seal could not be written
-    /// either, and readers have to look into each. (Where memory is full it is made all the same.)
+    /// False while something sealed is not committed. Another seal could not be written to files either,
+    /// and each makes reads slower. (When memory is full, it is sealed all the same.)
     fn is_seal_of_use(&self) -> bool {
         self.trees.sizes().uncommitted_count == 0
     }
 
-    /// Puts what is derived from the commits up to `cut`. Nobody commits meanwhile.
+    /// Puts what is derived from the commits up to `cut`. The gate keeps commits out meanwhile.
     pub fn save_derived(&self, cut: Timestamp) {
         let mut batch = Batch::new();
         let unsaved = self.catalog.those(self.catalog.lists.take_unsaved());
@@ -172,7 +172,7 @@ impl Inner {
                 }
             }
         }
-        // A note is of no use once everything of its tree is gone from the files.
+        // A note is of no use after the files hold nothing of its tree any more.
         let persisted = self.trees.persisted();
         let mut dropped = self.cuts.dropped.lock();
         if !dropped.given_up().is_empty() {
@@ -197,24 +197,24 @@ impl Inner {
         self.trees.apply(batch, cut);
     }
 
-    /// Seals when memory or the log has grown enough, trims and reclaims. `applied`: what the start
-    /// had to apply is worth a cut.
+    /// Seals when memory or the log has grown enough, trims and reclaims. `applied`: the start had to
+    /// apply so much that a cut is worth its cost.
     pub fn checkpoint_loop(&self, mut applied: bool) {
         let mut last = Instant::now();
         let mut quiet = Quiet::new(self.written());
         while !self.watch.pause(Duration::from_millis(100)) {
             self.space.refresh(|| self.owed());
             self.note_time();
-            // The files are to stand still then.
+            // fsyncLock keeps the files as they are.
             if self.cuts.is_still() {
                 continue;
             }
-            // What fails is tried again: it shows in the trees' health and in refused writes. The log
-            // is trimmed first, so that its size tells of what is needed.
+            // A failure shows in the trees' health and in refused writes, and the next round tries
+            // again. The log is trimmed first, so that the sizes below are those that remain.
             let _ = self.reclaim();
-            // What a start had to apply is not to be applied again by the next one: a server that
-            // is killed again and again would take longer each time. Writes with many index entries take
-            // long though their log is short.
+            // The next start must not apply again what this one had to apply: a server that is killed
+            // again and again would take longer each time. Writes with many index entries take long
+            // though their log is short.
             let late = self.cuts.is_due(last.elapsed());
             let late = late || !self.space.is_ample() && last.elapsed() >= SHORT_WAIT;
             let late = late || self.deletes_wait(&mut quiet, last.elapsed());
@@ -228,7 +228,7 @@ impl Inner {
         }
     }
 
-    /// At a start: whether what it had to apply is worth a cut.
+    /// Whether the start had to apply so much that a cut is worth its cost.
     pub fn much_was_applied(&self) -> bool {
         let active = self.active_bytes(&self.trees.sizes());
         let log = || self.log_behind_cut();
@@ -236,7 +236,7 @@ impl Inner {
         much && self.trees.is_durable()
     }
 
-    /// Bytes of the log that a start would have to apply, about.
+    /// About how many bytes of the log a start would have to apply.
     fn log_behind_cut(&self) -> u64 {
         let persisted = self.trees.persisted();
         self.journal
@@ -247,7 +247,7 @@ impl Inner {
     fn memory_is_full(&self) -> bool {
         let sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
-        // On a small disk the memtable is small.
+        // A small disk has a small memtable, and the log is limited with it.
         let least = LOG_LEAST.min(self.home.budget.memtable * LOG_LEAST_TO_MEMTABLE);
         let log_limit = (self.home.budget.memtable * LOG_TO_MEMTABLE).max(least);
         (self.trees.is_durable() && active >= self.home.budget.memtable)
@@ -259,8 +259,8 @@ impl Inner {
         self.door.bytes() + self.followed.bytes()
     }
 
-    /// True if so much was deleted that files are to have less of it, and nothing else is written.
-    /// `elapsed`: since the last cut.
+    /// True if so many deletions wait in memory that the files should learn of them, and nothing else is
+    /// written. `elapsed`: the time since the last cut.
     fn deletes_wait(&self, quiet: &mut Quiet, elapsed: Duration) -> bool {
         let sizes = self.trees.sizes();
         if !quiet.is(self.written()) || sizes.deletions == 0 {
@@ -271,17 +271,17 @@ impl Inner {
         many || elapsed >= FEW_DELETES_WAIT
     }
 
-    /// True if files have something of dropped trees that only a later cut lets go, and have had
-    /// it for a while. Where much is written a cut comes by itself.
+    /// True if files have held data of dropped trees for a while that only a later cut lets go. Where
+    /// much is written, such a cut comes by itself.
     fn drops_wait(&self) -> bool {
         if self.trees.sizes().sealed_count > 0 {
-            // One is on its way.
+            // A cut is on its way.
             return false;
         }
         let (persisted, now) = (self.trees.persisted(), self.home.clock.instant());
         let all = self.cuts.dropped.lock();
         let waiting = all.given_up().iter().filter(|(_, at)| *at > persisted);
-        // Tests make and drop collections by the thousand, of which nothing is ever in a file.
+        // Test suites make and drop collections by the thousand, none of which ever reaches a file.
         if waiting.clone().count() >= MANY_DROPS {
             return true;
         }
@@ -296,7 +296,8 @@ impl Inner {
         let trimmed = self.trim();
         self.journal.note_trimmed(&trimmed);
         let oldest = self.trees.views().oldest();
-        // Without the lock: freeing a large tree takes a while, and commits of drops need it.
+        // The lock is not held here, because freeing a large tree takes a while and commits of drops
+        // need it.
         let unread = self.cuts.dropped.lock().take_unread(oldest);
         for (tree, at) in &unread {
             self.trees.drop_tree(*tree, *at);
@@ -314,8 +315,8 @@ impl Inner {
             .note(at, self.home.clock.instant(), wall);
     }
 
-    /// What is kept of the log though the trees have it. Readers can do without, writers not: where
-    /// there is little space, nothing.
+    /// The part of the log that is kept although the trees' files have it. Only readers of the log need
+    /// it, so nothing is kept where space is short.
     fn kept(&self) -> Keep {
         if !self.space.is_ample() && self.trees.is_durable() {
             return Keep {
@@ -327,7 +328,7 @@ impl Inner {
         self.retention.of_log(&self.journal, now, in_memory)
     }
 
-    /// Trims the log; not while fsyncLock keeps files as they are.
+    /// Trims the log, unless fsyncLock keeps the files as they are.
     fn trim(&self) -> Result<()> {
         let Ok(_still) = self.cuts.still.lock_for(&self.patient(None)) else {
             return Ok(());

@@ -1,9 +1,9 @@
-//! What cuts and locks of all writes need: the gate that every commit shares, what commits keep in memory
-//! between two cuts, the trees that are to go, and fsyncLock.
+//! What cuts and locks of all writes need: the gate that every commit shares, what commits keep in
+//! memory between two cuts, the trees that are to go, and fsyncLock.
 //!
 //! Invariants: a seal and fsyncLock have the gate alone, so that every commit up to a cut is applied and
-//! none after it; whatever trims the log or opens it anew holds `still`, so that fsyncLock, which holds
-//! it too, finds files that stay as they are.
+//! none after it. The code that trims the log or opens it anew holds `still`, as fsyncLock does, so that
+//! fsyncLock finds files that stay as they are.
 
 use crate::commit::buffers::Buffers;
 use crate::gate::{Alone, Gate};
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// See the module's head.
+/// The parts that cuts and fsyncLock need.
 pub(crate) struct Cuts {
     /// Shared by every commit; seals and fsyncLock have it alone.
     pub gate: Gate,
-    /// What commits keep alive in memory.
+    /// The buffers that commits keep alive in memory.
     pub buffers: Buffers,
-    /// See `checkpoint`.
+    /// The trees that were dropped and still have files; see `checkpoint`.
     pub dropped: Mutex<DroppedTrees>,
     pub fsync_lock: Lock<FsyncLock>,
-    /// How deep it is locked. Not read from the lock, which a thread may hold for long.
+    /// How often writes are locked. It is a copy, because a thread may hold the lock itself for long.
     fsync_depth: AtomicU32,
     /// Held while the log is trimmed or opened anew, and by fsyncLock.
     pub still: Arc<Lock<()>>,
@@ -42,7 +42,7 @@ pub(crate) struct FsyncLock {
     pub held: Option<Held>,
 }
 
-/// What it keeps: no commit, no change of the log's files, none of the trees'.
+/// The guards that keep commits out and the files of log and trees unchanged.
 pub(crate) struct Held {
     pub _gate: Alone,
     pub _still: Locked<Arc<Lock<()>>, ()>,
@@ -74,30 +74,30 @@ impl Cuts {
         self.fsync_depth.load(SeqCst)
     }
 
-    /// Writes are locked so deep now.
+    /// Notes how often writes are locked now.
     pub fn set_fsync_depth(&self, depth: u32) {
         self.fsync_depth.store(depth, SeqCst);
     }
 
-    /// A tree whose drop was committed at `at`: it goes when nobody reads it any more.
+    /// Notes a tree whose drop was committed at `at`. It is given up when no view reads it any more.
     pub fn note_drop(&self, tree: u32, at: Timestamp) {
         self.dropped.lock().add(TreeId(tree), at);
     }
 
-    /// Whether the last cut, `elapsed` ago, was so long ago that a cut was asked for.
+    /// Whether a cut is due, when the last one was `elapsed` ago.
     pub fn is_due(&self, elapsed: Duration) -> bool {
         let asked = self.interval_ms.load(SeqCst);
         asked > 0 && elapsed >= Duration::from_millis(asked)
     }
 
-    /// A cut is made after so many milliseconds at the latest; 0: when memory or log are full.
+    /// Has a cut made after this many milliseconds at the latest; 0: only when memory or log are full.
     pub fn set_interval(&self, ms: u64) {
         self.interval_ms.store(ms, SeqCst);
     }
 }
 
-/// For background work that somebody else may be kept waiting by: it ends when its time is over, if there
-/// is a limit, and before writes are locked.
+/// The interrupt of background work that other threads may have to wait for. It ends the work when its
+/// time is over, if there is a limit, and before writes are locked.
 pub(crate) struct Patient<'i> {
     watch: &'i Watch,
     cuts: &'i Cuts,
@@ -105,7 +105,7 @@ pub(crate) struct Patient<'i> {
 }
 
 impl<'i> Patient<'i> {
-    /// With so much patience; `None`: without a limit.
+    /// Allows this much time; `None`: no limit.
     pub fn new(watch: &'i Watch, cuts: &'i Cuts, patience: Option<Duration>) -> Patient<'i> {
         let until = patience.map(|p| Instant::now() + p);
         Patient { watch, cuts, until }

@@ -1,15 +1,15 @@
-//! The names that collections had: an operation in the log says only the number of a collection, and
-//! whoever reads it later is to be told the name of that time.
+//! The names that collections had. A record of the log has only the number of a collection, and its
+//! readers, such as change streams, need the name of that time.
 //!
-//! What is known of changes of names is written into `META` with every cut, as all that is derived
-//! from the commits; it is forgotten with the records of the log that it is needed for.
+//! Changes of names are written into `META` with every cut, like everything that is derived from the
+//! commits. They are forgotten together with the records of the log that need them.
 
 use crate::keys;
 use muniment_io::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// What readers of the log are told of a collection.
+/// What a reader of the log learns of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// `db.collection`.
@@ -20,18 +20,18 @@ pub struct Named {
     pub time_series: bool,
 }
 
-/// Names that ended, by collections and by the commits that ended them.
+/// Former names, by the collection and by the commit that ended them.
 #[derive(Default)]
 pub(crate) struct History {
     all: HashMap<u32, BTreeMap<Timestamp, Arc<Named>>>,
     /// The same in the order of the commits.
     order: BTreeSet<(Timestamp, u32)>,
-    /// Those that are not in `META`.
+    /// Those that are not in `META` yet.
     unsaved: Vec<(Timestamp, u32)>,
 }
 
 impl History {
-    /// A collection had this name until the commit at `until`.
+    /// Notes that a collection had this name until the commit at `until`.
     pub fn ended(&mut self, id: u32, until: Timestamp, named: Named) {
         self.unsaved.push((until, id));
         self.put(id, until, named);
@@ -57,8 +57,8 @@ impl History {
         later.next().map(|(_, named)| named.clone())
     }
 
-    /// What is to be put into `META`: names that ended since the last time, and, without a value,
-    /// those of which the log, which begins after `begins`, has nothing any more.
+    /// The changes of `META`: the names that ended since the last call, and, without a value, the names
+    /// that no record of the log needs any more, when the log begins after `begins`.
     pub fn save(&mut self, begins: Timestamp) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let unsaved = std::mem::take(&mut self.unsaved);
         let puts = unsaved.into_iter().filter_map(|(until, id)| {
@@ -79,7 +79,7 @@ impl History {
         puts
     }
 
-    /// Takes up what [`History::save`] has put; false if it is malformed.
+    /// Takes up an entry that [`History::save`] has put; false if it is malformed.
     pub fn load(&mut self, key: &[u8], value: &[u8]) -> bool {
         let read = || {
             let (id, until) = keys::past_name_of(key)?;

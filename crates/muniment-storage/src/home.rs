@@ -1,8 +1,8 @@
 //! Where a store is and what it runs on: its directory, the machine below it, and the memory that it may
 //! take.
 //!
-//! Invariant: nothing of it changes while the store is open. The directory's lock is held as long as
-//! anything of the store lives.
+//! Invariant: nothing of it changes while the store is open. The directory's lock is held as long as any
+//! part of the store exists.
 
 use crate::lockfile::DirLock;
 use crate::options::{Budget, StoreOptions};
@@ -11,11 +11,11 @@ use muniment_op::Ledger;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// See the module's head.
+/// The surroundings of an open store.
 pub(crate) struct Home {
     /// The data directory.
     pub path: PathBuf,
-    /// The disk that has it, or one in memory.
+    /// The disk of the directory, which may be one in memory.
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     /// See [`Machine::threads`](muniment_io::Machine::threads).
@@ -63,7 +63,7 @@ mod tests {
     const HELD: u8 = 1;
     const LET_GO: u8 = 2;
 
-    /// A disk that notes, when nothing uses it any more, whether the directory's lock is still held.
+    /// A disk that notes, when its last user lets go of it, whether the directory's lock is still held.
     struct Last {
         lock: DirLock,
         noted: Arc<AtomicU8>,
@@ -103,8 +103,8 @@ mod tests {
         }
     }
 
-    /// The log writes at its end. Were the lock gone by then, a member that begins anew in the same process
-    /// could open the directory meanwhile.
+    /// The log still writes when it is dropped. If the lock were gone by then, a member that begins anew
+    /// in the same process could open the directory meanwhile.
     #[test]
     fn the_lock_outlives_everything_that_writes() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! An open store as its parts: what the store's own threads and its users share.
+//! An open store as its parts, which the store's own threads and its users share.
 //!
 //! Each part has a file of its own, which states what holds of it. A function takes the part that it
-//! needs; those that need several, since they carry a commit from the door to the readers, are methods of
-//! [`Inner`] in the file of their subject.
+//! needs. Functions that need several parts, because they carry a commit from the door to the readers,
+//! are methods of [`Inner`] in the file of their subject.
 
 use crate::admission::Admission;
 use crate::catalog::Catalog;
@@ -29,34 +29,35 @@ use muniment_tree::{Direction, Range, TreeId, Trees};
 use muniment_value::Result;
 use std::sync::Arc;
 
-/// See the module's head.
+/// The parts of an open store. Their order matters at the end: see `home`.
 pub(crate) struct Inner {
-    /// What is kept of the log's records, by keys and versions.
+    /// The versions that the log's records have written, by key.
     pub trees: Arc<dyn Trees>,
     /// The log.
     pub journal: Journal,
-    /// Whose turn it is to commit.
+    /// Gives commits their order: one thread at a time passes it.
     pub door: Door,
-    /// What collections there are.
+    /// The collections and indexes that exist.
     pub catalog: Catalog,
     /// What write units share.
     pub units: Units,
-    /// What cuts and locks of all writes need.
+    /// Lets a cut or fsyncLock keep all commits out.
     pub cuts: Cuts,
-    /// How long what is past is kept.
+    /// Says how long old versions and old records are kept.
     pub retention: Retention,
-    /// What wakes its threads.
+    /// Wakes the threads that wait for the store.
     pub watch: Watch,
-    /// The room on its disk.
+    /// Refuses writes before the disk is full.
     pub space: SpaceGuard,
     /// How fast commits may come.
     pub admission: Admission,
-    /// What came from another member.
+    /// The records that another member has sent.
     pub followed: Followed,
-    /// What is to be cleared away.
+    /// What operations could not clear away when they ended.
     pub leftovers: Leftovers,
-    /// Its directory, machine and memory. It is the last field, because fields are dropped in order: the end
-    /// of the log still writes, and the directory's lock must be held until that is done.
+    /// The directory, its lock, the machine and the memory. This is the last field because fields are
+    /// dropped in order: the end of the log still writes, and the directory's lock must be held until
+    /// that is done.
     pub home: Home,
 }
 
@@ -76,8 +77,8 @@ impl Inner {
         let log_options = log_options(options, &disk, space, trees.is_durable());
         let cut = trees.persisted();
         if options.member {
-            // What follows the cut may be given up again, and views at the commit point read what
-            // was there before it.
+            // Views at the commit point read what was there before the cut, because the records after
+            // the cut may be given up again.
             trees.set_committed(cut);
             trees.views().keep_from(cut);
         }
@@ -162,8 +163,8 @@ impl Inner {
         Snapshot::new(Some((self.trees.views().open(), self.trees.clone())))
     }
 
-    /// The greatest key of a tree that is there or that an open view may still see; empty if there
-    /// is none.
+    /// The greatest key of a tree, among those that exist or that an open view may still see. Empty if
+    /// the tree has none.
     pub fn greatest_key(&self, tree: u32, operation: &dyn Interrupt) -> Result<Vec<u8>> {
         let mut greatest = Vec::new();
         for at in [self.trees.views().oldest(), Timestamp::MAX] {
@@ -187,7 +188,7 @@ impl Inner {
     }
 }
 
-/// How the log of a store is opened.
+/// The options with which the log of a store is opened.
 fn log_options(
     options: &StoreOptions,
     disk: &Arc<dyn Disk>,
@@ -197,11 +198,12 @@ fn log_options(
     LogOptions {
         accept_data_loss: options.accept_data_loss,
         background: options.machine.threads,
-        // A record that does not fit is synced while it is written: the largest document and
-        // what is staged beside it fit. Memory has no such syncs. A start reads a segment at once,
-        // so it is not larger than what goes with the cache.
+        // A record that does not fit into a segment is synced while it is written, so a segment on disk
+        // holds the largest document and what is staged beside it. A log in memory has no such syncs. A
+        // start reads a whole segment at once, so its size is also bounded by that of the cache.
         segment_bytes: match durable {
-            // Several of them are there, whatever is in them.
+            // Segments are small enough that the log has several of them: only whole segments can be
+            // trimmed.
             true => part_of(space, options.cache_bytes.saturating_mul(2).min(32 << 20)),
             false => options.cache_bytes.min(4 << 20),
         },
@@ -210,7 +212,8 @@ fn log_options(
     }
 }
 
-/// The places of a member that has applied `newer` to its trees, whose files have what is before.
+/// The places of a member whose trees have applied `newer`, while the trees' files hold only what is
+/// before that.
 fn places_of(log: &Log, newer: &[Position]) -> Result<Places> {
     let base = match newer.first() {
         None => log.last(),
@@ -226,8 +229,8 @@ fn places_of(log: &Log, newer: &[Position]) -> Result<Places> {
     Ok(places)
 }
 
-/// The wall clock that the last record of the log carries. Where it is not there any more its
-/// timestamp has to do.
+/// The wall clock that the last record of the log carries. If the log no longer has that record, the
+/// record's timestamp serves instead.
 fn wall_of_last(log: &Log, last: Position) -> i64 {
     let mut reader = log.reader_at(last.index.saturating_sub(1)).ok();
     let record = reader.as_mut().and_then(|r| r.next().ok().flatten());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// In what the data is kept: `--storageEngine`.
+/// The engine that keeps the data: `--storageEngine`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineKind {
     /// Log-structured merge trees in files.
@@ -19,12 +19,12 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// All of them by their names.
+    /// All engines with their names.
     pub const ALL: [(&'static str, EngineKind); 2] =
         [("lsm", EngineKind::Lsm), ("memory", EngineKind::Memory)];
 
-    /// The engine of MongoDB's whose place it takes: what clients are told, which ask for no more than
-    /// whether data survives.
+    /// The name of the MongoDB engine whose place this one takes. Clients are told that name, because
+    /// they use it only to learn whether data survives.
     pub fn mongodb_name(self) -> &'static str {
         match self {
             EngineKind::Lsm => "wiredTiger",
@@ -38,28 +38,31 @@ impl EngineKind {
 pub struct StoreOptions {
     /// The data directory; created if it is not there.
     pub path: PathBuf,
-    /// Memory for blocks that were read and for what is not yet on the disk, in bytes.
+    /// Bytes of memory for blocks that were read and for data that is not yet on the disk.
     pub cache_bytes: u64,
     /// How often the log is flushed to the disk (1–500 ms, default 100).
     pub journal_commit_interval: Duration,
-    /// Cut a log that is damaged in its middle there, losing the writes after the damage,
-    /// instead of refusing to open.
+    /// Cuts a log that is damaged in its middle at the damage, which loses the writes after it, instead
+    /// of refusing to open.
     pub accept_data_loss: bool,
-    /// In what the data is kept.
+    /// The engine that keeps the data.
     pub engine: EngineKind,
     /// A member of a replica set: the door is closed until [`Store::open_door`](crate::Store::open_door), and nothing reaches
     /// a file that is not committed ([`Store::set_committed`](crate::Store::set_committed)).
     pub member: bool,
-    /// Gives up every record of the log after this index, and all that came of them: what a member
-    /// has that the others have not. The trees' files must have nothing of them, as is so of a
-    /// member. Opening again with the same is harmless until something was appended.
+    /// Gives up every record of the log after this index, with all its effects: a member has records
+    /// that the other members do not have, and has to lose them. The trees' files must hold nothing of
+    /// these records, which is true of a member. Opening again with the same value is harmless until
+    /// something was appended.
     pub cut_behind: Option<u64>,
-    /// See [`Store::set_key_limits`](crate::Store::set_key_limits): from the start on, when interrupted builds go on.
+    /// See [`Store::set_key_limits`](crate::Store::set_key_limits). The limits are needed from the start
+    /// on, because interrupted builds go on then.
     pub key_limits: KeyLimits,
-    /// What it runs on. Without threads, [`Store::sync`](crate::Store::sync), [`Store::flush`](crate::Store::flush) and [`Store::work`](crate::Store::work) are to be
-    /// called.
+    /// The machine it runs on. If that has no threads, the caller has to call
+    /// [`Store::sync`](crate::Store::sync), [`Store::flush`](crate::Store::flush) and
+    /// [`Store::work`](crate::Store::work).
     pub machine: Machine,
-    /// Where it books the memory that writes and transactions take.
+    /// Books the memory that writes and transactions take.
     pub ledger: Arc<Ledger>,
 }
 
@@ -83,22 +86,22 @@ impl StoreOptions {
 
 /// How the configured cache is shared between the block cache and the memtables, in bytes.
 ///
-/// Large memtables are what makes writes cheap: fewer tables are written and merged, and of a
-/// document that is rewritten often only the newest version reaches a table. A quarter of the
-/// cache, at most 512 MB, is theirs.
+/// Large memtables make writes cheap: fewer tables are written and merged, and of a document that is
+/// rewritten often only the newest version reaches a table. The memtables get a quarter of the cache, at
+/// most 512 MB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The block cache.
     pub block_cache: u64,
-    /// The size at which the memtable is sealed. Up to two sealed ones wait beside it before
-    /// writers are held back.
+    /// The size at which the memtable is sealed. Up to two sealed ones wait to be flushed before writers
+    /// are held back.
     pub memtable: u64,
 }
 
 impl Budget {
     const LEAST: u64 = 8 << 20;
     const MOST_SHARED: u64 = 512 << 20;
-    /// Memtables in memory at most: one active, two sealed.
+    /// The number of memtables in memory at most: one active, two sealed.
     const ALIVE: u64 = 3;
 
     /// The shares of a cache of `cache_bytes` where tables are on a disk of this size.

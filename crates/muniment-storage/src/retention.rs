@@ -1,10 +1,10 @@
-//! How long what is past is kept: versions for views that are opened late, and records of the log for its
+//! How long the past is kept: versions for views that are opened late, and records of the log for its
 //! readers.
 //!
-//! How long ago something came is asked of the ages here, and never of timestamps (`ages`).
+//! The time since a commit is asked of the ages here, and never of timestamps (`ages`).
 //!
-//! Invariants: what the trees' files do not hold yet is kept whatever is said here; where the disk is
-//! nearly full, readers do without.
+//! Invariants: what the trees' files do not hold yet is kept regardless of the settings here; when the
+//! disk is nearly full, nothing is kept for readers alone.
 
 use crate::ages::Ages;
 use crate::commit::ops;
@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// See the module's head.
+/// The settings of how long the past is kept, and the ages that they are compared with.
 pub(crate) struct Retention {
-    /// How long ago commits came.
+    /// When commits came to this server.
     pub ages: Ages,
-    /// The same of the commit point.
+    /// When the commit point passed them.
     committed: Ages,
     /// See [`Store::keep_history`](crate::Store::keep_history).
     history_secs: AtomicU32,
@@ -37,8 +37,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// The window of a server that was told nothing: for who develops with change streams, and small
-    /// beside the disk (or, where all is in memory, beside that).
+    /// The window of a server that has no setting. It is meant for developers that use change streams,
+    /// and is small beside the disk (or, in memory, beside that).
     pub fn of(durable: bool, space: muniment_io::Space) -> Window {
         let most = if durable { 256 } else { 32 } << 20;
         Window {
@@ -48,14 +48,14 @@ impl Window {
         }
     }
 
-    /// What is not older than so long is kept.
+    /// Records that came within this time are kept.
     fn longest(&self) -> Duration {
         self.time.max(self.for_others)
     }
 }
 
 impl Retention {
-    /// Of a store whose trees hold everything up to `cut`.
+    /// The retention of a store whose trees hold everything up to `cut`.
     pub fn new(clock: &dyn Clock, cut: Timestamp, window: Window) -> Retention {
         Retention {
             ages: Ages::new(clock, cut, 0),
@@ -65,8 +65,8 @@ impl Retention {
         }
     }
 
-    /// The log was applied up to `last`, whose record has this wall clock, and is committed up to
-    /// `committed`: from here on ages are counted.
+    /// Begins to count ages: the log was applied up to `last`, whose record has this wall clock, and is
+    /// committed up to `committed`.
     pub fn begin(&mut self, clock: &dyn Clock, last: Timestamp, committed: Timestamp, wall: i64) {
         self.ages = Ages::new(clock, last, wall);
         self.committed = Ages::new(clock, committed, wall);
@@ -77,7 +77,7 @@ impl Retention {
         *self.window.lock()
     }
 
-    /// Changes that.
+    /// Changes the window.
     pub fn change_window(&self, change: impl FnOnce(&mut Window)) {
         change(&mut self.window.lock());
     }
@@ -87,8 +87,8 @@ impl Retention {
         self.history_secs.store(secs, Relaxed);
     }
 
-    /// Where views can be opened from, when everything up to `committed` is committed. `alone` says
-    /// whether there is no other member.
+    /// The timestamp from which views can be opened, when everything up to `committed` is committed.
+    /// `alone` says that there is no other member.
     pub fn history_from(
         &self,
         committed: Timestamp,
@@ -101,12 +101,13 @@ impl Retention {
             return committed;
         }
         let secs = Duration::from_secs(u64::from(secs));
-        // Until the start is so long ago, all that was kept since.
+        // If the start is less than `secs` ago, everything since the start is kept.
         let from = self.committed.older_than(secs, now);
         from.unwrap_or_else(|| self.committed.first())
     }
 
-    /// What is kept of the log though the trees have it. Where all is in memory only its size counts.
+    /// The part of the log that is kept although the trees have it. Where all is in memory, only its
+    /// size counts.
     pub fn of_log(&self, journal: &Journal, now: Instant, in_memory: bool) -> Keep {
         let window = self.window();
         Keep {
@@ -119,12 +120,13 @@ impl Retention {
         }
     }
 
-    /// Everything in the log up to this came so long ago; nothing, if that is not known.
+    /// A timestamp up to which every record of the log came at least `age` ago; zero if that is not
+    /// known.
     fn older_than(&self, journal: &Journal, age: Duration, now: Instant) -> Timestamp {
         if self.ages.is_to_learn()
             && let Ok(log) = journal.log()
         {
-            // What cannot be read is as old as the start.
+            // A segment that cannot be read counts as being as old as the start.
             let ends = log.segment_ends().into_iter();
             let past = ends.filter_map(|end| {
                 let mut reader = log.read(end);

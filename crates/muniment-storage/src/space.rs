@@ -1,16 +1,16 @@
-//! A full disk: refusing writes before the log and the trees meet it.
+//! A full disk: writes are refused before the log and the trees meet it.
 //!
-//! Writes are refused while little space is left, which leaves flushes and compactions what they
-//! need: they are what frees space again. Kept back are
+//! Writes are refused while little space is left. What is left then serves flushes and compactions,
+//! because only these free space again. Kept back are
 //!
 //! - what is in memory and has to be flushed yet;
 //! - a *base*: room for the next segments of the log, for the pieces in which tables are compacted
 //!   (`muniment_tree::lsm`), and for deletions, whose tombstones need some until they have met what they
 //!   delete. All of these are sized by the disk, so that the base of a small disk is enough, too.
 //!
-//! What only frees space (deletions, drops) is not refused but slowed down, the more of the base is used,
-//! so that compactions keep up with it. If the disk fills faster than that (another program may fill it),
-//! a write that cannot be appended is refused, and flushes are tried again.
+//! Operations that only free space (deletions, drops) are not refused but slowed down, the more of the
+//! base is used, so that compactions keep up with them. If the disk fills faster than that (another
+//! program may fill it), a write that cannot be appended is refused, and flushes are tried again.
 
 use muniment_io::{Disk, Open, Space};
 use muniment_value::{Code, Error, Result};
@@ -19,27 +19,29 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The base, in bytes; on a small disk one of so many parts of it.
+/// The base in bytes, and the part of a small disk that it takes at most.
 const BASE: u64 = 256 << 20;
 const BASE_PART: u64 = 10;
-/// Free space above what is kept that is plenty, in bytes; on a small disk one of so many parts of it.
+/// The free space above what is kept back at which space is ample, in bytes, and the part of a small
+/// disk that it is at most.
 const AMPLE: u64 = 256 << 20;
 const AMPLE_PART: u64 = 8;
-/// How long a look at the disk is good for.
+/// How long a look at the disk stays valid.
 const LOOK: Duration = Duration::from_millis(10);
-/// And for how many bytes of writes.
+/// How many bytes of writes a look at the disk is valid for.
 const LOOK_BYTES: u64 = 4 << 20;
 
-/// Bytes a second of what only frees space, when half of the base is used; with each further half of the
-/// rest an eighth of that.
+/// Bytes a second that operations may write which only free space, when half of the base is used. With
+/// each further half of the rest the rate falls to an eighth.
 const FREEING: u64 = 4 << 20;
 
-/// Parts of a small disk that one of these takes at most, and the least size of each.
+/// The part of a small disk that a segment or table takes at most, the same for a memtable, and the
+/// least size of each.
 const PART: u64 = 64;
 const MEMTABLE_PART: u64 = 32;
 const LEAST: u64 = 1 << 20;
 
-/// Caps the size of a segment of the log, or of a table, by that of the disk.
+/// Caps the size of a segment of the log, or of a table, by the size of the disk.
 pub(crate) fn part_of(disk: Space, bytes: u64) -> u64 {
     bytes.min((disk.total / PART).max(LEAST))
 }
@@ -49,7 +51,7 @@ pub(crate) fn memtable_on(disk: Space, bytes: u64) -> u64 {
     bytes.min((disk.total / MEMTABLE_PART).max(2 * LEAST))
 }
 
-/// What a disk says of itself. One that tells no size is taken to have space.
+/// The space that a disk reports. A disk that reports no size is taken to have space.
 pub fn disk_space(disk: &dyn Disk, dir: &Path) -> Space {
     match disk.space(dir) {
         Ok(space) if space.total != u64::MAX => space,
@@ -57,7 +59,7 @@ pub fn disk_space(disk: &dyn Disk, dir: &Path) -> Space {
     }
 }
 
-/// What there is to say of the disk's space.
+/// Figures about the disk's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceReport {
     /// Bytes that are free.
@@ -80,14 +82,14 @@ pub(crate) struct SpaceGuard {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     start: Instant,
-    /// Microseconds after `start`.
+    /// When the disk was looked at last, in microseconds after `start`.
     looked: AtomicU64,
     since: AtomicU64,
     free: AtomicU64,
     base: AtomicU64,
     /// The base and what was owed at the last look.
     reserve: AtomicU64,
-    /// The same, with what makes space ample.
+    /// The sum above which space is ample: `reserve` and the ample part.
     ample: AtomicU64,
     refused: AtomicU64,
 }
@@ -111,8 +113,8 @@ impl SpaceGuard {
         guard
     }
 
-    /// Looks at the disk if that was not done lately. It is meant to be called every now and then. `owed`:
-    /// bytes in memory that are to be flushed.
+    /// Looks at the disk if the last look is too old. The background threads call it regularly. `owed`
+    /// counts the bytes in memory that are to be flushed.
     pub fn refresh(&self, owed: impl FnOnce() -> u64) {
         if self.age() > LOOK {
             self.look(owed());
@@ -124,7 +126,7 @@ impl SpaceGuard {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// As it was at the last look.
+    /// The figures of the last look.
     pub fn report(&self) -> SpaceReport {
         SpaceReport {
             free: self.free.load(Relaxed),
@@ -138,12 +140,12 @@ impl SpaceGuard {
         self.start.elapsed().saturating_sub(looked)
     }
 
-    /// True if there was so much space at the last look that small writes need not ask.
+    /// True if the last look found so much space that small writes need not ask.
     pub fn is_ample(&self) -> bool {
         self.free.load(Relaxed) >= self.ample.load(Relaxed)
     }
 
-    /// Bytes a second at which space may be freed; 0 is no limit.
+    /// Bytes a second at which space may be freed; 0 means no limit.
     pub fn freeing_rate(&self) -> u64 {
         let (free, base) = (self.free.load(Relaxed), self.base.load(Relaxed));
         if free >= base / 2 {
@@ -155,7 +157,7 @@ impl SpaceGuard {
         FREEING >> (3 * halves)
     }
 
-    /// May `bytes` be written?
+    /// Whether `bytes` may be written.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace with the free space.
@@ -165,8 +167,8 @@ impl SpaceGuard {
             self.look(owed());
         }
         let (free, reserve) = (self.free.load(Relaxed), self.reserve.load(Relaxed));
-        // What was written since the look is in memory, and will be on the disk twice: in the log, of
-        // which there is a segment, and in a table.
+        // What was written since the look is in memory and will be on the disk twice. The copy in the
+        // log has its segment already; the copy in a table needs new space.
         let since = self.since.load(Relaxed);
         if free >= reserve.saturating_add(since) {
             return Ok(());
@@ -198,7 +200,8 @@ impl SpaceGuard {
     }
 }
 
-/// Writes and removes a file: the free space that is reported may not be ours to have.
+/// Writes and removes a file, because the free space that the disk reports may be out of reach for this
+/// process (a quota).
 ///
 /// # Errors
 /// 14031 when the disk is still full; other I/O errors.
@@ -209,7 +212,7 @@ pub(crate) fn probe(disk: &dyn Disk, dir: &Path) -> Result<()> {
         (0..8).try_for_each(|n| f.write_at(&block, n << 20))?;
         f.sync()
     });
-    // It is ours and of no use; the next probe overwrites it if it stays.
+    // If the file cannot be removed, it does no harm: the next probe overwrites it.
     let _ = disk.remove(&path);
     written.map_err(|e| Error::from(e).context("the disk is still full: "))
 }
@@ -228,18 +231,18 @@ mod tests {
         let file = disk.open(&dir.join("a"), Open::Create).unwrap();
         let guard = SpaceGuard::new(Arc::new(disk.clone()), dir);
         assert!(guard.is_ample() && guard.freeing_rate() == 0);
-        // Nothing is refused above base and what is owed.
+        // Nothing is refused while there is more than the base and what is owed.
         file.set_len(80 << 20).unwrap();
         let later = || std::thread::sleep(LOOK * 2);
         later();
         guard.admit(1 << 20, || 8 << 20).unwrap();
         assert!(!guard.is_ample() && guard.freeing_rate() == 0);
-        // Whether or not it looks again.
+        // It is refused whether or not the guard looks again.
         let e = guard.admit(3 << 20, || 8 << 20).unwrap_err();
         assert_eq!(e.code(), Code::OutOfDiskSpace);
         later();
         guard.admit(0, || 11 << 20).unwrap_err();
-        // The base is for what frees space, and less and less of it at once.
+        // Operations that free space may use the base, ever more slowly as it shrinks.
         let mut rates = Vec::new();
         for mb in [91, 94, 96, 99, 100] {
             file.set_len(mb << 20).unwrap();

@@ -62,7 +62,7 @@ pub struct StoreStats {
     pub disk_bytes: u64,
     /// Flushes and compactions that failed since the start.
     pub failures: u64,
-    /// Microseconds that commits were held back since flushes or compactions lagged.
+    /// Microseconds for which commits were held back because flushes or compactions lagged.
     pub delayed_micros: u64,
     /// The log.
     pub journal: JournalStats,
@@ -72,11 +72,11 @@ pub struct StoreStats {
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// What threads would do, where there are none.
+    /// The work of the background threads, for a machine that has no threads: `work` does it instead.
     jobs: Mutex<Vec<Job>>,
 }
 
-/// What a thread of the store does.
+/// The work of one background thread.
 type Job = Box<dyn FnOnce(&Inner) + Send>;
 
 impl Store {
@@ -100,10 +100,8 @@ impl Store {
         Store::open_as(options, lock, true)
     }
 
-    /// As [`Store::open_locked`]. Where `builds` is false, interrupted index builds do not go on by themselves.
-    ///
-    /// # Errors
-    /// As [`Store::open`].
+    /// As [`Store::open_locked`]. If `builds` is false, interrupted index builds do not go on by
+    /// themselves.
     pub(crate) fn open_as(
         options: StoreOptions,
         lock: Option<DirLock>,
@@ -154,7 +152,7 @@ impl Store {
     }
 
     fn start_threads(&self, builds: bool) -> Result<()> {
-        // Asked before anything new is written, so that only what recovery had to apply counts.
+        // This is asked before anything new is written, so that only what recovery had to apply counts.
         let applied = self.inner.much_was_applied();
         if self.inner.home.has_threads {
             self.start("muniment-sync", Inner::sync_loop)?;
@@ -194,8 +192,9 @@ impl Store {
         Ok(())
     }
 
-    /// A round of what the store's threads do beside syncing and sealing, for a store that has no
-    /// threads: builds of indexes, opening a log anew that has failed, one compaction, clearing away.
+    /// Does one round of what the store's threads do apart from syncing and sealing: it builds indexes,
+    /// opens a log anew that has failed, compacts once and clears away. A store without threads needs it
+    /// called.
     pub fn work(&self) {
         let inner = &*self.inner;
         for job in std::mem::take(&mut *self.jobs.lock()) {
@@ -205,18 +204,19 @@ impl Store {
         if let Ok(log) = inner.journal.log() {
             log.work();
         }
-        // Its figures tell of what fails.
+        // A compaction that fails shows in the trees' figures, and is tried again in the next round.
         let _ = inner.trees.work();
         inner.clear_away(crate::gate::MOMENT);
     }
 
-    /// Sets how much the keys may be that a document has in one index. What is stored already, or
-    /// comes from another member or the log, has as many as it has.
+    /// Limits the keys that one document may have in one index. The limit does not apply to documents
+    /// that are stored already, or that come from the log or from another member: these were accepted
+    /// elsewhere, and must not be refused here.
     pub fn set_key_limits(&self, limits: KeyLimits) {
         self.inner.units.set_key_limits(limits);
     }
 
-    /// How much they may be.
+    /// The limits that [`Store::set_key_limits`] has set.
     pub fn key_limits(&self) -> KeyLimits {
         self.inner.units.key_limits()
     }
@@ -231,7 +231,7 @@ impl Store {
         self.inner.trees.name()
     }
 
-    /// False if everything is gone when the process ends.
+    /// False if all data is gone when the process ends.
     pub fn is_durable(&self) -> bool {
         self.inner.trees.is_durable()
     }
@@ -241,12 +241,12 @@ impl Store {
         self.inner.watch.is_closed()
     }
 
-    /// A view of now.
+    /// A view of everything that is visible now.
     pub fn snapshot(&self) -> Snapshot {
         self.inner.snapshot()
     }
 
-    /// A snapshot for a moment.
+    /// A cheap snapshot, for reads that end at once.
     ///
     /// # Errors
     /// 91 ShutdownInProgress when the store is closed.
@@ -258,8 +258,8 @@ impl Store {
         })
     }
 
-    /// The timestamp of the newest commit, which may be about to become visible: what was told of a
-    /// collection by now is in a view that sees all up to it.
+    /// The timestamp of the newest commit, which may not be visible yet. A view that sees everything up
+    /// to it agrees with all that a caller has been told of a collection by now.
     pub fn newest_timestamp(&self) -> Timestamp {
         self.inner.newest_timestamp()
     }
@@ -267,8 +267,8 @@ impl Store {
     /// The collection `db.name`, if it exists.
     pub fn collection(&self, namespace: &str) -> Option<Arc<Collection>> {
         let collection = self.inner.catalog.read().by_name(namespace)?;
-        // It has the name since a commit that is about to become visible: a view of who asked is to
-        // know it by that name.
+        // The commit that gave the collection this name may not be visible yet. The caller opens its
+        // view next, and that view has to know the collection by the same name.
         while collection.named_since() > self.inner.trees.views().visible() {
             std::thread::yield_now();
         }
@@ -292,8 +292,8 @@ impl Store {
         self.inner.catalog.read().kinds(db)
     }
 
-    /// The collections that may have something that expires: those with a TTL index or with
-    /// `expireAfterSeconds` of their own.
+    /// The collections whose documents may expire: those with a TTL index or with `expireAfterSeconds`
+    /// of their own.
     pub fn expiring(&self) -> Vec<Arc<Collection>> {
         let catalog = &self.inner.catalog;
         catalog.those(catalog.lists.all_expiring())
@@ -312,10 +312,10 @@ impl Store {
         self.write_unit_by(collection, interrupt, |gate| gate.share(interrupt))
     }
 
-    /// As [`Store::write_unit`], for work in the background, which waits for nobody.
+    /// As [`Store::write_unit`], for work in the background, which does not wait.
     ///
     /// # Errors
-    /// 24 LockTimeout while somebody has the collection alone; as [`Store::write_unit`].
+    /// 24 LockTimeout while another thread has the collection alone; as [`Store::write_unit`].
     pub fn try_write_unit<'s>(
         &'s self,
         collection: &Arc<Collection>,
@@ -365,8 +365,8 @@ impl Store {
     /// The newest commit.
     ///
     /// # Errors
-    /// 14031 OutOfDiskSpace while the log cannot be opened anew after a failure: the newest commit is not
-    /// known then, and a caller that is to wait for it must not take it that there is none.
+    /// 14031 OutOfDiskSpace while the log cannot be opened anew after a failure. The newest commit is
+    /// not known then; a caller that wants to wait for it must not conclude that there is none.
     pub fn last_commit(&self) -> Result<CommitId> {
         let Position { index, at, .. } = self.inner.journal.log()?.last();
         Ok(CommitId { index, at })
@@ -381,7 +381,7 @@ impl Store {
         self.inner.journal.log()?.sync()
     }
 
-    /// Flushes the log to the disk up to this commit: does nothing where that is there.
+    /// Flushes the log to the disk up to this commit. Does nothing if the disk has it already.
     ///
     /// # Errors
     /// I/O errors.
@@ -396,8 +396,8 @@ impl Store {
         self.inner.watch.call();
     }
 
-    /// What is in memory goes to tables after so long at the latest; zero: when memory or log are
-    /// full.
+    /// Writes what is in memory to tables after this interval at the latest. Zero: only when memory or
+    /// log are full.
     pub fn set_checkpoint_interval(&self, interval: Duration) {
         let ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
         self.inner.cuts.set_interval(ms);
@@ -430,14 +430,14 @@ impl Store {
         }
     }
 
-    /// Lets the block cache use so many bytes fewer than its capacity, until the next call: others need
-    /// the memory.
+    /// Lets the block cache use this many bytes fewer than its capacity until the next call, because
+    /// other parts of the process need the memory.
     pub fn spare_cache(&self, bytes: u64) {
         self.inner.trees.spare_cache(bytes);
     }
 
-    /// May so many bytes be written to a file beside the database, such as a run of a sort? What the
-    /// database itself needs to go on is not given out.
+    /// Whether this many bytes may be written to a file beside the database, such as a run of a sort.
+    /// The space that the database itself needs to go on is not given out.
     ///
     /// # Errors
     /// 14031 OutOfDiskSpace.
@@ -449,7 +449,8 @@ impl Store {
         (space.admit(bytes, || self.inner.owed())).inspect_err(|_| space.note_refused())
     }
 
-    /// Whether records of so many bytes could be stored now, or everything they bring is kept in memory.
+    /// Whether records of this many bytes could be stored now. Always true if the data is kept in
+    /// memory.
     pub fn has_room(&self, bytes: u64) -> bool {
         let space = &self.inner.space;
         if !self.inner.trees.is_durable() || space.is_ample() {
@@ -460,22 +461,21 @@ impl Store {
         now.free >= now.kept.saturating_add(bytes)
     }
 
-    /// The space on the disk of the data directory; `None` where nothing is kept on one.
+    /// The space on the disk of the data directory; `None` if the data is kept in memory.
     pub fn space(&self) -> Option<SpaceReport> {
         let durable = self.inner.trees.is_durable();
         durable.then(|| self.inner.space.report())
     }
 
-    /// The longest sync of the log since the last call of this, or the one that is under way if that is
-    /// longer.
+    /// The longest sync of the log since the last call of this function. A sync that is under way counts
+    /// with the time that it has taken so far.
     pub fn slowest_sync(&self) -> Duration {
         let log = self.inner.journal.log();
         log.map_or(Duration::ZERO, |log| log.slowest_sync())
     }
 
-    /// What cannot be done in the background just now, a line each: a flush or compaction that
-    /// fails (and is tried again), a damaged table, a log that takes nothing more. Empty if all is
-    /// well.
+    /// The background work that fails at the moment, a line each: a flush or compaction (which is tried
+    /// again), a damaged table, a log that takes no more records. Empty if all is well.
     pub fn troubles(&self) -> Vec<String> {
         let inner = &self.inner;
         let faults = inner.trees.faults();
@@ -498,7 +498,7 @@ impl Store {
             return Ok(());
         }
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked has nothing left to say.
+            // A panic was reported when it happened, so the result of the thread is not looked at.
             let _ = thread.join();
         }
         self.inner.trees.close();
@@ -513,7 +513,7 @@ impl Drop for Store {
     }
 }
 
-/// Where a record stands.
+/// The index, timestamp and term of a record.
 pub(crate) fn position(record: &Record<'_>) -> Position {
     Position {
         index: record.index,
@@ -534,7 +534,7 @@ pub(crate) fn dropped(collection: &Collection) -> Error {
     )
 }
 
-/// 301 for a damaged catalog.
+/// The error 301 for a damaged catalog.
 pub(crate) fn damaged(path: &Path, what: &str) -> Error {
     Error::new(
         Code::DataCorruptionDetected,

@@ -1,9 +1,9 @@
-//! What wakes the threads of a store: its end, a call to the background threads, and every commit that
-//! becomes visible.
+//! Wakes the threads of a store: at its end, when background threads are called, and with every commit
+//! that becomes visible.
 //!
-//! Invariant: a thread that waits for a newer commit, or in whose way the end of the store or a lock of
-//! all writes stands, stands in one of the lists here, and whoever brings that about wakes the list
-//! afterwards.
+//! Invariant: every waiting thread is in one of the lists here, if it waits for a newer commit or has to
+//! give way to the end of the store or to a lock of all writes. The thread that causes such an event
+//! wakes the list afterwards.
 
 use muniment_op::{Event, Interrupt, Sleepers};
 use muniment_value::{Code, Error, Result};
@@ -15,25 +15,25 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-/// See the module's head.
+/// The lists of waiting threads.
 #[derive(Default)]
 pub(crate) struct Watch {
     closed: AtomicBool,
-    /// The background threads are to end.
+    /// True when the background threads are to end.
     stop: Mutex<bool>,
-    /// Calls them.
+    /// Wakes the background threads.
     wake: Condvar,
     /// The threads whose waits end with the store, or that make way when writes are to be locked.
     pub stops: Sleepers,
-    /// The threads that wait for the newest visible commit, or the commit point, to be another one.
-    /// Shared, for those that keep nothing of the store alive.
+    /// The threads that wait until the newest visible commit, or the commit point, changes. It is
+    /// shared, because a waiting thread must not keep the store alive.
     pub moved: Arc<Event>,
 }
 
 impl Watch {
-    /// The newest visible commit is another one now, or the commit point is. Either was moved on by a
+    /// Tells that the newest visible commit or the commit point has changed. Both are changed by a
     /// sequentially consistent operation or under a lock, so a thread that is not counted here yet sees
-    /// it.
+    /// the change when it looks.
     #[inline]
     pub fn advanced(&self) {
         self.moved.notify_all();
@@ -69,13 +69,13 @@ impl Watch {
         true
     }
 
-    /// There is something for the background threads to do.
+    /// Tells the background threads that there is something to do.
     pub fn call(&self) {
         self.wake.notify_all();
     }
 
-    /// What a background thread does in between: it waits until it is called, for at most `timeout`. True
-    /// when the store closes.
+    /// The pause between two rounds of a background thread: it waits until it is called, for at most
+    /// `timeout`. True when the store closes.
     pub fn pause(&self, timeout: Duration) -> bool {
         let mut stop = self.stop.lock();
         if !*stop {
@@ -85,7 +85,7 @@ impl Watch {
     }
 }
 
-/// 91 ShutdownInProgress.
+/// The error 91 ShutdownInProgress.
 pub(crate) fn closed() -> Error {
     Error::new(
         Code::ShutdownInProgress,
@@ -93,7 +93,7 @@ pub(crate) fn closed() -> Error {
     )
 }
 
-/// For background threads: they may go on until the store closes.
+/// The interrupt of background threads, which may go on until the store closes.
 pub(crate) struct UntilClosed<'a>(pub &'a Watch);
 
 impl Interrupt for UntilClosed<'_> {
