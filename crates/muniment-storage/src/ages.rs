@@ -1,18 +1,18 @@
-//! How long ago commits came to this server.
+//! The time since commits came to this server.
 //!
 //! Timestamps are an order and no measure of time: a client may have brought one from a year ahead,
-//! after which they only count up until the wall clock is there, and the wall clock may be set in
+//! after which timestamps only count up until the wall clock is there, and the wall clock may be set in
 //! either direction. Code that asks how much time has passed since a commit (how long versions and the
-//! log are kept, how far the majority lags, whether a delayed member may have a record) asks
-//! here, and here a clock counts that nobody sets.
+//! log are kept, how far the majority lags, whether a delayed member may have a record) asks here. The
+//! answer comes from a clock that cannot be set.
 //!
-//! For what came before the start that clock says nothing. There the wall clock counts that each
-//! record carries, against the wall clock at the start; one that is ahead of it counts as "just
-//! before the start", so that nothing is kept for longer than a whole window because a clock was
-//! wrong once.
+//! That clock knows nothing of the time before the start. For records of that time, the wall clock that
+//! each carries is compared with the wall clock at the start. A record whose wall clock is ahead counts
+//! as "just before the start", so that a clock that was wrong once does not keep anything for longer
+//! than a whole window.
 //!
-//! An age is never told greater than it is, but for what came before the start of a server whose
-//! wall clock was set meanwhile. It is told too small by [`STEP`] or by 1/1024 of itself at most.
+//! An age is never reported too great, except for records from before the start if the wall clock was
+//! set meanwhile. It is reported too small by [`STEP`] or by 1/1024 of itself at most.
 
 use muniment_io::{Clock, Timestamp};
 use parking_lot::Mutex;
@@ -20,20 +20,20 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Marks are at least so far apart, in milliseconds.
+/// The least time between two marks, in milliseconds.
 const STEP: i64 = 100;
-/// Marks of an age are so small a part of it apart at least.
+/// Old marks may be further apart: by this part of their age.
 const PART: i64 = 1024;
-/// The marks are thinned out when there are so many, and whenever they have doubled since.
+/// The marks are thinned out when there are this many, and again whenever they have doubled since.
 const MANY: usize = 4096;
 
-/// At a moment everything up to a timestamp had come.
+/// The moment by which everything up to a timestamp had come.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     at: Timestamp,
     /// In milliseconds since the start; negative: before it.
     seen: i64,
-    /// The wall clock of the newest record then.
+    /// The wall clock of the newest record at that moment.
     wall: i64,
 }
 
@@ -42,7 +42,7 @@ struct Marks {
     /// Ascending.
     all: Vec<Mark>,
     thin_at: usize,
-    /// What stands in the log from before the start has its marks.
+    /// True when the records of the log from before the start have their marks.
     knows_past: bool,
 }
 
@@ -50,14 +50,14 @@ struct Marks {
 pub(crate) struct Ages {
     began: Instant,
     began_wall: i64,
-    /// Everything up to here came before the start.
+    /// Everything up to this timestamp came before the start.
     first: Timestamp,
     marks: Mutex<Marks>,
 }
 
 impl Ages {
-    /// Of a server that starts now with everything up to `first`, of which the newest record has
-    /// this wall clock.
+    /// The ages of a server that starts now with everything up to `first`, whose newest record has this
+    /// wall clock.
     pub fn new(clock: &dyn Clock, first: Timestamp, wall: i64) -> Ages {
         let mark = Mark {
             at: first,
@@ -81,8 +81,8 @@ impl Ages {
         i64::try_from(since).unwrap_or(i64::MAX)
     }
 
-    /// Everything up to `at` has come by `now`; the newest record has this wall clock. To be called
-    /// every [`STEP`], or more often.
+    /// Notes that everything up to `at` has come by `now`; the newest record has this wall clock. It has
+    /// to be called every [`STEP`] or more often, or ages are reported too small.
     pub fn note(&self, at: Timestamp, now: Instant, wall: i64) {
         let seen = self.since_start(now);
         let marks = &mut *self.marks.lock();
@@ -98,7 +98,7 @@ impl Ages {
         }
     }
 
-    /// How long ago everything up to `at` had come, at least.
+    /// The least time since everything up to `at` had come.
     pub fn age(&self, at: Timestamp, now: Instant) -> Duration {
         let marks = self.marks.lock();
         let i = marks.all.partition_point(|m| m.at < at);
@@ -116,7 +116,7 @@ impl Ages {
         millis(self.since_start(now).saturating_add(before))
     }
 
-    /// The newest timestamp of which everything up to it came so long ago.
+    /// The newest timestamp such that everything up to it came at least `age` ago.
     pub fn older_than(&self, age: Duration, now: Instant) -> Option<Timestamp> {
         let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
         let until = self.since_start(now).saturating_sub(age);
@@ -125,8 +125,8 @@ impl Ages {
         Some(marks.all.get(i.checked_sub(1)?)?.at)
     }
 
-    /// The oldest timestamp that it knows of. Of a store that was empty at the start that is the first
-    /// one that came: nothing can have been asked for before that.
+    /// The oldest timestamp that it knows. If the store was empty at the start, that is the first one
+    /// that came: nothing can have been asked for before that.
     pub fn first(&self) -> Timestamp {
         let marks = self.marks.lock();
         let known = marks.all.iter().map(|m| m.at);
@@ -134,7 +134,7 @@ impl Ages {
         known.next().unwrap_or(self.first)
     }
 
-    /// The wall clock of the record at a timestamp, about; `None` for what has no mark yet.
+    /// About the wall clock of the record at a timestamp; `None` for a record without a mark yet.
     pub fn wall(&self, at: Timestamp) -> Option<i64> {
         let marks = self.marks.lock();
         let i = marks.all.partition_point(|m| m.at < at);
@@ -146,8 +146,8 @@ impl Ages {
         !self.marks.lock().knows_past
     }
 
-    /// What the log says of the time before the start: timestamps, ascending, and the wall clock
-    /// of the record that follows each.
+    /// Takes up the marks of the time before the start, which the log knows: timestamps, ascending, and
+    /// the wall clock of the record that follows each.
     pub fn learn(&self, past: &[(Timestamp, i64)]) {
         let marks = &mut *self.marks.lock();
         if std::mem::replace(&mut marks.knows_past, true) {
@@ -156,7 +156,7 @@ impl Ages {
         let past: Vec<_> = past.iter().filter(|(at, _)| *at < self.first).collect();
         let mut before = Vec::with_capacity(past.len());
         let mut seen = 0;
-        // From the newest: what is older came no later, whatever its wall clock said.
+        // The newest comes first, because an older record came no later, whatever its wall clock says.
         for (at, wall) in past.into_iter().rev() {
             seen = wall.saturating_sub(self.began_wall).min(seen);
             let (at, wall) = (*at, *wall);
@@ -171,7 +171,7 @@ fn millis(n: i64) -> Duration {
     Duration::from_millis(u64::try_from(n).unwrap_or(0))
 }
 
-/// Takes marks away that are closer to each other than their age is worth. The last one stays.
+/// Removes marks that are closer to each other than their age justifies. The last one stays.
 fn thin(all: &mut Vec<Mark>, now: i64) {
     let mut kept: Option<i64> = None;
     let mut i = 0;
@@ -180,7 +180,7 @@ fn thin(all: &mut Vec<Mark>, now: i64) {
         let next = next.get(i).copied();
         i += 1;
         let apart = STEP.max(now.saturating_sub(mark.seen) / PART);
-        // With it gone, its neighbours would be too far apart.
+        // Without this mark its neighbours would be too far apart.
         let stays = match (kept, next) {
             (Some(kept), Some(next)) => next - kept > apart,
             _ => true,
@@ -243,7 +243,7 @@ mod tests {
         let ahead = 1 << 40;
         for i in 1..=100 {
             clock.pass(1000);
-            // All within the same second, a year ahead; and the wall clock jumps to and fro.
+            // All commits fall into the same second, a year ahead, and the wall clock jumps to and fro.
             clock.2.fetch_add([DAY, -DAY][i as usize % 2], SeqCst);
             ages.note(Timestamp(ahead + i), clock.instant(), clock.now_ms());
         }
@@ -273,7 +273,7 @@ mod tests {
         ages.learn(&[(Timestamp(1), 1)]);
         assert!(!ages.is_to_learn());
         assert_eq!([10, 15, 20, 30, 35].map(age), [3 * DAY, DAY, DAY, DAY, 0]);
-        // Whatever the clock does from here on.
+        // What the clock does from here on does not matter.
         clock.pass(DAY);
         clock.2.fetch_sub(40 * DAY, SeqCst);
         ages.note(Timestamp(60), clock.instant(), clock.now_ms());

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// The hash is one already.
+/// A hasher for keys that are hashes, which need not be hashed again.
 #[derive(Default)]
 pub(crate) struct Identity(u64);
 

@@ -22,27 +22,27 @@ impl Store {
         self.visible().max(self.inner.door.ahead())
     }
 
-    /// Every commit from here on is later than `to`. The caller answers for how far ahead of the
-    /// wall clock that is.
+    /// Makes every later commit later than `to`. The caller answers for how far ahead of the wall clock
+    /// that is.
     pub fn advance_clock(&self, to: Timestamp) {
         self.inner.door.advance(to);
     }
 
-    /// How long ago a record of the log was committed, or came, at least. That is no matter of its
-    /// timestamp: see the module `ages`.
+    /// The least time since a record of the log was committed, or came. Its timestamp cannot tell that:
+    /// see the module `ages`.
     pub fn age(&self, record: &Record<'_>) -> Duration {
         self.age_of(record.at, ops::wall_of(record))
     }
 
-    /// The same of a commit, with the wall clock that its record carries.
+    /// The same for a commit, with the wall clock that its record carries.
     pub fn age_of(&self, at: Timestamp, wall_ms: i64) -> Duration {
         let now = self.inner.home.clock.instant();
         self.inner.retention.ages.age_of(at, wall_ms, now)
     }
 
-    /// The wall clock, in milliseconds since 1970, of the record at a timestamp, of a member of a
-    /// replica set: exactly of the newest one, and of older ones about. What is not there is
-    /// taken for the newest.
+    /// The wall clock, in milliseconds since 1970, of the record at a timestamp, on a member of a
+    /// replica set. It is exact for the newest record, and about right for older ones. A timestamp
+    /// without a record counts as the newest.
     pub fn wall_of(&self, at: Timestamp) -> i64 {
         let newest = self.inner.door.newest();
         let (newest, wall) = newest.unwrap_or((Timestamp::ZERO, 0));
@@ -89,7 +89,7 @@ mod tests {
         store.advance_clock(ahead);
         store.advance_clock(begun);
         assert_eq!((store.visible(), store.clock()), (begun, ahead));
-        // What waits for all that is committed waits for nothing that is not.
+        // The wait is for all that is committed, and does not include the transaction that is not.
         assert_eq!(store.snapshot().timestamp(), begun);
         store.commit_nothing(&NeverInterrupted).unwrap();
         assert_eq!(store.visible(), Timestamp(ahead.0 + 1));

@@ -1,5 +1,5 @@
-//! The index entries that a change of a document comes to: the same whether a client writes or a
-//! record of the log is applied.
+//! The changes of index entries that a change of a document causes. They are the same whether a client
+//! writes or a record of the log is applied.
 
 use crate::collection::Collection;
 use crate::commit::stage::Stage;
@@ -18,9 +18,9 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Stages what leads from the entries of `old` to those of `new`, which a record of the log says,
-    /// and shows arrays to readers. An index that cannot take them, although it could where the record
-    /// was made, is closed.
+    /// Stages the difference between the entries of `old` and of `new`, when a record of the log is
+    /// applied, and shows new arrays to readers. The record cannot be refused any more, so an index that
+    /// cannot take its entries is closed.
     ///
     /// # Errors
     /// I/O errors.
@@ -51,7 +51,7 @@ impl Entries {
             if let Some(keys) = self.new.keys()
                 && index.multikey().widen(&Arrays::of(keys))
             {
-                // Plans made before know less.
+                // Plans that were made before do not know of the arrays.
                 collection.bump();
             }
         }
@@ -59,8 +59,8 @@ impl Entries {
     }
 }
 
-/// Stages what leads from the entries `old` to `new`: a merge of the two. `free`: the keys of a
-/// unique index that are new are known to belong to no document.
+/// Stages the difference between the entries `old` and `new`, by a merge of the two. `free`: the keys
+/// that are new in a unique index are known to belong to no document.
 ///
 /// # Errors
 /// 301 DataCorruptionDetected.
@@ -74,14 +74,15 @@ pub(crate) fn difference(
     free: bool,
 ) -> Result<()> {
     let mut old = old.iter().peekable();
-    // An index that is being built may hold what its builder has found, or not yet.
+    // In an index that is being built, an entry of `old` may be there or not: the builder may not have
+    // come to it yet.
     let ready = index.is_ready();
     for (key, bits) in new.iter() {
         while let Some((gone, _)) = old.next_if(|(k, _)| *k < key) {
             remove(store, stage, index, gone, record_key)?;
         }
         let before = old.next_if(|(k, _)| *k == key);
-        // Same key, other type bits: 1 became 1.0, the entry is written anew.
+        // If only the type bits differ (1 became 1.0), the entry is written anew.
         let same = before.is_some_and(|(_, old_bits)| old_bits == bits);
         if !same || !ready {
             let fresh = ready && before.is_none() && (!index.unique() || free);

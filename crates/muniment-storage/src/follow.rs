@@ -1,15 +1,14 @@
-//! The storage as a member of a replica set has it: the door that is open in its terms as primary,
-//! the records that it is sent by others, the commit point, and where everything stands.
+//! The storage of a member of a replica set: the door that is open while the member is primary, the
+//! records that other members send, the commit point, and how far everything has come.
 //!
-//! What another member has committed is appended with its index, term and timestamp and applied by
-//! recovery's function, while others read: a record is visible as a whole, and what it changes in
-//! the catalog is published before that, as by a change that is made here. Nobody else writes
-//! meanwhile, so no latches are taken: what was staged before the door was closed does not go
-//! through any more (`commit::door`).
+//! A record that another member has committed is appended with its index, term and timestamp. Recovery's
+//! function applies it while others read: it becomes visible as a whole, and what it changes in the
+//! catalog is published before that, like a change that is made here. No latches are taken, because no
+//! writer is let in meanwhile: what was staged before the door was closed is refused (`commit::door`).
 //!
-//! Invariants: either the door is open or records are followed, never both; what is appended is
-//! applied, or the process ends; what is not committed is in no file of the trees. Must not know the
-//! other members.
+//! Invariants: either the door is open or records are followed, never both; what is appended is applied,
+//! or the process ends; what is not committed is in no file of the trees. Must not know the other
+//! members.
 
 use crate::collection::Collection;
 use crate::commit::MustLand;
@@ -33,7 +32,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// What was applied of other members' records since the start.
+/// Counts the records of other members that were applied since the start.
 #[derive(Default)]
 pub(crate) struct Followed {
     /// Held while records are appended, and while the door is opened.
@@ -67,11 +66,11 @@ impl Followed {
 /// What a member has applied of others' records since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowStats {
-    /// Documents that came, were changed and went, and changes of the catalog.
+    /// Documents that were inserted, changed and deleted, and changes of the catalog.
     pub ops: [u64; 4],
     /// Bytes of the records.
     pub bytes: u64,
-    /// Times that records came.
+    /// The number of calls that brought records.
     pub batches: u64,
     /// How long they took to be applied, in microseconds.
     pub micros: u64,
@@ -84,14 +83,13 @@ pub struct Positions {
     pub appended: Position,
     /// The newest one that readers see.
     pub applied: Position,
-    /// The newest one that no power cut takes away.
+    /// The newest one that survives a power cut.
     pub durable: Position,
 }
 
 impl Store {
-    /// Lets writers in: this member is primary in this term. Builds of indexes that were under way
-    /// are taken up, and what transactions of earlier terms have left is cleared away, in the
-    /// background.
+    /// Lets writers in: this member is primary in this term. Index builds that were under way go on, and
+    /// what transactions of earlier terms have left is cleared away, both in the background.
     ///
     /// # Errors
     /// If there are records of a later term; 91 when the store is closed.
@@ -109,8 +107,8 @@ impl Store {
         if !inner.door.is_closed() {
             return Err(Error::internal("the door is open already"));
         }
-        // Taken before the door opens: a build or transaction that begins afterwards is ended by the
-        // operation that began it.
+        // Both lists are taken before the door opens. A build or transaction that begins afterwards is
+        // ended by the operation that began it.
         let builds = inner.unfinished_builds();
         let pending = inner.take_pending();
         for (_, index) in &builds {
@@ -132,7 +130,7 @@ impl Store {
     pub fn close_door(&self) {
         let inner = &self.inner;
         inner.door.close();
-        // The threads that wait in its writers' way find that out.
+        // Threads that wait for another writer look again, and find the door closed.
         inner.watch.stops.wake_all();
         // The wait cannot be interrupted, and is short: threads that are applying a record wait for
         // nothing else.
@@ -144,9 +142,10 @@ impl Store {
         !self.inner.door.is_closed()
     }
 
-    /// `listener` is told of every record that is committed here from now on, in order, and before
-    /// anybody else can see it. A record with [`Announce::Caller`] it must leave to the thread that commits
-    /// it to announce. Writers wait for the listener: it must be quick, and must not use the store.
+    /// Tells `listener` of every record that is committed here from now on, in order, and before it is
+    /// visible. The listener must leave a record with [`Announce::Caller`] to the thread that commits
+    /// it, which announces it itself. Writers wait for the listener, so it must be quick, and must not
+    /// use the store.
     ///
     /// # Errors
     /// If this is no member of a replica set.
@@ -157,14 +156,15 @@ impl Store {
         }
     }
 
-    /// Appends records that another member has committed, and applies them: they are visible when
-    /// this returns, and durable after [`Store::wait_journaled`]. They follow on the last one here.
+    /// Appends records that another member has committed, and applies them. They are visible when this
+    /// returns, and durable after [`Store::wait_journaled`]. The first has to follow the last record
+    /// here.
     ///
     /// # Errors
-    /// If the door is open, a record does not follow on the one before, or cannot be read; 14031
-    /// OutOfDiskSpace, I/O errors of the log; what `interrupt` says while it waits. Those before that
-    /// record are there. What cannot be applied to a collection or an index closes it (`damage`); a
-    /// disk that fails while a record is applied ends the process.
+    /// If the door is open, a record does not follow the one before, or cannot be read; 14031
+    /// OutOfDiskSpace, I/O errors of the log; what `interrupt` says while it waits. The records before
+    /// the failed one stay. A collection or an index to which a record cannot be applied is closed
+    /// (`damage`); a disk that fails while a record is applied ends the process.
     pub fn append_replicated(
         &self,
         records: &[Record<'_>],
@@ -213,9 +213,9 @@ impl Store {
         self.inner.admission.lagged()
     }
 
-    /// Everything up to the record with this index is committed: it may go to files, and views of
-    /// what was before it are not kept. It never sinks, and may be ahead of what is here. Returns the
-    /// newest record here that is committed.
+    /// Notes that everything up to the record with this index is committed: it may go to files, and
+    /// views of what was before it are not kept. The commit point never goes back, and may be ahead of
+    /// the records that are here. Returns the newest record here that is committed.
     ///
     /// # Errors
     /// If this is no member of a replica set.
@@ -237,21 +237,21 @@ impl Store {
         Ok(committed)
     }
 
-    /// Views can be opened at timestamps that are up to so many seconds before the commit point, where
-    /// there are other members: a read at a time may reach this member when that time is past. All that
-    /// was changed meanwhile is kept as it was.
+    /// Lets views be opened at timestamps up to this many seconds before the commit point, if there are
+    /// other members: a read at a timestamp may reach this member when that timestamp is past. All
+    /// versions since then are kept.
     pub fn keep_history(&self, secs: u32) {
         self.inner.retention.keep_history(secs);
     }
 
-    /// Says whether there are members beside this one. Until that is said, there are.
+    /// Says whether there are other members. Until it is called, there are.
     pub fn set_others(&self, are: bool) {
         self.inner.door.set_others(are);
         self.inner.watch.advanced();
     }
 
-    /// Nothing comes any more, and nobody tells what the other members have: the majority is known to
-    /// have everything up to this record, and what else it has will not be known.
+    /// Notes that no more records will come and no word of what the other members have. The majority is
+    /// known to have everything up to this record; what else it has will not become known.
     ///
     /// # Errors
     /// If this is no member of a replica set.
@@ -261,18 +261,18 @@ impl Store {
         Ok(())
     }
 
-    /// Whether it is [kept](Store::keep).
+    /// Whether [`Store::keep`] was called.
     pub fn is_kept(&self) -> bool {
         self.inner.door.is_kept()
     }
 
-    /// The newest record that the majority of the set is known to have: nothing takes it back. `None`
-    /// where this server is alone, and whatever is on its disk is as good.
+    /// The newest record that the majority of the set is known to have, so that nothing takes it back.
+    /// `None` if this server is alone, because every record on its disk is as safe then.
     pub fn majority(&self) -> Option<Position> {
         self.inner.door.majority()
     }
 
-    /// Waits until the majority has everything up to a timestamp, where this server is not alone.
+    /// Waits until the majority has everything up to a timestamp. A server that is alone does not wait.
     ///
     /// # Errors
     /// What `interrupt` says; 91 when the store is closed.
@@ -281,19 +281,19 @@ impl Store {
         self.wait_for(interrupt, has)
     }
 
-    /// A view of what the majority has; `None` where this server is alone.
+    /// A view of what the majority has; `None` if this server is alone.
     ///
     /// # Errors
     /// 134 ReadConcernMajorityNotAvailableYet.
     pub fn majority_snapshot(&self) -> Result<Option<Snapshot>> {
         let mut before = None;
         while let Some(majority) = self.majority() {
-            // The others may have what is not visible here yet.
+            // The other members may have records that are not visible here yet.
             let at = majority.at.min(self.visible());
             if let Some(view) = self.snapshot_at(at) {
                 return Ok(Some(view));
             }
-            // The commit point went on in between, and what was before it was given up.
+            // The commit point moved on in between, and the versions before it were given up.
             if before.replace(at) == Some(at) {
                 return Err(Error::new(
                     Code::ReadConcernMajorityNotAvailableYet,
@@ -304,7 +304,7 @@ impl Store {
         Ok(None)
     }
 
-    /// The newest record that is known to be committed, of a member of a replica set; else the newest
+    /// On a member of a replica set, the newest record that is known to be committed; else the newest
     /// visible one.
     ///
     /// # Errors
@@ -316,12 +316,12 @@ impl Store {
         Ok(self.position()?.applied)
     }
 
-    /// What the trees' files hold: everything up to this time, and of a member nothing else.
+    /// The timestamp up to which the trees' files hold everything. A member's files hold nothing else.
     pub fn persisted(&self) -> Timestamp {
         self.inner.trees.persisted()
     }
 
-    /// The newest record. Of a member it is known also while there is no log.
+    /// The newest record. A member knows it even while there is no log.
     ///
     /// # Errors
     /// As [`Store::position`], of a store that is no member.
@@ -335,8 +335,8 @@ impl Store {
     /// How far the store has come.
     ///
     /// # Errors
-    /// 14031 while there is no log; the disk's, where the log has to be read for it (of a store that
-    /// is no member).
+    /// 14031 while there is no log; I/O errors if the log has to be read for it (of a store that is no
+    /// member).
     pub fn position(&self) -> Result<Positions> {
         let inner = &self.inner;
         let log = inner.journal.log()?;
@@ -367,8 +367,8 @@ impl Store {
         })
     }
 
-    /// A view of what was there at a timestamp: of a member from the commit point on, or the history
-    /// that is kept, up to what is visible. `None` for others.
+    /// A view of what was there at a timestamp. A member can open one from the commit point on, or from
+    /// the history that is kept, up to what is visible. `None` for other timestamps.
     pub fn snapshot_at(&self, at: Timestamp) -> Option<Snapshot> {
         let inner = &self.inner;
         if inner.watch.check_open().is_err() {
@@ -381,7 +381,7 @@ impl Store {
     /// Reads the records after an index, as they are in the log.
     ///
     /// # Errors
-    /// 286 ChangeStreamHistoryLost if the first of them is not kept any more; the disk's; 14031 while
+    /// 286 ChangeStreamHistoryLost if the first of them is not kept any more; I/O errors; 14031 while
     /// there is no log.
     pub fn records_behind(&self, index: u64) -> Result<Records> {
         let log = self.inner.journal.log()?;
@@ -402,11 +402,11 @@ impl Store {
     }
 }
 
-/// Records of the log, one after another; at the end it can be asked again later.
+/// Reads records of the log one after another. At the end it can be asked again later.
 pub struct Records {
     inner: Arc<Inner>,
     reader: Reader,
-    /// Whose records it reads: another takes its place after a fault.
+    /// The log that it reads; after a fault another one takes its place.
     log: Weak<Log>,
     index: u64,
 }
@@ -432,8 +432,9 @@ impl Records {
     }
 }
 
-/// Whether a record adds nothing but to the catalog, so that it is taken also where there is no room. One
-/// that cannot be read is another's to refuse.
+/// Whether a record adds to nothing but the catalog. Such a record is accepted even where there is no
+/// room, because it frees space. A record that cannot be read does not count as one; the function that
+/// appends it refuses it.
 pub fn only_frees(payload: &[u8]) -> bool {
     let Some(mut ops) = ops::Reader::new(payload) else {
         return false;
@@ -445,15 +446,15 @@ pub fn only_frees(payload: &[u8]) -> bool {
                 Op::Insert { .. } | Op::Replace { .. } | Op::Diff { .. } | Op::Entries { .. },
             ))
             | Err(_) => return false,
-            // A findAndModify that removes remembers the whole document.
+            // A findAndModify that removes a document writes it down whole, for a retry.
             Ok(Some(Op::Session { added, .. })) if added.len() > LITTLE => return false,
             Ok(Some(_)) => {}
         }
     }
 }
 
-/// Whether a record is of a version that is known here and whole, so that it can be appended later. The
-/// collections that it is about may be made by one before it.
+/// Whether a record is whole and of a version that is known here, so that it can be appended later. A
+/// collection that it names may be made by a record before it, so names are not checked.
 pub fn can_be_read(payload: &[u8]) -> bool {
     let Some(mut ops) = ops::Reader::new(payload) else {
         return false;
@@ -480,7 +481,7 @@ fn first_of(mut reader: Reader) -> Result<Position> {
 impl Inner {
     /// Appends one record of another member and applies it.
     fn follow(&self, record: &Record<'_>, interrupt: &dyn Interrupt) -> Result<()> {
-        // What frees space on the primary has to come here for that, too.
+        // A record that frees space on the primary has to be accepted here too, for the same reason.
         let len = record.payload.len();
         match self.admit(len, false, interrupt) {
             Err(e) if e.code() == Code::OutOfDiskSpace && only_frees(record.payload) => {
@@ -488,9 +489,10 @@ impl Inner {
             }
             admitted => admitted?,
         }
-        // No seal comes between the log and the trees.
+        // The gate keeps a seal from falling between the log and the trees.
         let _gate = self.cuts.gate.share(interrupt)?;
-        // A record of a version that is not known here is not taken: it could never be applied.
+        // A record of a version that is not known here is refused: once in the log, it could never be
+        // applied.
         check_readable(&self.catalog, &self.home.path, record.at, record.payload)?;
         let guard = {
             let log = self.journal.hold()?;
@@ -535,7 +537,8 @@ impl Inner {
         Ok(())
     }
 
-    /// What something was written to does not go with the transaction that made it.
+    /// A collection that was written to must not be dropped with the transaction that made it, so it is
+    /// claimed, and noted as marked.
     fn rely_on(&self, applied: &Applied) {
         let pending = applied.collections.iter().filter(|(c, _)| c.is_pending());
         for (collection, _) in pending {
@@ -544,7 +547,7 @@ impl Inner {
         }
     }
 
-    /// At the start of a member: the same for what was written to before.
+    /// Notes the same, when a member starts, for collections that were written to before.
     pub(crate) fn note_marked(&self) {
         let all = self.catalog.all();
         for collection in all.iter().filter(|c| c.is_pending()) {
@@ -555,7 +558,7 @@ impl Inner {
         }
     }
 
-    /// Indexes that are not ready and not damaged: their builds have to be run.
+    /// The indexes that are not ready and not damaged: their builds have to be run.
     pub(crate) fn unfinished_builds(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
         let all = self.catalog.all();
         let mut found = Vec::new();
@@ -568,7 +571,7 @@ impl Inner {
         found
     }
 
-    /// Collections that bear the mark of a transaction that made them, and whether they are in use.
+    /// The collections with the mark of a transaction that made them, and whether they are in use.
     pub(crate) fn take_pending(&self) -> Vec<(Arc<Collection>, bool)> {
         let all = self.catalog.all();
         let mut marked = self.leftovers.marked.lock();

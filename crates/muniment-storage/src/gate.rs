@@ -1,20 +1,21 @@
-//! A lock that many share and one may have alone, whose waits can be interrupted.
+//! A lock that many threads share and one may have alone, whose waits can be interrupted.
 //!
-//! A thread that wants it alone says so first, and newcomers hold back until that one had its turn.
+//! A thread that wants it alone says so first, and newcomers hold back until it has had its turn.
 //! Without that, a stream of short holders that overlap would keep it out for ever.
 //!
-//! Where a holder may take long (a transaction shares the lock of its collections until it ends)
-//! that would stop all newcomers for as long. There the lock is wanted for a moment only
-//! ([`own_all`]), and then the newcomers have their turn for several times as long, before the next
-//! moment, which is twice as long. Their turn does not grow for ever, so that a thread which wants it
-//! alone waits for a small multiple of the time for which the slowest holder has it.
+//! A holder may take long: a transaction shares the lock of its collections until it ends. Newcomers
+//! would be held back for as long. For such locks ([`own_all`]) the thread that wants it alone holds
+//! newcomers back for a moment only, and then gives them a turn several times as long. The next moment
+//! is twice as long. A newcomers' turn has a longest time, so the waiting thread gets the lock after a
+//! small multiple of the time for which the slowest holder has it.
 //!
-//! Those that share it are counted. A newcomer counts itself and then looks whether anybody wants it
-//! alone; one that wants it says so and then looks whether anybody is counted: one of the two sees the
-//! other. The last one that leaves calls the one that waits for it.
+//! Holders that share the lock are counted. A newcomer counts itself and then looks whether a thread
+//! wants the lock alone; that thread says so and then looks whether a holder is counted. One of the two
+//! always sees the other. The last holder that leaves wakes the waiting thread.
 //!
-//! A gate that is shared often has a counter for each of some places, so that those who share it do not
-//! take turns at one of them. One that is not has a single one: there is a gate for every collection.
+//! A gate that is shared often has several counters, each for some of the threads, so that these do not
+//! contend for one cache line. A gate that is shared seldom has a single counter, because there is a
+//! gate for every collection and the counters take memory.
 
 use muniment_io::spread::{CachePadded, place};
 use muniment_op::{Event, Interrupt, NeverInterrupted};
@@ -26,16 +27,16 @@ use std::sync::atomic::{
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How long a thread that can also do without it waits for something that is mostly held for moments.
+/// How long a thread waits for a lock that is mostly held for moments, if it can also do without it.
 pub(crate) const MOMENT: Duration = Duration::from_millis(10);
 
-/// The newcomers' turn lasts so many times as long as they were held back.
+/// The newcomers' turn lasts this multiple of the time for which they were held back.
 const TURNS: u32 = 8;
 
 /// The longest turn of newcomers.
 const LONGEST_TURN: Duration = Duration::from_secs(1);
 
-/// A gate that was shared so often gets the counters of its places.
+/// A gate that was shared this often gets several counters.
 const OFTEN: u32 = 64;
 
 /// What a thread waits for at a gate.
@@ -45,17 +46,17 @@ enum For {
     All,
 }
 
-/// The gate itself, which its holders keep.
+/// The state of a gate, which its holders keep alive.
 #[derive(Default)]
 struct State {
-    /// Those that share it by the counter that a gate begins with.
+    /// The counter that a gate begins with.
     first: AtomicUsize,
-    /// Those that share it by the counters of places. Made by one that shares `first`, so that nobody
-    /// has the gate alone meanwhile.
+    /// The counters of a gate that is shared often. A thread makes them while it is counted in `first`,
+    /// so that no thread has the gate alone meanwhile.
     places: OnceLock<Box<[CachePadded<AtomicUsize>]>>,
-    /// How many want it alone, or have it.
+    /// The number of threads that want it alone, or have it.
     wanted: AtomicUsize,
-    /// Somebody has it alone.
+    /// True while a thread has it alone.
     alone: AtomicBool,
     moved: Event<For>,
 }
@@ -67,7 +68,8 @@ impl State {
         own.map_or(&self.first, |counter| &**counter)
     }
 
-    /// Nobody has it in whatever way. `first` is looked at first: see `places`.
+    /// True if no thread holds it in either way. `first` is read first: while a thread makes the
+    /// counters of `places`, it is counted there.
     fn is_free(&self) -> bool {
         let nobody = |n: &AtomicUsize| n.load(SeqCst) == 0;
         let places = || self.places.get().map_or(&[][..], |places| places);
@@ -83,15 +85,15 @@ impl State {
     }
 }
 
-/// A place of a gate, by which threads share it. Each has the count of its references on lines of its
-/// own.
+/// One of the counters of a gate, with what its threads need. It fills cache lines of its own, so that
+/// the reference count of each is not shared either.
 #[repr(align(128))]
 struct Place {
     gate: Arc<State>,
     number: usize,
 }
 
-/// Held together with others.
+/// The gate, held together with others.
 pub(crate) struct Shared(By);
 
 enum By {
@@ -109,25 +111,25 @@ impl Drop for Shared {
     }
 }
 
-/// Held alone.
+/// The gate, held alone.
 pub(crate) struct Alone {
-    // Given back before newcomers are let in.
+    // Dropped first, so that the gate is free before newcomers are let in.
     _alone: Taken,
     _wanted: Wanted,
 }
 
-/// The gate: a thread that shares it is counted at its place, one that wants it alone looks at all of
-/// them.
+/// A lock that many threads share and one may have alone. A thread that shares it is counted at its
+/// place; a thread that wants it alone looks at all places.
 #[derive(Default)]
 pub(crate) struct Gate<const PLACES: usize = 16> {
     state: Arc<State>,
     places: OnceLock<Box<[Arc<Place>]>>,
-    /// How often it was shared while there were no places.
+    /// How often it was shared while it had one counter.
     shares: AtomicU32,
 }
 
 impl<const PLACES: usize> Gate<PLACES> {
-    /// Shares it, unless somebody wants it alone.
+    /// Shares it, unless a thread wants it alone.
     #[inline]
     fn take(&self) -> Option<Shared> {
         let places = self.places.get();
@@ -180,7 +182,7 @@ impl<const PLACES: usize> Gate<PLACES> {
         moved.wait_for(For::Share, interrupt, || self.take())
     }
 
-    /// Takes it together with others if it is free, or is within a moment.
+    /// Takes it together with others if that is possible now or within a moment.
     pub fn try_share(&self) -> Option<Shared> {
         self.take().or_else(|| {
             let until = Instant::now() + MOMENT;
@@ -210,7 +212,7 @@ impl<const PLACES: usize> Gate<PLACES> {
         })
     }
 
-    /// As [`Gate::own`], for so long.
+    /// As [`Gate::own`]; gives up after `patience`.
     pub fn own_for(&self, patience: Duration) -> Option<Alone> {
         let wanted = Wanted::new(&self.state);
         let until = Instant::now() + patience;
@@ -224,8 +226,9 @@ impl<const PLACES: usize> Gate<PLACES> {
     }
 }
 
-/// Has all of these alone, none for longer than it has to wait for another one. While it waits it holds
-/// others back for short times first, and for as long as the slowest holder takes in the end.
+/// Takes all of these alone. None is held while another one is waited for, so two threads cannot wait
+/// for each other. Newcomers are held back for short times first, and in the end for as long as the
+/// slowest holder takes.
 ///
 /// # Errors
 /// What `interrupt` says while it waits.
@@ -248,7 +251,7 @@ pub(crate) fn own_all<const PLACES: usize>(
             }
         }
         let turn = Instant::now() + patience.saturating_mul(TURNS).min(LONGEST_TURN);
-        // During the newcomers' turn it may be free for a moment, too.
+        // The gates may be free for a moment even during the newcomers' turn.
         if let Some(all) = wait_for_all(gates, interrupt, turn)? {
             return Ok(all);
         }
@@ -256,7 +259,7 @@ pub(crate) fn own_all<const PLACES: usize>(
     }
 }
 
-/// Takes all of them, or says which one is taken.
+/// Takes all of them, or says which one is held by another thread.
 fn try_own_all<const PLACES: usize>(
     gates: &[&Gate<PLACES>],
 ) -> std::result::Result<Vec<Alone>, Arc<State>> {
@@ -271,7 +274,7 @@ fn try_own_all<const PLACES: usize>(
     gates.iter().map(take).collect()
 }
 
-/// Takes all of them as soon as all are free at a time; `None` if they are not by `until`.
+/// Takes all of them as soon as all are free at once; `None` if they are not by `until`.
 fn wait_for_all<const PLACES: usize>(
     gates: &[&Gate<PLACES>],
     interrupt: &dyn Interrupt,
@@ -292,7 +295,7 @@ fn wait_for_all<const PLACES: usize>(
     }
 }
 
-/// Tells an operation that it waits, and when it ends.
+/// Tells an operation that it waits, and at its end that it does not any more.
 struct Waiting<'i>(&'i dyn Interrupt);
 
 impl<'i> Waiting<'i> {
@@ -308,17 +311,17 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Somebody has it alone.
+/// The gate is held alone while this lives.
 struct Taken(Arc<State>);
 
 impl Taken {
-    /// For one that has said that it wants it.
+    /// Takes the gate for a thread that has said that it wants it.
     fn take(gate: &Arc<State>) -> Option<Taken> {
         if !gate.is_free() || gate.alone.swap(true, SeqCst) {
             return None;
         }
         let taken = Taken(gate.clone());
-        // One that came before it was wanted may have been counted since.
+        // A newcomer that came before the gate was wanted may have been counted since.
         let nobody = |n: &AtomicUsize| n.load(SeqCst) == 0;
         let places = gate.places.get().map_or(&[][..], |places| places);
         let free = nobody(&gate.first) && places.iter().all(|n| nobody(n));
@@ -333,7 +336,7 @@ impl Drop for Taken {
     }
 }
 
-/// Newcomers are held back.
+/// Newcomers are held back while this lives.
 struct Wanted(Arc<State>);
 
 impl Wanted {
@@ -366,7 +369,7 @@ mod tests {
             for _ in 0..4 {
                 s.spawn(|| {
                     while !stop.load(SeqCst) {
-                        // Longer than one wait for it lasts, and overlapping.
+                        // Each holder has it for longer than one wait lasts, and they overlap.
                         let held = gate.share(&NeverInterrupted).unwrap();
                         std::thread::sleep(MOMENT * 3 / 2);
                         drop(held);
@@ -395,7 +398,7 @@ mod tests {
                 assert_eq!(alone.len(), 2);
             });
             for gate in [&gate, &other] {
-                // These would wait as long as the one that wants both, were they held back.
+                // If newcomers were held back, these would wait as long as the thread that wants both.
                 for _ in 0..50 {
                     drop(gate.share(&NeverInterrupted).unwrap());
                     std::thread::sleep(Duration::from_millis(1));
@@ -405,7 +408,7 @@ mod tests {
             drop(long);
         });
         assert!(had.load(SeqCst));
-        // Nor do short ones that overlap keep it out.
+        // Short holders that overlap do not keep it out either.
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {
@@ -422,8 +425,8 @@ mod tests {
         });
     }
 
-    /// Some that have it for long, one after another and overlapping, do not keep out one that wants
-    /// it alone: it waits for a few times as long as each of them has it.
+    /// A stream of long holders that overlap does not keep out a thread that wants the gate alone: it
+    /// waits for a small multiple of the time for which each holder has it.
     #[test]
     fn a_stream_of_long_holders_lets_one_have_it_alone() {
         struct Late(Instant);
@@ -483,7 +486,7 @@ mod tests {
             });
             assert!(gate.places.get().is_some());
         }
-        // One that is shared seldom stays small.
+        // A gate that is shared seldom stays small.
         let gate = Gate::<4>::default();
         for _ in 0..OFTEN {
             drop(gate.share(&NeverInterrupted).unwrap());

@@ -1,10 +1,10 @@
-//! Hints: under which record number the document with an `_id` was found the last time.
+//! Hints: the record number under which the document with an `_id` was found the last time.
 //!
-//! A number is one document's for ever and a document's `_id` stays, so a hint is checked by the
-//! document that it leads to: if that is there, in the view that is read, and has the `_id`, it is
-//! the one, and `_id_` need not be searched. A wrong hint costs a look; none can make an answer
+//! A number belongs to one document for ever, and a document's `_id` never changes. So a hint is checked
+//! against the document that it leads to: if the view has that document and it has the `_id`, it is the
+//! right one, and `_id_` need not be searched. A wrong hint costs a look, and cannot make an answer
 //! wrong. That is why hints need not be taken away when documents go, and why a table without locks
-//! suffices, in which a newer hint takes an older one's place.
+//! suffices, in which a newer hint replaces an older one.
 //!
 //! Must not be asked where documents are not numbered.
 
@@ -52,7 +52,7 @@ impl Hints {
         self.chunks.get(p.chunk)?.get()?.get(p.at)
     }
 
-    /// The number that was noted for a key of `_id_`, most probably for this one.
+    /// The number that was noted for a key of `_id_`. It may, rarely, be that of another key.
     pub fn get(&self, tree: u32, key: &[u8]) -> Option<u64> {
         let p = place(tree, key);
         let hint = self.slot(&p)?.load(Relaxed);
@@ -75,7 +75,7 @@ impl Hints {
         }
     }
 
-    /// It led nowhere.
+    /// Takes away a hint that led nowhere.
     pub fn forget(&self, tree: u32, key: &[u8]) {
         if let Some(slot) = self.slot(&place(tree, key)) {
             slot.store(0, Relaxed);

@@ -1,12 +1,12 @@
-//! The log of an open store: where it is, how often it is synced, and the way to open it anew.
+//! The log of an open store: where it is, how often it is synced, and how it is opened anew.
 //!
-//! After a failed sync the log takes nothing more: what it had written is of unknown durability. It is
-//! opened anew in place, which reads what is there, writes it again and syncs it. Until that has
-//! worked there is no log, and whatever needs one gets 14031.
+//! After a failed sync the log takes no more records, because nobody can know whether what it had
+//! written is durable. It is opened anew in place: what is there is read, written again and synced.
+//! Until that has worked there is no log, and operations that need one fail with 14031.
 //!
-//! Invariants: a thread that holds the log ([`Journal::hold`]) finds the same one until it lets go; a log
-//! that was opened anew ends where the former one ended for its writers. Only the commit door appends
-//! (`commit`), and a follower's part of it (`follow`).
+//! Invariants: a thread that holds the log ([`Journal::hold`]) finds the same one until it lets go; a
+//! log that was opened anew ends where the former one ended for its writers. Only the commit door
+//! appends (`commit`), and a follower's part of it (`follow`).
 
 use muniment_io::SpreadLock;
 use muniment_log::{Log, LogOptions, Position};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// See the module's head.
+/// The log and what opens it anew.
 pub(crate) struct Journal {
     /// Replaced when it is opened anew after a fault.
     log: SpreadLock<Option<Arc<Log>>>,
@@ -30,12 +30,12 @@ pub(crate) struct Journal {
     acknowledged: Mutex<Position>,
     /// See `Store::set_journal_commit_interval`.
     interval_ms: AtomicU64,
-    /// Why the log could not be trimmed, while that is so.
+    /// Why the log could not be trimmed, until it can be again.
     trim_failure: Mutex<Option<Error>>,
 }
 
 impl Journal {
-    /// No log yet, with the options by which it is opened anew.
+    /// A journal without a log yet, with the options to open one.
     pub fn new(options: LogOptions, path: &Path) -> Journal {
         Journal {
             log: SpreadLock::default(),
@@ -47,7 +47,7 @@ impl Journal {
         }
     }
 
-    /// The log was opened.
+    /// Sets the log that was opened.
     pub fn set(&mut self, log: Log) {
         *self.log.get_mut() = Some(Arc::new(log));
     }
@@ -83,7 +83,7 @@ impl Journal {
         )
     }
 
-    /// What a client is told of a record that could not be appended.
+    /// The error for a client whose record could not be appended.
     pub fn refused(&self, e: Error) -> Error {
         match e.code() {
             Code::OutOfDiskSpace => e.context(&format!(
@@ -104,18 +104,18 @@ impl Journal {
         Duration::from_millis(self.interval_ms.load(SeqCst))
     }
 
-    /// Sets it: 1 to 500 ms.
+    /// Sets how often the log is synced, within 1 to 500 ms.
     pub fn set_interval(&self, interval: Duration) {
         let ms = (interval.as_millis() as u64).clamp(1, 500);
         self.interval_ms.store(ms, SeqCst);
     }
 
-    /// Notes how the log was trimmed last.
+    /// Notes whether the log could be trimmed.
     pub fn note_trimmed(&self, trimmed: &Result<()>) {
         *self.trim_failure.lock() = trimmed.as_ref().err().cloned();
     }
 
-    /// What is wrong with it just now.
+    /// What is wrong with the log at the moment.
     pub fn trouble(&self) -> Option<Error> {
         let log = match self.log() {
             Ok(log) => log.failure(),
@@ -124,8 +124,8 @@ impl Journal {
         log.or_else(|| self.trim_failure.lock().clone())
     }
 
-    /// Syncs it if there is something to sync. The log keeps an error, and gives it to the threads that
-    /// wait for durability.
+    /// Syncs the log if there is something to sync. An error is not lost: the log keeps it for the
+    /// threads that wait for durability.
     pub fn sync_if_dirty(&self) {
         if let Ok(log) = self.log()
             && log.is_dirty()
@@ -142,15 +142,15 @@ impl Journal {
     /// Opens the log anew. No thread can commit meanwhile, nor while there is no log.
     ///
     /// # Errors
-    /// I/O errors; 1 if the log has lost what writers were told is in it.
+    /// I/O errors; 1 if the log has lost records that writers were told are in it.
     pub fn reopen(&self) -> Result<()> {
         let mut slot = self.log.write();
         if let Some(old) = slot.take() {
             let last = old.last();
             match Arc::try_unwrap(old) {
-                // The file's state is the disk's: nothing more is to be written through it.
+                // The file has what the disk has: nothing more may be written through the old log.
                 Ok(old) => old.abandon(),
-                // Other threads still use the old log, to be told of the failure.
+                // Other threads still use the old log, and will learn of the failure from it.
                 Err(old) => {
                     *slot = Some(old);
                     return Ok(());
@@ -159,8 +159,8 @@ impl Journal {
             *self.acknowledged.lock() = last;
         }
         let Position { index, at, .. } = *self.acknowledged.lock();
-        // Not what was refused when the disk failed in the middle of it, even if it turns out to be
-        // there: there are write units that have read what they change, without it.
+        // A record that was refused when the disk failed in the middle of it is left out, even if it
+        // turns out to be there: since then, write units have read what they change without it.
         let options = LogOptions {
             until: Some(index),
             ..self.options.clone()
@@ -191,7 +191,7 @@ mod tests {
     use muniment_op::NeverInterrupted;
     use muniment_value::{Value, doc};
 
-    /// A disk may have written what it said that it had not.
+    /// A disk may have written what it reported as failed.
     #[test]
     fn what_was_refused_is_not_there_when_the_log_is_opened_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -218,7 +218,7 @@ mod tests {
         let mut unit = store.write_unit(&c, &NeverInterrupted).unwrap();
         remove(&mut unit);
         unit.commit().unwrap();
-        // This one has seen that there is no document, and will be committed later.
+        // This unit has seen that there is no document, and is committed later.
         let mut staged = store.write_unit(&c, &NeverInterrupted).unwrap();
         let d = doc! { "_id": 1, "second": true }.into_bytes();
         staged.insert(&d).unwrap().unwrap();
@@ -234,7 +234,7 @@ mod tests {
                 old = held;
             }
         }
-        // The thread that syncs may do it first.
+        // The thread that syncs may open it first.
         let opened = (0..500).any(|_| {
             let _ = inner.journal.reopen();
             std::thread::sleep(Duration::from_millis(2));

@@ -119,7 +119,7 @@ pub(crate) fn bounds(range: &KeyRange) -> Range {
         Bound::Included(k) => Bytes::copy_from_slice(k),
         Bound::Excluded(k) => match prefix_end(k) {
             Some(end) => Bytes::from(end),
-            // Everything begins with it or lies before it.
+            // Every key begins with the bound or lies before it.
             None => return nothing(),
         },
     };

@@ -1,12 +1,12 @@
 //! Latches: the right to write a record or a unique key.
 //!
-//! A latch is a 64-bit hash in a sharded table, so two different keys meet only when their
-//! hashes do (2⁻⁶⁴), however many keys a batch holds: striped locks would make two batches of a
-//! thousand records collide always.
+//! A latch is a 64-bit hash in a sharded table. Two different keys collide only if their hashes are
+//! equal (2⁻⁶⁴), however many keys a batch holds. With a fixed set of locks, two batches of a thousand
+//! records would always collide.
 //!
-//! Order that rules deadlock out: a unit that *waits* for a record latch holds nothing; one that waits
-//! for a unique-key latch holds at most one record latch and unique-key latches with smaller
-//! hashes. Everything else only tries.
+//! The order that rules deadlock out: a unit that *waits* for a record latch holds nothing; a unit that
+//! waits for a unique-key latch holds at most one record latch and unique-key latches with smaller
+//! hashes. In all other cases a unit only tries.
 
 use crate::by_hash::HashKeyed;
 use muniment_op::{Event, Interrupt};
@@ -19,7 +19,7 @@ const SHARDS: usize = 64;
 #[derive(Default)]
 struct Shard {
     held: Mutex<HashKeyed<u64>>,
-    /// Those that wait, by the latch.
+    /// The waiting threads, by the latch.
     released: Event<u64>,
 }
 
@@ -39,12 +39,13 @@ pub(crate) enum Tried {
     Busy,
 }
 
-/// The latch of a record.
+/// The hash of a record's latch.
 pub(crate) fn record_hash(collection: u32, record_key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(record_key, u64::from(collection))
 }
 
-/// The latch of a unique index's key: a space of its own.
+/// The hash of the latch for a unique index's key. Its seed differs from those of records, so that an
+/// index and a collection with the same id do not share latches.
 pub(crate) fn unique_hash(index: u32, key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(key, 0x756e_6971_0000_0000 | u64::from(index))
 }
@@ -76,7 +77,7 @@ impl Latches {
         }
     }
 
-    /// Waits for the latch. The module head says who may.
+    /// Waits for the latch. The module's head says which units may.
     ///
     /// # Errors
     /// What the operation's interrupt says while it waits.
@@ -96,7 +97,7 @@ impl Latches {
         Some(self.try_lock(hash, owner)).filter(|tried| *tried != Tried::Busy)
     }
 
-    /// As [`Latches::lock`], for so long; by anybody, since the wait has an end.
+    /// As [`Latches::lock`], for a limited time. Every unit may call it, since the wait has an end.
     ///
     /// # Errors
     /// What the operation's interrupt says while it waits.
@@ -132,7 +133,7 @@ impl Latches {
         };
         let free = || (!shard.held.lock().contains_key(&hash)).then_some(());
         shard.released.wait_for(hash, interrupt, free)?;
-        // The call was for one that takes it.
+        // The call that woke this thread was meant for one that takes the latch, so it is passed on.
         shard.released.notify_one(|h| *h == hash);
         Ok(())
     }
@@ -141,7 +142,7 @@ impl Latches {
     pub fn unlock(&self, hash: u64) {
         if let Some(shard) = self.shard(hash) {
             shard.held.lock().remove(&hash);
-            // The one that came first; others of this latch would only find it taken again.
+            // Only the thread that came first is woken; others would only find the latch taken again.
             shard.released.notify_one(|h| *h == hash);
         }
     }

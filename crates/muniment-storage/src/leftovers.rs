@@ -1,8 +1,8 @@
-//! What operations could not take away when they ended, since others held it: it is cleared away by a
-//! thread of its own, which waits longer each time.
+//! What operations could not clear away when they ended, because other operations held it. A thread of
+//! its own clears it away, and waits longer each time.
 //!
-//! Invariant: what stands here goes only under the opening of the door in which it was left; the primary
-//! of another term has taken it up.
+//! Invariant: an entry is cleared away only under the opening of the door in which it was left. Under a
+//! later opening, the primary of the other term has dealt with it already.
 
 use crate::build::Begun;
 use crate::collection::Collection;
@@ -18,18 +18,18 @@ use std::time::Duration;
 /// The longest time for which the thread that clears away waits for one thing.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// See the module's head.
+/// The lists of what is left.
 #[derive(Default)]
 pub(crate) struct Leftovers {
     /// Index builds that failed and could not be taken away yet.
     pub failed_builds: Mutex<Vec<Begun>>,
     /// Collections that a command made for itself and that could not be dropped yet.
     pub discarded: Mutex<Vec<Arc<Collection>>>,
-    /// Collections of aborted transactions that other operations had when those were aborted, and under
-    /// which opening of the door the transactions were begun.
+    /// Collections of aborted transactions that other operations held at that time, with the opening of
+    /// the door in which each transaction was begun.
     pub aborted: Mutex<Vec<(Arc<Collection>, Opening)>>,
-    /// Collections that are in use and may bear the mark of a transaction that made them, by the
-    /// records of another primary.
+    /// Collections that are in use and, by the records of another primary, may bear the mark of a
+    /// transaction that made them.
     pub marked: Mutex<HashSet<u32>>,
 }
 
@@ -43,12 +43,13 @@ impl Leftovers {
 }
 
 impl Inner {
-    /// Background work with so much patience.
+    /// The interrupt of background work that may take this long.
     pub fn patient(&self, patience: Option<Duration>) -> Patient<'_> {
         Patient::new(&self.watch, &self.cuts, patience)
     }
 
-    /// Clears away, in a thread of its own: for what is in use all the time it waits longer each time.
+    /// The thread that clears away. For a collection that is in use all the time it waits longer each
+    /// time.
     pub fn clear_loop(&self) {
         let mut patience = MOMENT;
         while !self.watch.pause(Duration::from_millis(100)) {
@@ -62,8 +63,8 @@ impl Inner {
         }
     }
 
-    /// Takes away what others left, waiting so long for each; false if something is left. Behind a
-    /// closed door nothing is written.
+    /// Clears away what operations left, and waits this long for each entry; false if something is left.
+    /// Nothing is written while the door is closed.
     pub fn clear_away(&self, patience: Duration) -> bool {
         if let Ok(opening) = self.door.opening() {
             self.remove_failed_builds(opening, patience);
@@ -73,10 +74,10 @@ impl Inner {
         self.leftovers.is_empty()
     }
 
-    /// Takes failed index builds away.
+    /// Takes away failed index builds.
     fn remove_failed_builds(&self, opening: Opening, patience: Duration) {
         let left = std::mem::take(&mut *self.leftovers.failed_builds.lock());
-        // Those of another opening were taken up by the primary of that time.
+        // Builds of another opening were dealt with by the primary of that time.
         for (collection, index, begun) in left.into_iter().filter(|b| b.2 == opening) {
             let waits = own_all(&[&collection.ddl], &self.patient(Some(patience)));
             let Ok(_alone) = waits else {
@@ -100,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// Drops collections that aborted transactions have made and other operations had at that time.
+    /// Drops the collections of aborted transactions that other operations held at that time.
     fn drop_aborted(&self, opening: Opening, patience: Duration) {
         let left = std::mem::take(&mut *self.leftovers.aborted.lock());
         for (collection, _) in left.into_iter().filter(|l| l.1 == opening) {
@@ -108,7 +109,7 @@ impl Inner {
         }
     }
 
-    /// Drops what commands left behind.
+    /// Drops the collections that commands made for themselves and could not drop.
     fn drop_discarded(&self, opening: Opening, patience: Duration) {
         let left = std::mem::take(&mut *self.leftovers.discarded.lock());
         for collection in left.into_iter().filter(|c| !c.is_dropped()) {

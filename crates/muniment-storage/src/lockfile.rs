@@ -9,28 +9,29 @@ use std::sync::Arc;
 
 /// What FORMAT holds: the version of the directory's layout.
 const FORMAT: &str = "muniment data directory, format 4\n";
-/// What it held before: 1 before there was one log, 2 while documents lay in the order of `_id`, 3
-/// while the log was no oplog.
+/// What earlier versions wrote there: 1 before there was one log for all collections, 2 while documents
+/// were stored in the order of `_id`, 3 while the log was not the oplog.
 const EARLIER: [(&str, u32); 3] = [
     ("muniment data directory, format 1\n", 1),
     ("muniment data directory, format 2\n", 2),
     ("muniment data directory, format 3\n", 3),
 ];
 
-/// Held while the store is open or a share of it is alive; the kernel releases it when the process dies.
+/// The lock on the directory, held until the store and all shares of the lock are gone; the kernel
+/// releases it when the process dies.
 pub struct DirLock {
     file: Arc<File>,
 }
 
 impl DirLock {
-    /// The same lock: it is held until both are gone.
+    /// Shares the lock, which is held until both are gone.
     #[must_use]
     pub fn share(&self) -> DirLock {
         let file = Arc::clone(&self.file);
         DirLock { file }
     }
 
-    /// Whether nobody shares it any more.
+    /// Whether no share of it is left.
     pub fn is_only(&self) -> bool {
         Arc::strong_count(&self.file) == 1
     }
@@ -39,8 +40,8 @@ impl DirLock {
     /// [`crate::examine_directory`].
     ///
     /// # Errors
-    /// 98 DBPathInUse naming the other process; I/O errors; 28662 when what is in it is not
-    /// Muniment's; a message for people when another version made the directory.
+    /// 98 DBPathInUse naming the other process; I/O errors; 28662 if the directory has files that are
+    /// not Muniment's; a message for people when another version made the directory.
     pub fn acquire(dir: &Path, engine: EngineKind, beside: &[PathBuf]) -> Result<DirLock> {
         crate::foreign::examine(dir, engine, beside)?;
         std::fs::create_dir_all(dir)
@@ -57,7 +58,7 @@ impl DirLock {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
-                // Best effort: the message is clear without the number, too.
+                // An error here is ignored, because the message is clear without the number, too.
                 let _ = file.read_to_string(&mut pid);
                 let who = match pid.trim() {
                     "" => "another process".to_string(),
@@ -115,7 +116,8 @@ fn check_format(dir: &Path) -> Result<()> {
             ),
         )),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            // Written aside and renamed, so that a crash leaves none or the whole of it.
+            // The file is written aside and renamed, so that a crash leaves either none or the whole of
+            // it.
             let temporary = dir.join("FORMAT.new");
             let mut file = File::create(&temporary)?;
             file.write_all(FORMAT.as_bytes())?;

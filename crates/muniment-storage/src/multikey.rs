@@ -1,11 +1,11 @@
-//! Where documents have arrays: what makes an index multikey, and the planner more careful.
+//! Where documents have arrays. Arrays make an index multikey, and the planner more careful.
 //!
-//! An index with named fields has a mask for each of them; a wildcard index, whose paths are open,
-//! has the set of the paths themselves. Both only ever grow.
+//! An index with named fields has a mask for each of them. A wildcard index, whose paths are open, has
+//! the set of the paths themselves. Both only ever grow.
 //!
-//! Invariant: what a document needs is visible to readers before its commit. It is a function of
-//! the documents, so it is not in the log: it is written into the trees at each cut, and applying
-//! the log after the cut finds the rest again.
+//! Invariant: what a document needs is visible to readers before its commit. It is a function of the
+//! documents, so it is not in the log: it is written into the trees at each cut, and applying the log
+//! after the cut finds the rest again.
 
 use crate::keys;
 use muniment_value::IndexKeys;
@@ -13,17 +13,17 @@ use parking_lot::RwLock;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// The arrays of some documents.
+/// The arrays of one or more documents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrays {
     /// Per field of the index, bit i set: part i of its path went through an array.
     pub masks: Vec<u64>,
-    /// The paths at which a wildcard index found one.
+    /// The paths at which a wildcard index found an array.
     pub paths: Vec<String>,
 }
 
 impl Arrays {
-    /// Those of one document.
+    /// The arrays of one document.
     pub fn of(keys: &IndexKeys) -> Arrays {
         Arrays {
             masks: keys.multikey().to_vec(),
@@ -31,7 +31,7 @@ impl Arrays {
         }
     }
 
-    /// Adds those of another document.
+    /// Adds the arrays of another document.
     pub fn add(&mut self, keys: &IndexKeys) {
         let masks = keys.multikey();
         self.masks.resize(masks.len().max(self.masks.len()), 0);
@@ -45,7 +45,7 @@ impl Arrays {
         }
     }
 
-    /// As the log keeps them: masks, then paths, each with its number before it.
+    /// The form in the log: masks, then paths, each list with its length before it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         keys::put_varint(self.masks.len(), &mut out);
@@ -85,7 +85,7 @@ impl Arrays {
         both.all(|(a, b)| b & !a == 0) && other.paths.iter().all(|p| self.paths.contains(p))
     }
 
-    /// What the catalog keeps of them for index `index`.
+    /// The rows of the catalog's tree for them, for index `index`.
     pub fn entries(&self, index: u32) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
         let masks = self.masks.iter().any(|&m| m != 0).then(|| {
             let bytes = self.masks.iter().flat_map(|m| m.to_le_bytes()).collect();
@@ -99,16 +99,16 @@ impl Arrays {
 /// The arrays of all documents of an index.
 pub(crate) struct Multikey {
     masks: Box<[AtomicU64]>,
-    /// Only a wildcard index has some.
+    /// The array paths of a wildcard index; `None` for other indexes.
     paths: RwLock<Option<BTreeSet<String>>>,
-    /// Counts what came.
+    /// Counts the changes of masks and paths.
     version: AtomicU64,
-    /// Something came that the trees do not hold yet.
+    /// True if there is a change that the trees do not hold yet.
     dirty: AtomicBool,
 }
 
 impl Multikey {
-    /// As it was saved, for an index of `fields` fields.
+    /// The saved state of an index of `fields` fields.
     pub fn new(fields: usize, saved: &Arrays) -> Multikey {
         Multikey {
             masks: (0..fields)
@@ -133,7 +133,7 @@ impl Multikey {
         self.masks.iter().map(|m| m.load(SeqCst)).collect()
     }
 
-    /// Per part of a path, bit i set: some document has an array there (a wildcard index).
+    /// For a wildcard index: bit i set means that some document has an array at part i of the path.
     pub fn mask_of(&self, path: &str) -> u64 {
         let paths = self.paths.read();
         let Some(paths) = paths.as_ref() else {
@@ -149,7 +149,7 @@ impl Multikey {
         mask
     }
 
-    /// True if readers know of all arrays of a document.
+    /// True if readers know of all arrays of a document already.
     pub fn covers(&self, keys: &IndexKeys) -> bool {
         let mut masks = self.masks.iter().zip(keys.multikey());
         masks.all(|(all, one)| one & !all.load(SeqCst) == 0)
@@ -160,8 +160,8 @@ impl Multikey {
             })
     }
 
-    /// Shows them to readers: before the commit that needs it, so that a plan made in between is
-    /// only more careful. True if something is new.
+    /// Shows the arrays to readers. It has to come before the commit that needs them, so that a plan
+    /// that is made in between is only more careful. True if something is new.
     pub fn widen(&self, arrays: &Arrays) -> bool {
         let mut wider = false;
         for (all, new) in self.masks.iter().zip(&arrays.masks) {
@@ -183,7 +183,7 @@ impl Multikey {
         wider
     }
 
-    /// A number that changes whenever something comes.
+    /// A number that changes with every change.
     pub fn version(&self) -> u64 {
         self.version.load(SeqCst)
     }
@@ -193,7 +193,7 @@ impl Multikey {
         self.dirty.swap(false, SeqCst).then(|| self.known())
     }
 
-    /// All of it.
+    /// All arrays that are known.
     pub fn known(&self) -> Arrays {
         Arrays {
             masks: self.masks(),

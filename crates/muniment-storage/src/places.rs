@@ -1,12 +1,12 @@
-//! Where the newest records of the log stand, of a member of a replica set: by index and timestamp.
+//! The index and timestamp of the newest records of the log, on a member of a replica set.
 //!
-//! Kept are those that may not be committed, durable or visible yet, and the one before them.
+//! The records that may not be committed, durable or visible yet are kept, and the one before them.
 
 use muniment_io::Timestamp;
 use muniment_log::Position;
 use std::collections::VecDeque;
 
-/// The places.
+/// The positions of the newest records.
 pub(crate) struct Places {
     /// The record before the others.
     base: Position,
@@ -14,7 +14,8 @@ pub(crate) struct Places {
     newer: VecDeque<Position>,
     /// The newest that is known to be committed.
     committed: Position,
-    /// The index up to which all is said to be: records may come later than that is known.
+    /// The index up to which everything is said to be committed. It may be ahead of the records here,
+    /// which may come after that is known.
     target: u64,
 }
 
@@ -79,7 +80,7 @@ impl Places {
         self.committed
     }
 
-    /// Records have come of which it was known before that they are committed.
+    /// Whether records have come that were known to be committed before they came.
     pub fn is_behind(&self) -> bool {
         self.committed.index < self.target.min(self.last().index)
     }
@@ -113,12 +114,12 @@ mod tests {
             (places.up_to(Timestamp(49)), places.up_to(Timestamp(50))),
             (None, Some(p(5)))
         );
-        // Committed, but neither durable nor visible.
+        // Record 8 is committed, but neither durable nor visible.
         assert_eq!(places.commit(8, Timestamp(90), 6), p(8));
         assert_eq!((places.at(5), places.at(6)), (None, Some(p(6))));
         assert_eq!(places.commit(7, Timestamp(70), 12), p(8));
         assert_eq!((places.at(6), places.at(7)), (None, Some(p(7))));
-        // More is committed than is here.
+        // More is committed than has come.
         assert_eq!(places.commit(20, Timestamp(120), 12), p(12));
         assert!(!places.is_behind());
         places.push(p(13));

@@ -1,9 +1,9 @@
-//! The state against the log: everything that is stored must be what applying the log from an
-//! empty directory gives.
+//! Compares the state with the log: everything that is stored must be what applying the log to an empty
+//! directory gives.
 //!
-//! The replay goes into trees in memory, by the same `apply` that recovery runs. It is for tests
-//! and for diagnosis; it needs the log from its first record on, which a server with more
-//! than a few segments has trimmed.
+//! The replay goes into trees in memory, by the same `apply` that recovery runs. It is for tests and for
+//! diagnosis: it needs the log from its first record on, which a server with more than a few segments
+//! has trimmed.
 
 use crate::catalog::Entry;
 use crate::collection::Collection;
@@ -22,9 +22,9 @@ use std::sync::Arc;
 const MOST: usize = 20;
 
 impl Store {
-    /// What differs between the state and the log applied to nothing: documents, index entries,
-    /// catalog, totals and multikey paths, a line each. Writers wait meanwhile. `None` if the log
-    /// does not begin with its first record any more.
+    /// What differs between the state and the log applied to nothing: documents, index entries, catalog,
+    /// totals and multikey paths, a line each. Writers wait meanwhile. `None` if the log no longer
+    /// begins with its first record.
     ///
     /// # Errors
     /// 301 for a damaged log or table; what `interrupt` says.
@@ -32,7 +32,7 @@ impl Store {
         let inner = &self.inner;
         let _alone = inner.cuts.gate.own(interrupt)?;
         let options = StoreOptions {
-            // Its log stays empty.
+            // The replayed store appends nothing to its log, so the log's segments need no room.
             cache_bytes: 0,
             ..StoreOptions::new(&inner.home.path)
         };
@@ -109,7 +109,8 @@ fn compare(state: &Inner, replayed: &Inner, out: &mut Vec<String>) -> Result<()>
         for (i, j) in a.all_indexes().iter().zip(b.all_indexes().iter()) {
             let what = format!("{what}, index {}", i.spec().name);
             compare_tree(state, replayed, i.id, &what, out)?;
-            // A write that failed may have made us more careful, never less.
+            // A write that failed may have widened the multikey paths. That only makes plans more
+            // careful, so the state may know more than the replay, never less.
             let (known, needed) = (i.multikey().known(), j.multikey().known());
             if !known.covers(&needed) {
                 out.push(format!("{what}: arrays {known:?}, by the log {needed:?}"));
