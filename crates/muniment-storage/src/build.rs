@@ -1,19 +1,18 @@
 //! Online index builds.
 //!
-//! The index is registered first, alone with the collection, so that every write unit after that
-//! maintains it. Then the documents are read in slices: a view tells which records there are; the
-//! builder latches them, reads each one's newest version and commits the entries that they have.
-//! A record that is written before its slice is read as it then is; one that is written later
-//! has its entries put by its writer. Writers wait for the latches of one slice at most, and the
-//! builder waits for no writer: it passes over records that another operation holds and comes back to
-//! them, and to make the index ready it takes the collection alone in a moment in which no other
-//! operation has it.
+//! The index is registered first, while its operation has the collection alone, so that every write unit
+//! after that maintains it. Then the documents are read in slices: a view tells which records there are;
+//! the builder latches them, reads each one's newest version and commits its entries. A record that is
+//! written before its slice is read as it is then; a record that is written later gets its entries from
+//! its writer. Writers wait for the latches of one slice at most, and the builder waits for no writer:
+//! it passes over records that another operation holds and comes back to them. To make the index ready
+//! it takes the collection alone, in a moment in which no other operation has it.
 //!
-//! An index may be built to take another's place, of the same name: that one goes in the commit
-//! that makes the new one ready, and stays if the build fails.
+//! An index may be built to take the place of another of the same name. The old one is dropped in the
+//! commit that makes the new one ready, and stays if the build fails.
 //!
-//! A crash leaves an index marked as building. Writers had maintained what was there, so the
-//! build simply runs again over it.
+//! A crash leaves an index marked as building. Writers had maintained what was there, so the build
+//! simply runs again over it.
 
 use crate::catalog::{Entry, IndexEntry, IndexSpec, MAX_INDEXES};
 use crate::collection::Collection;
@@ -38,13 +37,13 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A slice ends at so many documents, or bytes of documents or of entries.
+/// A slice ends at this many documents, or bytes of documents or of entries.
 const SLICE_DOCS: usize = 500;
 const SLICE_BYTES: usize = 4 << 20;
 
 impl Store {
-    /// Builds an index online: writers go on and are seen. An identical index is returned as it
-    /// is. (The caller has dealt with equal names and patterns: 85, 86.)
+    /// Builds an index online: writers go on meanwhile, and the index gets their changes. An identical
+    /// index is returned as it is. (The caller has dealt with equal names and patterns: 85, 86.)
     ///
     /// # Errors
     /// 11000 DuplicateKey, 171, 67 (more than 64 indexes), whatever `interrupt` says.
@@ -58,7 +57,7 @@ impl Store {
         self.build_index(collection, spec, false, interrupt)
     }
 
-    /// The same of several, which become ready together. If one of them fails, none was ever ready.
+    /// Builds several indexes, which become ready together. If one of them fails, none was ever ready.
     ///
     /// # Errors
     /// As [`Store::create_index`].
@@ -72,11 +71,11 @@ impl Store {
         self.build_indexes(collection, specs, false, interrupt)
     }
 
-    /// As [`Store::create_indexes`], of a collection that the transaction has just made.
+    /// As [`Store::create_indexes`], on a collection that the transaction has just made.
     ///
     /// # Errors
-    /// As [`Store::create_index`]; 263 unless the transaction made the collection itself and has
-    /// written nothing to it.
+    /// As [`Store::create_index`]; 263 unless the transaction made the collection itself and has written
+    /// nothing to it.
     pub fn create_indexes_in(
         &self,
         transaction: &Transaction,
@@ -136,7 +135,8 @@ impl Store {
                     }
                     return Ok(all);
                 }
-                // Another client builds the same index: its end is ours.
+                // Another client builds one of these indexes, so this operation waits for the end of
+                // that build.
                 None => {
                     let builds = Builds {
                         watch: &inner.watch,
@@ -154,34 +154,34 @@ impl Store {
     }
 }
 
-/// A build, and under which opening of the door it was begun.
+/// A build, and the opening of the door in which it was begun.
 pub(crate) type Begun = (Arc<Collection>, Arc<Index>, Opening);
 
 /// The indexes that were asked for.
 #[derive(Default)]
 pub(crate) struct Registered {
-    /// All of them.
+    /// All indexes that were asked for.
     pub all: Vec<Arc<Index>>,
-    /// Those that are to be built.
+    /// The ones that are to be built.
     pub new: Vec<Arc<Index>>,
 }
 
-/// What becomes of an index whose build fails.
+/// What happens to an index whose build fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unbuilt {
-    /// It goes.
+    /// It is taken away.
     Goes,
-    /// It goes if the documents are what it cannot be built of, and is not `_id_`. Otherwise it stays as
-    /// it is, to be built another time.
+    /// It is taken away if it cannot be built of these documents and is not `_id_`. Otherwise it stays
+    /// as it is, to be built another time.
     StaysIfItCan,
 }
 
-/// What became of a slice.
+/// The result of writing a slice.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// How many of the records it has come to.
+    /// The number of records that were dealt with.
     pub done: usize,
-    /// Those of them that another operation was writing.
+    /// The records among them that another operation was writing.
     pub held: Vec<Bytes>,
     /// The first latch that another operation had.
     pub busy: Option<u64>,
@@ -195,7 +195,7 @@ impl Written {
     }
 }
 
-/// Whether the builds of indexes may go on.
+/// Whether index builds may go on.
 struct Builds<'b> {
     watch: &'b Watch,
     door: &'b Door,
@@ -224,7 +224,7 @@ impl Interrupt for Builds<'_> {
     }
 }
 
-/// One of these indexes is being built just now.
+/// True while one of these indexes is being built.
 fn is_built(collection: &Collection, specs: &[Arc<IndexSpec>]) -> bool {
     let under_way =
         |i: &Arc<Index>| !i.is_ready() && !i.is_damaged() && i.build_failure().is_none();
@@ -233,20 +233,20 @@ fn is_built(collection: &Collection, specs: &[Arc<IndexSpec>]) -> bool {
     built.any(|i| specs.iter().any(|spec| i.spec() == *spec))
 }
 
-/// What ended a build whose index is not there any more.
+/// The error of a build whose index was taken away meanwhile.
 fn gone(index: &Index) -> Error {
     index
         .build_failure()
         .unwrap_or_else(|| Error::new(Code::IndexBuildAborted, "the index was dropped"))
 }
 
-/// What has failed one of these builds.
+/// The error of the first of these builds that has failed.
 fn failure(builds: &[Arc<Index>]) -> Result<()> {
     let failed = builds.iter().find_map(|i| i.build_failure());
     failed.map_or(Ok(()), Err)
 }
 
-/// The index with this specification, if it is there or is being built.
+/// The index with this specification, if it exists or is being built.
 ///
 /// # Errors
 /// 85 for another one of its name, unless that is to be replaced; 301 if it is closed.
@@ -280,9 +280,9 @@ fn there_already(
 }
 
 impl Inner {
-    /// Registers those of the indexes that are not there, all in one commit. What a failed build
-    /// left goes in the same commit. `None` while another client builds one of them: then nothing
-    /// was registered.
+    /// Registers those of the indexes that do not exist yet, in one commit. The same commit removes what
+    /// a failed build has left. `None` while another client builds one of them: then nothing was
+    /// registered.
     pub(crate) fn register_indexes(
         &self,
         collection: &Arc<Collection>,
@@ -293,7 +293,7 @@ impl Inner {
     ) -> Result<Option<Registered>> {
         let _alone = self.exclusive(collection, opening, interrupt)?;
         let all = collection.all_indexes();
-        // Failed builds are replaced: a thread that still builds one of them finds it gone.
+        // Failed builds are replaced. A thread that still works on one of them finds it gone.
         let kept = |i: &&Arc<Index>| i.is_ready() || i.is_damaged() || i.build_failure().is_none();
         let all: Vec<Arc<Index>> = all.iter().filter(kept).cloned().collect();
         let mut there: Vec<Option<Arc<Index>>> = Vec::with_capacity(specs.len());
@@ -310,7 +310,7 @@ impl Inner {
                 new: Vec::new(),
             }));
         }
-        // What is to be replaced goes when the build ends.
+        // An index that is to be replaced stays until the build ends.
         let ready = collection.count() == 0 && !replace;
         let mut entry = Entry::of(collection, &all);
         let mut ids = Vec::with_capacity(specs.len());
@@ -343,8 +343,8 @@ impl Inner {
         let found = ids.iter().map(|id| now.iter().find(|i| i.id == *id));
         let is_new = |i: &&Arc<Index>| !all.iter().any(|old| old.id == i.id);
         if let Err(e) = committed {
-            // An index that is there although the commit failed is not certain to stay, and no build
-            // runs for it: it is taken away later.
+            // The commit failed, and yet the index exists. It is not certain to stay, and no build runs
+            // for it, so it is taken away later.
             let left = found.flatten().filter(is_new);
             let left = left.map(|index| (collection.clone(), index.clone(), opening));
             self.leftovers.failed_builds.lock().extend(left);
@@ -359,10 +359,9 @@ impl Inner {
         Ok(Some(Registered { all: found, new }))
     }
 
-    /// Scans, and makes the indexes ready, all in one commit, or takes them away again. Where the door
-    /// is closed meanwhile they are left as they are: the next primary builds them. An operation
-    /// that ends in the last step, or at any other place, leaves them to be taken away later, if the
-    /// collection is in use then.
+    /// Scans, and makes the indexes ready, all in one commit, or takes them away again. If the door is
+    /// closed meanwhile they are left as they are, and the next primary builds them. If the operation
+    /// ends in the last step or anywhere else while the collection is in use, they are taken away later.
     pub(crate) fn finish_indexes(
         &self,
         collection: &Arc<Collection>,
@@ -373,7 +372,7 @@ impl Inner {
         self.end_builds(collection, indexes, Unbuilt::Goes, opening, interrupt)
     }
 
-    /// As [`Inner::finish_indexes`], of one index. `unbuilt`: what becomes of it where that fails.
+    /// As [`Inner::finish_indexes`], for one index. `unbuilt`: what happens to it if the build fails.
     pub(crate) fn end_build(
         &self,
         collection: &Arc<Collection>,
@@ -397,7 +396,7 @@ impl Inner {
         let scan = |index: &Arc<Index>| self.scan(collection, (index, indexes), opening, interrupt);
         let scanned = indexes.iter().try_for_each(scan);
         let alone = match indexes.iter().any(|i| i.is_id()) {
-            // Until it is there the collection is closed.
+            // The collection is closed until it has this index.
             true => self.exclusive_to_drop(collection, opening, interrupt),
             false => self.exclusive(collection, opening, interrupt),
         };
@@ -426,7 +425,7 @@ impl Inner {
         let is_ours = |i: &Arc<Index>| indexes.iter().any(|ours| ours.id == i.id);
         let lost = |ours: &&Arc<Index>| !all.iter().any(|i| i.id == ours.id);
         if let Some(lost) = indexes.iter().find(lost) {
-            // drop_index was faster.
+            // drop_index came first.
             result = Err(gone(lost));
         }
         if let Err(e) = result {
@@ -438,7 +437,8 @@ impl Inner {
             }
             match self.commit_indexes(collection, &rest, opening, interrupt) {
                 Err(e) if e.code() == Code::NotWritablePrimary => return Err(e),
-                // A full disk: later. The build's own error is what the client wants to know.
+                // The index is taken away later if the disk is full now. The client gets the build's own
+                // error.
                 Err(_) => leave(),
                 Ok(()) => {}
             }
@@ -453,7 +453,7 @@ impl Inner {
         }
         let committed = self.change_entry(collection.id, entry, opening, interrupt);
         if let Err(e) = committed {
-            // They may be there all the same, though not for certain.
+            // The index may exist all the same, but is not certain to stay.
             if unbuilt == Unbuilt::Goes && e.code() != Code::NotWritablePrimary {
                 leave();
             }
@@ -462,7 +462,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Leaves an index that is not built any more to be taken away later.
+    /// Leaves an index whose build has ended to be taken away later.
     fn leave_build(&self, collection: &Arc<Collection>, index: &Arc<Index>, opening: Opening) {
         index.fail_build(Error::new(
             Code::IndexBuildAborted,
@@ -500,8 +500,8 @@ impl Inner {
             after = records.get(slice.done.saturating_sub(1)).cloned();
             held.extend(slice.held);
         }
-        // Other operations may hold these records for long, and no writer is to wait for this build
-        // meanwhile.
+        // Other operations may hold these records for long, and no writer may have to wait for this
+        // build meanwhile.
         while !held.is_empty() {
             let before = held.len();
             let mut round = before;
@@ -551,8 +551,8 @@ impl Inner {
         Ok(records)
     }
 
-    /// Commits the entries of the first records of a slice, as many as fit. It does not wait for records
-    /// that another operation holds, but passes over them.
+    /// Commits the entries of the first records of a slice, as many as fit. It passes over records that
+    /// another operation holds, instead of waiting for them.
     pub(crate) fn write_slice(
         &self,
         collection: &Arc<Collection>,
@@ -561,7 +561,7 @@ impl Inner {
         opening: Opening,
         interrupt: &dyn Interrupt,
     ) -> Result<Written> {
-        // No drop comes in between: after it there is nothing to commit into.
+        // No drop may come in between, because after it there would be nothing to commit into.
         let _shared = collection.ddl.share(interrupt)?;
         if collection.is_dropped() || index.is_dropped() {
             return Err(gone(index));
@@ -591,7 +591,7 @@ impl Inner {
             let Some(doc) = self.newest(collection.id, record)? else {
                 continue; // deleted since
             };
-            // As they are, as entries and in the record.
+            // These bytes are needed twice: as entries and in the record.
             let mut short = false;
             let mut hold = |more| {
                 let held = share.try_hold(3 * (bytes + more));
@@ -601,7 +601,7 @@ impl Inner {
             let made = index.key_set_within(Doc::new(&doc), &mut set, most, &mut hold, work);
             if let Err(e) = made {
                 if !short {
-                    // It can be built of no such document.
+                    // The index cannot be built while there is such a document.
                     index.fail_build(e.clone());
                 }
                 return Err(e);
@@ -655,14 +655,14 @@ impl Inner {
         Ok(written)
     }
 
-    /// Runs the builds that a crash interrupted, or the end of another primary.
+    /// Runs the builds that were interrupted by a crash, or by the end of another primary.
     pub(crate) fn resume_builds(
         &self,
         builds: Vec<(Arc<Collection>, Arc<Index>)>,
         opening: Opening,
     ) {
         for (collection, index) in builds {
-            // A build that fails takes the index away; there is no client to tell.
+            // A build that fails takes the index away; no client waits for its result.
             let _ = self.finish_indexes(&collection, &[index], opening, &UntilClosed(&self.watch));
         }
     }
@@ -676,7 +676,7 @@ struct Latched<'s> {
 }
 
 impl Latched<'_> {
-    /// Takes all of them, or none if somebody else has one, and says which.
+    /// Takes all of them. If another owner has one, takes none and returns that one.
     fn take(&mut self, hashes: &[u64]) -> std::result::Result<(), u64> {
         let before = self.held.len();
         for hash in hashes {

@@ -18,20 +18,21 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-// Room for the key of one `_id`, which is compared and forgotten.
+// A buffer for the key of an `_id` that is compared and then forgotten.
 thread_local!(static ID_KEY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) });
 
-/// Bytes of it that a thread keeps.
+/// The largest buffer that a thread keeps.
 const LONGEST_KEPT: usize = 256;
 
-/// Among how many places what every write unit uses is spread.
+/// The number of places over which a collection's busiest parts are spread, so that write units do not
+/// contend for them.
 pub(crate) const PLACES: usize = 4;
 
-/// Flags for what has changed since the thread that acts on it looked the last time.
+/// Flags for changes since the thread that acts on them looked the last time.
 pub(crate) mod news {
-    /// The trees do not hold the totals or multikey paths as they are.
+    /// The trees do not have the current totals or multikey paths yet.
     pub const UNSAVED: u8 = 1;
-    /// Something may expire earlier.
+    /// A document may expire earlier than was known.
     pub const EXPIRY: u8 = 2;
     /// It takes more or less memory or room on the disk.
     pub const SIZE: u8 = 4;
@@ -46,10 +47,10 @@ pub struct Collection {
     uuid: [u8; 16],
     capped: bool,
     time_series: bool,
-    /// Documents stand by their `_id`.
+    /// The record key of a document is its `_id`.
     clustered: bool,
-    /// The tree in which the `_id`s stand: that of `_id_`, which a collection has as long as it is
-    /// there or never, or the documents' own. `None`: they stand nowhere.
+    /// The tree in which an `_id` is looked up: that of `_id_`, or the documents' own. A collection has
+    /// `_id_` either always or never. `None`: there is no such tree.
     pub(crate) id_tree: Option<u32>,
     pub(crate) hints: Arc<Hints>,
     collation: Collation,
@@ -60,7 +61,7 @@ pub struct Collection {
     dropped: AtomicBool,
     /// See [`Collection::keeps_images`].
     images: AtomicBool,
-    /// A transaction made it that has not ended.
+    /// A transaction that has not ended made it.
     pending: AtomicBool,
     named: AtomicU64,
     generation: AtomicU64,
@@ -68,29 +69,29 @@ pub struct Collection {
     news: AtomicU8,
     /// The number of the record that changed its catalog entry the last time.
     changed_in: AtomicU64,
-    /// Something of it is damaged: see `damage`.
+    /// A part of it is damaged: see `damage`.
     pub(crate) hurt: AtomicBool,
     pub(crate) health: Mutex<Health>,
-    /// Write units share it, DDL has it alone.
+    /// Write units share it; DDL holds it alone.
     pub(crate) ddl: Gate<PLACES>,
-    /// Apart from all else, which is looked at far more often than it changes.
+    /// On cache lines of its own, because the fields beside it are read far more often than they change.
     pub(crate) flow: CachePadded<Flow>,
-    /// Capped: held from a write unit's first insert to its commit, so that insertion order is
-    /// the order of visibility.
+    /// For capped collections: held from a write unit's first insert to its commit, so that documents
+    /// become visible in the order of their inserts.
     pub(crate) capped_order: Arc<Lock<()>>,
-    /// Bytes as they were measured, and with which set of files.
+    /// Its size in bytes when it was measured, and the set of files that it had then.
     size: [AtomicU64; 2],
-    /// Plans that read all of it, and those of them that wait at its end.
+    /// The number of plans that read all of it, and how many of these wait at its end.
     scans: [AtomicU64; 2],
     /// See [`Collection::measured`].
     measured: [AtomicU64; 2],
     inserted: Event,
-    /// The threads that build indexes of it or wait for such a build: they look again when its indexes
+    /// The threads that build indexes of it or wait for such a build. They look again when its indexes
     /// have changed, or one of them cannot be built.
     pub(crate) building: Sleepers,
 }
 
-/// What inserts change.
+/// The parts that inserts change.
 #[derive(Default)]
 pub(crate) struct Flow {
     docs: AtomicU64,
@@ -103,15 +104,15 @@ pub(crate) struct Flow {
 
 /// The greatest `_id` ever inserted (encoded), and the write units with inserts beyond it under way.
 ///
-/// An `_id` above the maximum cannot exist, so an ascending insert needs no lookup. Until it
-/// is committed its key lies in the write unit's run, and another unit that inserts a key which lies
-/// in that run waits for the run to end.
+/// An `_id` above the maximum cannot exist, so an ascending insert needs no lookup. Until it is
+/// committed its key lies in the write unit's run, and another unit that inserts a key which lies in
+/// that run waits for the run to end.
 #[derive(Default)]
 pub(crate) struct Append {
-    /// `None`: not read from the disk yet. Empty: no record was ever there.
+    /// `None`: not read from the disk yet. Empty: there was never a record.
     pub max: Option<Vec<u8>>,
-    /// The last number that was given to a record. It never falls: a number that was in use, also
-    /// one whose document is gone, is not given again.
+    /// The last number that was given to a record. It never falls: a number is not given again, even if
+    /// its document is gone.
     pub last: u64,
     pub runs: Vec<Run>,
 }
@@ -131,7 +132,7 @@ impl Append {
             .any(|r| r.owner != owner && r.contains(key))
     }
 
-    /// The next number.
+    /// Takes the next number for a record.
     pub fn number(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -144,7 +145,7 @@ impl Append {
             .any(|r| r.owner == owner && r.contains(key))
     }
 
-    /// `key` is the maximum now.
+    /// Makes `key` the maximum.
     pub fn raise(&mut self, key: &[u8]) {
         let max = self.max.get_or_insert_default();
         max.clear();
@@ -174,7 +175,7 @@ impl Run {
     }
 }
 
-/// Most collections have none: those share one.
+/// The options. Most collections have none, and share one empty set to save memory.
 fn shared(options: CollectionOptions) -> Arc<CollectionOptions> {
     static NONE: OnceLock<Arc<CollectionOptions>> = OnceLock::new();
     let none = NONE.get_or_init(Arc::default);
@@ -208,7 +209,8 @@ impl Collection {
         let id_index = indexes.iter().find(|i| i.is_id());
         let id_tree = match clustered {
             true => Some(id),
-            // A capped collection can do without: there it is an index as others until it is built.
+            // A capped collection can do without `_id_`. There it counts like other indexes until it is
+            // built.
             false if capped => id_index.filter(|i| i.is_ready()).map(|i| i.id),
             false => id_index.map(|i| i.id),
         };
@@ -222,7 +224,8 @@ impl Collection {
             hints,
             lists,
             id_tree: id_tree.filter(|_| options.time_field.is_none()),
-            // The collection was not created, or not opened, with one that cannot be made.
+            // A collation that cannot be used keeps a collection from being created or opened, so this
+            // default is never in use.
             collation: options.collation().unwrap_or_default(),
             namespace: RwLock::new(namespace.into()),
             options: RwLock::new(shared(options)),
@@ -254,7 +257,7 @@ impl Collection {
         self.name().to_string()
     }
 
-    /// The same, not copied.
+    /// The full name without a copy.
     pub(crate) fn name(&self) -> Arc<str> {
         self.namespace.read().clone()
     }
@@ -271,7 +274,7 @@ impl Collection {
         self.bump();
     }
 
-    /// What readers of the log are told of it.
+    /// The name and UUID that readers of the log are told.
     pub(crate) fn named(&self) -> Named {
         Named {
             namespace: self.namespace(),
@@ -319,7 +322,7 @@ impl Collection {
         listed.cloned().collect()
     }
 
-    /// All indexes, those that are being built too, and those that are closed.
+    /// All indexes, including those that are being built or closed.
     pub fn all_indexes(&self) -> IndexList {
         self.indexes.all()
     }
@@ -329,12 +332,12 @@ impl Collection {
         self.bump();
     }
 
-    /// What is known of inserts beyond the greatest `_id`.
+    /// The state of inserts beyond the greatest `_id`.
     pub(crate) fn append(&self) -> MutexGuard<'_, Append> {
         self.flow.append.lock()
     }
 
-    /// How many documents there are: exact, without a scan, also after a crash.
+    /// The number of documents: exact, without a scan, also after a crash.
     pub fn count(&self) -> u64 {
         self.flow.docs.load(SeqCst)
     }
@@ -344,7 +347,8 @@ impl Collection {
         self.flow.bytes.load(SeqCst)
     }
 
-    /// Adds to the totals what a commit did: after it was applied and before it is visible.
+    /// Adds a commit's changes to the totals. Called after the commit is applied and before it is
+    /// visible.
     pub(crate) fn add_totals(&self, docs: i64, bytes: i64) {
         if docs != 0 {
             self.flow.docs.fetch_add(docs as u64, SeqCst);
@@ -355,14 +359,14 @@ impl Collection {
         self.touch();
     }
 
-    /// The totals as they are stored, at open.
+    /// Sets the totals to the stored ones, when the store is opened.
     pub(crate) fn set_totals(&self, docs: u64, bytes: u64) {
         self.flow.docs.store(docs, SeqCst);
         self.flow.bytes.store(bytes, SeqCst);
     }
 
-    /// Something was written to it, or became known of it: after it was applied and before it is
-    /// visible.
+    /// Notes that it was written to, or has changed otherwise. Called after the change is applied and
+    /// before it is visible.
     #[inline]
     pub(crate) fn touch(&self) {
         if self.news.load(SeqCst) != news::ALL {
@@ -378,28 +382,27 @@ impl Collection {
         }
     }
 
-    /// True if there is news of a kind ([`news`]); after the call it counts as known.
+    /// True if there is news of a kind ([`news`]). After the call the news counts as known.
     pub(crate) fn take_news(&self, kind: u8) -> bool {
         self.news.fetch_and(!kind, SeqCst) & kind != 0
     }
 
-    /// News that were taken are news again: what was to be made of them failed.
+    /// Makes news that was taken news again, because acting on it failed.
     pub(crate) fn give_back_news(&self, kind: u8) {
         self.news.fetch_or(kind, SeqCst);
     }
 
-    /// The record of this number changed its catalog entry.
+    /// Notes that the record of this number changed its catalog entry.
     pub(crate) fn changed_by(&self, index: u64) {
         self.changed_in.fetch_max(index, SeqCst);
     }
 
-    /// The number of the record that did so the last time, of those that were made here since the
-    /// start.
+    /// The number of the last record made here since the start that changed its catalog entry.
     pub(crate) fn changed_in(&self) -> u64 {
         self.changed_in.load(SeqCst)
     }
 
-    /// After its options, or its indexes, came to be what an entry says.
+    /// Looks anew at whether its documents expire, after its options or indexes have changed.
     pub(crate) fn look_at_expiry(&self) {
         let options = self.options();
         let own = options
@@ -410,35 +413,35 @@ impl Collection {
         let all = self.all_indexes();
         let expires = |i: &Arc<Index>| i.spec().expire_after_seconds.is_some();
         self.lists.expires(self.id, own || all.iter().any(expires));
-        // What was known of when something expires is of before.
+        // Times of expiry that were computed before may be wrong now.
         self.news.fetch_or(news::EXPIRY | news::SIZE, SeqCst);
     }
 
-    /// True if something may expire earlier than was known when this was asked the last time.
+    /// True if a document may expire earlier than was known at the last call.
     pub fn take_expiry_news(&self) -> bool {
         self.take_news(news::EXPIRY)
     }
 
-    /// What it took with this set of files when it was measured.
+    /// Its size as it was measured with this set of files.
     pub(crate) fn size_with(&self, files: u64) -> Option<u64> {
         let [size, measured] = &self.size;
         (measured.load(SeqCst) == files).then(|| size.load(SeqCst))
     }
 
-    /// Notes what it takes with this set of files.
+    /// Notes its size with this set of files.
     pub(crate) fn set_size(&self, files: u64, bytes: u64) {
         let [size, measured] = &self.size;
         size.store(bytes, SeqCst);
         measured.store(files, SeqCst);
     }
 
-    /// Recovery has put this document under this record key.
+    /// Notes that recovery has put this document under this record key.
     pub(crate) fn saw_insert(&self, record_key: &[u8], doc: Doc<'_>) {
         let mut append = self.append();
         if let Some(n) = number_of(record_key).filter(|_| self.is_numbered()) {
             append.last = append.last.max(n);
         }
-        // The maximum is not known before the first insert, which comes after recovery.
+        // The maximum is read at the first insert, which comes after recovery; it is not known before.
         if append.max.is_some()
             && let Some(id) = doc.get("_id")
         {
@@ -449,8 +452,8 @@ impl Collection {
         }
     }
 
-    /// True for an index whose entries are made from a document's keys where it is written; the
-    /// entry of `_id_` is made where the `_id` is claimed.
+    /// True for an index whose entries are made together with the document's keys. The entry of `_id_`
+    /// is made where the `_id` is claimed.
     pub(crate) fn has_entries(&self, index: &Index) -> bool {
         self.maintains(index) && Some(index.id) != self.id_tree
     }
@@ -460,7 +463,7 @@ impl Collection {
         (!index.is_id() || !self.is_keyed_by_id()) && !index.is_damaged()
     }
 
-    /// True while it is a part of a transaction that made it: lists leave it out.
+    /// True while it belongs to the transaction that made it. Lists leave it out then.
     pub fn is_pending(&self) -> bool {
         self.pending.load(SeqCst)
     }
@@ -469,15 +472,15 @@ impl Collection {
         self.pending.store(pending, SeqCst);
     }
 
-    /// Notes that somebody relies on the collection: it stays, whatever becomes of the transaction that
-    /// made it. A drop checks that while it holds the collection alone and the names locked.
+    /// Notes that another operation relies on the collection, so that it stays if the transaction that
+    /// made it is aborted. A drop checks that while it holds the collection alone and the names locked.
     pub fn claim(&self) {
         if self.is_pending() {
             self.set_pending(false);
         }
     }
 
-    /// True once the collection was dropped.
+    /// True after the collection was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(SeqCst)
     }
@@ -488,8 +491,8 @@ impl Collection {
         self.notify_inserts(0);
     }
 
-    /// Views from here on know it by its name: one that was opened before may know another
-    /// collection by it.
+    /// The timestamp from which views know it by its name. A view that was opened before may know
+    /// another collection by the name.
     pub fn named_since(&self) -> Timestamp {
         Timestamp(self.named.load(SeqCst))
     }
@@ -498,8 +501,8 @@ impl Collection {
         self.named.store(since.0, SeqCst);
     }
 
-    /// A number that changes whenever the indexes, their multikey paths, the options or the name
-    /// change: plans made for another generation are stale.
+    /// A number that changes whenever the indexes, their multikey paths, the options or the name change.
+    /// A plan that was made for another generation is stale.
     pub fn generation(&self) -> u64 {
         self.generation.load(SeqCst)
     }
@@ -514,8 +517,8 @@ impl Collection {
         self.flow.inserts.load(SeqCst)
     }
 
-    /// Waits until the number of inserts is above `seen`, the collection is dropped, or `until`: what
-    /// awaitData cursors wait on.
+    /// Waits until the number of inserts is above `seen`, the collection is dropped, or `until`.
+    /// awaitData cursors wait here.
     ///
     /// # Errors
     /// What `interrupt` says.
@@ -535,15 +538,16 @@ impl Collection {
         self.inserted.notify_all();
     }
 
-    /// An `_id` as it stands in keys: the key of its entry in `_id_`, and of the document itself
-    /// where [`Collection::is_keyed_by_id`]. Texts stand in it by the collection's collation.
+    /// An `_id` as it stands in keys: the key of its entry in `_id_`, and of the document itself if the
+    /// collection [is keyed by `_id`](Collection::is_keyed_by_id). Texts are encoded by the collection's
+    /// collation.
     pub fn id_key(&self, id: Value<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(24);
         self.collation.encode(id, false, &mut key);
         key
     }
 
-    /// How texts compare where a command says nothing else, and in `_id`.
+    /// The collation of `_id`, and of commands that name none.
     pub fn collation(&self) -> &Collation {
         &self.collation
     }
@@ -563,7 +567,7 @@ impl Collection {
         })
     }
 
-    /// True while `_id_` is not built in a collection that cannot do without it: it is repaired, and
+    /// True while a collection that needs `_id_` is being repaired and does not have it yet. It is
     /// closed until then.
     pub(crate) fn lacks_ids(&self) -> bool {
         self.is_numbered()
@@ -574,7 +578,7 @@ impl Collection {
                 .any(|i| i.is_id() && !i.is_ready())
     }
 
-    /// True if a document is found by its `_id`: everywhere but in time series.
+    /// True if a document can be found by its `_id`, which is so except in time series.
     pub fn finds_by_id(&self) -> bool {
         self.id_tree.is_some()
     }
@@ -597,8 +601,7 @@ impl Collection {
         tail.fetch_add(u64::from(tailable), SeqCst);
     }
 
-    /// How often all of the collection was read since the start, and how often by a tailable
-    /// cursor.
+    /// How often all of the collection was read since the start, and how often by a tailable cursor.
     pub fn scans(&self) -> (u64, u64) {
         let [total, tail] = &self.scans;
         (total.load(SeqCst), tail.load(SeqCst))
@@ -610,14 +613,14 @@ impl Collection {
         all.fetch_add(measurements, SeqCst);
     }
 
-    /// Commits of measurements since the start, and how many these were: of a time-series
-    /// collection.
+    /// For a time-series collection: the number of commits with measurements since the start, and of the
+    /// measurements.
     pub fn measured(&self) -> (u64, u64) {
         let [commits, all] = &self.measured;
         (commits.load(SeqCst), all.load(SeqCst))
     }
 
-    /// True for a time-series collection: record keys begin with the time, `_id` has no index and
+    /// True for a time-series collection: record keys begin with the time, and `_id` has no index and
     /// need not be unique.
     pub fn is_time_series(&self) -> bool {
         self.time_series
@@ -629,13 +632,13 @@ impl Collection {
         self.clustered
     }
 
-    /// True if record keys are numbers in the order of the inserts: eight bytes, the first comes
-    /// lowest. `_id_` leads from an `_id` to its record.
+    /// True if record keys are numbers in the order of the inserts, as eight big-endian bytes. `_id_`
+    /// leads from an `_id` to its record.
     pub fn is_numbered(&self) -> bool {
         !self.clustered && !self.time_series
     }
 
-    /// A record key as clients see it: the number, or the bytes of what else it is.
+    /// A record key as clients see it: the number, or the bytes of any other key.
     pub fn record_id<'k>(&self, record_key: &'k [u8]) -> Value<'k> {
         match number_of(record_key).filter(|_| self.is_numbered()) {
             Some(n) => Value::Int64(n as i64),

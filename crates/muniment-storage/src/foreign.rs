@@ -1,7 +1,7 @@
-//! What is in a data directory that is not Muniment's: another database's files, which a server must
-//! not be started over, since its data would seem to be gone.
+//! Finds files in a data directory that are not Muniment's. A server must not be started over another
+//! database's files, because its data would seem to be gone.
 //!
-//! Invariant: nothing in the directory is changed before this has passed.
+//! Invariant: nothing in the directory is changed before this check has passed.
 
 use crate::options::EngineKind;
 use muniment_value::{Error, Result};
@@ -10,7 +10,7 @@ use std::{fs, io};
 
 /// The directories that make up the data.
 const DATA: [&str; 2] = ["log", "trees"];
-/// What else a server makes in its directory.
+/// Other files that a server makes in its directory.
 const OWN: [&str; 10] = [
     "FORMAT",
     "FORMAT.new",
@@ -23,7 +23,8 @@ const OWN: [&str; 10] = [
     "replication.room",
     "rollback",
 ];
-/// What may lie in any directory: of file systems, of MongoDB's tools, and of servers that have ended.
+/// Files that may lie in any directory: those of file systems, of MongoDB's tools, and of servers that
+/// have ended.
 const HARMLESS: [&str; 7] = [
     "DATALOSS_WARNING_README.txt",
     "aquota.group",
@@ -39,11 +40,11 @@ const BESIDE: [&str; 14] = [
     "sock", "yaml",
 ];
 
-/// A database by the files that only it has.
+/// A database, recognised by files that only it has.
 struct Other {
     name: &'static str,
     is: fn(&str) -> bool,
-    /// It speaks MongoDB's protocol, so that its tools read it.
+    /// It speaks MongoDB's protocol, so that MongoDB's tools can export from it.
     is_mongodb: bool,
 }
 

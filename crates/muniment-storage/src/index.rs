@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of a document's keys in an index that are made without asking.
+/// Bytes of a document's keys in an index that are made without asking for memory.
 pub(crate) const AT_ONCE: usize = 256 << 10;
 
 /// One index of a collection.
@@ -25,7 +25,7 @@ pub struct Index {
     pub(crate) id: u32,
     spec: RwLock<Arc<IndexSpec>>,
     fields: Arc<[(Path, bool)]>,
-    /// What makes the keys when the index is not plain.
+    /// Makes the keys when the index is not plain.
     kind: Option<Arc<dyn IndexKind>>,
     partial: Option<Arc<Filter>>,
     collation: Collation,
@@ -40,10 +40,10 @@ pub struct Index {
     multikey: Multikey,
     uses: AtomicU64,
     since: AtomicI64,
-    /// Why the build that runs must fail: it or a writer met documents that the index cannot hold, or the
-    /// index is being taken away.
+    /// Why the running build has to fail: it or a writer met documents that the index cannot hold, or
+    /// the index is being taken away.
     build_failure: Mutex<Option<Error>>,
-    /// Why it is closed: see [`Index::close`].
+    /// Why the index is closed: see [`Index::close`].
     damage: OnceLock<Box<str>>,
 }
 
@@ -51,24 +51,24 @@ pub struct Index {
 #[derive(Default)]
 pub(crate) struct KeySet {
     keys: IndexKeys,
-    /// The partial filter leaves the document out, or the set stands for no document.
+    /// The partial filter leaves the document out, or there is no document.
     excluded: bool,
 }
 
 impl KeySet {
-    /// (encoded fields, type bits), ascending by key and without duplicates.
+    /// The keys as (encoded fields, type bits), ascending by key and without duplicates.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.keys
             .iter()
             .take(if self.excluded { 0 } else { usize::MAX })
     }
 
-    /// The keys with what the document's arrays say; `None` when there is no document.
+    /// The keys with what is known of the document's arrays; `None` when there is no document.
     pub fn keys(&self) -> Option<&IndexKeys> {
         (!self.excluded).then_some(&self.keys)
     }
 
-    /// The set of no document.
+    /// The set when there is no document.
     pub fn none() -> KeySet {
         KeySet {
             excluded: true,
@@ -76,12 +76,12 @@ impl KeySet {
         }
     }
 
-    /// Makes it the set of no document.
+    /// Makes it the set for no document.
     pub fn clear(&mut self) {
         self.excluded = true;
     }
 
-    /// Bytes that the keys take, with what they come to when they are staged.
+    /// Bytes of memory that the keys take, including those for staging them.
     pub fn memory(&self) -> usize {
         match self.excluded {
             true => 0,
@@ -89,7 +89,7 @@ impl KeySet {
         }
     }
 
-    /// Gives its buffers back.
+    /// Frees its buffers.
     pub fn release(&mut self) {
         *self = KeySet::none();
     }
@@ -113,7 +113,7 @@ impl Index {
     /// An index as the catalog describes it.
     ///
     /// # Errors
-    /// What parsing the partial filter says.
+    /// If the partial filter cannot be parsed.
     pub(crate) fn new(
         id: u32,
         spec: Arc<IndexSpec>,
@@ -177,14 +177,13 @@ impl Index {
         })
     }
 
-    /// Closes it, for it is damaged: from here on no plan reads it and no write maintains it, for as
-    /// long as it is there.
+    /// Closes the index because it is damaged. From then on no plan reads it and no write maintains it.
     pub(crate) fn close(&self, reason: &str) {
         self.damage.get_or_init(|| reason.into());
         self.set_dropped();
     }
 
-    /// Why it is closed, if it is.
+    /// The reason why it is closed, if it is.
     pub fn damage(&self) -> Option<&str> {
         self.damage.get().map(|why| &**why)
     }
@@ -194,7 +193,8 @@ impl Index {
         self.damage.get().is_some()
     }
 
-    /// True if no two documents were to have the same key, which is not checked while it is closed.
+    /// True if it is closed and should keep two documents from having the same key, which is not checked
+    /// then.
     pub(crate) fn leaves_unguarded(&self) -> bool {
         self.is_damaged() && (self.unique || self.spec().unique || self.prepares.load(Relaxed))
     }
@@ -213,7 +213,8 @@ impl Index {
         self.prepares.store(spec.prepare_unique, Relaxed);
         let mut held = self.spec.write();
         if held.hidden != spec.hidden {
-            // As an index made anew: it was of no use while it was hidden.
+            // The counters begin anew, as for a new index, because plans could not use it while it was
+            // hidden.
             self.uses.store(0, Relaxed);
             self.since.store(QueryContext::new().now_ms, Relaxed);
         }
@@ -225,8 +226,8 @@ impl Index {
         &self.fields
     }
 
-    /// False when the keys of a document stay the same as long as `touched` is false for the
-    /// paths whose values changed.
+    /// False when a document keeps its keys as long as `touched` is false for the paths whose values
+    /// changed.
     pub(crate) fn reads(&self, touched: &dyn Fn(&str) -> bool) -> bool {
         match &self.kind {
             None => self.fields.iter().any(|(p, _)| touched(p.as_str())),
@@ -234,17 +235,17 @@ impl Index {
         }
     }
 
-    /// What makes the keys when the index is not plain.
+    /// Makes the keys when the index is not plain.
     pub fn kind(&self) -> Option<&Arc<dyn IndexKind>> {
         self.kind.as_ref()
     }
 
-    /// True when the keys of field `field` hold something else than the values at its path.
+    /// True when the keys of field `field` do not hold the values at its path.
     pub fn transforms(&self, field: usize) -> bool {
         self.kind.as_ref().is_some_and(|k| k.transforms(field))
     }
 
-    /// How texts are ordered in it and which are equal.
+    /// The order and equality of texts in it.
     pub fn collation(&self) -> &Collation {
         &self.collation
     }
@@ -254,8 +255,8 @@ impl Index {
         self.partial.as_deref()
     }
 
-    /// True for the `_id_` index. On a clustered collection it has no entries of its own: the
-    /// documents stand by their `_id`s.
+    /// True for the `_id_` index. On a clustered collection it has no entries of its own, because the
+    /// record keys are the `_id`s.
     pub fn is_id(&self) -> bool {
         self.is_id
     }
@@ -265,31 +266,31 @@ impl Index {
         self.unique
     }
 
-    /// True if no write may add a second document with the same key: the index is unique or
-    /// about to become so.
+    /// True if no write may add a second document with the same key: the index is unique or about to
+    /// become so.
     pub fn guards(&self) -> bool {
         (self.unique || self.prepares.load(Relaxed)) && !self.is_damaged()
     }
 
-    /// True once it is built.
+    /// True when it is built.
     pub fn is_ready(&self) -> bool {
         self.ready.load(SeqCst)
     }
 
-    /// Ready, and complete for every view from `since` on.
+    /// Makes it ready, and complete for every view from `since` on.
     pub(crate) fn set_ready(&self, since: Timestamp) {
         self.complete.store(since.0, SeqCst);
         self.ready.store(true, SeqCst);
     }
 
-    /// Views from here on find everything in it; `None` while it is being built. A view that was
-    /// opened before must not be read through it.
+    /// The timestamp from which views find everything in it; `None` while it is being built. A view that
+    /// was opened before must not be read through it.
     pub fn complete_since(&self) -> Option<Timestamp> {
         self.is_ready()
             .then(|| Timestamp(self.complete.load(SeqCst)))
     }
 
-    /// True once it was dropped, or closed: plans that use it must end.
+    /// True when it was dropped or closed. Plans that use it must end.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(SeqCst)
     }
@@ -298,13 +299,13 @@ impl Index {
         self.dropped.store(true, SeqCst);
     }
 
-    /// True while it is built to be unique: then two documents may have the same key, and an
-    /// entry may be another document's.
+    /// True while it is being built to be unique. Two documents may have the same key then, and an entry
+    /// may be another document's.
     pub(crate) fn is_contested(&self) -> bool {
         self.unique && !self.is_ready() && !self.is_damaged()
     }
 
-    /// What made another build of it fail is nothing to the one that begins.
+    /// Forgets what made another build of it fail.
     pub(crate) fn begin_build(&self) {
         *self.build_failure.lock() = None;
     }
@@ -317,8 +318,8 @@ impl Index {
         self.build_failure.lock().clone()
     }
 
-    /// Per field, which path components went through an array in some document (bit i = part
-    /// i): empty for an index that is not multikey.
+    /// For each field, the path components that went through an array in some document (bit i = part i).
+    /// Empty for an index that is not multikey.
     pub fn multikey_paths(&self) -> Vec<u64> {
         if self.is_multikey() {
             self.multikey.masks()
@@ -337,8 +338,8 @@ impl Index {
         self.multikey.any()
     }
 
-    /// A number that changes whenever a document has an array where none had one: plans made
-    /// before know less of the index than views opened after.
+    /// A number that changes whenever a document has an array where none had one. A plan that was made
+    /// before does not know of it, and must not be used with views that were opened after.
     pub fn multikey_version(&self) -> u64 {
         self.multikey.version()
     }
@@ -357,7 +358,8 @@ impl Index {
         self.uses.fetch_add(1, Relaxed);
     }
 
-    /// The encoded keys that `doc` has in this index (none if sparse or partial leave it out).
+    /// The encoded keys that `doc` has in this index (none if `sparse` or the partial filter leave it
+    /// out).
     ///
     /// # Errors
     /// 171 CannotIndexParallelArrays.
@@ -384,8 +386,9 @@ impl Index {
         }
     }
 
-    /// As [`Index::key_set`], for a document that is to be taken. Large keys are made in steps, before
-    /// each of which `hold` is asked for the bytes that it may come to.
+    /// As [`Index::key_set`], for a document that a client writes. Large keys are made in steps. Before
+    /// each step `hold` is asked for the bytes that it may take, so that the memory is booked before it
+    /// is used.
     ///
     /// # Errors
     /// As [`Index::key_set`]; 201 beyond the limits; what `hold` says.
@@ -410,8 +413,8 @@ impl Index {
         }
     }
 
-    /// The values of an encoded key, under the pattern's field names: keyValue of E11000. A text
-    /// of a collated index is shown by its collation key.
+    /// The values of an encoded key, under the pattern's field names: keyValue of E11000. A text of a
+    /// collated index is shown by its collation key, because the key does not have the text.
     pub(crate) fn key_value(&self, key: &[u8], bits: &[u8]) -> DocBuf {
         let mut values = DocBuf::new();
         let (mut rest, mut bits) = (key, bits);

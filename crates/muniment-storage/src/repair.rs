@@ -1,13 +1,12 @@
-//! Putting right what is damaged (`damage`), for a process that has the directory alone: `muniment
-//! doctor`.
+//! Repairs what is damaged (`damage`), for a process that has the directory alone: `muniment doctor`.
 //!
 //! A closed index is built anew, or dropped if its specification cannot be used. A closed collection
-//! keeps its documents, as far as the log could be applied to them, with the options that can be read,
-//! and all its indexes are built anew. A validator that cannot be read goes.
+//! keeps its documents, as far as the log could be applied to them, and the options that can be read;
+//! all its indexes are built anew. A validator that cannot be read is removed.
 //!
-//! Each collection is put right by one record of the log, with the entry that it has from then on. A cut
-//! follows, so that what closed it is not applied again; until it is there a start finds the same damage.
-//! Then the indexes are built, `_id_` first, without which the collection stays closed.
+//! Each collection is repaired by one record of the log, with its new entry. A cut follows, so that the
+//! cause of the damage is not applied again; until the cut is made a start finds the same damage. Then
+//! the indexes are built. `_id_` comes first, because the collection stays closed without it.
 
 use crate::build::Unbuilt;
 use crate::catalog::{Entry, IndexEntry, IndexSpec};
@@ -29,18 +28,18 @@ use std::sync::Arc;
 /// Options that mean nothing without a validator.
 const OF_VALIDATORS: [&str; 3] = ["validator", "validationLevel", "validationAction"];
 
-/// What a repair came to, a line each.
+/// What a repair has done, a line each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repaired {
-    /// What was done.
+    /// The repairs that were made.
     pub done: Vec<String>,
-    /// What could not be done.
+    /// The repairs that were not possible.
     pub failed: Vec<String>,
 }
 
 impl Store {
-    /// Opens a directory, puts right what is damaged in it, and closes it. Nothing is done if nothing
-    /// was damaged. What cannot be put right keeps nothing else from it.
+    /// Opens a directory, repairs what is damaged in it, and closes it. Nothing is done if nothing was
+    /// damaged. If one repair is impossible the others are made all the same.
     ///
     /// # Errors
     /// As [`Store::open`], and as a cut's.
@@ -68,9 +67,9 @@ impl Store {
         if builds.is_empty() {
             return Ok(repaired);
         }
-        // Opened anew it has `_id_` by the new entry.
+        // The store is opened anew, so that the collection has `_id_` by its new entry.
         let store = Store::open_as(options.clone(), Some(lock.share()), false)?;
-        // Documents that were taken once have as many keys as they have.
+        // Documents that were accepted once are not refused now for the number of their keys.
         store.set_key_limits(KeyLimits::NONE);
         store.build_again(&mut repaired, &NeverInterrupted)?;
         store.flush()?;
@@ -78,12 +77,12 @@ impl Store {
         Ok(repaired)
     }
 
-    /// Builds the indexes that are not.
+    /// Builds the indexes that are not built.
     fn build_again(&self, repaired: &mut Repaired, interrupt: &dyn Interrupt) -> Result<()> {
         let opening = self.inner.door.opening()?;
         for (collection, index) in self.inner.builds_of_repair() {
             if collection.is_closed() && !index.is_id() {
-                // Its `_id_` could not be built, as was said.
+                // The collection's `_id_` could not be built, which was reported already.
                 continue;
             }
             let inner = &self.inner;
@@ -107,7 +106,7 @@ impl Store {
         Ok(())
     }
 
-    /// Puts right what is damaged of a collection, but for the indexes that are to be built.
+    /// Repairs a collection, except for its indexes, which are built later.
     pub(crate) fn repair_collection(
         &self,
         collection: &Arc<Collection>,
@@ -134,7 +133,8 @@ impl Store {
                 }
             }
         }
-        // With the options as they are now: one that could not be read for its collation may be well.
+        // The validator is read with the repaired options: if only their collation was bad, it may be
+        // fine now.
         if let Err(e) = entry.options.validator(QueryContext::new()) {
             done.push(format!(
                 "the validator of {ns} is gone ({}): {}",
@@ -150,7 +150,7 @@ impl Store {
             let own = index.is_id() && collection.is_keyed_by_id();
             if own || !(closed || index.is_damaged()) {
                 indexes.push(IndexEntry {
-                    // By the old one it is known as closed.
+                    // By its old id the index is known as closed.
                     id: match index.is_damaged() {
                         true => inner.catalog.fresh_id()?,
                         false => index.id,
@@ -206,10 +206,10 @@ impl Store {
     }
 }
 
-/// Takes out of the options of a closed collection what cannot be used.
+/// Takes the options of a closed collection that cannot be used out.
 ///
 /// # Errors
-/// 301 if its documents could not be found without it.
+/// 301 if the collection's documents could not be found without them.
 fn repair_options(options: &mut DocBuf, damage: &Damage, collection: &Collection) -> Result<()> {
     let collation = options.as_doc().get_doc("collation");
     if muniment_value::Collation::parse_some(collation).is_ok() {
@@ -251,14 +251,14 @@ fn shown(document: Doc<'_>, name: &str) -> String {
     value.map_or_else(String::new, |v| v.to_display())
 }
 
-/// What an index is called in what is said.
+/// The name of an index in messages.
 fn named(index: &Index, namespace: &str) -> String {
     format!("index '{}' of {namespace}", index.spec().name)
 }
 
 impl Inner {
-    /// Indexes that are not built, each collection's `_id_` first, but for those of collections that stay
-    /// closed for something else.
+    /// The indexes that are not built, each collection's `_id_` first. Collections that stay closed for
+    /// another reason are left out.
     fn builds_of_repair(&self) -> Vec<(Arc<Collection>, Arc<Index>)> {
         let all = self.catalog.all();
         let mut found = Vec::new();
@@ -271,7 +271,7 @@ impl Inner {
         found
     }
 
-    /// Makes the totals of a collection what there is.
+    /// Counts the documents of a collection and sets its totals.
     fn count_anew(&self, collection: &Collection) -> Result<()> {
         let view = self.snapshot();
         let all = view.raw_range(collection.id, Range::default(), Direction::Forward);

@@ -13,11 +13,11 @@ use muniment_tree::{Cursor, TreeId};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Result, doc, number};
 use std::sync::Arc;
 
-/// Most problems that are listed one by one.
+/// The most problems that are listed one by one.
 const MAX_LISTED: usize = 50;
 
-/// What is summed up over the entries of an index: equal sums on both sides mean equal sets (but
-/// for chance of 2⁻⁶⁴), in one pass over each and without memory.
+/// A sum over the entries of an index. Equal sums on both sides mean equal sets (with a chance of error
+/// of 2⁻⁶⁴), so one pass over each suffices, without memory for the entries.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Sum {
     entries: u64,
@@ -49,14 +49,14 @@ impl Report {
 }
 
 impl Store {
-    /// Full check of a collection: every document parses, every index entry points to a document
-    /// that has that key, every key of every document is in the index, counts agree. Returns
-    /// what `validate` replies: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings,
-    /// indexDetails, …}`. With `full` the documents' BSON is checked byte by byte, and the files are
-    /// read through: what a scan does not need (filters) may be damaged too.
+    /// Full check of a collection: every document parses, every index entry points to a document that
+    /// has that key, every key of every document is in the index, counts agree. Returns the reply of
+    /// `validate`: `{nrecords, nIndexes, keysPerIndex, valid, errors, warnings, indexDetails, …}`. With
+    /// `full` the documents' BSON is checked byte by byte, and the files are read through, because parts
+    /// that a scan does not need (filters) may be damaged too.
     ///
     /// # Errors
-    /// Only what keeps the check from running.
+    /// Only if the check cannot run.
     pub fn validate(
         &self,
         collection: &Arc<Collection>,
@@ -64,7 +64,7 @@ impl Store {
         interrupt: &dyn Interrupt,
     ) -> Result<DocBuf> {
         self.inner.watch.check_open()?;
-        // With the indexes and totals that belong to it: commits wait, for the moment.
+        // View, indexes and totals have to belong together, so commits wait while they are taken.
         let (snapshot, totals, indexes, all) = {
             let _alone = loop {
                 if let Some(guard) = self.inner.cuts.gate.own_for(crate::gate::MOMENT * 5) {
@@ -187,7 +187,7 @@ fn scan_docs(
 ) -> Result<(u64, u64)> {
     let (mut docs, mut bytes, mut set, steps) = (0u64, 0u64, KeySet::default(), Steps::default());
     let work = Work::of(interrupt, &steps);
-    // Also of one that is closed.
+    // A closed collection's documents are checked as well.
     let mut cursor = all_docs(snapshot, collection)?;
     loop {
         if docs.is_multiple_of(256) {
@@ -297,7 +297,7 @@ fn sum_entries(
     }
 }
 
-/// Finds what differs, entry by entry.
+/// Compares entry by entry, to report the differences.
 fn compare(
     collection: &Collection,
     snapshot: &Snapshot,

@@ -112,22 +112,22 @@ pub(crate) enum Op {
     },
     /// A collection that goes, with its indexes.
     Drop { id: u32 },
-    /// Entries that an index build found: pairs of key and value in one byte string, and the
-    /// arrays of the documents as [`crate::multikey`] writes them.
+    /// Entries that an index build found: pairs of key and value in one byte string, and the arrays of
+    /// the documents as [`crate::multikey`] writes them.
     Entries {
         collection: u32,
         index: u32,
         entries: Range<usize>,
         arrays: Range<usize>,
     },
-    /// What comes to a session's record; nothing: the record goes.
+    /// What is added to a session's record. If it is empty, the record is deleted.
     Session {
         key: Range<usize>,
         added: Range<usize>,
     },
-    /// For readers: the document that the next operation changes or takes away, as it is before.
+    /// For readers: the document before the next operation changes or deletes it.
     Image { doc: Range<usize> },
-    /// A configuration of the replica set, which is the consensus' to read.
+    /// A configuration of the replica set, which only the consensus reads.
     Config { record: Range<usize> },
     /// For readers: a change of the catalog, or nothing at all, as an entry of MongoDB's oplog has it
     /// (`{op, ns, ui?, o, o2?}`).
@@ -135,7 +135,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// True if readers are told of it: it is an entry.
+    /// True if it is an entry, which is reported to readers.
     fn is_told(&self) -> bool {
         match self {
             Op::Insert { .. }
@@ -157,17 +157,18 @@ impl Op {
 pub(crate) struct Encoder {
     buf: Vec<u8>,
     told: usize,
-    /// Of these, inserts and deletions.
+    /// How many of the entries are inserts, and how many deletions.
     inserts: usize,
     deletions: usize,
-    /// More is said of them than what they did: documents before them, or whose statements they are.
+    /// More has to be reported than the operations themselves: documents before a change, or the
+    /// statements of a session. Deletions are not a batch then.
     annotated: bool,
-    /// Bytes that room is made for beside those of documents.
+    /// Bytes to reserve in addition to those of documents.
     beside: usize,
 }
 
 impl Encoder {
-    /// Nothing yet.
+    /// An empty record.
     pub fn new() -> Encoder {
         Encoder {
             buf: Vec::new(),
@@ -179,13 +180,13 @@ impl Encoder {
         }
     }
 
-    /// How many entries there are: operations that readers are told of.
+    /// How many operations are entries.
     pub fn told(&self) -> usize {
         self.told
     }
 
-    /// What the record is. Inserts that were made at once are told of at once, and so are deletions
-    /// of which nothing else is to be said: as MongoDB has them since 8.0.
+    /// The kind of the record. Inserts that were made together are reported together, and so are
+    /// deletions of which nothing else has to be reported, as MongoDB does since 8.0.
     fn kind(&self) -> Kind {
         let deletions = self.deletions == self.told && !self.annotated;
         match self.told > 1 && (deletions || self.inserts == self.told) {
@@ -205,37 +206,37 @@ impl Encoder {
         self.buf.is_empty()
     }
 
-    /// Makes room for so many more operations with so many bytes of keys and documents.
+    /// Makes room for this many more operations with this many bytes of keys and documents.
     pub fn reserve(&mut self, ops: usize, bytes: usize) {
         self.buf
             .reserve_exact(HEAD + ops * FRAME + bytes + TOGETHER + self.beside);
     }
 
-    /// What a session remembers comes after the other operations.
+    /// Makes room for a session's entry after the other operations.
     pub fn expect_session(&mut self) {
         self.beside = SESSION_BYTES;
     }
 
-    /// Bytes so far.
+    /// The number of bytes so far.
     pub fn len(&self) -> usize {
         self.buf.len()
     }
 
-    /// What stands there.
+    /// The bytes of a range.
     pub fn get(&self, range: Range<usize>) -> &[u8] {
         self.buf.get(range).unwrap_or_default()
     }
 
-    /// Begins the record, whose first operation has so many bytes of keys and documents.
+    /// Begins the record, whose first operation has this many bytes of keys and documents.
     pub fn begin_record(&mut self, bytes: usize) {
         if self.buf.is_empty() {
-            // Most records have no other.
+            // Most records have only one operation.
             self.reserve(1, bytes);
             self.buf.extend_from_slice(&head(Kind::Plain, 0));
         }
     }
 
-    /// Begins an operation with so many bytes of keys and documents.
+    /// Begins an operation with this many bytes of keys and documents.
     fn begin(&mut self, tag: u8, id: u32, bytes: usize) {
         self.begin_record(bytes);
         self.buf.push(tag);
@@ -267,21 +268,21 @@ impl Encoder {
         }
     }
 
-    /// Returns where key and document stand.
+    /// Adds an insert. Returns the ranges of key and document.
     pub fn insert(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
         self.inserts += 1;
         self.begin_entry(INSERT, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
-    /// Returns where key and document stand.
+    /// Adds a replacement. Returns the ranges of key and document.
     pub fn replace(&mut self, tree: u32, key: &[u8], doc: &[u8]) -> (Range<usize>, Range<usize>) {
         self.begin_entry(REPLACE, tree, key.len() + doc.len());
         (self.bytes(key), self.bytes(doc))
     }
 
-    /// A difference of the document `old`, which has to have an `_id` for its readers. Returns where
-    /// the key stands.
+    /// Adds a difference to the document `old`, which needs an `_id` for its readers. Returns the range
+    /// of the key.
     pub fn diff(&mut self, tree: u32, key: &[u8], old: &[u8], diff: &[u8]) -> Range<usize> {
         self.begin_entry(DIFF, tree, key.len() + ID + diff.len());
         let key = self.bytes(key);
@@ -290,7 +291,7 @@ impl Encoder {
         key
     }
 
-    /// The deletion of the document `old`. Returns where the key stands.
+    /// Adds the deletion of the document `old`. Returns the range of the key.
     pub fn delete(&mut self, tree: u32, key: &[u8], old: &[u8]) -> Range<usize> {
         self.deletions += 1;
         self.begin_entry(DELETE, tree, key.len() + ID);
@@ -319,7 +320,7 @@ impl Encoder {
         self.bytes(doc);
     }
 
-    /// Returns where the entry stands.
+    /// Adds a catalog entry. Returns its range.
     pub fn collection(&mut self, id: u32, next_id: u32, entry: &[u8]) -> Range<usize> {
         self.begin(COLLECTION, id, entry.len());
         put_varint(next_id as usize, &mut self.buf);
@@ -330,7 +331,7 @@ impl Encoder {
         self.begin(DROP, id, 0);
     }
 
-    /// Index entries: see [`Op::Entries`]. Returns where each key and value stands.
+    /// Adds index entries: see [`Op::Entries`]. Returns the ranges of each key and value.
     pub fn entries(
         &mut self,
         collection: u32,
@@ -352,14 +353,14 @@ impl Encoder {
         pairs(&self.buf, range).unwrap_or_default()
     }
 
-    /// Returns where key and record stand.
+    /// Adds a session's entry. Returns the ranges of key and record.
     pub fn session(&mut self, key: &[u8], added: &[u8]) -> (Range<usize>, Range<usize>) {
         self.annotated = true;
         self.begin(SESSION, 0, key.len() + added.len());
         (self.bytes(key), self.bytes(added))
     }
 
-    /// One that holds a record's payload already.
+    /// An encoder that holds a record's payload already.
     pub fn of(payload: &[u8]) -> Encoder {
         Encoder {
             buf: payload.to_vec(),
@@ -367,7 +368,7 @@ impl Encoder {
         }
     }
 
-    /// Completes the head: what the record is, and the time of the wall clock in milliseconds since
+    /// Completes the head: the kind of the record, and the time of the wall clock in milliseconds since
     /// 1970.
     pub fn complete(&mut self, now_ms: i64) {
         let complete = head(self.kind(), now_ms);
@@ -382,7 +383,7 @@ impl Encoder {
     }
 }
 
-/// What stands before the operations of a record.
+/// The head of a record.
 pub(crate) fn head(kind: Kind, now_ms: i64) -> [u8; HEAD] {
     let mut head = [0; HEAD];
     head[0] = VERSION;
@@ -409,7 +410,8 @@ pub(crate) fn pairs(
     Some(all)
 }
 
-/// When a record was committed, by the wall clock of whoever committed it; 0 if it does not say.
+/// When a record was committed, by the wall clock of the server that committed it; 0 if the record does
+/// not tell.
 pub(crate) fn wall_of(record: &Record<'_>) -> i64 {
     Reader::new(record.payload).map_or(0, |reader| reader.wall_clock())
 }
@@ -421,23 +423,23 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Of a payload; `None` if its version is not known.
+    /// A reader of a payload; `None` if the version of the payload is not known.
     pub fn new(payload: &'a [u8]) -> Option<Reader<'a>> {
         (payload.first() == Some(&VERSION) && payload.len() >= HEAD)
             .then_some(Reader { payload, at: HEAD })
     }
 
-    /// Of what is left of a payload that was read up to [`Reader::place`].
+    /// A reader of the rest of a payload that was read up to [`Reader::place`].
     pub fn at(payload: &'a [u8], at: usize) -> Reader<'a> {
         Reader { payload, at }
     }
 
-    /// Where the next operation stands.
+    /// The offset of the next operation.
     pub fn place(&self) -> usize {
         self.at
     }
 
-    /// What the record is.
+    /// The kind of the record.
     pub fn kind(&self) -> Kind {
         match self.payload.get(1) {
             Some(1) => Kind::Transaction,
@@ -446,7 +448,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// When it was committed, in milliseconds since 1970.
+    /// When the record was committed, in milliseconds since 1970.
     pub fn wall_clock(&self) -> i64 {
         let bytes = self.payload.get(CLOCK).and_then(|b| b.try_into().ok());
         bytes.map_or(0, i64::from_le_bytes)

@@ -1,8 +1,8 @@
-//! What a write unit has staged: its operations for the log, and the puts into the trees that
-//! they come to. Recovery fills the same structure from a record, so that both ways put the same.
+//! What a write unit has staged: its operations for the log, and the puts into the trees that these
+//! cause. Recovery fills the same structure from a record, so that both put the same.
 //!
-//! Keys and documents stand in the payload of the log's record and are not copied again: the
-//! trees refer to them there. What only the trees need (index entries) stands in an arena.
+//! Keys and documents stand in the payload of the log's record and are not copied again: the trees refer
+//! to them there. Bytes that only the trees need (index entries) stand in an arena.
 
 use super::buffers::Buffers;
 use super::door::Opening;
@@ -18,47 +18,48 @@ use muniment_value::Result;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is so long has an allocation of its own: one document that stays must not keep its
-/// neighbours.
+/// A piece of this length has an allocation of its own. Otherwise one document that stays would keep its
+/// neighbours in memory.
 const OWN: usize = 1024;
 
-/// Commits up to so many bytes may stay as a whole where nothing makes them go.
+/// Commits up to this many bytes may stay in memory as a whole in a store without flushes, where nothing
+/// makes them go.
 const SMALL: usize = 4096;
 
-/// Room for more puts than so many is made only when they come.
+/// Room is made in advance for at most this many puts, because their number is a guess.
 const MOST_EXPECTED: usize = 1 << 14;
 
-/// Where a key or a value stands.
+/// The place of a key or a value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
     /// In the payload of the log's record.
     Logged { start: u32, end: u32 },
     /// In the arena.
     Kept { start: u32, end: u32 },
-    /// By itself: the place in the list of those.
+    /// An allocation of its own: its place in the list of these.
     Owned { at: u32 },
 }
 
 /// One change of a key.
 pub(crate) struct Put {
-    /// Where.
+    /// The tree of the key.
     pub tree: u32,
     /// The key.
     pub key: Piece,
-    /// `None`: its deletion.
+    /// The new value; `None` deletes the key.
     pub value: Option<Piece>,
     /// See [`TreeOp::fresh`].
     pub fresh: bool,
-    /// The put before it with the same hash, plus one.
+    /// The previous put with the same hash, plus one.
     chain: u32,
 }
 
-/// Index keys that writes have put and taken away, that of `_id` among them.
+/// Counts the index keys that writes have added and removed, including those of `_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyCounts {
-    /// Put: `keysInserted` of the profiler.
+    /// Keys that were added: `keysInserted` of the profiler.
     pub inserted: u64,
-    /// Taken away: `keysDeleted`.
+    /// Keys that were removed: `keysDeleted`.
     pub deleted: u64,
 }
 
@@ -70,25 +71,25 @@ pub(crate) struct Stage {
     owned: Vec<Bytes>,
     owned_bytes: usize,
     puts: Vec<Put>,
-    /// Puts by the hash of tree and key; only made when somebody asks.
+    /// Puts by the hash of tree and key; made only when a staged key is looked up.
     by_key: HashKeyed<u32>,
     indexed: usize,
-    /// A key may be put twice: the later put takes the earlier one's place.
+    /// A key may be put twice, and then the later put replaces the earlier one.
     replacing: bool,
-    /// Documents and bytes more (or less) than before.
+    /// How many documents there are more (or fewer) than before.
     pub docs: i64,
-    /// See `docs`.
+    /// How many bytes of documents there are more (or fewer) than before.
     pub bytes: i64,
-    /// Index keys that the operations put and take away.
+    /// Index keys that the operations add and remove.
     pub keys: KeyCounts,
     /// The transaction that it is a part of.
     pub of: Option<Arc<Transaction>>,
-    /// Under which opening of the door it was begun.
+    /// The opening of the door under which it was begun.
     pub opening: Opening,
 }
 
 impl Stage {
-    /// Nothing staged. `opening`: what the door was in before anything was read for it.
+    /// An empty stage. `opening`: the door's opening before anything was read for the write.
     pub fn new(opening: Opening) -> Stage {
         Stage {
             opening,
@@ -107,7 +108,8 @@ impl Stage {
         }
     }
 
-    /// The newest value of a key beneath what is staged. Only for the holder of the key's latch.
+    /// The newest value of a key without what is staged. Only the holder of the key's latch may ask, or
+    /// the value could change at once.
     ///
     /// # Errors
     /// 112 WriteConflict in a transaction that sees another one; 301.
@@ -118,7 +120,7 @@ impl Stage {
         }
     }
 
-    /// Stages what comes to a session's record.
+    /// Stages an addition to a session's record.
     pub fn session(&mut self, change: &SessionChange) {
         let (key, added) = self
             .log
@@ -132,13 +134,13 @@ impl Stage {
         self.forget_session_puts(key, head, logged);
     }
 
-    /// What comes of the end of a session's record in the tree. `logged`: where its key stands.
+    /// Stages the puts for the end of a session's record. `logged`: the range of its key in the log.
     pub fn forget_session_puts(&mut self, key: &[u8], head: &SessionHead, logged: Range<usize>) {
         self.session_rows(&head.forget(key));
         self.put(SESSIONS, Stage::logged(logged), None, false);
     }
 
-    /// What comes of a session's record in the tree; `key`, `added`: where they stand in the log.
+    /// Stages the puts for a session's record; `key`, `added`: their ranges in the log.
     pub fn session_puts(&mut self, next: &Advanced, key: Range<usize>, added: Range<usize>) {
         self.session_rows(&next.rows);
         let value = match &next.head {
@@ -156,7 +158,7 @@ impl Stage {
         }
     }
 
-    /// Makes room for so many more operations with `logged` bytes of keys and documents, puts, and
+    /// Makes room for this many more operations with `logged` bytes of keys and documents, puts, and
     /// bytes in the arena.
     pub fn reserve(&mut self, ops: usize, logged: usize, puts: usize, kept: usize) {
         self.log.reserve(ops, logged);
@@ -164,7 +166,8 @@ impl Stage {
         self.arena.reserve_exact(kept);
     }
 
-    /// Makes room for the entries of a document with many or long keys, no more than that.
+    /// Makes room for exactly the entries of a document. It is for documents with many or long keys, for
+    /// which buffers that grow by doubling would take much more memory.
     pub fn expect(&mut self, set: &KeySet, record_key: &[u8]) {
         let mut bytes = 0;
         let mut keys = 0;
@@ -176,19 +179,20 @@ impl Stage {
         self.puts.reserve_exact(keys);
     }
 
-    /// Makes room for about so many more puts: a guess, which is trusted only so far.
+    /// Makes room for about this many more puts. The number is a guess, so it is trusted only up to a
+    /// limit.
     pub fn expect_puts(&mut self, puts: usize) {
         self.puts.reserve(puts.min(MOST_EXPECTED));
     }
 
-    /// For a record without an operation, whose timestamp is all that it brings.
+    /// A record without an operation, which serves only to get a timestamp.
     pub fn of_nothing(opening: Opening) -> Stage {
         let mut stage = Stage::new(opening);
         stage.log.begin_record(0);
         stage
     }
 
-    /// For what a record that is in the log already comes to.
+    /// The stage for a record that is in the log already.
     pub fn of_payload(payload: &[u8]) -> Stage {
         Stage {
             log: Encoder::of(payload),
@@ -201,8 +205,9 @@ impl Stage {
         self.log.is_empty()
     }
 
-    /// True if nothing is added but to the catalog and a little to what sessions remember: it may use
-    /// the space that is kept back. A findAndModify that removes remembers the whole document.
+    /// True if it adds nothing except to the catalog and a little to the records of sessions. It may use
+    /// the space that is kept back then. A findAndModify that removes a document does not count, because
+    /// the session's record gets the whole document.
     pub fn frees(&self) -> bool {
         let small = |p: &Put| match (p.tree, p.value) {
             (_, None) | (crate::keys::META, _) => true,
@@ -217,17 +222,17 @@ impl Stage {
         self.puts.len()
     }
 
-    /// True if anything of it is in the catalog.
+    /// True if it changes the catalog.
     pub fn changes_catalog(&self) -> bool {
         self.puts.iter().any(|p| p.tree == crate::keys::META)
     }
 
-    /// Bytes of the record and of the entries so far.
+    /// The bytes of the record and of the index entries so far.
     pub fn len(&self) -> usize {
         self.log.len() + self.arena.len() + self.owned_bytes
     }
 
-    /// From now on a key may be put a second time.
+    /// Allows a key to be put a second time from now on.
     pub fn replaces(&mut self) {
         self.replacing = true;
     }
@@ -235,7 +240,7 @@ impl Stage {
     /// A piece of the record that [`Stage::log`] wrote.
     pub fn logged(range: Range<usize>) -> Piece {
         Piece::Logged {
-            // A record is never as long as 4 GB: the door refuses it.
+            // A record never reaches 4 GB, because the door refuses it.
             start: range.start as u32,
             end: range.end as u32,
         }
@@ -272,7 +277,8 @@ impl Stage {
             if let Some(at) = self.find(tree, self.bytes_of(key))
                 && let Some(put) = self.puts.get_mut(at)
             {
-                // Deleted and put again within one unit: what lies beneath is not known.
+                // After a deletion in the same unit it is not known whether the trees have the key, so
+                // the put is not fresh.
                 put.fresh &= value.is_some();
                 put.value = value;
                 return;
@@ -326,7 +332,7 @@ impl Stage {
         None
     }
 
-    /// What is staged for a key: `None`: nothing; `Some(None)`: its deletion.
+    /// What is staged for a key. `None`: nothing; `Some(None)`: its deletion.
     pub fn staged(&mut self, tree: u32, key: &[u8]) -> Option<Option<&[u8]>> {
         self.index();
         let at = self.find(tree, key)?;
@@ -368,8 +374,9 @@ impl Stage {
         let live = buffers.active();
         let mut payload = self.log.into_payload();
         let logged = payload.len();
-        // A small arena goes after the record, into the same buffer, which stays as long as either
-        // does: where it is small, too, and nothing keeps it for ever.
+        // A small arena goes after the record into the same buffer, which saves an allocation. The
+        // buffer stays as long as either is used, so the record has to be small, too, and the store has
+        // to have flushes.
         let small = self.arena.len() <= TOGETHER && logged <= OWN;
         let together = small && !buffers.copies();
         if together {
@@ -390,17 +397,17 @@ impl Stage {
     }
 }
 
-/// What was staged, complete.
+/// A stage to which nothing is added any more.
 pub(crate) struct Sealed {
     /// The record's payload.
     pub payload: Bytes,
-    /// Where the pieces are that were kept.
+    /// The pieces in the arena.
     pub arena: Bytes,
-    /// What stands by itself.
+    /// The pieces with an allocation of their own.
     pub owned: Vec<Bytes>,
-    /// What stays of `payload` and `arena` is to be copied out of them.
+    /// Parts of `payload` and `arena` that stay in memory have to be copied out of them.
     pub copies: bool,
-    /// In the order in which they were staged.
+    /// The puts in the order in which they were staged.
     pub puts: Vec<Put>,
 }
 
@@ -430,9 +437,9 @@ impl Sealed {
             value: p.value.map(|v| self.bytes(v)),
             fresh: p.fresh,
         };
-        // Tree by tree, which spares the search for it, and the greatest number first: a
-        // collection has a lower one than its indexes, so a writer that meets a document before it is
-        // visible finds all its entries written.
+        // The puts go tree by tree, which saves searches for the tree, and the tree with the greatest
+        // number first. A collection has a lower number than its indexes, so a writer that meets a
+        // document before it is visible finds all its entries written.
         batch.reserve_exact(self.puts.len());
         let mut below = u32::MAX;
         loop {
@@ -467,7 +474,7 @@ mod tests {
             s.put(1, Stage::logged(k), None, false);
             s.docs -= 1;
             let mut added = SessionRecord::new(1, SessionState::Retryable, 1);
-            // A findAndModify that removes remembers the document.
+            // The entry of a findAndModify that removes has the document.
             added.push(Run {
                 first: 0,
                 count: 1,
@@ -511,7 +518,7 @@ mod tests {
         let gone: Vec<_> = batch.iter().filter(|o| o.value.is_none()).collect();
         assert_eq!(gone.len(), 1);
         assert!(!gone[0].fresh && gone[0].key == [7][..]);
-        // Only readers keep what is in tables, and no writer waits for those.
+        // The buffers of what is in tables are kept only by readers, and no writer waits for readers.
         buffers.seal(some);
         assert!(buffers.live(none).0 == 0 && buffers.live(none).1 > 0);
         assert_eq!(buffers.live(some), (0, 0));

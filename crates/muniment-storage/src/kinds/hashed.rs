@@ -1,7 +1,7 @@
-//! hashed: the 64-bit hash of a field's value, for equality alone.
+//! hashed: the 64-bit hash of a field's value, which serves equality alone.
 //!
-//! A document without the field has the hash of null, so the index leaves nothing out. Arrays are
-//! refused anywhere on the path, and in the plain fields beside the hashed one as well.
+//! A document without the field has the hash of null, so the index leaves no document out. Arrays are
+//! refused anywhere on the path, and in the plain fields of the index as well.
 
 use super::{IndexKind, KindSpec};
 use crate::catalog::IndexSpec;
@@ -82,10 +82,10 @@ struct Hashed {
     fields: Vec<Field>,
 }
 
-/// The value at a path without an array on it; `None` where there is none.
+/// The value at a path; `None` if there is none.
 ///
 /// # Errors
-/// 16766 for an array.
+/// 16766 for an array on the path.
 fn value_at<'a>(doc: Doc<'a>, path: &Path) -> Result<Option<Value<'a>>> {
     let mut value = Value::Document(doc);
     for part in path.parts() {
@@ -111,7 +111,7 @@ fn value_at<'a>(doc: Doc<'a>, path: &Path) -> Result<Option<Value<'a>>> {
 }
 
 impl Hashed {
-    /// The hash of a value; texts that are equal by the collation have the same.
+    /// The hash of a value. Texts that are equal by the collation have the same hash.
     fn hash(&self, v: Value<'_>) -> i64 {
         if self.collation.is_simple() {
             return hash64(v);
@@ -153,7 +153,7 @@ impl IndexKind for Hashed {
 
     fn bounds(&self, _: usize, pred: &Pred) -> Option<Vec<(ValueBuf, ValueBuf)>> {
         let point = |v: &ValueBuf| match v.as_value() {
-            // Arrays are not in the index; undefined would have to find what was never stored.
+            // Arrays are not in the index, and undefined is never stored, so neither is found by it.
             Value::Array(_) | Value::Undefined => None,
             v => Some(self.hash(v)),
         };
@@ -211,7 +211,7 @@ mod tests {
         for json in [r#"{"a": {"b": 1}}"#, r#"{"a": 5}"#, "{}"] {
             assert_eq!(keys(&one, json).unwrap().len(), 1, "{json}");
         }
-        // Numbers hash as the integer they truncate to; what is missing as null.
+        // Numbers hash as the integer they truncate to; a missing value hashes as null.
         let same = |x: &str, y: &str| keys(&one, x).unwrap() == keys(&one, y).unwrap();
         assert!(same(r#"{"a": {"b": 1}}"#, r#"{"a": {"b": 1.5}}"#));
         assert!(same("{}", r#"{"a": {"b": null}}"#));

@@ -1,10 +1,10 @@
-//! The values at a path as an index kind reads them: a plain field beside a special one.
+//! The values of plain fields in an index that is of a special kind.
 
 use muniment_value::path::{Path, array_index};
 use muniment_value::{Doc, IndexKeys, Value};
 
-/// Appends every value that `path` means in `doc`: arrays on the way are entered, an array at the
-/// end is one value. Notes in `keys` at which parts of field `field` an array was entered.
+/// Appends every value that `path` means in `doc`: arrays on the way are entered, an array at the end is
+/// one value. Notes in `keys` the parts of field `field` at which an array was entered.
 pub(super) fn values_at<'a>(
     doc: Doc<'a>,
     path: &Path,
@@ -15,8 +15,8 @@ pub(super) fn values_at<'a>(
     in_document(doc, path.parts(), 0, field, keys, out);
 }
 
-/// As [`values_at`], with an array at the end of the path expanded into its elements (an empty one
-/// into undefined), and null where there is nothing: the values of a plain field.
+/// As [`values_at`], with an array at the end of the path expanded into its elements (an empty one into
+/// undefined), and null if there is no value: the values of a plain field.
 pub(super) fn plain_values<'a>(
     doc: Doc<'a>,
     path: &Path,

@@ -1,13 +1,13 @@
 //! Index kinds: how an index that is not plain makes its keys, and what predicates mean for them.
 //!
-//! A plain index (ascending and descending fields) has no kind and pays nothing for the
-//! mechanism. A kind is one file with its [`KindSpec`] and one line in the sorted registry; it is
-//! chosen by a string in the key pattern (`{loc: "2dsphere"}`), or by the field name `$**`, and
-//! makes all the keys of a document, those of the plain fields beside its own included.
+//! A plain index (ascending and descending fields) has no kind, and costs nothing more for the
+//! mechanism. A kind is one file with its [`KindSpec`] and one line in the sorted registry. It is chosen
+//! by a string in the key pattern (`{loc: "2dsphere"}`), or by the field name `$**`, and makes all the
+//! keys of a document, including the plain fields of the index.
 //!
-//! Invariants: the same document always has the same keys (validate and updates compute them
-//! anew); the fields of a key are encoded values as in a plain index, so that every reader of
-//! index entries can decode them.
+//! Invariants: the same document always has the same keys (validate and updates compute them anew); the
+//! fields of a key are encoded values as in a plain index, so that every reader of index entries can
+//! decode them.
 
 mod hashed;
 mod literal;
@@ -31,38 +31,38 @@ use std::sync::Arc;
 
 /// How one index makes its keys: a kind with the options of that index.
 pub trait IndexKind: Debug + Send + Sync {
-    /// The name that stands in the key pattern.
+    /// The name in the key pattern.
     fn name(&self) -> &'static str;
 
     /// Computes the keys of `doc`, with [`IndexKeys::begin`] first. Replaces what `out` held.
     ///
     /// # Errors
-    /// What the kind refuses, with MongoDB's codes.
+    /// If the kind refuses the document, with MongoDB's codes.
     fn keys(&self, doc: Doc<'_>, out: &mut IndexKeys, work: Work<'_>) -> Result<()>;
 
-    /// True when the keys of field `field` hold something else than the values at its path: the
-    /// planner then asks [`IndexKind::bounds`] instead of reading predicates itself, and neither
-    /// sorts by the field nor returns it from the key.
+    /// True when the keys of field `field` do not hold the values at its path. The planner then asks
+    /// [`IndexKind::bounds`] instead of reading predicates itself, and neither sorts by the field nor
+    /// returns it from the key.
     fn transforms(&self, field: usize) -> bool;
 
-    /// What `pred` on the path of field `field`, one that is transformed, means for its keys:
-    /// closed intervals of key values, ascending and disjoint, outside of which there is no
-    /// match. `None` when the index cannot help.
+    /// The bounds of `pred` on the path of field `field`, which is transformed: closed intervals of key
+    /// values, ascending and disjoint, outside of which there is no match. `None` when the index cannot
+    /// help.
     fn bounds(&self, field: usize, pred: &Pred) -> Option<Vec<(ValueBuf, ValueBuf)>>;
 
-    /// True when its bounds are those of geometries that were covered before
+    /// True when its bounds need the geometries of predicates to be covered first
     /// ([`Filter::cover`](muniment_query::Filter::cover)).
     fn needs_cover(&self) -> bool {
         false
     }
 
-    /// True when the index leaves out documents that have none of the transformed fields, so that
-    /// it may be used only where a predicate has bounds on one of them.
+    /// True when the index leaves out documents that have none of the transformed fields. It may be used
+    /// only if a predicate has bounds on one of these, or such documents would be missed.
     fn leaves_out(&self) -> bool {
         true
     }
 
-    /// The fields of its keys, with true for descending, where they are not those of the pattern.
+    /// The fields of its keys, with true for descending, if they differ from the pattern's.
     fn columns(&self) -> Option<Vec<(Path, bool)>> {
         None
     }
@@ -72,54 +72,53 @@ pub trait IndexKind: Debug + Send + Sync {
         None
     }
 
-    /// False when the keys of a document stay the same as long as `touched` is false for the
-    /// paths whose values changed. `fields` are those of the keys.
+    /// False when a document keeps its keys as long as `touched` is false for the paths whose values
+    /// changed. `fields` are those of the keys.
     fn reads(&self, fields: &[(Path, bool)], touched: &dyn Fn(&str) -> bool) -> bool {
         fields.iter().any(|(p, _)| touched(p.as_str()))
     }
 
-    /// How it gives documents by their distance, if it can.
+    /// The way to find documents by their distance, if the kind has one.
     fn near(&self) -> Option<&dyn NearIndex> {
         None
     }
 
-    /// How it gives documents by their words, if it can; it then serves nothing else.
+    /// The way to find documents by their words, if the kind has one; such an index serves nothing else.
     fn text(&self) -> Option<&dyn TextIndex> {
         None
     }
 }
 
-/// An index that gives documents by their words.
+/// An index that finds documents by their words.
 pub trait TextIndex {
-    /// What it indexes.
+    /// The fields and the language that it indexes.
     fn spec(&self) -> &Arc<TextSpec>;
 
-    /// The plain fields that stand in front of the words, with true for descending: a search
-    /// needs one value for each.
+    /// The plain fields before the words, with true for descending. A search needs one value for each.
     fn before(&self) -> &[(Path, bool)];
 
-    /// The entries of a term under those values.
+    /// The range of a term's entries, with these values of the plain fields.
     fn postings(&self, before: &[ValueBuf], term: &str) -> KeyRange;
 
     /// The score in the type bits of an entry.
     fn score(&self, bits: &[u8]) -> f64;
 
-    /// True when the entries of a term stand in the order of their records.
+    /// True when the entries of a term are in the order of their records.
     fn by_record(&self) -> bool;
 }
 
-/// An index that gives documents by their distance from a point.
+/// An index that finds documents by their distance from a point.
 pub trait NearIndex {
     /// The name of its stage in `explain`.
     fn stage(&self) -> &'static str;
 
-    /// Whether it can on field `field`.
+    /// Whether it can answer this query on field `field`.
     fn serves(&self, field: usize, near: &NearQuery) -> bool;
 
     /// Whether distances can be measured from the query's point.
     ///
     /// # Errors
-    /// What is wrong with the point.
+    /// The reason why not.
     fn check(&self, near: &NearQuery) -> Result<()> {
         let _ = near;
         Ok(())
@@ -131,7 +130,7 @@ pub trait NearIndex {
     /// The keys that documents between two distances can have: closed intervals, ascending.
     ///
     /// # Errors
-    /// What stops the operation.
+    /// If the operation is stopped.
     fn ring(
         &self,
         near: &NearQuery,
@@ -143,14 +142,14 @@ pub trait NearIndex {
 
 /// A kind as the registry knows it.
 pub struct KindSpec {
-    /// The name that stands in the key pattern.
+    /// The name in the key pattern.
     pub name: &'static str,
     /// One line for the documentation.
     pub doc: &'static str,
     /// The options of `createIndexes` that belong to it.
     pub options: &'static [&'static str],
-    /// Checks key, options and flags of a specification and completes its options with the
-    /// defaults that `listIndexes` shows.
+    /// Checks key, options and flags of a specification, and adds the default options that `listIndexes`
+    /// shows.
     prepare: fn(&mut IndexSpec) -> Result<()>,
     /// Makes the kind of an index whose specification was prepared.
     open: fn(&IndexSpec) -> Result<Arc<dyn IndexKind>>,
@@ -223,7 +222,7 @@ pub(crate) fn of_key(key: Doc<'_>) -> Result<Option<&'static KindSpec>> {
 /// Checks a specification against its kind and completes its options.
 ///
 /// # Errors
-/// What the kind refuses.
+/// If the kind refuses it.
 pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
     let kind = of_key(spec.key.as_doc())?;
     let is = |k: &KindSpec| kind.is_some_and(|kind| kind.name == k.name);
@@ -239,8 +238,8 @@ pub(crate) fn prepare(spec: &mut IndexSpec) -> Result<()> {
     }
 }
 
-/// Checks what an index may not become, although catalogs may have one that is: the types of options
-/// that belong to another kind, and the way to a unique index for a kind that has none.
+/// Checks limits for new indexes, which an index in an old catalog may break: the types of options that
+/// belong to another kind, and `prepareUnique` for a kind that has no unique indexes.
 ///
 /// # Errors
 /// 14 TypeMismatch; 16764.
@@ -262,14 +261,14 @@ pub(crate) fn check_new(spec: &IndexSpec) -> Result<()> {
 /// The kind of an index; `None` for a plain one.
 ///
 /// # Errors
-/// What the kind refuses.
+/// If the kind refuses the specification.
 pub(crate) fn open(spec: &IndexSpec) -> Result<Option<Arc<dyn IndexKind>>> {
     of_key(spec.key.as_doc())?
         .map(|kind| (kind.open)(spec))
         .transpose()
 }
 
-/// For a kind whose keys know no collation.
+/// Refuses a collation, for a kind whose keys do not depend on one.
 ///
 /// # Errors
 /// 67 CannotCreateIndex for any but the simple one.
@@ -287,7 +286,7 @@ fn refuse_collation(spec: &IndexSpec, kind: &str) -> Result<()> {
     ))
 }
 
-/// An option that must be a number.
+/// The value of an option that must be a number.
 ///
 /// # Errors
 /// 14 TypeMismatch.

@@ -1,8 +1,8 @@
 //! 2d: the grid cells of legacy coordinate pairs.
 //!
-//! The location must be the first field; a document has a key for each of its locations, and none
-//! without. The key is the cell's hash as eight bytes. Fields after it hold the value at their
-//! path (several as one array) and bound nothing.
+//! The location must be the first field. A document has a key for each of its locations, and none
+//! without one. The key is the cell's hash as eight bytes. Fields after it hold the value at their path
+//! (several values as one array) and give no bounds.
 
 use super::literal::values_at;
 use super::{IndexKind, KindSpec, NearIndex, number_option, set_option};
@@ -25,7 +25,7 @@ pub(super) const SPEC: KindSpec = KindSpec {
     open,
 };
 
-/// The subtype that tells a hash from other binary data.
+/// The subtype by which a hash differs from other binary data.
 const SUBTYPE: u8 = 128;
 
 fn invalid(what: String) -> Error {
@@ -146,7 +146,7 @@ impl IndexKind for Plane {
             let (Value::Document(d) | Value::Array(d)) = v else {
                 continue;
             };
-            // A location, or an array of them.
+            // The array is either a location itself or an array of locations.
             match d.values().next() {
                 None => {}
                 Some(first) if first.is_number() => hashes.push(self.hash(d)?),
@@ -201,7 +201,7 @@ impl IndexKind for Plane {
         Ok(())
     }
 
-    /// All of them: the fields after the location are not those of a plain index either.
+    /// This holds for every field: those after the location are not like a plain index's either.
     fn transforms(&self, _: usize) -> bool {
         true
     }

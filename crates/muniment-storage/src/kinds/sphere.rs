@@ -1,9 +1,9 @@
 //! 2dsphere: the cells of the sphere that a geometry covers.
 //!
-//! A point is the leaf cell it lies in, everything else a covering of a few cells; both as the
-//! signed 64-bit numbers that MongoDB stores in version 3. Plain fields beside it multiply: there
-//! is a key for every cell with every combination of their values. From version 2 on a document
-//! without any of the geometries has no key.
+//! A point is the leaf cell that it lies in, any other geometry a covering of a few cells; both as the
+//! signed 64-bit numbers that MongoDB stores in version 3. Plain fields multiply the keys: there is one
+//! for every cell with every combination of their values. From version 2 on a document without any of
+//! the geometries has no key.
 
 use super::literal::{plain_values, values_at};
 use super::{IndexKind, KindSpec, NearIndex, number_option};
@@ -16,12 +16,12 @@ use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
 
-/// Most cells of a geometry, and their highest and deepest levels: MongoDB's defaults.
+/// The most cells of a geometry, and their coarsest and finest levels: MongoDB's defaults.
 const MAX_CELLS: usize = 20;
 const COARSEST_LEVEL: u8 = 0;
 const FINEST_LEVEL: u8 = 23;
 
-/// Most keys of a document: MongoDB's limit.
+/// The most keys of a document: MongoDB's limit.
 const MAX_KEYS: usize = 100_000;
 
 const VERSION: &str = "2dsphereIndexVersion";
@@ -58,7 +58,7 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
 /// The levels between which the cells of an index are: (coarsest, finest).
 ///
 /// # Errors
-/// 16747, 16748, 16749 for what are none; 2 BadValue for a fraction, 14 TypeMismatch.
+/// 16747, 16748, 16749 for numbers that are no levels; 2 BadValue for a fraction, 14 TypeMismatch.
 fn levels(spec: &IndexSpec) -> Result<(u8, u8)> {
     let level = |name: &str, default: u8| match number_option(spec, name)? {
         None => Ok(i64::from(default)),
@@ -121,7 +121,7 @@ struct Field {
 struct Sphere {
     fields: Vec<Field>,
     version: i64,
-    /// The highest and the deepest level of a cell that is no point.
+    /// The coarsest and the finest level of cells for geometries other than points.
     levels: (u8, u8),
 }
 
@@ -358,7 +358,7 @@ mod tests {
         };
         let line = r#"{"a": {"type": "LineString", "coordinates": [[0, 0], [3, 0.5]]}}"#;
         let cells = |options: &str| keys(&*with(options).unwrap(), line).unwrap().0;
-        // Fewer where they may not be small, more where they may not be large.
+        // There are fewer cells if they may not be small, and more if they may not be large.
         assert!(cells(r#""finestIndexedLevel": 3"#) <= 6);
         assert!(cells(r#""coarsestIndexedLevel": 12"#) > 50);
         let code = |options: &str| with(options).err().unwrap().code();

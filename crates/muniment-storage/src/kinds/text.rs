@@ -1,12 +1,11 @@
 //! text: the terms of a document's strings with their scores.
 //!
-//! A document has a key for each of its terms: the plain fields in front, then the term. Entries
-//! of one term stand in the order of their records, so that several terms are merged while they
-//! are read; the score is after the type bits of the entry, and a change of it alone rewrites
-//! the entry in place. Plain fields after the text are checked but not kept: nothing reads them
-//! before the document. A unique index compares scores and the fields after it as well, as
-//! MongoDB's keys have them, so there they are part of the key, and a term's entries stand in
-//! their order.
+//! A document has a key for each of its terms: the plain fields before the text, then the term. Entries
+//! of one term are in the order of their records, so that several terms are merged while they are read.
+//! The score follows the type bits of the entry, and a change of the score alone rewrites the entry in
+//! place. Plain fields after the text are checked but not stored, because no reader needs them before
+//! the document. A unique index compares scores and the fields after the text as well, as MongoDB does.
+//! There they are part of the key, and a term's entries are in their order.
 
 use super::{IndexKind, KindSpec, TextIndex, set_option};
 use crate::catalog::IndexSpec;
@@ -30,13 +29,14 @@ const VERSION: &str = "textIndexVersion";
 const FTS: &str = "_fts";
 const FTSX: &str = "_ftsx";
 
-/// Weights lie below it: MongoDB's limit.
+/// Weights are below this: MongoDB's limit.
 const MAX_WEIGHT: i32 = 100_000;
 
-/// Most terms of a document: MongoDB's limit.
+/// The most terms of a document: MongoDB's limit.
 const MAX_TERMS: usize = 400_000;
 
-/// A longer term is cut, and told apart by a hash: MongoDB's lengths.
+/// A longer term is cut, and a hash tells it apart from others with the same beginning. The lengths are
+/// MongoDB's.
 const LONG_TERM: usize = 256;
 const KEPT_OF_LONG_TERM: usize = 224;
 
@@ -60,7 +60,7 @@ fn is_text(v: Value<'_>) -> bool {
     v.as_str() == Some(SPEC.name)
 }
 
-/// An option that must be a string; `default` without it.
+/// The value of an option that must be a string; `default` if it is not given.
 pub(super) fn string_option(spec: &IndexSpec, name: &str, default: &str) -> Result<String> {
     match spec.options.as_doc().get(name) {
         None => Ok(default.to_string()),
@@ -72,7 +72,7 @@ pub(super) fn string_option(spec: &IndexSpec, name: &str, default: &str) -> Resu
     }
 }
 
-/// Refuses `weights` on an index that is none.
+/// Refuses `weights` on an index that is not a text index.
 ///
 /// # Errors
 /// 67 CannotCreateIndex.
@@ -118,7 +118,7 @@ fn prepare(spec: &mut IndexSpec) -> Result<()> {
     Ok(())
 }
 
-/// The key pattern as it is kept, `{…, _fts: "text", _ftsx: 1, …}`; notes the text fields.
+/// The key pattern as it is stored, `{…, _fts: "text", _ftsx: 1, …}`. Adds the text fields to `weights`.
 fn prepare_key(key: Doc<'_>, weights: &mut BTreeMap<String, i32>) -> Result<DocBuf> {
     let mut out = DocBuf::new();
     // Whether the text fields have begun, and whether they have ended.
@@ -227,7 +227,7 @@ fn check_version(given: Option<Value<'_>>) -> Result<()> {
     };
     match version {
         Some(3) => Ok(()),
-        // Their tokens are others, which only indexes of servers long gone have.
+        // These versions split texts into other words; only indexes of very old servers have them.
         Some(v @ (1 | 2)) => Err(cannot(format!(
             "text index version {v} is not supported, only version 3 is"
         ))),
@@ -276,17 +276,17 @@ fn open(spec: &IndexSpec) -> Result<Arc<dyn IndexKind>> {
 #[derive(Debug)]
 struct Text {
     spec: Arc<TextSpec>,
-    /// The plain fields in front of the text, with true for descending.
+    /// The plain fields before the text, with true for descending.
     before: Vec<(Path, bool)>,
-    /// Those after it.
+    /// The plain fields after the text.
     after: Vec<(Path, bool)>,
     unique: bool,
 }
 
-/// The value of a plain field: null where there is none.
+/// The value of a plain field: null if it is missing.
 ///
 /// # Errors
-/// 201 CannotBuildIndexKeys for an array anywhere on the path of which it names no element.
+/// 201 CannotBuildIndexKeys for an array on the path, unless the path names an element of it.
 fn plain_value<'a>(doc: Doc<'a>, path: &Path) -> Result<Value<'a>> {
     let mut value = Value::Document(doc);
     let mut parts = path.parts().iter().peekable();
@@ -314,7 +314,7 @@ fn plain_value<'a>(doc: Doc<'a>, path: &Path) -> Result<Value<'a>> {
     Ok(value)
 }
 
-/// The term as it stands in keys.
+/// The term in the form that keys have.
 fn key_term(term: &str) -> Cow<'_, str> {
     if term.len() <= LONG_TERM {
         return Cow::Borrowed(term);
@@ -374,7 +374,7 @@ impl IndexKind for Text {
     }
 
     fn transforms(&self, field: usize) -> bool {
-        // What stands after the text is not in the keys.
+        // The fields after the text are not in the keys.
         field >= self.before.len()
     }
 
@@ -467,7 +467,7 @@ mod tests {
             assert_eq!(shown, DocBuf::from_json(weights).unwrap(), "{spec}");
             let names: Vec<&str> = d.iter().map(|e| e.name()).skip(3).collect();
             assert_eq!(names, [WEIGHTS, LANGUAGE, OVERRIDE, VERSION]);
-            // What listIndexes shows makes the same index.
+            // The specification that listIndexes shows makes the same index.
             assert_eq!(IndexSpec::parse(d).unwrap(), parsed, "{spec}");
         }
     }
@@ -544,7 +544,8 @@ mod tests {
         }
         assert!(keys(&*one, r#"{"a": "x", "language": 1}"#).is_err());
 
-        // In a unique index the score and what follows it tell keys apart.
+        // In a unique index, keys with different scores or different fields after the text are
+        // different.
         let unique = kind(r#""key": {"a": "text", "s": 1}, "unique": true"#);
         let key = |json| {
             keys(&*unique, json)

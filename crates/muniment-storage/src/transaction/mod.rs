@@ -1,16 +1,16 @@
 //! Transactions: many write units, one view, one record of the log.
 //!
-//! A transaction reads at the timestamp at which it began, and what it has written itself lies over
-//! that (`Overlay`). Its write units leave their changes here instead of committing them, and their
-//! latches stay held, so that nobody else writes what it has written. The commit is one record.
+//! A transaction reads at the timestamp at which it began, and its own writes lie over that (`Overlay`).
+//! Its write units leave their changes here instead of committing them, and their latches stay held, so
+//! that no other operation writes the same keys. The commit is one record.
 //!
-//! Isolation is that of a snapshot: a transaction that would write what another one has committed since
-//! its view, or is writing just now, gets 112 WriteConflict (the first one wins). Write skew is
+//! Isolation is that of a snapshot: a transaction that would write a key which another one has committed
+//! since its view, or is writing just now, gets 112 WriteConflict (the first one wins). Write skew is
 //! possible.
 //!
-//! Invariants: nothing of a transaction is in the trees before its commit; a statement does not see
-//! what it writes itself (versions of the overlay are numbered by statements); a transaction that
-//! ended holds nothing. Collections that it touched cannot be changed by DDL until it ends.
+//! Invariants: nothing of a transaction is in the trees before its commit; a statement does not see its
+//! own writes (versions of the overlay are numbered by statements); a transaction that ended holds
+//! nothing. Collections that it touched cannot be changed by DDL until it ends.
 
 mod overlay;
 
@@ -49,10 +49,10 @@ use std::time::{Duration, Instant};
 /// How long the end of a transaction waits for a collection that it made.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Bytes that a transaction may take in the log.
+/// The most bytes that a transaction may take in the log.
 const MOST_BYTES: usize = 240 << 20;
 
-/// 112.
+/// The error 112.
 pub fn write_conflict() -> Error {
     Error::new(
         Code::WriteConflict,
@@ -76,10 +76,10 @@ struct Total {
     inserted: u64,
 }
 
-/// What ends with the transaction.
+/// The parts that end with the transaction.
 struct State {
     view: Option<Snapshot>,
-    /// Has the trees keep what tells of changes since the view.
+    /// Has the trees remember which keys change after the view.
     writing: Option<Writing>,
     statement: u32,
     held: Vec<u64>,
@@ -87,7 +87,7 @@ struct State {
     parts: Vec<Bytes>,
     bytes: usize,
     entries: usize,
-    /// Bytes in memory, with what they take of the budget of all operations.
+    /// Bytes in memory, and the share of all operations' budget that they take.
     memory: usize,
     share: Share,
     totals: BTreeMap<u32, Total>,
@@ -96,13 +96,14 @@ struct State {
     made: Vec<Arc<Collection>>,
 }
 
-/// A transaction that is under way. Statements of one come one after another.
+/// A transaction that is under way. Its statements come one after another.
 pub struct Transaction {
     inner: Arc<Inner>,
     at: Timestamp,
-    /// What the door was in when it began; none where it was closed, and then it only reads.
+    /// The opening of the door in which it began. If the door was closed there is none, and the
+    /// transaction only reads.
     opening: Opening,
-    /// How long it waits for what another write holds, or DDL.
+    /// How long it waits for a latch of another write, or for DDL.
     patience: Duration,
     pub(crate) owner: u64,
     pub(crate) overlay: Arc<Overlay>,
@@ -110,17 +111,18 @@ pub struct Transaction {
 }
 
 impl Store {
-    /// Begins a transaction that sees what is visible now, or what this view does. It waits for `patience` for what another
-    /// write or DDL holds: longer than a write that is about to commit takes, and no longer than
-    /// makes a difference when it is a transaction's.
+    /// Begins a transaction that sees what is visible now, or what this view sees. It waits for
+    /// `patience` for latches of other writes and for DDL. That should be longer than a write takes that
+    /// is about to commit; waiting much longer only helps where another transaction holds the latch, and
+    /// that may take any time.
     pub fn begin_transaction(
         &self,
         patience: Duration,
         view: Option<Snapshot>,
     ) -> Arc<Transaction> {
-        // Before the view is opened: as long as this opening of the door lasts, no other member's
-        // writes come after what the view sees. Where the view is older, the trees know when each key
-        // was written after it, by this member or another.
+        // The opening is taken before the view is opened: while it lasts, no writes of another member
+        // come after what the view sees. If the view is older, the trees know whether a key was written
+        // after it, by this member or another.
         let opening = self.inner.door.opening().unwrap_or(Opening::NONE);
         let at = view.as_ref().map(Snapshot::timestamp);
         let writing = self.inner.trees.views().writing(at);
@@ -149,7 +151,7 @@ impl Store {
         })
     }
 
-    /// As [`Store::write_unit`], of a transaction: its commit leaves what it staged with the
+    /// As [`Store::write_unit`], in a transaction: the unit's commit leaves what it staged with the
     /// transaction.
     ///
     /// # Errors
@@ -191,8 +193,9 @@ impl Store {
 }
 
 impl Store {
-    /// Makes a collection for a transaction. It is there for others at once, but is not listed; if
-    /// the transaction is aborted it goes again, unless somebody relies on it by then.
+    /// Makes a collection for a transaction. Other operations can use it at once, but it is not listed.
+    /// If the transaction is aborted the collection is dropped, unless another operation relies on it by
+    /// then.
     ///
     /// # Errors
     /// As [`Store::create_collection_as`]; 246 SnapshotUnavailable if a collection has lost the name
@@ -209,7 +212,7 @@ impl Store {
         self.settle(created)
     }
 
-    /// The same as [`Store::begin_collection`] is.
+    /// As [`Store::begin_collection`], in a transaction.
     ///
     /// # Errors
     /// As [`Store::create_collection_in`].
@@ -226,7 +229,7 @@ impl Store {
         Ok(created)
     }
 
-    /// Notes that what is no collection by itself, a view, has lost its name by now.
+    /// Notes that a view, which is not in the maps of collections, has lost its name by now.
     pub fn note_lost(&self, namespace: &str) {
         let views = self.inner.trees.views();
         let (now, oldest) = (views.visible(), views.oldest());
@@ -247,17 +250,17 @@ impl Store {
 }
 
 impl Transaction {
-    /// What the door was in when it began.
+    /// The opening of the door in which it began.
     pub(crate) fn opening(&self) -> Opening {
         self.opening
     }
 
-    /// What it sees of others: everything up to here.
+    /// The timestamp of its view: it sees commits of others up to here.
     pub fn timestamp(&self) -> Timestamp {
         self.at
     }
 
-    /// Its view with what its statements so far have written.
+    /// Its view together with the writes of its statements so far.
     ///
     /// # Errors
     /// 251 NoSuchTransaction when it has ended.
@@ -285,19 +288,19 @@ impl Transaction {
             let shared = collection.ddl.share(&limited)?;
             free.insert(shared);
         }
-        // It got this name after the view, so the view does not know it.
+        // The collection got this name after the view, so the view does not know it.
         if collection.named_since() > self.at || collection.is_dropped() {
             return Err(snapshot_unavailable());
         }
         Ok(())
     }
 
-    /// Whether it may make a collection of this name, which `there` has. The caller has the names
-    /// locked.
+    /// Whether it may make a collection of this name, which `there` has if it exists. The caller holds
+    /// the lock of the names.
     ///
     /// # Errors
-    /// 246 SnapshotUnavailable if the view may know another by the name; 112 WriteConflict while
-    /// another transaction makes one.
+    /// 246 SnapshotUnavailable if the view may know another by the name; 112 WriteConflict while another
+    /// transaction makes one.
     pub(crate) fn may_make(&self, namespace: &str, there: Option<&Collection>) -> Result<()> {
         if self.inner.catalog.read().lost_since(namespace, self.at) {
             return Err(snapshot_unavailable());
@@ -309,15 +312,16 @@ impl Transaction {
         }
     }
 
-    /// Takes a collection as its own, which it has just made.
+    /// Takes over a collection that it has just made.
     fn adopt(&self, collection: &Arc<Collection>) {
-        // Nothing had the name before, either: see `may_make`.
+        // No other collection had the name since the view (`may_make`), so the view may know this one by
+        // it.
         collection.set_named_since(collection.named_since().min(self.at));
         self.knows_indexes(collection);
         self.state.lock().made.push(collection.clone());
     }
 
-    /// The indexes of a collection that it made, and which has nothing in it, are complete.
+    /// Marks the indexes of an empty collection that it made as complete for its view.
     pub fn knows_indexes(&self, collection: &Collection) {
         for index in collection.all_indexes().iter().filter(|i| i.is_ready()) {
             index.set_ready(self.at);
@@ -331,7 +335,8 @@ impl Transaction {
     pub(crate) fn leave_to_index(&self, collection: &Collection) -> Result<()> {
         let mut state = self.state.lock();
         let own = state.made.iter().any(|c| c.id == collection.id);
-        // What another client has put into it came after the view, and the index would not hold it.
+        // Another client may have put documents into it after the view, and the index would not have
+        // them.
         let untouched = collection.append().last == 0;
         if !own || !untouched || state.totals.contains_key(&collection.id) {
             return Err(Error::new(
@@ -347,7 +352,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// What it has written, all of it.
+    /// All its writes so far.
     pub(crate) fn now(&self) -> (Arc<Overlay>, u32) {
         (self.overlay.clone(), u32::MAX)
     }
@@ -357,17 +362,17 @@ impl Transaction {
         self.state.lock().view.is_none()
     }
 
-    /// True once something was written.
+    /// True when a statement has written something.
     pub fn has_written(&self) -> bool {
         !self.state.lock().parts.is_empty()
     }
 
-    /// Bytes that what was written takes in the log.
+    /// The bytes that its writes take in the log.
     pub fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 
-    /// Takes a latch, which stays held until the end.
+    /// Takes a latch, which stays held until the transaction ends.
     ///
     /// # Errors
     /// 112 WriteConflict when another write has it; what `interrupt` says.
@@ -379,16 +384,17 @@ impl Transaction {
         }
     }
 
-    /// What a statement finds under a key: for a decision about a write.
+    /// The value that a statement finds under a key, when it decides about a write.
     ///
     /// # Errors
-    /// 112 WriteConflict if somebody has committed another version since the view; 301.
+    /// 112 WriteConflict if another operation has committed a version since the view; 301.
     pub(crate) fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         if let Some(own) = self.overlay.get(tree, key, u32::MAX) {
             return Ok(own);
         }
-        // Not by the values: one that was changed and changed back is another version, and one
-        // that came and went since has left a deletion for as long as this transaction lives.
+        // Values are not compared: a value that was changed and changed back is another version. A key
+        // that came and went since the view has left a deletion, which stays for as long as this
+        // transaction lives.
         let newest = self.inner.newest(tree, key)?;
         match self.inner.trees.changed(TreeId(tree), key)? {
             Some((at, _)) if at > self.at => Err(write_conflict()),
@@ -396,7 +402,7 @@ impl Transaction {
         }
     }
 
-    /// What it sees under a key.
+    /// The value that it sees under a key.
     ///
     /// # Errors
     /// 301.
@@ -407,7 +413,7 @@ impl Transaction {
         }
     }
 
-    /// Latches that a unit has taken.
+    /// Keeps the latches that a unit has taken.
     pub(crate) fn keep_latches(&self, held: &mut Vec<u64>) {
         let mut state = self.state.lock();
         if state.view.is_some() {
@@ -415,7 +421,7 @@ impl Transaction {
             return;
         }
         drop(state);
-        // It was ended under the unit's hands.
+        // The transaction was ended while the unit was at work.
         for hash in held.drain(..) {
             self.inner.units.latches.unlock(hash);
         }
@@ -424,8 +430,8 @@ impl Transaction {
     /// Takes over what a unit has staged.
     ///
     /// # Errors
-    /// 257 TransactionTooLarge; 251 when it has ended; when all operations together hold more memory
-    /// than there is, 388 TransactionTooLargeForCache for one that alone has much of it, and
+    /// 257 TransactionTooLarge; 251 when it has ended. When all operations together hold more memory
+    /// than there is: 388 TransactionTooLargeForCache for a transaction that has much of it itself, and
     /// 112 WriteConflict for others.
     pub(crate) fn keep(&self, change: Change) -> Result<()> {
         let mut state = self.state.lock();
@@ -445,8 +451,8 @@ impl Transaction {
             ));
         }
         for (index, arrays) in widened {
-            // The transaction's own plans have to know of these arrays. Those of other operations are
-            // only more careful than they need be.
+            // The transaction's own plans have to know of these arrays. Plans of other operations become
+            // more careful than they need be, which does no harm.
             if index.multikey().widen(&arrays) {
                 collection.bump();
             }
@@ -472,9 +478,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits everything as one record, which notes in the session's record that it was committed, and is
-    /// announced by the door or by the caller.
-    /// `None` when nothing was written.
+    /// Commits everything as one record, which also marks the transaction as committed in the session's
+    /// record, and is announced by the door or by the caller. `None` when nothing was written.
     ///
     /// # Errors
     /// As a commit's, and the transaction has ended with nothing of it stored; 251 if it had ended.
@@ -497,10 +502,10 @@ impl Transaction {
             let part = operations(&sealed);
             state.bytes += part.len();
             state.parts.push(part);
-            // The tree of sessions stands in front of all others.
+            // The tree of sessions comes before all others.
             sealed.add_to(&mut batch);
         }
-        // What has numbers was in use, and a start sees that.
+        // A collection whose records have numbers was in use, and a start can see that.
         let in_use: Vec<u32> = state
             .totals
             .values()
@@ -526,8 +531,8 @@ impl Transaction {
         result
     }
 
-    /// Puts the notes of the collections that no other operation could see yet before what was written
-    /// to them.
+    /// Puts the notes on collections that no other operation could see yet before the writes to them,
+    /// because readers of the log have to know of a collection first.
     fn tell_made(&self, state: &mut State) {
         let written = state.totals.values().map(|t| &t.collection);
         let Some(stage) = made_notes(state.made.iter().chain(written)) else {
@@ -562,7 +567,7 @@ impl Transaction {
         let totals = &state.totals;
         let id = inner.commit_made(made, announce, interrupt, || {
             for total in totals.values() {
-                // One that another transaction made, too.
+                // The collection may also be one that another transaction made.
                 total.collection.claim();
                 total.collection.add_totals(total.docs, total.bytes);
             }
@@ -573,7 +578,7 @@ impl Transaction {
         Ok(Some(id))
     }
 
-    /// Gives everything up. Idempotent.
+    /// Gives everything up. It may be called again.
     pub fn abort(&self) {
         self.end(self.state.lock());
     }
@@ -603,7 +608,7 @@ impl Transaction {
 }
 
 impl Inner {
-    /// Takes the mark away that a collection bears which a transaction made.
+    /// Takes away the mark of a collection that a transaction made.
     ///
     /// # Errors
     /// As a commit's.
@@ -623,9 +628,9 @@ impl Inner {
         )
     }
 
-    /// Drops a collection that an aborted transaction made; one that is in use stays. If another
-    /// operation has it or its name just now, or it cannot be dropped for another reason, that is tried
-    /// again later.
+    /// Drops a collection that an aborted transaction made, unless it is in use. If another operation
+    /// holds it or its name just now, or it cannot be dropped for another reason, that is tried again
+    /// later.
     pub(crate) fn end_made(
         &self,
         collection: &Arc<Collection>,
@@ -639,7 +644,7 @@ impl Inner {
         };
         match dropped {
             Ok(()) => collection.claim(),
-            // The next primary looks after those that have the mark.
+            // The next primary deals with collections that have the mark.
             Err(e) if e.code() == Code::NotWritablePrimary || collection.is_dropped() => {}
             Err(_) => self
                 .leftovers
@@ -650,10 +655,10 @@ impl Inner {
     }
 
     /// At a start, and when the door opens: drops the collections whose transactions did not come to
-    /// their end, and keeps those that are in use since there was ever something in them.
+    /// their end. Collections that ever had something in them are in use, and are kept.
     pub(crate) fn end_pending(&self, pending: Vec<(Arc<Collection>, bool)>, opening: Opening) {
         for (collection, used) in pending {
-            // What cannot be written now, to a full disk, is tried again by the next start.
+            // If this cannot be written now (a full disk), the next start tries again.
             let done = match used {
                 true => self.unmark(&collection, opening, &UntilClosed(&self.watch)),
                 false => self.drop_if_empty(&collection, opening, &UntilClosed(&self.watch)),
@@ -671,7 +676,7 @@ impl Inner {
         }
     }
 
-    /// True if there was ever something in a collection.
+    /// True if a collection ever had something in it.
     pub(crate) fn is_in_use(&self, collection: &Collection) -> bool {
         collection.count() > 0 || collection.append().last > 0
     }
@@ -683,8 +688,7 @@ impl Drop for Transaction {
     }
 }
 
-/// What a transaction is told that was refused memory: whether it may find room when it is tried
-/// again.
+/// The error of a transaction that was refused memory. Its code says whether trying again may help.
 fn out_of_memory(refused: Refused) -> Error {
     let message = refused.message();
     if refused.asked > refused.limit / 2 {
@@ -701,18 +705,18 @@ fn out_of_memory(refused: Refused) -> Error {
     )
 }
 
-/// What a statement adds to the transaction's record.
+/// A statement's part of the transaction's record.
 fn operations(sealed: &Sealed) -> Bytes {
     let payload = &sealed.payload;
     payload.slice(ops::HEAD.min(payload.len())..)
 }
 
-/// 251.
+/// The error 251.
 fn ended() -> Error {
     Error::new(Code::NoSuchTransaction, "the transaction has ended")
 }
 
-/// 246.
+/// The error 246.
 pub fn snapshot_unavailable() -> Error {
     Error::new(
         Code::SnapshotUnavailable,
@@ -721,7 +725,7 @@ pub fn snapshot_unavailable() -> Error {
     )
 }
 
-/// An operation that waits for so long at most.
+/// The interrupt of an operation that waits for a limited time.
 struct Limited<'i> {
     until: Instant,
     interrupt: &'i dyn Interrupt,

@@ -1,9 +1,9 @@
-//! What a transaction has written, over what it sees of others.
+//! The writes of a transaction, over what it sees of others.
 //!
-//! A transaction may write a hundred thousand keys and hold them until its commit, so that a key
-//! takes few bytes here: it and its value stay in the buffers that the statements staged them in,
-//! and an entry says where. The entries of a tree are in the order of their keys, in chunks; they are
-//! put there when somebody looks for what was written, or when several statements are committed.
+//! A transaction may write a hundred thousand keys and hold them until its commit, so a key takes few
+//! bytes here: it and its value stay in the buffers that the statements staged them in, and an entry
+//! says where. The entries of a tree are in the order of their keys, in chunks. They are sorted into
+//! them only when a write is looked up, or when several statements are committed.
 
 use crate::commit::stage::{Piece, Put, Sealed, part};
 use bytes::Bytes;
@@ -16,17 +16,17 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries of a chunk at most.
+/// The most entries of a chunk.
 const CHUNK: usize = 256;
 
-/// Bytes that a written key takes in memory beside key and value: its entry, with what chunks leave
-/// free, and its latch.
+/// Bytes of memory that a written key takes in addition to key and value: its entry, the space that
+/// chunks leave free, and its latch.
 const PER_KEY: usize = 100;
 
-/// Bytes that a statement takes, whatever it writes: its buffers' heads.
+/// Bytes of memory that a statement takes whatever it writes: the heads of its buffers.
 const PER_STATEMENT: usize = 300;
 
-/// What a transaction has written, by keys; each with the statements that wrote it.
+/// The writes of a transaction by key, each with the statement that wrote it.
 #[derive(Default)]
 pub(crate) struct Overlay {
     written: RwLock<Written>,
@@ -34,20 +34,20 @@ pub(crate) struct Overlay {
 
 #[derive(Default)]
 struct Written {
-    /// What statements have staged, in order, and nobody has looked for yet: many transactions only
-    /// write, and then nothing of it needs to be sorted.
+    /// What statements have staged, in order, and has not been looked up yet. Many transactions only
+    /// write, and then none of it needs to be sorted.
     raw: Vec<(Sealed, u32)>,
     buffers: Buffers,
     trees: BTreeMap<u32, Tree>,
-    /// What earlier statements wrote to keys that were written again.
+    /// The earlier versions of keys that were written again.
     older: Vec<Version>,
 }
 
-/// What keys and values stand in.
+/// The buffers that keys and values stand in. True: parts have to be copied out of it.
 #[derive(Default)]
 struct Buffers(Vec<(Bytes, bool)>);
 
-/// Where a key or a value stands.
+/// The place of a key or a value.
 #[derive(Clone, Copy)]
 struct Span {
     buffer: u32,
@@ -63,12 +63,12 @@ impl Buffers {
             .unwrap_or_default()
     }
 
-    /// The bytes, for as long as somebody reads them.
+    /// The bytes for a reader, which keeps the buffer alive meanwhile.
     fn share(&self, span: Span) -> Bytes {
         self.part(span, false)
     }
 
-    /// The bytes as they go into the trees.
+    /// The bytes as they go into the trees. They are copied if the buffer would otherwise stay for ever.
     fn store(&self, span: Span) -> Bytes {
         let copies = self.0.get(span.buffer as usize).is_some_and(|b| b.1);
         self.part(span, copies)
@@ -82,36 +82,36 @@ impl Buffers {
     }
 }
 
-/// What a statement left under a key.
+/// The value that a statement left under a key.
 #[derive(Clone, Copy)]
 struct Version {
     statement: u32,
-    /// `None`: its deletion.
+    /// The value; `None` means that the statement deleted the key.
     value: Option<Span>,
-    /// The version before it: its place among the older ones, plus one.
+    /// The previous version: its place among the older ones, plus one.
     before: u32,
 }
 
 struct Entry {
     key: Span,
     newest: Version,
-    /// Nothing lay there before, and all that was written are values.
+    /// The trees have no such key, and every version is a value.
     fresh: bool,
 }
 
-/// The entries of one tree: never an empty chunk.
+/// The entries of one tree, in chunks that are never empty.
 #[derive(Default)]
 struct Tree {
     chunks: Vec<Vec<Entry>>,
 }
 
-/// Where an entry is: the chunk, and the place in it.
+/// The place of an entry: the chunk, and the index in it.
 type Place = (usize, usize);
 
 impl Tree {
     /// The place of the first entry that is not before `key`, and whether it is `key`'s.
     fn find(&self, buffers: &Buffers, key: &[u8]) -> (Place, bool) {
-        // Most come in order.
+        // Most keys come in order, so the end is tried first.
         if let Some(last) = self.chunks.last().and_then(|c| c.last())
             && buffers.get(last.key) < key
         {
@@ -132,7 +132,7 @@ impl Tree {
         self.chunks.get(chunk)?.get(at)
     }
 
-    /// The place after one.
+    /// The place after this one.
     fn after(&self, (chunk, at): Place) -> Place {
         match self.chunks.get(chunk) {
             Some(entries) if at + 1 < entries.len() => (chunk, at + 1),
@@ -140,7 +140,7 @@ impl Tree {
         }
     }
 
-    /// The place before one.
+    /// The place before this one.
     fn before(&self, (chunk, at): Place) -> Option<Place> {
         match at.checked_sub(1) {
             Some(at) => Some((chunk, at)),
@@ -151,9 +151,10 @@ impl Tree {
         }
     }
 
-    /// Puts an entry where [`Tree::find`] says that it belongs.
+    /// Puts an entry at the place that [`Tree::find`] gave.
     fn insert(&mut self, (chunk, at): Place, entry: Entry) {
-        // The place before the first entry of a chunk is as well after the last of the one before.
+        // The place before the first entry of a chunk is also the place after the last one of the chunk
+        // before it. Entries that come in order are added there.
         let (chunk, at) = match (chunk.checked_sub(1), at) {
             (Some(before), 0) => (before, self.chunks.get(before).map_or(0, Vec::len)),
             _ => (chunk, at),
@@ -168,7 +169,7 @@ impl Tree {
             return;
         }
         if chunk + 1 == count && at == CHUNK {
-            // In order: the full one stays full.
+            // Keys come in order, so the full chunk is not split: both halves would stay half empty.
             let mut next = Vec::with_capacity(CHUNK);
             next.push(entry);
             self.chunks.push(next);
@@ -185,7 +186,7 @@ impl Tree {
 }
 
 impl Written {
-    /// Sorts what is raw.
+    /// Sorts the statements that were not looked at yet.
     fn sort(&mut self) {
         for (sealed, statement) in std::mem::take(&mut self.raw) {
             let first = self.buffers.0.len() as u32;
@@ -201,7 +202,7 @@ impl Written {
         }
     }
 
-    /// What the statements up to `statement` have left.
+    /// The version that the statements up to `statement` have left.
     fn at(&self, entry: &Entry, statement: u32) -> Option<Version> {
         let mut version = entry.newest;
         while version.statement > statement {
@@ -215,7 +216,7 @@ impl Written {
             let (buffer, start, end) = match piece {
                 Piece::Logged { start, end } => (first, start, end),
                 Piece::Kept { start, end } => (first + 1, start, end),
-                // They are shorter than a record.
+                // The end is cut to that of the piece, which is shorter than a record.
                 Piece::Owned { at } => (first + 2 + at, 0, u32::MAX),
             };
             let len = self.buffers.0.get(buffer as usize).map_or(0, |b| b.0.len());
@@ -256,7 +257,7 @@ impl Written {
 }
 
 impl Sealed {
-    /// Bytes that it takes in memory as a part of a transaction.
+    /// Bytes of memory that it takes as a part of a transaction.
     pub(super) fn memory(&self) -> usize {
         let owned = self.owned.iter().map(Bytes::len).sum::<usize>();
         let buffers = self.payload.len() + self.arena.len() + owned;
@@ -265,7 +266,7 @@ impl Sealed {
 }
 
 impl Overlay {
-    /// What stands for a key: `Some(None)`: its deletion.
+    /// The value of a key; `Some(None)`: it was deleted.
     pub fn get(&self, tree: u32, key: &[u8], statement: u32) -> Option<Option<Bytes>> {
         let written = self.sorted();
         let tree = written.trees.get(&tree)?;
@@ -277,12 +278,12 @@ impl Overlay {
         Some(version.value.map(|v| written.buffers.share(v)))
     }
 
-    /// Takes what a statement has staged.
+    /// Takes over what a statement has staged.
     pub(super) fn put(&self, sealed: Sealed, statement: u32) {
         self.written.write().raw.push((sealed, statement));
     }
 
-    /// What was written, sorted, so that something can be looked for in it.
+    /// The writes, sorted for a look-up.
     fn sorted(&self) -> RwLockReadGuard<'_, Written> {
         let written = self.written.read();
         if written.raw.is_empty() {
@@ -298,8 +299,7 @@ impl Overlay {
         self.sorted().trees.contains_key(&tree)
     }
 
-    /// The first key of a tree between two bounds, in a direction, that has something up to
-    /// `statement`.
+    /// The first key of a tree between two bounds, in a direction, that has a version up to `statement`.
     fn next(
         &self,
         tree: u32,
@@ -355,11 +355,11 @@ impl Overlay {
         }
     }
 
-    /// Adds all changes to a commit's and forgets them: tree by tree, the greatest number first.
+    /// Adds all changes to a commit's and forgets them. They go tree by tree, the greatest number first.
     pub(super) fn move_to(&self, batch: &mut Batch) {
         let mut written = std::mem::take(&mut *self.written.write());
         if written.trees.is_empty() && written.raw.len() == 1 {
-            // One statement's puts are what any write unit commits.
+            // The puts of a single statement need no sorting, as those of any write unit.
             for (sealed, _) in written.raw {
                 sealed.add_to(batch);
             }
@@ -381,7 +381,7 @@ impl Overlay {
         }
     }
 
-    /// Nothing is written any more.
+    /// Forgets all writes.
     pub(super) fn clear(&self) {
         *self.written.write() = Written::default();
     }
@@ -390,7 +390,7 @@ impl Overlay {
 /// A cursor over a tree with what a transaction has written to it.
 pub(crate) struct Merged {
     base: Box<dyn Cursor>,
-    /// What the base has given and was not passed on.
+    /// An entry that the base has given and that was not passed on yet.
     peeked: Option<(Bytes, Bytes)>,
     base_ended: bool,
     overlay: Arc<Overlay>,
@@ -398,12 +398,12 @@ pub(crate) struct Merged {
     tree: u32,
     range: Range,
     direction: Direction,
-    /// Where it stands: nothing before it comes.
+    /// The cursor's position: it gives nothing before it.
     at: Bound<Bytes>,
 }
 
 impl Merged {
-    /// `base` itself where the transaction has written nothing.
+    /// A cursor over `base`. It is `base` itself if the transaction has written nothing to the tree.
     pub fn over(
         base: Box<dyn Cursor>,
         (overlay, statement): &(Arc<Overlay>, u32),
@@ -538,7 +538,7 @@ mod tests {
         versions.iter().rev().find(|v| v.0 <= at).map(|v| &v.1)
     }
 
-    /// What lies between two bounds, as the model has it.
+    /// The entries between two bounds, by the model.
     fn between(
         model: &Model,
         tree: u32,
@@ -594,8 +594,8 @@ mod tests {
         let buffers = crate::commit::buffers::Buffers::new(false);
         for seed in 0..32 {
             let ordered = seed % 3 == 0;
-            // Of some, nobody looks at anything before the commit, be it one statement or many; of
-            // others somebody does in between.
+            // In some transactions nothing is looked up before the commit, with one statement or with
+            // many; in others something is looked up in between.
             let (statements, looks) = match seed % 4 {
                 0 => (1, false),
                 1 => (30, false),
@@ -613,7 +613,7 @@ mod tests {
                     let tree = 1 + rng.below(2) as u32;
                     let key = key(&mut rng, ordered, &mut n);
                     let value = (rng.below(4) > 0).then(|| match rng.below(20) {
-                        // So long that it stands by itself.
+                        // The value is long enough for an allocation of its own.
                         0 => vec![i as u8; 2000],
                         _ => format!("{seed} {statement} {i}").into_bytes(),
                     });
@@ -665,7 +665,7 @@ mod tests {
                 let key = (op.tree.0, op.key.to_vec());
                 let newest = model[&key].last().unwrap();
                 assert_eq!(op.value.map(|v| v.to_vec()), newest.1);
-                // What begins with a deletion had something beneath it.
+                // A key whose first write is a deletion was there before.
                 assert!(!(op.fresh && beneath.contains(&key)));
                 assert!(op.fresh || deleted.contains(&key));
             }

@@ -1,14 +1,14 @@
 //! wildcard: every path of a document, or of a part of it, in one index (`{"$**": 1}`).
 //!
-//! A key is the path, then the value: `{$_path: "a.b", a.b: 5}`. Positions in arrays are no part
-//! of a path. What is indexed are leaves: values that are no documents, empty documents, the
-//! elements of arrays, arrays directly within arrays as a whole, and undefined for an empty array.
-//! A document of which nothing is indexed (its fields are excluded, or have dots in their names)
-//! counts as empty, so that what is there has a key.
+//! A key is the path, then the value: `{$_path: "a.b", a.b: 5}`. Positions in arrays are no part of a
+//! path. Leaves are indexed: values that are no documents, empty documents, the elements of arrays,
+//! arrays directly within arrays as a whole, and undefined for an empty array. A document without any
+//! indexed field (its fields are excluded, or have dots in their names) counts as empty, so that it has
+//! a key all the same.
 //!
 //! In a compound index the other fields stand before and after; they may not have arrays. There a
-//! document without any leaf has one key with MinKey for path and value, so that the fields in
-//! front find every document.
+//! document without any leaf has one key with MinKey for path and value, so that the fields before find
+//! every document.
 //!
 //! Source of the rules: the manual's "Wildcard Indexes" and "Wildcard Index Restrictions".
 
@@ -28,7 +28,7 @@ use muniment_value::path::Path;
 use muniment_value::{Code, Doc, Error, IndexKeys, Result, Value, ValueBuf};
 use std::sync::Arc;
 
-/// The name of a key's path in what is shown of it.
+/// The name under which a key's path is shown.
 const PATH: &str = "$_path";
 
 /// The specification.
@@ -49,7 +49,8 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(Code::CannotCreateIndex, message)
 }
 
-/// Refuses a string as the value of a field that this kind alone may have, or of one it has not.
+/// Refuses a string as the value of a field that only this kind may have, and this kind's name for any
+/// other field.
 ///
 /// # Errors
 /// 67 CannotCreateIndex, 7246202.
@@ -66,7 +67,7 @@ pub(super) fn check_plugin(field: &str, plugin: &str) -> Result<()> {
     }
 }
 
-/// Refuses `wildcardProjection` on an index that is none.
+/// Refuses `wildcardProjection` on an index that is not a wildcard index.
 ///
 /// # Errors
 /// 2 BadValue.
@@ -150,7 +151,7 @@ pub struct Wildcard {
     scope: Scope,
     /// The other fields of a compound index, with true for descending.
     others: Vec<(Path, bool)>,
-    /// How many of them stand in front.
+    /// How many of them stand before the path.
     position: usize,
 }
 
@@ -175,12 +176,12 @@ impl Wildcard {
         })
     }
 
-    /// True if what stands at `path` is in the index, as far as there are keys for it.
+    /// True if values at `path` are in the index, as far as they have keys.
     pub fn covers(&self, path: &Path) -> bool {
         self.scope.covers(path)
     }
 
-    /// Which field of the pattern it is.
+    /// The place of the wildcard field in the pattern.
     pub fn position(&self) -> usize {
         self.position
     }

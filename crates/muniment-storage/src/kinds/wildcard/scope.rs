@@ -1,10 +1,10 @@
-//! Which paths a wildcard index has: all, those below one, or what `wildcardProjection` says.
+//! The paths that a wildcard index has: all, those below one, or those that `wildcardProjection` leaves.
 
 use muniment_query::{Projection, QueryContext};
 use muniment_value::path::Path;
 use muniment_value::{Doc, Error, Result, Value};
 
-/// The option that says which paths.
+/// The option that chooses the paths.
 pub(in crate::kinds) const PROJECTION: &str = "wildcardProjection";
 
 /// Named paths as a tree.
@@ -55,7 +55,7 @@ impl Tree {
         false
     }
 
-    /// True if something of `parts`, at it, above or below, is indexed.
+    /// True if something at `parts`, above or below is indexed.
     fn overlaps(&self, parts: &[String], includes: bool) -> bool {
         if !includes {
             return !self.holds(parts);
@@ -86,25 +86,25 @@ impl Tree {
     }
 }
 
-/// What happens to the part of a document that is being looked at.
+/// How much of a part of a document is indexed.
 #[derive(Clone, Copy)]
 pub(super) enum Part<'t> {
     /// All of it is indexed.
     All,
-    /// Named paths lead through it.
+    /// Paths of this tree lead through it.
     Some(&'t Tree),
 }
 
 /// Which paths an index has.
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
-    /// True when the named paths are what is indexed, false when they are what is left out.
+    /// True when the named paths are indexed, false when they are left out.
     pub includes: bool,
     tree: Tree,
 }
 
 impl Scope {
-    /// Everything but `_id`, or what is below one path, or what a projection leaves.
+    /// Everything except `_id`, or everything below one path, or what a projection leaves.
     ///
     /// # Errors
     /// 9 FailedToParse: the projection is too deep.
@@ -126,7 +126,7 @@ impl Scope {
         for (path, _) in &others {
             out.tree.add(&path.split('.').collect::<Vec<_>>());
         }
-        // `_id` is left out unless it is asked for.
+        // `_id` is left out unless the projection names it.
         let id_below = others.iter().any(|(p, _)| p.starts_with("_id."));
         let names_id = match out.includes {
             true => id == Some(true),
@@ -138,7 +138,7 @@ impl Scope {
         Ok(out)
     }
 
-    /// True if what stands at `path` is in the index, as far as there are keys for it.
+    /// True if values at `path` are in the index, as far as they have keys.
     pub fn covers(&self, path: &Path) -> bool {
         self.tree.holds(path.parts()) == self.includes
     }
@@ -148,7 +148,7 @@ impl Scope {
         self.tree.overlaps(path.parts(), self.includes)
     }
 
-    /// True when a change of what `touched` says may change keys.
+    /// True when a change of the paths for which `touched` is true may change keys.
     pub fn reads(&self, touched: &dyn Fn(&str) -> bool) -> bool {
         let mut any = !self.includes;
         self.tree.each("", &mut |path| any |= touched(path));
@@ -176,7 +176,7 @@ impl Scope {
 /// Checks a `wildcardProjection`; `whole`: the wildcard field is `$**`.
 ///
 /// # Errors
-/// 9 FailedToParse, 51271, and what makes no projection (31249, 31254, …).
+/// 9 FailedToParse, 51271, and the errors of a malformed projection (31249, 31254, …).
 pub(super) fn check_projection(projection: Doc<'_>, whole: bool) -> Result<()> {
     if !whole {
         return Err(Error::failed_to_parse(format!(
@@ -190,7 +190,7 @@ pub(super) fn check_projection(projection: Doc<'_>, whole: bool) -> Result<()> {
     }
     let mut named = Vec::new();
     switches(projection, "", 0, &mut named)?;
-    // Paths that collide come before what contradicts itself.
+    // Paths that collide are reported before inclusions that contradict exclusions.
     Projection::excluding(named.iter().map(|(p, _)| p.as_str()))?;
     if Projection::parse_stage(projection, &QueryContext::new())?.computes() {
         return Err(Error::location(
@@ -209,7 +209,7 @@ fn switches(d: Doc<'_>, prefix: &str, depth: usize, out: &mut Vec<(String, bool)
     if depth > muniment_value::MAX_DEPTH {
         return Err(Error::failed_to_parse("the projection is too deep"));
     }
-    // What begins with `$` is an expression, which is refused elsewhere.
+    // A field that begins with `$` is an expression, which is refused elsewhere.
     for e in d.iter().filter(|e| !e.name().starts_with('$')) {
         let path = match prefix {
             "" => e.name().to_string(),

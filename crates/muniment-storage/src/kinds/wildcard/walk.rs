@@ -9,7 +9,7 @@ pub(super) struct Walk<'a, 'o> {
     index: &'a Wildcard,
     others: &'a [Value<'a>],
     path: String,
-    /// Documents that were entered.
+    /// The number of documents that were entered.
     depth: usize,
     out: &'o mut IndexKeys,
 }
@@ -65,10 +65,10 @@ impl<'a, 'o> Walk<'a, 'o> {
         result
     }
 
-    /// The fields of a document. The nesting is that of the document, which has a limit.
+    /// Walks the fields of a document. It recurses as deep as the document nests, which is limited.
     fn document(&mut self, doc: Doc<'a>, part: Part<'a>) -> Result<()> {
         for e in doc {
-            // A name with a dot is no path that a query could have.
+            // No query could have a path to a name with a dot.
             if e.name().contains('.') {
                 continue;
             }
@@ -99,7 +99,7 @@ impl<'a, 'o> Walk<'a, 'o> {
                 return Ok(());
             }
         }
-        // What a named path only leads through is none of the index's.
+        // Named paths only lead through this value, so it is not indexed itself.
         if self.index.scope.includes && matches!(part, Part::Some(_)) {
             return Ok(());
         }
