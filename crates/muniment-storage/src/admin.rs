@@ -13,8 +13,8 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 
 impl Store {
-    /// fsyncLock: blocks writers after a sync, and keeps every file as it is, so that a copy of
-    /// the directory made file by file is a right one; locks nest. Returns the depth.
+    /// fsyncLock: blocks writers after a sync, and keeps every file as it is, so that a copy of the
+    /// directory that is made file by file is consistent; locks nest. Returns the depth.
     ///
     /// # Errors
     /// I/O errors of the sync; what `interrupt` says while it waits.
@@ -22,7 +22,7 @@ impl Store {
         self.inner.watch.check_open()?;
         let inner = &self.inner;
         let mut lock = inner.cuts.fsync_lock.lock_for(interrupt)?;
-        // What clears away makes way.
+        // Background work that clears away makes way for the lock.
         inner.watch.stops.wake_all();
         if lock.held.is_none() {
             let still = inner.cuts.still.lock_arc_for(interrupt)?;
@@ -61,13 +61,13 @@ impl Store {
         Ok(lock.depth)
     }
 
-    /// How deep writes are locked: 0 when they are not.
+    /// How often writes are locked: 0 when they are not.
     pub fn write_lock_depth(&self) -> u32 {
         self.inner.cuts.fsync_depth()
     }
 
-    /// Bytes that a collection and its indexes take in files of the trees: what is in memory and in
-    /// the log alone is not in it.
+    /// Bytes that a collection and its indexes take in files of the trees. What is only in memory and in
+    /// the log does not count.
     pub fn file_bytes(&self, collection: &Collection) -> u64 {
         let indexes = collection.indexes();
         let ids = indexes
@@ -83,15 +83,14 @@ impl Store {
     /// Approximate bytes that a collection's documents take on disk.
     pub fn storage_bytes(&self, collection: &Collection) -> u64 {
         match self.inner.trees.tree_bytes(TreeId(collection.id)) {
-            // All are in memory and in the log, as they are.
+            // All documents are in memory and in the log, uncompressed.
             0 => collection.data_bytes(),
             bytes => bytes,
         }
     }
 
-    /// Approximate bytes that an index takes; before there are tables, the entries' own size,
-    /// estimated from the first of them. The `_id` index takes none where documents are clustered
-    /// by `_id`.
+    /// Approximate bytes that an index takes; before there are tables, the entries' own size, estimated
+    /// from the first of them. `_id_` takes none if documents are clustered by `_id`.
     ///
     /// # Errors
     /// What stops `operation`.
@@ -110,9 +109,9 @@ impl Store {
         }
     }
 
-    /// Bytes that the collections of a database take with their indexes, about: as
-    /// [`Store::storage_bytes`] and [`Store::index_bytes`] say. Only those are measured anew that were
-    /// written since the last time; if files have come or gone, all.
+    /// About how many bytes the collections of a database take with their indexes, by
+    /// [`Store::storage_bytes`] and [`Store::index_bytes`]. Only collections that were written since the
+    /// last call are measured anew; if files have come or gone, all are.
     ///
     /// # Errors
     /// What stops `operation`.
@@ -139,7 +138,7 @@ impl Store {
     }
 }
 
-/// What a collection takes with its indexes, about. A snapshot is made where one is needed.
+/// About how many bytes a collection takes with its indexes. A snapshot is made only if one is needed.
 fn measure<'s>(
     collection: &Collection,
     files: &FileSizes,
@@ -177,7 +176,7 @@ fn sampled_bytes(
     for _ in 0..SAMPLE {
         let next = match entries.next(operation) {
             Ok(next) => next,
-            // Nothing is known of a damaged index.
+            // A damaged index has no known size.
             Err(_) => return operation.check().map(|()| 0),
         };
         let Some(e) = next else {

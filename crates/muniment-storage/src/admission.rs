@@ -1,14 +1,13 @@
-//! Which commits may go to the log, and when: back-pressure, and the re-opening of a log whose
-//! sync failed.
+//! Decides when commits may go to the log: back-pressure, and the re-opening of a log whose sync failed.
 //!
-//! Writers are slowed down in proportion before memory or unmerged runs pile up: commits are admitted
-//! at the rate (bytes a second) that flushes and compactions are known to keep up with.
+//! Writers are slowed down in proportion before memory or unmerged runs pile up: commits are admitted at
+//! the rate (bytes a second) that flushes and compactions are known to keep up with.
 //!
-//! The primary of a set nearly stops taking writes while its majority lags too far: what the
-//! majority does not have can be lost, and has to stay in memory.
+//! The primary of a set nearly stops writes while its majority lags too far: what the majority does not
+//! have can be lost, and has to stay in memory.
 //!
-//! A log whose sync failed is opened anew (`journal`) as soon as a probe can be written; until then reads
-//! are served and writes are refused.
+//! A log whose sync failed is opened anew (`journal`) as soon as a probe can be written; until then
+//! reads are served and writes are refused.
 
 use crate::commit::door::{Door, not_primary};
 use crate::inner::Inner;
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Bytes of commits after which the pressure is looked at again.
 const LOOK_EVERY: u64 = 128 << 10;
-/// Bytes of commits after which the log is synced early, so that no sync has much to do.
+/// Bytes of commits after which the log is synced early, so that no sync takes long.
 const SYNC_EVERY: u64 = 4 << 20;
 /// Bytes of small commits that a thread gathers before it adds them to the counters.
 const TELL: u64 = 8 << 10;
@@ -35,22 +34,23 @@ const MOST_MEMTABLES: u64 = 6;
 
 /// The state of admission.
 pub(crate) struct Admission {
-    /// Bytes that the counters do not know yet.
+    /// Bytes that were not added to the counters yet.
     untold: Spread<AtomicU64>,
     since_look: AtomicU64,
     since_sync: AtomicU64,
-    /// Bytes a second that may be committed; 0: as many as come.
+    /// Bytes a second that may be committed; 0: no limit.
     rate: AtomicU64,
-    /// When flushes and compactions will have kept up with the bytes admitted so far, at `rate`.
+    /// The moment by which flushes and compactions will have kept up with the bytes admitted so far, at
+    /// `rate`.
     paid: Mutex<Instant>,
     delayed_micros: AtomicU64,
-    /// How many seconds the majority may lag; 0: as far as it likes.
+    /// How many seconds the majority may lag; 0: no limit.
     most_lag: AtomicU64,
     lag: Mutex<Lag>,
 }
 
 impl Admission {
-    /// Nothing is held back.
+    /// Holds no commit back.
     pub fn new() -> Admission {
         Admission {
             untold: Spread::default(),
@@ -109,7 +109,7 @@ impl Admission {
             *paid = (*paid).min(now + MAX_DELAY * 2);
             paid.saturating_duration_since(now).min(MAX_DELAY)
         };
-        // Shorter sleeps cost more than they hold back; the debt is kept.
+        // A shorter sleep costs more than it holds back. The debt is kept for the next commit.
         if wait >= Duration::from_millis(1) {
             sleep_until(now + wait, interrupt)?;
             let micros = wait.as_micros() as u64;
@@ -127,11 +127,11 @@ struct Lag {
     count: u64,
 }
 
-/// Bytes a second that are admitted while the majority lags too far: enough small writes that no
-/// client gives up waiting.
+/// Bytes a second that are admitted while the majority lags too far. Small writes still go through, so
+/// that no client gives up waiting.
 const WHILE_LAGGING: u64 = 64 << 10;
 
-/// Bytes a second under this pressure; 0 is no limit.
+/// Bytes a second under this pressure; 0 means no limit.
 fn rate(p: &Sizes) -> u64 {
     let sealed = match p.sealed_count {
         0 | 1 => u64::MAX,
@@ -141,7 +141,7 @@ fn rate(p: &Sizes) -> u64 {
     };
     let runs = match p.fresh_runs {
         0..=12 => u64::MAX,
-        // 128 MiB/s at 13, halved with every run.
+        // The rate is 128 MiB/s at 13 runs, and is halved with every further run.
         n => (128u64 << 20) >> (n - 13).min(7),
     };
     match sealed.min(runs) {
@@ -156,7 +156,7 @@ struct Writer<'w> {
     door: &'w Door,
     trees: &'w dyn Trees,
     interrupt: &'w dyn Interrupt,
-    /// It brings what another member has written.
+    /// The record comes from another member.
     follows: bool,
 }
 
@@ -165,7 +165,7 @@ impl Interrupt for Writer<'_> {
         if !self.follows && self.door.is_closed() {
             return Err(not_primary());
         }
-        // When the flushes fail, writers are told why.
+        // When flushes fail, writers get the reason.
         if let Some(e) = self.trees.faults().flush {
             return Err(e);
         }
@@ -183,11 +183,11 @@ impl Interrupt for Writer<'_> {
     }
 }
 
-/// The most bytes of a commit that, since it frees space, does not wait for memory.
+/// The most bytes of a commit that does not wait for memory because it frees space.
 const FREES: usize = 64 << 10;
 
 impl Inner {
-    /// May a commit of `bytes` go to the log? What only frees space is not refused for want of
+    /// Admits a commit of `bytes` to the log. A commit that only frees space is not refused for want of
     /// it, and does not wait for memory. Others wait when flushes or compactions lag.
     ///
     /// # Errors
@@ -195,10 +195,10 @@ impl Inner {
     pub fn admit(&self, bytes: usize, frees: bool, interrupt: &dyn Interrupt) -> Result<()> {
         self.watch.check_open()?;
         let a = &self.admission;
-        // An empty commit costs, too: its record has a head.
+        // An empty commit costs something, too: its record has a head.
         let cost = bytes as u64 + 128;
-        // All threads share the counters: as long as there is plenty of everything, many small commits
-        // are added to them as one.
+        // All threads share the counters, so many small commits are added to them as one, as long as
+        // there is plenty of everything.
         let untold = a.untold.own();
         let all = untold.fetch_add(cost, Relaxed) + cost;
         if all < TELL && a.rate.load(Relaxed) == 0 && self.space.is_ample() {
@@ -206,7 +206,7 @@ impl Inner {
         }
         let all = untold.swap(0, Relaxed).max(cost);
         if self.trees.is_durable() && !frees {
-            // A record that fits into no segment gets one of its own.
+            // A record that fits into no segment gets one of its own, so that much space is needed.
             let alone = match cost > self.journal.segment_bytes() {
                 true => cost,
                 false => 0,
@@ -214,7 +214,8 @@ impl Inner {
             (self.space.admit(all + alone, || self.owed()))
                 .inspect_err(|_| self.space.note_refused())?;
         }
-        // What frees space may be the thread's that seals, for which all others wait; it is small.
+        // A commit that frees space may come from the thread that seals, for which all others wait. It
+        // does not wait for memory itself; it is small.
         if !frees || bytes > FREES {
             self.wait_for_memory(interrupt)?;
         }
@@ -231,17 +232,17 @@ impl Inner {
             0 => {}
             rate => {
                 a.delay(cost, rate, interrupt)?;
-                // Ended sooner than the next look would see.
+                // The rate is set anew here, which ends the pressure sooner than the next look would.
                 a.rate.store(self.rate(), Relaxed);
             }
         }
         Ok(())
     }
 
-    /// Holds writers back while so much memory waits to be flushed that more would be too much; when the
-    /// flushes fail, writers are told why.
+    /// Holds a writer back while too much memory waits to be flushed. When flushes fail, the writer gets
+    /// the reason.
     fn wait_for_memory(&self, interrupt: &dyn Interrupt) -> Result<()> {
-        // A look at the figures costs: only when the pressure is known to be high.
+        // Looking at the figures is expensive, so it is done only when the pressure is known to be high.
         if self.admission.rate.load(Relaxed) == 0 || !self.trees.is_durable() {
             return Ok(());
         }
@@ -258,8 +259,8 @@ impl Inner {
             let sizes = self.trees.sizes();
             let (_, kept) = self.cuts.buffers.live(self.trees.persisted());
             let memory = sizes.memory.max(kept);
-            // A follower must not wait for the commit point, which may come with the very record that
-            // it is to apply; the primary makes its writers wait.
+            // A follower must not wait for the commit point, which may come with the very record that it
+            // is to apply. The primary makes its writers wait.
             let uncommitted =
                 sizes.sealed_count > 0 && sizes.sealed_count == sizes.uncommitted_count;
             memory < self.home.budget.memtable * MOST_MEMTABLES || follows && uncommitted
@@ -273,14 +274,14 @@ impl Inner {
         waited
     }
 
-    /// Bytes of the active memtable. What its commits keep alive counts if it is more.
+    /// Bytes of the active memtable, or, if that is more, the bytes that its commits keep alive.
     pub fn active_bytes(&self, sizes: &Sizes) -> u64 {
         let (kept, _) = self.cuts.buffers.live(self.trees.persisted());
         sizes.memory.saturating_sub(sizes.sealed).max(kept)
     }
 
-    /// Bytes a second that may be committed; 0 is no limit. A memtable that has grown far beyond
-    /// its size waits to be sealed: that is pressure, too.
+    /// Bytes a second that may be committed; 0 means no limit. A memtable that has grown far beyond its
+    /// size waits to be sealed, which counts as pressure, too.
     fn rate(&self) -> u64 {
         let lags = match self.majority_lags() {
             true => WHILE_LAGGING,
@@ -291,7 +292,7 @@ impl Inner {
         least.unwrap_or(0)
     }
 
-    /// Bytes that have to be written to tables yet, about.
+    /// About how many bytes have still to be written to tables.
     pub fn owed(&self) -> u64 {
         match self.trees.is_durable() {
             true => self.trees.sizes().memory,
@@ -299,7 +300,7 @@ impl Inner {
         }
     }
 
-    /// Whether the majority lacks what was written so long ago that no more is to come.
+    /// Whether the majority lacks records that are older than flow control allows.
     pub fn majority_lags(&self) -> bool {
         let most = self.admission.most_lag.load(Relaxed);
         let majority = self.door.majority().filter(|_| most > 0);
@@ -307,7 +308,8 @@ impl Inner {
             self.admission.note_lag(false);
             return false;
         };
-        // From the oldest record that the majority lacks: before that there may have been nothing.
+        // The lag is measured from the oldest record that the majority lacks; before that there may have
+        // been no writes.
         let (lacks, last) = match self.door.places() {
             Some(places) => (places.at(majority.index + 1), places.last()),
             None => (None, majority),
@@ -323,23 +325,24 @@ impl Inner {
         lags
     }
 
-    /// Bytes a second that flushes and compactions keep up with; 0 is no limit.
+    /// Bytes a second that flushes and compactions keep up with; 0 means no limit.
     fn flush_rate(&self) -> u64 {
         if !self.trees.is_durable() {
-            // There is no flush that could lag.
+            // There are no flushes that could lag.
             return 0;
         }
         let mut sizes = self.trees.sizes();
         let active = self.active_bytes(&sizes);
         if self.door.is_closed() {
-            // A follower hears of the commit point no sooner for being slow.
+            // Memory that waits for the commit point is not counted: slowing a follower down does not
+            // bring that any sooner.
             sizes.sealed_count -= sizes.uncommitted_count.min(sizes.sealed_count);
         }
         sizes.sealed_count += (active / self.home.budget.memtable.max(1)) as usize;
         rate(&sizes)
     }
 
-    /// Called every commit interval: opens a log anew whose sync has failed.
+    /// Called every commit interval. Opens a log anew whose sync has failed.
     pub fn mind_the_log(&self) {
         let works = self.journal.works();
         // fsyncLock keeps files as they are.
@@ -352,11 +355,11 @@ impl Inner {
         {
             return;
         }
-        // No commit is under way, nor will one be.
+        // With the gate alone, no commit is under way and none can begin.
         let Some(_gate) = self.cuts.gate.own_for(Duration::from_millis(500)) else {
             return;
         };
-        // A failure is tried again at the next interval.
+        // After a failure the next interval tries again.
         let _ = self.journal.reopen();
     }
 }

@@ -1,22 +1,22 @@
-//! What is damaged, and closed for it, while everything else serves: a collection or an index whose
-//! catalog entry cannot be read, or to which a record of the log cannot be applied.
+//! Damage that closes a collection or an index while everything else serves: its catalog entry cannot be
+//! read, or a record of the log cannot be applied to it.
 //!
 //! A closed *collection* is listed and can be dropped; reading, writing and changing it fails with 301.
-//! Records of the log are applied to it as to others, as far as they can be, so that its documents
-//! are kept for a repair (`repair`). A closed *index* is listed and can be dropped; no plan
-//! reads it and no write maintains it. Where it was to keep keys unique, inserts and updates of its
-//! collection get 301, for nobody would see a duplicate; deletes go through. A *validator* that cannot
-//! be read lets nothing be written that it would judge, until another is set.
+//! Records of the log are applied to it as far as they can be, so that its documents are kept for a
+//! repair (`repair`). A closed *index* is listed and can be dropped; no plan reads it and no write
+//! maintains it. If it should keep keys unique, inserts and updates of its collection fail with 301,
+//! because a duplicate would not be noticed; deletes go through. A *validator* that cannot be read makes
+//! every write fail that it would judge, until another validator is set.
 //!
-//! What was closed once is not what the log says any more, so it stays closed until it is dropped or
-//! repaired, whatever a later version of this program can read: a mark in `META` says so, which is put
-//! with each cut, as all that is derived from the commits. What stands in the log after the cut closes
-//! it again when it is applied.
+//! A closed part is not what the log says any more. So it stays closed until it is dropped or repaired,
+//! even if a later version of this program could read it: a mark in `META` says so. The mark is put with
+//! each cut, like everything that is derived from the commits. A part that was closed by the log after
+//! the cut is closed again when the log is applied.
 //!
-//! A collection whose `_id_` is not built is closed without a mark, until it is: only a repair leaves it
-//! so, and builds it.
+//! A collection whose `_id_` is not built is closed without a mark until it is built. Only a repair
+//! leaves it so, and builds it.
 //!
-//! Being closed is a matter of one member: what others hold may be well.
+//! A part is closed on one member only: what other members have may be in order.
 
 use crate::collection::Collection;
 use crate::index::Index;
@@ -43,20 +43,20 @@ pub(crate) struct Health {
 pub struct Damage {
     /// The collection.
     pub namespace: String,
-    /// What of it.
+    /// The part of it that is damaged.
     pub what: Damaged,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// What of a collection is damaged.
+/// The part of a collection that is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Damaged {
-    /// All of it: it is closed.
+    /// All of it is closed.
     Collection,
-    /// An index, by its name: it is closed.
+    /// An index, by its name, is closed.
     Index(String),
-    /// The validator.
+    /// The validator cannot be used.
     Validator,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for Damage {
 }
 
 impl Damage {
-    /// The error for operations that need what is closed: 301 DataCorruptionDetected.
+    /// The error for operations that need the closed part: 301 DataCorruptionDetected.
     pub fn to_error(&self) -> Error {
         let remedy = match self.what {
             Damaged::Collection => {
@@ -95,7 +95,7 @@ impl Damage {
 }
 
 impl Store {
-    /// All that is damaged.
+    /// All damage in the store.
     pub fn damages(&self) -> Vec<Damage> {
         let catalog = &self.inner.catalog;
         let all = catalog.those(catalog.lists.all_hurt());
@@ -106,7 +106,7 @@ impl Store {
 }
 
 impl Collection {
-    /// All that is damaged of it.
+    /// All damage of this collection.
     pub fn damages(&self) -> Vec<Damage> {
         if !self.hurt.load(SeqCst) {
             return Vec::new();
@@ -160,7 +160,7 @@ impl Collection {
         }
     }
 
-    /// What keeps documents from being inserted and changed: an index that was to be unique is closed.
+    /// The error for inserts and updates while an index is closed that should keep keys unique.
     pub(crate) fn refuses(&self) -> Option<Error> {
         if !self.hurt.load(Relaxed) {
             return None;
@@ -175,12 +175,12 @@ impl Collection {
         self.hurt.load(SeqCst) && (self.health.lock().closed.is_some() || self.lacks_ids())
     }
 
-    /// The same, for another reason than that `_id_` is not built.
+    /// True if it is closed for another reason than that `_id_` is not built.
     pub(crate) fn is_closed_for_good(&self) -> bool {
         self.hurt.load(SeqCst) && self.health.lock().closed.is_some()
     }
 
-    /// Closes it.
+    /// Closes the collection.
     pub(crate) fn close(&self, reason: &str) {
         self.health.lock().closed.get_or_insert(reason.to_string());
         self.is_hurt();
@@ -190,7 +190,7 @@ impl Collection {
     pub(crate) fn close_index(&self, index: &Index, reason: &str) {
         index.close(reason);
         self.is_hurt();
-        // They are sorted anew.
+        // The lists are made anew, because a closed index is not among those that can be read.
         self.set_indexes(self.all_indexes().to_vec());
         if index.is_id() {
             self.close(&format!("its index '_id_': {reason}"));
@@ -200,17 +200,18 @@ impl Collection {
     fn is_hurt(&self) {
         self.hurt.store(true, SeqCst);
         self.lists.hurt(self.id);
-        // With the next cut comes the mark.
+        // The next cut writes the mark.
         self.touch();
         self.bump();
     }
 
-    /// After its options, or its indexes, came to be what an entry says.
+    /// Looks anew at what is damaged, after its options or indexes have changed.
     pub(crate) fn look_at_health(&self) {
         if self.all_indexes().iter().any(|i| i.is_damaged()) || self.lacks_ids() {
             self.is_hurt();
         }
-        // Without an operation: one that is ended does not make a validator unreadable.
+        // The validator is parsed without an operation: the end of an operation would make it seem
+        // unreadable.
         let validator = self.options().validator(QueryContext::new()).err();
         if validator.is_some() {
             self.is_hurt();
@@ -220,7 +221,8 @@ impl Collection {
         }
     }
 
-    /// The marks of what of it is closed: keys and values of `META`. Without a value: it is not.
+    /// The marks of its closed parts: keys and values of `META`. Without a value: the part is not
+    /// closed.
     pub(crate) fn marks(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         if !self.hurt.load(SeqCst) {
             return Vec::new();
@@ -234,7 +236,7 @@ impl Collection {
         marks
     }
 
-    /// It was repaired.
+    /// Opens the collection again after a repair.
     pub(crate) fn open_again(&self) {
         self.health.lock().closed = None;
         self.is_hurt();
@@ -242,7 +244,7 @@ impl Collection {
 }
 
 impl Index {
-    /// Whether it can be used: an index of this collection.
+    /// Whether the index, one of this collection, can be used.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected if it is closed.

@@ -1,15 +1,16 @@
-//! A whole store as rows of its trees, at one position of the log: what a new member of a replica set
-//! is filled with (`import`).
+//! A whole store as rows of its trees, at one position of the log. A new member of a replica set is
+//! filled with it (`import`).
 //!
-//! One view is held from the first chunk to the last, so that it is one state, whatever is written
-//! meanwhile. What the catalog's tree holds as of the last cut only is given as it is in memory now,
-//! where that may be more than at the position but never less (multikey paths, numbers that were
-//! given, what is closed); totals are counted anew by the import. Names that ended and notes of
-//! dropped trees are of no use to a member that has neither the log before the position nor the trees.
+//! One view is held from the first chunk to the last, so the rows are one state, whatever is written
+//! meanwhile. Some rows of the catalog's tree are as old as the last cut; their present values in memory
+//! are given instead (multikey paths, numbers that were given, what is closed). These may be more than
+//! at the position, but never less. Totals are counted anew by the import. Names that ended and notes of
+//! dropped trees are left out: a member that has neither the log before the position nor the trees has
+//! no use for them.
 //!
-//! Trees come in the order of their numbers, but the catalog's last: a member that has it has
-//! everything. So a row says what was before it, and a member that lost the connection is given the
-//! rest ([`Export::go_on_behind`]).
+//! Trees come in the order of their numbers, except for the catalog's, which is last: a member that has
+//! it has everything. So a row tells what came before it, and a member that lost the connection can be
+//! given the rest ([`Export::go_on_behind`]).
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
@@ -27,32 +28,34 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::time::{Duration, Instant};
 
-/// Bytes of a chunk, about. Tests have many.
+/// Bytes of a chunk, about. It is small in tests, so that they have many chunks.
 const CHUNK: usize = if cfg!(test) { 8 << 10 } else { 1 << 20 };
-/// No chunk takes much longer, if need be without a row in it.
+/// A chunk is given after about this time even if it has no row yet, so that the member sees that the
+/// export goes on.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// Rows of the catalog's tree.
 type Meta = BTreeMap<Bytes, Bytes>;
 
-/// Rows of one tree, ascending. There may be none: then all that it says is that more comes.
+/// Rows of one tree, ascending. It may have no rows; then it only says that more will come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The tree's number.
     pub tree: u32,
-    /// It is the last of all.
+    /// It is the last chunk of all.
     pub last: bool,
     /// Keys and values.
     pub rows: Vec<(Bytes, Bytes)>,
 }
 
 impl Chunk {
-    /// It is the catalog's, so that all other trees have come.
+    /// True for the catalog's tree, before which all other trees have come.
     pub fn is_of_catalog(&self) -> bool {
         self.tree == keys::META
     }
 
-    /// As it is sent: the number of the tree, whether it is the last, then each row's lengths and bytes.
+    /// The form in which it is sent: the number of the tree, whether it is the last, then each row's
+    /// lengths and bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         let bytes = self.rows.iter().map(|(k, v)| k.len() + v.len() + 10);
         let mut out = Vec::with_capacity(5 + bytes.sum::<usize>());
@@ -102,45 +105,45 @@ impl Chunk {
 pub struct Exported {
     /// Its full name.
     pub namespace: String,
-    /// How many documents it has, about: what was written while the export began may be in it or not.
+    /// About how many documents it has: a write while the export began may be counted or not.
     pub documents: u64,
-    /// Their bytes, as exact.
+    /// The bytes of these documents, with the same precision.
     pub bytes: u64,
-    /// Its trees, ascending: first that of the documents, then one for each index; with the bytes that
-    /// they take in files, about.
+    /// Its trees, ascending: first that of the documents, then one for each index; with about the bytes
+    /// that they take in files.
     pub trees: Vec<(u32, u64)>,
 }
 
-/// A store's state, chunk by chunk. An error is the last that comes.
+/// Gives a store's state, chunk by chunk. It ends with the last chunk or with an error.
 pub struct Export {
     position: Position,
     view: Snapshot,
     bytes: u64,
     all: BTreeSet<u32>,
     collections: Vec<Exported>,
-    /// Those that are to come.
+    /// The trees that are still to come.
     trees: VecDeque<u32>,
     current: Option<(u32, Box<dyn Cursor>)>,
     meta: Meta,
-    /// Where the catalog goes on.
+    /// The key at which the catalog goes on.
     catalog: Bound<Bytes>,
-    /// The last chunk came, or an error.
+    /// The last chunk has come, or an error.
     ended: bool,
 }
 
 impl Store {
-    /// The state at the newest record that is committed (of a store that is no member of a replica
-    /// set: the newest visible one).
+    /// Exports the state at the newest committed record (of a store that is no member of a replica set:
+    /// the newest visible one).
     ///
     /// # Errors
-    /// 301; what `interrupt` says while it waits for that record to be visible; as
-    /// [`Store::position`].
+    /// 301; what `interrupt` says while it waits for that record to be visible; as [`Store::position`].
     pub fn export(&self, interrupt: &dyn Interrupt) -> Result<Export> {
         let inner = &self.inner;
         let (position, view) = loop {
             inner.watch.check_open()?;
             let position = self.committed()?;
-            // It is not visible yet, or the commit point has moved on.
+            // If there is no view, the record is not visible yet or the commit point has moved on, so
+            // both are looked at again.
             if let Some(view) = self.snapshot_at(position.at) {
                 break (position, view);
             }
@@ -169,7 +172,7 @@ impl Inner {
         self.trees.tree_bytes(muniment_tree::TreeId(tree))
     }
 
-    /// Those of the collections that are there now; one that was dropped meanwhile is not named.
+    /// The collections that still exist; one that was dropped meanwhile is not named.
     fn exported_collections(&self, trees: &BTreeSet<u32>) -> Vec<Exported> {
         let there = self.catalog.all();
         let there = there.iter().filter(|c| trees.contains(&c.id));
@@ -215,7 +218,7 @@ impl Inner {
                 _ => {}
             }
         }
-        // Of what is there no more nothing is needed.
+        // Rows of trees that do not exist any more are not needed.
         rows.retain(|key, _| id_of(key).is_some_and(|id| trees.contains(&id)));
         let there = self.catalog.all();
         for collection in there.iter().filter(|c| trees.contains(&c.id)) {
@@ -223,7 +226,7 @@ impl Inner {
             let [docs, bytes, last] = totals_of(rows.get(&key).map(|v| &**v));
             let last = collection.append().last.max(last);
             rows.insert(key, totals_bytes([docs, bytes, last]).into());
-            // What was not maintained here is not to be used there.
+            // A closed index was not maintained here, so the other member must not use it either.
             let marks = collection.marks().into_iter();
             rows.extend(marks.filter_map(|(k, v)| Some((k.into(), v?.into()))));
             for index in collection
@@ -258,13 +261,13 @@ fn range(view: &Snapshot, tree: u32, low: Bytes) -> Result<Box<dyn Cursor>> {
 }
 
 impl Export {
-    /// The position that the state is of: the log goes on after it.
+    /// The position of the state. The log goes on after it.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Bytes of its files, about: what is in memory, and how well it is compressed, makes a
-    /// difference.
+    /// About how many bytes its files will have. What is in memory, and how well it compresses, is not
+    /// known.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -274,8 +277,8 @@ impl Export {
         &self.collections
     }
 
-    /// Goes on after this row of this tree, whatever came before; `None`: from the beginning.
-    /// Also of an export that has ended, unless by an error of the storage, which comes again.
+    /// Goes on after this row of this tree, whatever came before; `None`: from the beginning. An export
+    /// that has ended can go on, too. If it ended by an error of the storage, the error comes again.
     ///
     /// # Errors
     /// 2 BadValue: no such tree is in it. The store was closed.
@@ -304,8 +307,8 @@ impl Export {
         Ok(())
     }
 
-    /// The next chunk; `None` after the last one, and after damage. A long way over deleted rows asks
-    /// `operation`; after it was stopped, another one can go on.
+    /// The next chunk; `None` after the last one, and after damage. `operation` is asked during a long
+    /// way over deleted rows; after it was stopped, another operation can go on.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected; what stops `operation`.
@@ -340,13 +343,14 @@ impl Export {
                         self.current = None;
                         break;
                     }
-                    // The cursor says so again at the next call, when there are no rows to lose.
+                    // The chunk is given first. The cursor reports the error again at the next call,
+                    // when no rows can be lost.
                     Err(_) if !chunk.rows.is_empty() => return Ok(Some(chunk)),
                     Err(e) => return Err(e),
                 };
                 bytes += key.len() + value.len();
                 chunk.rows.push((key, value));
-                // The member that waits for it is to see that it goes on.
+                // The member that waits for the chunk has to see that the export goes on.
                 if chunk.rows.len().is_multiple_of(64) && begun.elapsed() > SILENT {
                     break;
                 }

@@ -105,8 +105,8 @@ pub fn examine(dir: &Path, engine: EngineKind, beside: &[PathBuf]) -> Result<Vec
             continue;
         }
         let name = entry.file_name().to_string_lossy().into_owned();
-        // An old layout has the journal on a disk of its own: an empty directory says nothing of
-        // another database.
+        // An old layout has the journal on a disk of its own, so an empty directory of that name is no
+        // sign of another database.
         let is_dir = path.is_dir();
         if name == "journal" && is_dir && fs::read_dir(&path).is_ok_and(|mut d| d.next().is_none())
         {
@@ -159,7 +159,7 @@ fn absolute(path: &Path) -> Option<PathBuf> {
     std::path::absolute(path).ok()
 }
 
-/// Whether a path lies among the files that are the database in a directory, or is one of their names.
+/// Whether a path lies among the files of the database in a directory, or is one of their names.
 pub fn is_of_data(dir: &Path, path: &Path) -> bool {
     let (Some(dir), Some(path)) = (absolute(dir), absolute(path)) else {
         return false;
@@ -172,14 +172,14 @@ pub fn is_of_data(dir: &Path, path: &Path) -> bool {
     })
 }
 
-/// What MongoDB says of the files of an engine that is not the one it was started with.
+/// The error that MongoDB gives for files of another engine than the one it was started with.
 fn refuse(message: String) -> Error {
     Error::location(28662, message)
 }
 
 fn is_known(name: &str) -> bool {
     let ending = || name.rsplit_once('.').map(|(_, ending)| ending);
-    // A log that was put aside has its time after the ending.
+    // A log that was rotated has its time after the ending.
     let old_log = || name.contains(".log") || name.starts_with("core.");
     DATA.contains(&name)
         || OWN.contains(&name)
@@ -187,7 +187,7 @@ fn is_known(name: &str) -> bool {
         || name.starts_with('.')
         || ending().is_some_and(|e| BESIDE.contains(&e) || e == "yml")
         || old_log()
-        // Whatever harnesses call the files of a start.
+        // The names that test harnesses give to the files of a start.
         || ["log", "pid", "port", "keyfile", "mongod", "muniment"].contains(&name)
 }
 
@@ -247,7 +247,7 @@ mod tests {
             (&["PG_VERSION", "base/"], "PostgreSQL"),
             (&["ibdata1"], "MySQL"),
             (&["ferret.sqlite"], "SQLite"),
-            // Also beside Muniment's own.
+            // Another database is found even beside Muniment's own files.
             (&["FORMAT", "log/", "trees/", "WiredTiger"], "WiredTiger"),
             (&["trees/"], "FORMAT"),
             (&["log/", "muniment.lock"], "FORMAT"),
@@ -258,7 +258,7 @@ mod tests {
             assert_eq!(e.code().0, 28662, "{names:?}");
             assert!(e.message().contains(told), "{names:?}: {e}");
         }
-        // What is kept in memory does not mind what lies there, but for what would seem to be gone.
+        // The memory engine does not mind other files, except for data that would seem to be gone.
         assert!(examined(&["WiredTiger"], EngineKind::Memory).is_err());
         assert!(examined(&["photos/"], EngineKind::Memory).is_ok());
     }
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(examined(&[], EngineKind::Lsm).unwrap(), [""; 0]);
         let missing = Path::new("/nowhere/at/all");
         assert_eq!(examine(missing, EngineKind::Lsm, &[]).unwrap(), [""; 0]);
-        // In a directory of Muniment's the rest is told of and does no harm.
+        // In a directory of Muniment's, other files are listed and do no harm.
         let ours = [
             "FORMAT",
             "log/",
@@ -311,7 +311,7 @@ mod tests {
             fs::write(dir.path().join(name), "").unwrap();
         }
         let beside = ["mongolog", "secret"].map(|name| dir.path().join(name));
-        // A file called log is no database without its FORMAT.
+        // A file called log is no database if there is no FORMAT.
         let found = examine(dir.path(), EngineKind::Lsm, &beside).unwrap();
         assert_eq!(found, [""; 0]);
         let e = examine(dir.path(), EngineKind::Lsm, &beside[..1]).unwrap_err();

@@ -1,8 +1,8 @@
-//! Filling a new directory with the state of another store (`export`): tables straight from the rows,
-//! and a log that begins after the position that they are of.
+//! Fills a new directory with the state of another store (`export`): tables are written straight from
+//! the rows, and the log begins after their position.
 //!
-//! The catalog comes last and with it the cut, so a directory that was not filled to its end has
-//! neither; the member that began to fill it throws it away.
+//! The catalog comes last and with it the cut. A directory that was not filled to its end has neither,
+//! and the member that began to fill it throws it away.
 
 use crate::catalog::Entry;
 use crate::catalog::names::{totals_bytes, totals_of};
@@ -20,23 +20,23 @@ use muniment_value::{Error, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// What was counted in a tree.
+/// The counts of a tree.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     rows: u64,
     bytes: u64,
-    /// The last key as a number, where it is as long as one.
+    /// The last key as a number, if it has a number's length.
     last: u64,
 }
 
-/// The rows of the chunks, the catalog's put aside.
+/// Passes on the rows of the chunks, and keeps those of the catalog.
 struct Rows<I> {
     chunks: I,
     tree: u32,
     rows: std::vec::IntoIter<(Bytes, Bytes)>,
     counted: HashMap<u32, Counted>,
     meta: Vec<(Bytes, Bytes)>,
-    /// The last chunk came.
+    /// The last chunk has come.
     ended: bool,
 }
 
@@ -69,8 +69,8 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
         }
     }
 
-    /// The rows of the catalog, with the totals as they were counted: of each collection, whether or
-    /// not there was a cut that has them.
+    /// The rows of the catalog, with the totals as they were counted. Every collection gets totals,
+    /// whether or not a cut had written any.
     fn meta(&mut self, path: &Path) -> Result<Vec<(Bytes, Bytes)>> {
         if !self.ended {
             let what = "the chunks ended before all of the catalog came";
@@ -98,13 +98,13 @@ impl<I: Iterator<Item = Result<Chunk>>> Rows<I> {
 }
 
 impl Store {
-    /// Fills a new directory with what [`Store::export`] gave, which is the state at `position`.
+    /// Fills a new directory with the chunks of [`Store::export`], which are the state at `position`.
     /// Everything is durable when this returns; the directory can be opened then, and its log goes on
     /// after the position.
     ///
     /// # Errors
-    /// If there is something in the directory, the engine keeps nothing, or the chunks are not all of
-    /// a state; what `chunks` says; 98 DBPathInUse; 14031 OutOfDiskSpace, I/O errors. The directory is
+    /// If the directory is not empty, the engine keeps nothing on disk, or the chunks are not all of a
+    /// state; an error from `chunks`; 98 DBPathInUse; 14031 OutOfDiskSpace, I/O errors. The directory is
     /// of no use then.
     pub fn import(
         options: &StoreOptions,
@@ -115,8 +115,8 @@ impl Store {
         Store::import_locked(options, position, chunks)
     }
 
-    /// The same for a caller that holds the directory's lock already, or whose disk is nobody else's and
-    /// has no locks.
+    /// The same for a caller that holds the directory's lock already, or whose disk is shared with no
+    /// other process and has no locks.
     ///
     /// # Errors
     /// As [`Store::import`].

@@ -1,8 +1,8 @@
 //! The lists of a collection's indexes: read by every write and every plan, changed by DDL alone.
 //!
-//! Taking a list counts a reference, and a counter that all cores change travels between
-//! them. So a collection that is read often has a list for each of some places. One that is not,
-//! and most of very many collections are not, has one list, which takes little memory.
+//! Taking a list counts a reference, and a counter that all cores change travels between their caches.
+//! So a collection that is read often has several copies of the list, each for some of the threads. Most
+//! of very many collections are not read often; these have one list, which takes little memory.
 
 use crate::collection::PLACES;
 use crate::index::Index;
@@ -12,7 +12,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// After so many reads a collection gets lists of places.
+/// After this many reads a collection gets several copies of its list.
 const OFTEN: u32 = 64;
 
 /// The indexes of a collection at one time.
@@ -22,7 +22,7 @@ pub struct IndexList(Held);
 #[derive(Clone)]
 enum Held {
     One(Arc<[Arc<Index>]>),
-    /// With its cache lines to itself.
+    /// A copy on cache lines of its own.
     OfPlace(Arc<CachePadded<Vec<Arc<Index>>>>),
 }
 
@@ -56,10 +56,10 @@ impl FromIterator<Arc<Index>> for IndexList {
     }
 }
 
-/// Those of one time.
+/// The two lists of one time.
 #[derive(Clone, Default)]
 struct Both {
-    /// Those being built too: writers maintain them.
+    /// Includes indexes that are being built, because writers maintain them.
     all: IndexList,
     ready: IndexList,
 }
@@ -69,18 +69,18 @@ struct Both {
 pub(crate) struct Indexes {
     now: RwLock<Both>,
     reads: AtomicU32,
-    /// Made by a reader that holds `now`, so that no change is missed.
+    /// The copies. A reader makes them while it holds `now`, so that no change is missed.
     places: OnceLock<Box<SpreadLock<Spread<Both, PLACES>, PLACES>>>,
 }
 
 impl Indexes {
-    /// All of them.
+    /// The list of all indexes.
     #[inline]
     pub fn all(&self) -> IndexList {
         self.read(|both| &both.all)
     }
 
-    /// Those that can be read.
+    /// The list of the indexes that can be read.
     #[inline]
     pub fn ready(&self) -> IndexList {
         self.read(|both| &both.ready)
@@ -101,7 +101,7 @@ impl Indexes {
         }
     }
 
-    /// Changes them.
+    /// Changes the lists.
     pub fn set(&self, all: Vec<Arc<Index>>) {
         let is_ready = |i: &Arc<Index>| i.is_ready() && !i.is_damaged();
         let all: IndexList = all.into_iter().collect();
@@ -153,7 +153,8 @@ mod tests {
         }
     }
 
-    /// What one thread has set, no other one reads the past of, also while the places are made.
+    /// After one thread has set the list, no other thread reads the former one, even while the copies
+    /// are made.
     #[test]
     fn a_change_while_the_places_are_made_is_not_lost() {
         for _ in 0..50 {

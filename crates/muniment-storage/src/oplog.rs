@@ -1,5 +1,5 @@
-//! Reading the log as what it tells: a reader that follows it gets every entry once, in order, with the
-//! names of its time.
+//! Reads the log as an oplog: a reader that follows it gets every entry once, in order, with the names
+//! of its time.
 
 use crate::commit::announce::Announce;
 use crate::commit::ops::{AT_ONCE, HEAD, Kind, Op, Reader, entry_count};
@@ -18,10 +18,10 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// What an entry tells.
+/// The change that an entry reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// A document that is new.
+    /// A new document.
     Insert {
         /// The document.
         doc: Bytes,
@@ -33,14 +33,14 @@ pub enum What {
         /// The difference: see [`muniment_query::diff`].
         diff: Bytes,
     },
-    /// A document in another's place.
+    /// A document that replaced another one.
     Replace {
         /// The new one.
         doc: Bytes,
     },
-    /// A document that went.
+    /// A document that was deleted.
     Delete {
-        /// As of [`What::Update`].
+        /// As [`What::Update`] has it.
         id: Bytes,
     },
     /// A change of the catalog, or nothing, as MongoDB's oplog has it: `{op, ns, ui?, o, o2?}`.
@@ -53,59 +53,58 @@ pub enum What {
 /// One operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What was done.
+    /// The change.
     pub what: What,
-    /// To which collection; `None` for notes.
+    /// The collection that was changed; `None` for notes.
     pub of: Option<Arc<Named>>,
-    /// The document before it, where the collection keeps it
-    /// (`changeStreamPreAndPostImages`).
+    /// The document before the change, if the collection keeps it (`changeStreamPreAndPostImages`).
     pub before: Option<Bytes>,
     /// The id of the statement of a retryable write.
     pub statement: Option<i32>,
-    /// Which document the statement has returned, for a client that sends it again.
+    /// The document that the statement returned, which a client needs that sends it again.
     pub returned: Option<Image>,
 }
 
 /// Which document of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// As it was before the change.
+    /// The document before the change.
     Before,
-    /// As it was after it.
+    /// The document after the change.
     After,
 }
 
-/// What was committed at once: one operation; of a transaction or a batch all, or as many as fit into
-/// one document of MongoDB's oplog.
+/// Operations that were committed together: a single one, or all of a transaction or a batch, or as many
+/// of these as fit into one document of MongoDB's oplog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
     /// Its timestamp, which no other entry has.
     pub at: Timestamp,
-    /// The term of the primary that committed it; 0 where there was no set.
+    /// The term of the primary that committed it; 0 if there was no set.
     pub term: u64,
-    /// The wall clock's time, in milliseconds since 1970.
+    /// The wall clock at the commit, in milliseconds since 1970.
     pub wall_ms: i64,
-    /// The operations. None: a record that only moves the clock on.
+    /// The operations. Empty for a record that only moves the clock on.
     pub ops: Vec<Operation>,
     /// How its operations belong together.
     pub whole: Whole,
     /// The session of a transaction or of a retryable write, and its number.
     pub session: Option<(SessionKey, i64)>,
-    /// The entry before it of the same transaction or the same number of a session.
+    /// The previous entry of the same transaction, or of the same number of the session.
     pub previous: Option<Timestamp>,
-    /// Bytes of the record that it keeps in memory beside its own; 0 unless they are many.
+    /// Bytes of the record that the entry keeps in memory; 0 unless they are many.
     pub weight: usize,
 }
 
 /// How the operations of an entry belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
-    /// There is one, or none.
+    /// There is one operation, or none.
     Single,
-    /// They were committed at once, and belong to no transaction: inserts into one collection, or
-    /// deletions from one. What follows in another entry stands for itself.
+    /// They were committed together without a transaction: inserts into one collection, or deletions
+    /// from one. If there are too many for one entry, each entry stands for itself.
     Batch,
-    /// They are of a transaction.
+    /// They belong to a transaction.
     Transaction(Part),
 }
 
@@ -122,7 +121,7 @@ impl LogEntry {
 /// Which part of a transaction an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Another one follows.
+    /// Another part follows.
     pub more: bool,
     /// Operations in the parts before it.
     pub before: usize,
@@ -130,7 +129,7 @@ pub struct Part {
     pub all: usize,
 }
 
-/// Records longer than this are kept in memory only by the reader that is at them.
+/// A record longer than this is kept in memory only while a reader is at it.
 const HEAVY: usize = 1 << 20;
 
 /// See [`LogEntries::early`].
@@ -140,17 +139,17 @@ struct Early {
     payload: Bytes,
 }
 
-/// Reads entries in order. At the end it can be asked again.
+/// Reads entries in order. At the end it can be asked again later.
 pub struct LogEntries {
     inner: Arc<Inner>,
     reader: muniment_log::Reader,
-    /// Whose records it reads: the log is opened anew after a fault.
+    /// The log that it reads. The log is opened anew after a fault.
     log: Weak<Log>,
-    /// What the last record tells and was not passed on.
+    /// The entries of the last record that were not passed on yet.
     pending: Option<Pending>,
-    /// Entries up to here are left out: they are of the record that the reader began with.
+    /// Entries up to here are left out. They belong to the record in whose middle the reader began.
     after: Timestamp,
-    /// All up to here was read.
+    /// Everything up to here was read.
     position: Timestamp,
     /// The commit that was read last.
     commit: CommitId,
@@ -182,11 +181,11 @@ impl Store {
         })
     }
 
-    /// The timestamps that a record takes, from its first entry's to its own: of the first record that
-    /// is not over before `at`. `None` if there is none yet.
+    /// The timestamps that a record takes, from its first entry's to its own. The record is the first
+    /// that ends at or after `at`. `None` if there is none yet.
     ///
     /// # Errors
-    /// 286 ChangeStreamHistoryLost if the log does not go back so far; 301; the disk's.
+    /// 286 ChangeStreamHistoryLost if the log does not go back so far; 301; I/O errors.
     pub fn record_from(&self, at: Timestamp) -> Result<Option<RangeInclusive<Timestamp>>> {
         let mut reader = self.inner.journal.log()?.read(at.minus(1));
         let Some(record) = reader.next()? else {
@@ -203,7 +202,7 @@ impl Store {
         Ok(Some(record.at.minus(stamps - 1)..=record.at))
     }
 
-    /// The entries after this timestamp are there to be read; older ones may be gone.
+    /// The timestamp after which all entries can be read; older ones may be gone.
     ///
     /// # Errors
     /// 14031 while there is no log.
@@ -211,8 +210,8 @@ impl Store {
         Ok(self.inner.journal.log()?.begins_after())
     }
 
-    /// Places in the log between which about as many bytes lie, ascending: for a reader
-    /// that goes through it from its end.
+    /// Places in the log with about equal numbers of bytes between them, ascending, for a reader that
+    /// goes through it from its end.
     ///
     /// # Errors
     /// 14031 while there is no log.
@@ -231,27 +230,27 @@ impl Store {
         ))
     }
 
-    /// What [`Store::keep_log`] has said last.
+    /// The last values given to [`Store::keep_log`].
     pub fn log_window(&self) -> (u64, Duration) {
         let window = self.inner.retention.window();
         (window.bytes, window.time)
     }
 
-    /// How much of the log is kept for its readers: so many bytes, and whatever is not older than so
-    /// long. Where the disk is nearly full it gives way.
+    /// Keeps this many bytes of the log for its readers, and everything that is not older than `time`.
+    /// When the disk is nearly full, less is kept.
     pub fn keep_log(&self, bytes: u64, time: Duration) {
         let set = |window: &mut Window| (window.bytes, window.time) = (bytes, time);
         self.inner.retention.change_window(set);
     }
 
-    /// How far back the log is kept for other members that are to get it late, whatever
-    /// [`Store::keep_log`] says. Where the disk is nearly full it gives way, too.
+    /// Keeps the log this far back for other members that get it late, whatever was given to
+    /// [`Store::keep_log`]. When the disk is nearly full, less is kept.
     pub fn keep_log_for_others(&self, time: Duration) {
         let set = |window: &mut Window| window.for_others = time;
         self.inner.retention.change_window(set);
     }
 
-    /// Waits until something later than `after` is visible; false if nothing was by `until`, or the
+    /// Waits until a commit later than `after` is visible; false if there was none by `until`, or the
     /// store was closed.
     ///
     /// # Errors
@@ -265,8 +264,8 @@ impl Store {
         self.wait_until(until, interrupt, || self.visible() > after)
     }
 
-    /// Waits until this is so, which is asked whenever something became visible or was committed by
-    /// the majority; false if it was not by `until`, or the store was closed.
+    /// Waits until `is_so` returns true. It is called whenever a commit becomes visible or is known to
+    /// be committed by the majority. False if it was not true by `until`, or the store was closed.
     ///
     /// # Errors
     /// What `interrupt` says.
@@ -281,7 +280,7 @@ impl Store {
         Ok(is_so())
     }
 
-    /// Waits until this is so, as [`Store::wait_until`], however long that takes.
+    /// Waits as [`Store::wait_until`], without a time limit.
     ///
     /// # Errors
     /// 91 when the store is closed; what `interrupt` says.
@@ -296,19 +295,19 @@ impl Store {
         }
     }
 
-    /// What is notified whenever something became visible or was committed by the majority, and when the
-    /// store closes.
+    /// The event that is notified whenever a commit becomes visible or is committed by the majority, and
+    /// when the store closes.
     pub fn moved(&self) -> Arc<Event> {
         self.inner.watch.moved.clone()
     }
 
-    /// True if a thread waits for what becomes visible.
+    /// True if a thread waits for commits to become visible.
     pub fn is_watched(&self) -> bool {
         self.inner.watch.moved.waiting() > 0
     }
 
-    /// Puts a note into the log: a change that is none of a collection's (`dropDatabase`), or what
-    /// `appendOplogNote` says. `doc` is `{op, ns, o, o2?}`.
+    /// Puts a note into the log: a change that belongs to no collection (`dropDatabase`), or the message
+    /// of `appendOplogNote`. `doc` is `{op, ns, o, o2?}`.
     ///
     /// # Errors
     /// As a commit's.
@@ -326,7 +325,7 @@ impl Store {
 
 impl Store {
     /// Puts a configuration of the replica set into the log, as the consensus wrote it, with a note as
-    /// of [`Store::note`]. Applying it changes nothing; what comes of it is the consensus' own.
+    /// for [`Store::note`]. Applying it changes nothing in the storage; only the consensus acts on it.
     ///
     /// # Errors
     /// As a commit's.
@@ -344,7 +343,8 @@ impl Store {
     }
 }
 
-/// Books a large record, which all readers that are at it share. One must always be possible.
+/// Books the memory of a large record, which all readers at it share. One large record is always
+/// allowed, or a reader could never get past it.
 fn weigh(ledger: &Arc<Ledger>, bytes: usize) -> Result<Weight> {
     let mut share = Share::new(ledger, Account::Streams);
     if let Err(refused) = share.try_hold(bytes) {
@@ -362,15 +362,15 @@ impl LogEntries {
         self.position
     }
 
-    /// The commit that the last entries are of.
+    /// The commit that the last entries belong to.
     pub fn commit(&self) -> CommitId {
         self.commit
     }
 
-    /// The next entry that is visible; `None` if there is none yet.
+    /// The next visible entry; `None` if there is none yet.
     ///
     /// # Errors
-    /// 286 ChangeStreamHistoryLost if it is not kept any more; 301; the disk's.
+    /// 286 ChangeStreamHistoryLost if it is not kept any more; 301; I/O errors.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<LogEntry>> {
         loop {
@@ -396,7 +396,7 @@ impl LogEntries {
                         if self.log.as_ptr() == Arc::as_ptr(&log) {
                             return Ok(None);
                         }
-                        // It goes on in the log that took the place of the one before.
+                        // The log was opened anew, so the reader goes on in the new one.
                         self.reader = log.read(self.position);
                         self.log = Arc::downgrade(&log);
                         self.after = self.position;
@@ -420,7 +420,7 @@ impl LogEntries {
             }
             self.commit = record.commit;
             self.pending = self.begin(at, record.term, record.payload)?;
-            // Records that tell nothing bring readers on as well.
+            // Records without entries move the position on as well.
             if self.pending.is_none() {
                 self.position = self.position.max(at);
             }
@@ -434,8 +434,8 @@ impl LogEntries {
             .clone()
     }
 
-    /// Looks through a record: what it tells, if anything. Its operations are read when their entry's
-    /// turn comes, for there may be millions.
+    /// Looks through a record for its entries. Its operations are read when their entry is given,
+    /// because there may be millions.
     fn begin(&mut self, at: Timestamp, term: u64, payload: Bytes) -> Result<Option<Pending>> {
         let mut reader = Reader::new(&payload).ok_or_else(|| self.bad(at, 0))?;
         let (kind, wall_ms) = (reader.kind(), reader.wall_clock());
@@ -462,8 +462,8 @@ impl LogEntries {
                 done.clear();
             }
         }
-        // A record without any operation moves the clock on; one with nothing but what readers are not
-        // told of (entries of an index that is built) tells nothing.
+        // A record without any operation moves the clock on, which is an entry. A record whose
+        // operations are not reported (entries of an index that is being built) has no entry.
         if all == 0 && kind == Kind::Plain && payload.len() == HEAD {
             parts.sizes.push_back(0);
         }
@@ -471,7 +471,8 @@ impl LogEntries {
         let last = u32::try_from(parts.sizes.len().saturating_sub(1)).unwrap_or(0);
         let first = match kind {
             Kind::Plain => at.minus(stamps - 1),
-            // The last part has the record's timestamp, whatever room was left for more.
+            // The last part has the record's timestamp, even if the record took more timestamps than it
+            // has parts.
             Kind::Batch | Kind::Transaction => at.minus(last),
         };
         Ok((!parts.sizes.is_empty()).then(|| Pending {
@@ -491,7 +492,7 @@ impl LogEntries {
         }))
     }
 
-    /// The next entry of a record; `None` when all were told.
+    /// The next entry of a record; `None` when all were given.
     fn tell(&mut self, pending: &mut Pending) -> Result<Option<LogEntry>> {
         let Some(count) = pending.parts.pop_front() else {
             return Ok(None);
@@ -525,7 +526,7 @@ impl LogEntries {
         }))
     }
 
-    /// Reads so many operations of a record.
+    /// Reads this many operations of a record.
     fn operations(&mut self, pending: &mut Pending, count: usize) -> Result<Vec<Operation>> {
         let at = pending.at;
         let payload = pending.payload.clone();
@@ -554,14 +555,15 @@ impl LogEntries {
                     continue;
                 }
                 Op::Collection { id, .. } | Op::Drop { id } => {
-                    // It has another name from now on, or none.
+                    // The collection has another name from now on, or none.
                     self.names.remove(id);
                     last = None;
                     continue;
                 }
                 Op::Session { .. } | Op::Entries { .. } | Op::Config { .. } => continue,
             };
-            // Most operations of a record are of one collection.
+            // Most operations of a record belong to the same collection, so its name is not looked up
+            // again.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
                 match self.name(tree, at) {
                     Some(name) => last = Some((tree, name)),
@@ -586,7 +588,7 @@ impl LogEntries {
         }
         pending.offset = reader.place();
         if pending.parts.is_empty() {
-            // What follows is told of no more, but names may change.
+            // The remaining operations are not reported, but they may change names.
             while let Some(op) = reader.next().map_err(|offset| self.bad(at, offset))? {
                 if let Op::Collection { id, .. } | Op::Drop { id } = op {
                     self.names.remove(&id);
@@ -604,7 +606,8 @@ impl LogEntries {
         )
     }
 
-    /// Names are forgotten with the log that they are needed for.
+    /// Names are forgotten with the part of the log that needs them, so an entry from before that is
+    /// refused.
     fn is_kept(&self, at: Timestamp) -> Result<()> {
         match at > self.inner.journal.log()?.begins_after() {
             true => Ok(()),
@@ -616,7 +619,7 @@ impl LogEntries {
     }
 }
 
-/// Where an operation that readers are told of ends in its record.
+/// The offset in its record at which an operation ends that is reported to readers.
 fn end_of(op: &Op) -> Option<usize> {
     match op {
         Op::Insert { doc, .. } | Op::Replace { doc, .. } | Op::Note { doc } => Some(doc.end),
@@ -626,7 +629,7 @@ fn end_of(op: &Op) -> Option<usize> {
     }
 }
 
-/// A record of which entries are left to tell.
+/// A record with entries that were not given yet.
 struct Pending {
     at: Timestamp,
     term: u64,
@@ -634,25 +637,25 @@ struct Pending {
     kind: Kind,
     session: Option<(SessionKey, i64)>,
     previous: Option<Timestamp>,
-    /// The statements of the operations that are left.
+    /// The statements of the remaining operations.
     done: VecDeque<(i32, Option<Image>)>,
     payload: Bytes,
-    /// Where the next operation stands.
+    /// The offset of the next operation.
     offset: usize,
-    /// Operations of the entries that are left.
+    /// The number of operations in each of the remaining entries.
     parts: VecDeque<usize>,
-    /// The timestamp of the next one.
+    /// The timestamp of the next entry.
     next: Timestamp,
     told: usize,
     all: usize,
 }
 
-/// How the operations of a record become entries: one each, or as many at once as [`AT_ONCE`] says.
+/// Divides the operations of a record into entries: one each, or as many together as [`AT_ONCE`] allows.
 struct Parts {
     kind: Kind,
     sizes: VecDeque<usize>,
     all: usize,
-    /// Where the last part and the last operation end, or begin.
+    /// The offset at which the current part begins, and the one at which the last operation ended.
     began: usize,
     before: usize,
 }
@@ -668,7 +671,7 @@ impl Parts {
         }
     }
 
-    /// Another operation, which ends here.
+    /// Adds an operation, which ends here.
     fn add(&mut self, end: usize) {
         self.all += 1;
         let last = self.sizes.back_mut().filter(|_| self.kind != Kind::Plain);
@@ -683,7 +686,7 @@ impl Parts {
     }
 }
 
-/// The ids of the statements that have written something, with what they have returned.
+/// The ids of the statements that have written something, with the documents that they returned.
 fn statements(record: &SessionRecord) -> Vec<(i32, Option<Image>)> {
     let mut done = Vec::new();
     for run in record.runs().iter().filter(|r| r.has_written()) {
