@@ -2,12 +2,13 @@
 //! the range, sorted by it.
 
 use super::Stage;
-use super::group::{Key, group, parse_field};
+use super::group::{Field, Key, group, parse_field};
+use super::idl::need;
 use super::registry::{Place, Spec};
 use crate::context::{Clocks, QueryContext};
 use crate::expr::{EvalContext, Expr};
 use crate::sort::SortSpec;
-use muniment_value::{Collation, DocBuf, Elem, Error, Result, Value, ValueBuf, doc};
+use muniment_value::{Collation, Doc, DocBuf, Elem, Error, Result, Value, ValueBuf, doc};
 use std::cmp::Ordering;
 
 pub(crate) const SPEC: Spec = Spec {
@@ -142,55 +143,46 @@ pub(super) fn is_group_by(v: Value<'_>) -> bool {
     }
 }
 
-fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let Value::Document(d) = e.value() else {
-        return Err(Error::location(
-            40201,
-            format!(
-                "Argument to $bucket stage must be an object, but found type: {}.",
-                e.value().type_name()
-            ),
-        ));
-    };
-    let (mut by, mut bounds, mut default, mut output) = (None, None, None, None);
-    for o in d {
+/// The options of the stage that are given.
+#[derive(Default)]
+struct Options<'a> {
+    by: Option<Expr>,
+    boundaries: Option<Vec<ValueBuf>>,
+    default: Option<ValueBuf>,
+    output: Option<Doc<'a>>,
+}
+
+impl<'a> Options<'a> {
+    fn read(&mut self, o: Elem<'a>, ctx: &QueryContext) -> Result<()> {
+        let v = o.value();
         match o.name() {
+            "groupBy" if is_group_by(v) => self.by = Some(Expr::parse(v, ctx)?),
             "groupBy" => {
-                if !is_group_by(o.value()) {
-                    return Err(Error::location(
-                        40202,
-                        format!(
-                            "The $bucket 'groupBy' field must be defined as a $-prefixed path or \
-                             an expression, but found: {}.",
-                            crate::bytes::show(o)
-                        ),
-                    ));
-                }
-                by = Some(Expr::parse(o.value(), ctx)?);
+                return Err(Error::location(
+                    40202,
+                    format!(
+                        "The $bucket 'groupBy' field must be defined as a $-prefixed path or an \
+                         expression, but found: {}.",
+                        crate::bytes::show(o)
+                    ),
+                ));
             }
-            "boundaries" => bounds = Some(boundaries(o.value(), ctx)?),
+            "boundaries" => self.boundaries = Some(boundaries(v, ctx)?),
             "default" => {
-                default = Some(constant(o.value(), ctx)?.ok_or_else(|| {
+                self.default = Some(constant(v, ctx)?.ok_or_else(|| {
                     Error::location(
                         40195,
                         format!(
                             "The $bucket 'default' field must be a constant expression, but \
                              found: {}.",
-                            o.value().to_display()
+                            v.to_display()
                         ),
                     )
                 })?);
             }
             "output" => {
-                output = Some(o.value().as_doc().ok_or_else(|| {
-                    Error::location(
-                        40196,
-                        format!(
-                            "The $bucket 'output' field must be an object, but found type: {}.",
-                            o.value().type_name()
-                        ),
-                    )
-                })?);
+                let text = "The $bucket 'output' field must be an object, but found type: {}.";
+                self.output = Some(need(v.as_doc(), v, 40196, text)?);
             }
             other => {
                 return Err(Error::location(
@@ -199,25 +191,27 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                 ));
             }
         }
+        Ok(())
     }
-    let (Some(by), Some(boundaries)) = (by, bounds) else {
-        return Err(Error::location(
-            40198,
-            "$bucket requires 'groupBy' and 'boundaries' to be specified.",
-        ));
+}
+
+/// Fails if the bucket for all other values would lie between the boundaries.
+fn check_default(default: &ValueBuf, boundaries: &[ValueBuf], collation: &Collation) -> Result<()> {
+    let below = |b: Option<&ValueBuf>| {
+        b.is_some_and(|b| collation.cmp(default.as_value(), b.as_value()) == Ordering::Less)
     };
-    if let Some(v) = &default {
-        let below = |b: Option<&ValueBuf>| {
-            b.is_some_and(|b| ctx.collation.cmp(v.as_value(), b.as_value()) == Ordering::Less)
-        };
-        if !below(boundaries.first()) && below(boundaries.last()) {
-            return Err(Error::location(
-                40199,
-                "The $bucket 'default' field must be less than the lowest boundary or greater \
-                 than or equal to the highest boundary.",
-            ));
-        }
+    if !below(boundaries.first()) && below(boundaries.last()) {
+        return Err(Error::location(
+            40199,
+            "The $bucket 'default' field must be less than the lowest boundary or greater than or \
+             equal to the highest boundary.",
+        ));
     }
+    Ok(())
+}
+
+/// The fields of a bucket besides its `_id`; without an `output`, it is the number of documents.
+fn fields(output: Option<Doc<'_>>, ctx: &QueryContext) -> Result<Vec<Field>> {
     let counting = doc! { "count": doc! { "$sum": 1 } };
     let mut fields = Vec::new();
     for f in output.unwrap_or(counting.as_doc()) {
@@ -229,16 +223,33 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         }
         fields.push(parse_field(f, ctx)?);
     }
-    stages.push(group(
-        Key::Bucket(Buckets {
-            by,
-            boundaries,
-            default,
-            collation: ctx.collation.clone(),
-        }),
-        fields,
-        ctx,
-    ));
+    Ok(fields)
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let v = e.value();
+    let text = "Argument to $bucket stage must be an object, but found type: {}.";
+    let mut given = Options::default();
+    for o in need(v.as_doc(), v, 40201, text)? {
+        given.read(o, ctx)?;
+    }
+    let (Some(by), Some(boundaries)) = (given.by, given.boundaries) else {
+        return Err(Error::location(
+            40198,
+            "$bucket requires 'groupBy' and 'boundaries' to be specified.",
+        ));
+    };
+    if let Some(default) = &given.default {
+        check_default(default, &boundaries, &ctx.collation)?;
+    }
+    let fields = fields(given.output, ctx)?;
+    let buckets = Buckets {
+        by,
+        boundaries,
+        default: given.default,
+        collation: ctx.collation.clone(),
+    };
+    stages.push(group(Key::Bucket(buckets), fields, ctx));
     let by_id: DocBuf = doc! { "_id": 1 };
     stages.push(Stage::Sort(SortSpec::parse(by_id.as_doc(), ctx)?));
     Ok(())

@@ -8,6 +8,7 @@ use super::accumulators::{Accumulator, write_result};
 use super::bucket::is_group_by;
 use super::granularity::Granularity;
 use super::group::{Field, parse_field};
+use super::idl::need;
 use super::registry::{Place, Spec};
 use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
@@ -39,56 +40,40 @@ struct BucketAuto {
     collation: Collation,
 }
 
-fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let Value::Document(d) = e.value() else {
-        return Err(Error::location(
-            40240,
-            format!(
-                "The argument to $bucketAuto must be an object, but found type: {}.",
-                e.value().type_name()
-            ),
-        ));
-    };
-    let (mut by, mut buckets, mut output, mut granularity) = (None, None, None, None);
-    for o in d {
+/// The options of the stage that are given.
+#[derive(Default)]
+struct Options<'a> {
+    by: Option<Expr>,
+    buckets: Option<u64>,
+    output: Option<Doc<'a>>,
+    granularity: Option<Granularity>,
+}
+
+impl<'a> Options<'a> {
+    fn read(&mut self, o: Elem<'a>, ctx: &QueryContext) -> Result<()> {
+        let v = o.value();
         match o.name() {
+            "groupBy" if is_group_by(v) => self.by = Some(Expr::parse(v, ctx)?),
             "groupBy" => {
-                if !is_group_by(o.value()) {
-                    return Err(Error::location(
-                        40239,
-                        format!(
-                            "The $bucketAuto 'groupBy' field must be defined as a $-prefixed \
-                             path or an expression object, but found: {}",
-                            crate::bytes::show(o)
-                        ),
-                    ));
-                }
-                by = Some(Expr::parse(o.value(), ctx)?);
+                return Err(Error::location(
+                    40239,
+                    format!(
+                        "The $bucketAuto 'groupBy' field must be defined as a $-prefixed path or \
+                         an expression object, but found: {}",
+                        crate::bytes::show(o)
+                    ),
+                ));
             }
-            "buckets" => buckets = Some(bucket_count(o.value())?),
+            "buckets" => self.buckets = Some(bucket_count(v)?),
             "output" => {
-                output = Some(o.value().as_doc().ok_or_else(|| {
-                    Error::location(
-                        40244,
-                        format!(
-                            "The $bucketAuto 'output' field must be an object, but found type: {}.",
-                            o.value().type_name()
-                        ),
-                    )
-                })?);
+                let text = "The $bucketAuto 'output' field must be an object, but found type: {}.";
+                self.output = Some(need(v.as_doc(), v, 40244, text)?);
             }
             "granularity" => {
-                let name = o.value().as_str().ok_or_else(|| {
-                    Error::location(
-                        40261,
-                        format!(
-                            "The $bucketAuto 'granularity' field must be a string, but found \
-                             type: {}.",
-                            o.value().type_name()
-                        ),
-                    )
-                })?;
-                granularity = Some(Granularity::named(name)?);
+                let text =
+                    "The $bucketAuto 'granularity' field must be a string, but found type: {}.";
+                let name = need(v.as_str(), v, 40261, text)?;
+                self.granularity = Some(Granularity::named(name)?);
             }
             other => {
                 return Err(Error::location(
@@ -97,15 +82,25 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                 ));
             }
         }
+        Ok(())
     }
-    let (Some(by), Some(buckets)) = (by, buckets) else {
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let v = e.value();
+    let text = "The argument to $bucketAuto must be an object, but found type: {}.";
+    let mut given = Options::default();
+    for o in need(v.as_doc(), v, 40240, text)? {
+        given.read(o, ctx)?;
+    }
+    let (Some(by), Some(buckets)) = (given.by, given.buckets) else {
         return Err(Error::location(
             40246,
             "$bucketAuto requires 'groupBy' and 'buckets' to be specified.",
         ));
     };
     let counting = doc! { "count": doc! { "$sum": 1 } };
-    let output = output.filter(|d| !d.is_empty());
+    let output = given.output.filter(|d| !d.is_empty());
     let fields = output
         .unwrap_or(counting.as_doc())
         .iter()
@@ -115,7 +110,7 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         by,
         buckets,
         fields,
-        granularity,
+        granularity: given.granularity,
         collation: ctx.collation.clone(),
     })));
     Ok(())

@@ -35,6 +35,31 @@ const BEHIND: [&str; 10] = [
     SPLIT,
 ];
 
+/// The names of the options.
+const OPTIONS: [&str; 12] = [
+    "allChangesForCluster",
+    "allowToRunOnConfigDB",
+    "allowToRunOnSystemNS",
+    "fullDocument",
+    "fullDocumentBeforeChange",
+    "resumeAfter",
+    "showExpandedEvents",
+    "showMigrationEvents",
+    "showRawUpdateDescription",
+    "showSystemEvents",
+    "startAfter",
+    "startAtOperationTime",
+];
+
+/// The options that are for a cluster's own members.
+const INTERNAL: [&str; 5] = [
+    "allowToRunOnConfigDB",
+    "allowToRunOnSystemNS",
+    "showMigrationEvents",
+    "showRawUpdateDescription",
+    "showSystemEvents",
+];
+
 /// The options of the stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChangeStreamSpec<'a> {
@@ -85,38 +110,8 @@ impl<'a> ChangeStreamSpec<'a> {
         };
         // Null counts as absent.
         let given = |field: &str| d.get(field).filter(|v| !v.is_nullish());
-        only(
-            NAME,
-            d,
-            &[
-                "allChangesForCluster",
-                "allowToRunOnConfigDB",
-                "allowToRunOnSystemNS",
-                "fullDocument",
-                "fullDocumentBeforeChange",
-                "resumeAfter",
-                "showExpandedEvents",
-                "showMigrationEvents",
-                "showRawUpdateDescription",
-                "showSystemEvents",
-                "startAfter",
-                "startAtOperationTime",
-            ],
-        )?;
-        for internal in [
-            "allowToRunOnConfigDB",
-            "allowToRunOnSystemNS",
-            "showMigrationEvents",
-            "showRawUpdateDescription",
-            "showSystemEvents",
-        ] {
-            if given(internal).is_some() && boolean(NAME, d, internal)? == Some(true) {
-                return Err(Error::new(
-                    Code::InvalidOptions,
-                    format!("{NAME}.{internal} is for a cluster's own members"),
-                ));
-            }
-        }
+        only(NAME, d, &OPTIONS)?;
+        check_internal(d)?;
         let spec = ChangeStreamSpec {
             full_document: one_of(
                 d,
@@ -144,20 +139,40 @@ impl<'a> ChangeStreamSpec<'a> {
             all: boolean(NAME, d, "allChangesForCluster")?.unwrap_or(false),
             expanded: boolean(NAME, d, "showExpandedEvents")?.unwrap_or(false),
         };
-        if spec.resume_after.is_some() && spec.start_after.is_some() {
+        spec.check_start()?;
+        Ok(spec)
+    }
+
+    /// Fails if the stream is to begin at more than one place.
+    fn check_start(&self) -> Result<()> {
+        if self.resume_after.is_some() && self.start_after.is_some() {
             return Err(Error::location(
                 50_865,
                 "Do not specify both 'resumeAfter' and 'startAfter' in a $changeStream stage",
             ));
         }
-        if spec.start_at.is_some() && (spec.resume_after.is_some() || spec.start_after.is_some()) {
+        if self.start_at.is_some() && (self.resume_after.is_some() || self.start_after.is_some()) {
             return Err(Error::location(
                 40_674,
                 "Only one type of resume option is allowed, but multiple were found.",
             ));
         }
-        Ok(spec)
+        Ok(())
     }
+}
+
+/// Fails if an option is set that only a cluster's own members may set.
+fn check_internal(d: Doc<'_>) -> Result<()> {
+    for internal in INTERNAL {
+        let given = d.get(internal).is_some_and(|v| !v.is_nullish());
+        if given && boolean(NAME, d, internal)? == Some(true) {
+            return Err(Error::new(
+                Code::InvalidOptions,
+                format!("{NAME}.{internal} is for a cluster's own members"),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The `$changeStream` stage of a pipeline that begins with it.

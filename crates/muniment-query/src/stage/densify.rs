@@ -4,6 +4,7 @@
 //! steps. With bounds for all partitions ("full" or given ones), every partition gets the whole range. "full"
 //! needs the least and the greatest value before the first document; sorting finds them.
 
+use super::idl::wrong_type;
 use super::registry::{Place, Spec};
 use super::sorter::Sorter;
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
@@ -16,6 +17,7 @@ use crate::expr::ops::date::args::Unit;
 use crate::expr::{EvalContext, Expr};
 use crate::running::Work;
 use bytes::Bytes;
+use muniment_value::args::{missing_field, unknown_field};
 use muniment_value::path::Path;
 use muniment_value::{
     Collation, Doc, Elem, Error, Result, Value, ValueBuf, cmp_values, keyenc, number,
@@ -76,22 +78,11 @@ impl Step {
     }
 }
 
-fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let Value::Document(d) = e.value() else {
-        return Err(Error::location(
-            5_733_401,
-            "The $densify stage specification must be an object, found a value of another type",
-        ));
-    };
+/// The options of the stage: the field, those that partition, and the range.
+fn options(d: Doc<'_>) -> Result<(&str, Doc<'_>, Doc<'_>)> {
     let (mut field, mut partition, mut range) = (None, Doc::EMPTY, None);
     for o in d {
-        let wrong = |expected: &str| {
-            Err(Error::type_mismatch(format!(
-                "BSON field '$densify.{}' is the wrong type '{}', expected type '{expected}'",
-                o.name(),
-                o.value().type_name()
-            )))
-        };
+        let wrong = |expected: &str| Err(wrong_type("$densify", o.name(), o.value(), expected));
         match (o.name(), o.value()) {
             ("field", Value::String(s)) => field = Some(s),
             ("field", _) => return wrong("string"),
@@ -99,31 +90,23 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ("partitionByFields", _) => return wrong("array"),
             ("range", Value::Document(r)) => range = Some(r),
             ("range", _) => return wrong("object"),
-            (other, _) => {
-                return Err(Error::location(
-                    40415,
-                    format!("BSON field '$densify.{other}' is an unknown field."),
-                ));
-            }
+            (other, _) => return Err(unknown_field("$densify", other)),
         }
     }
-    let missing = |name: &str| {
-        Error::location(
-            40414,
-            format!("BSON field '$densify.{name}' is missing but a required field"),
-        )
-    };
-    let field = field.ok_or_else(|| missing("field"))?;
-    let range = range.ok_or_else(|| missing("range"))?;
-    if field.starts_with('$') {
-        return Err(Error::location(
-            5_733_408,
-            "Cannot densify field starting with '$'",
-        ));
-    }
-    let (by, field_path) = expression(field, ctx)?;
+    let field = field.ok_or_else(|| missing_field("$densify", "field"))?;
+    let range = range.ok_or_else(|| missing_field("$densify", "range"))?;
+    Ok((field, partition, range))
+}
+
+/// The fields by which the documents are partitioned, none of which may contain the densified field or lie
+/// within it.
+fn partition_fields(
+    names: Doc<'_>,
+    densified: &Path,
+    ctx: &QueryContext,
+) -> Result<Vec<(Path, Expr)>> {
     let mut fields = Vec::new();
-    for v in partition.values() {
+    for v in names.values() {
         let name = v.as_str().ok_or_else(|| {
             Error::type_mismatch(
                 "BSON field '$densify.partitionByFields' must be an array of strings",
@@ -136,9 +119,8 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             ));
         }
         let (e, path) = expression(name, ctx)?;
-        if path.parts() == field_path.parts()
-            || path.parts().starts_with(field_path.parts())
-            || field_path.parts().starts_with(path.parts())
+        if path.parts().starts_with(densified.parts())
+            || densified.parts().starts_with(path.parts())
         {
             return Err(Error::location(
                 8_993_001,
@@ -147,11 +129,30 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         }
         fields.push((path, e));
     }
-    let (step, bounds) = parse_range(range, !fields.is_empty())?;
+    Ok(fields)
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::location(
+            5_733_401,
+            "The $densify stage specification must be an object, found a value of another type",
+        ));
+    };
+    let (field, partition, range) = options(d)?;
+    if field.starts_with('$') {
+        return Err(Error::location(
+            5_733_408,
+            "Cannot densify field starting with '$'",
+        ));
+    }
+    let (by, field) = expression(field, ctx)?;
+    let partition = partition_fields(partition, &field, ctx)?;
+    let (step, bounds) = parse_range(range, !partition.is_empty())?;
     stages.push(Stage::Other(Arc::new(Densify {
-        field: field_path,
+        field,
         by,
-        partition: fields,
+        partition,
         step,
         bounds,
         collation: ctx.collation.clone(),
@@ -167,6 +168,7 @@ fn expression(name: &str, ctx: &QueryContext) -> Result<(Expr, Path)> {
 }
 
 fn parse_range(d: Doc<'_>, partitioned: bool) -> Result<(Step, Bounds)> {
+    const RANGE: &str = "$densify.range";
     let (mut step, mut unit, mut bounds) = (None, None, None);
     for o in d {
         match o.name() {
@@ -187,22 +189,11 @@ fn parse_range(d: Doc<'_>, partitioned: bool) -> Result<(Step, Bounds)> {
                 })?);
             }
             "bounds" => bounds = Some(o.value()),
-            other => {
-                return Err(Error::location(
-                    40415,
-                    format!("BSON field '$densify.range.{other}' is an unknown field."),
-                ));
-            }
+            other => return Err(unknown_field(RANGE, other)),
         }
     }
-    let missing = |name: &str| {
-        Error::location(
-            40414,
-            format!("BSON field '$densify.range.{name}' is missing but a required field"),
-        )
-    };
-    let step = step.ok_or_else(|| missing("step"))?;
-    let bounds = bounds.ok_or_else(|| missing("bounds"))?;
+    let step = step.ok_or_else(|| missing_field(RANGE, "step"))?;
+    let bounds = bounds.ok_or_else(|| missing_field(RANGE, "bounds"))?;
     if number::is_zero(step) || number::is_negative(step) || number::is_nan(step) {
         return Err(Error::location(
             5_733_401,
@@ -216,26 +207,25 @@ fn parse_range(d: Doc<'_>, partitioned: bool) -> Result<(Step, Bounds)> {
              date range",
         ));
     }
-    let step = Step {
-        by: ValueBuf::new(step),
-        unit,
-    };
-    let bounds = match bounds {
-        Value::String("full") => Bounds::Full,
-        Value::String("partition") if partitioned => Bounds::Partition,
-        Value::String("partition") => {
-            return Err(Error::location(
-                5_733_408,
-                "One may not specify the bounds as 'partition' without specifying a non-empty \
-                 array of partitionByFields. You may have meant to specify 'full' bounds.",
-            ));
-        }
-        Value::String(other) => {
-            return Err(Error::location(
-                5_946_802,
-                format!("Bounds string must either be 'full' or 'partition', but was '{other}'"),
-            ));
-        }
+    let bounds = parse_bounds(bounds, partitioned, unit.is_some())?;
+    let by = ValueBuf::new(step);
+    Ok((Step { by, unit }, bounds))
+}
+
+/// The bounds of the range. `dated` says that its steps have a unit.
+fn parse_bounds(bounds: Value<'_>, partitioned: bool, dated: bool) -> Result<Bounds> {
+    match bounds {
+        Value::String("full") => Ok(Bounds::Full),
+        Value::String("partition") if partitioned => Ok(Bounds::Partition),
+        Value::String("partition") => Err(Error::location(
+            5_733_408,
+            "One may not specify the bounds as 'partition' without specifying a non-empty array of \
+             partitionByFields. You may have meant to specify 'full' bounds.",
+        )),
+        Value::String(other) => Err(Error::location(
+            5_946_802,
+            format!("Bounds string must either be 'full' or 'partition', but was '{other}'"),
+        )),
         Value::Array(a) => {
             let mut ends = a.values();
             let (Some(low), Some(high), None) = (ends.next(), ends.next(), ends.next()) else {
@@ -244,21 +234,18 @@ fn parse_range(d: Doc<'_>, partitioned: bool) -> Result<(Step, Bounds)> {
                     "a bounding array in a range statement must have exactly two elements",
                 ));
             };
-            check_bounds(low, high, unit.is_some())?;
-            Bounds::Given(ValueBuf::new(low), ValueBuf::new(high))
+            check_bounds(low, high, dated)?;
+            Ok(Bounds::Given(ValueBuf::new(low), ValueBuf::new(high)))
         }
-        other => {
-            return Err(Error::location(
-                5_946_800,
-                format!(
-                    "The bounds in a range statement must be the string 'full', 'partition' or an \
-                     array, but found {}",
-                    other.type_name()
-                ),
-            ));
-        }
-    };
-    Ok((step, bounds))
+        other => Err(Error::location(
+            5_946_800,
+            format!(
+                "The bounds in a range statement must be the string 'full', 'partition' or an \
+                 array, but found {}",
+                other.type_name()
+            ),
+        )),
+    }
 }
 
 fn check_bounds(low: Value<'_>, high: Value<'_>, unit: bool) -> Result<()> {

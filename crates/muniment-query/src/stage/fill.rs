@@ -92,25 +92,9 @@ fn by_fields(names: Doc<'_>) -> Result<DocBuf> {
     Ok(fields)
 }
 
-fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let Value::Document(d) = e.value() else {
-        return Err(Error::failed_to_parse(
-            "The argument to $fill must be an object.",
-        ));
-    };
-    let o = options(d)?;
-    let Some(output) = o.output else {
-        return Err(Error::location(
-            40414,
-            "BSON field '$fill.output' is missing but a required field",
-        ));
-    };
-    if output.is_empty() {
-        return Err(Error::location(
-            6_050_200,
-            "The 'output' field of $fill must name at least one field",
-        ));
-    }
+/// The fields that are filled from their neighbours, each with its window function, and those that are filled
+/// with a value, each with its expression.
+fn fillings(output: Doc<'_>) -> Result<(DocBuf, DocBuf)> {
     let (mut windows, mut values) = (DocBuf::new(), DocBuf::new());
     for f in output {
         let how = f.value().as_doc().filter(|d| d.count() == 1);
@@ -152,6 +136,29 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
             }
         }
     }
+    Ok((windows, values))
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(Error::failed_to_parse(
+            "The argument to $fill must be an object.",
+        ));
+    };
+    let o = options(d)?;
+    let Some(output) = o.output else {
+        return Err(Error::location(
+            40414,
+            "BSON field '$fill.output' is missing but a required field",
+        ));
+    };
+    if output.is_empty() {
+        return Err(Error::location(
+            6_050_200,
+            "The 'output' field of $fill must name at least one field",
+        ));
+    }
+    let (windows, values) = fillings(output)?;
     if !windows.as_doc().is_empty() {
         let partition = o.partition.as_ref().and_then(|p| p.as_doc().get("by"));
         window::stage(partition, o.sort, windows.as_doc(), ctx, stages)?;

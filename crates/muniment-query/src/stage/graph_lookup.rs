@@ -4,6 +4,7 @@
 //! each document is returned once.
 
 use super::host::Join;
+use super::idl::need;
 use super::lookup::find_by_pipeline;
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker};
@@ -51,62 +52,35 @@ fn failed(message: impl Into<String>) -> Error {
     Error::failed_to_parse(message)
 }
 
-fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let Value::Document(d) = e.value() else {
-        return Err(failed(format!(
-            "the $graphLookup stage specification must be an object, but found {}",
-            e.value().type_name()
-        )));
-    };
-    let (mut collection, mut start, mut from, mut to, mut as_) = (None, None, None, None, None);
-    let (mut max_depth, mut depth_field, mut restrict) = (None, None, None);
-    for o in d {
+/// The options of the stage that are given.
+#[derive(Default)]
+struct Options<'a> {
+    collection: Option<&'a str>,
+    start: Option<Expr>,
+    from: Option<Path>,
+    to: Option<Path>,
+    as_: Option<Path>,
+    max_depth: Option<i64>,
+    depth_field: Option<Path>,
+    restrict: Option<Filter>,
+}
+
+impl<'a> Options<'a> {
+    fn read(&mut self, o: Elem<'a>, ctx: &QueryContext) -> Result<()> {
         let v = o.value();
-        let path = || -> Result<Path> {
-            let Value::String(s) = v else {
-                return Err(failed(format!(
-                    "expected string as argument for {}, found: {}",
-                    o.name(),
-                    v.type_name()
-                )));
-            };
-            check_field_path(s)?;
-            Ok(Path::new(s))
-        };
         match o.name() {
-            "from" => match v {
-                Value::String(s) if !s.is_empty() => collection = Some(s),
-                Value::String(_) => {
-                    return Err(Error::new(
-                        Code::InvalidNamespace,
-                        format!("Invalid $graphLookup namespace: {}.", ctx.db),
-                    ));
-                }
-                v => {
-                    return Err(failed(format!(
-                        "$graphLookup 'from' field must be a string, but found {}",
-                        v.type_name()
-                    )));
-                }
-            },
-            "startWith" => start = Some(Expr::parse(v, ctx)?),
-            "connectFromField" => from = Some(path()?),
-            "connectToField" => to = Some(path()?),
-            "as" => as_ = Some(path()?),
-            "depthField" => depth_field = Some(path()?),
-            "maxDepth" => max_depth = Some(depth(v)?),
-            "restrictSearchWithMatch" => match v {
-                Value::Document(f) => restrict = Some(Filter::parse(f, ctx)?),
-                v => {
-                    return Err(Error::location(
-                        40185,
-                        format!(
-                            "restrictSearchWithMatch must be an object, found {}",
-                            v.type_name()
-                        ),
-                    ));
-                }
-            },
+            "from" => self.collection = Some(collection(v, &ctx.db)?),
+            "startWith" => self.start = Some(Expr::parse(v, ctx)?),
+            "connectFromField" => self.from = Some(path(o)?),
+            "connectToField" => self.to = Some(path(o)?),
+            "as" => self.as_ = Some(path(o)?),
+            "depthField" => self.depth_field = Some(path(o)?),
+            "maxDepth" => self.max_depth = Some(depth(v)?),
+            "restrictSearchWithMatch" => {
+                let text = "restrictSearchWithMatch must be an object, found {}";
+                let filter = need(v.as_doc(), v, 40185, text)?;
+                self.restrict = Some(Filter::parse(filter, ctx)?);
+            }
             other => {
                 return Err(Error::location(
                     40104,
@@ -114,10 +88,56 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
                 ));
             }
         }
+        Ok(())
     }
-    let (Some(collection), Some(start), Some(from), Some(to), Some(as_)) =
-        (collection, start, from, to, as_)
-    else {
+}
+
+/// The name of the collection that is searched.
+fn collection<'a>(v: Value<'a>, db: &str) -> Result<&'a str> {
+    match v {
+        Value::String("") => Err(Error::new(
+            Code::InvalidNamespace,
+            format!("Invalid $graphLookup namespace: {db}."),
+        )),
+        Value::String(s) => Ok(s),
+        v => Err(failed(format!(
+            "$graphLookup 'from' field must be a string, but found {}",
+            v.type_name()
+        ))),
+    }
+}
+
+/// An option that is the path of a field.
+fn path(o: Elem<'_>) -> Result<Path> {
+    let Value::String(s) = o.value() else {
+        return Err(failed(format!(
+            "expected string as argument for {}, found: {}",
+            o.name(),
+            o.value().type_name()
+        )));
+    };
+    check_field_path(s)?;
+    Ok(Path::new(s))
+}
+
+fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let Value::Document(d) = e.value() else {
+        return Err(failed(format!(
+            "the $graphLookup stage specification must be an object, but found {}",
+            e.value().type_name()
+        )));
+    };
+    let mut given = Options::default();
+    for o in d {
+        given.read(o, ctx)?;
+    }
+    let (Some(collection), Some(start), Some(from), Some(to), Some(as_)) = (
+        given.collection,
+        given.start,
+        given.from,
+        given.to,
+        given.as_,
+    ) else {
         return Err(Error::location(
             40105,
             "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and \
@@ -131,9 +151,9 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         from,
         to,
         as_,
-        max_depth,
-        depth_field,
-        restrict,
+        max_depth: given.max_depth,
+        depth_field: given.depth_field,
+        restrict: given.restrict,
         ctx: inner,
     })));
     Ok(())

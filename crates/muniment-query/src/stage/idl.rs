@@ -40,6 +40,12 @@ pub(crate) fn wrong_type(stage: &str, field: &str, v: Value<'_>, expected: &str)
     ))
 }
 
+/// The value of an option, which its stage has read as `read`, or the stage's own error if it has another type:
+/// `text` with that type's name in place of `{}`.
+pub(crate) fn need<T>(read: Option<T>, v: Value<'_>, code: i32, text: &str) -> Result<T> {
+    read.ok_or_else(|| Error::location(code, text.replace("{}", v.type_name())))
+}
+
 /// Reads a field that must be a string if it is present.
 pub(crate) fn string<'a>(stage: &str, d: Doc<'a>, field: &str) -> Result<Option<&'a str>> {
     match d.get(field) {

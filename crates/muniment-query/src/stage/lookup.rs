@@ -76,6 +76,56 @@ const FIELDS: &[&str] = &[
     "_internalUnwind",
 ];
 
+/// The value of an option that `read` reads; null counts as absent.
+fn option<'a, T>(
+    d: Doc<'a>,
+    field: &str,
+    read: impl FnOnce(Value<'a>) -> Option<T>,
+    expected: &str,
+) -> Result<Option<T>> {
+    let Some(v) = d.get(field).filter(|v| !v.is_nullish()) else {
+        return Ok(None);
+    };
+    match read(v) {
+        None => Err(idl::wrong_type("$lookup", field, v, expected)),
+        some => Ok(some),
+    }
+}
+
+/// The local and the foreign field; `None` if the stage has only a pipeline.
+fn equal_fields(
+    local: Option<&str>,
+    foreign: Option<&str>,
+    has_pipeline: bool,
+) -> Result<Option<(Path, Path)>> {
+    match (local, foreign) {
+        (Some(l), Some(f)) => {
+            check_field_path(l)?;
+            check_field_path(f)?;
+            Ok(Some((Path::new(l), Path::new(f))))
+        }
+        (None, None) if !has_pipeline => Err(Error::failed_to_parse(
+            "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be \
+             specified",
+        )),
+        (None, None) => Ok(None),
+        _ => Err(Error::failed_to_parse(
+            "$lookup requires both or neither of 'localField' and 'foreignField' to be specified",
+        )),
+    }
+}
+
+/// The variables of `let`, each with its expression.
+fn variables(d: Doc<'_>, ctx: &QueryContext) -> Result<Vec<(String, Expr)>> {
+    let mut vars = Vec::new();
+    for v in d {
+        check_user_variable(v.name())?;
+        let expr = Parser::new(ctx).parse(v.value())?;
+        vars.push((v.name().to_string(), expr));
+    }
+    Ok(vars)
+}
+
 fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
     let Value::Document(d) = e.value() else {
         return Err(Error::failed_to_parse(format!(
@@ -85,20 +135,12 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
     };
     let given = given(d, ctx)?;
     idl::only("$lookup", d, FIELDS)?;
-    let text = |field: &str| match d.get(field) {
-        None | Some(Value::Null | Value::Undefined) => Ok(None),
-        Some(Value::String(s)) => Ok(Some(s)),
-        Some(v) => Err(idl::wrong_type("$lookup", field, v, "string")),
-    };
+    let text = |field| option(d, field, |v| v.as_str(), "string");
     let as_ = text("as")?.ok_or_else(|| idl::missing("$lookup", "as"))?;
     // An empty name counts as absent.
     let local = text("localField")?.filter(|s| !s.is_empty());
     let foreign = text("foreignField")?.filter(|s| !s.is_empty());
-    let let_ = match d.get("let") {
-        None | Some(Value::Null | Value::Undefined) => None,
-        Some(Value::Document(l)) => Some(l),
-        Some(v) => return Err(idl::wrong_type("$lookup", "let", v, "object")),
-    };
+    let let_ = option(d, "let", |v| v.as_doc(), "object")?;
     let pipeline = match d.get("pipeline") {
         None => None,
         Some(Value::Array(p)) => Some(p),
@@ -110,45 +152,12 @@ fn parse(e: Elem<'_>, ctx: &QueryContext, stages: &mut Vec<Stage>) -> Result<()>
         ));
     }
     check_field_path(as_)?;
-    let fields = match (local, foreign) {
-        (Some(l), Some(f)) => {
-            check_field_path(l)?;
-            check_field_path(f)?;
-            Some((Path::new(l), Path::new(f)))
-        }
-        (None, None) if pipeline.is_none() => {
-            return Err(Error::failed_to_parse(
-                "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be \
-                 specified",
-            ));
-        }
-        (None, None) => None,
-        _ => {
-            return Err(Error::failed_to_parse(
-                "$lookup requires both or neither of 'localField' and 'foreignField' to be \
-                 specified",
-            ));
-        }
-    };
-    let mut vars: Vec<(String, Expr)> = Vec::new();
-    for v in let_.unwrap_or(Doc::EMPTY) {
-        check_user_variable(v.name())?;
-        let expr = Parser::new(ctx).parse(v.value())?;
-        vars.push((v.name().to_string(), expr));
-    }
+    let fields = equal_fields(local, foreign, pipeline.is_some())?;
+    let vars = variables(let_.unwrap_or(Doc::EMPTY), ctx)?;
     let mut inner = ctx.nested()?;
     inner.collection = given.to_string();
-    match d.get("_internalCollation") {
-        None | Some(Value::Null | Value::Undefined) => {}
-        Some(Value::Document(c)) => inner.collation = Collation::parse(c)?,
-        Some(v) => {
-            return Err(idl::wrong_type(
-                "$lookup",
-                "_internalCollation",
-                v,
-                "object",
-            ));
-        }
+    if let Some(c) = option(d, "_internalCollation", |v| v.as_doc(), "object")? {
+        inner.collation = Collation::parse(c)?;
     }
     if let Some(p) = pipeline {
         check_target(p, &ctx.db, !given.is_empty())?;

@@ -1,5 +1,6 @@
 //! `$unwind`: returns one document per element of an array.
 
+use super::idl::need;
 use super::lookup::{Unwound, overlap};
 use super::registry::{Place, Spec};
 use super::{DocStream, Stage, StageOp, Ticker, check_size};
@@ -28,80 +29,58 @@ struct Unwind {
     preserve: bool,
 }
 
-fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
-    let mut path = None;
-    let mut index = None;
-    let mut preserve = false;
-    match e.value() {
-        Value::String(s) => path = Some(s),
-        Value::Document(d) => {
-            for o in d {
-                let ty = o.value().type_name();
-                match o.name() {
-                    "path" => {
-                        path = Some(o.value().as_str().ok_or_else(|| {
-                            Error::location(
-                                28808,
-                                format!(
-                                    "expected a string as the path for $unwind stage, got {ty}"
-                                ),
-                            )
-                        })?);
-                    }
-                    "preserveNullAndEmptyArrays" => {
-                        preserve = o.value().as_bool().ok_or_else(|| {
-                            Error::location(
-                                28809,
-                                format!(
-                                    "expected a boolean for the preserveNullAndEmptyArrays option \
-                                     to $unwind stage, got {ty}"
-                                ),
-                            )
-                        })?;
-                    }
-                    "includeArrayIndex" => {
-                        let name = o.value().as_str().filter(|s| !s.is_empty());
-                        let name = name.ok_or_else(|| {
-                            Error::location(
-                                28810,
-                                format!(
-                                    "expected a non-empty string for the includeArrayIndex  option \
-                                     to $unwind stage, got {ty}"
-                                ),
-                            )
-                        })?;
-                        if name.starts_with('$') {
-                            return Err(Error::location(
-                                28822,
-                                format!(
-                                    "includeArrayIndex option to $unwind stage should not be \
-                                     prefixed with a '$': {name}"
-                                ),
-                            ));
-                        }
-                        check_field_path(name)?;
-                        index = Some(Path::new(name));
-                    }
-                    other => {
-                        return Err(Error::location(
-                            28811,
-                            format!("unrecognized option to $unwind stage: {other}"),
-                        ));
-                    }
-                }
+/// The options of the stage that are given.
+#[derive(Default)]
+struct Options<'a> {
+    path: Option<&'a str>,
+    index: Option<Path>,
+    preserve: bool,
+}
+
+impl<'a> Options<'a> {
+    fn read(&mut self, o: Elem<'a>) -> Result<()> {
+        let v = o.value();
+        match o.name() {
+            "path" => {
+                let text = "expected a string as the path for $unwind stage, got {}";
+                self.path = Some(need(v.as_str(), v, 28808, text)?);
+            }
+            "preserveNullAndEmptyArrays" => {
+                let text = "expected a boolean for the preserveNullAndEmptyArrays option to \
+                            $unwind stage, got {}";
+                self.preserve = need(v.as_bool(), v, 28809, text)?;
+            }
+            "includeArrayIndex" => self.index = Some(index_path(v)?),
+            other => {
+                return Err(Error::location(
+                    28811,
+                    format!("unrecognized option to $unwind stage: {other}"),
+                ));
             }
         }
-        other => {
-            return Err(Error::location(
-                15981,
-                format!(
-                    "expected either a string or an object as specification for $unwind stage, \
-                     got {}",
-                    other.type_name()
-                ),
-            ));
-        }
+        Ok(())
     }
+}
+
+/// The field that takes the element's index.
+fn index_path(v: Value<'_>) -> Result<Path> {
+    let text =
+        "expected a non-empty string for the includeArrayIndex  option to $unwind stage, got {}";
+    let name = need(v.as_str().filter(|s| !s.is_empty()), v, 28810, text)?;
+    if name.starts_with('$') {
+        return Err(Error::location(
+            28822,
+            format!(
+                "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {name}"
+            ),
+        ));
+    }
+    check_field_path(name)?;
+    Ok(Path::new(name))
+}
+
+/// The field that is unwound, whose path begins with a `$`.
+fn field_of(path: Option<&str>) -> Result<Path> {
     let path = path.filter(|p| !p.is_empty());
     let path = path.ok_or_else(|| Error::location(28812, "no path specified to $unwind stage"))?;
     let Some(field) = path.strip_prefix('$') else {
@@ -117,10 +96,25 @@ fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
         ));
     }
     check_field_path(field)?;
+    Ok(Path::new(field))
+}
+
+fn parse(e: Elem<'_>, _: &QueryContext, stages: &mut Vec<Stage>) -> Result<()> {
+    let mut given = Options::default();
+    match e.value() {
+        Value::String(s) => given.path = Some(s),
+        v => {
+            let text = "expected either a string or an object as specification for $unwind stage, \
+                        got {}";
+            for o in need(v.as_doc(), v, 15981, text)? {
+                given.read(o)?;
+            }
+        }
+    }
     stages.push(Stage::Other(Arc::new(Unwind {
-        path: Path::new(field),
-        index,
-        preserve,
+        path: field_of(given.path)?,
+        index: given.index,
+        preserve: given.preserve,
     })));
     Ok(())
 }

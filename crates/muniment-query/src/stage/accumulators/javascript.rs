@@ -24,6 +24,29 @@ struct Functions {
     finalize: Option<Arc<str>>,
 }
 
+/// The code of one of the functions.
+fn function(name: &str, v: Value<'_>) -> Result<Arc<str>> {
+    match v {
+        Value::String(s) | Value::Code(s) => Ok(s.into()),
+        _ => Err(Error::location(
+            4_544_702,
+            format!(
+                "$accumulator '{name}' field must be a String or Code, but found {}",
+                v.type_name()
+            ),
+        )),
+    }
+}
+
+fn check_language(v: Value<'_>) -> Result<()> {
+    let says = match v.as_str() {
+        Some("js") => return Ok(()),
+        Some(other) => format!("$accumulator only supports lang: 'js', not '{other}'"),
+        None => "$accumulator lang must be a string".to_string(),
+    };
+    Err(Error::location(4_544_703, says))
+}
+
 fn parse(o: Options<'_>) -> Result<Parsed> {
     need_javascript("$accumulator")?;
     for e in o.doc {
@@ -37,38 +60,12 @@ fn parse(o: Options<'_>) -> Result<Parsed> {
             ));
         }
     }
-    let function = |name: &str, v: Value<'_>| -> Result<Arc<str>> {
-        match v {
-            Value::String(s) | Value::Code(s) => Ok(s.into()),
-            _ => Err(Error::location(
-                4_544_702,
-                format!(
-                    "$accumulator '{name}' field must be a String or Code, but found {}",
-                    v.type_name()
-                ),
-            )),
-        }
-    };
     let init = function("init", o.need("init", 4_544_707)?)?;
     let accumulate = function("accumulate", o.need("accumulate", 4_544_708)?)?;
     let merge = function("merge", o.need("merge", 4_544_709)?)?;
     let args = o.need("accumulateArgs", 4_544_710)?;
     let lang = o.need("lang", 4_544_711)?;
-    match lang.as_str() {
-        Some("js") => {}
-        Some(other) => {
-            return Err(Error::location(
-                4_544_703,
-                format!("$accumulator only supports lang: 'js', not '{other}'"),
-            ));
-        }
-        None => {
-            return Err(Error::location(
-                4_544_703,
-                "$accumulator lang must be a string",
-            ));
-        }
-    }
+    check_language(lang)?;
     let finalize = match o.doc.get("finalize") {
         Some(v) => Some(function("finalize", v)?),
         None => None,
