@@ -234,27 +234,7 @@ impl<'c> Parser<'c> {
 
     fn path(&mut self, text: &str) -> Result<Expr> {
         let Some(rest) = text.strip_prefix("$$") else {
-            let path = text.strip_prefix('$').unwrap_or(text);
-            if path.is_empty() {
-                return Err(Error::location(
-                    16872,
-                    "'$' by itself is not a valid FieldPath",
-                ));
-            }
-            let path = FieldPath::parse(path)?;
-            // A `$let` may have rebound CURRENT, with which every plain path begins.
-            return Ok(match self.scope.iter().rposition(|n| n == "CURRENT") {
-                Some(slot) => Node::Var { slot, path }.into(),
-                // The command's `let` may have rebound it too.
-                None => match self.ctx.variables.as_doc().get("CURRENT") {
-                    Some(v) => arena::with_arena(self.ctx.task.work(), |a| {
-                        let at = path.eval_in(v, a)?;
-                        Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
-                    })?
-                    .into(),
-                    None => Node::Field(path).into(),
-                },
-            });
+            return self.field_path(text.strip_prefix('$').unwrap_or(text));
         };
         let (name, path) = match rest.split_once('.') {
             Some(("", _)) => {
@@ -271,17 +251,43 @@ impl<'c> Parser<'c> {
             let path = path.unwrap_or_else(FieldPath::none);
             return Ok(Node::Var { slot, path }.into());
         }
-        let constant = |v: Value<'_>| {
-            let v = ValueBuf::new(v);
-            Ok(match &path {
-                None => Node::Const(Some(v)).into(),
-                Some(p) => arena::with_arena(self.ctx.task.work(), |a| {
-                    let at = p.eval_in(v.as_value(), a)?;
-                    Ok::<_, Error>(Node::Const(at.map(ValueBuf::new)))
-                })?
-                .into(),
-            })
+        self.bound(name, path)
+    }
+
+    /// A plain path, without the `$` at its front.
+    fn field_path(&self, path: &str) -> Result<Expr> {
+        if path.is_empty() {
+            return Err(Error::location(
+                16872,
+                "'$' by itself is not a valid FieldPath",
+            ));
+        }
+        let path = FieldPath::parse(path)?;
+        // A `$let` may have rebound CURRENT, with which every plain path begins.
+        if let Some(slot) = self.scope.iter().rposition(|n| n == "CURRENT") {
+            return Ok(Node::Var { slot, path }.into());
+        }
+        // The command's `let` may have rebound it too.
+        match self.ctx.variables.as_doc().get("CURRENT") {
+            Some(v) => self.constant(v, Some(&path)),
+            None => Ok(Node::Field(path).into()),
+        }
+    }
+
+    /// A constant, or what is at a path within it.
+    fn constant(&self, v: Value<'_>, path: Option<&FieldPath>) -> Result<Expr> {
+        let Some(path) = path else {
+            return Ok(Node::Const(Some(ValueBuf::new(v))).into());
         };
+        arena::with_arena(self.ctx.task.work(), |a| {
+            let at = path.eval_in(v, a)?;
+            Ok(Node::Const(at.map(ValueBuf::new)).into())
+        })
+    }
+
+    /// A variable that the command or the server has bound.
+    fn bound(&self, name: &str, path: Option<FieldPath>) -> Result<Expr> {
+        let constant = |v: Value<'_>| self.constant(v, path.as_ref());
         let current = self.ctx.variables.as_doc().get("CURRENT");
         match name {
             "CURRENT" if current.is_some() => constant(current.unwrap_or(Value::Null)),

@@ -99,21 +99,7 @@ impl Grid {
                     out.push((hash, depth));
                     continue;
                 }
-                let middle = (
-                    (square.low.0 + square.high.0) / 2.0,
-                    (square.low.1 + square.high.1) / 2.0,
-                );
-                for quarter in 0..4u64 {
-                    let (right, upper) = (quarter & 2 != 0, quarter & 1 != 0);
-                    let pick = |second: bool, low: f64, mid: f64, high: f64| {
-                        if second { (mid, high) } else { (low, mid) }
-                    };
-                    let (x0, x1) = pick(right, square.low.0, middle.0, square.high.0);
-                    let (y0, y1) = pick(upper, square.low.1, middle.1, square.high.1);
-                    let child = Square {
-                        low: (x0, y0),
-                        high: (x1, y1),
-                    };
+                for (quarter, child) in square.quarters() {
                     if region(&around(&child)) != Relation::Apart {
                         next.push((hash | quarter << (62 - 2 * depth), child));
                     }
@@ -130,18 +116,44 @@ impl Grid {
             })
             .collect();
         list.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(list.len());
-        for (low, high) in list {
-            match joined.last_mut() {
-                Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
-                _ => joined.push((low, high)),
-            }
-        }
-        joined
+        joined(list)
     }
 }
 
+/// Joins ranges that touch; they come in ascending order.
+fn joined(list: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
+    let mut joined: Vec<(u64, u64)> = Vec::with_capacity(list.len());
+    for (low, high) in list {
+        match joined.last_mut() {
+            Some(last) if low <= last.1.saturating_add(1) => last.1 = last.1.max(high),
+            _ => joined.push((low, high)),
+        }
+    }
+    joined
+}
+
 impl Square {
+    /// Its quarters, each with the two bits that it adds to the hash.
+    fn quarters(self) -> impl Iterator<Item = (u64, Square)> {
+        let middle = (
+            (self.low.0 + self.high.0) / 2.0,
+            (self.low.1 + self.high.1) / 2.0,
+        );
+        (0..4u64).map(move |quarter| {
+            let (right, upper) = (quarter & 2 != 0, quarter & 1 != 0);
+            let pick = |second: bool, low: f64, mid: f64, high: f64| {
+                if second { (mid, high) } else { (low, mid) }
+            };
+            let (x0, x1) = pick(right, self.low.0, middle.0, self.high.0);
+            let (y0, y1) = pick(upper, self.low.1, middle.1, self.high.1);
+            let square = Square {
+                low: (x0, y0),
+                high: (x1, y1),
+            };
+            (quarter, square)
+        })
+    }
+
     /// The least and the greatest distance of the square's points from a point.
     pub fn distances(&self, x: f64, y: f64) -> (f64, f64) {
         let away = |v: f64, low: f64, high: f64| (low - v).max(v - high).max(0.0);

@@ -40,6 +40,43 @@ pub(super) fn apply<'a>(
     result
 }
 
+/// The fields of a level that a document has shown, by their places in it. The first 64 need no allocation.
+#[derive(Default)]
+struct Seen {
+    early: u64,
+    late: Vec<usize>,
+}
+
+impl Seen {
+    /// Adds a field; false if it was there.
+    #[inline]
+    fn insert(&mut self, i: usize) -> bool {
+        let new = !self.contains(i);
+        match i < 64 {
+            true => self.early |= 1 << i,
+            false if new => self.late.push(i),
+            false => {}
+        }
+        new
+    }
+
+    #[inline]
+    fn contains(&self, i: usize) -> bool {
+        match i < 64 {
+            true => self.early & (1 << i) != 0,
+            false => self.late.contains(&i),
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, i: usize) {
+        match i < 64 {
+            true => self.early &= !(1 << i),
+            false => self.late.retain(|s| *s != i),
+        }
+    }
+}
+
 impl<'a> Cx<'a> {
     fn keeps(&self) -> bool {
         self.mode != Mode::Inclusion
@@ -48,8 +85,7 @@ impl<'a> Cx<'a> {
     /// Projects `doc` by `level`.
     fn document(&self, level: &'a Fields, doc: Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
         let start = open(out);
-        let mut seen = 0u64;
-        let mut seen_late: Vec<usize> = Vec::new();
+        let mut seen = Seen::default();
         let mut left = level.fields.len();
         let bytes = doc.as_bytes();
         // The bytes from `run` to the current element are still to be copied.
@@ -68,17 +104,7 @@ impl<'a> Cx<'a> {
             let Some(field) = level.fields.get(i) else {
                 continue;
             };
-            let again = if i < 64 {
-                let bit = 1u64 << i;
-                let again = seen & bit != 0;
-                seen |= bit;
-                again
-            } else {
-                let again = seen_late.contains(&i);
-                seen_late.push(i);
-                again
-            };
-            if again {
+            if !seen.insert(i) {
                 // If several fields have the same name, only the first one counts.
                 if !self.keeps() {
                     out.extend_from_slice(bytes.get(run..at).unwrap_or_default());
@@ -94,11 +120,7 @@ impl<'a> Cx<'a> {
             run = elems.offset();
             if !self.existing(&field.action, e, out)? {
                 // The field was not written at its old place. A value of it is written after the others, below.
-                if i < 64 {
-                    seen &= !(1u64 << i);
-                } else {
-                    seen_late.retain(|s| *s != i);
-                }
+                seen.remove(i);
             }
         }
         let end = if self.keeps() {
@@ -109,12 +131,7 @@ impl<'a> Cx<'a> {
         out.extend_from_slice(bytes.get(run..end).unwrap_or_default());
         if level.computes {
             for (i, field) in level.fields.iter().enumerate() {
-                let done = if i < 64 {
-                    seen & (1u64 << i) != 0
-                } else {
-                    seen_late.contains(&i)
-                };
-                if !done {
+                if !seen.contains(i) {
                     self.missing(field.name.as_bytes(), &field.action, doc, out)?;
                 }
             }

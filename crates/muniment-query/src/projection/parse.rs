@@ -123,12 +123,19 @@ impl State<'_> {
         {
             return self.switch(path, include);
         }
-        let Value::Document(d) = e.value() else {
-            return self.compute(path, e.value());
-        };
+        match e.value() {
+            Value::Document(d) => self.document(d, path, level),
+            v => self.compute(path, v),
+        }
+    }
+
+    /// A document as the value of a field: an expression, an operator of projections, or the projection of the
+    /// fields below.
+    fn document(&mut self, d: Doc<'_>, path: &str, level: usize) -> Result<()> {
+        let find = matches!(self.dialect, Dialect::Find(_));
         let Some(first) = d.first() else {
             if self.mode == Some(Mode::Addition) {
-                return self.compute(path, e.value());
+                return self.compute(path, Value::Document(d));
             }
             return Err(Error::location(
                 51270,
@@ -145,7 +152,7 @@ impl State<'_> {
                         "an expression specification must contain exactly one field, the name of \
                          the expression. Found {} fields in {}",
                         d.count(),
-                        e.value().to_display()
+                        Value::Document(d).to_display()
                     ),
                 ))
             } else {
@@ -154,7 +161,7 @@ impl State<'_> {
         }
         if first.name() == "$meta" {
             // Metadata are also allowed in an exclusion, and do not decide the mode.
-            let expr = Expr::parse(e.value(), self.ctx)?;
+            let expr = Expr::parse(Value::Document(d), self.ctx)?;
             self.meta = true;
             return self.add(path, Action::Compute(Box::new(expr)));
         }
@@ -168,7 +175,7 @@ impl State<'_> {
             return self.elem_match(path, first);
         }
         if first.name().starts_with('$') {
-            return self.compute(path, e.value());
+            return self.compute(path, Value::Document(d));
         }
         for sub in d {
             if self.mode == Some(Mode::Addition) && sub.name().contains('.') {

@@ -115,6 +115,61 @@ pub(super) const ARRAY_TO_OBJECT: OpSpec = OpSpec::new(
     array_to_object,
 );
 
+/// The key and the value that an element of the array describes, and the code for a key that is no string. All
+/// elements must have the form of the first one.
+fn pair<'a>(v: Value<'a>, first: Option<Value<'a>>) -> Result<(Value<'a>, Value<'a>, i32)> {
+    match v {
+        v if matches!(first, Some(Value::Document(_))) && !matches!(v, Value::Document(_)) => {
+            Err(Error::location(
+                40391,
+                format!(
+                    "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Object was detected, now found: {}",
+                    v.type_name()
+                ),
+            ))
+        }
+        v if matches!(first, Some(Value::Array(_))) && !matches!(v, Value::Array(_)) => {
+            Err(Error::location(
+                40396,
+                format!(
+                    "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {}",
+                    v.type_name()
+                ),
+            ))
+        }
+        Value::Array(pair) => {
+            let mut pair = pair.values();
+            match (pair.next(), pair.next(), pair.next()) {
+                (Some(k), Some(v), None) => Ok((k, v, 40395)),
+                _ => Err(Error::location(
+                    40397,
+                    "$arrayToObject requires an array of size 2 arrays,found array of another size",
+                )),
+            }
+        }
+        Value::Document(d) => match (d.get("k"), d.get("v"), d.count()) {
+            (Some(k), Some(v), 2) => Ok((k, v, 40394)),
+            (_, _, 2) => Err(Error::location(
+                40393,
+                "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys from the object",
+            )),
+            (_, _, n) => Err(Error::location(
+                40392,
+                format!(
+                    "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{n}"
+                ),
+            )),
+        },
+        v => Err(Error::location(
+            40398,
+            format!(
+                "Unrecognised input type format for $arrayToObject: {}",
+                v.type_name()
+            ),
+        )),
+    }
+}
+
 fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<Value<'a>>> {
     let items = match arg_some(args, 0, ctx)? {
         None => return NULL,
@@ -130,67 +185,9 @@ fn array_to_object<'a>(args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option
         }
     };
     let mut fields = Fields::new();
-    // All elements must have the form of the first one.
     let first = items.values().next();
     for v in items.values() {
-        let (key, value, code) = match v {
-            v if matches!(first, Some(Value::Document(_))) && !matches!(v, Value::Document(_)) => {
-                return Err(Error::location(
-                    40391,
-                    format!(
-                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Object was detected, now found: {}",
-                        v.type_name()
-                    ),
-                ));
-            }
-            v if matches!(first, Some(Value::Array(_))) && !matches!(v, Value::Array(_)) => {
-                return Err(Error::location(
-                    40396,
-                    format!(
-                        "$arrayToObject requires a consistent input format. Elements must all be arrays or all be objects. Array was detected, now found: {}",
-                        v.type_name()
-                    ),
-                ));
-            }
-            Value::Array(pair) => {
-                let mut pair = pair.values();
-                match (pair.next(), pair.next(), pair.next()) {
-                    (Some(k), Some(v), None) => (k, v, 40395),
-                    _ => {
-                        return Err(Error::location(
-                            40397,
-                            "$arrayToObject requires an array of size 2 arrays,found array of another size",
-                        ));
-                    }
-                }
-            }
-            Value::Document(d) => match (d.get("k"), d.get("v"), d.count()) {
-                (Some(k), Some(v), 2) => (k, v, 40394),
-                (_, _, 2) => {
-                    return Err(Error::location(
-                        40393,
-                        "$arrayToObject requires an object with keys 'k' and 'v'. Missing either or both keys from the object",
-                    ));
-                }
-                (_, _, n) => {
-                    return Err(Error::location(
-                        40392,
-                        format!(
-                            "$arrayToObject requires an object keys of 'k' and 'v'. Found incorrect number of keys:{n}"
-                        ),
-                    ));
-                }
-            },
-            v => {
-                return Err(Error::location(
-                    40398,
-                    format!(
-                        "Unrecognised input type format for $arrayToObject: {}",
-                        v.type_name()
-                    ),
-                ));
-            }
-        };
+        let (key, value, code) = pair(v, first)?;
         let Value::String(key) = key else {
             return Err(Error::location(
                 code,

@@ -102,6 +102,57 @@ pub(super) const TRUNC: OpSpec = OpSpec::new(
     |args, ctx| to_place("$trunc", args, ctx, Round::Truncate),
 );
 
+/// The place that an operator rounds to: digits after the point, or before it if negative. It is 0 if it is not
+/// given, and `None` if it is null.
+fn place<'a>(op: &str, args: &'a [Expr], ctx: &EvalContext<'a>) -> Result<Option<i32>> {
+    if args.len() < 2 {
+        return Ok(Some(0));
+    }
+    let Some(p) = arg_some(args, 1, ctx)? else {
+        return Ok(None);
+    };
+    if !p.is_number() {
+        return Err(Error::location(
+            16004,
+            format!("can't convert from BSON type {} to long", p.type_name()),
+        ));
+    }
+    if let Value::Double(n) = p
+        && !(-9.3e18..9.3e18).contains(&n)
+    {
+        return Err(Error::location(
+            31109,
+            format!("Can't coerce out of range value {} to long", p.to_display()),
+        ));
+    }
+    let whole = number::to_i64_exact(p).ok_or_else(|| {
+        Error::location(
+            51082,
+            format!("precision argument to  {op} must be a integral value"),
+        )
+    })?;
+    if !(-20..=100).contains(&whole) {
+        return Err(Error::location(
+            51083,
+            format!("cannot apply {op} with precision value {whole} value must be in [-20, 100]"),
+        ));
+    }
+    Ok(Some(whole as i32))
+}
+
+/// Rounds a whole number; `None` if the result is too large.
+fn whole_to_place(n: i64, place: i32, mode: Round) -> Option<i64> {
+    if place >= 0 {
+        return Some(n);
+    }
+    let step = 10_i128.checked_pow(place.unsigned_abs())?;
+    let n = i128::from(n);
+    let cut = n / step * step;
+    let rest = (n - cut).abs() * 2;
+    let up = mode == Round::HalfEven && (rest > step || (rest == step && (cut / step) % 2 != 0));
+    i64::try_from(if up { cut + step * n.signum() } else { cut }).ok()
+}
+
 fn to_place<'a>(
     op: &str,
     args: &'a [Expr],
@@ -111,55 +162,10 @@ fn to_place<'a>(
     let Some(v) = arg_some(args, 0, ctx)? else {
         return NULL;
     };
-    let place = match args.get(1) {
-        None => 0,
-        Some(_) => match arg_some(args, 1, ctx)? {
-            None => return NULL,
-            Some(p) => {
-                if !p.is_number() {
-                    return Err(Error::location(
-                        16004,
-                        format!("can't convert from BSON type {} to long", p.type_name()),
-                    ));
-                }
-                if let Value::Double(n) = p
-                    && !(-9.3e18..9.3e18).contains(&n)
-                {
-                    return Err(Error::location(
-                        31109,
-                        format!("Can't coerce out of range value {} to long", p.to_display()),
-                    ));
-                }
-                let whole = number::to_i64_exact(p).ok_or_else(|| {
-                    Error::location(
-                        51082,
-                        format!("precision argument to  {op} must be a integral value"),
-                    )
-                })?;
-                if !(-20..=100).contains(&whole) {
-                    return Err(Error::location(
-                        51083,
-                        format!(
-                            "cannot apply {op} with precision value {whole} value must be in [-20, 100]"
-                        ),
-                    ));
-                }
-                whole as i32
-            }
-        },
+    let Some(place) = place(op, args, ctx)? else {
+        return NULL;
     };
-    let int = |n: i64| -> Option<i64> {
-        if place >= 0 {
-            return Some(n);
-        }
-        let step = 10_i128.checked_pow(place.unsigned_abs())?;
-        let n = i128::from(n);
-        let cut = n / step * step;
-        let rest = (n - cut).abs() * 2;
-        let up =
-            mode == Round::HalfEven && (rest > step || (rest == step && (cut / step) % 2 != 0));
-        i64::try_from(if up { cut + step * n.signum() } else { cut }).ok()
-    };
+    let int = |n| whole_to_place(n, place, mode);
     let overflow = || {
         Error::location(
             51080,

@@ -13,6 +13,30 @@ pub(super) const SPEC: OpSpec = OpSpec::new(
     eval,
 );
 
+fn check(inputs: &[Expr], defaults: &[Expr], longest: bool) -> Result<()> {
+    if inputs.is_empty() {
+        return Err(Error::location(
+            34465,
+            "$zip requires at least one input array",
+        ));
+    }
+    if !defaults.is_empty() {
+        if !longest {
+            return Err(Error::location(
+                34466,
+                "cannot specify defaults unless useLongestLength is true",
+            ));
+        }
+        if defaults.len() != inputs.len() {
+            return Err(Error::location(
+                34467,
+                "defaults and inputs must have the same length",
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
     let Value::Document(d) = operand else {
         return Err(Error::location(
@@ -56,26 +80,7 @@ fn parse(operand: Value<'_>, p: &mut Parser<'_>) -> Result<Vec<Expr>> {
             }
         }
     }
-    if inputs.is_empty() {
-        return Err(Error::location(
-            34465,
-            "$zip requires at least one input array",
-        ));
-    }
-    if !defaults.is_empty() {
-        if !longest {
-            return Err(Error::location(
-                34466,
-                "cannot specify defaults unless useLongestLength is true",
-            ));
-        }
-        if defaults.len() != inputs.len() {
-            return Err(Error::location(
-                34467,
-                "defaults and inputs must have the same length",
-            ));
-        }
-    }
+    check(&inputs, &defaults, longest)?;
     let n = i64::try_from(inputs.len()).unwrap_or(i64::MAX);
     let mut args = vec![
         Expr::constant(Value::Bool(longest)),
