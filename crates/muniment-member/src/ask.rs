@@ -1,6 +1,5 @@
 //! Asking the primary, on behalf of an operation of another member.
 
-use crate::prove::Caller;
 use crate::set::ReplicaSet;
 use muniment_consensus::MemberId;
 use muniment_exec::OpContext;
@@ -39,30 +38,9 @@ pub fn ask_primary(
         until: within.map(|time| Instant::now() + time),
     };
     op.without_ticket(|| {
-        let c = Caller::of(set).call(host, &dialled, CONNECTING)?;
+        let c = set.caller().call(host, &dialled, CONNECTING)?;
         ask(c, db, command, &asking)
     })?
-}
-
-/// An operation that looks again whenever the member's state has changed.
-pub(crate) struct Watching<'w> {
-    pub(crate) set: &'w ReplicaSet,
-    pub(crate) on: &'w dyn Interrupt,
-}
-
-impl Interrupt for Watching<'_> {
-    fn check(&self) -> Result<()> {
-        self.on.check()
-    }
-
-    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
-        self.on.sleepers(show);
-        show(&self.set.watchers);
-    }
-
-    fn wakes_at(&self) -> Option<Instant> {
-        self.on.wakes_at()
-    }
 }
 
 /// An operation that waits for what the primary does, while that one leads.

@@ -3,12 +3,14 @@
 //! Source: the MongoDB manual, "Replica Set Configuration", and observed replies.
 
 use super::host_port::HostPort;
-use super::member_config::MemberConfig;
+use super::member_config::{MemberConfig, invalid};
 use crate::concern::W;
 use muniment_value::args::{Args, Field, Types, check_type, opt, req};
 use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc, number};
 use std::collections::{BTreeMap, HashSet};
 
+/// The collection in which MongoDB, and a version of this program before sets, stores a configuration.
+pub const COLLECTION: &str = "local.system.replset";
 /// The greatest version that there may be.
 pub const MAX_VERSION: i64 = i32::MAX as i64;
 /// Most members of a set, and most that vote.
@@ -64,11 +66,6 @@ pub struct SetConfig {
 /// `settings.catchUpTimeoutMillis` and `settings.catchUpTakeoverDelayMillis`, which nothing here goes by.
 const CATCH_UP_MS: i32 = -1;
 const TAKEOVER_MS: i32 = 30_000;
-
-/// 93 InvalidReplicaSetConfig.
-pub fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Code::InvalidReplicaSetConfig, message)
-}
 
 impl SetConfig {
     /// The configuration of a set with this name and one member at this address, all else being the default.
@@ -556,14 +553,6 @@ pub fn counts(d: Doc<'_>) -> BTreeMap<String, u32> {
         }
     }
     all
-}
-
-/// MongoDB shows a whole priority as one.
-pub(super) fn whole_or_fraction(n: f64) -> Value<'static> {
-    match n.fract() == 0.0 {
-        true => Value::Int32(n as i32),
-        false => Value::Double(n),
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,9 @@
-//! What a member counts, and what serverStatus shows of that: `metrics.repl` and the section `oplog`.
+//! What a member counts, and how serverStatus shows that in `metrics.repl`.
 //!
 //! Invariant: what is not measured here is left out, so that a zero means that nothing has happened.
 
-use super::inbox::ROOM;
-use super::{ReplicaSet, timestamp};
 use muniment_consensus::MemberId;
-use muniment_storage::Store;
-use muniment_value::{DocBuf, Result, doc};
+use muniment_value::{DocBuf, doc};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -75,73 +72,37 @@ impl Figures {
         self.waits.fetch_add(1, Relaxed);
         Waits(self)
     }
-}
 
-/// The section `oplog`: the timestamps of the newest entry and of the oldest that can be read.
-///
-/// # Errors
-/// The log's, for instance 14031 while there is none.
-pub fn oplog(store: &Store) -> Result<DocBuf> {
-    let oldest = store.log_entries(store.log_begins_after()?)?.next()?;
-    let latest = store.position()?.applied.at;
-    Ok(doc! {
-        "latestOptime": timestamp(latest),
-        "earliestOptime": timestamp(oldest.map_or(latest, |e| e.at)),
-    })
-}
+    /// How many operations wait for a time of the cluster.
+    pub fn waiting(&self) -> i64 {
+        self.waits.load(Relaxed)
+    }
 
-/// `metrics.repl`. On a standalone it is what came from others, which is nothing.
-pub fn metrics(store: &Store, set: Option<&ReplicaSet>) -> DocBuf {
-    let f = store.follow_stats();
-    let ops = f.ops.iter().sum::<u64>() as i64;
-    let apply = doc! {
-        "batchSize": ops,
-        "batches": doc! { "num": f.batches as i64, "totalMillis": (f.micros / 1000) as i64 },
-        "ops": ops,
-    };
-    let mut network = doc! { "bytes": f.bytes as i64, "ops": ops };
-    let Some(set) = set else {
-        return doc! { "apply": apply, "network": network };
-    };
-    let of = |n: &AtomicU64| n.load(Relaxed) as i64;
-    let m = &set.figures;
-    network.append("notPrimaryUnacknowledgedWrites", of(&m.unacknowledged));
-    let node = set.node();
-    let (waiting, bytes) = node.as_ref().map_or((0, 0), |node| node.inbox.held());
-    doc! {
-        "apply": apply,
-        "buffer": doc! {
-            "write": doc! {
-                "count": waiting as i64,
-                "maxSizeBytes": ROOM as i64,
-                "sizeBytes": bytes as i64,
-            },
-        },
-        "network": network,
-        "stateTransition": doc! {
-            "lastStateTransition": *m.last.lock(),
-            "totalOperationsKilled": of(&m.killed),
-            "totalOperationsRunning": of(&m.running),
-        },
-        "syncSource": doc! {
-            "numSelections": of(&m.selections),
+    /// How many writes that asked for no answer were refused.
+    pub fn unacknowledged(&self) -> i64 {
+        self.unacknowledged.load(Relaxed) as i64
+    }
+
+    /// `metrics.repl.stateTransition`.
+    pub fn state_transition(&self) -> DocBuf {
+        doc! {
+            "lastStateTransition": *self.last.lock(),
+            "totalOperationsKilled": self.killed.load(Relaxed) as i64,
+            "totalOperationsRunning": self.running.load(Relaxed) as i64,
+        }
+    }
+
+    /// `metrics.repl.syncSource`.
+    pub fn sync_source(&self) -> DocBuf {
+        let of = |n: &AtomicU64| n.load(Relaxed) as i64;
+        doc! {
+            "numSelections": of(&self.selections),
             // A nearer member is never chosen instead: the log comes from the primary.
             "numSyncSourceChangesDueToSignificantlyCloserNode": 0_i64,
-            "numTimesChoseDifferent": of(&m.different),
-            "numTimesChoseSame": of(&m.same),
-            "numTimesCouldNotFind": of(&m.none),
-        },
-        "waiters": doc! {
-            "opTime": m.waits.load(Relaxed),
-            "replication": node.map_or(0, |node| node.waiting()) as i64,
-        },
-    }
-}
-
-impl ReplicaSet {
-    /// What this member counts.
-    pub fn figures(&self) -> &Figures {
-        &self.figures
+            "numTimesChoseDifferent": of(&self.different),
+            "numTimesChoseSame": of(&self.same),
+            "numTimesCouldNotFind": of(&self.none),
+        }
     }
 }
 

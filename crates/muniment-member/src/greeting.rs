@@ -15,7 +15,6 @@
 
 use super::SetConfig;
 use super::host_port::HostPort;
-use crate::set::ReplicaSet;
 use muniment_consensus::{Config, InForce, Member, MemberId};
 use muniment_logger::hostname;
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
@@ -214,16 +213,17 @@ fn in_force_of(d: Doc<'_>) -> Option<InForce> {
     }
 }
 
-/// Whether the configuration has the member at an address of this server.
-pub fn is_here(set: &ReplicaSet, config: &Config, member: MemberId) -> bool {
+/// Whether the configuration has the member at an address of this server, which listens on this port.
+pub fn is_here(port: u16, config: &Config, member: MemberId) -> bool {
     let found = config.member(member);
     let host = found.and_then(|m| HostPort::parse(&m.host).ok());
-    host.is_some_and(|h| h.is_own(set.home.address.port, &hostname()))
+    host.is_some_and(|h| h.is_own(port, &hostname()))
 }
 
-/// The address that the configuration has for the member, if it is one of this server.
-pub fn own_address(set: &ReplicaSet, config: &Config, member: MemberId) -> Option<String> {
-    let here = is_here(set, config, member);
+/// The address that the configuration has for the member, if it is one of this server, which listens on this
+/// port.
+pub fn own_address(port: u16, config: &Config, member: MemberId) -> Option<String> {
+    let here = is_here(port, config, member);
     Some(config.member(member).filter(|_| here)?.host.clone())
 }
 

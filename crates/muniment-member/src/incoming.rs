@@ -191,8 +191,8 @@ fn addressed_as_another(set: &ReplicaSet, node: &Node, greeting: Greeting) -> Er
     let full = theirs.is_arbiter(to) && stores();
     let becomes = !full
         && theirs.version >= mine.config.version
-        && greeting::is_here(set, theirs, to)
-        && !greeting::is_here(set, theirs, own);
+        && greeting::is_here(set.home.address.port, theirs, to)
+        && !greeting::is_here(set.home.address.port, theirs, own);
     let what = match becomes {
         true => "is about to become that one",
         false if full => {

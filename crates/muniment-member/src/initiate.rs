@@ -2,15 +2,16 @@
 //! that calls; and the core that goes on with a forced configuration.
 
 use super::aside::{self, Aside};
-use super::config::{MAX_VERSION, SetConfig, invalid};
+use super::config::{COLLECTION, MAX_VERSION, SetConfig};
 use super::driver::{self, Driver, times_of};
 use super::host_port::HostPort;
+use super::member_config::invalid;
 use super::node::Node;
-use super::prove::Caller;
 use super::{ReplicaSet, Role};
 use crate::home::Host;
 use crate::lifecycle::Ending;
 use muniment_consensus::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
+use muniment_exec::{FindRequest, OpContext};
 use muniment_logger::hostname;
 use muniment_op::{Both, Interrupt};
 use muniment_storage::Position;
@@ -34,7 +35,7 @@ pub fn start(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) -> Result<()> {
     let file = state_file(set);
     let remembered = file.read()?;
     let Some(state) = remembered else {
-        if let Some(config) = super::local::of_older_version(set)? {
+        if let Some(config) = of_older_version(set)? {
             begin(set, host, config, None)?;
             wait_for_primary(set);
             return Ok(());
@@ -130,6 +131,23 @@ fn wait_for_primary(set: &ReplicaSet) {
 /// The address by which a configuration that this server makes names it.
 fn own_address(set: &ReplicaSet) -> HostPort {
     HostPort::of_listener(&set.home.bind_ip, set.home.address.port, &hostname())
+}
+
+/// The configuration that a version before this one stored as a document of `local`.
+///
+/// # Errors
+/// 93 for one that cannot be used; the storage's.
+fn of_older_version(set: &ReplicaSet) -> Result<Option<SetConfig>> {
+    if set.home.engine.store.collection(COLLECTION).is_none() {
+        return Ok(None);
+    }
+    let op = OpContext::internal("replication");
+    let found = set
+        .home
+        .engine
+        .find(&op, &FindRequest::new(COLLECTION))?
+        .next_doc(&op)?;
+    found.map(|d| SetConfig::parse(Doc::new(&d))).transpose()
 }
 
 fn state_file(set: &ReplicaSet) -> StateFile {
@@ -324,7 +342,7 @@ fn check_others(
     me: i32,
     interrupt: &dyn Interrupt,
 ) -> Result<()> {
-    let caller = Caller::of(set);
+    let caller = set.caller();
     let mut failed = Vec::new();
     for m in config.members.iter().filter(|m| m.id != me) {
         interrupt.check()?;

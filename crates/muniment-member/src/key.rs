@@ -211,6 +211,16 @@ fn key(item: &str) -> std::result::Result<Box<[u8]>, String> {
     Ok(key.into_bytes().into_boxed_slice())
 }
 
+/// Random bytes, which nobody else has.
+///
+/// # Errors
+/// If the system has none: then there is no proof.
+pub fn random<const N: usize>() -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -12,8 +12,10 @@
 mod address;
 pub mod aside;
 mod ask;
+mod caller;
 mod concern;
 mod config;
+mod copy_dir;
 pub mod driver;
 mod figures;
 pub mod frame;
@@ -37,19 +39,21 @@ mod role;
 mod rollback;
 mod routes;
 mod set;
+mod statistics;
 mod step_up;
 mod stored;
 mod times;
+mod timestamps;
 mod topology;
 pub mod world;
 
 pub use address::Address;
 pub use ask::{Asking, ask_primary};
 pub use concern::W;
-pub use config::{SetConfig, counts, invalid};
+pub use config::{SetConfig, counts};
 pub use driver::Request;
 use driver::ticks;
-pub use figures::{Figures, metrics, oplog};
+pub use figures::Figures;
 pub use frame::OP_REPLICATION;
 pub use greeting::{FIELD as GREETING, answer as answer_greeting};
 pub use home::{Home, Host, MemberParameters};
@@ -59,20 +63,21 @@ pub use incoming::{Incoming, check_name, greet};
 pub use initial_sync::{Copied, Preference, export};
 pub use initiate::{initiate, start};
 pub use key::Keys;
+use lifecycle::ended;
 pub use lifecycle::{Ending, Lifecycle, Restart, StopRequest, Stopping};
 pub use local::documents as local_documents;
-pub use member_config::MemberConfig;
+pub use member_config::{MemberConfig, invalid};
 pub use node::Node;
 pub use peer::{Sockets, Ways};
 pub use prove::{LONGEST as LONGEST_NAME, Proof, answer as answer_proof};
 pub use role::Role;
 pub use routes::Routes;
-use set::ended;
 pub use set::{
-    Ahead, Election, Member, ReplicaSet, Told, date_of, describe, election_id, op_time, timestamp,
-    topology_of_error, wall_ms,
+    Ahead, Election, Member, ReplicaSet, Told, describe, election_id, topology_of_error,
 };
+pub use statistics::{metrics, oplog};
 pub use stored::{Opening, Stored, opening, prepare_restart, stored};
-pub use times::{append_times, of as times_of, parse as parse_time};
+pub use times::{append_times, parse as parse_time};
+pub use timestamps::{date_of, of as times_of, op_time, timestamp, wall_ms};
 pub use topology::Topology;
 pub use world::{Threads, World};

@@ -157,6 +157,11 @@ impl Lifecycle {
     }
 }
 
+/// 91 ShutdownInProgress: the driver of this member has ended.
+pub(crate) fn ended() -> Error {
+    Error::new(Code::ShutdownInProgress, "replication is being shut down")
+}
+
 fn over(is_over: bool) -> Result<()> {
     match is_over {
         true => Err(Error::new(

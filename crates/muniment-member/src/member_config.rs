@@ -2,10 +2,9 @@
 //!
 //! Source: the MongoDB manual, "Replica Set Configuration", and observed replies.
 
-use super::config::{invalid, whole_or_fraction};
 use super::host_port::HostPort;
 use muniment_value::args::{Args, Field, Types, opt, req};
-use muniment_value::{Doc, DocBuf, Error, Result, Value, doc, number};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, Value, doc, number};
 
 /// The greatest `_id` of a member that there may be.
 const MAX_MEMBER_ID: i64 = 255;
@@ -176,5 +175,18 @@ impl MemberConfig {
             "secondaryDelaySecs": i64::from(self.delay_secs),
             "votes": i32::from(self.votes),
         }
+    }
+}
+
+/// 93 InvalidReplicaSetConfig.
+pub fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Code::InvalidReplicaSetConfig, message)
+}
+
+/// MongoDB shows a whole priority as one.
+pub fn whole_or_fraction(n: f64) -> Value<'static> {
+    match n.fract() == 0.0 {
+        true => Value::Int32(n as i32),
+        false => Value::Double(n),
     }
 }

@@ -16,8 +16,8 @@
 //! Invariant: messages of one connection arrive in the order in which they were given. Must not
 //! wait for the member in any other thread.
 
+use super::caller::Caller;
 use super::frame::{PIECE, put_message, put_record, put_report};
-use super::prove::Caller;
 use muniment_consensus::{MemberId, Message};
 use muniment_storage::{Record, Records as LogRecords, Store};
 use muniment_value::{Code, DocBuf, Error, Result};

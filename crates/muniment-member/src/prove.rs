@@ -19,81 +19,13 @@
 
 use super::ReplicaSet;
 use super::host_port::HostPort;
-use super::key::{Exchange, Keys, MOST, Nonce, Side};
+use super::key::{Exchange, MOST, Nonce, Side, random};
+use crate::caller::{binary, bytes_of, failed};
 use muniment_logger::hostname;
-use muniment_value::{ArrayBuf, Code, Doc, DocBuf, Error, Result, Value, doc};
-use muniment_wire::Connection;
-use std::sync::Arc;
-use std::time::Duration;
+use muniment_value::{Doc, DocBuf, Result, doc};
 
 /// The name of a member, which is a host and its port, has at most so many bytes.
 pub const LONGEST: usize = 270;
-
-/// This server as a caller of other members.
-#[derive(Clone, Debug)]
-pub struct Caller {
-    set: String,
-    own: String,
-    keys: Option<Arc<Keys>>,
-}
-
-impl Caller {
-    /// This server.
-    pub fn of(set: &ReplicaSet) -> Caller {
-        Caller {
-            set: set.name().to_string(),
-            own: set.home.address.host.clone(),
-            keys: set.home.keys.clone(),
-        }
-    }
-
-    /// Connects to the member at `host`, by way of `dialled`, and proves both to be members. `step`:
-    /// longest wait for each step, and, until it is set anew, for each answer.
-    ///
-    /// # Errors
-    /// 6 if the member cannot be reached; 18 if one side does not prove itself.
-    pub fn call(&self, host: &str, dialled: &str, step: Duration) -> Result<Connection> {
-        let mut c = Connection::connect_timeout(dialled, step)?;
-        c.set_timeout(Some(step))?;
-        self.prove(&mut c, host)?;
-        Ok(c)
-    }
-
-    /// Proves both ends of a connection to `host` to be members.
-    ///
-    /// # Errors
-    /// 18 if one side does not prove itself.
-    pub fn prove(&self, c: &mut Connection, host: &str) -> Result<()> {
-        let mut first =
-            doc! { "_replSetProve": self.set.as_str(), "from": self.own.as_str(), "to": host };
-        let Some(keys) = &self.keys else {
-            return c.command("admin", &first).map(|_| ());
-        };
-        let caller = random()?;
-        first.append("nonce", binary(&caller));
-        let challenge = c.command("admin", &first)?;
-        let called = bytes_of(challenge.as_doc().get("nonce"));
-        let called = called.and_then(|b| Nonce::try_from(b).ok());
-        let exchange = Exchange {
-            set: self.set.clone(),
-            from: self.own.clone(),
-            to: host.to_string(),
-            caller,
-            called: called.ok_or_else(|| failed(format!("{host} has no key file")))?,
-        };
-        let proofs = keys.proofs(Side::Caller, &exchange);
-        let proofs: ArrayBuf = proofs.iter().map(|p| binary(p)).collect();
-        let second = doc! { "_replSetProve": self.set.as_str(), "proofs": proofs };
-        let reply = c.command("admin", &second)?;
-        let proof = bytes_of(reply.as_doc().get("proof"));
-        match keys.proven(Side::Called, &exchange, proof.into_iter()) {
-            Some(_) => Ok(()),
-            None => Err(failed(format!(
-                "{host} does not show that it knows the key"
-            ))),
-        }
-    }
-}
 
 /// How far the caller of a connection has proven that it is a member.
 #[derive(Debug, Default)]
@@ -191,32 +123,4 @@ fn prove_back(set: &ReplicaSet, body: Doc<'_>, exchange: &Exchange) -> Result<(P
         ))
     })?;
     Ok((Proof::Given, doc! { "proof": binary(&proof) }))
-}
-
-fn failed(why: impl std::fmt::Display) -> Error {
-    Error::new(
-        Code::AuthenticationFailed,
-        format!("Authentication failed: {why}"),
-    )
-}
-
-/// Random bytes, which nobody else has.
-///
-/// # Errors
-/// If the system has none: then there is no proof.
-pub fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|e| Error::internal(format!("no random bytes: {e}")))?;
-    Ok(bytes)
-}
-
-fn binary(bytes: &[u8]) -> Value<'_> {
-    Value::Binary { subtype: 0, bytes }
-}
-
-fn bytes_of(v: Option<Value<'_>>) -> Option<&[u8]> {
-    match v {
-        Some(Value::Binary { bytes, .. }) => Some(bytes),
-        _ => None,
-    }
 }

@@ -1,7 +1,8 @@
 //! What members tell each other of how they are, beside the consensus: positions, state, times. It
 //! is what write concerns count by and what `replSetGetStatus` shows of the others.
 
-use crate::{Role, times_of, timestamp};
+use crate::role::Role;
+use crate::timestamps::{of as times_of, timestamp};
 use muniment_consensus::{MemberId, Position};
 use muniment_storage::Timestamp;
 use muniment_value::{Doc, DocBuf, Value, doc, number};

@@ -4,9 +4,9 @@
 //!
 //! Invariant: the files are on the disk before anything is rolled back.
 
-use crate::set::ReplicaSet;
 use bytes::Bytes;
-use muniment_io::{Disk, Open};
+use muniment_exec::Database;
+use muniment_io::{Disk, Machine, Open};
 use muniment_storage::{Store, Timestamp};
 use muniment_value::{Error, Result};
 use std::path::Path;
@@ -15,22 +15,26 @@ use std::path::Path;
 const FOLDER: &str = "rollback";
 
 /// Writes what is lost when the log is cut after the record `index`; returns the files, and how many
-/// documents are in them.
+/// documents are in them. `dbpath`: the data directory, below which they are.
 ///
 /// # Errors
 /// The log's and the disk's.
-pub fn write(set: &ReplicaSet, index: u64) -> Result<(Vec<String>, usize)> {
-    let after = timestamp_of(&set.home.engine.store, index)?;
-    let undone = set.home.engine.undone_by_giving_up(after)?;
-    let machine = &set.home.machine;
-    let folder = set.home.dbpath.join(FOLDER);
+pub fn write(
+    engine: &Database,
+    machine: &Machine,
+    dbpath: &Path,
+    index: u64,
+) -> Result<(Vec<String>, usize)> {
+    let after = timestamp_of(&engine.store, index)?;
+    let undone = engine.undone_by_giving_up(after)?;
+    let folder = dbpath.join(FOLDER);
     let (mut files, mut documents) = (Vec::new(), 0);
     for (uuid, docs) in undone {
         let of = folder.join(name_of(&uuid));
         let path = of.join(format!("removed.{}.bson", stamp(machine.clock.now_ms())));
         files.push(path.to_string_lossy().into_owned());
         documents += docs.len();
-        if let Err(e) = write_file(&*machine.disk, &path, &docs, &set.home.dbpath) {
+        if let Err(e) = write_file(&*machine.disk, &path, &docs, dbpath) {
             // The next attempt writes all of them anew, and needs the room that these take.
             for file in &files {
                 let _ = machine.disk.remove(Path::new(file));

@@ -5,21 +5,23 @@
 //! door opens, and ceases to be so before the door closes. A change of the state increments the topology's
 //! counter, after the change.
 
-use crate::ask::Watching;
+use crate::caller::Caller;
 use crate::config::{self, SetConfig};
 use crate::driver::{Request, ticks};
 use crate::figures::Figures;
 use crate::home::{Home, Host};
 use crate::initial_sync::Copies;
 use crate::initiate;
-use crate::member_config::MemberConfig;
+use crate::lifecycle::ended;
+use crate::member_config::{MemberConfig, invalid};
 use crate::node::Node;
 use crate::role::Role;
+use crate::timestamps::{op_time, wall_ms};
 use muniment_consensus::{MemberId, Refusal};
 use muniment_exec::OpContext;
 use muniment_logger::{iso8601, now_ms};
 use muniment_op::{Event, Interrupt, Sleepers};
-use muniment_storage::{Store, Timestamp};
+use muniment_storage::Timestamp;
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -201,6 +203,17 @@ impl ReplicaSet {
         self.primary.load(Ordering::Acquire)
     }
 
+    /// What this member counts.
+    pub fn figures(&self) -> &Figures {
+        &self.figures
+    }
+
+    /// This server as a caller of other members.
+    pub(crate) fn caller(&self) -> Caller {
+        let Home { address, keys, .. } = &self.home;
+        Caller::new(self.name.clone(), address.host.clone(), keys.clone())
+    }
+
     /// The state now.
     pub fn member(&self) -> Member {
         self.member.read().clone()
@@ -281,7 +294,11 @@ impl ReplicaSet {
         end: Instant,
         is_so: impl Fn() -> bool,
     ) -> Result<bool> {
-        Event::new().wait_until(&Watching { set: self, on }, end, is_so)
+        let watching = Watching {
+            watchers: &self.watchers,
+            on,
+        };
+        Event::new().wait_until(&watching, end, is_so)
     }
 
     /// Whether this primary has made the collections that every primary has.
@@ -391,7 +408,7 @@ impl ReplicaSet {
                 "Cannot run replSetReconfig because the node is currently updating its \
                  configuration",
             ),
-            Refusal::NotElectable => config::invalid(
+            Refusal::NotElectable => invalid(
                 "the primary has to stay a voting member with a priority above 0: step down first",
             ),
             Refusal::ManyVoters => Error::new(
@@ -507,6 +524,27 @@ impl ReplicaSet {
     }
 }
 
+/// An operation that looks again whenever the member's state has changed.
+struct Watching<'w> {
+    watchers: &'w Sleepers,
+    on: &'w dyn Interrupt,
+}
+
+impl Interrupt for Watching<'_> {
+    fn check(&self) -> Result<()> {
+        self.on.check()
+    }
+
+    fn sleepers(&self, show: &mut dyn FnMut(&Sleepers)) {
+        self.on.sleepers(show);
+        show(self.watchers);
+    }
+
+    fn wakes_at(&self) -> Option<Instant> {
+        self.on.wakes_at()
+    }
+}
+
 /// Checks that the implicit write concern, which writes without one get, does not change by the way.
 ///
 /// # Errors
@@ -534,10 +572,6 @@ fn stay(config: &mut muniment_consensus::Config, me: i32, id: MemberId) {
     if let Some(other) = others.find(|m| m.key != me && m.id == id) {
         other.id = before;
     }
-}
-
-pub(crate) fn ended() -> Error {
-    Error::new(Code::ShutdownInProgress, "replication is being shut down")
 }
 
 /// Asks for another configuration again and again while the set is not settled, for some time.
@@ -587,33 +621,6 @@ pub(crate) fn became_primary(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) {
         set.home
             .log
             .startup_warning(20_557, &format!("the new primary has no thread: {e}"));
-    }
-}
-
-/// A timestamp of the log with its term, as MongoDB writes it (`optime`).
-pub fn op_time(at: Timestamp, term: i64) -> DocBuf {
-    doc! { "ts": timestamp(at), "t": term }
-}
-
-/// As a BSON timestamp.
-pub fn timestamp(at: Timestamp) -> Value<'static> {
-    Value::Timestamp {
-        t: at.seconds(),
-        i: at.increment(),
-    }
-}
-
-/// The second of a timestamp, as a date.
-pub fn date_of(at: Timestamp) -> Value<'static> {
-    Value::DateTime(i64::from(at.seconds()) * 1000)
-}
-
-/// What the wall clock showed at a commit here. From these dates others tell how far behind a member is.
-/// Timestamps do not tell that: they may be ahead of the clock, and then they only count up.
-pub fn wall_ms(store: &Store, at: Timestamp) -> i64 {
-    match at {
-        Timestamp::ZERO => 0,
-        at => store.wall_of(at),
     }
 }
 

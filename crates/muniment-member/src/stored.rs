@@ -1,7 +1,7 @@
 //! What a data directory says of the set that it is of, and how its storage is opened by that.
 
 use crate::lifecycle::Restart;
-use crate::{initial_sync, local};
+use crate::{copy_dir, initial_sync};
 use muniment_consensus::{LocalState, StateFile};
 use muniment_io::Disk;
 use muniment_value::Result;
@@ -25,7 +25,7 @@ pub struct Opening {
 /// # Errors
 /// If the state cannot be read; the disk's.
 pub fn opening(dir: &Path, disk: &Arc<dyn Disk>, in_set: bool) -> Result<Opening> {
-    local::take_copy(dir)?;
+    copy_dir::take_copy(dir)?;
     let state = StateFile::new(disk.clone(), dir).read()?;
     let kept = state.as_ref().filter(|state| !in_set && has_others(state));
     let kept_for_set = kept.map(|state| state.commit);
@@ -60,7 +60,7 @@ pub struct Stored {
 /// The disk's; 301; 20 IllegalOperation while a copy of another member's data lies there that only a
 /// start takes up.
 pub fn stored(dir: &Path, disk: &Arc<dyn Disk>) -> Result<Stored> {
-    local::refuse_copy(dir)?;
+    copy_dir::refuse_copy(dir)?;
     let state = StateFile::new(disk.clone(), dir).read()?;
     Ok(Stored {
         in_set: state.as_ref().is_some_and(has_others),

@@ -1,9 +1,10 @@
 //! The cluster's time: what replies tell of it, and what requests bring.
 
 use super::ReplicaSet;
+use super::timestamps::of;
 use muniment_storage::Timestamp;
 use muniment_value::args::{Args, Field, Types, req};
-use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_value::{Code, Doc, Error, Result};
 use std::sync::atomic::Ordering;
 
 const TIME: &[Field] = &[
@@ -63,14 +64,6 @@ pub fn parse(d: Doc<'_>) -> Result<Timestamp> {
     Ok(args.get("clusterTime").map_or(Timestamp::ZERO, of))
 }
 
-/// A BSON timestamp's number.
-pub fn of(v: Value<'_>) -> Timestamp {
-    match v {
-        Value::Timestamp { t, i } => Timestamp::new(t, i),
-        _ => Timestamp::ZERO,
-    }
-}
-
 impl ReplicaSet {
     /// Takes the cluster's time that a client has heard of elsewhere: all later commits get times after it.
     ///
@@ -109,7 +102,7 @@ impl ReplicaSet {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use muniment_value::doc;
+    use muniment_value::{Value, doc};
 
     #[test]
     fn a_reply_with_the_times_is_a_document() {

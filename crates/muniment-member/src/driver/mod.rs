@@ -10,6 +10,7 @@
 //! that cannot be carried out (a state that cannot be saved, a record that cannot be applied) ends the
 //! process, because no member may go on from half of it. The driver must not wait for another member.
 
+mod event;
 mod full;
 mod gone;
 mod link;
@@ -25,19 +26,18 @@ mod syncs;
 
 use super::aside::Aside;
 use super::frame::Record;
-use super::greeting::Greeting;
 use super::node::Node;
-use super::report::Report;
 use super::{Election, Role, SetConfig, initial_sync, rollback};
 use crate::home::Host;
 use crate::lifecycle::Restart;
 use crate::set::ReplicaSet;
 use crate::world::Mistake;
+pub use event::Event;
 use full::Fullness;
 use link::Link;
 use muniment_consensus::{
-    Appended, ConfigRecord, Core, Effect, Fatal, InForce, Kind, LocalState, MemberId, Message,
-    Occasion, Position, Refusal, Role as CoreRole, StateFile, Times,
+    Appended, ConfigRecord, Core, Effect, Fatal, Kind, LocalState, MemberId, Occasion, Position,
+    Refusal, Role as CoreRole, StateFile, Times,
 };
 use muniment_logger::{Caught, Severity, guarded, now_ms};
 use muniment_op::{NeverInterrupted, Teller};
@@ -58,24 +58,6 @@ const TIMEOUT: &str = "electionTimeout";
 
 /// Once a turn takes longer than this, messages are sent after each event instead of at its end.
 const LONG: Duration = Duration::from_millis(5);
-
-/// What reaches the driver.
-pub enum Event {
-    /// A message of another member, with its records.
-    Received(Message, Vec<Record>),
-    /// Another member reports how far it is.
-    Report(Report),
-    /// A member has opened its way to this one, and has a newer configuration.
-    Greeted(MemberId, Box<InForce>),
-    /// A member has greeted this one by another member's number, which this one is to take.
-    Renumbered(Box<Greeting>),
-    /// A member has opened its way to this one: what it was asked before that has not arrived there.
-    Met(MemberId),
-    /// A way that a member had opened to this one has ended.
-    Left(MemberId),
-    /// A request of a command.
-    Ask(Request),
-}
 
 /// Answers a request, if the thread that asked still waits.
 fn answer<T>(outcome: &Teller<T>, with: T) {
@@ -785,8 +767,10 @@ impl Driver {
         let state = &self.as_of_log(state)?;
         if let Some(behind) = state.cut {
             // The files come before the state: a crash in between would lose what is cut without a trace.
-            let written = self
-                .when_there_is_room("what is rolled back", || rollback::write(&self.set, behind));
+            let home = &self.set.home;
+            let written = self.when_there_is_room("what is rolled back", || {
+                rollback::write(&home.engine, &home.machine, &home.dbpath, behind)
+            });
             let (files, documents) = match written {
                 // The log no longer tells what is rolled back: an error would keep the member out for ever.
                 Err(e) if e.code() == Code::ChangeStreamHistoryLost => {

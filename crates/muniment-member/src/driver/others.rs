@@ -5,7 +5,6 @@ use super::link::Link;
 use super::{Driver, places};
 use crate::greeting::{Greeting, is_going, own_address};
 use crate::peer::To;
-use crate::prove::Caller;
 use crate::report::{HeardOf, Report};
 use crate::{Ahead, Role, SetConfig, wall_ms};
 use muniment_consensus::{InForce, MemberId, Role as CoreRole};
@@ -34,7 +33,7 @@ impl Driver {
             .filter(|(id, _)| *id != self.node.id)
             .collect();
         let version = in_force.config.version;
-        let own = own_address(&self.set, &in_force.config, self.node.id);
+        let own = own_address(self.set.home.address.port, &in_force.config, self.node.id);
         let mut ahead = BTreeMap::new();
         self.set.change(|m| {
             m.ahead.retain(|_, ahead| ahead.version > version);
@@ -73,13 +72,13 @@ impl Driver {
             id,
             greeting: Arc::clone(&greeting),
             dialled: self.set.home.parameters.routes.read().to(&host).to_string(),
-            caller: Caller::of(&self.set),
+            caller: self.set.caller(),
             host,
             patience: self.patience(),
             silence: self.answer_time(),
         };
         let way = self.set.home.ways.to(to, self.store())?;
-        let own = own_address(&self.set, &in_force.config, self.node.id);
+        let own = own_address(self.set.home.address.port, &in_force.config, self.node.id);
         self.peers.insert(id, Link::new(way, own, greeting));
         Ok(())
     }
@@ -90,7 +89,7 @@ impl Driver {
             set: config.id,
             from: self.node.id,
             to,
-            host: own_address(&self.set, &in_force.config, self.node.id),
+            host: own_address(self.set.home.address.port, &in_force.config, self.node.id),
             in_force: in_force.clone(),
         };
         doc! { "_replSetStream": config.name.as_str(), "greeting": greeting.to_doc() }
@@ -122,7 +121,7 @@ impl Driver {
             version: newer.config.version,
             host: member.host.clone(),
         };
-        let own = own_address(&self.set, &newer.config, self.node.id);
+        let own = own_address(self.set.home.address.port, &newer.config, self.node.id);
         let same = |link: &Link| link.way.host() == member.host && link.told == own;
         if self.peers.get(&from).is_some_and(same) {
             return Ok(());

@@ -13,7 +13,6 @@
 use super::{Driver, Request};
 use crate::greeting::{Greeting, check_config, config_of, is_here, own_address};
 use crate::lifecycle::Restart;
-use crate::prove::Caller;
 use crate::set::ReplicaSet;
 use crate::{Role, SetConfig};
 use muniment_consensus::{Fatal, InForce, MemberId, Role as CoreRole};
@@ -146,7 +145,7 @@ impl Driver {
             return self.take_forced(&newer);
         }
         let leads = self.core.role() == CoreRole::Leader;
-        if leads || is_here(&self.set, &newer.config, self.node.id) {
+        if leads || is_here(self.set.home.address.port, &newer.config, self.node.id) {
             // A configuration that names this server comes with the log.
             return Ok(());
         }
@@ -178,7 +177,7 @@ impl Driver {
         }
         self.unnamed = 0;
         let in_force = Arc::clone(self.core.in_force());
-        match is_here(&self.set, &in_force.config, self.node.id) {
+        match is_here(self.set.home.address.port, &in_force.config, self.node.id) {
             true => self.take_config(&in_force),
             false => Ok(()),
         }
@@ -195,12 +194,12 @@ fn votes(set: &ReplicaSet, greeting: &Greeting) -> Result<bool> {
     let caller = config.member(greeting.from);
     let host = caller.map_or("", |m| m.host.as_str());
     let dialled = set.home.parameters.routes.read().to(host).to_string();
-    let mut c = Caller::of(set).call(host, &dialled, PATIENCE)?;
+    let mut c = set.caller().call(host, &dialled, PATIENCE)?;
     let asks = Greeting {
         set: greeting.set,
         from: greeting.to,
         to: greeting.from,
-        host: own_address(set, config, greeting.to),
+        host: own_address(set.home.address.port, config, greeting.to),
         in_force: greeting.in_force.clone(),
     };
     let command = doc! { "_replSetExport": set.name(), "greeting": asks.to_doc(), "asks": true };

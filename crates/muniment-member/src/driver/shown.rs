@@ -53,7 +53,7 @@ impl Driver {
         self.left_out = self.left_out.filter(|left_out| *left_out > version);
         let me = in_force.config.member(self.node.id).map(|m| m.key);
         // The configuration may name this member with an address that is not this server's.
-        let here = is_here(&self.set, &in_force.config, self.node.id);
+        let here = is_here(self.set.home.address.port, &in_force.config, self.node.id);
         let me = me.filter(|_| here && self.left_out.is_none());
         if me.is_some() != self.named {
             self.named = me.is_some();

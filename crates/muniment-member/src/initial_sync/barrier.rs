@@ -28,12 +28,11 @@
 use super::super::ReplicaSet;
 use super::super::driver::{Known, Request};
 use super::super::node::Node;
+use super::barriers::Barrier;
 use muniment_consensus::{InForce, MemberId};
 use muniment_exec::OpContext;
 use muniment_op::{Interrupt, Sleepers};
 use muniment_value::{Code, Error, Result};
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,54 +40,6 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// For so long only the record is waited for; after that the majority is asked instead.
 const LONG: Duration = Duration::from_secs(10);
-/// The barrier of a member that has not asked for so long, and an election timeout, begins anew.
-const FORGOTTEN: Duration = Duration::from_secs(30);
-
-/// The barriers by member. A barrier is kept while its member asks again and again.
-#[derive(Default)]
-pub struct Barriers(Mutex<BTreeMap<MemberId, Barrier>>);
-
-#[derive(Clone, Copy)]
-struct Barrier {
-    term: u64,
-    since: Instant,
-    asked: Instant,
-    /// The record, once there is one.
-    record: Option<u64>,
-}
-
-impl Barriers {
-    /// The barrier of a member in this term.
-    fn of(&self, member: MemberId, term: u64, election: Duration) -> Barrier {
-        let now = Instant::now();
-        let mut all = self.0.lock();
-        let new = Barrier {
-            term,
-            since: now,
-            asked: now,
-            record: None,
-        };
-        let barrier = all.entry(member).or_insert(new);
-        if barrier.term != term || barrier.asked.elapsed() > FORGOTTEN + election {
-            *barrier = new;
-        }
-        barrier.asked = now;
-        *barrier
-    }
-
-    fn made(&self, member: MemberId, term: u64, record: u64) {
-        let mut all = self.0.lock();
-        if let Some(barrier) = all.get_mut(&member).filter(|b| b.term == term) {
-            barrier.record = Some(record);
-        }
-    }
-
-    /// The member has passed its barrier: the next copy needs another one.
-    fn passed(&self, member: MemberId) {
-        self.0.lock().remove(&member);
-    }
-}
-
 /// What a member that has nothing is told when it may be filled.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {

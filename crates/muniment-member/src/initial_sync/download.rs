@@ -7,8 +7,8 @@
 use super::super::frame::{Assembler, Frame, OP_REPLICATION, taken_export};
 use super::super::greeting::{self, Greeting};
 use super::super::node::Node;
-use super::super::prove::Caller;
-use super::source::{CAN_WAIT, KEPT};
+use super::copies::KEPT;
+use super::source::CAN_WAIT;
 use super::{Copied, Wanted};
 use crate::lifecycle::Stopping;
 use crate::set::ReplicaSet;
@@ -237,7 +237,7 @@ fn command(set: &ReplicaSet, node: &Node, to: MemberId) -> Result<DocBuf> {
         set: config.id,
         from: node.id,
         to,
-        host: greeting::own_address(set, &in_force.config, node.id),
+        host: greeting::own_address(set.home.address.port, &in_force.config, node.id),
         in_force: InForce::clone(&in_force),
     };
     let mut greeting = greeting.to_doc();
@@ -296,7 +296,7 @@ fn open(
 
 fn called(set: &ReplicaSet, host: &str, step: Duration) -> Result<Connection> {
     let dialled = set.home.parameters.routes.read().to(host).to_string();
-    Caller::of(set).call(host, &dialled, step)
+    set.caller().call(host, &dialled, step)
 }
 
 fn next_chunk(c: &mut Connection) -> Result<Chunk> {

@@ -4,30 +4,35 @@
 //! The source, mostly the nearest member ([`choose`]), sends what one view of its storage sees
 //! ([`source`]). If the member has lost its disk, the leader makes sure before that that it leads and
 //! knows all that is committed ([`barrier`]); the source has to have as much. What arrives
-//! ([`download`]) is written beside the data ([`local`]) and takes its place when the
+//! ([`download`]) is written beside the data ([`copy_dir`]) and takes its place when the
 //! member begins anew. Until then the member takes no part in anything: what it acknowledged meanwhile
 //! would not be in the copy. A connection that breaks is opened again and the copy goes on where it was;
 //! a member that ends begins another one.
 
 mod barrier;
+mod barriers;
 mod choose;
+mod copied;
+mod copies;
 mod download;
 mod progress;
 mod source;
 mod sources;
 
 pub use choose::Preference;
+pub use copied::{Copied, state_of};
+pub use copies::Copies;
 pub use progress::SyncProgress;
-pub use source::{Copies, export};
+pub use source::export;
 
 use super::Role;
+use super::copy_dir;
 use super::greeting::{check_config, config_of};
-use super::local;
 use super::node::Node;
 use crate::lifecycle::{Restart, Stopping};
 use crate::set::ReplicaSet;
 use download::Download;
-use muniment_consensus::{InForce, LocalState, MemberId, StateFile};
+use muniment_consensus::{MemberId, StateFile};
 use muniment_io::Disk;
 use muniment_logger::guarded;
 use muniment_op::sleep_until;
@@ -36,19 +41,6 @@ use muniment_value::{Code, Error, Result, doc};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A copy that is whole but for the member's state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// The last record of the log that it holds.
-    pub position: Position,
-    /// The configuration in force there.
-    pub in_force: InForce,
-    /// Its source, and the term in which that led; 0: it did not.
-    pub led: (MemberId, u64),
-    /// The place that the member has to wait for before it votes or stands; 0: none.
-    pub waits: u64,
-}
 
 /// Copies the data of the member `from` as of a place of the log that is not before `at_least`, in a
 /// thread of its own, and has the server begin anew with it. A failure is logged, and the copy is tried
@@ -162,7 +154,7 @@ fn copy(set: &ReplicaSet, node: &Node, leader: MemberId, at_least: u64) -> Resul
         let (led, committed, waits) = download::pass(set, node, leader, &host)?;
         wanted.pass(leader, led, committed, waits);
     }
-    let dir = local::begin_copy(&set.home.dbpath)?;
+    let dir = copy_dir::begin_copy(&set.home.dbpath)?;
     let mut refused = None;
     let begun = sources.iter().find_map(|from| {
         let begun = begin_download(set, node, *from, &wanted);
@@ -236,18 +228,7 @@ pub fn finish(dbpath: &Path, disk: &Arc<dyn Disk>, copied: Copied) -> Result<()>
     let Some(state) = StateFile::new(disk.clone(), dbpath).read()? else {
         return Err(super::ended());
     };
-    let copy = dbpath.join(local::COPY);
+    let copy = dbpath.join(copy_dir::COPY);
     StateFile::new(disk.clone(), &copy).write(&state_of(&state, copied))?;
-    local::end_copy(&copy)
-}
-
-/// The state of a member after its data were replaced by this copy; `before`: its state before that.
-pub fn state_of(before: &LocalState, copied: Copied) -> LocalState {
-    let Copied {
-        position,
-        in_force,
-        led,
-        waits,
-    } = copied;
-    before.synced(position.index, position.term, in_force, led, waits)
+    copy_dir::end_copy(&copy)
 }

@@ -5,7 +5,7 @@
 //! is 0. Trees of indexes are copied, too; in the estimate of the time that is left a tree counts with the
 //! bytes that the source has for it.
 
-use super::super::timestamp;
+use crate::timestamps::timestamp;
 use muniment_logger::now_ms;
 use muniment_storage::{Chunk, Timestamp};
 use muniment_value::{ArrayBuf, Doc, DocBuf, Value, doc, number};

@@ -1,10 +1,10 @@
 //! Which members can be asked for a copy, by what they have reported of themselves.
 
 use super::choose::{Candidate, Preference, choose};
-use crate::lifecycle::Stopping;
+use crate::lifecycle::{Stopping, ended};
 use crate::node::Node;
 use crate::role::Role;
-use crate::set::{ReplicaSet, ended};
+use crate::set::ReplicaSet;
 use muniment_consensus::MemberId;
 use muniment_op::Interrupt;
 use muniment_value::Result;
