@@ -3,18 +3,17 @@
 
 use super::aside::{self, Aside};
 use super::config::{COLLECTION, MAX_VERSION, SetConfig};
-use super::driver::{self, Driver, times_of};
+use super::driver::{self, Driver};
 use super::host_port::HostPort;
 use super::member_config::invalid;
 use super::node::Node;
 use super::{ReplicaSet, Role};
 use crate::home::Host;
 use crate::lifecycle::Ending;
-use muniment_consensus::{Core, InForce, LocalState, LogEnds, MemberId, Options, StateFile};
+use muniment_consensus::{InForce, LocalState, MemberId, StateFile};
 use muniment_exec::{FindRequest, OpContext};
 use muniment_logger::hostname;
 use muniment_op::{Both, Interrupt};
-use muniment_storage::Position;
 use muniment_value::{Code, Doc, Error, Result, doc};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -286,16 +285,6 @@ pub fn join(
     set.node().ok_or_else(super::ended)
 }
 
-/// By how much a configuration that is forced raises the version: 10,000 to 20,000, as in MongoDB.
-///
-/// # Errors
-/// The machine's.
-pub fn step_of_forced(set: &ReplicaSet) -> Result<u32> {
-    let mut random = [0; 4];
-    set.home.machine.clock.random(&mut random)?;
-    Ok(10_000 + u32::from_le_bytes(random) % 10_000)
-}
-
 /// A server that joins a set has to have nothing of its own.
 ///
 /// # Errors
@@ -395,7 +384,7 @@ fn drive(
     let nothing = store.position()?.appended.index == 0;
     let empty = joins || nothing && !state.in_force.voters.contains(&id);
     let alone = state.in_force.voters.len() == 1 && state.in_force.voters.contains(&id);
-    let core = core_of(set, state, aside.as_ref().map(Aside::last))?;
+    let core = driver::core_of(set, state, aside.as_ref().map(Aside::last))?;
     let (arbiter, waits) = (core.is_arbiter(id), core.is_empty_arbiter());
     let node = Arc::new(Node::new(id, core.members().clone(), core.committed()));
     *set.node.write() = Some(Arc::clone(&node));
@@ -453,43 +442,4 @@ fn set_aside_before(set: &ReplicaSet, state: &LocalState) -> Result<Option<Aside
 /// Removes what another member, or this one in another set, has set aside in this directory.
 fn discard_aside(set: &ReplicaSet) -> Result<()> {
     aside::discard(&set.home.machine.disk, &set.home.dbpath)
-}
-
-/// The core of the member, over its log as it is; `aside`: the last record that it has set aside.
-///
-/// # Errors
-/// 127 UnrecoverableRollbackError if the two do not fit.
-pub fn core_of(set: &ReplicaSet, state: LocalState, aside: Option<Position>) -> Result<Core> {
-    let store = &set.home.engine.store;
-    let last = match aside {
-        Some(last) => last,
-        None => store.position()?.appended,
-    };
-    // What was there before the set, or before the copy of another member's data, is no part of
-    // its log. Of a set that began with nothing the first term is noted before its first record, which
-    // a power cut may have kept from being there.
-    let base = state.terms.first().map_or(0, |(first, _)| *first);
-    let base = base.min(last.index);
-    let first = (store.log_begins_behind()?.index + 1).max(base + 1);
-    let ends = LogEnds {
-        first,
-        last: last.index,
-        last_term: (last.index >= first).then_some(last.term),
-        committed: store.committed()?.index,
-    };
-    let mut seed = [0; 8];
-    set.home.machine.clock.random(&mut seed)?;
-    // A configuration that cannot be read is refused when the driver takes it.
-    let config = SetConfig::parse(Doc::new(&state.in_force.config.document));
-    let config = config.unwrap_or_else(|_| SetConfig::default_of("", String::new()));
-    let options = Options {
-        times: times_of(&config),
-        seed: u64::from_le_bytes(seed),
-    };
-    Core::start(options, state, ends).map_err(|e| {
-        Error::new(
-            Code::UnrecoverableRollbackError,
-            format!("this member cannot go on with its set: {e}"),
-        )
-    })
 }

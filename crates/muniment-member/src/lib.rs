@@ -34,6 +34,7 @@ mod member_config;
 pub mod node;
 pub mod peer;
 mod prove;
+mod reconfigure;
 mod report;
 mod role;
 mod rollback;

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-io", 2),
     ("muniment-lab", 22),
     ("muniment-log", 6),
-    ("muniment-member", 8),
+    ("muniment-member", 6),
     ("muniment-query", 35),
     ("muniment-consensus", 5),
     ("muniment-server", 32),

@@ -108,7 +108,7 @@ impl Driver {
             return Err(crate::ended());
         };
         let core = self.when_there_is_room("the log", || {
-            crate::initiate::core_of(&self.set, state.clone(), aside)
+            super::core_of(&self.set, state.clone(), aside)
         })?;
         self.begin_anew(core);
         self.moved = true;

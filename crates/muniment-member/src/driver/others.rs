@@ -1,8 +1,9 @@
 //! The driver's part on the other members: the ways to them, and what they tell each other of how
 //! they are.
 
+use super::Driver;
 use super::link::Link;
-use super::{Driver, places};
+use super::turn::places;
 use crate::greeting::{Greeting, is_going, own_address};
 use crate::peer::To;
 use crate::report::{HeardOf, Report};

@@ -4,15 +4,14 @@
 //! place, and nothing else: with a timeout of a day members look at the time, tell each other that they are
 //! there, and give up what is not answered as often as with a timeout of some seconds.
 
-use super::Driver;
-use crate::SetConfig;
+use crate::config::SetConfig;
 use muniment_consensus::Times;
 use std::time::Duration;
 
 /// The driver looks at the time at least this often.
-pub const LONGEST_TICK: Duration = Duration::from_millis(100);
+pub(super) const LONGEST_TICK: Duration = Duration::from_millis(100);
 /// The driver also looks at the time at least so many times in an election timeout.
-const TICKS: u64 = 20;
+pub(super) const TICKS: u64 = 20;
 /// A leader's heartbeats: so many in an election timeout, at least.
 const HEARTBEATS: u64 = 10;
 /// A leader's heartbeats are at most so many milliseconds apart, whatever the configuration says: they make
@@ -48,39 +47,6 @@ pub fn ticks(time: Duration) -> u64 {
             let whole = time.saturating_add(LONGEST_TICK).as_millis();
             u64::try_from(whole).unwrap_or(u64::MAX)
         }
-    }
-}
-
-impl Driver {
-    /// The core's clock goes on to the end of the tick, and the next one begins.
-    pub(super) fn count_tick(&mut self) {
-        self.core.pass(self.tick);
-    }
-
-    /// The next tick begins. It ends when something is due, and after a regular tick at the latest.
-    pub(super) fn begin_tick(&mut self) {
-        let longest = LONGEST_TICK.as_millis() as u64;
-        let regular = (self.times.election / TICKS).clamp(1, longest);
-        self.tick = regular.min(self.core.due_in());
-        // After a long pause the process does not catch up on the ticks that it missed.
-        self.next = (self.next + Duration::from_millis(self.tick)).max(self.now);
-    }
-
-    /// Takes over how long members wait for each other by the configuration in force.
-    pub(super) fn set_times(&mut self, config: &SetConfig) {
-        let times = times_of(config);
-        if std::mem::replace(&mut self.times, times).answer != times.answer {
-            // The ways are kept and not made anew: what is on its way may be this very configuration.
-            for link in self.peers.values() {
-                link.way.set_silence(self.answer_time());
-            }
-        }
-        self.core.set_times(times);
-    }
-
-    /// A member that does not answer within this time counts as gone.
-    pub(super) fn answer_time(&self) -> Duration {
-        Duration::from_millis(self.times.answer)
     }
 }
 
