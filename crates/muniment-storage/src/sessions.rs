@@ -1,11 +1,10 @@
-//! What a session has done under its newest transaction number: so that a write that a driver sends
-//! again after a lost reply, or after a crash, is answered and not done twice.
+//! The record of a session: what it has done under its newest transaction number. A driver may send a
+//! write again after a lost reply or after a crash; with the record it is answered and not done twice.
 //!
-//! In a tree of its own stands, under the session's key, its head: the number and the statements that
-//! were done last. When these have grown to some size they go to a row of their own, under the key
-//! and the row's number, so that a commit writes what it adds and little more, however much there
-//! is. What a commit adds is in that commit's record of the log; applying it is
-//! [`SessionHead::advance`].
+//! A tree of its own holds the session's head under the session's key: the number and the statements
+//! that were done last. When these have grown to some size they go to a row of their own, under the key
+//! and the row's number. So a commit writes little more than what it adds, however much there is. What a
+//! commit adds is in that commit's record of the log; applying it is [`SessionHead::advance`].
 
 use crate::commit::announce::Announce;
 use crate::inner::Inner;
@@ -16,13 +15,13 @@ use muniment_op::{Interrupt, NeverInterrupted};
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::{Code, Doc, Error, Result};
 
-/// The tree of sessions' records: after every number that collections and indexes can get.
+/// The tree of sessions' records. Its number is greater than all that collections and indexes can get.
 pub(crate) const SESSIONS: u32 = u32::MAX - 1;
 
-/// The version of a record's format, in the log, and in the tree where there are no rows.
+/// The version of a record's format, in the log, and in the tree if there are no rows.
 const VERSION: u8 = 1;
 
-/// The same with the timestamp of the write before it.
+/// The version of the same format with the timestamp of the previous write.
 const VERSION_BEHIND: u8 = 3;
 
 /// The version of a head with rows.
@@ -34,19 +33,19 @@ const RECORD: usize = 18;
 /// Bytes of a timestamp.
 const STAMP: usize = 8;
 
-/// Bytes of statements in a head with which they go to a row of their own.
+/// When the statements in a head have this many bytes they go to a row of their own.
 const ROW: usize = 4096;
 
-/// Bytes of a head or a row that statements with small results come to, at most.
+/// The most bytes of a head or a row, if the statements have small results.
 pub(crate) const LITTLE: usize = 2 * ROW;
 
-/// SHA-256 of the empty name: the digest that stands for a client without a user.
+/// SHA-256 of the empty name: it stands for a client without a user.
 pub const NOBODY: [u8; 32] = [
     0xe3, 0xb0, 0xc4, 0x42, 0x98, 0xfc, 0x1c, 0x14, 0x9a, 0xfb, 0xf4, 0xc8, 0x99, 0x6f, 0xb9, 0x24,
     0x27, 0xae, 0x41, 0xe4, 0x64, 0x9b, 0x93, 0x4c, 0xa4, 0x95, 0x99, 0x1b, 0x78, 0x52, 0xb8, 0x55,
 ];
 
-/// Whose a record is: two users who choose the same id have a session each.
+/// Identifies a session by its id and its user: two users who choose the same id have a session each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     /// The id of `lsid`.
@@ -61,7 +60,7 @@ impl SessionKey {
         SessionKey { id, user: NOBODY }
     }
 
-    /// As it stands in the log and in the tree: the id, then the user.
+    /// The form in the log and in the tree: the id, then the user.
     pub(crate) fn to_bytes(self) -> [u8; 48] {
         let mut bytes = [0; 48];
         let (id, user) = bytes.split_at_mut(self.id.len());
@@ -78,7 +77,7 @@ impl SessionKey {
     }
 }
 
-/// What the newest number of a session is.
+/// The kind of operation under the newest number of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SessionState {
     /// A retryable write.
@@ -88,14 +87,14 @@ pub enum SessionState {
     Committed,
 }
 
-/// Statements one after another with the same result.
+/// Consecutive statements with the same result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The first statement's id.
     pub first: i32,
     /// How many there are.
     pub count: u32,
-    /// What each came to: BSON as the executor has it; empty for inserts.
+    /// The result of each: BSON as the executor has made it; empty for inserts.
     pub result: Vec<u8>,
 }
 
@@ -104,13 +103,13 @@ pub struct Run {
 pub struct Returned<'r> {
     /// The document.
     pub doc: Doc<'r>,
-    /// As it was after the change, not before it.
+    /// True for the document after the change, false for the one before it.
     pub after: bool,
 }
 
 impl Run {
-    /// True if each of the statements has changed a document: nothing is in the log of those that
-    /// found one as it was to be.
+    /// True if each of the statements has changed a document. A statement that found its document
+    /// unchanged has nothing in the log.
     pub(crate) fn has_written(&self) -> bool {
         let result = Doc::new(&self.result);
         self.result.is_empty() || result.get("m").is_some() || result.get("u").is_some()
@@ -132,17 +131,17 @@ impl Run {
 pub struct SessionRecord {
     /// `txnNumber`.
     pub number: i64,
-    /// What it is.
+    /// The kind of operation.
     pub state: SessionState,
     /// When it was written, in milliseconds since 1970.
     pub at_ms: i64,
-    /// The timestamp of the write before it under the same number.
+    /// The timestamp of the previous write under the same number.
     pub behind: Option<Timestamp>,
     runs: Vec<Run>,
 }
 
 impl SessionRecord {
-    /// Nothing done yet under this number.
+    /// A record without statements.
     pub fn new(number: i64, state: SessionState, at_ms: i64) -> SessionRecord {
         SessionRecord {
             number,
@@ -153,7 +152,7 @@ impl SessionRecord {
         }
     }
 
-    /// Notes statements that were done.
+    /// Adds statements that were done.
     pub fn push(&mut self, run: Run) {
         push(&mut self.runs, run);
     }
@@ -163,7 +162,7 @@ impl SessionRecord {
         &self.runs
     }
 
-    /// As it stands in the log.
+    /// The form in the log.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(RECORD + STAMP + bytes_of(&self.runs));
         let version = match self.behind {
@@ -193,7 +192,7 @@ impl SessionRecord {
         head.is_some_and(|(_, runs)| each_run(runs, |_, _, _| {}).is_some())
     }
 
-    /// All but the runs, and where these stand.
+    /// The record without its runs, and the bytes of the runs.
     fn decode_head(bytes: &[u8]) -> Option<(SessionRecord, &[u8])> {
         let (head, mut rest) = bytes.split_at_checked(RECORD)?;
         let number = |range: std::ops::Range<usize>| {
@@ -218,7 +217,7 @@ impl SessionRecord {
     }
 }
 
-/// Adds a run, to the last one if it goes on with the same result.
+/// Adds a run. It is joined to the last one if it continues that with the same result.
 fn push(runs: &mut Vec<Run>, run: Run) {
     if let Some(last) = runs.last_mut()
         && i64::from(last.first) + i64::from(last.count) == i64::from(run.first)
@@ -230,7 +229,7 @@ fn push(runs: &mut Vec<Run>, run: Run) {
     runs.push(run);
 }
 
-/// Bytes that runs take, about.
+/// About how many bytes the runs take.
 fn bytes_of(runs: &[Run]) -> usize {
     runs.iter().map(|r| r.result.len() + 8).sum()
 }
@@ -257,7 +256,7 @@ fn decode_runs(bytes: &[u8]) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-/// Tells of each run: the first statement, how many there are, and their result.
+/// Calls `tell` for each run with the first statement, the number of statements, and their result.
 fn each_run(mut rest: &[u8], mut tell: impl FnMut(i32, u32, &[u8])) -> Option<()> {
     while !rest.is_empty() {
         let (first, behind) = rest.split_at_checked(4)?;
@@ -272,24 +271,23 @@ fn each_run(mut rest: &[u8], mut tell: impl FnMut(i32, u32, &[u8])) -> Option<()
     Some(())
 }
 
-/// What stands under a session's key: the last statements, and how many rows with those before
-/// them there are.
+/// The value under a session's key: the last statements, and the number of rows with earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionHead {
     record: SessionRecord,
     rows: u32,
 }
 
-/// A key of the tree of sessions, with what comes under it; `None`: it goes.
+/// A key of the tree of sessions with its new value; `None` deletes it.
 pub(crate) type Put = (Vec<u8>, Option<Vec<u8>>);
 
 impl SessionHead {
-    /// The newest number, what it is, and when it was written.
+    /// The newest number, its kind of operation, and when it was written.
     pub fn record(&self) -> &SessionRecord {
         &self.record
     }
 
-    /// As it is stored: as the record in the log, after the number of rows if there are any.
+    /// The stored form: the record as in the log, after the number of rows if there are any.
     pub(crate) fn encode(&self) -> Vec<u8> {
         if self.rows == 0 {
             return self.record.encode();
@@ -315,13 +313,14 @@ impl SessionHead {
         [key, &row.to_be_bytes()].concat()
     }
 
-    /// What is left of it in the tree goes.
+    /// The deletions of its rows and its head.
     pub(crate) fn forget(&self, key: &[u8]) -> Vec<Put> {
         let rows = (0..self.rows).map(|row| (SessionHead::row_key(key, row), None));
         rows.collect()
     }
 
-    /// What comes of it with what a commit has done. Another number takes this one's place.
+    /// The head after a commit has added something. If the number is another one, everything of the old
+    /// number is replaced.
     pub(crate) fn advance(&self, key: &[u8], added: &SessionRecord) -> Advanced {
         let mut rows = Vec::new();
         let other = added.number != self.record.number;
@@ -346,7 +345,7 @@ impl SessionHead {
             let mut row = Vec::with_capacity(bytes);
             encode_runs(&record.runs, &mut row);
             record.runs = Vec::new();
-            // What one has there is none to take away of.
+            // A row that is written again must not be deleted as well.
             let row_key = SessionHead::row_key(key, head.rows);
             rows.retain(|(k, _)| *k != row_key);
             rows.push((row_key, Some(row)));
@@ -360,29 +359,30 @@ impl SessionHead {
 /// What a commit makes of a session's head.
 #[derive(Clone, Debug)]
 pub(crate) struct Advanced {
-    /// Rows that come and go.
+    /// Rows that are written and deleted.
     pub rows: Vec<Put>,
-    /// The head; `None`: what was added and nothing else, as it stands in the log.
+    /// The head. `None` if it is exactly what was added, as it stands in the log.
     pub head: Option<SessionHead>,
 }
 
-/// What a session has done under one number, with the results.
+/// The statements that a session has done under one number, with their results.
 #[derive(Debug)]
 pub struct Session {
     number: i64,
-    /// What is stored: of this number or of an earlier one.
+    /// The stored head, of this number or of an earlier one.
     head: SessionHead,
-    /// When that was written.
+    /// The timestamp at which the head was written.
     written: Option<Timestamp>,
     /// Ascending.
     runs: Vec<Run>,
     result_bytes: usize,
-    /// Of what is stored under this number the results are not here.
+    /// The results stored under this number are not in memory.
     shed: bool,
 }
 
 impl Session {
-    /// Nothing done yet under this number. `head`: what is stored of the number before.
+    /// A session that has done nothing under this number yet. `head`: what is stored of the number
+    /// before.
     pub fn new(number: i64, head: SessionHead) -> Session {
         Session {
             number,
@@ -394,7 +394,7 @@ impl Session {
         }
     }
 
-    /// Goes on to another number, under which nothing is done yet.
+    /// Goes on to another number, under which nothing was done yet.
     pub fn renew(&mut self, number: i64) {
         self.number = number;
         self.runs.clear();
@@ -402,8 +402,8 @@ impl Session {
         self.shed = false;
     }
 
-    /// Lets go of the results if they take more than `bytes` of memory. What was done under another
-    /// number is known all the same; for this one the session has to be read again.
+    /// Frees the results if they take more than `bytes` of memory. Writes under another number can go on
+    /// without them; for this number the session has to be read again.
     pub fn shed(&mut self, bytes: usize) {
         let stored = &mut self.head.record.runs;
         if self.result_bytes + bytes_of(stored) > bytes {
@@ -413,7 +413,7 @@ impl Session {
         }
     }
 
-    /// True if results of this number were let go of.
+    /// True if results of this number were freed.
     pub fn is_shed(&self) -> bool {
         self.shed
     }
@@ -436,12 +436,12 @@ impl Session {
         self.number
     }
 
-    /// What is stored of it.
+    /// The stored head.
     pub fn head(&self) -> &SessionHead {
         &self.head
     }
 
-    /// What a statement came to, if it was done.
+    /// The result of a statement, if it was done.
     pub fn result(&self, statement: i32) -> Option<&[u8]> {
         let behind = self.runs.partition_point(|r| r.first <= statement);
         let run = self.runs.get(behind.checked_sub(1)?)?;
@@ -454,14 +454,14 @@ impl Session {
         self.result_bytes
     }
 
-    /// What a commit is to store; [`Session::stored`] once it has.
+    /// What a commit has to store. After it has done so, call [`Session::stored`].
     pub fn change(&self, key: SessionKey, mut added: SessionRecord) -> SessionChange {
         let goes_on = added.number == self.head.record.number;
         added.behind = self.written.filter(|_| goes_on);
         SessionChange::new(key, added, &self.head)
     }
 
-    /// What a commit at this time has stored.
+    /// Takes over what a commit at this timestamp has stored.
     pub fn stored(&mut self, change: SessionChange, at: Timestamp) {
         self.written = Some(at);
         match change.next.head {
@@ -481,7 +481,7 @@ impl Session {
 }
 
 impl Inner {
-    /// What is stored under a session's key.
+    /// The head under a session's key.
     ///
     /// # Errors
     /// 301.
@@ -493,7 +493,7 @@ impl Inner {
         head.map(Some).ok_or_else(|| malformed(key))
     }
 
-    /// The same, with when it was written.
+    /// The same, with the timestamp at which it was written.
     ///
     /// # Errors
     /// 301.
@@ -506,13 +506,13 @@ impl Inner {
             if again == at {
                 return Ok(head.zip(at));
             }
-            // The session was written in between.
+            // The session was written in between, so both are read again.
             at = again;
         }
     }
 }
 
-/// 301.
+/// The error 301.
 fn malformed(key: &[u8]) -> Error {
     Error::new(
         Code::DataCorruptionDetected,
@@ -546,7 +546,7 @@ impl Store {
         Ok(Some(session))
     }
 
-    /// What the newest statement of a session came to. `head`: what stands under its key.
+    /// The newest statement of a session, with its result. `head`: the value under its key.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected.
@@ -560,14 +560,14 @@ impl Store {
         let row_key = SessionHead::row_key(&key.to_bytes(), row);
         let tree = TreeId(SESSIONS);
         let Some(stored) = self.inner.trees.get(tree, &row_key, Timestamp::MAX)? else {
-            // It has gone on to another number meanwhile.
+            // The session has gone on to another number meanwhile.
             return Ok(None);
         };
         let runs = decode_runs(&stored).ok_or_else(|| malformed(&row_key))?;
         Ok(runs.last().cloned())
     }
 
-    /// What is stored of a session, without the statements before the last.
+    /// The stored head of a session, without the statements in its rows.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected.
@@ -575,7 +575,7 @@ impl Store {
         self.inner.session_head(&key.to_bytes())
     }
 
-    /// The same, with the time at which it was written.
+    /// The same, with the timestamp at which it was written.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected.
@@ -583,17 +583,17 @@ impl Store {
         self.inner.session_head_at(&key.to_bytes())
     }
 
-    /// Sessions of which something is stored, in order: the first `most` of those after `behind`.
+    /// The sessions that have a record, in order: the first `most` after `behind`.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected; that the operation is to end.
+    /// 301 DataCorruptionDetected; if the operation has to end.
     pub fn session_keys(
         &self,
         behind: Option<&SessionKey>,
         most: usize,
         operation: &dyn Interrupt,
     ) -> Result<Vec<SessionKey>> {
-        // The rows of one session stand after its key.
+        // The rows of a session follow its key, so the search begins after the last of them.
         let low = behind.map(|key| [&key.to_bytes()[..], &[0xff; 5]].concat());
         let range = Range {
             low: low.unwrap_or_default().into(),
@@ -607,7 +607,7 @@ impl Store {
             && let Some((key, _)) = all.next(operation)?
         {
             operation.check()?;
-            // Rows have longer keys.
+            // Keys of rows are longer, and are left out.
             keys.extend(SessionKey::from_bytes(&key));
         }
         Ok(keys)
@@ -628,8 +628,8 @@ impl Store {
         Ok(n)
     }
 
-    /// Forgets sessions whose time is over, in one commit. Where the door is closed the primary does
-    /// that.
+    /// Forgets sessions that have expired, in one commit. Does nothing if the door is closed, because
+    /// the primary does it then.
     ///
     /// # Errors
     /// As a commit's.
@@ -643,7 +643,7 @@ impl Store {
             match self.inner.session_head(&key) {
                 Ok(Some(head)) => stage.forget_session(&key, &head),
                 Ok(None) => {}
-                // One that is damaged goes as well.
+                // A record that is damaged is deleted as well.
                 Err(e) if e.code() == Code::DataCorruptionDetected => {
                     stage.forget_session(&key, &SessionHead::default());
                 }
@@ -662,22 +662,22 @@ impl Store {
 /// What a commit adds to a session's record.
 #[derive(Clone, Debug)]
 pub struct SessionChange {
-    /// Whose.
+    /// The session.
     pub(crate) key: SessionKey,
-    /// What comes to it.
+    /// What is added to its record.
     pub(crate) added: SessionRecord,
-    /// What it comes to in the tree.
+    /// The changes in the tree.
     pub(crate) next: Advanced,
 }
 
 impl SessionChange {
-    /// `head`: what is stored of the session now.
+    /// A change of a session's record. `head`: what is stored of the session now.
     pub fn new(key: SessionKey, added: SessionRecord, head: &SessionHead) -> SessionChange {
         let next = head.advance(&key.to_bytes(), &added);
         SessionChange { key, added, next }
     }
 
-    /// What is stored of the session then.
+    /// The head after the change.
     #[cfg(test)]
     fn head(&self) -> SessionHead {
         self.next.head.clone().unwrap_or(SessionHead {
@@ -686,7 +686,7 @@ impl SessionChange {
         })
     }
 
-    /// All that comes into the tree.
+    /// All puts of the change.
     #[cfg(test)]
     fn puts(&self) -> Vec<Put> {
         let head = (self.key.to_bytes().to_vec(), Some(self.head().encode()));
@@ -740,7 +740,7 @@ mod tests {
         let head = session.head().clone();
         assert_eq!(SessionHead::decode(&head.encode()).unwrap(), head);
         assert_eq!(SessionHead::decode(&r.encode()).unwrap().record(), &r);
-        // What comes next under this number follows it; under another number it is the first.
+        // The next write under this number comes after it; under another number it is the first.
         let key = SessionKey::of_nobody([0; 16]);
         for (number, behind) in [(7, Some(Timestamp(70))), (8, None)] {
             let more = SessionRecord::new(number, SessionState::Retryable, 100);
@@ -787,7 +787,7 @@ mod tests {
         };
         for n in 0..20_000_i32 {
             let mut added = SessionRecord::new(5, SessionState::Retryable, 1);
-            // Each with a result of its own.
+            // Each statement has a result of its own, so no run is joined.
             added.push(run(n * 2, 1, &n.to_le_bytes()));
             let change = session.change(SessionKey::of_nobody([1; 16]), added);
             let puts = change.puts();
@@ -800,7 +800,7 @@ mod tests {
             assert_eq!(session.result(n * 2), Some(&n.to_le_bytes()[..]));
             assert_eq!(session.result(n * 2 + 1), None);
         }
-        // A transaction takes its place, with nothing of it left, and so does a large result.
+        // A transaction replaces all of it, and so does a large result.
         let mut next = session;
         next.renew(6);
         assert_eq!(next.result(0), None);

@@ -14,13 +14,13 @@ use muniment_tree::{Cursor, Range, TreeId, Trees, View};
 use muniment_value::{Code, Error, Result, Value};
 use std::sync::Arc;
 
-/// All of the store as of one timestamp. Cheap to make and to clone. While one is held the versions
-/// that it sees are kept, in memory or on the disk.
+/// All of the store as of one timestamp. Cheap to make and to clone. While one is held the versions that
+/// it sees are kept, in memory or on the disk.
 #[derive(Clone)]
 pub struct Snapshot {
-    /// `None` once the store is closed.
+    /// `None` after the store was closed.
     inner: Option<Arc<(View, Arc<dyn Trees>)>>,
-    /// What a transaction has written itself, up to some statement.
+    /// The writes of a transaction itself, up to some statement.
     own: Option<(Arc<Overlay>, u32)>,
 }
 
@@ -30,7 +30,7 @@ pub struct Glance<'s> {
     pub(crate) trees: &'s dyn Trees,
 }
 
-/// What is read at one timestamp, while somebody holds a view of it.
+/// Reads at one timestamp, while a view of it is held elsewhere.
 struct Seen<'s> {
     trees: &'s dyn Trees,
     at: Timestamp,
@@ -42,32 +42,33 @@ struct Seen<'s> {
 pub struct IndexEntry {
     /// The encoded fields, without index id and record key.
     pub key: Bytes,
-    /// The key of the document.
+    /// The record key of the document.
     pub record_key: Bytes,
-    /// What the encoding dropped: for [`muniment_value::keyenc::decode`].
+    /// The part of the values that the encoding dropped: for [`muniment_value::keyenc::decode`].
     pub type_bits: Bytes,
 }
 
 /// A cursor over documents in record-key order.
 pub struct DocCursor {
-    /// With the view that it reads: the versions it is about to read must stay. An error comes again
-    /// each time.
+    /// The view is kept beside the cursor, because the versions that it is about to read must stay. An
+    /// error is returned again by each call.
     inner: Result<(Box<dyn Cursor>, Snapshot)>,
 }
 
 /// A cursor over index entries in key order.
 pub struct IndexCursor {
-    /// An error comes again each time.
+    /// An error is returned again by each call.
     inner: Result<(Box<dyn Cursor>, Snapshot)>,
     direction: Direction,
     index: u32,
     unique: bool,
-    /// Backward: where a seek went; this key itself lies before it.
+    /// For a backward cursor: the end of the range that the last seek moved to; this key itself is
+    /// outside.
     end: Option<Vec<u8>>,
 }
 
 impl Glance<'_> {
-    /// What it sees: everything up to here.
+    /// The timestamp up to which it sees everything.
     pub fn timestamp(&self) -> Timestamp {
         self.view.timestamp()
     }
@@ -144,7 +145,7 @@ impl Snapshot {
         }
     }
 
-    /// The same with what a transaction has written up to a statement.
+    /// The same snapshot with the writes of a transaction up to a statement.
     pub(crate) fn with(self, overlay: Arc<Overlay>, statement: u32) -> Snapshot {
         Snapshot {
             own: Some((overlay, statement)),
@@ -152,7 +153,7 @@ impl Snapshot {
         }
     }
 
-    /// What it sees: everything up to here.
+    /// The timestamp up to which it sees everything.
     pub fn timestamp(&self) -> Timestamp {
         self.inner
             .as_ref()
@@ -177,7 +178,8 @@ impl Snapshot {
         self.raw_get(collection.id, record_key)
     }
 
-    /// The document with this `_id`, with its record key. `None` in a time series, too.
+    /// The document with this `_id`, with its record key. Always `None` in a time series, which has no
+    /// index on `_id`.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -189,7 +191,7 @@ impl Snapshot {
         self.find_by_id_key(collection, &collection.id_key(id))
     }
 
-    /// The same by [`Collection::id_key`].
+    /// The same, for the key that [`Collection::id_key`] gives.
     ///
     /// # Errors
     /// As [`Snapshot::get`].
@@ -243,8 +245,8 @@ impl Snapshot {
         }
     }
 
-    /// The same of a collection that may be closed, as far as its documents can be read: a rollback saves
-    /// them, and a repair looks whether there is one.
+    /// The documents of a collection that may be closed, as far as they can be read. A rollback saves
+    /// them, and a repair looks whether there are any.
     pub fn docs_of_closed(&self, collection: &Collection) -> DocCursor {
         let all = self.raw_range(collection.id, Range::default(), Direction::Forward);
         DocCursor {
@@ -265,8 +267,8 @@ impl Snapshot {
         Ok((cursor.ok_or_else(closed)?, self.clone()))
     }
 
-    /// The entries in a range of encoded fields. Not for `_id_` of a clustered
-    /// collection: use [`Snapshot::docs`].
+    /// The entries in a range of encoded fields. `_id_` of a clustered collection has none: use
+    /// [`Snapshot::docs`].
     pub fn entries(
         &self,
         collection: &Collection,
@@ -286,7 +288,7 @@ impl Snapshot {
 }
 
 impl DocCursor {
-    /// The next (record key, document). A long way over deleted documents asks `operation`.
+    /// The next (record key, document). `operation` is asked during a long way over deleted documents.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
@@ -299,7 +301,7 @@ impl DocCursor {
 }
 
 impl IndexCursor {
-    /// The next entry. A long way over deleted entries asks `operation`.
+    /// The next entry. `operation` is asked during a long way over deleted entries.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected; what stops `operation`, after which the cursor can be used again.
@@ -323,17 +325,18 @@ impl IndexCursor {
         }
     }
 
-    /// Jumps to the first entry (in the cursor's direction) whose key is at or past `key`: what a
-    /// scan with several intervals uses. `key` is a prefix as in [`KeyRange`]: backward, entries
-    /// that begin with it are at it. Never moves against the direction. Cheaper than a new cursor
-    /// when the target is near. An error shows at the following [`IndexCursor::next`].
+    /// Jumps to the first entry (in the cursor's direction) whose key is at or past `key`, for a scan
+    /// with several intervals. `key` is a prefix as in [`KeyRange`]: backward, entries that begin with
+    /// it are at it. Never moves against the direction. Cheaper than a new cursor when the target is
+    /// near. An error shows at the following [`IndexCursor::next`].
     pub fn seek(&mut self, key: &[u8]) {
         let Ok((cursor, _)) = &mut self.inner else {
             return;
         };
         match self.direction {
             Direction::Forward => cursor.seek(key),
-            // The greatest key that begins with it; none is greater than the end of them.
+            // Backward, the seek goes to the greatest key that begins with `key`, which is below the end
+            // of that prefix.
             Direction::Backward => {
                 if let Some(end) = muniment_value::keyenc::prefix_end(key) {
                     cursor.seek(&end);

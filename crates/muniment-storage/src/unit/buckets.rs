@@ -1,10 +1,10 @@
 //! Inserts of whole buckets of measurements, as a restore sends them: all of a bucket or nothing.
 //!
-//! There are no buckets in the store, only measurements; but a bucket that is there must not be
-//! stored twice. So what it brings gets record keys that are made of the bucket's `_id` and the
-//! place in it: the same bucket again finds its own keys taken. A bucket that was made here, for
-//! a reader, is recognized by the measurements that it was made of: by any that came one by one,
-//! or by all of them, in whatever buckets they came.
+//! The store has no buckets, only measurements; but a bucket that is there must not be stored twice. So
+//! its measurements get record keys that are made of the bucket's `_id` and the place in it: the same
+//! bucket sent again finds its own keys taken. A bucket that was made here for a reader is recognised by
+//! its measurements: by any of them that came one by one, or by all of them, in whatever buckets they
+//! came.
 
 use super::{Busy, DuplicateKey, Staged, WriteUnit};
 use muniment_io::Timestamp;
@@ -14,11 +14,11 @@ use muniment_value::{Collation, Doc, Result, Value, doc};
 use std::collections::HashSet;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-/// A measurement's number begins with this if it came in a bucket. All others are ObjectIds,
-/// which begin with their time: this one would be after the year 2105.
+/// The first byte of a measurement's number if it came in a bucket. All other numbers are ObjectIds,
+/// which begin with their time: this byte would be after the year 2105.
 const OF_BUCKET: u8 = 0xFF;
 
-/// Bytes of what stands after the time in a measurement's record key.
+/// The bytes after the time in a measurement's record key.
 const NUMBER: usize = 12;
 
 /// A bucket as it is to be stored.
@@ -30,11 +30,12 @@ pub struct NewBucket<'b> {
     pub namespace: &'b str,
     /// Its measurements, complete documents.
     pub measurements: &'b [Vec<u8>],
-    /// It was made of measurements, which may still lie here one by one.
+    /// It was made here for a reader, and its measurements may still be stored one by one.
     pub rendered: bool,
 }
 
-/// 128 bits that tell contents apart; they are the same everywhere and always (XXH3).
+/// A 128-bit hash (XXH3) that tells contents apart. It is the same on every machine and in every
+/// version.
 pub fn fingerprint(parts: &[&[u8]]) -> u128 {
     let mut hash = Xxh3::new();
     for part in parts {
@@ -44,7 +45,7 @@ pub fn fingerprint(parts: &[&[u8]]) -> u128 {
     hash.digest128()
 }
 
-/// The measurements of one time that came by themselves.
+/// The measurements of one time that did not come in buckets.
 #[derive(Default)]
 struct Alone {
     /// The encoded time.
@@ -52,19 +53,20 @@ struct Alone {
     prints: HashSet<u64>,
 }
 
-/// Measurements of one time that came in buckets, of which so many are looked at.
+/// The most measurements of one time that came in buckets which are compared.
 const MOST_LOOKED_AT: usize = 10_000;
 
-/// Bytes that a bucket's measurements and their index entries may take in the log and in memory.
+/// The most bytes that a bucket's measurements and their index entries may take in the log and in
+/// memory.
 const MOST_STAGED: usize = 256 << 20;
 
-/// Equal for the same fields with the same values in any order.
+/// A hash that is equal for the same fields with the same values in any order.
 fn print_of(measurement: Doc<'_>) -> u64 {
     let each = measurement.iter().map(|e| xxh3_64(e.as_bytes()));
     each.fold(0, u64::wrapping_add)
 }
 
-/// The same fields with the same values, in any order.
+/// True for the same fields with the same values in any order.
 fn same_fields(a: Doc<'_>, b: Doc<'_>) -> bool {
     a.byte_len() == b.byte_len()
         && a.iter().all(|e| {
@@ -146,8 +148,8 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
-    /// What came by itself at this encoded time. It is read once for all of a bucket's measurements
-    /// of the time.
+    /// The measurements at this encoded time that did not come in buckets. They are read once for all of
+    /// the bucket's measurements of the time.
     fn alone(&self, time: &[u8]) -> Result<Alone> {
         let mut prints = HashSet::new();
         let mut all = self.measurements(time, false);
@@ -183,8 +185,8 @@ impl WriteUnit<'_> {
         Ok(false)
     }
 
-    /// The measurements of one encoded time: those that came in buckets, which are after all the
-    /// others, or the others.
+    /// The measurements of one encoded time: either those that came in buckets, whose keys are after all
+    /// the others, or the others.
     fn measurements(&self, time: &[u8], of_buckets: bool) -> Box<dyn Cursor> {
         let middle = bytes::Bytes::from([time, &[OF_BUCKET]].concat());
         let range = match of_buckets {

@@ -1,8 +1,8 @@
-//! Inserts into a capped collection: keyed by their order, the oldest go.
+//! Inserts into a capped collection: documents are keyed by their order, and the oldest are deleted.
 //!
-//! What an insert makes go is one commit with it. What a smaller limit has left to go may be as much as
-//! was ever stored, more than a record can hold where documents are kept as they were: it goes in
-//! commits of its own, before the next insert.
+//! An insert and the deletions that it causes are one commit. After the limit was lowered, the deletions
+//! may be as much as was ever stored: more than a record can hold if the log keeps documents as they
+//! were. These go in commits of their own, before the next insert.
 
 use super::{Busy, Staged, WriteUnit};
 use crate::latch::{self, Tried};
@@ -10,7 +10,7 @@ use muniment_io::Timestamp;
 use muniment_tree::{Direction, Range, TreeId};
 use muniment_value::Result;
 
-/// Bytes that are staged of what has to go, in a commit of its own.
+/// Bytes of deletions that are staged in a commit of their own.
 const AT_ONCE: usize = 2 << 20;
 
 impl WriteUnit<'_> {
@@ -25,7 +25,7 @@ impl WriteUnit<'_> {
                 return Ok(Err(Busy));
             }
         }
-        // Nothing of a unit is ever beyond the limits but what it began with.
+        // A unit stays within the limits itself; only what it found may be beyond them.
         if self.stage.is_empty() {
             self.evict(AT_ONCE)?;
             if !self.stage.is_empty() {
@@ -43,9 +43,9 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
-    /// Deletes the oldest documents until the collection is within its limits, or so many bytes are
-    /// staged. A document that a client holds just now is left for the next unit, with all behind it:
-    /// their order is the collection's.
+    /// Deletes the oldest documents until the collection is within its limits, or `at_once` bytes are
+    /// staged. A document that a client holds just now is left for the next unit, and so are all after
+    /// it, because documents leave in the order in which they came.
     fn evict(&mut self, at_once: usize) -> Result<()> {
         if self.eviction_waits {
             return Ok(());
@@ -57,7 +57,7 @@ impl WriteUnit<'_> {
         loop {
             let docs = self.collection.count() as i64 + self.stage.docs;
             let bytes = self.collection.data_bytes() as i64 + self.stage.bytes;
-            // The newest stays, also one that is larger than the limit.
+            // The newest document stays, even if it is larger than the limit.
             let within = docs <= 1 || (docs <= max && bytes <= size);
             if within || self.stage.len() >= at_once {
                 return Ok(());
@@ -68,7 +68,8 @@ impl WriteUnit<'_> {
                 self.store.trees.cursor(TreeId(tree), all, newest, dir)
             });
             let Some((record_key, _)) = cursor.next(self.interrupt)? else {
-                // All that is stored goes already: the oldest of what is staged here follows.
+                // All stored documents are being deleted already, so the oldest of the staged ones
+                // follow.
                 return self.evict_staged(size, max);
             };
             let hash = latch::record_hash(tree, &record_key);
@@ -81,7 +82,8 @@ impl WriteUnit<'_> {
                 }
             }
             if let Some(newest) = self.newest(&record_key)? {
-                // Something is staged already, so it is one unit with what failed to be latched.
+                // The unit holds something already, so it cannot wait for the latch of an index entry
+                // that another unit has. It goes on, and this document stays for now.
                 if self.stage_delete(&record_key, &newest)?.is_err() {
                     continue;
                 }
@@ -89,7 +91,7 @@ impl WriteUnit<'_> {
         }
     }
 
-    /// The same among the documents that this unit has staged.
+    /// Deletes the oldest documents among those that this unit has staged.
     fn evict_staged(&mut self, size: i64, max: i64) -> Result<()> {
         let tree = self.collection.id;
         let mut staged: Vec<(Vec<u8>, Vec<u8>)> = self

@@ -1,4 +1,4 @@
-//! Staging the index entries of one document: their latches and what unique indexes say.
+//! Stages the index entries of one document: takes their latches and asks the unique indexes.
 
 use super::{Busy, DuplicateKey, Staged, WriteUnit};
 use crate::collection::Collection;
@@ -21,8 +21,8 @@ use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;
 
 impl WriteUnit<'_> {
-    /// Latches, checks and stages the index entries of `new`, and the removal of those of `old`
-    /// that it has no more. Nothing is staged unless all of them are in order.
+    /// Latches, checks and stages the index entries of `new`, and the removal of the entries of `old`
+    /// that `new` does not have. Nothing is staged unless all of them are in order.
     pub(super) fn stage_entries(
         &mut self,
         new: Doc<'_>,
@@ -49,14 +49,14 @@ impl WriteUnit<'_> {
         touched: Option<&dyn Fn(&str) -> bool>,
         (new_sets, old_set): (&mut Vec<KeySet>, &mut KeySet),
     ) -> Staged<()> {
-        // On an index that is being built every write puts all its keys: the builder may not have
-        // come to the document.
+        // On an index that is being built every write puts all its keys, because the builder may not
+        // have come to the document.
         let skipped = |index: &Index| {
             index.is_ready()
                 && index.partial_filter().is_none()
                 && touched.is_some_and(|t| !index.reads(t))
         };
-        // `_id_` is seen to where an `_id` is claimed: see `ids`.
+        // The entry of `_id_` is staged where the `_id` is claimed: see `ids`.
         let collection = self.collection.clone();
         let concerned = |index: &Index| collection.has_entries(index) && !skipped(index);
         if new_sets.len() < indexes.len() {
@@ -66,7 +66,7 @@ impl WriteUnit<'_> {
         let work = Work::of(self.interrupt, &steps);
         let most = self.store.units.key_limits();
         let staged = self.stage.len();
-        // What the sets take so far.
+        // The memory that the sets take so far.
         let mut made = 0;
         for (index, set) in indexes.iter().zip(new_sets.iter_mut()) {
             set.clear();
@@ -82,8 +82,8 @@ impl WriteUnit<'_> {
                 }
             }
             if index.is_contested() {
-                // An entry that is to go may be that of another document: with its latch held, no
-                // other operation changes it while it is looked at.
+                // An entry that is to be removed may belong to another document. While its latch is
+                // held, no other operation changes it between the look and the removal.
                 old_set.fill(index, old, work)?;
                 for (key, _) in old_set.iter() {
                     unique.push(latch::unique_hash(index.id, key));
@@ -92,7 +92,7 @@ impl WriteUnit<'_> {
         }
         let large = made > AT_ONCE;
         if large {
-            // Once as they are, once as they are staged.
+            // The keys take memory twice: in the sets and when they are staged.
             self.hold(staged + 2 * made)?;
         }
         if !unique.is_empty() {
@@ -112,7 +112,7 @@ impl WriteUnit<'_> {
             if large {
                 self.stage.expect(set, record_key);
             }
-            // The unique keys were looked up just now: no other record has them.
+            // The unique keys were looked up just now, and no other record has them.
             difference(
                 self.store,
                 &mut self.stage,
@@ -134,16 +134,16 @@ impl WriteUnit<'_> {
         Ok(Ok(()))
     }
 
-    /// Takes the latches of unique keys, in the order of their hashes. Waits only when nothing is
-    /// staged: then all that is held is the record's own latch (and the order of a capped
-    /// collection), for which no unit waits that holds a unique key's.
+    /// Takes the latches of unique keys, in the order of their hashes. It waits only when nothing is
+    /// staged. All that is held then is the record's own latch (and the order of a capped collection),
+    /// and no unit that holds a unique key's latch waits for these.
     pub(super) fn latch_unique(&mut self, hashes: &[u64]) -> Staged<()> {
         let wait = self.stage.is_empty() && self.held.len() <= 1;
         for hash in hashes {
             match self.take(*hash, wait)? {
                 Tried::Taken => self.held.push(*hash),
-                // Staged by this unit for another document: the look-up sees it, and the entry
-                // may be put twice.
+                // This unit has staged the key for another document: the look-up sees that, and the
+                // entry may be put twice.
                 Tried::Mine => self.stage.replaces(),
                 Tried::Busy => return Ok(Err(Busy)),
             }
@@ -182,8 +182,8 @@ impl WriteUnit<'_> {
                 if index.is_ready() {
                     return Err(error);
                 }
-                // It is not known whether a transaction will be committed, so it gives way to the
-                // build. When it is tried again it meets the finished index, or none.
+                // It is not known whether the transaction will be committed, so it gives way to the
+                // build. When it is tried again the build has ended.
                 if self.stage.of.is_some() {
                     return Err(write_conflict());
                 }
@@ -195,8 +195,8 @@ impl WriteUnit<'_> {
     }
 }
 
-/// True if the key of a unique index (or of one that is to become unique) belongs to another
-/// record, stored or staged. The caller holds its latch.
+/// True if the key of a unique index (or of one that is to become unique) belongs to another record,
+/// stored or staged. The caller holds its latch.
 pub(crate) fn taken_by_other(
     store: &Inner,
     stage: &mut Stage,
@@ -220,7 +220,7 @@ pub(crate) fn taken_by_other(
     Ok(value.is_some_and(|v| is_other(&v)))
 }
 
-/// The same for entries that carry their record's key.
+/// The same for an index whose entries carry their record's key.
 fn another_entry(
     store: &Inner,
     stage: &mut Stage,
@@ -262,7 +262,7 @@ fn another_entry(
     Ok(false)
 }
 
-/// 11000 for an encoded key.
+/// The error 11000 for an encoded key.
 pub(crate) fn duplicate(collection: &Collection, index: &Index, key: &[u8], bits: &[u8]) -> Error {
     let spec = index.spec();
     DuplicateKey {

@@ -1,17 +1,16 @@
 //! `_id`s: claiming one for an insert, and the entries of `_id_`.
 //!
-//! An `_id` is what makes a document unique, so what an insert latches is the key of its `_id`. The
-//! record's own key is a number that nobody knows before the document is there, so it is not
-//! latched against inserts. (Where documents are clustered by `_id` the two are one key, and one
-//! latch.)
+//! A document is unique by its `_id`, so an insert latches the key of the `_id`. The record's own key is
+//! a number that no other operation knows before the document is there, so inserts do not latch it. (If
+//! documents are clustered by `_id` the two are one key, and one latch.)
 //!
 //! An `_id` above every one that there ever was is free without a look and without a latch: see
 //! [`Append`](crate::collection::Append).
 //!
-//! What makes this right without the record's latch: the puts of a commit go into the trees with
-//! the documents last, so that whoever reads a document that is not visible yet (by its `_id`, to
-//! change it) finds all its entries in place, and what it puts comes after them. Before that the
-//! document is not there, and its `_id` is taken all the same.
+//! Inserts may do without the record's latch because the puts of a commit go into the trees with the
+//! documents last. An operation that reads a document which is not visible yet (by its `_id`, to change
+//! it) finds all its entries in place, and its own puts come after them. Before that the document is not
+//! there, and its `_id` is taken all the same.
 
 use super::{Busy, Staged, WriteUnit, duplicate_id};
 use crate::collection::number_of;
@@ -25,9 +24,9 @@ use parking_lot::MutexGuard;
 /// How an `_id` was claimed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Claim {
-    /// It is above every one there ever was.
+    /// The `_id` is above every one there ever was.
     Fresh,
-    /// Its latch is held; `staged`: this unit may have staged something for it.
+    /// The latch is held; `staged`: this unit may have staged something for the `_id`.
     Latched { staged: bool },
 }
 
@@ -82,7 +81,7 @@ impl WriteUnit<'_> {
     }
 
     /// Stages the insert of a document into a collection that has no `_id_`. No other unit inserts
-    /// meanwhile, and none knows the document's number: there is nothing to latch.
+    /// meanwhile, and none knows the document's number, so there is nothing to latch.
     pub(super) fn insert_without_id(&mut self, doc: &[u8]) -> Staged<()> {
         if self.collection.append().max.is_none() {
             self.read_greatest()?;
@@ -122,8 +121,9 @@ impl WriteUnit<'_> {
         self.stage.put(self.id_tree, key, Some(value), fresh);
     }
 
-    /// An update leaves the `_id` as it is, but for its type: 1 may become 1.0, which stands in the
-    /// entry's bits. The record's latch is enough for that: the `_id` is this record's.
+    /// Stages the new entry of `_id_` if an update changes the type of the `_id`: 1 may become 1.0,
+    /// which stands in the entry's bits. The value cannot change. The record's latch is enough, because
+    /// the `_id` belongs to this record.
     pub(super) fn stage_id_change(
         &mut self,
         record_key: &[u8],
@@ -144,13 +144,13 @@ impl WriteUnit<'_> {
         if collation.encoded(old.value()) != key {
             return Err(Error::internal("an update changed the _id of a document"));
         }
-        // It may have been staged by this unit before.
+        // This unit may have staged the entry before.
         self.stage.replaces();
         self.stage_id(&key, record_key, false);
         Ok(())
     }
 
-    /// Takes the entry of `_id_` away with its document.
+    /// Stages the removal of a document's entry of `_id_`.
     pub(super) fn stage_id_removal(&mut self, old: &[u8]) {
         if !self.keeps_id_entries() {
             return;
@@ -163,7 +163,7 @@ impl WriteUnit<'_> {
         key.clear();
         self.collection.collation().encode(id, false, &mut key);
         if self.inserted > 0 {
-            // By this unit, perhaps.
+            // This unit may have staged the entry itself.
             self.stage.replaces();
         }
         let piece = self.stage.keep(&[&key]);
@@ -181,8 +181,9 @@ impl WriteUnit<'_> {
             self.number = append.number();
             let above = append.max.as_deref().is_some_and(|max| key > max);
             if above && self.stage.of.is_some() {
-                // It stays under way for long: with a latch, for which others wait, and which is
-                // taken before anybody else can claim the `_id` from below.
+                // A transaction stays under way for long, so it uses a latch, on which others can wait.
+                // The latch is taken while the append state is locked, so that no other unit can claim
+                // the `_id` in between.
                 let hash = self.id_hash(key);
                 append.raise(key);
                 if self.store.units.latches.try_lock(hash, self.owner) == Tried::Taken {
@@ -194,8 +195,8 @@ impl WriteUnit<'_> {
                 self.appending = true;
                 return Ok(Ok(Claim::Fresh));
             }
-            // It lies in the run, which does not say that it was appended: a run is an interval
-            // that has widened, perhaps over what others have in theirs or have latched.
+            // The `_id` lies in this unit's run. That does not say that this unit appended it: a run is
+            // an interval that grows, and may overlap with other units' runs and latches.
             self.appending && append.mine(key, self.owner)
         };
         let tried = match self.latch(self.id_hash(key))? {
@@ -207,14 +208,15 @@ impl WriteUnit<'_> {
             return Err(write_conflict());
         }
         if in_flight {
-            // The unit that appends holds nothing that this one could hold. It waits to be visible after
-            // this one only once it is committed, so waiting with a single latch held is safe.
+            // The unit that appends holds nothing that this one could hold. It waits for this unit's
+            // commit to become visible only after its own is in the log, so waiting with a single latch
+            // held is safe.
             if self.held.len() > 1 || !self.stage.is_empty() || self.appending {
                 return Ok(Err(Busy));
             }
             self.wait_for_appends(key)?;
         }
-        // A deletion latches the record alone.
+        // A deletion latches the record alone, so it does not show in the latch of the `_id`.
         let staged = mine || tried == Tried::Mine || self.deleted > 0;
         Ok(Ok(Claim::Latched { staged }))
     }
@@ -227,12 +229,12 @@ impl WriteUnit<'_> {
         }
     }
 
-    /// Reads the greatest `_id` there ever was, and the last number, for the first insert. This may take
-    /// a while, and is done without the lock: a seal takes that, and stops all commits meanwhile.
+    /// Reads the greatest `_id` there ever was, and the last number, for the first insert. Reading may
+    /// take a while, so the lock is not held: a seal takes it, and all commits wait for the seal.
     #[cold]
     fn read_greatest(&self) -> Result<()> {
         let max = self.store.greatest_key(self.id_tree, self.interrupt)?;
-        // What is stored as the last number says the same, unless it was damaged.
+        // The stored last number says the same, unless it was damaged.
         let number = match self.collection.is_numbered() {
             true => number_of(
                 &self
@@ -256,8 +258,8 @@ impl WriteUnit<'_> {
         done.wait(self.interrupt, nobody)
     }
 
-    /// The same in a transaction: what it does not see is not there, and what has changed since is
-    /// a conflict.
+    /// The same in a transaction. A document that it does not see counts as missing, and one that has
+    /// changed since its view is a conflict.
     fn lock_seen(
         &mut self,
         transaction: &Transaction,
@@ -277,7 +279,7 @@ impl WriteUnit<'_> {
         Ok(self.lock(&record_key)?.map(|doc| Some((record_key, doc?))))
     }
 
-    /// As [`WriteUnit::lock`] of the document with this `_id`; with its record key.
+    /// As [`WriteUnit::lock`], for the document with this `_id`; returns its record key as well.
     ///
     /// # Errors
     /// As [`WriteUnit::lock`].
@@ -300,7 +302,7 @@ impl WriteUnit<'_> {
         }
         let collection = self.collection.clone();
         let hints = &collection.hints;
-        // What this unit has inserted itself is not where a hint leads.
+        // Hints do not know of documents that this unit has inserted itself.
         if let Some(number) = hints.get(self.id_tree, key).filter(|_| self.inserted == 0) {
             let record_key = Bytes::copy_from_slice(&number.to_be_bytes());
             match self.lock(&record_key)? {
@@ -330,8 +332,8 @@ impl WriteUnit<'_> {
                 if waited {
                     return Ok(Ok(None));
                 }
-                // On its way in: a commit is being applied, which must be there as a whole before
-                // anybody is told what it did.
+                // The document is being inserted: its commit is being applied, and has to be visible as
+                // a whole before a client is told of a change of it.
                 self.store.wait_visible(self.interrupt)?;
                 waited = true;
                 looked = None;
@@ -339,25 +341,27 @@ impl WriteUnit<'_> {
             }
             match self.lock(&record_key)? {
                 Err(Busy) => return Ok(Err(Busy)),
-                // A number is one document's for ever, and a document's `_id` stays.
+                // A number belongs to one document for ever, and a document keeps its `_id`, so the hint
+                // is right.
                 Ok(Some(doc)) => {
                     if let Some(number) = number_of(&record_key) {
                         hints.note(self.id_tree, key, number);
                     }
                     return Ok(Ok(Some((record_key, doc))));
                 }
-                // Deleted before it was locked: there may be another by now.
+                // The document was deleted before it was locked, and there may be another with the `_id`
+                // by now.
                 Ok(None) => looked = Some(record_key),
             }
         }
     }
 }
 
-/// The longest record key of a collection that is clustered by `_id`, as MongoDB has it.
+/// The longest record key of a collection that is clustered by `_id`: MongoDB's limit.
 const LONGEST_CLUSTERED: usize = 8 << 20;
 
-/// 5894900 for an `_id` that is too long to be a record's key. Texts and binary data count with
-/// what MongoDB's encoding adds to them, others as they are encoded here.
+/// Refuses an `_id` that is too long to be a record's key, with 5894900. Texts and binary data count
+/// with the bytes that MongoDB's encoding adds, other values as they are encoded here.
 fn check_size(id: Value<'_>, key: &[u8]) -> Result<()> {
     let len = match id {
         Value::String(s) => s.len() + 2,

@@ -1,15 +1,15 @@
 //! Write units: the one path of all writes.
 //!
-//! A unit holds the collection's shared DDL lock and the latches of the records (and unique keys)
-//! it touches, from the moment a record is locked until the commit is visible. It is committed
-//! as one record of the log, by its owner and never by itself; it reads what it has staged.
+//! A unit holds the collection's shared DDL lock and the latches of the records (and unique keys) it
+//! touches, from the moment a record is locked until the commit is visible. It is committed as one
+//! record of the log, by its owner and never by itself; it reads what it has staged.
 //!
-//! A unit that holds anything never waits for a latch: it says [`Busy`], and its owner commits what
-//! is staged and begins another (MongoDB's batches are not atomic either; each document is). So no
-//! two units can wait for each other.
+//! A unit that holds anything never waits for a latch. It returns [`Busy`], and its owner commits what
+//! is staged and begins another (MongoDB's batches are not atomic either; each document is). So no two
+//! units can wait for each other.
 //!
-//! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit
-//! failed has left nothing anywhere.
+//! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit failed
+//! has left nothing anywhere.
 
 mod buckets;
 mod capped;
@@ -49,7 +49,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a unit leaves to the next one of its thread: nothing but room, and not more than [`KEPT`].
+/// The buffers that a unit leaves to the next one of its thread. They are empty, and have room for at
+/// most [`KEPT`] bytes.
 #[derive(Default)]
 struct Scratch {
     held: Vec<u64>,
@@ -57,14 +58,15 @@ struct Scratch {
     diff: Vec<u8>,
 }
 
-/// How a document was changed: that decides about what the readers of the log are told.
+/// How a document was changed, which decides what is written into the log for its readers.
 #[derive(Clone, Copy)]
 pub enum Changed<'p> {
-    /// Another was put in its place.
+    /// Another document replaced it.
     Whole,
-    /// Fields were changed, these.
+    /// These fields were changed.
     Fields(diff::Below<'p>),
-    /// It came out of a computation: they are told of whichever is shorter.
+    /// A computation has made the new document. The log gets the difference or the whole document,
+    /// whichever is shorter.
     Shorter,
 }
 
@@ -80,21 +82,21 @@ thread_local!(static SCRATCH: Cell<Scratch> = Cell::default());
 pub struct WriteUnit<'s> {
     store: &'s Inner,
     interrupt: &'s dyn Interrupt,
-    /// The steps of what is done with its documents.
+    /// The steps of work on its documents, which are counted together.
     steps: Steps,
     /// It never waits for a latch.
     only_tries: bool,
     collection: Arc<Collection>,
     indexes: IndexList,
-    /// There are index entries to maintain, beside those of `_id_`.
+    /// There are index entries to maintain in addition to those of `_id_`.
     indexed: bool,
     /// See `Collection::id_tree`.
     id_tree: u32,
     owner: u64,
     stage: Stage,
-    /// A change failed when a part of it was staged: nothing can be committed.
+    /// A change failed after a part of it was staged, so nothing can be committed.
     failed: Option<Error>,
-    /// Why no document can be inserted or changed.
+    /// The reason why no document can be inserted or changed.
     refused: Option<Error>,
     inserted: u64,
     /// Documents whose deletion is staged.
@@ -106,7 +108,7 @@ pub struct WriteUnit<'s> {
     held: Vec<u64>,
     widened: Vec<(Arc<Index>, Arrays)>,
     eviction: Option<Box<dyn Cursor>>,
-    /// A client holds the oldest document, so that none goes now.
+    /// A client holds the oldest document, so that no document is deleted now.
     eviction_waits: bool,
     capped_order: Option<Locked<Arc<Lock<()>>, ()>>,
     key: Vec<u8>,
@@ -114,12 +116,12 @@ pub struct WriteUnit<'s> {
     diff: Vec<u8>,
     sets: Vec<KeySet>,
     old_set: KeySet,
-    /// What it has booked, once it holds much.
+    /// The memory that it has booked, if it holds much.
     share: Option<Share>,
     _ddl: Option<Shared>,
 }
 
-/// Somebody else holds what is needed and this unit holds something already: commit (or drop) it,
+/// Another unit holds what is needed, and this unit holds something already. Commit (or drop) this one,
 /// and do the same again with a new one, which will wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
@@ -127,7 +129,7 @@ pub struct Busy;
 /// The result of what may be [`Busy`].
 pub type Staged<T> = Result<Result<T, Busy>>;
 
-/// A unique index said no.
+/// A document was refused by a unique index.
 #[derive(Clone, Debug)]
 pub struct DuplicateKey {
     /// The namespace.
@@ -138,7 +140,7 @@ pub struct DuplicateKey {
     pub key_pattern: DocBuf,
     /// The values, under the pattern's field names.
     pub key_value: DocBuf,
-    /// By which texts are equal.
+    /// The collation by which texts are equal.
     pub collation: Collation,
 }
 
@@ -165,7 +167,8 @@ impl DuplicateKey {
     }
 }
 
-/// 11000 for an `_id`; MongoDB has codes of its own for numbers that its record ids cannot hold.
+/// The error 11000 for an `_id`. MongoDB has codes of its own for numbers that its record ids cannot
+/// hold.
 fn duplicate_id(collection: &Collection, id: Value<'_>) -> Error {
     let n = muniment_value::number::to_f64(id).filter(|n| !n.is_finite());
     if let Some(n) = n.filter(|_| collection.is_keyed_by_id()) {
@@ -228,12 +231,12 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
-    /// What is done with its documents, as an argument of what may take long.
+    /// The argument for work on its documents that may take long.
     pub fn work(&self) -> Work<'_> {
         Work::of(self.interrupt, &self.steps)
     }
 
-    /// One of a transaction, which holds the collection's DDL lock.
+    /// A unit of a transaction, which holds the collection's DDL lock.
     pub(crate) fn of(
         store: &'s Inner,
         transaction: &Arc<Transaction>,
@@ -246,7 +249,7 @@ impl<'s> WriteUnit<'s> {
         unit
     }
 
-    /// Takes a latch; a transaction waits a moment and gives up then.
+    /// Takes a latch. A transaction waits a moment and then gives up.
     fn take(&mut self, hash: u64, wait: bool) -> Result<Tried> {
         if let Some(transaction) = &self.stage.of {
             return transaction.take(hash, self.interrupt);
@@ -261,7 +264,7 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
-    /// Asks for memory: what it will hold altogether.
+    /// Asks for memory; `bytes` is the total that it will hold.
     ///
     /// # Errors
     /// 146 ExceededMemoryLimit.
@@ -273,14 +276,14 @@ impl<'s> WriteUnit<'s> {
         Ok(share.try_hold(bytes)?)
     }
 
-    /// Asks for memory for a large document that is about to be written, which will take so many bytes.
-    /// A unit that holds nothing waits a while for those that have it; the only one that asks is never
-    /// refused.
+    /// Asks for memory for a large document that is about to be written, which will take this many
+    /// bytes. A unit that holds nothing waits a while for units that have memory. If no other unit asks,
+    /// the request is never refused.
     ///
     /// # Errors
     /// 146 ExceededMemoryLimit; what the operation's interrupt says while it waits.
     pub fn make_room(&mut self, bytes: usize) -> Staged<()> {
-        // What a transaction writes is booked with it.
+        // The writes of a transaction are booked with the transaction.
         if bytes <= AT_ONCE || self.stage.of.is_some() {
             return Ok(Ok(()));
         }
@@ -304,7 +307,7 @@ impl<'s> WriteUnit<'s> {
         Ok(Ok(()))
     }
 
-    /// Books keys of a document that is stored: it must be possible to take it away.
+    /// Books the keys of a stored document without asking: it must always be possible to delete it.
     fn weigh(&mut self, old: &KeySet) {
         let bytes = old.memory();
         if bytes > AT_ONCE {
@@ -316,7 +319,8 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
-    /// True if it should be committed now: it holds much, and there is more than the ledger allows.
+    /// True if it should be committed now, because it holds much and all units together exceed the
+    /// ledger's limit.
     pub fn is_pressed(&mut self) -> bool {
         let bytes = self.stage.len();
         if bytes <= AT_ONCE && self.share.is_none() {
@@ -329,12 +333,12 @@ impl<'s> WriteUnit<'s> {
         share.holds(bytes) || share.is_pressed()
     }
 
-    /// True if it may wait: it holds nothing that somebody could wait for.
+    /// True if it may wait: it holds nothing that another unit could wait for.
     fn holds_nothing(&self) -> bool {
         self.held.is_empty() && !self.appending && self.capped_order.is_none()
     }
 
-    /// Takes a latch: waits for it if nothing is held.
+    /// Takes a latch. Waits for it only if nothing is held.
     fn latch(&mut self, hash: u64) -> Staged<Tried> {
         let tried = self.take(hash, self.holds_nothing())?;
         match tried {
@@ -345,8 +349,8 @@ impl<'s> WriteUnit<'s> {
         Ok(Ok(tried))
     }
 
-    /// Has it wait for no latch from here on: it is [`Busy`] also where it holds nothing. For work in
-    /// the background, which can come back to what others hold.
+    /// Makes the unit wait for no latch from here on: it is [`Busy`] even if it holds nothing.
+    /// Background work uses it, and comes back later to records that others hold.
     pub(crate) fn only_try(&mut self) {
         self.only_tries = true;
     }
@@ -356,11 +360,11 @@ impl<'s> WriteUnit<'s> {
         self.newest_in(self.collection.id, key)
     }
 
-    /// The same of any tree.
+    /// The same for a key of any tree.
     fn newest_in(&mut self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         match self.stage.staged(tree, key) {
             Some(staged) => {
-                // What is staged for it may be staged once more.
+                // The key may be staged once more after this look.
                 let value = staged.map(Bytes::copy_from_slice);
                 self.stage.replaces();
                 Ok(value)
@@ -369,9 +373,8 @@ impl<'s> WriteUnit<'s> {
         }
     }
 
-    /// Latches one record and returns its newest document (`None`: there is none), what this unit
-    /// has staged included. All reads that decide about a write of this record come after this
-    /// call.
+    /// Latches one record and returns its newest document, including what this unit has staged (`None`:
+    /// there is none). All reads that decide about a write of this record come after this call.
     ///
     /// # Errors
     /// What the operation's interrupt says while it waits; 301.
@@ -388,22 +391,22 @@ impl<'s> WriteUnit<'s> {
         Ok(Ok(
             match mine || tried == Tried::Mine || self.stage.of.is_some() {
                 true => self.newest(record_key)?,
-                // One that is on its way in without a latch is there when all of its entries are, or
-                // not yet.
+                // A document that is being inserted without a latch is found when all of its entries are
+                // there, and not before.
                 false => self.store.newest(self.collection.id, record_key)?,
             },
         ))
     }
 
-    /// Stages the insert of a complete document (with `_id`, validated). Latches what it needs.
-    /// When a key exists already nothing is staged for this document.
+    /// Stages the insert of a complete document (with `_id`, validated). Latches what it needs. When a
+    /// key exists already nothing is staged for this document.
     ///
     /// # Errors
-    /// 11000 DuplicateKey (made by [`DuplicateKey::to_error`]), 171, 10003-like for capped; what
-    /// the operation's interrupt says.
+    /// 11000 DuplicateKey (made by [`DuplicateKey::to_error`]), 171, 10003-like for capped; what the
+    /// operation's interrupt says.
     pub fn insert(&mut self, doc: &[u8]) -> Staged<()> {
         self.may_write()?;
-        // As it came, and as it stands in the record.
+        // The document is in memory twice: as it came, and in the record.
         if self.make_room(2 * doc.len())?.is_err() {
             return Ok(Err(Busy));
         }
@@ -418,7 +421,7 @@ impl<'s> WriteUnit<'s> {
         })
     }
 
-    /// Runs one change. If it fails when a part of it is staged, the unit cannot be committed any
+    /// Runs one change. If it fails after a part of it was staged, the unit cannot be committed any
     /// more.
     fn whole<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.stage.len();
@@ -427,8 +430,8 @@ impl<'s> WriteUnit<'s> {
             if self.stage.len() != before {
                 self.failed.get_or_insert_with(|| e.clone());
             } else if self.stage.is_empty() {
-                // What it took for a change that came to nothing: the next one may have to wait,
-                // and who waits must not hold what another waits for.
+                // The latches that it took for a change that came to nothing are given back. The next
+                // change may have to wait, and a waiting unit must not hold what another one waits for.
                 self.release();
             }
         }
@@ -438,7 +441,7 @@ impl<'s> WriteUnit<'s> {
     /// Whether documents can be inserted and changed.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected while an index that was to be unique is closed.
+    /// 301 DataCorruptionDetected while an index is closed that should keep keys unique.
     fn may_write(&self) -> Result<()> {
         match &self.refused {
             None => Ok(()),
@@ -457,9 +460,9 @@ impl<'s> WriteUnit<'s> {
         self.inserted += 1;
     }
 
-    /// Stages the replacement of `old`, which [`WriteUnit::lock`] returned for this key, by `new`
-    /// with the same `_id`, which was made in this way. `touched(path)` false promises that the values at the path are the
-    /// same, so that its indexes are left alone.
+    /// Stages the replacement of `old`, which [`WriteUnit::lock`] returned for this key, by `new` with
+    /// the same `_id`. `how` says how `new` was made. `touched(path)` false promises that the values at
+    /// the path are the same, so that its indexes are left alone.
     ///
     /// # Errors
     /// As [`WriteUnit::insert`].
@@ -576,44 +579,46 @@ impl<'s> WriteUnit<'s> {
         self.stage.is_empty()
     }
 
-    /// Makes room for so many inserts of documents of `bytes` each, about, so that nothing has to
+    /// Makes room for this many inserts of documents of about `bytes` each, so that no buffer has to
     /// grow meanwhile.
     pub fn reserve(&mut self, docs: usize, bytes: usize) {
-        // Bytes of a key, how many there are of a document, and what only the trees need.
+        // For each document: the bytes of its key, the number of puts, and the bytes that only the trees
+        // need.
         let (key, puts, kept) = match self.collection.is_numbered() {
             true => (8, 2, 24),
             false => (24, 1, 0),
         };
         if self.stage.of.is_some() {
-            // Each has a latch.
+            // Each document has a latch.
             self.held.reserve(docs);
         }
         self.stage
             .reserve(docs, docs * (key + bytes), docs * puts, docs * kept);
     }
 
-    /// Makes room for what a session will remember.
+    /// Makes room for the session's entry.
     pub fn expect_session(&mut self) {
         self.stage.log.expect_session();
     }
 
-    /// What is staged is done by a session's statements: that is stored with it.
+    /// Notes that what is staged was done by a session's statements; the session's entry is committed
+    /// with it.
     pub fn remember(&mut self, change: &SessionChange) {
         self.stage.session(change);
     }
 
-    /// Index keys that what is staged puts and takes away.
+    /// The index keys that the staged operations add and remove.
     pub fn keys(&self) -> KeyCounts {
         self.stage.keys
     }
 
-    /// Bytes staged: callers commit before this grows past a few MiB.
+    /// The number of staged bytes. Callers commit before this grows past a few MiB.
     pub fn staged_bytes(&self) -> usize {
         self.stage.len()
     }
 
-    /// Commits atomically: on return the changes are visible and written to the log (not synced).
-    /// The latches are released. `None` when nothing was staged.
+    /// Commits atomically: on return the changes are visible and written to the log (not synced). The
+    /// latches are released. `None` when nothing was staged.
     ///
     /// # Errors
     /// 10107 NotWritablePrimary, 14031 OutOfDiskSpace or I/O errors: nothing of what was staged is
@@ -622,7 +627,7 @@ impl<'s> WriteUnit<'s> {
         self.commit_announced_by(Announce::Door)
     }
 
-    /// As [`WriteUnit::commit`], where the caller may announce the record.
+    /// As [`WriteUnit::commit`], for a caller that may announce the record.
     ///
     /// # Errors
     /// As [`WriteUnit::commit`].
@@ -644,13 +649,14 @@ impl<'s> WriteUnit<'s> {
             return Ok(None);
         }
         if stage.is_empty() {
-            // What it saw, and what is answered by it, may be of a commit that is only applied:
-            // the next reader must find the same.
+            // The unit may have seen a commit that is applied and not yet visible. Its client's answer
+            // depends on that commit, and the client's next read must find the same.
             self.store.wait_visible(self.interrupt)?;
             return Ok(None);
         }
         for (index, arrays) in self.widened.drain(..) {
-            // Readers see it before the data: a plan made in between is only more careful.
+            // Readers see the arrays before the data. A plan that is made in between is only more
+            // careful.
             if index.multikey().widen(&arrays) {
                 self.collection.bump();
             }
@@ -670,7 +676,7 @@ impl<'s> WriteUnit<'s> {
     }
 }
 
-/// True if applying the difference to the one document gives the other.
+/// True if applying the difference to the first document gives the second.
 fn leads_to(was: Doc<'_>, difference: &[u8], is: Doc<'_>) -> bool {
     let mut new = Vec::new();
     diff::apply(was, Doc::new(difference), &mut new).is_ok() && new == is.as_bytes()
@@ -708,13 +714,15 @@ impl WriteUnit<'_> {
                 }
             }
         }
-        // The next insert into a capped collection finds nothing of this unit in its way.
+        // The order of a capped collection is given back last: the next insert then finds nothing of
+        // this unit in its way.
         self.capped_order = None;
     }
 }
 
 impl Inner {
-    /// The newest value of one key. Only for the holder of the key's latch.
+    /// The newest value of one key. Only the holder of the key's latch may ask, or the value could
+    /// change at once.
     pub fn newest(&self, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         self.trees.get(TreeId(tree), key, Timestamp::MAX)
     }

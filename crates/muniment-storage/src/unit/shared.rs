@@ -1,28 +1,29 @@
-//! What all write units of a store share.
+//! The parts that all write units of a store share.
 
 use crate::latch::Latches;
 use muniment_io::spread::{self, Spread};
 use muniment_value::KeyLimits;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Among how many places the numbers of write units are spread.
+/// The number of places over which the numbers of write units are spread.
 const OWNERS: usize = 16;
 
-/// The latches that units take, the numbers that tell units apart, and how much one document may bring.
+/// The latches that units take, the numbers that tell units apart, and the limits on the keys of one
+/// document.
 ///
 /// Invariant: no two units have the same number, so a latch has one owner.
 pub(crate) struct Units {
     pub latches: Latches,
-    /// Units so far, by places.
+    /// The number of units so far, by places.
     owners: Spread<AtomicU64, OWNERS>,
     /// See `Store::set_key_limits`.
     most_keys: AtomicUsize,
-    /// The same, bytes of them.
+    /// The limit on the bytes of the keys.
     most_key_bytes: AtomicUsize,
 }
 
 impl Units {
-    /// No unit yet.
+    /// The state before the first unit.
     pub fn new(limits: KeyLimits) -> Units {
         Units {
             latches: Latches::new(),
@@ -40,7 +41,7 @@ impl Units {
         own * OWNERS as u64 + place as u64
     }
 
-    /// How much the keys may be that a document has in one index.
+    /// The limits on the keys that a document may have in one index.
     pub fn key_limits(&self) -> KeyLimits {
         KeyLimits {
             keys: self.most_keys.load(Relaxed),
@@ -48,7 +49,7 @@ impl Units {
         }
     }
 
-    /// Sets that.
+    /// Sets these limits.
     pub fn set_key_limits(&self, limits: KeyLimits) {
         self.most_keys.store(limits.keys, Relaxed);
         self.most_key_bytes.store(limits.bytes, Relaxed);

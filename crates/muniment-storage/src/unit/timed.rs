@@ -4,7 +4,7 @@ use super::{Busy, Staged, WriteUnit};
 use muniment_value::{Doc, Value, keyenc};
 
 impl WriteUnit<'_> {
-    /// Stages a measurement: its record key is its time and a number that nothing else has, so
+    /// Stages a measurement. Its record key is its time and a number that no other measurement has, so
     /// there is nothing to look up and nothing to latch.
     pub(super) fn insert_timed(&mut self, doc: &[u8]) -> Staged<()> {
         let view = Doc::new(doc);
