@@ -1,6 +1,6 @@
-//! What a second core costs: nanoseconds of processor time of one operation, with one thread and
-//! with two on cores of their own. What both change (locks, counters) travels between the cores,
-//! and each way is some 100 ns.
+//! Measures what a second core costs: nanoseconds of processor time of one operation, with one thread
+//! and with two on cores of their own. Memory that both change (locks, counters) travels between the
+//! cores, and each way takes some 100 ns.
 //!
 //! `cargo run --release -p muniment-storage --example cores -- find|update|insert [OPERATIONS]`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -20,7 +20,7 @@ fn processor_time() -> f64 {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: it writes to `t`.
+    // SAFETY: it writes only to `t`.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut t) };
     t.tv_sec as f64 * 1e9 + t.tv_nsec as f64
 }

@@ -1,5 +1,5 @@
-//! How fast a new member is filled: a store of so many megabytes (the first argument, 400 if there is
-//! none) is exported, sent as bytes, and imported.
+//! Measures how fast a new member is filled: a store of this many megabytes (the first argument, 400 by
+//! default) is exported, sent as bytes, and imported.
 
 use bytes::Bytes;
 use muniment_op::NeverInterrupted;
@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     while bytes < megabytes << 20 {
         let mut unit = store.write_unit(&c, &NeverInterrupted)?;
         for _ in 0..500 {
-            // Half of it does not compress.
+            // Half of the text does not compress.
             let text: String = (0..60)
                 .map(|_| {
                     noise = noise

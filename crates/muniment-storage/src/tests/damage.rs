@@ -1,4 +1,4 @@
-//! What the door refuses, and what becomes of a record that could not be applied where it is.
+//! Records that the door refuses, and records that cannot be applied where they are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::commit::ops::{Encoder, Op, Reader};
@@ -28,7 +28,7 @@ pub(crate) fn index(
     store.create_index(c, IndexSpec::parse(spec.as_doc())?, NEVER)
 }
 
-/// `{x: {x: … {a: 1}}}`, so many times.
+/// `{x: {x: … {a: 1}}}`, nested this many times.
 pub(crate) fn nested(times: usize) -> DocBuf {
     (0..times).fold(doc! { "a": 1 }, |d, _| doc! { "x": d })
 }
@@ -39,7 +39,7 @@ fn ands(times: usize) -> DocBuf {
     })
 }
 
-/// One record with these operations, as they are; no trees know of it until it is applied.
+/// Commits one record with these operations, unchanged; the trees do not know of it until it is applied.
 pub(crate) fn append(
     store: &Store,
     write: impl FnOnce(&mut Encoder),
@@ -49,14 +49,14 @@ pub(crate) fn append(
     store.inner.commit(stage, Announce::Door, NEVER, |_| {})
 }
 
-/// The same, whether or not the door would take it.
+/// The same for a record that the door would refuse.
 fn plant(store: &Store, write: impl FnOnce(&mut Encoder)) {
     let mut stage = Stage::new(store.inner.door.opening().unwrap());
     write(&mut stage.log);
     store.inner.commit_unchecked(stage).unwrap();
 }
 
-/// The entry of a collection, changed.
+/// The entry of a collection with a change.
 fn entry_of(c: &Collection, change: impl Fn(Value<'_>, &str, &mut DocBuf) -> bool) -> DocBuf {
     let entry = crate::catalog::Entry::of(c, &c.all_indexes()).to_doc();
     let mut changed = DocBuf::new();
@@ -106,7 +106,7 @@ pub(crate) fn code<T>(result: muniment_value::Result<T>) -> Code {
     result.err().expect("it went through").code()
 }
 
-/// Deep enough that the document passes and the entry around it does not.
+/// The depth at which the document passes and the entry around it does not.
 const DEEP: usize = 200;
 
 #[test]
@@ -117,7 +117,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
     insert(&store, &c, doc! { "_id": 1, "a": 1 }).unwrap();
     index(&store, &c, doc! { "key": doc! { "a": 1 }, "name": "a" }).unwrap();
     let before = store.last_commit().unwrap();
-    // Every operation that there is has a case: a new one is to get one, too.
+    // Every operation has a case here. The match makes a new one fail to compile until it gets one, too.
     let covered = |op: &Op| match op {
         Op::Insert { .. }
         | Op::Replace { .. }
@@ -138,7 +138,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
     let deep =
         doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "partialFilterExpression": ands(90) };
     let bad = doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "partialFilterExpression": doc! { "$bogus": 1 } };
-    // It would be read as another one than it is.
+    // It would be read as another specification than it is.
     let other = doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "unique": 1 };
     type Case<'c> = (&'static str, Box<dyn FnOnce(&mut Encoder) + 'c>);
     let id = c.id;
@@ -222,12 +222,12 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
         let refused = append(&store, |log| *log = Encoder::of(&payload));
         assert!(refused.is_err(), "{what} went through");
     }
-    // As part of a transaction, too.
+    // A transaction is refused as well.
     let patience = std::time::Duration::from_millis(1);
     let t = store.begin_transaction(patience, None);
     let mut part = store.write_unit_in(&t, &c, NEVER).unwrap();
     part.insert(doc! { "_id": 7 }.as_bytes()).unwrap().unwrap();
-    // The executor gives complete documents alone: this is what the door says of another.
+    // The executor passes only complete documents. This is the door's answer to an incomplete one.
     let refused = match part.insert(&[&doc! { "_id": 8 }.into_bytes()[..], &[1]].concat()) {
         Ok(_) => part
             .commit()
@@ -236,7 +236,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
     };
     assert!(refused.is_err());
     t.abort();
-    // Nothing of it is anywhere, and the door works.
+    // Nothing of the record is stored, and the door works.
     assert_eq!(store.last_commit().unwrap(), before);
     assert_eq!(all(&store, &c).len(), 1);
     insert(&store, &c, doc! { "_id": 2 }).unwrap();
@@ -281,9 +281,9 @@ fn a_change_of_the_catalog_that_could_not_be_read_is_refused_with_its_own_code()
     assert_eq!(store.collection("db.c").unwrap().indexes().len(), 2);
 }
 
-/// A directory with one of each: `db.i` has an index that cannot be read, `db.u` a unique one, `db.o`
-/// has an option that cannot be, `db.e` no entry to speak of, `db.v` a validator that cannot be read,
-/// and `db.d` a difference that does not fit. `db.ok` is well.
+/// A directory with one damage of each kind: `db.i` has an index that cannot be read, `db.u` a unique
+/// one, `db.o` has an option that cannot be read, `db.e` an entry without a usable part, `db.v` a
+/// validator that cannot be read, and `db.d` a difference that does not fit. `db.ok` is in order.
 pub(crate) fn broken(path: &Path, flushed: bool) {
     let store = open(path);
     for name in ["db.i", "db.u", "db.o", "db.e", "db.v", "db.d", "db.ok"] {
@@ -302,13 +302,13 @@ pub(crate) fn broken(path: &Path, flushed: bool) {
         store.flush().unwrap();
     }
     plant_all(&store);
-    // Also what comes after it.
+    // A later record is applied to them as well.
     for name in ["db.i", "db.o", "db.v", "db.ok"] {
         let c = store.collection(name).unwrap();
         insert(&store, &c, doc! { "_id": 9, "a": 9, "b": 9 }).unwrap();
     }
     if flushed {
-        // The running store knows nothing of it: only what is in its trees.
+        // The running store is not told of the planted entries: they are only in its trees.
         store.close().unwrap();
     }
 }
@@ -343,7 +343,7 @@ fn plant_all(store: &Store) {
     });
 }
 
-/// A catalog entry, as the server that did it: in the log, and in the trees.
+/// Writes a catalog entry as the server with the mistake did: into the log, and into the trees.
 pub(crate) fn plant_entry(store: &Store, id: u32, entry: &DocBuf) {
     let mut stage = Stage::new(store.inner.door.opening().unwrap());
     let logged = stage.log.collection(id, 999, entry.as_bytes());
@@ -370,7 +370,7 @@ fn expected() -> Vec<(String, Damaged)> {
     .to_vec()
 }
 
-/// Everything but what is damaged serves.
+/// Checks that everything that is not damaged serves.
 fn isolated(store: &Store) {
     assert_eq!(what(store), expected(), "{:?}", store.damages());
     let c = |name: &str| store.collection(name).unwrap();
@@ -409,7 +409,7 @@ fn isolated(store: &Store) {
         .snapshot()
         .entries(&i, &damaged, &KeyRange::all(), Direction::Forward);
     assert_eq!(code(entries.next(&NeverInterrupted)), corrupt);
-    // Nobody would see a duplicate.
+    // A duplicate would not be noticed.
     let u = c("db.u");
     assert_eq!(code(insert(store, &u, doc! { "_id": 50 })), corrupt);
     assert_eq!(all(store, &u).len(), 5);
@@ -429,13 +429,13 @@ fn what_cannot_be_read_is_closed_and_the_rest_serves_from_log_and_from_tables() 
         broken(dir.path(), flushed);
         let store = open(dir.path());
         isolated(&store);
-        // With the next cut the mark is in the tables.
+        // The next cut writes the mark into the tables.
         store.flush().unwrap();
         store.close().unwrap();
         drop(store);
         let store = open(dir.path());
         assert_eq!(what(&store), expected());
-        // What else changes of a collection leaves its damaged index as it is.
+        // Another change of the collection leaves its damaged index as it is.
         let i = store.collection("db.i").unwrap();
         index(&store, &i, doc! { "key": doc! { "c": 1 }, "name": "c" }).unwrap();
         store
@@ -449,7 +449,7 @@ fn what_cannot_be_read_is_closed_and_the_rest_serves_from_log_and_from_tables() 
         let store = open(dir.path());
         let j = store.collection("db.j").unwrap();
         assert_eq!((j.indexes().len(), j.listed_indexes().len()), (3, 4));
-        // Dropped online it is gone.
+        // An index that was dropped online is gone.
         store.drop_index(&j, "a", NEVER).unwrap();
         let u = store.collection("db.u").unwrap();
         store.drop_index(&u, "a", NEVER).unwrap();
@@ -483,7 +483,7 @@ fn what_was_closed_stays_closed_though_its_specification_can_be_read() {
         )
         .unwrap();
         insert(&store, &c, doc! { "_id": 1, "a": 1 }).unwrap();
-        // Two arrays in one key: the primary that made this had no such index, or a bug.
+        // A key cannot have two arrays: the primary that made this had no such index, or a bug.
         let arrays = || muniment_value::array![1, 2];
         let two = doc! { "_id": 2, "a": arrays(), "b": arrays() };
         plant(&store, |log| {
@@ -535,7 +535,7 @@ fn a_repair_keeps_the_documents_and_builds_what_can_be_built() {
             ("db.i", 6, 2),
             ("db.u", 5, 2),
             ("db.o", 6, 3),
-            // Its entry said nothing of any index.
+            // Its entry named no index.
             ("db.e", 5, 1),
             ("db.v", 6, 3),
             ("db.d", 5, 3),
@@ -580,7 +580,7 @@ fn a_follower_closes_what_it_cannot_apply_and_a_copy_has_it_closed() {
     let mut rng = Random(5);
     ship(&a, &b, &mut rng);
     assert!(b.damages().is_empty());
-    // A reader is there meanwhile.
+    // A reader uses it meanwhile.
     let e = b.collection("db.e").unwrap();
     let view = b.snapshot();
     let mut docs = view.docs(&e, &KeyRange::all(), Direction::Forward);
@@ -597,7 +597,8 @@ fn a_follower_closes_what_it_cannot_apply_and_a_copy_has_it_closed() {
         Code::DataCorruptionDetected
     );
     assert_eq!(b.position().unwrap().applied, a.position().unwrap().applied);
-    // A new member is filled from it, and has the same closed, though its log tells nothing of it.
+    // A new member is filled from it and has the same parts closed, although its log has nothing about
+    // them.
     let end = b.position().unwrap().applied;
     b.set_committed(end.index).unwrap();
     let export = b.export(NEVER).unwrap();
@@ -607,7 +608,7 @@ fn a_follower_closes_what_it_cannot_apply_and_a_copy_has_it_closed() {
     ship(&a, &c, &mut rng);
     c.open_door(7).unwrap();
     isolated(&c);
-    // After a restart of the follower, too.
+    // They are closed after a restart of the follower, too.
     drop((docs, view, e));
     drop(b);
     let b = Store::open(member(of_b.path())).unwrap();

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// What a crash at this moment would leave: every file as it is now, journals last, since a
-/// table is complete before the journal that led to it goes.
+/// Copies what a crash at this moment would leave: every file as it is now, journals last, since a table
+/// is complete before the journal that led to it is removed.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(from)
@@ -56,7 +56,7 @@ fn a_copy_made_while_writers_run_is_consistent() {
         let spec = IndexSpec::parse(spec.as_doc()).unwrap();
         store.create_index(&c, spec, &NeverInterrupted).unwrap();
     }
-    // Also when an assertion fails: the scope waits for its threads.
+    // Stops the threads even if an assertion fails, because the scope waits for them.
     struct Stopper<'a>(&'a AtomicBool);
     impl Drop for Stopper<'_> {
         fn drop(&mut self) {
@@ -196,12 +196,12 @@ fn what_a_smaller_limit_leaves_goes_in_commits_of_bounded_size() {
     limited(4096);
     let (begin, bytes) = (store.visible(), store.stats().journal.bytes);
     let commits = store.stats().journal.commits;
-    // What fails when the rest has gone fails alone.
+    // The old documents are deleted in commits of their own, so only the insert fails.
     let e = insert(&store, &c, doc! { "_id": 149 }).unwrap_err();
     assert_eq!(e.code(), Code::DuplicateKey);
     insert(&store, &c, doc! { "_id": 150 }).unwrap();
     assert_eq!(ids_of(&store, &c), [150]);
-    // 15 MB of documents as they were.
+    // The log has 15 MB of documents as they were.
     let (written, n) = (
         store.stats().journal.bytes - bytes,
         store.stats().journal.commits - commits,
@@ -238,7 +238,7 @@ fn measurements_are_kept_in_the_order_of_time() {
         .create_collection("db.series", options, &NeverInterrupted)
         .unwrap();
     assert!(c.is_time_series() && !c.is_keyed_by_id() && !c.finds_by_id());
-    // The same _id twice, the times out of order.
+    // The same `_id` comes twice, and the times are out of order.
     for (id, t) in [(3, 30), (1, 10), (3, 20)] {
         insert(&store, &c, doc! { "_id": id, "t": Value::DateTime(t) }).unwrap();
     }
@@ -295,7 +295,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
             assert!(small.data_bytes() <= 200);
         }
         assert!(small.count() >= 3);
-        // A document above the limit stands alone until the next one comes.
+        // A document above the limit is the only one until the next one comes.
         insert(&store, &small, doc! { "_id": 99, "t": "t".repeat(300) }).unwrap();
         assert_eq!(ids_of(&store, &small), [99]);
         insert(&store, &small, doc! { "_id": 100 }).unwrap();
@@ -320,7 +320,7 @@ fn capped_collections_keep_the_newest_in_insertion_order() {
     valid(&store, &c);
 }
 
-/// While a client holds the oldest document nothing goes; when it lets go, the oldest do.
+/// While a client holds the oldest document none is deleted; when it lets go, the oldest ones are.
 #[test]
 fn a_capped_document_that_is_held_keeps_those_behind_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,7 +339,7 @@ fn a_capped_document_that_is_held_keeps_those_behind_it() {
     w.commit().unwrap();
     assert_eq!(ids_of(&store, &c), [0, 1, 2, 3, 4, 5]);
     drop(holder);
-    // What is beyond the limits goes in a commit of its own.
+    // Deletions for a smaller limit go in commits of their own.
     let mut rounds = 0;
     loop {
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
@@ -437,8 +437,8 @@ fn dropped_data_is_reclaimed() {
     }
 }
 
-/// After a crash nothing is left of a transaction, not even the collections that it made; what
-/// somebody has written to stays, and so does what was committed.
+/// After a crash nothing is left of a transaction, not even the collections that it made. A collection
+/// that another operation has written to stays, and so does what was committed.
 #[test]
 fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     let dir = tempfile::tempdir().unwrap();
@@ -516,8 +516,8 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
     assert_eq!(names, expected);
 }
 
-/// An `_id` that a transaction sees, and that somebody deleted since, is a conflict for its insert:
-/// also where it was the greatest, and nobody has inserted since the start.
+/// An `_id` that a transaction sees, and that another operation has deleted since, is a conflict for its
+/// insert, even if it was the greatest and there was no insert since the start.
 #[test]
 fn the_greatest_id_that_a_transaction_still_sees_is_a_conflict() {
     let never = &NeverInterrupted;

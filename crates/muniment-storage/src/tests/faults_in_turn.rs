@@ -1,8 +1,8 @@
-//! A whole store on a disk of which every operation fails in turn: tables, manifest, log, all of it.
+//! A whole store on a disk of which every operation fails in turn, in tables, manifest and log.
 //!
-//! One thread does everything (writes, syncs, flushes, compactions, DDL), so that the disk's
-//! operations come in the same order each time and "the n-th operation fails" names one place. The
-//! oracle knows every state that the rows have had, and which of them were synced.
+//! One thread does everything (writes, syncs, flushes, compactions, DDL), so that the disk's operations
+//! come in the same order each time and "the n-th operation fails" names one place. The oracle knows
+//! every state that the rows have had, and which of them were synced.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::{all, bytes, options};
@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 const STEPS: i32 = 160;
 
-/// Ends a wait at the third look: nobody else is there to end what it waits for, such as a build that
-/// failed and is taken away by the next round of work.
+/// Ends a wait at the third look. There is no other thread that could end it, by clearing away a failed
+/// build for example: that is done in the next round of work.
 #[derive(Default)]
 struct Impatient(AtomicU32);
 
@@ -34,7 +34,7 @@ impl Interrupt for Impatient {
 
     fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 
-    /// Nobody wakes the waiting thread for it.
+    /// No event wakes the waiting thread, so it asks for a time.
     fn wakes_at(&self) -> Option<Instant> {
         Some(Instant::now() + Duration::from_millis(1))
     }
@@ -57,11 +57,11 @@ fn opened(disk: &SimDisk) -> muniment_value::Result<Arc<Store>> {
 /// Rows by `_id`: the value of `v`.
 type Rows = BTreeMap<i32, i32>;
 
-/// What the rows were after each commit.
+/// Knows the rows after each commit.
 struct Oracle {
     states: Vec<Rows>,
-    /// What they would be with a commit that failed. A disk may have written all of what it refused, and
-    /// then a power cut before the next commit leaves it: see the promises of `muniment_log`.
+    /// The rows with a commit that failed. A disk may have written all of what it refused, and a power
+    /// cut before the next commit leaves it there: see the promises of `muniment_log`.
     failed: Vec<Rows>,
     /// The newest state that is on the disk for certain.
     durable: usize,
@@ -105,11 +105,12 @@ fn valid(store: &Store, c: &Arc<Collection>, what: &str) {
     );
 }
 
-/// One write of a row, in one commit; nothing happens where the row is not as it should be for it.
+/// One write of a row, in one commit. Nothing is written if the row is not in the state that the write
+/// needs.
 fn write(store: &Store, c: &Arc<Collection>, step: i32, oracle: &mut Oracle) {
     let id = step * 7 % 40;
     let found = store.snapshot().find_by_id(c, Value::Int32(id));
-    // A table that cannot be read just now.
+    // A table cannot be read just now.
     let Ok(found) = found else { return };
     let known = oracle.now().contains_key(&id);
     assert_eq!(found.is_some(), known, "row {id} at step {step}");
@@ -145,7 +146,7 @@ fn write(store: &Store, c: &Arc<Collection>, step: i32, oracle: &mut Oracle) {
     }
 }
 
-/// A commit that failed has left nothing: there are as many rows as there were, where they can be read.
+/// A commit that failed has left nothing: if the rows can be read, there are as many as before.
 fn nothing_came(store: &Store, c: &Arc<Collection>, oracle: &Oracle) -> bool {
     let view = store.snapshot();
     let mut cursor = view.docs(c, &KeyRange::all(), Direction::Forward);
@@ -154,13 +155,13 @@ fn nothing_came(store: &Store, c: &Arc<Collection>, oracle: &Oracle) -> bool {
         match cursor.next(&NeverInterrupted) {
             Ok(Some(_)) => n += 1,
             Ok(None) => return n == oracle.now().len(),
-            // A table that cannot be read just now.
+            // A table cannot be read just now.
             Err(_) => return true,
         }
     }
 }
 
-/// The work of one run, whose every step may fail.
+/// The work of one run, of which every step may fail.
 fn work(store: &Store, oracle: &mut Oracle) {
     let none = CollectionOptions::default();
     for step in 0..STEPS {
@@ -211,7 +212,7 @@ fn number_of_operations() -> u64 {
     disk.count(Op::Any) - before
 }
 
-/// The n-th operation fails, so many times.
+/// Lets the n-th operation fail, and those after it up to this many.
 fn one(n: u64, errno: i32, times: u64) {
     let what = format!("operation {n} and {times} in all fail with {errno}");
     let disk = SimDisk::new();
@@ -223,7 +224,7 @@ fn one(n: u64, errno: i32, times: u64) {
     };
     disk.inject(Fault::new(Op::Any, errno).after(n).times(times));
     work(&store, &mut oracle);
-    // What a power cut leaves is one of the states that there were, and none before the durable one.
+    // A power cut leaves one of the states that there were, and none before the durable one.
     let cut = disk.power_cut(n);
     let after = opened(&cut).unwrap_or_else(|e| panic!("{what}: does not open: {e}"));
     let found = after.collection("t.c").map(|c| {
@@ -238,7 +239,7 @@ fn one(n: u64, errno: i32, times: u64) {
         oracle.states[oracle.durable]
     );
     drop(after);
-    // The disk works again: so does the store, and nothing is missing.
+    // The disk works again, and then the store does, and nothing is missing.
     disk.heal();
     for _ in 0..200 {
         store.work();

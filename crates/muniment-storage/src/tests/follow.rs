@@ -26,13 +26,13 @@ fn open_member(path: &Path) -> Arc<Store> {
     Store::open(member(path)).unwrap()
 }
 
-/// A record as it is sent.
+/// A record as a member sends it.
 pub(crate) struct Sent {
     position: Position,
     payload: Vec<u8>,
 }
 
-/// The records after an index, as many as there are and not more than `most`.
+/// The records after an index, `most` of them at most.
 pub(crate) fn behind(from: &Store, index: u64, most: usize) -> Vec<Sent> {
     let mut records = from.records_behind(index).unwrap();
     let mut found = Vec::new();
@@ -64,7 +64,8 @@ pub(crate) fn deliver(to: &Store, sent: &[Sent]) -> muniment_value::Result<()> {
     to.append_replicated(&records, &NeverInterrupted)
 }
 
-/// Everything that one has by now and the other not, in pieces; how many records that were.
+/// Sends everything that one store has by now and the other does not, in pieces. Returns the number of
+/// records.
 pub(crate) fn ship(from: &Store, to: &Store, rng: &mut Random) -> usize {
     let end = from.position().unwrap().appended.index;
     let mut n = 0;
@@ -139,7 +140,7 @@ fn behind_a_closed_door_nobody_writes() {
     assert!(store.open_door(7).is_err() && store.is_door_open());
     let c = create(&store, "db.c");
     insert(&store, &c, doc! { "_id": 1 }).unwrap();
-    // What was begun under one opening goes through in no other.
+    // A unit that was begun under one opening cannot be committed in another.
     let mut unit = store.write_unit(&c, never).unwrap();
     unit.insert(&bytes(doc! { "_id": 2 })).unwrap().unwrap();
     let t = store.begin_transaction(Duration::from_millis(1), None);
@@ -168,7 +169,7 @@ fn behind_a_closed_door_nobody_writes() {
     let places: Vec<_> = told.iter().map(|p| (p.index, p.term)).collect();
     assert_eq!(places, [(1, 7), (2, 7), (3, 9)]);
     as_the_log_says(&store);
-    // Records of others are not taken while it is open.
+    // Records of others are refused while the door is open.
     let next = Sent {
         position: Position {
             index: 4,
@@ -181,7 +182,8 @@ fn behind_a_closed_door_nobody_writes() {
     assert_eq!(store.position().unwrap().appended.index, 3);
 }
 
-/// The door is closed while many write: what went through before is all there, nothing after.
+/// The door is closed while many threads write: what went through before is all there, and nothing comes
+/// after.
 #[test]
 fn closing_the_door_waits_for_the_thread_inside() {
     let dir = tempfile::tempdir().unwrap();
@@ -227,8 +229,8 @@ fn rounds(ordinary: usize) -> usize {
     }
 }
 
-/// A store under everything at once, and another that follows it, with readers, flushes and
-/// restarts: equal wherever they stand at the same record.
+/// One store under everything at once, and another that follows it, with readers, flushes and restarts:
+/// they are equal wherever they stand at the same record.
 #[test]
 fn who_follows_has_the_same_at_every_position() {
     let (dir, dir_b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -255,13 +257,13 @@ fn who_follows_has_the_same_at_every_position() {
             assert_eq!(at.appended, at.applied, "round {round}");
             same(&a.snapshot_at(at.applied.at).unwrap(), &b.snapshot());
             totals_are_right(&b);
-            // Half of it is committed.
+            // About half of it is committed.
             let committed = at.applied.index - rng.below(at.applied.index / 2 + 1);
             a.set_committed(committed).unwrap();
             b.set_committed(committed).unwrap();
             match rng.below(2) {
                 0 => {
-                    // As a crash leaves it.
+                    // The store goes on from what a crash leaves.
                     kept.push(crash(&b, &path));
                     path = kept[kept.len() - 1].path().to_path_buf();
                 }
@@ -283,7 +285,7 @@ fn who_follows_has_the_same_at_every_position() {
     totals_are_right(&b);
 }
 
-/// What a view sees of each collection, in short.
+/// A hash of what a view sees of each collection.
 fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
     let mut seen = BTreeMap::new();
     for c in store.collections("db") {
@@ -292,7 +294,7 @@ fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
         while let Some((key, d)) = docs.next(&NeverInterrupted).unwrap() {
             (key, &d[..]).hash(&mut hasher);
         }
-        // What is dropped is given up when nobody is left who began before it.
+        // A dropped collection is given up when no view is left that began before the drop.
         if !c.is_dropped() && c.named_since() <= view.timestamp() {
             seen.insert(c.id, hasher.finish());
         }
@@ -300,7 +302,8 @@ fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
     seen
 }
 
-/// What was seen at a time is seen at it again, for as long as that is kept; how often it was.
+/// Checks that views of past timestamps see what was seen then, for as long as history is kept. Returns
+/// how many there were.
 fn look_back(store: &Store, past: &mut Vec<(Timestamp, BTreeMap<u32, u64>)>, n: u64) -> u64 {
     let view = store.snapshot();
     past.push((view.timestamp(), documents(store, &view)));
@@ -315,8 +318,8 @@ fn look_back(store: &Store, past: &mut Vec<(Timestamp, BTreeMap<u32, u64>)>, n: 
     u64::from(view.timestamp() < store.committed().unwrap().at)
 }
 
-/// Ships for some time, while others read and flush. How often somebody has looked at what was before
-/// the commit point.
+/// Ships for some time, while others read and flush. Returns how often a view from before the commit
+/// point was read.
 fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Random) -> u64 {
     let (done, looked) = (AtomicBool::new(false), AtomicU64::new(0));
     b.keep_history(2);
@@ -349,7 +352,7 @@ fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Ra
                 }
             });
         }
-        // On a busy machine until somebody has looked back a few times.
+        // On a busy machine it goes on until a few past views were read.
         let until = Instant::now() + Duration::from_millis(250);
         let patience = until + Duration::from_secs(20);
         let looks = || looked.load(SeqCst) < 3 && !stop.load(SeqCst);
@@ -368,8 +371,8 @@ fn follow_for_a_while(a: &Store, b: &Arc<Store>, stop: &AtomicBool, rng: &mut Ra
     looked.into_inner()
 }
 
-/// The primary changes in the middle of everything, again and again, without and with a tail that
-/// the next one does not have: that is given up by the member that goes on as follower.
+/// The primary changes in the middle of everything, again and again. Sometimes it has a tail that the
+/// next primary does not have, which it gives up before it follows.
 #[test]
 fn the_primary_changes_under_everything_at_once() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -397,7 +400,7 @@ fn the_primary_changes_under_everything_at_once() {
                     store.flush().unwrap();
                 }
             }
-            // While they write on.
+            // The writers are still at work then.
             stores[one].close_door();
             stop.store(true, SeqCst);
         });
@@ -422,7 +425,7 @@ fn the_primary_changes_under_everything_at_once() {
             totals_are_right(store);
         }
     }
-    // Nothing is left half done: builds of before were ended by the next primary.
+    // Nothing is left half done: the next primary has ended earlier builds.
     let last = &stores[0];
     last.open_door(1000).unwrap();
     let until = Instant::now() + Duration::from_secs(20);
@@ -492,7 +495,7 @@ fn what_is_not_committed_is_read_as_it_was_and_can_be_given_up() {
         assert_eq!((all(&store, &c).len(), c.count()), (100, 100));
         as_the_log_says(&store);
     }
-    // What is in files cannot be given up.
+    // A record that is in files cannot be given up.
     let store = open_member(dir.path());
     store.set_committed(common.index).unwrap();
     store.flush().unwrap();
@@ -506,8 +509,8 @@ fn what_is_not_committed_is_read_as_it_was_and_can_be_given_up() {
     assert_eq!(open_member(dir.path()).position().unwrap().appended, common);
 }
 
-/// A commit point that is ahead of the records counts when they come; a follower's memory never
-/// waits for it.
+/// A commit point that is ahead of the records counts when they come. A follower's memory never waits
+/// for it.
 #[test]
 fn the_commit_point_may_be_ahead_of_the_records() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -523,13 +526,13 @@ fn the_commit_point_may_be_ahead_of_the_records() {
     deliver(&b, &behind(&a, 20, 20)).unwrap();
     assert_eq!(b.committed().unwrap().index, 30);
     assert_eq!(b.set_committed(7).unwrap().index, 30);
-    // A gap, and what is there already.
+    // One delivery leaves a gap, the other repeats records.
     assert!(deliver(&b, &behind(&a, 41, 1)).is_err());
     assert!(deliver(&b, &behind(&a, 39, 1)).is_err());
     assert_eq!(b.position().unwrap().applied.index, 40);
 }
 
-/// A cursor that is open, and a view that is held, while what they read is dropped by a record.
+/// An open cursor and a view that is held, while what they read is dropped by a record.
 #[test]
 fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -569,7 +572,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
         }
         std::thread::sleep(Duration::from_millis(120));
     }
-    // Plans on it end; the holder of the view finds all of it.
+    // Plans on it end, and the holder of the view still finds all of it.
     assert!(on_b.is_dropped() && index.is_dropped() && on_b.generation() > generation);
     let mut left = 100;
     while cursor.next(&NeverInterrupted).unwrap().is_some() {
@@ -587,7 +590,7 @@ fn a_drop_that_comes_as_a_record_leaves_views_what_they_read() {
     same(&a.snapshot(), &b.snapshot());
 }
 
-/// The listener learns who announces a record: the caller where it says so, and else the door.
+/// The listener learns what announces a record: the caller if it says so, else the door.
 #[test]
 fn a_record_is_announced_by_the_one_that_says_so() {
     let (dir, never) = (tempfile::tempdir().unwrap(), &NeverInterrupted);

@@ -1,7 +1,7 @@
-//! A disk that fills: writes stop before what frees space would have no room; what is deleted or dropped
-//! gives its space back without a restart; and a crash at any step finds every row.
+//! A disk that fills. Writes stop while operations that free space still have room; what is deleted or
+//! dropped gives its space back without a restart; and after a crash at any step every row is found.
 //!
-//! The disk is one in memory that has a size. `MUNIMENT_LONG` does the same on the real file systems
+//! The disk is one in memory that has a size. `MUNIMENT_LONG` runs the same on the real file systems
 //! that `MUNIMENT_DISKS` names, in directories each of which must be all that its file system has.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Small numbers at random; the same from the same seed.
+/// Small random numbers, the same for the same seed.
 struct Random(u64);
 
 impl Random {
@@ -29,7 +29,7 @@ impl Random {
     }
 
     fn bytes(&mut self, n: usize) -> String {
-        // Of sixty-four letters, so that they cannot be made much smaller.
+        // There are sixty-four letters, so that compression does not gain much.
         let letter = |r: u64| char::from(b'0' + (r % 64) as u8);
         let mut text = String::with_capacity(n);
         while text.len() < n {
@@ -40,19 +40,19 @@ impl Random {
     }
 }
 
-/// The rows that are there, by `_id`: what `n` is.
+/// The rows that are there: `n` by `_id`.
 type Rows = BTreeMap<i64, i64>;
 
-/// A store on a disk that it has for itself.
+/// A store with a disk of its own.
 struct World {
     store: Arc<Store>,
     disk: Arc<dyn Disk>,
-    /// The disk, where it is in memory.
+    /// The disk, if it is in memory.
     sim: Option<SimDisk>,
     dir: PathBuf,
     rows: Rows,
     random: Random,
-    /// Bytes of a row, about.
+    /// About how many bytes a row has.
     row: usize,
 }
 
@@ -95,7 +95,7 @@ impl World {
         self.store.collection(name).unwrap()
     }
 
-    /// A collection with four indexes beside that of `_id`.
+    /// Makes a collection with four indexes in addition to `_id_`.
     fn create(&mut self, name: &str) {
         let none = CollectionOptions::default();
         let c = self.store.create_collection(name, none, &NeverInterrupted);
@@ -152,7 +152,7 @@ impl World {
         stored
     }
 
-    /// Deletes about so many of a hundred.
+    /// Deletes about this percentage of the rows.
     fn delete(&mut self, name: &str, percent: u64) {
         let c = self.collection(name);
         let mut ids: Vec<i64> = self.rows.keys().copied().collect();
@@ -189,7 +189,7 @@ impl World {
         self.disk.space(&self.dir).unwrap().total
     }
 
-    /// Waits until no more than so many of a hundred bytes are used.
+    /// Waits until at most this percentage of the bytes is used.
     fn gets_down_to(&self, percent: u64, what: &str) {
         let start = Instant::now();
         while self.used() * 100 > self.total() * percent {
@@ -206,7 +206,7 @@ impl World {
         }
     }
 
-    /// Every row is there and no other, in the collection and in its indexes.
+    /// Checks that every row is there and no other, in the collection and in its indexes.
     fn verify(&self, store: &Store, name: &str, what: &str) {
         let c = store.collection(name).unwrap();
         let mut found = Rows::new();
@@ -224,11 +224,11 @@ impl World {
         assert!(valid, "{what}: {report:?}");
     }
 
-    /// A power cut now leaves all rows, and a store that opens on the disk as it is.
+    /// A power cut now leaves all rows, and a store opens on the disk as it is.
     fn survives(&mut self, name: &str, what: &str) {
         self.store.sync().unwrap();
         let Some(sim) = &self.sim else {
-            // The process ends and begins again.
+            // Ends the store and opens it again.
             self.store.close().unwrap();
             self.store = opened(self.disk.clone(), &self.dir, true);
             return self.verify(&self.store, name, what);
@@ -240,16 +240,16 @@ impl World {
     }
 }
 
-/// The whole course; `loose`: how many of a hundred bytes may be used by what is left of nothing.
+/// The whole course; `loose`: the percentage of bytes that may be used when no row is left.
 fn course(world: &mut World, loose: u64) {
     world.create("db.c");
     let first = world.fill("db.c");
     let full = world.used() * 100 / world.total();
     assert!(full > 60, "refused at {full} %");
     world.survives("db.c", "full");
-    // In halves, without waiting in between for anything.
+    // Half of the rows go at a time, without a wait in between.
     world.delete("db.c", 50);
-    // Where space is not short any more a quarter of what tables hold may be dead.
+    // When space is not short any more, a quarter of what tables hold may be dead.
     world.gets_down_to(full * 7 / 8, "half deleted");
     world.verify(&world.store, "db.c", "half deleted");
     world.survives("db.c", "half deleted");
@@ -261,7 +261,7 @@ fn course(world: &mut World, loose: u64) {
     let again = world.fill("db.c");
     assert!(again * 4 > first * 3, "{again} rows after all of {first}");
     world.verify(&world.store, "db.c", "filled again");
-    // A command compacts what is full.
+    // The command compacts what is full.
     let c = world.collection("db.c");
     world.store.compact(Some(&c), &NeverInterrupted).unwrap();
     world.survives("db.c", "compacted");
@@ -352,7 +352,7 @@ fn what_an_old_view_needs_stays_until_it_ends() {
     world.survives("db.c", "without it");
 }
 
-/// Not even where nobody needs the space yet.
+/// Deleted data leaves the disk even if no write needs the space yet.
 #[test]
 fn what_was_deleted_leaves_the_disk_without_further_writes() {
     let mut world = World::in_memory(256 << 20, 5);
@@ -382,7 +382,7 @@ fn a_disk_that_others_fill_is_told_and_got_over() {
     let mut world = World::in_memory(24 << 20, 4);
     world.create("db.c");
     world.fill("db.c");
-    // Somebody takes what was kept back.
+    // Another program takes the space that was kept back.
     let sim = world.sim.clone().unwrap();
     let alien = sim.open(Path::new("/alien"), muniment_io::Open::Create);
     let alien = alien.unwrap();
@@ -405,7 +405,7 @@ fn a_disk_that_others_fill_is_told_and_got_over() {
     world.survives("db.c", "got over");
 }
 
-/// `MUNIMENT_LONG=1 MUNIMENT_DISKS=/mnt/a:/mnt/b`
+/// Run with `MUNIMENT_LONG=1 MUNIMENT_DISKS=/mnt/a:/mnt/b`.
 #[test]
 fn space_returns_on_real_disks() {
     let (Some(_), Some(disks)) = (

@@ -125,7 +125,7 @@ fn entries_follow_their_documents() {
     assert_eq!(e.record_key, key_of(&store, &c, 4));
     assert!(cursor.next(&NeverInterrupted).unwrap().is_none());
     drop(cursor);
-    // 1 becomes 1.0: the same key, other type bits.
+    // If 1 becomes 1.0 the key is the same and the type bits differ.
     update(&store, &c, 1, doc! { "_id": 1, "x": 1.0 }).unwrap();
     valid(&store, &c);
     // An untouched path leaves the index alone.
@@ -236,7 +236,7 @@ fn unique_sparse_and_partial() {
     insert(&store, &c, doc! { "_id": 7, "x": 7, "s": 1 }).unwrap();
     valid(&store, &c);
 
-    // In one write set: a delete makes room for an insert, a duplicate of a staged key is found.
+    // Within one unit, a delete makes room for an insert, and a duplicate of a staged key is found.
     let k = key_of(&store, &c, 7);
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     let old = w.lock(&k).unwrap().unwrap().unwrap();
@@ -299,8 +299,8 @@ fn parallel_arrays_are_refused() {
     valid(&store, &c);
 }
 
-/// Threads that insert, update and delete at random, with a unique and a multikey index; the
-/// collection must be valid afterwards, and a unique key has one holder.
+/// Threads that insert, update and delete at random, with a unique and a multikey index. The collection
+/// must be valid afterwards, and a unique key has one holder.
 #[test]
 fn many_threads_leave_a_valid_collection() {
     let dir = tempfile::tempdir().unwrap();
@@ -484,7 +484,7 @@ impl Interrupt for After {
 
     fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 
-    /// Nobody wakes the waiting thread for it.
+    /// No event wakes the waiting thread, so it asks for a time.
     fn wakes_at(&self) -> Option<Instant> {
         Some(Instant::now() + Duration::from_millis(1))
     }
@@ -532,13 +532,13 @@ fn an_index_that_prepares_to_be_unique_lets_no_duplicate_more_in() {
         insert(&store, &c, doc! { "_id": 4, "a": 2 }).map(|_| ())
     ));
     assert!(taken(update(&store, &c, 3, doc! { "_id": 3, "a": 1 })));
-    // What was a duplicate before may change in other fields, and may go.
+    // Documents that were duplicates before may change in other fields, and may be deleted.
     update(&store, &c, 1, doc! { "_id": 1, "a": 1, "b": 1 }).unwrap();
     update(&store, &c, 2, doc! { "_id": 2, "a": 3 }).unwrap();
     assert!(taken(update(&store, &c, 2, doc! { "_id": 2, "a": 1 })));
     insert(&store, &c, doc! { "_id": 4, "a": 4 }).unwrap();
     valid(&store, &c);
-    // One write set sees what it holds itself.
+    // A unit sees what it has staged itself.
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     w.insert(&bytes(doc! { "_id": 5, "a": 5 }))
         .unwrap()
@@ -555,7 +555,7 @@ fn an_index_takes_anothers_place_or_leaves_it() {
     let c = create(&store, "t.c");
     let old = doc! { "key": doc! { "a": 1 }, "name": "a", "prepareUnique": true };
     let new = doc! { "key": doc! { "a": 1 }, "name": "a", "unique": true };
-    // Duplicates from before the preparation.
+    // These duplicates are from before the preparation.
     for i in 0..1500 {
         insert(&store, &c, doc! { "_id": i, "a": i / 2 }).unwrap();
     }
@@ -593,8 +593,8 @@ fn an_index_takes_anothers_place_or_leaves_it() {
     assert!(c.indexes().iter().all(|i| i.is_id()));
 }
 
-/// A drop while an index is built: whatever the builder commits is before the drop, so that the log
-/// can be applied.
+/// A drop while an index is built: all that the builder commits is before the drop, so that the log can
+/// be applied.
 #[test]
 fn a_collection_dropped_during_a_build_can_be_opened_again() {
     let dir = tempfile::tempdir().unwrap();
@@ -623,7 +623,7 @@ fn a_collection_dropped_during_a_build_can_be_opened_again() {
     }
 }
 
-/// While a unique index is built two documents may have one key: a deletion takes only its own
+/// While a unique index is built two documents may have one key. A deletion takes only its own
 /// document's entry along, and the build fails.
 #[test]
 fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
@@ -657,7 +657,7 @@ fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     valid(&store, &c);
 }
 
-/// What a transaction would write, and may never commit, does not end an index build.
+/// A transaction may never commit what it writes, so a duplicate in it does not end an index build.
 #[test]
 fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     let dir = tempfile::tempdir().unwrap();
@@ -683,7 +683,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
         })
     };
     let begin = || store.begin_transaction(Duration::from_millis(5), None);
-    // It began before the builder came to the first document, the second one after that.
+    // One transaction began before the builder came to the first document, the second one after that.
     let before = begin();
     let slice = [key_of(&store, &c, 1)];
     inner
@@ -695,7 +695,7 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
         assert_eq!(e.code(), Code::WriteConflict);
         transaction.abort();
     }
-    // A duplicate of its own.
+    // The transaction has a duplicate of its own.
     let own = begin();
     staged(&own, 20, 20).unwrap();
     let e = staged(&own, 21, 20).unwrap_err();
@@ -709,8 +709,8 @@ fn a_duplicate_in_a_transaction_does_not_fail_the_build_of_a_unique_index() {
     valid(&store, &c);
 }
 
-/// What a refused document had taken is given back, so that two units that go on after a refusal
-/// cannot wait for each other.
+/// The latches of a refused document are given back, so that two units that go on after a refusal cannot
+/// wait for each other.
 #[test]
 fn a_refused_document_holds_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -729,7 +729,7 @@ fn a_refused_document_holds_nothing() {
     };
     refused(&mut x, 10, 1);
     refused(&mut y, 20, 2);
-    // Each would wait for ever for what the other's refused document had taken.
+    // Each unit would wait for ever for a latch of the other's refused document.
     refused(&mut x, 11, 2);
     refused(&mut y, 21, 1);
     refused(&mut x, 20, 1);
@@ -744,7 +744,7 @@ fn a_refused_document_holds_nothing() {
     valid(&store, &c);
 }
 
-/// A directory of the version before says how its data can be carried over.
+/// Opening a directory of an earlier version says how its data can be carried over.
 #[test]
 fn a_directory_of_the_version_before_is_refused() {
     for format in ["format 1", "format 2", "format 3"] {

@@ -1,4 +1,4 @@
-//! What writes may hold: keys of documents, and all writes together.
+//! Limits on memory: for the keys of one document, and for all writes together.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::index::{create, index, valid};
@@ -89,7 +89,7 @@ fn keys_of_a_document_have_limits_in_every_kind_of_index() {
     for (n, (key, document)) in cases.into_iter().enumerate() {
         let c = create(&store, &format!("db.c{n}"));
         index(&store, &c, doc! { "key": key, "name": "i" });
-        // By their bytes, and by their number.
+        // The limit is on the bytes of the keys, and on their number.
         limit(&store, usize::MAX, 400_000);
         assert_eq!(
             refused(insert(&store, &c, document.clone())),
@@ -102,7 +102,7 @@ fn keys_of_a_document_have_limits_in_every_kind_of_index() {
             TOO_MANY,
             "{n}"
         );
-        // A neighbour is none the worse, nor is the same document where there is room.
+        // Another document is accepted, and so is the same one under a higher limit.
         insert(&store, &c, doc! { "_id": 2, "s": "a" }).unwrap();
         limit(&store, 100_000, 64 << 20);
         insert(&store, &c, document).unwrap();
@@ -121,14 +121,14 @@ fn what_was_taken_once_stays_possible() {
     insert(&store, &c, many(1, most + 10, 0)).unwrap();
     insert(&store, &c, many(2, 50, 0)).unwrap();
     drop((c, store));
-    // The log is applied whatever the limit of this start.
+    // The log is applied regardless of the limit of this start.
     let store = open(dir.path());
     let c = store.collection("db.c").unwrap();
     assert_eq!(all(&store, &c).len(), 2);
     limit(&store, 10, 1000);
     valid(&store, &c);
     assert_eq!(refused(insert(&store, &c, many(3, 11, 0))), TOO_MANY);
-    // An index over it is not built, and leaves nothing.
+    // An index over the document is not built, and leaves nothing.
     let spec = IndexSpec::parse(doc! { "key": doc! { "a": -1 }, "name": "b" }.as_doc()).unwrap();
     let built = store.create_index(&c, spec, &NeverInterrupted);
     assert_eq!(refused(built), TOO_MANY);
@@ -151,12 +151,12 @@ fn writes_together_have_a_limit_and_the_largest_is_refused() {
     let ledger = store.ledger().clone();
     ledger.set_limit(Account::Writes, 4 << 20);
     let figures = || ledger.figures(Account::Writes);
-    // 8 MB of keys.
+    // The document has 8 MB of keys.
     let e = insert(&store, &c, many(1, 2000, 4000)).unwrap_err();
     assert_eq!(e.code(), Code::ExceededMemoryLimit);
     assert!(e.message().contains("munimentWriteMemoryBytes"), "{e:?}");
     assert_eq!((figures().used, figures().refused), (0, 1));
-    // 1 MB, while another unit holds as much.
+    // The document has 1 MB of keys, while another unit holds as much.
     let large = many(2, 250, 4000);
     insert(&store, &c, large.clone()).unwrap();
     let mut unit = store.write_unit(&c, &NeverInterrupted).unwrap();
@@ -164,13 +164,13 @@ fn writes_together_have_a_limit_and_the_largest_is_refused() {
     unit.insert(&d).unwrap().unwrap();
     assert!(unit.staged_bytes() > 1_000_000 && figures().used > 1_000_000);
     insert(&store, &c, doc! { "_id": 4 }).unwrap();
-    // It is told to end when there is too much.
+    // The unit is told to commit when there is too much.
     assert!(!unit.is_pressed());
     ledger.set_limit(Account::Writes, 1 << 19);
     assert!(unit.is_pressed());
     unit.commit().unwrap();
     assert_eq!(figures().used, 0);
-    // A document that is there can be taken away.
+    // A stored document can always be deleted.
     delete(&store, &c, 2);
     assert_eq!(figures().used, 0);
     valid(&store, &c);

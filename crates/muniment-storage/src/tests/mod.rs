@@ -47,7 +47,7 @@ pub(crate) fn insert(store: &Store, c: &Arc<Collection>, d: DocBuf) -> muniment_
     many.commit()
 }
 
-/// Writes that are split where a unit is busy.
+/// Writes in units that are committed and begun anew when a unit is busy.
 pub(crate) struct Many<'s> {
     store: &'s Store,
     collection: Arc<Collection>,
@@ -122,7 +122,7 @@ fn documents_survive_and_counts_are_exact() {
         store.wait_journaled(commit, &NeverInterrupted).unwrap();
         assert_eq!(c.count(), 100);
 
-        // An update, a delete, and one that is dropped without commit.
+        // One unit updates, one deletes, and one is dropped without commit.
         let key = key_of(&store, &c, 7);
         let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
         let old = w.lock(&key).unwrap().unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Names of collections and databases: what they are against a plain model, and that changes of
-//! them do not wait for each other's sync.
+//! Names of collections and databases, compared with a plain model. Changes of them do not wait for each
+//! other's sync.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::noise::Random;
@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Longer than any wait of these tests takes on a machine that works.
 const LONG: Duration = Duration::from_secs(60);
 
-/// What one thread has made: names with UUIDs.
+/// The names that one thread has made, with UUIDs.
 type Model = BTreeMap<String, [u8; 16]>;
 
 fn options_of(kind: u64) -> CollectionOptions {
@@ -36,8 +36,8 @@ fn options_of(kind: u64) -> CollectionOptions {
     options
 }
 
-/// One change by a thread that has its own collections in databases that all share, and a database of
-/// its own.
+/// One change by a thread. It has collections of its own in databases that all threads share, and a
+/// database of its own.
 fn change(store: &Store, thread: u64, rng: &mut Random, model: &mut Model) {
     let never = &NeverInterrupted;
     let mut name = || match rng.below(4) {
@@ -75,7 +75,7 @@ fn change(store: &Store, thread: u64, rng: &mut Random, model: &mut Model) {
             }
         }
         _ => {
-            // In another case: only where the database is not there.
+            // A database in another case is possible only if the database does not exist.
             let odd = format!("oWN{thread}.x");
             let own = format!("Own{thread}.");
             let made = store.create_collection(&odd, CollectionOptions::default(), never);
@@ -90,7 +90,7 @@ fn change(store: &Store, thread: u64, rng: &mut Random, model: &mut Model) {
     }
 }
 
-/// What the store says of all names is what the models say.
+/// Checks that the store's names are those of the models.
 fn compare(store: &Store, models: &[Model]) {
     let all: Model = models
         .iter()
@@ -153,7 +153,7 @@ fn names_are_what_a_plain_model_says_under_random_changes_and_restarts() {
     }
 }
 
-/// A disk whose syncs stand still while it is held.
+/// A disk on which syncs do not end while it is held.
 struct HeldSyncs {
     disk: SimDisk,
     held: Arc<(Mutex<bool>, Condvar)>,
@@ -202,7 +202,7 @@ impl Drop for HeldSyncs {
     }
 }
 
-/// Waits until something is so.
+/// Waits until `is` returns true.
 fn until(what: &str, is: impl Fn() -> bool) {
     let end = Instant::now() + LONG;
     while !is() {
@@ -230,7 +230,7 @@ fn changes_of_names_go_on_while_the_disk_syncs_and_are_told_of_after_it() {
     };
     let (run, found) = (&run, std::sync::OnceLock::new());
     std::thread::scope(|s| {
-        // Also when an assertion fails.
+        // The syncs are freed even if an assertion fails.
         let _free = scopeguard(&disk);
         for n in 0..MANY {
             let create = &create;
@@ -254,7 +254,7 @@ fn changes_of_names_go_on_while_the_disk_syncs_and_are_told_of_after_it() {
                 assert_eq!(gone, ["db.gone0", "db.gone1"]);
             });
         });
-        // All of them are made, and none is told of.
+        // All of them are made, and no client is told of one.
         for n in 0..MANY {
             let name = format!("db{}.c{n}", n % 5);
             until(&name, || store.collection(&name).is_some());
@@ -262,7 +262,7 @@ fn changes_of_names_go_on_while_the_disk_syncs_and_are_told_of_after_it() {
         for name in ["db.old", "db.from", "db.gone0", "db.gone1"] {
             until(name, || store.collection(name).is_none());
         }
-        // One that finds what another is making waits for the disk, too.
+        // An operation that finds a collection which another one is making waits for the disk, too.
         let taken = create("db0.c0").map(drop).unwrap_err();
         assert_eq!(taken.code(), Code::NamespaceExists);
         let there = found.get_or_init(|| store.collection("db0.c0").unwrap());
@@ -272,10 +272,10 @@ fn changes_of_names_go_on_while_the_disk_syncs_and_are_told_of_after_it() {
         disk.free();
     });
     assert_eq!(done.load(SeqCst), MANY + 4);
-    // One sync was under way, and others served all that had come meanwhile.
+    // One sync was under way, and a few others served all that had come meanwhile.
     let syncs = disk.disk.count(Op::Sync) - before;
     assert!(syncs <= 6, "{syncs} syncs");
-    // What was told of survives the power.
+    // What clients were told of survives a power cut.
     let cut = HeldSyncs {
         disk: disk.disk.power_cut(7),
         held: Arc::default(),
@@ -299,7 +299,7 @@ fn scopeguard(disk: &HeldSyncs) -> impl Drop + '_ {
     Free(disk)
 }
 
-/// A cut, a look for what is damaged and one for what expires concern those that have something.
+/// A cut, a look for damage and a look for expiry concern only the collections that have something.
 #[test]
 fn work_in_the_background_looks_at_the_collections_that_have_some() {
     let dir = tempfile::tempdir().unwrap();
@@ -335,7 +335,7 @@ fn work_in_the_background_looks_at_the_collections_that_have_some() {
     assert_eq!(store.damages().len(), 1);
     store.close().unwrap();
     drop(store);
-    // What was found by the lists is what a start finds.
+    // A start finds the same collections as the lists.
     let store = Store::open(options(dir.path())).unwrap();
     assert_eq!(ids(store.expiring()), [all[4].tree()]);
     let counts = [3, 7].map(|n| store.collection(&format!("db.c{n}")).unwrap().count());
@@ -344,8 +344,8 @@ fn work_in_the_background_looks_at_the_collections_that_have_some() {
     assert!(store.expiring().is_empty());
 }
 
-/// The size of a database is measured anew where something has changed, and is what its collections
-/// say.
+/// The size of a database is measured anew where something has changed, and is the sum of its
+/// collections' sizes.
 #[test]
 fn the_size_of_a_database_follows_its_collections() {
     let dir = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ fn as_the_log_says(store: &Store) {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// A copy of the directory as it is: what a crash leaves.
+/// Copies the directory as it is, which is what a crash leaves.
 pub(crate) fn crash(store: &Store, from: &Path) -> tempfile::TempDir {
     fn copy(from: &Path, to: &Path) {
         std::fs::create_dir_all(to).unwrap();
@@ -98,7 +98,8 @@ fn documents_stand_in_the_order_of_their_inserts() {
             }
         }
         assert_eq!(ids(&store, &c, Direction::Forward), wanted);
-        // An update leaves a document in its place, one that comes back stands at the end.
+        // An update leaves a document in its place; a document that is deleted and inserted again is at
+        // the end.
         let (key, old) = {
             let found = store.snapshot().find_by_id(&c, Value::Int64(7)).unwrap();
             found.unwrap()
@@ -124,7 +125,7 @@ fn documents_stand_in_the_order_of_their_inserts() {
     assert_eq!(ids(&store, &c, Direction::Forward), wanted);
     wanted.reverse();
     assert_eq!(ids(&store, &c, Direction::Backward), wanted);
-    // And by `_id` through the index.
+    // The index on `_id` finds them as well.
     let index = c.indexes()[0].clone();
     let by_id: Vec<i64> = {
         let view = store.snapshot();
@@ -174,8 +175,8 @@ fn a_clustered_collection_stands_by_id() {
     valid(&store, &c);
 }
 
-/// However the newest documents went, and whatever became of the process: their numbers stay
-/// theirs.
+/// The numbers of the newest documents are not given again, however the documents were deleted and
+/// whether or not the process ended.
 #[test]
 fn numbers_are_not_given_again() {
     let capped = CollectionOptions {
@@ -195,7 +196,7 @@ fn numbers_are_not_given_again() {
                 None => create(&store, options.clone()),
             };
             for _ in 0..3 {
-                // Ascending and not.
+                // Some `_id`s ascend, others do not.
                 let id = if next % 2 == 0 { next } else { -next };
                 insert(&store, &c, doc! { "_id": id }).unwrap();
                 let number = *numbers(&store, &c).last().unwrap();
@@ -206,7 +207,7 @@ fn numbers_are_not_given_again() {
             if round % 2 == 1 {
                 store.flush().unwrap();
             }
-            // The newest, and once all of them.
+            // The newest documents are deleted, and once all of them.
             let there = ids(&store, &c, Direction::Backward);
             let gone = if round == 3 { there.len() } else { 2 };
             there
@@ -242,7 +243,7 @@ fn type_bits_of_an_id_follow_its_document() {
         .unwrap();
     w.commit().unwrap();
     valid(&store, &c);
-    // Inserted and changed in one unit, deleted and inserted again in the next.
+    // A document is inserted and changed in one unit, deleted and inserted again in the next.
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     w.insert(&bytes(doc! { "_id": 2.0 })).unwrap().unwrap();
     let (key, old) = w.lock_by_id(Value::Int32(2)).unwrap().unwrap().unwrap();
@@ -273,21 +274,21 @@ fn type_bits_of_an_id_follow_its_document() {
     as_the_log_says(&store);
 }
 
-/// What a thread has staged and not committed.
+/// The effect of what a thread has staged and not committed.
 enum Effect {
     Born(i64),
     Changed(u64),
     Died(i64, u64, i64),
 }
 
-/// What must be there: an incarnation of a document is known by its `born`.
+/// What must be there. An incarnation of a document is known by its `born`.
 #[derive(Default)]
 struct Oracle {
-    /// By `_id`: inserts less deletions.
+    /// By `_id`: inserts minus deletions.
     alive: HashMap<i64, i64>,
     /// Changes that were acknowledged.
     changes: HashMap<u64, i64>,
-    /// The changes that the one who deleted it saw.
+    /// The number of changes that the deleting thread saw.
     died: HashMap<u64, i64>,
 }
 
@@ -349,10 +350,10 @@ fn person(id: i64, born: u64, n: i64) -> DocBuf {
     doc! { "_id": id, "born": born as i64, "n": n, "m": n % 7 }
 }
 
-/// Several threads insert the same `_id`s, change, upsert and delete them, in units of one and of
-/// many, some of which are given up; an index is built and dropped, memory is flushed, and readers
-/// compare `_id_` with the documents. Every incarnation of every document has had each change that
-/// was acknowledged.
+/// Several threads insert the same `_id`s, change, upsert and delete them, in units of one and of many,
+/// some of which are given up; an index is built and dropped, memory is flushed, and readers compare
+/// `_id_` with the documents. Every incarnation of every document has had each change that was
+/// acknowledged.
 #[test]
 fn everything_at_once_on_the_same_ids() {
     let rounds = if std::env::var_os("MUNIMENT_LONG").is_some() {
@@ -436,7 +437,7 @@ fn everything_at_once_on_the_same_ids() {
     valid(&store, &c);
 }
 
-/// In one view `_id_` and the documents are the same.
+/// In one view `_id_` and the documents agree.
 fn one_view(store: &Store, c: &Arc<Collection>) {
     let view = store.snapshot();
     let index = c.indexes()[0].clone();
@@ -482,8 +483,8 @@ fn writer(
     };
     for round in 0..rounds {
         for _ in 0..random(6) + 1 {
-            // Some that many want, and new ones that rise, not quite in order: units have runs that
-            // lie over one another.
+            // Some `_id`s are wanted by many threads. New ones rise, not quite in order, so that the
+            // runs of units overlap.
             let id = match random(3) {
                 0 => (1000 + 4 * round + random(16)) as i64,
                 _ => random(12) as i64,
@@ -530,7 +531,7 @@ fn writer(
     }
 }
 
-/// A run of appended `_id`s is an interval: what lies in it may be somebody else's all the same.
+/// A run of appended `_id`s is an interval. An `_id` inside it may still belong to another unit.
 #[test]
 fn an_id_within_a_run_is_not_taken_for_ones_own() {
     for clustered in [false, true] {
@@ -545,19 +546,19 @@ fn an_id_within_a_run_is_not_taken_for_ones_own() {
         let c = create(&store, options);
         assert_eq!(c.is_numbered(), !clustered);
         let one = |id: i32| bytes(doc! { "_id": id });
-        // Appended by another unit in between.
+        // Another unit appends the `_id` in between.
         let mut a = store.write_unit(&c, &NeverInterrupted).unwrap();
         let mut b = store.write_unit(&c, &NeverInterrupted).unwrap();
         a.insert(&one(10)).unwrap().unwrap();
         b.insert(&one(20)).unwrap().unwrap();
         a.insert(&one(30)).unwrap().unwrap();
         assert_eq!(a.insert(&one(20)).unwrap(), Err(Busy));
-        // One's own is known as such.
+        // An `_id` of the unit itself is known as such.
         let e = a.insert(&one(10)).unwrap_err();
         assert_eq!(e.code(), Code::DuplicateKey);
         a.commit().unwrap();
         b.commit().unwrap();
-        // Latched by another unit in between.
+        // Another unit latches the `_id` in between.
         let mut a = store.write_unit(&c, &NeverInterrupted).unwrap();
         let mut b = store.write_unit(&c, &NeverInterrupted).unwrap();
         let mut z = store.write_unit(&c, &NeverInterrupted).unwrap();
@@ -575,7 +576,7 @@ fn an_id_within_a_run_is_not_taken_for_ones_own() {
     }
 }
 
-/// An index on `_id` of a time series is one like any other.
+/// An index on `_id` of a time series is like any other.
 #[test]
 fn an_index_on_the_ids_of_a_series_is_maintained() {
     let dir = tempfile::tempdir().unwrap();
@@ -608,8 +609,8 @@ fn an_index_on_the_ids_of_a_series_is_maintained() {
     assert_eq!(n, 5);
 }
 
-/// Where the `_id` is the record's key it may have 8 MB, as in MongoDB; elsewhere what a document
-/// may have.
+/// If the `_id` is the record's key it may have 8 MB, as in MongoDB; otherwise as much as a document may
+/// have.
 #[test]
 fn ids_of_clustered_collections_have_a_longest() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! Everything at once on a store: writers of all kinds of collections, transactions, sessions, and
-//! changes of the catalog. And what must hold of it.
+//! changes of the catalog. Checks state what must hold of it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::index::KeySet;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-/// Small numbers at random; the same from the same seed.
+/// Small random numbers, the same for the same seed.
 pub(crate) struct Random(pub u64);
 
 impl Random {
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// Ends the others when a thread panics.
+/// Ends the other threads when one panics.
 pub(crate) struct Stopper<'a>(pub &'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -39,12 +39,12 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// What goes on at a store until it is told to stop.
+/// The threads that use a store until they are told to stop.
 pub(crate) struct Noise<'a> {
     pub store: &'a Arc<Store>,
     pub stop: &'a AtomicBool,
     pub seed: u64,
-    /// Commits so far.
+    /// The number of commits so far.
     pub commits: &'a AtomicU64,
 }
 
@@ -69,7 +69,7 @@ fn options_of(name: &str) -> CollectionOptions {
     options
 }
 
-/// What may come of a write while everything else goes on; all else is a bug.
+/// The errors that a write may get while everything else goes on; any other is a bug.
 fn expected(result: Result<()>) -> bool {
     match result {
         Ok(()) => true,
@@ -95,7 +95,7 @@ fn expected(result: Result<()>) -> bool {
 }
 
 impl<'a> Noise<'a> {
-    /// Starts all of it.
+    /// Starts all threads.
     pub fn start<'s>(self, scope: &'s std::thread::Scope<'s, '_>)
     where
         'a: 's,
@@ -192,7 +192,7 @@ impl<'a> Noise<'a> {
                 if many > 4 {
                     d.append("large", "y".repeat(3000).as_str());
                 }
-                // One that is there ends the transaction, as with MongoDB.
+                // A document that exists ends the transaction, as with MongoDB.
                 if unit.insert(&bytes(d))?.is_err() {
                     break;
                 }
@@ -263,7 +263,7 @@ impl<'a> Noise<'a> {
         }
     }
 
-    /// A session's write, with what it remembers; and sessions are forgotten.
+    /// A write of a session, with its record. Now and then sessions are forgotten.
     fn remember(&self, rng: &mut Random) -> Result<()> {
         let key = SessionKey::of_nobody([rng.below(5) as u8; 16]);
         if rng.below(10) == 0 {
@@ -291,7 +291,7 @@ impl<'a> Noise<'a> {
 /// Two keys, or a key and a value.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// A view is one state: documents and the entries of every index tell the same.
+/// A view is one state: documents and the entries of every index agree.
 pub(crate) fn one_state(store: &Store, view: &Snapshot) {
     for c in store.collections("db") {
         let at = view.timestamp();
@@ -314,7 +314,8 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
             while let Some(e) = entries.next(&NeverInterrupted).unwrap() {
                 found.insert((e.key.to_vec(), e.record_key.to_vec()));
             }
-            // What is dropped is given up when no view of before is left; this one may be younger.
+            // A dropped collection is given up when no view from before the drop is left; this view may
+            // be younger.
             let is_known = index.complete_since().is_some_and(|since| since <= at);
             if is_known && c.named_since() <= at && !c.is_dropped() && !index.is_dropped() {
                 let wanted = wanted.remove(&index.id).unwrap_or_default();
@@ -324,7 +325,7 @@ pub(crate) fn one_state(store: &Store, view: &Snapshot) {
     }
 }
 
-/// Everything at a view: the catalog's entries, and the rows of the trees that they name.
+/// Everything in a view: the catalog's entries, and the rows of the trees that they name.
 pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {
     let rows = |tree: u32| {
         let mut cursor = view
@@ -352,7 +353,7 @@ pub(crate) fn contents(view: &Snapshot) -> BTreeMap<u32, Vec<Row>> {
     all
 }
 
-/// Two states are the same; or which trees differ.
+/// Checks that two states are the same; names the trees that differ.
 pub(crate) fn same(a: &Snapshot, b: &Snapshot) {
     let (mut a, b) = (contents(a), contents(b));
     for (tree, rows) in &b {

@@ -1,4 +1,4 @@
-//! What readers of the log are told, against what was done.
+//! Compares what readers of the log get with what was done.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::natural::crash;
@@ -22,7 +22,7 @@ fn all(store: &Store, after: Timestamp) -> Vec<LogEntry> {
     all
 }
 
-/// A line for each operation: `at` left out.
+/// A line for each operation, without `at`.
 fn told(entries: &[LogEntry]) -> Vec<String> {
     let ops = entries.iter().flat_map(|e| &e.ops);
     ops.map(|op| {
@@ -120,10 +120,10 @@ fn readers_are_told_everything_once_with_the_names_of_its_time() {
     for round in 0..3 {
         let entries = all(&store, begin);
         assert_eq!(told(&entries), want, "round {round}");
-        // Each has a timestamp of its own, and where one begins in the middle of a record the rest
-        // of it comes.
+        // Each entry has a timestamp of its own. A reader that begins in the middle of a record gets the
+        // rest of it.
         assert!(entries.windows(2).all(|w| w[0].at < w[1].at));
-        // What was inserted at once is one entry.
+        // Documents that were inserted together are one entry.
         let operations: Vec<usize> = entries.iter().map(|e| e.ops.len()).collect();
         assert_eq!(operations, [1, 3, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(entries[1].whole, Whole::Batch);
@@ -192,7 +192,7 @@ fn a_transaction_is_one_entry_and_a_large_one_several() {
     assert_eq!(entries[0].previous, None);
     assert_eq!(entries[2].previous, Some(entries[1].at));
     assert!(entries[0].at > begin && entries[2].at == store.visible());
-    // And between two parts nothing else has its place.
+    // No other commit gets a timestamp between two parts.
     insert(&store, &a, doc! { "_id": 100 }).unwrap();
     let later = all(&store, entries[1].at);
     assert_eq!(later.len(), 2);
@@ -213,7 +213,8 @@ fn the_log_is_kept_for_its_readers_and_no_longer() {
     store
         .rename_collection("db.old", "db.c", false, never)
         .unwrap();
-    // Files count, and that of the segment in use is up to 16 MB, of which little may be full.
+    // The size is that of the files. The segment in use may have up to 16 MB, of which little may be
+    // full.
     store.keep_log(40 << 20, Duration::ZERO);
     let fill = |n: i32| {
         for i in n..n + 10 {
@@ -222,7 +223,7 @@ fn the_log_is_kept_for_its_readers_and_no_longer() {
         store.flush().unwrap();
     };
     fill(0);
-    // Everything is in tables, and still told.
+    // Everything is in tables, and the log is still read.
     assert_eq!(store.log_begins_after().unwrap(), Timestamp::ZERO);
     let entries = all(&store, Timestamp::ZERO);
     let names: BTreeMap<&str, usize> =
@@ -247,10 +248,10 @@ fn the_log_is_kept_for_its_readers_and_no_longer() {
     assert!(!all(&store, begins).is_empty());
     let (bytes, window) = store.log_size().unwrap();
     assert!(bytes >= window, "{bytes} {window}");
-    // What was renamed before the log begins is forgotten.
+    // A rename from before the log begins is forgotten.
     store.flush().unwrap();
     assert!(store.inner.catalog.save_past(begins).is_empty());
-    // Nothing that is younger than an hour goes, whatever the size.
+    // Nothing that is younger than an hour is trimmed, whatever the size.
     store.keep_log(0, Duration::from_secs(3600));
     fill(100);
     assert_eq!(store.log_begins_after().unwrap(), begins);

@@ -1,4 +1,4 @@
-//! Repairs that are interrupted, that cannot be done, and what they do not take away.
+//! Repairs that are interrupted or impossible, and what repairs must not take away.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::build::Unbuilt;
@@ -14,7 +14,7 @@ use muniment_value::{ArrayBuf, Code, DocBuf, Error, KeyLimits, Value, array, doc
 use std::path::Path;
 use std::sync::Arc;
 
-/// What `_id_` never is.
+/// A specification that `_id_` never has.
 fn bad_id() -> DocBuf {
     doc! { "v": 2, "key": doc! { "_id": 1 }, "name": "_id_", "unique": true }
 }
@@ -40,7 +40,7 @@ fn an_interrupted_repair_leaves_closed_what_has_no_ids_yet() {
             let c = store.collection(name).unwrap();
             store.repair_collection(&c, &mut Vec::new(), NEVER).unwrap();
         }
-        // The process ends when its first cut is there.
+        // The process ends after its first cut.
         store.flush().unwrap();
         drop(store);
         for _ in 0..2 {
@@ -54,7 +54,7 @@ fn an_interrupted_repair_leaves_closed_what_has_no_ids_yet() {
                 assert_eq!(code(found), corrupt, "{name}");
                 assert_eq!(code(insert(&store, &c, doc! { "_id": 3 })), corrupt);
             }
-            // A server's cut changes nothing of it.
+            // A server's cut does not change that.
             store.flush().unwrap();
         }
         let repaired = repair(dir.path());
@@ -93,7 +93,7 @@ fn a_capped_collection_gets_its_ids_while_it_is_used() {
     store.repair_collection(&c, &mut Vec::new(), NEVER).unwrap();
     store.flush().unwrap();
     drop((c, store));
-    // Nobody looks for an `_id` there before it is built.
+    // No `_id` is looked up there before the index is built.
     let store = Store::open_as(crate::tests::options(dir.path()), None, false).unwrap();
     assert!(!store.collection("db.c").unwrap().finds_by_id());
     drop(store);
@@ -143,7 +143,7 @@ fn what_cannot_be_repaired_keeps_nothing_else_from_it() {
         document: clustered.clone(),
         ..CollectionOptions::default()
     };
-    // The first by its name.
+    // This collection is the first by its name.
     let c = store.create_collection("db.a", made, NEVER).unwrap();
     let mut lost = clustered;
     lost.append("collation", doc! { "locale": "xx" });
@@ -162,14 +162,14 @@ fn what_cannot_be_repaired_keeps_nothing_else_from_it() {
     assert_eq!(store.collection("db.o").unwrap().indexes().len(), 3);
 }
 
-/// A store with `db.c` and its index, which is closed though its specification can be used.
+/// A store with `db.c` and its index, which is closed although its specification can be used.
 fn with_closed_index(path: &Path, spec: DocBuf, fill: impl FnOnce(&Store, &Arc<Collection>)) {
     let store = open(path);
     let c = create(&store, "db.c");
     index(&store, &c, spec).unwrap();
     fill(&store, &c);
     drop((c, store));
-    // What the log alone has is applied.
+    // Records that are only in the log are applied.
     let store = open(path);
     let c = store.collection("db.c").unwrap();
     let all = c.all_indexes();
@@ -223,7 +223,7 @@ fn an_index_is_dropped_for_what_the_documents_are_and_the_reason_is_told() {
         let dir = tempfile::tempdir().unwrap();
         with_closed_index(dir.path(), of, |store, c| {
             insert(store, c, doc! { "_id": 1, "a": 1 }).unwrap();
-            // As the log of another had it.
+            // The record comes as another member's log had it.
             append(store, |log| {
                 let _ = log.insert(c.id, &2_u64.to_be_bytes(), document.as_bytes());
             })
@@ -244,7 +244,7 @@ fn an_index_is_dropped_for_what_the_documents_are_and_the_reason_is_told() {
     }
 }
 
-/// Something that fails, and is not of the documents.
+/// An interrupt that stops the build for a reason other than the documents.
 struct Fails;
 
 impl Interrupt for Fails {
@@ -347,7 +347,7 @@ fn options_deeper_than_are_taken_now_may_stay() {
     options.document.append("y", nested(190));
     let deeper = store.modify_options(&c, options, NEVER);
     assert_eq!(code(deeper), Code::Overflow);
-    // A repair keeps it as well.
+    // A repair keeps the options as well.
     plant_entry(&store, c.id, &with_options(&c, &deep));
     drop((c, store));
     let repaired = repair(dir.path());
@@ -371,7 +371,7 @@ fn a_damaged_block_of_sessions_keeps_no_store_from_opening() {
         let mut unit = store.write_unit(&c, NEVER).unwrap();
         unit.insert(doc! { "_id": 1 }.as_bytes()).unwrap().unwrap();
         let head = SessionHead::default();
-        // So many other sessions come before it that it has a block of its own.
+        // Many other sessions come before it, so that it has a block of its own.
         let mut rng = Random(7);
         for n in 0..100 {
             let result = (0..3000).map(|_| rng.below(256) as u8).collect();
@@ -412,7 +412,7 @@ fn a_damaged_block_of_sessions_keeps_no_store_from_opening() {
     }
 }
 
-/// Changes a bit where these bytes stand in a table.
+/// Changes a bit of these bytes in a table.
 fn damage(path: &Path, bytes: &[u8]) {
     let mut hits = 0;
     for file in std::fs::read_dir(path.join("trees")).unwrap() {

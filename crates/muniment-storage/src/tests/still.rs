@@ -1,5 +1,5 @@
-//! Files that stand still under fsyncLock, space and memory that are given back, and operations
-//! that end in the middle of a long way.
+//! Files that do not change under fsyncLock, space and memory that are given back, and operations that
+//! end in the middle of long work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::index::valid;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// A text of `n` bytes that no compression makes shorter by much.
+/// A text of `n` bytes that compression does not make much shorter.
 fn noise(n: usize, seed: u64) -> String {
     let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -32,7 +32,7 @@ fn create(store: &Store, name: &str) -> Arc<Collection> {
         .unwrap()
 }
 
-/// Every file, read one after the other with a pause between.
+/// Reads every file, one after the other with a pause between.
 fn files(dir: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
     let mut entries: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
@@ -75,7 +75,7 @@ fn a_copy_made_file_by_file_under_the_lock_is_right() {
                     let d = bytes(doc! { "_id": id, "n": id, "t": text.as_str() });
                     let mut many = Many::new(store, c);
                     many.run(|w| w.insert(&d)).unwrap();
-                    // Every other one goes again.
+                    // Every other one is deleted again.
                     if n % 2 == 1 {
                         many.run(|w| match w.lock_by_id(Value::Int64(id - 3))? {
                             Ok(Some((key, old))) => w.delete(&key, &old),
@@ -161,7 +161,7 @@ fn what_is_loaded_and_dropped_gives_its_space_back() {
         let disk = store.inner.trees.sizes().disk;
         assert!(disk < 4 * data, "round {round}: {disk}");
     }
-    // Nothing more is written: it comes by itself.
+    // Nothing more is written, so the cut has to come by itself.
     let begun = Instant::now();
     loop {
         let (disk, live) = (store.inner.trees.sizes().disk, c.data_bytes());
@@ -177,8 +177,8 @@ fn what_is_loaded_and_dropped_gives_its_space_back() {
     valid(&store, &c);
 }
 
-/// A server that is killed soon after each start is not to apply more of the log each time: neither
-/// what takes memory, nor what was changed again and again.
+/// A server that is killed soon after each start must not apply more of the log each time, whether the
+/// log takes much memory or changes the same keys again and again.
 #[test]
 fn what_a_start_had_to_apply_is_soon_on_the_disk() {
     for (rounds, stay) in [(90, true), (700, false)] {
@@ -213,7 +213,7 @@ fn what_a_start_had_to_apply_is_soon_on_the_disk() {
     }
 }
 
-/// One document of each batch stays, and with it in memory all of the batch, until a flush.
+/// One document of each batch stays, and keeps the whole batch in memory until a flush.
 #[test]
 fn what_a_small_document_keeps_alive_counts() {
     for engine in [EngineKind::Lsm, EngineKind::Memory] {
@@ -251,7 +251,7 @@ fn what_a_small_document_keeps_alive_counts() {
     }
 }
 
-/// Lets nothing go on.
+/// An interrupt that stops everything.
 struct Expired;
 
 impl Interrupt for Expired {
@@ -276,7 +276,7 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     }
     w.commit().unwrap();
     store.flush().unwrap();
-    // Keeps what is deleted from being cleared away.
+    // The view keeps deleted documents from being cleared away.
     let held = store.snapshot();
     let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
     for i in 0..20_000 {
@@ -309,7 +309,7 @@ impl Interrupt for Patience {
     fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 
     fn shared(&self) -> Option<Arc<dyn Interrupt>> {
-        // What is left of it is shared out in halves, of which each still ends.
+        // Each half of the remaining patience is given out, and each still ends.
         let half = self.0.load(SeqCst).max(0) / 2;
         self.0.fetch_sub(half, SeqCst);
         Some(Arc::new(Patience(AtomicI64::new(half))))
@@ -368,7 +368,7 @@ fn no_definition_is_damaged_by_the_end_of_an_operation() {
     assert!(refused > 3, "{refused}");
 }
 
-/// Test suites make and drop collections by the thousand: nothing of them stays.
+/// Test suites make and drop collections by the thousand, of which nothing may stay.
 #[test]
 fn dropped_collections_are_soon_forgotten() {
     let dir = tempfile::tempdir().unwrap();

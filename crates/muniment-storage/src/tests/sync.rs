@@ -1,4 +1,4 @@
-//! Filling a new member: the state of one position, and the log after it.
+//! Fills a new member with the state of one position and the log after it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::follow::{member, ship};
@@ -27,7 +27,7 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
     a.open_door(2).unwrap();
     let (stop, commits) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut rng = Random(3);
-    // Held while two are compared: the commit point rests.
+    // Held while two stores are compared, so that the commit point does not move.
     let compared = Mutex::new(());
     std::thread::scope(|s| {
         let _stopper = Stopper(&stop);
@@ -55,7 +55,7 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
             let to = tempfile::tempdir().unwrap();
             let export = a.export(&NeverInterrupted).unwrap();
             let position = export.position();
-            // It takes its time, and much is written meanwhile.
+            // The import is slow, and much is written meanwhile.
             let slow = sent(export).inspect(|_| std::thread::sleep(Duration::from_millis(3)));
             Store::import(&options(to.path()), position, slow).unwrap();
             for life in 0..2 {
@@ -92,7 +92,7 @@ fn a_member_that_is_filled_under_everything_at_once_goes_on_by_the_log() {
     assert!(commits.load(SeqCst) > 100);
 }
 
-/// One who was filled may become primary: numbers of records are not given again, and ids neither.
+/// A member that was filled may become primary. Numbers of records and ids are not given again.
 #[test]
 fn who_was_filled_counts_on() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -106,7 +106,7 @@ fn who_was_filled_counts_on() {
     }
     let spec = IndexSpec::parse(doc! { "key": doc! { "m": 1 }, "name": "m" }.as_doc()).unwrap();
     a.create_index(&c, spec, &NeverInterrupted).unwrap();
-    // The newest goes, its number stays its own.
+    // The newest document is deleted, and its number is not given again.
     let mut unit = a.write_unit(&c, &NeverInterrupted).unwrap();
     let found = unit
         .lock_by_id(muniment_value::Value::Int32(9))
@@ -139,7 +139,7 @@ fn who_was_filled_counts_on() {
     assert_eq!(all(&b, &on_b).len(), 10);
 }
 
-/// A member that lost the connection after any row is given the rest, of the same state.
+/// A member that lost the connection after any row gets the rest of the same state.
 #[test]
 fn an_export_goes_on_behind_any_row() {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn an_export_goes_on_behind_any_row() {
     export.go_on_behind(None).unwrap();
     let of_catalog = |c: &muniment_value::Result<Chunk>| c.as_ref().unwrap().is_of_catalog();
     assert!(export.by_ref().filter(of_catalog).count() > 1);
-    // Whatever happens meanwhile, it is the same state.
+    // It stays the same state while documents change.
     let mut unit = a.write_unit(&made[2], &NeverInterrupted).unwrap();
     let found = unit
         .lock_by_id(muniment_value::Value::Int32(7))
@@ -198,7 +198,7 @@ fn an_export_goes_on_behind_any_row() {
     assert!(rows(&mut export) == all);
     for at in (0..all.len()).filter(|i| i % 97 == 0 || i + 60 > all.len() || *i < 9) {
         let (tree, key, _) = &all[at];
-        // In the middle of it, or when it has ended.
+        // The reader goes back in the middle of the export, or after its end.
         if at % 2 == 0 {
             export.next();
         }
@@ -236,7 +236,7 @@ fn what_is_not_all_of_a_state_is_refused() {
     let all = || chunks.iter().cloned().map(Ok);
     let (done, to) = import(all().collect());
     done.unwrap();
-    // There is something in it already.
+    // The directory is not empty.
     assert!(Store::import(&options(to.path()), position, all()).is_err());
     assert_eq!(open(to.path()).collection("db.c").unwrap().count(), 3000);
     let (cut, _) = import(all().take(chunks.len() - 1).collect());
@@ -250,8 +250,8 @@ fn what_is_not_all_of_a_state_is_refused() {
     assert!(e.message().contains("source"), "{e}");
 }
 
-/// Each commit has the term in which it was made; of what a copy does not have the log of, that of its
-/// last.
+/// Each commit has the term in which it was made. A commit that a copy does not have in its log has the
+/// term of the last one before the copy's log.
 #[test]
 fn the_terms_of_commits() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -277,7 +277,7 @@ fn the_terms_of_commits() {
     for term in [2, 3, 7] {
         all = write(&a, term);
     }
-    // From whichever end.
+    // The terms are asked for from either end.
     let found = |store: &Store, backward: bool| {
         let mut terms = store.terms().unwrap();
         let mut found: Vec<_> = all.clone();
@@ -292,7 +292,7 @@ fn the_terms_of_commits() {
     };
     assert_eq!(found(&a, false), all);
     assert_eq!(found(&a, true), all);
-    // What is committed is copied.
+    // Only committed records are copied.
     a.sync().unwrap();
     let last = a.position().unwrap().appended;
     assert_eq!(a.set_committed(last.index).unwrap(), last);

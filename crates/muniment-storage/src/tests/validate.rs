@@ -1,4 +1,4 @@
-//! What `validate` finds.
+//! The problems that `validate` finds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::tests::index::{create, index, key, valid};
@@ -7,7 +7,7 @@ use crate::*;
 use muniment_op::NeverInterrupted;
 use muniment_value::{Value, doc};
 
-/// Also what a scan needs not: the filters, which are for those who look for one key.
+/// It also reads the parts that a scan does not need: the filters, which serve look-ups of one key.
 #[test]
 fn validate_reads_the_files_through() {
     let dir = tempfile::tempdir().unwrap();
@@ -72,7 +72,7 @@ fn validate_finds_what_is_wrong() {
         op(&x, entry(&x, 50, 5), true),
     ];
     wrong(batch, 1, 1);
-    // The same of `_id_`: one is not in it, and one leads to another's document.
+    // The same for `_id_`: one document is not in it, and one entry leads to another document.
     let id = c.indexes()[0].clone();
     let batch = vec![
         op(&id, entry(&id, 7, 7), false),

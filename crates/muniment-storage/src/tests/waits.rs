@@ -1,5 +1,5 @@
-//! What waits for what: index builds beside transactions, and what ends a wait; conflicts of
-//! transactions by version; and time that passes under clocks that are wrong.
+//! Waits and what ends them: index builds beside transactions; conflicts of transactions by version; and
+//! the passing of time under clocks that are wrong.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::ages::ByHand;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// An operation that ends when it is killed: nothing but the kill wakes what waits for it.
+/// An operation that ends when it is killed. Only the kill wakes a thread that waits for it.
 fn killable() -> Operation {
     Operation::new(Instant::now(), None)
 }
 
-/// An end that is far away: an operation that reaches it has waited for what it was not to wait for.
+/// An interrupt whose end is far away. An operation that reaches it has waited where it must not wait.
 struct Late(Instant);
 
 impl Interrupt for Late {
@@ -42,7 +42,7 @@ fn begin(store: &Store) -> Arc<Transaction> {
     store.begin_transaction(Duration::from_millis(5), None)
 }
 
-/// What became of one statement.
+/// The result of one statement.
 fn staged(
     unit: WriteUnit<'_>,
     step: impl FnOnce(&mut WriteUnit<'_>) -> Staged<bool>,
@@ -117,7 +117,7 @@ fn registered(
     (c, new.pop().expect("there are documents"), opening)
 }
 
-/// A plain update that has to end while somebody else goes on.
+/// A plain update that has to end while another operation goes on.
 fn updates(store: &Store, c: &Arc<Collection>, id: i32) {
     let late = Late(Instant::now());
     let mut w = store.write_unit(c, &late).unwrap();
@@ -176,7 +176,7 @@ fn the_last_step_of_a_build_waits_alone_and_can_be_killed() {
                 .inner
                 .finish_indexes(&c, std::slice::from_ref(&index), opening, &killed)
         });
-        // Others use the collection, and other transactions do.
+        // Other operations use the collection, and so do other transactions.
         for id in 0..20 {
             updates(&store, &c, id);
             std::thread::sleep(Duration::from_millis(5));
@@ -189,7 +189,8 @@ fn the_last_step_of_a_build_waits_alone_and_can_be_killed() {
     assert!(!index.is_ready());
     updates(&store, &c, 30);
     t.abort();
-    // One who wants another of the name while it is still there waits, and is not refused.
+    // A client that wants another index of the name while the old one is still there waits, and is not
+    // refused.
     let again = doc! { "key": doc! { "other": 1 }, "name": "u_1" };
     let again = IndexSpec::parse(again.as_doc()).unwrap();
     let late = Late(Instant::now());
@@ -203,7 +204,7 @@ fn the_last_step_of_a_build_waits_alone_and_can_be_killed() {
     valid(&store, &c);
 }
 
-/// Of several indexes that are built together nobody is told that one is there if another fails.
+/// If one of several indexes that are built together fails, no client is told that another one exists.
 #[test]
 fn indexes_of_one_command_are_ready_together() {
     let dir = tempfile::tempdir().unwrap();
@@ -255,8 +256,8 @@ fn indexes_of_one_command_are_ready_together() {
     valid(&store, &c);
 }
 
-/// The collection that an aborted transaction has made goes, also where another operation has it at that
-/// moment and leaves it empty.
+/// The collection that an aborted transaction has made is dropped, even if another operation holds it at
+/// that moment and leaves it empty.
 #[test]
 fn the_collection_of_an_aborted_transaction_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -287,7 +288,7 @@ fn the_collection_of_an_aborted_transaction_goes() {
     assert!(store.collection("db.new").is_none() && store.collection("db.used").is_some());
 }
 
-/// A failed build goes, and with it what waits for that, though others have the collection all the
+/// A failed build is taken away, and the wait for it ends, although others use the collection all the
 /// time.
 #[test]
 fn a_failed_build_in_a_busy_collection_goes() {
@@ -322,7 +323,7 @@ fn a_failed_build_in_a_busy_collection_goes() {
     valid(&store, &c);
 }
 
-/// A change of the catalog waits for a transaction, and nobody else waits for the change.
+/// A change of the catalog waits for a transaction, and no other operation waits for the change.
 #[test]
 fn changes_of_the_catalog_let_others_go_on_while_they_wait() {
     let dir = tempfile::tempdir().unwrap();
@@ -374,7 +375,7 @@ fn a_latch_that_is_waited_for_is_given_up_however_busy_its_neighbours_are() {
             std::thread::sleep(Duration::from_millis(5));
         }
         let ended = waits.is_finished();
-        // Also where the test fails.
+        // The threads are stopped even if the test fails.
         latches.unlock(held);
         stop.store(true, SeqCst);
         assert!(ended);
@@ -421,12 +422,12 @@ fn what_changed_and_changed_back_is_a_conflict() {
             let conflict = Err(Code::WriteConflict);
             let doc = doc! { "_id": 1, "u": 10, "sum": 1 };
             assert_eq!(code(update_in(&store, &same, &c, doc)), conflict);
-            // An `_id` that came and went, and a unique key of another document that did.
+            // An `_id` came and went, and so did a unique key of another document.
             let doc = doc! { "_id": 50, "u": 7 };
             assert_eq!(code(insert_in(&store, &gone, &c, doc)), conflict);
             let doc = doc! { "_id": 70, "u": 600 };
             assert_eq!(code(insert_in(&store, &key, &c, doc)), conflict);
-            // What nobody touched is nobody's.
+            // Keys that no other operation has touched are free.
             let doc = doc! { "_id": 55, "u": 550 };
             assert_eq!(code(insert_in(&store, &free, &c, doc)), Ok(true));
             assert_eq!(code(delete_in(&store, &free, &c, 2)), Ok(true));
@@ -444,8 +445,9 @@ fn what_changed_and_changed_back_is_a_conflict() {
     }
 }
 
-/// Random interleavings against an oracle that counts versions: of each `_id` and of each unique key,
-/// when it was changed last. A transaction's write conflicts exactly where one is newer than its view.
+/// Random interleavings against an oracle that counts versions: it knows of each `_id` and of each
+/// unique key when it was changed last. A transaction's write conflicts exactly if that is newer than
+/// its view.
 #[test]
 fn conflicts_are_those_of_an_oracle_of_versions() {
     let dir = tempfile::tempdir().unwrap();
@@ -458,7 +460,7 @@ fn conflicts_are_those_of_an_oracle_of_versions() {
     );
     insert(&store, &c, doc! { "_id": 1000, "u": 1_000_000 }).unwrap();
     let mut rng = Random(std::env::var("MUNIMENT_SEED").map_or(7, |s| s.parse().unwrap()));
-    // What is there now, and the version at which `_id`s and keys were changed last.
+    // The present rows, and the version at which `_id`s and keys were changed last.
     let mut rows: BTreeMap<i32, i32> = BTreeMap::new();
     let (mut ids, mut keys) = (BTreeMap::new(), BTreeMap::new());
     let mut version = 0_u64;
@@ -475,7 +477,7 @@ fn conflicts_are_those_of_an_oracle_of_versions() {
                     keys.insert(u, version);
                 }
                 Some(u) => {
-                    // The same again counts, too.
+                    // A write of the same value counts as a change, too.
                     let v = rng.below(3) as i32;
                     update(
                         &store,
@@ -519,7 +521,7 @@ fn conflicts_are_those_of_an_oracle_of_versions() {
                 if let Err(e) = &done
                     && e.code() == Code::DuplicateKey
                 {
-                    // By a key that it sees.
+                    // The duplicate is one that the transaction sees.
                     assert!(seen.values().any(|taken| *taken == u));
                     t.abort();
                     continue;
@@ -544,7 +546,7 @@ fn conflicts_are_those_of_an_oracle_of_versions() {
     valid(&store, &c);
 }
 
-/// A store with a clock that is set by hand; of a member, open and with others.
+/// A store with a clock that is set by hand; with `of_set` the store of a primary with other members.
 fn with_clock(path: &std::path::Path, clock: &Arc<ByHand>, of_set: bool) -> Arc<Store> {
     let mut options = if of_set { member(path) } else { options(path) };
     options.machine.clock = clock.clone();
@@ -559,8 +561,8 @@ fn commits(store: &Store) -> Timestamp {
     store.commit_nothing(&NeverInterrupted).unwrap().at
 }
 
-/// Versions are kept for so many seconds that pass, whatever the timestamps and the wall clock say,
-/// also where a client or an earlier run has left timestamps of next year.
+/// Versions are kept for a number of seconds that really pass, whatever the timestamps and the wall
+/// clock say, even if a client or an earlier run has left timestamps of next year.
 #[test]
 fn history_is_kept_by_the_time_that_passes() {
     const YEAR: u64 = 365 * 86_400;
@@ -603,14 +605,14 @@ fn a_majority_that_stands_still_is_behind_by_the_time_that_passes() {
     for second in 0..30 {
         clock.pass(1000);
         commits(&store);
-        // The thread that notes the time does so by the same clock.
+        // The thread that notes the time uses the same clock.
         store.inner.note_time();
         assert_eq!(store.inner.majority_lags(), second > 10, "{second}");
         if second == 20 {
             break;
         }
     }
-    // A pause in which nothing is written is no lag.
+    // A pause without writes is no lag.
     let index = store.position().unwrap().appended.index;
     store.set_committed(index).unwrap();
     clock.pass(3_600_000);
@@ -620,7 +622,8 @@ fn a_majority_that_stands_still_is_behind_by_the_time_that_passes() {
     assert!(!store.inner.majority_lags());
 }
 
-/// The log goes after so much time, by its records where they are of an earlier run.
+/// The log is trimmed after some time that really passes. For records of an earlier run their wall
+/// clocks count.
 #[test]
 fn the_log_is_kept_by_the_time_that_passes() {
     const HOUR: i64 = 3_600_000;
@@ -655,12 +658,13 @@ fn the_log_is_kept_by_the_time_that_passes() {
     clock.set_wall(start - 24 * HOUR);
     clock.pass(HOUR + 1000);
     fill(&store, 200);
-    // What is two hours old is gone, though its wall clock is ahead; what is one hour old is not.
+    // Records that are two hours old are gone, although their wall clock is ahead; those that are one
+    // hour old are not.
     let first = begins(&store);
     assert!(first > Timestamp::ZERO);
     store.close().unwrap();
     drop(store);
-    // A restart: the clock is right again, and an hour has passed.
+    // After a restart the clock is right again, and an hour has passed.
     clock.set_wall(start + 2 * HOUR);
     clock.pass(HOUR);
     let store = with_clock(dir.path(), &clock, false);
@@ -702,8 +706,8 @@ fn records_of_an_earlier_run_have_the_age_of_their_wall_clock() {
     assert_eq!(age(&store, 1), 1000);
 }
 
-/// Runs what waits for something that never comes, kills its operation while it sleeps, and sees that the
-/// wait ends with that, and says how long after it.
+/// Runs a wait for something that never comes, kills its operation while it sleeps, and checks that the
+/// wait ends then. Reports how long after the kill it ended.
 fn ends_when_killed<T: Send>(what: &str, wait: impl FnOnce(&Operation) -> Result<T> + Send) {
     let op = killable();
     std::thread::scope(|s| {
@@ -809,7 +813,7 @@ fn a_kill_ends_each_wait_of_a_writer() {
     assert!(valid_writer(&store, &c));
 }
 
-/// None of the waits that ended has left anything behind.
+/// The waits that ended have left nothing that is in a writer's way.
 fn valid_writer(store: &Store, c: &Arc<Collection>) -> bool {
     let op = killable();
     inserts(store, c, doc! { "_id": 100 }, &op).unwrap();
@@ -830,7 +834,7 @@ fn a_kill_ends_each_wait_for_what_becomes_visible() {
         store.wait_past(store.visible(), late, op)
     });
     ends_when_killed("place of the set", |op| store.wait_for(op, || false));
-    // The end of the store ends them, too.
+    // The end of the store ends waits, too.
     std::thread::scope(|s| {
         let waits = s.spawn(|| store.wait_for(&NeverInterrupted, || false));
         while !store.is_watched() {
@@ -861,7 +865,7 @@ fn a_kill_ends_each_wait_of_a_build() {
             store.inner.finish_indexes(&c, built, opening, op)
         });
         t.abort();
-        // It builds the index that the other one has given up.
+        // It builds the index that the other operation has given up.
         let built = waits.join().unwrap().unwrap();
         assert!(built.is_ready() && built.id != index.id);
     });
