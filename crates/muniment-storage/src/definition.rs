@@ -1,8 +1,8 @@
-//! What an index is by its specification, kept once for all indexes that have the same one.
+//! The definition of an index by its specification, kept once for all indexes with the same one.
 //!
-//! A server with a collection for each of its users' tenants has the same few specifications many
-//! thousand times. Each is parsed once, also at a start, and its text, its paths and its partial
-//! filter are in memory once.
+//! A server with a collection for each of many tenants has the same few specifications many thousand
+//! times. Each is parsed once, also at a start, and its text, its paths and its partial filter are in
+//! memory once.
 
 use crate::catalog::IndexSpec;
 use crate::index::descending;
@@ -15,24 +15,24 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-/// So many are kept. A server that has more of them keeps those that it read last.
+/// The number of definitions that are kept. A server with more of them keeps those that it read last.
 const KEPT: usize = 1024;
 
-/// Longer documents are not looked for.
+/// Longer documents are not kept, because they would take much memory.
 const LONG: usize = 4096;
 
-/// A specification with what follows from it. Nothing of it changes.
+/// A specification with everything that is computed from it. It never changes.
 pub(crate) struct Definition {
     pub spec: Arc<IndexSpec>,
     /// The fields of the keys in order, with true for descending.
     pub fields: Arc<[(Path, bool)]>,
-    /// What makes the keys when the index is not plain.
+    /// Makes the keys when the index is not plain.
     pub kind: Option<Arc<dyn IndexKind>>,
     /// The partial filter, parsed.
     pub partial: Option<Arc<Filter>>,
 }
 
-/// Definitions by the documents that the specifications are stored as.
+/// Definitions by the stored documents of their specifications.
 type Kept = HashMap<Box<[u8]>, Arc<Definition>>;
 
 fn kept() -> &'static Mutex<Kept> {
@@ -41,10 +41,10 @@ fn kept() -> &'static Mutex<Kept> {
 }
 
 impl Definition {
-    /// What a specification means.
+    /// The definition of a specification.
     ///
     /// # Errors
-    /// What parsing the partial filter says, and the kind; what stops `operation` meanwhile.
+    /// If the partial filter cannot be parsed, or the kind refuses it; what stops `operation` meanwhile.
     pub fn of(spec: &Arc<IndexSpec>, operation: &dyn Interrupt) -> Result<Arc<Definition>> {
         let stored = spec.document.as_doc().as_bytes();
         if let Some(known) = kept().lock().get(stored)
@@ -57,7 +57,7 @@ impl Definition {
         Ok(made)
     }
 
-    /// The one that is stored as this document, if it is known.
+    /// The definition whose specification is stored as this document, if it is known.
     pub fn stored(document: Doc<'_>) -> Option<Arc<Definition>> {
         kept().lock().get(document.as_bytes()).cloned()
     }
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(one.fields[0].0.as_str(), "kept.once");
         let stored = Definition::stored(one.spec.document.as_doc()).unwrap();
         assert!(Arc::ptr_eq(&stored, &one));
-        // One that says something else in the same document is not taken for it.
+        // A specification that differs although its document is the same is not taken for the known one.
         let mut odd = (*spec("kept_once")).clone();
         odd.unique = true;
         let odd = Definition::of(&Arc::new(odd), &NeverInterrupted).unwrap();

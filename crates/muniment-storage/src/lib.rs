@@ -1,14 +1,13 @@
 //! The storage: one log, the trees that are a function of it, the catalog, write units and views.
 //!
-//! `commit` is the only door to the log; `unit` is how a write is made up; `view` is how
-//! everything is read; `catalog` knows what collections and indexes there are; `checkpoint` cuts,
-//! trims and gives up what was dropped. The trees themselves are in `muniment-tree`, the log's
-//! files in `muniment-log`.
+//! `commit` is the only door to the log; `unit` makes up writes; all reads go through `view`; `catalog`
+//! knows the collections and indexes; `checkpoint` makes cuts, trims the log and gives up dropped trees.
+//! The trees themselves are in `muniment-tree`, the log's files in `muniment-log`.
 //!
-//! Invariants: reads go through a [`Snapshot`] only (the holder of a record's latch may read its
-//! newest version); a write unit is one record of the log, whole or not at all, and never waits
-//! while it holds anything; an invariant violation stops the process (crash over corrupt). Must
-//! not know commands or the wire.
+//! Invariants: reads go through a [`Snapshot`] only (the holder of a record's latch may read its newest
+//! version); a write unit is one record of the log, whole or not at all, and never waits while it holds
+//! anything; an invariant violation stops the process (crash over corrupt). Must not know commands or
+//! the wire.
 
 mod admin;
 mod admission;

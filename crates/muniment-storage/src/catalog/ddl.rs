@@ -1,11 +1,10 @@
-//! Changes of the catalog: every one is a single record of the log, together with what belongs to
-//! it.
+//! Changes of the catalog. Each is a single record of the log, together with all that belongs to it.
 //!
 //! A change of a collection holds the collection's DDL lock alone. A change of a name also holds the
-//! lock of the names, taken after it, and lets go of that before the log's sync is waited for: the
-//! record's place in the log says what came first, and one sync serves all changes whose records are in
-//! the log by then. Both waits ask the operation whether it may go on, and while it waits for a
-//! transaction that has touched the collection, others go on with it.
+//! lock of the names, taken after it, and releases that before it waits for the log's sync: the record's
+//! place in the log says what came first, and one sync serves all changes whose records are in the log
+//! by then. Both waits ask the operation whether it may go on. While a change waits for a transaction
+//! that has touched the collection, other operations go on with the collection.
 
 use crate::catalog::names::{Unsettled, exists};
 use crate::catalog::{CollectionOptions, Entry, IndexEntry, IndexSpec};
@@ -35,7 +34,7 @@ impl Exclusive {
 }
 
 impl Inner {
-    /// Drops a collection that a transaction made, if nobody relies on it.
+    /// Drops a collection that a transaction made, unless another operation relies on it.
     ///
     /// # Errors
     /// As a commit's.
@@ -209,10 +208,10 @@ impl Store {
         self.create_as(namespace, options, uuid, None, interrupt)
     }
 
-    /// Returns the collection once it is on the disk.
+    /// Returns the collection when it is on the disk.
     ///
     /// # Errors
-    /// Those of the log's sync: it is there, but not for certain.
+    /// Those of the log's sync: the collection exists, but a crash may take it away.
     pub fn settle(&self, created: Created) -> Result<Arc<Collection>> {
         self.inner.settle(created.0)
     }
@@ -606,7 +605,7 @@ impl Store {
 }
 
 impl Inner {
-    /// Leaves the collection with these indexes. The caller has it alone.
+    /// Replaces the collection's list of indexes by these. The caller has it alone.
     ///
     /// # Errors
     /// As a commit's.

@@ -57,7 +57,7 @@ pub(crate) struct IndexEntry {
     pub damage: Option<Error>,
 }
 
-/// 301 DataCorruptionDetected for something that is missing in an entry.
+/// The error 301 DataCorruptionDetected for a part that is missing in an entry.
 fn lacks(what: &str) -> Error {
     Error::new(
         Code::DataCorruptionDetected,
@@ -209,13 +209,12 @@ impl Entry {
         Ok(())
     }
 
-    /// Checks that the entry, which was read from `stored`, may go into the log. It may not if it
-    /// is damaged, or if it would be read as something else than was written. Indexes that are
-    /// damaged in `held` already may stay so, since other changes of the collection must remain
-    /// possible.
+    /// Checks that the entry, which was read from `stored`, may go into the log. It may not if it is
+    /// damaged, or if it would be read as something else than was written. Indexes that are damaged in
+    /// `held` already may stay so, because other changes of the collection have to remain possible.
     ///
     /// # Errors
-    /// The reason.
+    /// The reason why it may not.
     pub fn check_new(
         &self,
         stored: &[u8],
@@ -364,10 +363,10 @@ impl CollectionOptions {
 }
 
 impl IndexSpec {
-    /// Reads a stored specification. The result is one that an index can be opened by.
+    /// Reads a stored specification. An index can be opened by the result.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     pub(crate) fn read(stored: Doc<'_>, operation: &dyn Interrupt) -> Result<Arc<IndexSpec>> {
         if let Some(known) = Definition::stored(stored) {
             return Ok(known.spec.clone());

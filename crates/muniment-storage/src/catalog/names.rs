@@ -239,8 +239,8 @@ impl Inner {
         log.wait_durable(index, interrupt)
     }
 
-    /// Makes a collection what its entry says, and closes what is damaged of it. The puts are in
-    /// the trees already, but not visible yet.
+    /// Makes a collection what its entry says, and closes the parts of it that are damaged. The puts are
+    /// in the trees already, but not visible yet.
     pub fn publish_collection(
         &self,
         id: u32,
@@ -248,7 +248,7 @@ impl Inner {
         indexes: Vec<Arc<Index>>,
         at: Timestamp,
     ) -> Arc<Collection> {
-        // Everything that was committed into a new index is visible by now.
+        // All that was committed before the index was new is visible by now.
         let since = self.trees.views().visible();
         for (index, i) in indexes.iter().zip(&entry.indexes) {
             if i.ready && index.complete_since().is_none() {
@@ -360,7 +360,7 @@ pub(crate) fn totals_bytes(totals: [u64; 3]) -> Vec<u8> {
     totals.map(u64::to_le_bytes).concat()
 }
 
-/// 48 NamespaceExists.
+/// The error 48 NamespaceExists.
 pub(crate) fn exists(namespace: &str) -> Error {
     Error::new(
         Code::NamespaceExists,

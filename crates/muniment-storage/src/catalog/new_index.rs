@@ -41,10 +41,10 @@ impl IndexSpec {
         }
     }
 
-    /// True if both partial filters are the same but for the order of their clauses.
+    /// True if both partial filters are the same except for the order of their clauses.
     ///
     /// # Errors
-    /// Why `operation` was stopped.
+    /// If `operation` was stopped.
     pub fn same_partial_filter(
         &self,
         other: &IndexSpec,

@@ -18,7 +18,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// See the module's head.
+/// The collections and their names, with what is found through them.
 pub(crate) struct Catalog {
     collections: SpreadLock<Collections>,
     /// Held while names of collections change.
