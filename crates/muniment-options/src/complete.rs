@@ -1,8 +1,8 @@
 //! Completions for shells, made from the tree of commands.
 //!
-//! Each script finds the command that the words before the cursor lead to. Then it offers what the value
-//! of the option before the cursor may be; otherwise the command's options, if the word begins with a
-//! hyphen or nothing else could follow, or else commands, words and files.
+//! Each script finds the command that the words before the cursor lead to. If an option before the
+//! cursor needs a value, it offers the values. Otherwise it offers the command's options, if the word
+//! begins with a hyphen or nothing else could follow; or else commands, words and files.
 
 use crate::command::Command;
 use crate::page::fold;

@@ -87,7 +87,7 @@ fn quoted(words: &str) -> String {
     format!("\"{}\"", text(words).replace('"', "\\(dq"))
 }
 
-/// Text in ASCII, in which no letter means anything to the formatter.
+/// The text in ASCII, with every letter escaped that means something to the formatter.
 fn text(words: &str) -> String {
     let mut out = String::new();
     for c in words.chars() {

@@ -12,11 +12,11 @@ const LINE: usize = 70;
 /// Options that stand together.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// The line above them; empty for none.
+    /// The title above the options; empty for none.
     pub title: &'static str,
     /// The options.
     pub options: &'static [Opt],
-    /// What stands below them; empty for nothing.
+    /// A paragraph below the options; empty for none.
     pub note: &'static str,
 }
 
@@ -45,11 +45,11 @@ impl Group {
 /// A command's page, and what the command takes.
 #[derive(Clone, Debug, Default)]
 pub struct Page {
-    /// What stands above the options, with its last line break.
+    /// The text above the options, with its last line break.
     pub head: String,
     /// The options.
     pub groups: Vec<Group>,
-    /// What stands below them.
+    /// The text below the options.
     pub foot: String,
     /// The command takes words that are no options.
     pub words: bool,
@@ -91,7 +91,7 @@ impl Page {
     }
 }
 
-/// The option's name and what its value is called.
+/// The option with its letter, and the name of its value.
 fn left(o: &Opt) -> String {
     let name = match o.letter {
         Some(c) => format!("-{c}, {}", o.shown()),
@@ -100,7 +100,7 @@ fn left(o: &Opt) -> String {
     format!("{name} {}", o.value).trim_end().to_string()
 }
 
-/// Appends an option in a column of so many letters, and what it does in lines of so many.
+/// Appends an option in a column of `column` letters, and its description in lines of `width` letters.
 fn line(out: &mut String, o: &Opt, column: usize, width: usize) {
     let mut left = left(o);
     for text in fold(o.about, width) {
@@ -110,7 +110,7 @@ fn line(out: &mut String, o: &Opt, column: usize, width: usize) {
 }
 
 impl Opt {
-    /// The option and what it does in one line, however long.
+    /// The option and its description in one line, however long.
     pub fn line(&self, column: usize) -> String {
         let mut out = String::new();
         line(
@@ -126,7 +126,7 @@ impl Opt {
     }
 }
 
-/// Breaks a text into lines of at most `width` letters, between words where that can be.
+/// Breaks a text into lines of at most `width` letters, between words if that is possible.
 pub fn fold(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     if text.chars().count() <= width {

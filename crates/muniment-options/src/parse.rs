@@ -46,7 +46,7 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
-/// What a command line has given, in order.
+/// The options and words of a command line, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// The names that may be asked for. Empty if there was no table.
@@ -103,7 +103,7 @@ impl Given {
         all.filter_map(|(name, value)| Some((*name, value.to_str()?)))
     }
 
-    /// What was given and is no option, in order.
+    /// The words that are no options, in order.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }
@@ -179,7 +179,7 @@ impl Page {
 }
 
 impl Page {
-    /// Whether an argument is one of its options, in whichever form.
+    /// Whether an argument is one of its options, in any form.
     pub fn names(&self, argument: &str) -> bool {
         match self.parse([OsString::from(argument)]) {
             Ok(given) => !given.options.is_empty(),
@@ -239,7 +239,8 @@ impl Reader<'_> {
         self.option(option, None, &row).map(|()| true)
     }
 
-    /// `-dbpath` is `--dbpath`, where the table has it.
+    /// Finds the option of an argument with one hyphen and a long name: `-dbpath` is `--dbpath` if the
+    /// table has it.
     fn one_hyphen(&self, raw: &OsStr) -> Option<(&'static Opt, Option<OsString>)> {
         let text = raw.to_str()?.strip_prefix('-')?;
         let (name, value) = match text.split_once('=') {
@@ -292,7 +293,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The value of an option that may have none: its letters, or what comes with it or after it.
+    /// The value of an option that may have none: the letters it was repeated with, or a value attached
+    /// to it or after it.
     fn repeated(&mut self, option: &Opt, row: &str, is_value: fn(&str) -> bool) -> OsString {
         let attached = self.parser.optional_value();
         if !row.is_empty() {
@@ -306,7 +308,7 @@ impl Reader<'_> {
             .unwrap_or_else(|| one.into())
     }
 
-    /// The next argument, if it is such a word.
+    /// Takes the next argument if it is no option and `is_it` is true for it.
     fn next_word(&mut self, is_it: fn(&str) -> bool) -> Option<OsString> {
         let mut args = self.parser.try_raw_args()?;
         args.next_if(|a| a.to_str().is_some_and(|t| !t.starts_with('-') && is_it(t)))
@@ -390,7 +392,7 @@ mod tests {
                 "--vary a=1 b=2 c --set d=3",
                 &["vary:a=1", "vary:b=2", "set:d=3", "c"],
             ),
-            // A value may look like an option, and after -- nothing is one.
+            // A value may look like an option, and after `--` no argument is one.
             ("--port -tui", &["port:-tui"]),
             ("a -- -tui --port", &["a", "-tui", "--port"]),
             ("-h", &["help:"]),

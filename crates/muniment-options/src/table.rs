@@ -44,9 +44,9 @@ pub struct Opt {
     pub name: &'static str,
     /// A letter that stands for it, with one hyphen.
     pub letter: Option<char>,
-    /// What it takes.
+    /// The kind of value that it takes.
     pub takes: Takes,
-    /// What its page calls the value; empty where there is none.
+    /// The name of the value on the page; empty if there is none.
     pub value: &'static str,
     /// What it does, without a full stop.
     pub about: &'static str,

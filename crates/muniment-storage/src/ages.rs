@@ -39,7 +39,7 @@ struct Mark {
 
 #[derive(Default)]
 struct Marks {
-    /// Ascending.
+    /// The marks, ascending.
     all: Vec<Mark>,
     thin_at: usize,
     /// True when the records of the log from before the start have their marks.
@@ -273,7 +273,7 @@ mod tests {
         ages.learn(&[(Timestamp(1), 1)]);
         assert!(!ages.is_to_learn());
         assert_eq!([10, 15, 20, 30, 35].map(age), [3 * DAY, DAY, DAY, DAY, 0]);
-        // What the clock does from here on does not matter.
+        // The clocks may do anything from here on: the marks are made.
         clock.pass(DAY);
         clock.2.fetch_sub(40 * DAY, SeqCst);
         ages.note(Timestamp(60), clock.instant(), clock.now_ms());

@@ -107,7 +107,7 @@ impl Store {
             let ids = indexes.iter().map(|i| TreeId(i.id));
             [TreeId(c.id)].into_iter().chain(ids).collect()
         });
-        // It flushes first.
+        // `compact` flushes memory first, so that everything is in tables.
         self.inner.trees.compact(trees.as_deref(), interrupt)?;
         self.inner.reclaim()
     }

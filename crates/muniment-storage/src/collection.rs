@@ -34,9 +34,9 @@ pub(crate) mod news {
     pub const UNSAVED: u8 = 1;
     /// A document may expire earlier than was known.
     pub const EXPIRY: u8 = 2;
-    /// It takes more or less memory or room on the disk.
+    /// Its size in memory or on the disk has changed.
     pub const SIZE: u8 = 4;
-    /// All of it.
+    /// All of these.
     pub const ALL: u8 = UNSAVED | EXPIRY | SIZE;
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Hints {
     chunks: Vec<OnceLock<Box<[AtomicU64]>>>,
 }
 
-/// Where a hint stands.
+/// The place of a hint in the table.
 struct Place {
     chunk: usize,
     at: usize,
@@ -60,7 +60,7 @@ impl Hints {
         (number != 0 && hint >> BITS == p.tag).then_some(number)
     }
 
-    /// Notes one.
+    /// Notes the number for a key.
     pub fn note(&self, tree: u32, key: &[u8], number: u64) {
         if number >> BITS != 0 {
             return;

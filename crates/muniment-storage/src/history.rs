@@ -16,7 +16,7 @@ pub struct Named {
     pub namespace: String,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// It is a time series.
+    /// The collection is a time series.
     pub time_series: bool,
 }
 

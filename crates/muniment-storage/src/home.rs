@@ -1,5 +1,4 @@
-//! Where a store is and what it runs on: its directory, the machine below it, and the memory that it may
-//! take.
+//! The surroundings of a store: its directory, the machine below it, and the memory that it may take.
 //!
 //! Invariant: nothing of it changes while the store is open. The directory's lock is held as long as any
 //! part of the store exists.

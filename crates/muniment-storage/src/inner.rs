@@ -39,7 +39,7 @@ pub(crate) struct Inner {
     pub door: Door,
     /// The collections and indexes that exist.
     pub catalog: Catalog,
-    /// What write units share.
+    /// The latches and numbers that write units share.
     pub units: Units,
     /// Lets a cut or fsyncLock keep all commits out.
     pub cuts: Cuts,
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
     pub watch: Watch,
     /// Refuses writes before the disk is full.
     pub space: SpaceGuard,
-    /// How fast commits may come.
+    /// Slows commits down, and refuses them.
     pub admission: Admission,
     /// The records that another member has sent.
     pub followed: Followed,

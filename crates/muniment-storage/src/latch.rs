@@ -138,7 +138,7 @@ impl Latches {
         Ok(())
     }
 
-    /// Gives it back.
+    /// Gives a latch back.
     pub fn unlock(&self, hash: u64) {
         if let Some(shard) = self.shard(hash) {
             shard.held.lock().remove(&hash);

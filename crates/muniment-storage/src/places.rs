@@ -30,7 +30,7 @@ impl Places {
         }
     }
 
-    /// A record was appended.
+    /// Notes a record that was appended.
     pub fn push(&mut self, position: Position) {
         self.newer.push_back(position);
     }

@@ -23,7 +23,7 @@ pub(crate) struct Retention {
     committed: Ages,
     /// See [`Store::keep_history`](crate::Store::keep_history).
     history_secs: AtomicU32,
-    /// What is kept of the log for its readers.
+    /// The part of the log that is kept for its readers.
     window: Mutex<Window>,
 }
 
@@ -72,7 +72,7 @@ impl Retention {
         self.committed = Ages::new(clock, committed, wall);
     }
 
-    /// What is kept of the log for its readers.
+    /// The part of the log that is kept for its readers.
     pub fn window(&self) -> Window {
         *self.window.lock()
     }

@@ -221,7 +221,7 @@ impl Store {
         self.inner.units.key_limits()
     }
 
-    /// Where memory is booked.
+    /// The ledger in which memory is booked.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.inner.home.ledger
     }
@@ -236,7 +236,7 @@ impl Store {
         self.inner.trees.is_durable()
     }
 
-    /// True once it is closed.
+    /// True after it was closed.
     pub fn is_closed(&self) -> bool {
         self.inner.watch.is_closed()
     }
@@ -508,7 +508,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // The data is in the log either way, and no caller is left that could be told of an error.
+        // The data is in the log either way, and no caller is left that could get an error.
         let _ = self.close();
     }
 }

@@ -62,8 +62,8 @@ pub struct IndexCursor {
     direction: Direction,
     index: u32,
     unique: bool,
-    /// For a backward cursor: the end of the range that the last seek moved to; this key itself is
-    /// outside.
+    /// Set by a backward seek: the end of the keys that begin with the sought one. An entry with exactly
+    /// this key is passed over, because it lies beyond the target.
     end: Option<Vec<u8>>,
 }
 
@@ -223,7 +223,7 @@ impl Snapshot {
         self.seen()?.get(tree, key)
     }
 
-    /// The raw keys of a tree.
+    /// A cursor over the raw keys of a tree.
     pub(crate) fn raw_range(
         &self,
         tree: u32,
@@ -238,7 +238,7 @@ impl Snapshot {
         Some(cursor)
     }
 
-    /// The documents in a range of record keys.
+    /// A cursor over the documents in a range of record keys.
     pub fn docs(&self, collection: &Collection, range: &KeyRange, dir: Direction) -> DocCursor {
         DocCursor {
             inner: self.usable_range(collection, collection.id, range, dir),
@@ -254,7 +254,7 @@ impl Snapshot {
         }
     }
 
-    /// The keys of a collection's tree, if it is not closed.
+    /// A cursor over a collection's tree, unless the collection is closed.
     fn usable_range(
         &self,
         collection: &Collection,
@@ -335,8 +335,8 @@ impl IndexCursor {
         };
         match self.direction {
             Direction::Forward => cursor.seek(key),
-            // Backward, the seek goes to the greatest key that begins with `key`, which is below the end
-            // of that prefix.
+            // The greatest key that begins with `key` is wanted, so the seek goes to the end of these
+            // keys.
             Direction::Backward => {
                 if let Some(end) = muniment_value::keyenc::prefix_end(key) {
                     cursor.seek(&end);

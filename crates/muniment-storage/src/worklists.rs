@@ -105,7 +105,7 @@ impl DroppedTrees {
         });
     }
 
-    /// How many there are.
+    /// The number of trees in both lists.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.read.len() + self.given_up.len()

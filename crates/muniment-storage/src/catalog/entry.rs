@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     /// A transaction that has not ended made the collection. When the server starts, the collection
     /// is dropped if it never held a document.
     pub pending: bool,
-    /// Why the collection itself cannot be used; the other fields hold what could be read.
+    /// The reason why the collection itself cannot be used. The other fields hold what could be read.
     pub damage: Option<Error>,
 }
 
@@ -53,7 +53,8 @@ pub(crate) struct IndexEntry {
     pub id: u32,
     pub ready: bool,
     pub spec: Arc<IndexSpec>,
-    /// Why the specification cannot be used: `spec` is then made by [`IndexSpec::unreadable`].
+    /// The reason why the specification cannot be used. `spec` is then made by
+    /// [`IndexSpec::unreadable`].
     pub damage: Option<Error>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct Catalog {
     past: Mutex<History>,
     /// The next id of a collection or an index, which is its tree's id too.
     next_id: AtomicU32,
-    /// Where the document of an `_id` was found last.
+    /// The record numbers at which `_id`s were found last.
     pub hints: Arc<Hints>,
     /// Which collections have background work waiting.
     pub lists: Arc<Worklists>,

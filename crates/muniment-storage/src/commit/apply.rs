@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A change of the catalog that becomes known once the record's puts are in the trees.
+/// A change of the catalog, which is published after the record's puts are in the trees.
 enum Change {
     Collection(u32, Box<Entry>),
     Drop(u32),
@@ -84,7 +84,7 @@ impl Touched {
         found.ok_or_else(|| Error::internal("a collection of a record was lost"))
     }
 
-    /// Adds to the collection that was asked for last.
+    /// Adds to the sum of the collection that was asked for last.
     fn add(&mut self, docs: i64, bytes: i64) {
         if let Some(sum) = self.all.get_mut(self.last) {
             sum.docs += docs;

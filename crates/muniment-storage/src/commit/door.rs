@@ -49,7 +49,7 @@ struct Setting {
     kept: AtomicBool,
 }
 
-/// What a member keeps of the records that are appended.
+/// The newest records of a member, and the listener.
 struct Member {
     places: Places,
     /// The wall clock of the newest record.

@@ -129,8 +129,8 @@ pub(crate) enum Op {
     Image { doc: Range<usize> },
     /// A configuration of the replica set, which only the consensus reads.
     Config { record: Range<usize> },
-    /// For readers: a change of the catalog, or nothing at all, as an entry of MongoDB's oplog has it
-    /// (`{op, ns, ui?, o, o2?}`).
+    /// For readers: a change of the catalog, or nothing at all, in the form of an entry of MongoDB's
+    /// oplog (`{op, ns, ui?, o, o2?}`).
     Note { doc: Range<usize> },
 }
 
@@ -255,7 +255,7 @@ impl Encoder {
         self.begin(tag, id, bytes);
     }
 
-    /// The `_id` of a document, as [`Op::Diff`] has it.
+    /// Writes the `_id` of a document in the form of [`Op::Diff`].
     fn id_of(&mut self, doc: &[u8]) {
         match Doc::new(doc).get_elem("_id") {
             None => self.buf.push(0),
@@ -603,7 +603,7 @@ mod tests {
         };
         let pairs = pairs(&payload, entries.clone()).unwrap();
         assert_eq!(&payload[pairs[0].0.clone()], b"a");
-        // Every cut is either noticed or ends between two operations.
+        // A payload that is cut is either found malformed or ends between two operations.
         for cut in 0..payload.len() {
             if let Some(mut r) = Reader::new(&payload[..cut]) {
                 while let Ok(Some(_)) = r.next() {}

@@ -451,7 +451,7 @@ impl Sealed {
     }
 }
 
-/// A part of a buffer, which keeps all of it alive unless it is copied.
+/// A part of a buffer. It keeps the whole buffer alive unless it is copied.
 pub(crate) fn part(from: &Bytes, range: Range<usize>, copies: bool) -> Bytes {
     match copies {
         true => Bytes::copy_from_slice(from.get(range).unwrap_or_default()),

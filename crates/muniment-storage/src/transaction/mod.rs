@@ -705,7 +705,7 @@ fn out_of_memory(refused: Refused) -> Error {
     )
 }
 
-/// A statement's part of the transaction's record.
+/// The part of a transaction's record that a statement adds.
 fn operations(sealed: &Sealed) -> Bytes {
     let payload = &sealed.payload;
     payload.slice(ops::HEAD.min(payload.len())..)

@@ -12,7 +12,7 @@ pub(in crate::kinds) const PROJECTION: &str = "wildcardProjection";
 pub(super) struct Tree {
     /// The name of the last part.
     name: String,
-    /// True where a path ends.
+    /// True if a named path ends here.
     ends: bool,
     below: Vec<Tree>,
 }
@@ -95,7 +95,7 @@ pub(super) enum Part<'t> {
     Some(&'t Tree),
 }
 
-/// Which paths an index has.
+/// The paths of an index.
 #[derive(Clone, Debug)]
 pub(super) struct Scope {
     /// True when the named paths are indexed, false when they are left out.
@@ -204,7 +204,7 @@ pub(super) fn check_projection(projection: Doc<'_>, whole: bool) -> Result<()> {
     Ok(())
 }
 
-/// The switches of a projection by their full path.
+/// The inclusions and exclusions of a projection, by their full paths.
 fn switches(d: Doc<'_>, prefix: &str, depth: usize, out: &mut Vec<(String, bool)>) -> Result<()> {
     if depth > muniment_value::MAX_DEPTH {
         return Err(Error::failed_to_parse("the projection is too deep"));
