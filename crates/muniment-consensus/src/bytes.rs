@@ -64,6 +64,18 @@ impl<'a> Reader<'a> {
 pub(crate) struct Writer(pub Vec<u8>);
 
 impl Writer {
+    pub fn all<const N: usize>(&mut self, values: [u64; N]) {
+        for value in values {
+            self.u64(value);
+        }
+    }
+
+    /// Whether there are values, and the values, or as many zeros.
+    pub fn maybe<const N: usize>(&mut self, values: Option<[u64; N]>) {
+        self.flag(values.is_some());
+        self.all(values.unwrap_or([0; N]));
+    }
+
     pub fn u8(&mut self, v: u8) {
         self.0.push(v);
     }

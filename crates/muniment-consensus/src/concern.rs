@@ -8,7 +8,7 @@
 //! Before a write, the check answers as MongoDB does: it refuses at once a concern that no set of these
 //! members could ever satisfy.
 
-use crate::config::MemberId;
+use crate::config::{MemberId, majority};
 use crate::position::Members;
 use muniment_value::{Code, Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,9 +151,4 @@ fn values<'m>(
             .collect();
         different.len() >= *n as usize
     })
-}
-
-/// The number of voters that is a majority.
-pub fn majority(voters: usize) -> usize {
-    voters / 2 + 1
 }

@@ -12,7 +12,6 @@
 //! a position in a late message must never be taken for another member's.
 
 use crate::bytes::{Reader, Writer};
-use crate::concern::majority;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -586,4 +585,9 @@ impl InForce {
             config: Config::decode(r)?,
         })
     }
+}
+
+/// The number of voters that is a majority.
+pub fn majority(voters: usize) -> usize {
+    voters / 2 + 1
 }

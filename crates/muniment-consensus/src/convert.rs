@@ -15,7 +15,15 @@ pub(crate) fn into_raft(message: Message) -> Option<eraftpb::Message> {
         term: message.term,
         ..eraftpb::Message::default()
     };
-    let kind = match message.body {
+    let kind = take_body(&mut m, message.body)?;
+    m.set_msg_type(kind);
+    Some(m)
+}
+
+/// Puts what a message says into raft's message. Returns raft's name for the kind of the message; `None` if raft
+/// does not know it.
+fn take_body(m: &mut eraftpb::Message, body: Body) -> Option<MessageType> {
+    Some(match body {
         Body::Append {
             index,
             log_term,
@@ -78,9 +86,7 @@ pub(crate) fn into_raft(message: Message) -> Option<eraftpb::Message> {
         }
         Body::TimeoutNow => MessageType::MsgTimeoutNow,
         Body::Trimmed { .. } | Body::Inform { .. } | Body::Informed { .. } => return None,
-    };
-    m.set_msg_type(kind);
-    Some(m)
+    })
 }
 
 /// Converts from raft's message; `None` for a kind that the core never makes raft send.

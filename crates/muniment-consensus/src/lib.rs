@@ -23,14 +23,13 @@ mod state;
 mod timer;
 mod waiters;
 
-pub use crate::core::{
-    Appended, Core, Effect, Fatal, LogEnds, Occasion, Options, Refusal, Role, Times,
-};
-pub use concern::{Concern, Progress, W, majority};
-pub use config::{Change, Config, ConfigRecord, Counts, InForce, Member, MemberId};
+pub use crate::core::{Appended, Core, Effect, Fatal, LogEnds, Occasion, Options, Refusal, Role};
+pub use concern::{Concern, Progress, W};
+pub use config::{Change, Config, ConfigRecord, Counts, InForce, Member, MemberId, majority};
 pub use message::{Body, Entry, Kind, Message};
 pub use position::{Members, Position, Report};
 pub use state::{FILE, LocalState, StateFile, Wait};
+pub use timer::Times;
 pub use waiters::{WaiterId, Waiters};
 
 #[cfg(test)]

@@ -272,110 +272,8 @@ impl Message {
     /// Encodes the message, without the records.
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.u64(self.from);
-        w.u64(self.to);
-        w.u64(self.term);
-        match &self.body {
-            Body::Append {
-                index,
-                log_term,
-                commit,
-                entries,
-            } => {
-                w.u8(1);
-                for v in [*index, *log_term, *commit] {
-                    w.u64(v);
-                }
-                let runs: Vec<_> = entries.chunk_by(|a, b| a.term == b.term).collect();
-                w.count(runs.len());
-                for run in runs {
-                    w.count(run.len());
-                    w.u64(run.first().map_or(0, |e| e.term));
-                }
-                let configs = || {
-                    entries
-                        .iter()
-                        .enumerate()
-                        .filter_map(|(i, e)| match &e.kind {
-                            Kind::Config(record) => Some((i, record)),
-                            Kind::Plain => None,
-                        })
-                };
-                w.count(configs().count());
-                for (i, record) in configs() {
-                    w.count(i);
-                    w.run(record);
-                }
-            }
-            Body::AppendReply {
-                index,
-                commit,
-                reject,
-            } => {
-                w.u8(2);
-                w.u64(*index);
-                w.u64(*commit);
-                w.flag(reject.is_some());
-                let (index, term) = reject.unwrap_or_default();
-                w.u64(index);
-                w.u64(term);
-            }
-            Body::Vote {
-                preliminary,
-                index,
-                log_term,
-                commit,
-                commit_term,
-                transfer,
-            } => {
-                w.u8(3);
-                w.flag(*preliminary);
-                for v in [*index, *log_term, *commit, *commit_term] {
-                    w.u64(v);
-                }
-                w.flag(*transfer);
-            }
-            Body::VoteReply {
-                preliminary,
-                reject,
-                commit,
-                commit_term,
-            } => {
-                w.u8(4);
-                w.flag(*preliminary);
-                w.flag(*reject);
-                w.u64(*commit);
-                w.u64(*commit_term);
-            }
-            Body::Heartbeat { commit, token } | Body::HeartbeatReply { commit, token } => {
-                let reply = matches!(self.body, Body::HeartbeatReply { .. });
-                w.u8(5 + u8::from(reply));
-                w.u64(*commit);
-                w.flag(token.is_some());
-                w.u64(token.unwrap_or_default());
-            }
-            Body::TimeoutNow => w.u8(7),
-            Body::Trimmed { index, log_term } => {
-                w.u8(8);
-                w.u64(*index);
-                w.u64(*log_term);
-            }
-            Body::Inform { nonce, in_force } => {
-                w.u8(9);
-                w.u64(*nonce);
-                w.run(in_force);
-            }
-            Body::Informed {
-                nonce,
-                version,
-                index,
-            } => {
-                w.u8(10);
-                for v in [*nonce, *version, *index] {
-                    w.u64(v);
-                }
-            }
-        }
+        w.all([self.from, self.to, self.term]);
+        self.body.write(&mut w);
         w.0
     }
 
@@ -477,4 +375,102 @@ fn decode_append(r: &mut Reader<'_>) -> Option<Body> {
         commit,
         entries,
     })
+}
+
+impl Body {
+    /// Writes the number of its kind, and what it has.
+    fn write(&self, w: &mut Writer) {
+        match self {
+            Body::Append {
+                index,
+                log_term,
+                commit,
+                entries,
+            } => {
+                w.u8(1);
+                w.all([*index, *log_term, *commit]);
+                write_entries(w, entries);
+            }
+            Body::AppendReply {
+                index,
+                commit,
+                reject,
+            } => {
+                w.u8(2);
+                w.all([*index, *commit]);
+                w.maybe(reject.map(<[u64; 2]>::from));
+            }
+            Body::Vote {
+                preliminary,
+                index,
+                log_term,
+                commit,
+                commit_term,
+                transfer,
+            } => {
+                w.u8(3);
+                w.flag(*preliminary);
+                w.all([*index, *log_term, *commit, *commit_term]);
+                w.flag(*transfer);
+            }
+            Body::VoteReply {
+                preliminary,
+                reject,
+                commit,
+                commit_term,
+            } => {
+                w.u8(4);
+                w.flag(*preliminary);
+                w.flag(*reject);
+                w.all([*commit, *commit_term]);
+            }
+            Body::Heartbeat { commit, token } | Body::HeartbeatReply { commit, token } => {
+                w.u8(5 + u8::from(matches!(self, Body::HeartbeatReply { .. })));
+                w.u64(*commit);
+                w.maybe(token.map(|token| [token]));
+            }
+            Body::TimeoutNow => w.u8(7),
+            Body::Trimmed { index, log_term } => {
+                w.u8(8);
+                w.all([*index, *log_term]);
+            }
+            Body::Inform { nonce, in_force } => {
+                w.u8(9);
+                w.u64(*nonce);
+                w.run(in_force);
+            }
+            Body::Informed {
+                nonce,
+                version,
+                index,
+            } => {
+                w.u8(10);
+                w.all([*nonce, *version, *index]);
+            }
+        }
+    }
+}
+
+/// Writes the terms of a message's records in runs, and which of the records are configurations.
+fn write_entries(w: &mut Writer, entries: &[Entry]) {
+    let runs: Vec<_> = entries.chunk_by(|a, b| a.term == b.term).collect();
+    w.count(runs.len());
+    for run in runs {
+        w.count(run.len());
+        w.u64(run.first().map_or(0, |e| e.term));
+    }
+    let configs = || {
+        entries
+            .iter()
+            .enumerate()
+            .filter_map(|(i, e)| match &e.kind {
+                Kind::Config(record) => Some((i, record)),
+                Kind::Plain => None,
+            })
+    };
+    w.count(configs().count());
+    for (i, record) in configs() {
+        w.count(i);
+        w.run(record);
+    }
 }

@@ -1,10 +1,39 @@
-//! Draws how long a member that hears of no leader waits before it campaigns.
+//! How long members wait for each other, and the draw of how long one that hears of no leader waits before it
+//! campaigns.
 //!
 //! Raft draws its own election timeouts from the machine's randomness. Here they are drawn from a seed, and
 //! raft's own are so long that they never end. The members are spread over 15 % of an election timeout, as
 //! MongoDB's are, and a member with a lower priority comes later, so that the best remaining member campaigns
 //! first, and each member does so within one and a half election timeouts. A candidate that collided with
 //! another one tries again sooner, so that a collision does not cost a whole timeout.
+
+/// How long the members of a set wait for each other, in ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// The time without a leader after which elections begin. A leader that hears of no majority gives up the
+    /// leadership after one to two times as long.
+    pub election: u64,
+    /// The time between two heartbeats.
+    pub heartbeat: u64,
+    /// A member that has not been heard for this time counts as absent, for example when the leadership is
+    /// offered.
+    pub answer: u64,
+    /// When the leader is known to be gone ([`Core::gone`](crate::Core::gone)), the first campaign begins
+    /// after one to three times this time.
+    pub soon: u64,
+}
+
+impl Times {
+    /// The times that follow from the election timeout alone.
+    pub fn of(election: u64) -> Times {
+        Times {
+            election,
+            heartbeat: (election / 5).max(1),
+            answer: election,
+            soon: (election / 20).max(1),
+        }
+    }
+}
 
 /// Draws from a seed (SplitMix64).
 pub(crate) struct Draw(u64);

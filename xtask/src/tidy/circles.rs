@@ -18,7 +18,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("muniment-log", 6),
     ("muniment-member", 6),
     ("muniment-query", 35),
-    ("muniment-consensus", 5),
     ("muniment-server", 32),
     ("muniment-storage", 32),
     ("muniment-tree", 2),

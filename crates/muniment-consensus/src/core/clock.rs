@@ -9,6 +9,7 @@
 use super::{Core, Door, MessageType, Occasion, RaftMessage, StateRole};
 use crate::config::MemberId;
 use crate::message::Message;
+use crate::timer::Times;
 use raft::INVALID_ID;
 use std::collections::BTreeMap;
 
@@ -16,34 +17,6 @@ use std::collections::BTreeMap;
 pub(super) const EXPIRED: usize = 3;
 /// The value of raft's clock while the timeout runs; it shows 0 when raft has set it back.
 const RUNS: usize = 1;
-
-/// How long the members of a set wait for each other, in ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// The time without a leader after which elections begin. A leader that hears of no majority gives up the
-    /// leadership after one to two times as long.
-    pub election: u64,
-    /// The time between two heartbeats.
-    pub heartbeat: u64,
-    /// A member that has not been heard for this time counts as absent, for example when the leadership is
-    /// offered.
-    pub answer: u64,
-    /// When the leader is known to be gone ([`Core::gone`]), the first campaign begins after one to three
-    /// times this time.
-    pub soon: u64,
-}
-
-impl Times {
-    /// The times that follow from the election timeout alone.
-    pub fn of(election: u64) -> Times {
-        Times {
-            election,
-            heartbeat: (election / 5).max(1),
-            answer: election,
-            soon: (election / 20).max(1),
-        }
-    }
-}
 
 /// The counters of ticks.
 #[derive(Default)]

@@ -1,8 +1,9 @@
 //! The duties of a leader apart from the log: it opens and closes the commit door, hands over the leadership,
 //! and leads the set step by step from its present voters to those that are wanted.
 
-use super::{Core, Door, Effect, Refusal, Times};
+use super::{Core, Door, Effect, Refusal};
 use crate::config::{Change, Config, ConfigRecord, MemberId};
+use crate::timer::Times;
 use raft::{INVALID_ID, ProgressState};
 use std::collections::BTreeSet;
 use std::sync::Arc;

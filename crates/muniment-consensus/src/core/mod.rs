@@ -21,7 +21,9 @@
 
 mod anew;
 mod arbiter;
+mod begin;
 mod clock;
+mod effect;
 mod fatal;
 mod lead;
 mod settle;
@@ -30,177 +32,27 @@ mod stand;
 use crate::config::{ConfigRecord, InForce, MemberId};
 use crate::convert::{bytes_of, into_raft};
 use crate::message::{Body, Kind, Message};
-use crate::position::{Members, Position, Report};
+use crate::position::{Members, Report};
 use crate::shadow::{Shadow, kind, to_raft};
 use crate::state::LocalState;
 use crate::timer::Draw;
 use anew::Anew;
+pub use begin::{LogEnds, Options};
 use clock::Clock;
-pub use clock::Times;
+pub use effect::{Appended, Effect, Refusal, Role};
 pub use fatal::Fatal;
 use lead::{Pending, Transfer};
-use raft::eraftpb::{
-    ConfState, Entry as RaftEntry, HardState, Message as RaftMessage, MessageType,
-};
+use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 use raft::{ProgressState, RawNode, StateRole};
 use settle::raft_change;
 pub use stand::Occasion;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Raft's own election timeout, a range that is never reached: the core decides when to campaign.
-const NEVER: usize = usize::MAX / 4;
 /// The most messages that wait for the door to close. Further ones are dropped, and raft asks again.
 const MOST_DEFERRED: usize = 1024;
 /// The most append messages that are on their way to one member.
 const WINDOW: usize = 256;
-
-/// The options of a core.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// How long members wait for each other, until [`Core::set_times`] changes it.
-    pub times: Times,
-    /// The seed of all random draws.
-    pub seed: u64,
-}
-
-/// The log as the storage found it. All of it is durable.
-#[derive(Clone, Copy, Debug)]
-pub struct LogEnds {
-    /// The place of its first record, or of the next record if it has none.
-    pub first: u64,
-    /// The place of its last record; `first - 1` if it has none.
-    pub last: u64,
-    /// The last record's term, if there is one.
-    pub last_term: Option<u64>,
-    /// A place up to which everything is known to be committed: that of the persisted cut.
-    pub committed: u64,
-}
-
-/// The role of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Role {
-    /// It follows a leader, or waits for one.
-    #[default]
-    Follower,
-    /// It asks other members whether they would vote for it.
-    PreCandidate,
-    /// It asks for votes.
-    Candidate,
-    /// It is the leader.
-    Leader,
-}
-
-/// Why a request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// This member does not lead, or has lost the leadership while the request waited.
-    NotLeader,
-    /// Another change of the configuration is under way.
-    Busy,
-    /// This member would not be electable in the new configuration.
-    NotElectable,
-    /// More than one voter would be added or removed.
-    ManyVoters,
-    /// The members' numbers do not follow from the configuration in force.
-    BadNumbers,
-    /// No member that could take over has caught up in time.
-    NobodyCaughtUp,
-}
-
-/// A record that the door put into the log.
-#[derive(Clone, Debug)]
-pub struct Appended {
-    /// Its place.
-    pub index: u64,
-    /// The term of the door when it made the record.
-    pub term: u64,
-    /// The kind of the record.
-    pub kind: Kind,
-}
-
-impl Appended {
-    /// A record of data.
-    pub fn plain(index: u64, term: u64) -> Appended {
-        let kind = Kind::Plain;
-        Appended { index, term, kind }
-    }
-}
-
-/// What the driver has to do, in the order given.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Make the state durable before going on.
-    Save(Box<LocalState>),
-    /// Close the door, then tell the core of everything that the door made ([`Core::appended`]), and then
-    /// call [`Core::door_closed`]. The core may defer messages that come in between, and the records of those
-    /// messages have to be kept until then.
-    CloseDoor,
-    /// Open the door with this term. If a place is given, the first record is an empty one at this place:
-    /// append it before continuing, and tell the core of it as of any other record.
-    OpenDoor {
-        /// The term of all records from here on.
-        term: u64,
-        /// The place of the empty record; `None` if the door was open in this term before.
-        no_op: Option<u64>,
-    },
-    /// Append these records to the log, as they came with the message that was just received. If that fails,
-    /// this core cannot be used any more: start again over the records that the log has.
-    Append {
-        /// The first place.
-        first: u64,
-        /// The last place.
-        last: u64,
-    },
-    /// Put this record of a configuration through the door, and tell the core of it as of any other record.
-    Write(Arc<[u8]>),
-    /// Send a message, together with its records ([`Message::records`]).
-    Send(Message),
-    /// Note that everything up to here is committed.
-    Committed(u64),
-    /// Note the role of this member, and which leader it follows.
-    Role {
-        /// Its role.
-        role: Role,
-        /// The term.
-        term: u64,
-        /// The leader, if it is known.
-        leader: Option<MemberId>,
-    },
-    /// Note that this configuration is in force.
-    Config(Arc<InForce>),
-    /// Answer the read with this token: it sees all that was acknowledged before it if it sees this place.
-    Readable {
-        /// The token that was given to [`Core::read`].
-        token: u64,
-        /// The place.
-        index: u64,
-    },
-    /// Answer the request with this token.
-    Outcome {
-        /// The token of the request.
-        token: u64,
-        /// Success, or the reason for the refusal.
-        result: Result<(), Refusal>,
-    },
-    /// Note that a member needs records that this member's log no longer has.
-    FarBehind(MemberId),
-    /// Begin an initial sync: this member needs records that the leader's log no longer has, or is new. The
-    /// effect may come again and again until this core is replaced by one over a copy of the set's data
-    /// ([`LocalState::synced`]). This core must be stopped before the copy takes the log's place.
-    InitialSync {
-        /// The leader to copy from.
-        from: MemberId,
-        /// The copy has to be as of this place or a later one, since this member may have acknowledged
-        /// records up to here.
-        at_least: u64,
-    },
-    /// Start the storage again, cut the log after this place, and begin with a new core. This one is done.
-    Restart {
-        /// The place of the last record to keep.
-        cut_behind: u64,
-    },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
@@ -284,129 +136,6 @@ pub struct Core {
 }
 
 impl Core {
-    /// Begins with the remembered state and the log's ends.
-    ///
-    /// # Errors
-    /// If the state and the log do not fit together.
-    pub fn start(options: Options, state: LocalState, log: LogEnds) -> Result<Core, Fatal> {
-        let (last, base) = (log.last, log.first.saturating_sub(1));
-        let inconsistent = |what| Err(Fatal::Inconsistent(what));
-        if state.cut.is_some_and(|behind| last > behind) {
-            return inconsistent("the log is not cut as it has to be");
-        }
-        let committed = state.commit.max(log.committed);
-        if committed > last {
-            return Err(Fatal::Lost { committed, last });
-        }
-        // Committed records that the log no longer has are in the persisted cut.
-        let committed = committed.max(base);
-        let mut in_force = state.in_force.clone();
-        // The configuration in force may be ahead of the log, whose changes are skipped when they come again.
-        let (missed, to) = (in_force.index + 1.., committed.max(state.known));
-        for (index, record) in state.configs.range(missed).take_while(|c| *c.0 <= to) {
-            match ConfigRecord::decode(record) {
-                Some(record) => in_force.apply(*index, record),
-                None => return inconsistent("a record of a configuration is damaged"),
-            }
-        }
-        let hard = HardState {
-            term: state.term,
-            vote: state.vote,
-            commit: committed,
-            ..HardState::default()
-        };
-        let conf = ConfState {
-            voters: in_force.voters.iter().copied().collect(),
-            learners: in_force.learners.iter().copied().collect(),
-            ..ConfState::default()
-        };
-        let shadow = Shadow::new((base, last), state.terms, state.configs, hard, conf);
-        let Some(shadow) = shadow else {
-            return inconsistent("the terms of the log are not known");
-        };
-        if log
-            .last_term
-            .is_some_and(|t| shadow.term_of(last) != Some(t))
-        {
-            return inconsistent("the log ends with a record of another term than is known");
-        }
-        let config = raft::Config {
-            id: state.id,
-            election_tick: clock::EXPIRED,
-            heartbeat_tick: 1,
-            applied: committed,
-            // Zero would limit a message to one entry. The shadow limits their number instead.
-            max_size_per_msg: raft::NO_LIMIT,
-            max_committed_size_per_ready: 0,
-            max_inflight_msgs: WINDOW,
-            check_quorum: true,
-            pre_vote: true,
-            min_election_tick: NEVER,
-            max_election_tick: NEVER + 1,
-            batch_append: true,
-            ..raft::Config::default()
-        };
-        let logger = slog::Logger::root(slog::Discard, slog::o!());
-        let Ok(node) = RawNode::new(&config, shadow, &logger) else {
-            return inconsistent("the state is none that raft can begin with");
-        };
-        let in_force = Arc::new(in_force);
-        let mut core = Core {
-            anew: Anew::new(state.waits, committed, node.store().term_of(committed)),
-            node,
-            options,
-            draw: Draw::new(options.seed),
-            now: 0,
-            clock: Clock::default(),
-            patience: 0,
-            drawn_for: (0, StateRole::Leader),
-            tries: 0,
-            gone: None,
-            frozen_until: 0,
-            frozen_by: None,
-            occasion: Occasion::default(),
-            abstaining: BTreeSet::new(),
-            full: BTreeSet::new(),
-            room_after: 0,
-            late: BTreeSet::new(),
-            effects: VecDeque::new(),
-            door: Door::Closed,
-            door_term: 0,
-            deferred: VecDeque::new(),
-            in_log: last,
-            synced: last,
-            durable: last,
-            held: Vec::new(),
-            batches: VecDeque::new(),
-            saved: (state.term, state.vote),
-            told_commit: committed,
-            told_role: (Role::Follower, 0, 0),
-            members: Members::new(state.id, Position::all(last), in_force.clone()),
-            in_force: in_force.clone(),
-            rollback_id: state.rollback_id,
-            pending: None,
-            unanswered: Vec::new(),
-            transfer: None,
-            takeover_after: 0,
-            arbiter: in_force.config.is_arbiter(state.id),
-            nonce: 0,
-            told: BTreeMap::new(),
-            prompt_first: 0,
-            offers: 0,
-            halted: false,
-            #[cfg(test)]
-            bugs: crate::tests::Bugs::default(),
-        };
-        if state.cut.is_some() {
-            // The cut is made, so the note of it is removed.
-            core.save(None);
-        }
-        core.effects
-            .extend([Effect::Config(in_force), Effect::Committed(committed)]);
-        core.settle();
-        Ok(core)
-    }
-
     /// The next effect that the driver has to carry out.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()

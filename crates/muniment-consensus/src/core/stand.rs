@@ -1,8 +1,8 @@
 //! Standing for election: when a member does so, which members do not, and why a member did.
 
-use super::{Core, Door, Times};
+use super::{Core, Door};
 use crate::config::MemberId;
-use crate::timer::{again, patience, spread};
+use crate::timer::{Times, again, patience, spread};
 use raft::{INVALID_ID, StateRole};
 
 /// A member that must not lead for long waits this many election timeouts longer than others.
