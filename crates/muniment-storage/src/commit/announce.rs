@@ -14,17 +14,18 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 /// What announces the record that a commit makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Announce {
-    /// The door: its listener calls the thread that waits for records.
+    /// The door: its listener wakes the thread that sends records.
     Door,
-    /// The caller of the commit: if the commit succeeds its record is not announced yet.
+    /// The caller of the commit: after a successful commit the record is not announced yet.
     Caller,
 }
 
-/// What a request announces itself: one record at a time. Only the request's own thread uses it.
+/// Tells which record a request has to announce itself, one at a time. Only the request's own thread
+/// uses it.
 #[derive(Debug, Default)]
 pub struct Announcer(AtomicU8);
 
-/// The door announces whatever is committed.
+/// The door announces every record.
 const NOTHING: u8 = 0;
 /// The next record is the request's own to announce.
 const NEXT: u8 = 1;
@@ -58,7 +59,8 @@ impl Announcer {
         committed
     }
 
-    /// Whether there is a record that the caller has to announce now. It may keep back the next one.
+    /// Whether there is a record that the caller has to announce now. The next one may be kept back
+    /// again after that.
     pub fn take(&self) -> bool {
         let made = self.0.load(Relaxed) == MADE;
         if made {
@@ -67,7 +69,7 @@ impl Announcer {
         made
     }
 
-    /// As [`Announcer::take`], after which the door announces whatever is committed.
+    /// As [`Announcer::take`]; the door announces every record after that.
     pub fn end(&self) -> bool {
         self.0.swap(NOTHING, Relaxed) == MADE
     }

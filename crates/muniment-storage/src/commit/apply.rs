@@ -1,8 +1,8 @@
-//! Applying a record of the log: what recovery does with every record after the persisted cut, and
-//! a member of a replica set with every record that it is sent.
+//! Applies a record of the log. Recovery does that with every record after the persisted cut, and a
+//! member of a replica set with every record that it is sent.
 //!
-//! A pure function of the state and the record. The way of a running server's own writes computes
-//! the same puts from the same two documents (`entries`), so what is recovered is what was.
+//! It is a pure function of the state and the record. A running server's own writes compute the same
+//! puts from the same two documents (`entries`), so recovery gives the state that there was.
 
 use super::ops::{self, Op, Reader};
 use super::stage::Stage;
@@ -32,7 +32,7 @@ enum Change {
     Drop(u32),
 }
 
-/// The collections that a record changes, and by how much. Most records are of one collection, so the
+/// The collections that a record changes, and by how much. Most records change one collection, so the
 /// last one that was asked for is looked at before the others.
 #[derive(Default)]
 struct Touched {
@@ -45,16 +45,16 @@ struct Touched {
 /// What a record adds to a collection.
 struct Sum {
     collection: Arc<Collection>,
-    /// Documents more than before.
+    /// How many documents it has more than before.
     docs: i64,
-    /// Bytes of documents more than before.
+    /// How many bytes of documents it has more than before.
     bytes: i64,
-    /// Documents that came.
+    /// How many documents were inserted.
     came: u64,
 }
 
 impl Touched {
-    /// The collection with this number, which `find` gives where the record has not named it before.
+    /// The collection with this number. `find` is called if the record has not named it before.
     fn of(
         &mut self,
         id: u32,
@@ -94,24 +94,25 @@ impl Touched {
     }
 }
 
-/// What a record came to.
+/// What a record has changed.
 #[derive(Default)]
 pub(crate) struct Applied {
-    /// How many documents came to which collections.
+    /// How many documents were inserted into which collections.
     pub collections: Vec<(Arc<Collection>, u64)>,
-    /// Operations by kind: documents that came, were changed and went, and changes of the catalog.
+    /// Operations by kind: documents that were inserted, changed and deleted, and changes of the
+    /// catalog.
     pub ops: [u64; 4],
 }
 
 impl Inner {
     /// Applies one record. The caller moves the visible timestamp on. Others may read meanwhile.
     ///
-    /// What cannot be applied to a collection or an index, although it could where the record was made,
-    /// closes that one (`damage`); the rest of the record is applied.
+    /// If an operation cannot be applied to a collection or an index, although it could where the record
+    /// was made, that one is closed (`damage`); the rest of the record is applied.
     ///
     /// # Errors
-    /// 301 DataCorruptionDetected when the record cannot be read, or tells of a collection that was never
-    /// there; I/O errors.
+    /// 301 DataCorruptionDetected when the record cannot be read, or names a collection that never
+    /// existed; I/O errors.
     pub fn apply(&self, at: Timestamp, payload: &[u8]) -> Result<Applied> {
         let damaged = |offset: usize, what: &str| unreadable(&self.home.path, at, offset, what);
         let mut reader =
@@ -137,8 +138,9 @@ impl Inner {
             if let Some(n) = kind.and_then(|kind: usize| ops.get_mut(kind)) {
                 *n += 1;
             }
-            // The same key may come twice in one record, but not by insertions alone, nor by what one session
-            // remembers: what lies between them takes the document away.
+            // A key may occur twice in one record, but not in two insertions, since a deletion has to
+            // come in between, nor in two entries of one session. For these the search for an earlier
+            // put is left out.
             let once = match &op {
                 Op::Insert { .. } => true,
                 Op::Session { .. } => {
@@ -162,12 +164,13 @@ impl Inner {
                 Op::Insert { tree, key, doc } => {
                     let c = touched.of(tree, || {
                         let c = known(tree, key.start)?;
-                        // Two documents may have the same key there, and the entry is the later one's.
+                        // In such an index two documents may have the same key, and the entry belongs to
+                        // the later one.
                         let indexes = c.all_indexes();
                         if indexes.iter().any(|i| i.is_contested()) {
                             stage.replaces();
                         }
-                        // More like this one come, most likely.
+                        // The rest of the record most likely consists of operations like this one.
                         let alike = (payload.len() - key.start) / (doc.end - key.start).max(1);
                         let each = 1 + indexes.iter().filter(|i| c.maintains(i)).count();
                         stage.expect_puts(alike.saturating_mul(each));
@@ -264,7 +267,8 @@ impl Inner {
                     let head = match stored {
                         Ok(Some(stored)) => SessionHead::decode(&stored),
                         Ok(None) => Some(SessionHead::default()),
-                        // What stands there cannot be read: it is damaged, as what is malformed.
+                        // The stored value cannot be read, so it counts as damaged, like one that is
+                        // malformed.
                         Err(e) if e.code() == Code::DataCorruptionDetected => None,
                         Err(e) => return Err(e),
                     };
@@ -277,7 +281,7 @@ impl Inner {
                             let next = head.advance(part(&key), &record);
                             stage.session_puts(&next, key, added);
                         }
-                        // A look-up of what the session has done reports that it is damaged, until it
+                        // A look-up of the session's entry reports that it is damaged, until the entry
                         // is forgotten.
                         (Some(_), None) => {
                             let (key, added) = (Stage::logged(key), Stage::logged(added));
@@ -303,7 +307,8 @@ impl Inner {
                 Change::Drop(id) => drops.push(id),
             }
         }
-        // In this order, so that a name that passes from one collection to the other always has one.
+        // Drops come last, so that a name that passes from one collection to the other always has a
+        // collection.
         for id in drops {
             let gone = self.catalog.read().by_id(id);
             if let Some(c) = gone {
@@ -320,8 +325,8 @@ impl Inner {
         })
     }
 
-    /// The document that a record changes or takes away. Where there is none, or it cannot be read, its
-    /// collection is closed.
+    /// The document that a record changes or deletes. If it is missing or cannot be read, its collection
+    /// is closed.
     fn old(
         &self,
         stage: &mut Stage,
@@ -343,7 +348,7 @@ impl Inner {
         }
     }
 
-    /// The newest value of a key, what is staged included.
+    /// The newest value of a key, including staged ones.
     fn before(&self, stage: &mut Stage, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         match stage.staged(tree, key) {
             Some(staged) => Ok(staged.map(Bytes::copy_from_slice)),
@@ -353,7 +358,7 @@ impl Inner {
 }
 
 impl Stage {
-    /// The puts of a catalog entry: what [`Op::Collection`] comes to.
+    /// The puts of a catalog entry, for [`Op::Collection`].
     pub fn entry_puts(
         &mut self,
         id: u32,
@@ -370,7 +375,7 @@ impl Stage {
         }
     }
 
-    /// The puts of a drop: what [`Op::Drop`] comes to.
+    /// The puts of a drop, for [`Op::Drop`].
     pub fn drop_puts(&mut self, collection: &Collection) {
         let id = collection.id;
         for key in [keys::catalog(id), keys::totals(id), keys::damaged(id)] {
@@ -398,8 +403,8 @@ impl Stage {
     }
 }
 
-/// Whether a record can be read, and is of collections that are there: one that another member has
-/// sent. All else that may be wrong with it is of one collection.
+/// Whether a record that another member has sent can be read, and names only collections that exist.
+/// Anything else that may be wrong with it concerns one collection, which is closed then.
 ///
 /// # Errors
 /// 301.
@@ -426,7 +431,7 @@ pub(crate) fn check_readable(
             Ok(None) => return Ok(()),
             Err(offset) => return Err(bad(offset, "a malformed operation")),
         };
-        // Most operations of a record are of one collection.
+        // Most operations of a record name the same collection, so the look-up is not repeated.
         if known != Some(of) && catalog.read().by_id(of).is_none() {
             return Err(bad(0, &format!("no collection {of}")));
         }
@@ -434,12 +439,12 @@ pub(crate) fn check_readable(
     }
 }
 
-/// Why something of a record could not be applied to a collection.
+/// The reason for closing a collection to which a part of a record could not be applied.
 fn cannot(at: Timestamp, what: &str) -> String {
     format!("the record of {at} cannot be applied to it: {what}")
 }
 
-/// 301 for a record that cannot be read.
+/// The error 301 for a record that cannot be read.
 fn unreadable(path: &Path, at: Timestamp, offset: usize, what: &str) -> Error {
     damaged(
         path,

@@ -1,4 +1,4 @@
-//! What commits keep in memory after they are applied.
+//! Counts the buffers that commits keep in memory after they are applied.
 
 use bytes::Bytes;
 use muniment_io::Timestamp;
@@ -8,30 +8,30 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The buffers of commits that anything refers to still: a small document that stays keeps alive
-/// all that was committed with it, which a memtable that counts documents does not see.
+/// The buffers of commits that are still referred to. A small document keeps alive everything that was
+/// committed with it, and a memtable, which counts documents, does not see that.
 ///
-/// They are counted by the memtable that they went into. Once that is in tables, only readers keep a
-/// buffer, and neither a flush nor a waiting writer can make those let go.
+/// The buffers are counted by the memtable that they went into. After that is in tables only readers
+/// keep a buffer, and neither a flush nor a waiting writer can make readers let go.
 pub(crate) struct Buffers {
-    /// A thread counts in that of its place.
+    /// The counters, by the place of the thread, so that threads do not contend for one.
     generations: Spread<Mutex<Generations>>,
     copies: bool,
 }
 
-/// Bytes that are alive.
+/// The number of bytes that are alive.
 pub(super) type Live = Arc<CachePadded<AtomicU64>>;
 
 #[derive(Default)]
 struct Generations {
     active: Live,
-    /// Those of sealed memtables, with their cuts, ascending.
+    /// The counters of sealed memtables, with their cuts, ascending.
     sealed: VecDeque<(Timestamp, Live)>,
 }
 
 impl Buffers {
-    /// None yet. `copies`: nothing ever makes them go, since there are no flushes, so what may stay is
-    /// copied out of them.
+    /// No buffers yet. `copies`: documents are copied out of the buffers, because in a store without
+    /// flushes one small document would keep a large buffer alive for ever.
     pub fn new(copies: bool) -> Buffers {
         Buffers {
             generations: Spread::default(),
@@ -39,7 +39,7 @@ impl Buffers {
         }
     }
 
-    /// The memtable was sealed at `cut`. Nobody commits meanwhile.
+    /// Notes that the memtable was sealed at `cut`. The gate keeps commits out meanwhile.
     pub fn seal(&self, cut: Timestamp) {
         for all in self.generations.iter() {
             let mut all = all.lock();
@@ -48,8 +48,8 @@ impl Buffers {
         }
     }
 
-    /// Bytes that the active memtable keeps alive, and those that it and the sealed ones do which
-    /// are not in tables: these are, up to `persisted`.
+    /// The bytes that the active memtable keeps alive, and those that the active and the sealed
+    /// memtables do which are not in tables. The tables hold everything up to `persisted`.
     pub fn live(&self, persisted: Timestamp) -> (u64, u64) {
         let (mut active, mut sealed) = (0, 0);
         for all in self.generations.iter() {
@@ -68,7 +68,7 @@ impl Buffers {
         self.copies
     }
 
-    /// What the calling thread counts what it commits now in.
+    /// The counter for what the calling thread commits now.
     pub(super) fn active(&self) -> Live {
         self.generations.own().lock().active.clone()
     }
@@ -79,7 +79,7 @@ impl Buffers {
             return Bytes::new();
         }
         if bytes.capacity() > 2 * bytes.len() + 1024 {
-            // It was made for more than came.
+            // The buffer was made for more bytes than came.
             bytes.shrink_to_fit();
         }
         live.fetch_add(bytes.capacity() as u64, Relaxed);

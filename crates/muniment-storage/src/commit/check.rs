@@ -1,12 +1,12 @@
-//! What every record passes before it is appended: it is read by the functions that recovery and other
-//! members will read it by, since what these refuse would close a collection on all of them, or keep
-//! a server from starting.
+//! The check that every record passes before it is appended. It is read by the functions with which
+//! recovery and other members will read it: a record that these refuse would close a collection on all
+//! of them, or keep a server from starting.
 //!
-//! Catalog entries, entries of index builds, what sessions have done and notes are read whole. What a
-//! write does to documents is read up to the documents: these passed `validate` when they came, or were
-//! computed within its limits, and applying them looks at nothing but their bytes. That a difference of
-//! fields leads from the one document to the other is so by how it is made (`query::update::diff`, with
-//! its property tests); a build for tests looks at each (`unit::stage_update`).
+//! Catalog entries, entries of index builds, entries of sessions and notes are read whole. A change of
+//! documents is read up to the documents: these passed `validate` when they came, or were computed
+//! within its limits, and applying them looks at nothing but their bytes. That a difference of fields
+//! leads from one document to the other follows from how it is made (`query::update::diff`, with its
+//! property tests); a build for tests checks each one (`unit::stage_update`).
 
 use super::ops::{self, Op, Reader};
 use crate::catalog::{Catalog, Entry};
@@ -29,7 +29,7 @@ pub(super) fn check_record(
     check_operations(catalog, ops, payload, operation)
 }
 
-/// The same of operations, which stand in `payload`.
+/// The same for operations, which start at an offset of `payload`.
 ///
 /// # Errors
 /// As [`check_record`].
@@ -55,7 +55,7 @@ pub(super) fn check_operations(
             Op::Image { doc } => is(is_document(part(&doc)), doc.start, "an image")?,
             Op::Delete { .. } | Op::Config { .. } => {}
             Op::Note { doc } => {
-                // It may hold options that stand deeper in it than in the catalog.
+                // A note may hold options that are nested deeper in it than in the catalog.
                 validate_depth(part(&doc), MAX_MESSAGE_DEPTH).map_err(|e| e.context("a note: "))?;
             }
             Op::Collection { id, entry, .. } => {
@@ -89,7 +89,7 @@ pub(super) fn check_operations(
     }
     Ok(())
 }
-/// 1 InternalError: the code that made the record has made it wrong.
+/// The error 1 InternalError: the code that made the record has made it wrong.
 #[cold]
 fn refused(at: usize, what: &str) -> Error {
     Error::internal(format!(
@@ -98,7 +98,7 @@ fn refused(at: usize, what: &str) -> Error {
     ))
 }
 
-/// True if these bytes say of themselves that they are a document.
+/// True if the length at the start of these bytes says that they are one document.
 fn is_document(bytes: &[u8]) -> bool {
     let len = bytes.first_chunk().map(|n| i32::from_le_bytes(*n));
     bytes.len() >= 5

@@ -1,4 +1,5 @@
-//! The door itself: whose turn it is, who may commit, and what became visible.
+//! The door itself: it gives commits their turns, refuses them while it is closed, and moves the visible
+//! timestamp on.
 
 use super::announce::Announce;
 use crate::places::Places;
@@ -12,15 +13,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{MutexGuard, PoisonError};
 
-/// How often who waits for another commit looks before it sleeps.
+/// How often a thread looks for another commit to end before it sleeps.
 pub(super) const SPINS: usize = 64;
 
-/// The order of commits. What every commit changes is one cache line, the first.
+/// The order of commits. All that every commit changes is in the first cache line.
 #[repr(C, align(64))]
 pub(crate) struct Door {
-    /// The newest timestamp given out; held while a record is appended. The standard library's,
-    /// because who waits for it looks a few times and then sleeps: parking_lot's gives up the core
-    /// seven times first, and each time all other threads get their turn.
+    /// The newest timestamp given out; held while a record is appended. It is the standard library's
+    /// mutex, because a waiting thread looks a few times and then sleeps. parking_lot's gives up the
+    /// core seven times first, and each time all other threads get their turn.
     serial: std::sync::Mutex<Timestamp>,
     /// Commits that are appended and not yet visible, in order; true: applied.
     flying: Mutex<VecDeque<(Timestamp, bool)>>,
@@ -28,20 +29,21 @@ pub(crate) struct Door {
     bytes: AtomicU64,
     landed: Condvar,
     waiting: AtomicUsize,
-    /// What every commit from here on is later than, whatever the clock shows.
+    /// Every later commit gets a timestamp after this one, whatever the clock shows.
     ahead: AtomicU64,
-    /// Changed seldom, read by every commit.
+    /// Settings that change seldom and are read by every commit, so they are on a cache line of their
+    /// own.
     set: CachePadded<Setting>,
 }
 
-/// Whether the door is open, and for what.
+/// Whether the door is open, and in which term.
 struct Setting {
-    /// The opening that it is in; 0: it is closed. Changed by a thread that has its turn inside.
+    /// The number of the current opening; 0: the door is closed. A thread changes it only in its turn.
     opening: AtomicU64,
     /// How often it was opened.
     openings: AtomicU64,
     term: AtomicU64,
-    /// Of a member of a replica set.
+    /// Present on a member of a replica set.
     member: Option<Mutex<Member>>,
     /// There are other members, as far as is known.
     others: AtomicBool,
@@ -54,31 +56,31 @@ struct Member {
     places: Places,
     /// The wall clock of the newest record.
     wall: i64,
-    /// Told of each that is committed here.
+    /// Called for each record that is committed here.
     listener: Option<Listener>,
 }
 
-/// Told of a record that was appended: see [`Store::listen`](crate::Store::listen).
+/// Called for a record that was appended: see [`Store::listen`](crate::Store::listen).
 pub(crate) type Listener = Box<dyn FnMut(Position, Announce) + Send>;
 
-/// One stretch of time in which the door is open. What was read before it may be another member's
-/// past: a commit must have begun in the opening that it goes through in.
+/// A stretch of time in which the door is open. A commit has to begin and end in the same opening:
+/// records that it read in an earlier one may have been given up by another primary since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening(u64);
 
 impl Opening {
-    /// Of what is not committed by itself.
+    /// The opening of something that is never committed by itself.
     pub const NONE: Opening = Opening(0);
 }
 
-/// 10107.
+/// The error 10107.
 pub(crate) fn not_primary() -> Error {
     Error::new(Code::NotWritablePrimary, "not primary")
 }
 
 impl Door {
-    /// A door after `last`, of that wall clock: open in its term, or, of a member with these places,
-    /// closed.
+    /// A door after `last`, whose wall clock this was. It is open in the term of `last`; a member's,
+    /// which has these places, is closed.
     pub fn new(last: Position, member: Option<Places>, wall: i64) -> Door {
         let open = u64::from(member.is_none());
         Door {
@@ -105,10 +107,10 @@ impl Door {
         }
     }
 
-    /// The opening that the door is in: before anything is read that a commit depends on.
+    /// The current opening. It has to be taken before anything is read that a commit depends on.
     ///
     /// # Errors
-    /// 10107 NotWritablePrimary if it is closed.
+    /// 10107 NotWritablePrimary if the door is closed.
     pub fn opening(&self) -> Result<Opening> {
         match self.set.opening.load(SeqCst) {
             0 => Err(not_primary()),
@@ -116,7 +118,7 @@ impl Door {
         }
     }
 
-    /// Checks that it is still in an opening.
+    /// Checks that an opening has not ended.
     ///
     /// # Errors
     /// 10107 NotWritablePrimary.
@@ -132,7 +134,7 @@ impl Door {
         self.set.opening.load(SeqCst) == 0
     }
 
-    /// Lets commits in, which append in this term.
+    /// Opens the door for commits in this term.
     pub fn open(&self, term: u64) {
         let _turn = self.enter();
         let set = &self.set;
@@ -141,20 +143,19 @@ impl Door {
         set.opening.store(n, SeqCst);
     }
 
-    /// Lets no thread in any more. One that was inside has appended its record, and may still be
-    /// applying it.
+    /// Closes the door. A thread that was inside has appended its record, and may still be applying it.
     pub fn close(&self) {
         let _turn = self.enter();
         self.set.opening.store(0, SeqCst);
     }
 
-    /// The term that commits append in.
+    /// The term of new records.
     pub fn term(&self) -> u64 {
         self.set.term.load(Relaxed)
     }
 
-    /// The thread inside the door has appended a record, at this time of the wall clock, and tells the
-    /// listener who announces it.
+    /// Notes that the thread inside the door has appended a record, at this time of the wall clock, and
+    /// tells the listener what announces it.
     #[inline]
     pub fn appended(&self, position: Position, wall: i64, announce: Announce) {
         if let Some(member) = &self.set.member {
@@ -167,8 +168,8 @@ impl Door {
         }
     }
 
-    /// A record that another member committed, at this time of its wall clock, is in the log: the
-    /// next one is later. The caller is inside.
+    /// Notes that a record which another member committed, at this time of its wall clock, is in the
+    /// log, so that the next one gets a later timestamp. The caller is inside.
     pub fn followed(&self, turn: &mut Timestamp, position: Position, wall: i64) {
         *turn = position.at;
         self.set.term.store(position.term, SeqCst);
@@ -185,7 +186,7 @@ impl Door {
         Some((member.places.last().at, member.wall))
     }
 
-    /// Sets what is told of records from here on; false if it is no member's door.
+    /// Sets the listener for later records; false if this is not the door of a member.
     pub fn listen(&self, listener: Option<Listener>) -> bool {
         let member = self.set.member.as_ref();
         member.is_some_and(|member| {
@@ -194,7 +195,7 @@ impl Door {
         })
     }
 
-    /// The places of records, of a member.
+    /// The places of records, on a member.
     pub fn places(&self) -> Option<MappedMutexGuard<'_, Places>> {
         let member = self.set.member.as_ref()?;
         Some(parking_lot::MutexGuard::map(member.lock(), |m| {
@@ -217,17 +218,18 @@ impl Door {
         self.set.kept.load(SeqCst)
     }
 
-    /// The newest record that the majority has, of a member that is not alone.
+    /// The newest record that the majority has, on a member that is not alone.
     pub fn majority(&self) -> Option<Position> {
-        // A server alone commits without taking the lock for it.
+        // A server that is alone commits without taking the lock of the places.
         match self.set.others.load(SeqCst) {
             true => Some(self.places()?.committed()),
             false => None,
         }
     }
 
-    /// The thread inside has appended a record, and applies it now. True if that may be done inside
-    /// (`few` puts, and no other record is being applied), else it is to [land](Door::land).
+    /// Called by the thread inside, which has appended a record and applies it next. True if it may
+    /// apply it inside (`few` puts, and no other record is being applied); otherwise it has to
+    /// [land](Door::land) it.
     pub fn take_off(&self, at: Timestamp, few: bool) -> bool {
         let mut flying = self.flying.lock();
         let inside = few && flying.is_empty();
@@ -237,27 +239,27 @@ impl Door {
         inside
     }
 
-    /// Bytes of a payload that was appended.
+    /// Counts the bytes of a payload that was appended.
     pub fn count(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// What the next commit is later than at least.
+    /// The least timestamp that the next commit comes after.
     pub fn ahead(&self) -> Timestamp {
         Timestamp(self.ahead.load(SeqCst))
     }
 
-    /// Every commit from here on is later than `to`.
+    /// Makes every later commit later than `to`.
     pub fn advance(&self, to: Timestamp) {
-        // The thread whose turn it was has its timestamp by now; the next one looks at `ahead` after
-        // this.
+        // A thread inside may have read `ahead` already, so this waits for its turn to end. Every thread
+        // after it sees the new value.
         let _turn = self.enter();
         self.ahead.fetch_max(to.0, SeqCst);
     }
 
     /// Waits for the caller's turn. The thread inside writes a record and a few keys, which takes a few
-    /// microseconds: less than giving up the core and getting it back. A thread that panicked inside
-    /// has left a timestamp that was given out, or the one before.
+    /// microseconds: less than giving up the core and getting it back. A thread that panicked inside has
+    /// left either a timestamp that was given out or the one before, so a poisoned lock can be used.
     pub fn enter(&self) -> MutexGuard<'_, Timestamp> {
         for _ in 0..SPINS {
             if let Ok(guard) = self.serial.try_lock() {
@@ -273,8 +275,8 @@ impl Door {
         self.bytes.load(Relaxed)
     }
 
-    /// `at` is applied: moves the visible timestamp on as far as it goes, and returns when it has
-    /// reached `at`.
+    /// Notes that `at` is applied, moves the visible timestamp on as far as it goes, and returns when it
+    /// has reached `at`.
     pub fn land(&self, at: Timestamp, views: &Views) {
         let mut flying = self.flying.lock();
         if let Some(mine) = flying.iter_mut().find(|(t, _)| *t == at) {
@@ -294,7 +296,8 @@ impl Door {
         if views.visible() >= at {
             return;
         }
-        // Somebody before us is still applying: for microseconds, unless it was preempted.
+        // An earlier commit is still being applied. That takes microseconds, unless its thread was
+        // preempted.
         drop(flying);
         for _ in 0..SPINS {
             if views.visible() >= at {

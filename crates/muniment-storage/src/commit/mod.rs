@@ -1,22 +1,26 @@
 //! The commit door: the only place that appends to the log.
 //!
-//! A commit goes through it in six steps: it is admitted (disk space, back-pressure); it shares
-//! the gate, which seals and fsyncLock take alone; its record is read as recovery and other members will
-//! read it, and refused if they could not apply it (`check`); in a short serial section it gets its
-//! timestamp and one record is appended to the log; its puts go into the trees' memory, outside
-//! that section; and the visible timestamp moves on, in order: a new view sees all of every
-//! commit up to it and nothing later.
+//! A commit goes through it in six steps:
 //!
-//! The few puts of a small write go into memory inside the serial section: they take less time than
-//! to come back and move the visible timestamp on in order, and nobody waits for a thread that
-//! lost its core in between.
+//! - it is admitted (disk space, back-pressure);
+//! - it shares the gate, which seals and fsyncLock take alone;
+//! - its record is read as recovery and other members will read it, and refused if they could not apply
+//!   it (`check`);
+//! - in a short serial section it gets its timestamp, and one record is appended to the log;
+//! - its puts go into the trees' memory, outside that section;
+//! - the visible timestamp moves on, in order: a new view sees all of every commit up to it and nothing
+//!   later.
 //!
-//! On a member of a replica set the door is open in its terms as primary and closed else; what is
-//! committed was prepared under the opening that it is committed in ([`Opening`]).
+//! The few puts of a small write go into memory inside the serial section. That takes less time than
+//! coming back to move the visible timestamp on in order, and no thread has to wait for one that lost
+//! its core in between.
 //!
-//! Invariants: a commit whose append failed has left nothing anywhere; one whose append succeeded
-//! is applied and becomes visible (a panic in between ends the process: crash over corrupt). What
-//! belongs together is one record. Must not know documents.
+//! On a member of a replica set the door is open in its terms as primary and closed otherwise. A commit
+//! was prepared under the opening that it is committed in ([`Opening`]).
+//!
+//! Invariants: a commit whose append failed has left nothing anywhere; one whose append succeeded is
+//! applied and becomes visible (a panic in between ends the process: crash over corrupt). Changes that
+//! belong together are one record. Must not know documents.
 
 pub(crate) mod announce;
 pub(crate) mod apply;
@@ -43,10 +47,10 @@ use stage::Stage;
 /// The longest record: the largest message with room for what is stored beside its documents.
 const LONGEST: usize = 256 << 20;
 
-/// So many puts, at most, are made inside the door.
+/// At most this many puts are made inside the door.
 const FEW: usize = 4;
 
-/// What is appended must be applied: without it the trees would not be what the log says.
+/// Ends the process if a panic comes between append and apply: the trees would not be what the log says.
 pub(crate) struct MustLand;
 
 impl Drop for MustLand {
@@ -58,27 +62,27 @@ impl Drop for MustLand {
     }
 }
 
-/// What is committed, ready to be written.
+/// A record that is ready to be written.
 pub(crate) struct Made {
-    /// Operations as they stand in a record, one part after the other, without its head.
+    /// The operations of the record, one part after the other, without its head.
     pub parts: Vec<Bytes>,
     /// The puts.
     pub batch: Batch,
-    /// How many entries the operations are.
+    /// The number of entries among the operations.
     pub entries: usize,
-    /// Bytes of it all.
+    /// The number of bytes of all of it.
     pub len: usize,
     /// See [`Stage::frees`].
     pub frees: bool,
-    /// Under which opening of the door it was made.
+    /// The opening of the door under which it was made.
     pub opening: Opening,
 }
 
 /// How a record goes through the door.
 struct Passage {
-    /// Its puts are so few that they may be made inside.
+    /// It has so few puts that they may be made inside.
     few: bool,
-    /// The opening in which it was begun.
+    /// The opening in which the commit was begun.
     opening: Opening,
     /// The wall clock.
     now: i64,
@@ -88,15 +92,15 @@ struct Passage {
 }
 
 impl Inner {
-    /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and
-    /// before they are visible: it changes what readers look up in memory (totals, catalog). Where
-    /// the puts are documents and entries alone it takes no lock: it may run inside the door.
-    /// `announce` says what announces the record.
+    /// Commits what is staged, as one record. `publish` runs when the puts are in the trees and before
+    /// they are visible: it changes what readers look up in memory (totals, catalog). If the puts are
+    /// only documents and entries it takes no lock, because it may run inside the door. `announce` says
+    /// what announces the record.
     ///
     /// # Errors
     /// 10107 NotWritablePrimary if the door is closed, or was since the commit was begun; 14031
     /// OutOfDiskSpace, I/O errors, what `interrupt` says while it waits; what is wrong with a record
-    /// that could not be applied: then nothing of it is stored.
+    /// that could not be applied. Nothing of the record is stored then.
     pub fn commit(
         &self,
         stage: Stage,
@@ -124,7 +128,7 @@ impl Inner {
         self.commit_inside(&[&payload], batch, passage, publish)
     }
 
-    /// As [`Inner::commit`], of what was staged before.
+    /// As [`Inner::commit`], for a record that was made before.
     ///
     /// # Errors
     /// As [`Inner::commit`].
@@ -159,8 +163,8 @@ impl Inner {
         self.commit_inside(&parts, made.batch, passage, |_| publish())
     }
 
-    /// As [`Inner::commit`], of a record that the door would refuse: for tests of what becomes of one that
-    /// another version has made.
+    /// As [`Inner::commit`], for a record that the door would refuse. Tests use it for records as
+    /// another version might have made them.
     ///
     /// # Errors
     /// As [`Inner::commit`].
@@ -186,13 +190,13 @@ impl Inner {
         passage: Passage,
         publish: impl FnOnce(Timestamp),
     ) -> Result<CommitId> {
-        // Not replaced meanwhile: that needs the gate alone.
+        // The log is not replaced meanwhile, because that needs the gate alone.
         let log = self.journal.hold()?;
         let door = &self.door;
-        // All that needs no timestamp, before it is our turn.
+        // All work that needs no timestamp is done before the turn, so that the serial section is short.
         let ready = log.prepare(payload).map_err(|e| self.journal.refused(e))?;
         let mut turn = door.enter();
-        // Nobody closes it while we are inside.
+        // Closing the door takes a turn, so it stays open while this thread is inside.
         door.check(passage.opening)?;
         let term = door.term();
         let first = turn.max(door.ahead()).next(passage.now);
@@ -208,7 +212,8 @@ impl Inner {
         door.count(payload.iter().map(|part| part.len()).sum());
         self.trees.apply(batch, at);
         publish(at);
-        // It has landed; a panic that this thread is unwinding from is not about it.
+        // The record has landed. If this thread is unwinding from a panic, that is not about this
+        // record.
         std::mem::forget(guard);
         match inside {
             Some(_turn) => self.trees.views().advance(at),
@@ -218,8 +223,8 @@ impl Inner {
         Ok(CommitId { index, at })
     }
 
-    /// Waits until everything that is in the log by now is visible. A thread whose record is in the log
-    /// waits for nobody any more, so latches may be held here.
+    /// Waits until everything that is in the log by now is visible. Latches may be held here: a thread
+    /// whose record is in the log waits for none.
     ///
     /// # Errors
     /// What `interrupt` says.
@@ -243,7 +248,7 @@ impl Inner {
     }
 }
 
-/// What is longer than a record can be.
+/// The error for a record that is too long.
 fn check_length(len: usize) -> Result<()> {
     if len <= LONGEST {
         return Ok(());

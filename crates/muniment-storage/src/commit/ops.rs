@@ -2,65 +2,65 @@
 //!
 //! A record's payload is `version (1 byte) ‖ kind (1 byte) ‖ wall clock (i64 LE, ms since 1970) ‖
 //! operations`. An operation is a tag byte and its fields; numbers are LEB128, a byte string is its
-//! length and its bytes, a document carries its own length. Whatever is random or local was decided
-//! when the record was made and stands in it, so applying one is a function of the state and the
+//! length and its bytes, a document carries its own length. Random and local choices were made when the
+//! record was made, and are written in it, so applying a record is a function of the state and the
 //! record.
 //!
-//! The log is the oplog, too: what its readers need beside that stands with the operations (the
-//! `_id`s of documents that were changed or deleted, documents as they were before, and notes on
-//! changes of the catalog), and recovery passes over it. Operations that readers are told of are
-//! *entries*. Each has a timestamp of its own: those of a record are one after the other, and the
-//! last one's is the record's. The entries of a transaction and of a batch are told of together: see
-//! [`entry_count`].
+//! The log is the oplog, too. What its readers need in addition stands with the operations (the `_id`s
+//! of documents that were changed or deleted, documents as they were before, and notes on changes of the
+//! catalog), and recovery passes over it. Operations that are reported to readers are *entries*. Each
+//! has a timestamp of its own: those of a record are consecutive, and the last one's is the record's.
+//! The entries of a transaction and of a batch are reported together: see [`entry_count`].
 
 use crate::keys::{get_varint, put_varint};
 use muniment_log::Record;
 use muniment_value::Doc;
 use std::ops::Range;
 
-/// An arena of a stage that is not longer shares its buffer with the record.
+/// An arena of a stage that is at most this long shares its buffer with the record.
 pub(super) const TOGETHER: usize = 64;
 
 /// The version of this format.
 const VERSION: u8 = 2;
-/// Where the wall clock stands.
+/// The place of the wall clock in the head.
 const CLOCK: Range<usize> = 2..HEAD;
 /// Bytes before the first operation.
 pub(crate) const HEAD: usize = 1 + 1 + 8;
-/// Most bytes of an operation beside its byte strings: tag, id, three lengths.
+/// The most bytes of an operation without its byte strings: tag, id, three lengths.
 const FRAME: usize = 1 + 5 + 3 * 5;
 
-/// Bytes of what a session remembers of one command, mostly.
+/// The usual number of bytes that a session's entry takes for one command.
 const SESSION_BYTES: usize = FRAME + 48 + 64;
 
 /// What a record is: its second byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Operations that were committed together, and are told of one by one.
+    /// Operations that were committed together and are reported to readers one by one.
     Plain = 0,
     /// A transaction.
     Transaction = 1,
-    /// Inserts into one collection, or deletions from one, that are told of at once.
+    /// Inserts into one collection, or deletions from one, that are reported together.
     Batch = 2,
 }
 
-/// Bytes of operations, and how many of them, that readers of a transaction or a batch are told of at
-/// once: what is more becomes another entry, since one is a document of 16 MB at most.
+/// The most bytes and the most operations of a transaction or a batch that are reported in one entry.
+/// The rest goes into further entries, because an entry is a document of 16 MB at most.
 pub(crate) const AT_ONCE: (usize, usize) = (8 << 20, 40_000);
 
-/// How many timestamps a record takes: one for each entry, and one if there is none. Those of a
-/// transaction or a batch are told of in as few entries as [`AT_ONCE`] allows, and it takes one for
-/// each that there may be.
+/// How many timestamps a record takes: one for each entry, and one if there is none. The operations of a
+/// transaction or a batch are reported in as few entries as [`AT_ONCE`] allows, and the record takes a
+/// timestamp for each entry that there may be.
 pub(crate) fn entry_count(kind: Kind, entries: usize, bytes: usize) -> u32 {
     let count = match kind {
         Kind::Plain => entries.max(1),
-        // Any two parts one after the other are more bytes than that, or the first is as many.
+        // Two consecutive parts together have more bytes than the limit, or the first alone reaches it.
+        // So there are at most twice as many parts by bytes.
         Kind::Transaction | Kind::Batch => 1 + 2 * bytes / AT_ONCE.0 + entries / AT_ONCE.1,
     };
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Bytes of an ObjectId with its type and length: most `_id`s are one.
+/// Bytes of an ObjectId with its type and length, since most `_id`s are one.
 const ID: usize = 14;
 
 const INSERT: u8 = 1;
@@ -78,27 +78,27 @@ const CONFIG: u8 = 11;
 /// One operation, read from a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op {
-    /// A document that was not there.
+    /// Inserts a document that was not there.
     Insert {
         tree: u32,
         key: Range<usize>,
         doc: Range<usize>,
     },
-    /// A document in another's place.
+    /// Replaces a document.
     Replace {
         tree: u32,
         key: Range<usize>,
         doc: Range<usize>,
     },
-    /// A document changed by a difference of fields: see [`muniment_query::diff`]. `id` is the type
-    /// and the bytes of its `_id`; empty if it has none.
+    /// A document changed by a difference of fields: see [`muniment_query::diff`]. `id` is the type and
+    /// the bytes of its `_id`; empty if it has none.
     Diff {
         tree: u32,
         key: Range<usize>,
         id: Range<usize>,
         diff: Range<usize>,
     },
-    /// A document that goes; `id` as above.
+    /// Deletes a document; `id` as above.
     Delete {
         tree: u32,
         key: Range<usize>,
@@ -110,7 +110,7 @@ pub(crate) enum Op {
         next_id: u32,
         entry: Range<usize>,
     },
-    /// A collection that goes, with its indexes.
+    /// Drops a collection, with its indexes.
     Drop { id: u32 },
     /// Entries that an index build found: pairs of key and value in one byte string, and the arrays of
     /// the documents as [`crate::multikey`] writes them.
