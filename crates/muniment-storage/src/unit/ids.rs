@@ -195,8 +195,8 @@ impl WriteUnit<'_> {
                 self.appending = true;
                 return Ok(Ok(Claim::Fresh));
             }
-            // The `_id` lies in this unit's run. That does not say that this unit appended it: a run is
-            // an interval that grows, and may overlap with other units' runs and latches.
+            // True if the `_id` lies in this unit's run. That does not mean that this unit appended it:
+            // a run is an interval that grows, and may overlap with other units' runs and latches.
             self.appending && append.mine(key, self.owner)
         };
         let tried = match self.latch(self.id_hash(key))? {
