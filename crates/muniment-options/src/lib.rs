@@ -13,10 +13,12 @@
 //! The command lines are given by other programs. `mongod` takes `-dbpath` for `--dbpath`, `-vvv` as a
 //! value, and `--verbose` with a value after it only if the next word looks like one. It also returns
 //! the options (`getCmdLineOpts`) in their order on the command line, under the keys of a configuration
-//! file that has options of its own; YCSB has `-threads N` and `-t`. clap reads neither form of one
-//! hyphen, so arguments would have to be rewritten before it sees them, and there would be two tables:
-//! clap's, and the server's, from which the file's keys and the documentation are made. All that clap
-//! could still do is to take an argument apart, which [`lexopt`] does in a few hundred lines.
+//! file that has options of its own; YCSB has `-threads N` and `-t`.
+//!
+//! clap reads neither form of one hyphen, so arguments would have to be rewritten before it sees them,
+//! and there would be two tables: clap's, and the server's, from which the file's keys and the
+//! documentation are made. All that clap could still do is to take an argument apart, which [`lexopt`]
+//! does in a few hundred lines.
 
 mod command;
 mod complete;

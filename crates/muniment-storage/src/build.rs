@@ -4,9 +4,11 @@
 //! after that maintains it. Then the documents are read in slices: a view tells which records there are;
 //! the builder latches them, reads each one's newest version and commits its entries. A record that is
 //! written before its slice is read as it is then; a record that is written later gets its entries from
-//! its writer. Writers wait for the latches of one slice at most, and the builder waits for no writer:
-//! it passes over records that another operation holds and comes back to them. To make the index ready
-//! it takes the collection alone, in a moment in which no other operation has it.
+//! its writer.
+//!
+//! Writers wait for the latches of one slice at most, and the builder waits for no writer: it passes
+//! over records that another operation holds and comes back to them. To make the index ready it takes
+//! the collection alone, in a moment in which no other operation has it.
 //!
 //! An index may be built to take the place of another of the same name. The old one is dropped in the
 //! commit that makes the new one ready, and stays if the build fails.
@@ -437,8 +439,7 @@ impl Inner {
             }
             match self.commit_indexes(collection, &rest, opening, interrupt) {
                 Err(e) if e.code() == Code::NotWritablePrimary => return Err(e),
-                // The index is taken away later if the disk is full now. The client gets the build's own
-                // error.
+                // If the disk is full, this is tried again later. The client gets the build's error.
                 Err(_) => leave(),
                 Ok(()) => {}
             }

@@ -562,8 +562,7 @@ impl LogEntries {
                 }
                 Op::Session { .. } | Op::Entries { .. } | Op::Config { .. } => continue,
             };
-            // Most operations of a record belong to the same collection, so its name is not looked up
-            // again.
+            // Most operations of a record belong to one collection, which is looked up once.
             if tree != 0 && last.as_ref().is_none_or(|(of, _)| *of != tree) {
                 match self.name(tree, at) {
                     Some(name) => last = Some((tree, name)),

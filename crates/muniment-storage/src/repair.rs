@@ -133,8 +133,7 @@ impl Store {
                 }
             }
         }
-        // The validator is read with the repaired options: if only their collation was bad, it may be
-        // fine now.
+        // The validator is parsed with the repaired options: only its collation may have been bad.
         if let Err(e) = entry.options.validator(QueryContext::new()) {
             done.push(format!(
                 "the validator of {ns} is gone ({}): {}",

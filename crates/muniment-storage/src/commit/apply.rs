@@ -138,9 +138,8 @@ impl Inner {
             if let Some(n) = kind.and_then(|kind: usize| ops.get_mut(kind)) {
                 *n += 1;
             }
-            // A key may occur twice in one record, but not in two insertions, since a deletion has to
-            // come in between, nor in two entries of one session. For these the search for an earlier
-            // put is left out.
+            // A key occurs twice in one record only if a deletion comes in between, never by insertions
+            // alone or by one session. For these the search for an earlier put is left out.
             let once = match &op {
                 Op::Insert { .. } => true,
                 Op::Session { .. } => {
@@ -164,8 +163,7 @@ impl Inner {
                 Op::Insert { tree, key, doc } => {
                     let c = touched.of(tree, || {
                         let c = known(tree, key.start)?;
-                        // In such an index two documents may have the same key, and the entry belongs to
-                        // the later one.
+                        // Two documents may have one key there, and the entry is the later one's.
                         let indexes = c.all_indexes();
                         if indexes.iter().any(|i| i.is_contested()) {
                             stage.replaces();
@@ -267,8 +265,7 @@ impl Inner {
                     let head = match stored {
                         Ok(Some(stored)) => SessionHead::decode(&stored),
                         Ok(None) => Some(SessionHead::default()),
-                        // The stored value cannot be read, so it counts as damaged, like one that is
-                        // malformed.
+                        // A value that cannot be read is as damaged as one that is malformed.
                         Err(e) if e.code() == Code::DataCorruptionDetected => None,
                         Err(e) => return Err(e),
                     };
@@ -281,8 +278,7 @@ impl Inner {
                             let next = head.advance(part(&key), &record);
                             stage.session_puts(&next, key, added);
                         }
-                        // A look-up of the session's entry reports that it is damaged, until the entry
-                        // is forgotten.
+                        // A look-up of the session reports the damage, until its entry is forgotten.
                         (Some(_), None) => {
                             let (key, added) = (Stage::logged(key), Stage::logged(added));
                             stage.put(SESSIONS, key, Some(added), false);
@@ -307,8 +303,7 @@ impl Inner {
                 Change::Drop(id) => drops.push(id),
             }
         }
-        // Drops come last, so that a name that passes from one collection to the other always has a
-        // collection.
+        // Drops come last: a name that passes from one to the other always has a collection.
         for id in drops {
             let gone = self.catalog.read().by_id(id);
             if let Some(c) = gone {
