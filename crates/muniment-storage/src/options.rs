@@ -47,8 +47,9 @@ pub struct StoreOptions {
     pub accept_data_loss: bool,
     /// The engine that keeps the data.
     pub engine: EngineKind,
-    /// A member of a replica set: the door is closed until [`Store::open_door`](crate::Store::open_door), and nothing reaches
-    /// a file that is not committed ([`Store::set_committed`](crate::Store::set_committed)).
+    /// A member of a replica set: the door is closed until
+    /// [`Store::open_door`](crate::Store::open_door), and nothing that is not committed reaches a file
+    /// ([`Store::set_committed`](crate::Store::set_committed)).
     pub member: bool,
     /// Gives up every record of the log after this index, with all its effects: a member has records
     /// that the other members do not have, and has to lose them. The trees' files must hold nothing of

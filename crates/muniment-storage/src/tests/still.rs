@@ -295,7 +295,7 @@ fn a_way_over_deleted_documents_ends_with_its_operation() {
     drop(held);
 }
 
-/// An operation that stops after it was asked so many times.
+/// An operation that stops after it was asked this many times.
 struct Patience(AtomicI64);
 
 impl Interrupt for Patience {
@@ -309,7 +309,7 @@ impl Interrupt for Patience {
     fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
 
     fn shared(&self) -> Option<Arc<dyn Interrupt>> {
-        // Each half of the remaining patience is given out, and each still ends.
+        // The remaining patience is halved between this operation and the shared one, so that both end.
         let half = self.0.load(SeqCst).max(0) / 2;
         self.0.fetch_sub(half, SeqCst);
         Some(Arc::new(Patience(AtomicI64::new(half))))
@@ -327,8 +327,8 @@ fn slow_filter() -> muniment_value::DocBuf {
     doc! { "g": doc! { "$geoWithin": doc! { "$geometry": polygon } } }
 }
 
-/// An operation may end whenever it is asked: a definition is then refused before it is in the log, or it
-/// stands. It is never taken for damaged.
+/// An operation may end whenever it is asked. A definition is then either refused before it is in the
+/// log, or it stays. It is never taken for damaged.
 #[test]
 fn no_definition_is_damaged_by_the_end_of_an_operation() {
     let dir = tempfile::tempdir().unwrap();
