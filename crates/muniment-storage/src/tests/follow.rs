@@ -302,8 +302,8 @@ fn documents(store: &Store, view: &Snapshot) -> BTreeMap<u32, u64> {
     seen
 }
 
-/// Checks that views of past timestamps see what was seen then, for as long as history is kept. Returns
-/// how many there were.
+/// Checks that a view of a past timestamp sees what was seen then, if it is still kept. Returns 1 if
+/// that was before the commit point, else 0.
 fn look_back(store: &Store, past: &mut Vec<(Timestamp, BTreeMap<u32, u64>)>, n: u64) -> u64 {
     let view = store.snapshot();
     past.push((view.timestamp(), documents(store, &view)));
