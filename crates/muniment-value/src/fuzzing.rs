@@ -3,6 +3,7 @@
 //! code must never call them.
 
 use crate::column::{Cell, ColumnReader};
+use crate::decimal::Decimal;
 use crate::{
     Doc, DocBuf, IndexKeys, JsonMode, Value, ValueBuf, cmp_docs, cmp_values, index_keys, keyenc,
     path, validate,
@@ -179,6 +180,26 @@ impl Source<'_> {
         d
     }
 
+    /// A decimal with a usual exponent.
+    fn usual_decimal(&mut self) -> ValueBuf {
+        let c = u128::from(u64::from_le_bytes(self.array()));
+        let e = i32::from(self.byte() as i8);
+        let d = Decimal::from_parts(e & 1 == 1, c, e / 4).unwrap_or(Decimal::ZERO);
+        ValueBuf::new(Value::Decimal128(d.to_bid()))
+    }
+
+    /// A short decimal, or the double that is nearest to it.
+    fn short_decimal(&mut self) -> ValueBuf {
+        let c = u128::from(u16::from_le_bytes(self.array()));
+        let e = -i32::from(self.byte() % 8);
+        let d = Decimal::from_parts(false, c, e).unwrap_or(Decimal::ZERO);
+        if self.byte() & 1 == 0 {
+            ValueBuf::new(d.to_f64())
+        } else {
+            ValueBuf::new(Value::Decimal128(d.to_bid()))
+        }
+    }
+
     fn value(&mut self, depth: usize) -> ValueBuf {
         match self.byte() % 28 {
             0 => ValueBuf::new(Value::MinKey),
@@ -191,27 +212,8 @@ impl Source<'_> {
             7 => ValueBuf::new(i32::from(self.byte() as i8)),
             8 => ValueBuf::new(f64::from(self.byte() as i8) / 8.0),
             9 | 10 => ValueBuf::new(Value::Decimal128(self.array())),
-            11 => {
-                // The decimal has a usual exponent.
-                let c = u128::from(u64::from_le_bytes(self.array()));
-                let e = i32::from(self.byte() as i8);
-                let d = crate::decimal::Decimal::from_parts(e & 1 == 1, c, e / 4);
-                ValueBuf::new(Value::Decimal128(
-                    d.unwrap_or(crate::decimal::Decimal::ZERO).to_bid(),
-                ))
-            }
-            12 => {
-                // The value is the double nearest to a short decimal, or the decimal itself.
-                let c = u128::from(u16::from_le_bytes(self.array()));
-                let e = -i32::from(self.byte() % 8);
-                let d = crate::decimal::Decimal::from_parts(false, c, e)
-                    .unwrap_or(crate::decimal::Decimal::ZERO);
-                if self.byte() & 1 == 0 {
-                    ValueBuf::new(d.to_f64())
-                } else {
-                    ValueBuf::new(Value::Decimal128(d.to_bid()))
-                }
-            }
+            11 => self.usual_decimal(),
+            12 => self.short_decimal(),
             13 => ValueBuf::new(self.text()),
             14 => ValueBuf::new(Value::Symbol(&self.text())),
             15 | 16 => ValueBuf::new(self.doc(depth)),

@@ -316,6 +316,23 @@ fn follow<'a>(doc: Doc<'a>, parts: &[String]) -> (usize, Found<'a>) {
     (parts.len(), Found::Missing)
 }
 
+/// Follows `parts` from the element of `array` that the first of them selects, as [`follow`] does.
+#[inline]
+fn select<'a>(array: Doc<'a>, parts: &[String]) -> (usize, Found<'a>) {
+    let Some((part, rest)) = parts.split_first() else {
+        return (0, Found::Missing);
+    };
+    match array_index(part).and_then(|n| array.values().nth(n)) {
+        Some(Value::Array(inner)) => (1, Found::Array(inner)),
+        Some(v) if rest.is_empty() => (1, Found::Value(v)),
+        Some(Value::Document(d)) => {
+            let (n, found) = follow(d, rest);
+            (n + 1, found)
+        }
+        _ => (parts.len(), Found::Missing),
+    }
+}
+
 /// One field while its path is followed.
 #[derive(Clone, Copy)]
 struct Field<'a, 'p> {
@@ -358,41 +375,35 @@ fn with_arrays(
     Ok(())
 }
 
-/// Writes the keys of `fields`. Those that are open are looked up in `doc`.
-fn expand<'a, 'p>(
-    doc: Doc<'a>,
-    mut fields: Vec<Field<'a, 'p>>,
-    sparse: bool,
-    out: &mut IndexKeys,
-) -> Result<()> {
-    // The only array that is entered here, its name, and the fields that enter it.
-    let mut array: Option<(Doc<'a>, &'p str)> = None;
+/// The array that fields enter on their way.
+struct Entered<'a> {
+    array: Doc<'a>,
+    /// The places of the fields that enter it.
+    fields: Vec<usize>,
+    /// True if a field has selected an element that is an array itself, so that the array counts as a value.
+    whole: bool,
+}
+
+/// Follows the fields that are on their way, each to a value or to an array. Returns the array, if there is
+/// one.
+///
+/// # Errors
+/// 171 CannotIndexParallelArrays if the fields come to different arrays.
+#[inline]
+fn enter<'a>(doc: Doc<'a>, fields: &mut [Field<'a, '_>]) -> Result<Option<Entered<'a>>> {
+    let mut array: Option<(Doc<'a>, &str)> = None;
     let mut entering: Vec<usize> = Vec::new();
     let mut whole = false;
     for (i, f) in fields.iter_mut().enumerate() {
-        let (start, found, nested) = match f.state {
+        let (used, found) = match f.state {
             State::Done(_) | State::Missing => continue,
-            State::Open => (doc, None, false),
-            State::Selecting(a) => match f.rest.split_first() {
-                Some((part, rest)) => {
-                    let elem = array_index(part).and_then(|n| a.values().nth(n));
-                    let nested = matches!(elem, Some(Value::Array(_)));
-                    let found = match elem {
-                        Some(Value::Array(inner)) => (1, Found::Array(inner)),
-                        Some(v) if rest.is_empty() => (1, Found::Value(v)),
-                        Some(Value::Document(d)) => {
-                            let (n, found) = follow(d, rest);
-                            (n + 1, found)
-                        }
-                        _ => (f.rest.len(), Found::Missing),
-                    };
-                    (doc, Some(found), nested)
-                }
-                None => (doc, Some((0, Found::Missing)), false),
-            },
+            State::Open => follow(doc, f.rest),
+            State::Selecting(a) => {
+                let (used, found) = select(a, f.rest);
+                whole |= used == 1 && matches!(found, Found::Array(_));
+                (used, found)
+            }
         };
-        whole |= nested;
-        let (used, found) = found.unwrap_or_else(|| follow(start, f.rest));
         let name = f.rest.get(used.wrapping_sub(1)).map_or("", String::as_str);
         f.rest = f.rest.get(used..).unwrap_or_default();
         f.state = match found {
@@ -413,9 +424,28 @@ fn expand<'a, 'p>(
             }
         };
     }
-    let Some((array, _)) = array else {
+    Ok(array.map(|(array, _)| Entered {
+        array,
+        fields: entering,
+        whole,
+    }))
+}
+
+/// Writes the keys of `fields`. Those that are open are looked up in `doc`.
+fn expand<'a>(
+    doc: Doc<'a>,
+    mut fields: Vec<Field<'a, '_>>,
+    sparse: bool,
+    out: &mut IndexKeys,
+) -> Result<()> {
+    let Some(entered) = enter(doc, &mut fields)? else {
         return emit(&fields, sparse, out);
     };
+    let Entered {
+        array,
+        fields: entering,
+        whole,
+    } = entered;
 
     // The array is iterated, so that even a damaged array gives a key.
     let empty = array.first().is_none();

@@ -28,109 +28,39 @@ pub const VERSION: &str = "57.1";
 /// 14 TypeMismatch, 2 BadValue, 40414 without a locale, 40415 for an unknown field, 161
 /// IncompatibleCollationVersion.
 pub(super) fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
-    const KNOWN: &[&str] = &[
-        "locale",
-        "caseLevel",
-        "caseFirst",
-        "strength",
-        "numericOrdering",
-        "alternate",
-        "maxVariable",
-        "normalization",
-        "backwards",
-        "version",
-    ];
-    for e in d {
-        if !KNOWN.contains(&e.name()) {
-            return Err(Error::location(
-                40415,
-                format!("BSON field 'collation.{}' is an unknown field.", e.name()),
-            ));
-        }
-    }
-    let locale = match d.get("locale") {
-        None => {
-            return Err(Error::location(
-                40414,
-                "BSON field 'collation.locale' is missing but a required field",
-            ));
-        }
-        Some(Value::Null | Value::Undefined) => {
-            return Err(Error::location(
-                40414,
-                "BSON field 'collation.locale' is missing but a required field",
-            ));
-        }
-        Some(Value::String(s)) => s,
-        Some(v) => return Err(mismatch("locale", v, "string")),
-    };
-    let flag = |name: &str| match d.get(name) {
-        None => Ok(None),
-        Some(Value::Bool(b)) => Ok(Some(b)),
-        // MongoDB accepts null for every flag except this one.
-        Some(Value::Null | Value::Undefined) if name != "backwards" => Ok(None),
-        Some(v) => Err(mismatch(name, v, "bool")),
-    };
-    let case_level = flag("caseLevel")?;
-    let numeric_ordering = flag("numericOrdering")?;
-    let normalization = flag("normalization")?;
-    let backwards = flag("backwards")?;
-    let strength = match d.get("strength") {
-        None | Some(Value::Null | Value::Undefined) => 3,
-        Some(v) if v.is_number() => match number::to_i64_clamped(v) {
-            Some(n @ 1..=5) => n as i32,
-            n => {
-                return Err(Error::bad_value(format!(
-                    "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
-                    n.unwrap_or(0)
-                )));
-            }
-        },
-        Some(v) => {
-            return Err(mismatch_of(
-                "strength",
-                v,
-                "types '[long, int, decimal, double]'",
-            ));
-        }
-    };
+    only_known(d)?;
+    let locale = locale(d)?;
+    let case_level = flag(d, "caseLevel")?;
+    let numeric_ordering = flag(d, "numericOrdering")?;
+    let normalization = flag(d, "normalization")?;
+    let backwards = flag(d, "backwards")?;
+    let strength = strength(d)?;
     let case_first = choice(d, "caseFirst", &["off", "upper", "lower"])?;
     let alternate = choice(d, "alternate", &["non-ignorable", "shifted"])?;
     let max_variable = choice(d, "maxVariable", &["punct", "space"])?;
-    match d.get("version") {
-        None | Some(Value::Null | Value::Undefined | Value::String(VERSION)) => {}
-        Some(Value::String(other)) => {
-            return Err(Error::new(
-                Code::IncompatibleCollationVersion,
-                format!("Requested collation version {other} is not available; only {VERSION} is"),
-            ));
-        }
-        Some(v) => return Err(mismatch("version", v, "string")),
-    }
+    check_version(d)?;
     // The other options have no meaning then.
     if locale == "simple" {
         return Ok(None);
     }
-    if !known_locale(locale) {
-        return Err(Error::bad_value(format!(
-            "Field 'locale' is invalid in: {}",
+    let invalid = |what: &str| {
+        Err(Error::bad_value(format!(
+            "{what} in: {}",
             Value::Document(d).to_display()
-        )));
+        )))
+    };
+    if !known_locale(locale) {
+        return invalid("Field 'locale' is invalid");
     }
     let defaults = icu::defaults(locale)?;
     let case_first = case_first.unwrap_or(defaults.case_first);
     if case_first != "off" && case_level != Some(true) && strength < 3 {
-        return Err(Error::bad_value(format!(
-            "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2 in: \
-             {}",
-            Value::Document(d).to_display()
-        )));
+        return invalid(
+            "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2",
+        );
     }
     if backwards == Some(true) && strength == 1 {
-        return Err(Error::bad_value(format!(
-            "'backwards' is invalid with 'strength' of 1 in: {}",
-            Value::Document(d).to_display()
-        )));
+        return invalid("'backwards' is invalid with 'strength' of 1");
     }
     Ok(Some(doc! {
         "locale": locale,
@@ -144,6 +74,78 @@ pub(super) fn parse(d: Doc<'_>) -> Result<Option<DocBuf>> {
         "backwards": backwards.unwrap_or(defaults.backwards),
         "version": VERSION,
     }))
+}
+
+fn only_known(d: Doc<'_>) -> Result<()> {
+    const KNOWN: &[&str] = &[
+        "locale",
+        "caseLevel",
+        "caseFirst",
+        "strength",
+        "numericOrdering",
+        "alternate",
+        "maxVariable",
+        "normalization",
+        "backwards",
+        "version",
+    ];
+    match d.iter().find(|e| !KNOWN.contains(&e.name())) {
+        None => Ok(()),
+        Some(e) => Err(Error::location(
+            40415,
+            format!("BSON field 'collation.{}' is an unknown field.", e.name()),
+        )),
+    }
+}
+
+fn locale<'d>(d: Doc<'d>) -> Result<&'d str> {
+    match d.get("locale") {
+        None | Some(Value::Null | Value::Undefined) => Err(Error::location(
+            40414,
+            "BSON field 'collation.locale' is missing but a required field",
+        )),
+        Some(Value::String(s)) => Ok(s),
+        Some(v) => Err(mismatch("locale", v, "string")),
+    }
+}
+
+fn flag(d: Doc<'_>, name: &str) -> Result<Option<bool>> {
+    match d.get(name) {
+        None => Ok(None),
+        Some(Value::Bool(b)) => Ok(Some(b)),
+        // MongoDB accepts null for every flag except this one.
+        Some(Value::Null | Value::Undefined) if name != "backwards" => Ok(None),
+        Some(v) => Err(mismatch(name, v, "bool")),
+    }
+}
+
+fn strength(d: Doc<'_>) -> Result<i32> {
+    match d.get("strength") {
+        None | Some(Value::Null | Value::Undefined) => Ok(3),
+        Some(v) if v.is_number() => match number::to_i64_clamped(v) {
+            Some(n @ 1..=5) => Ok(n as i32),
+            n => Err(Error::bad_value(format!(
+                "Enumeration value '{}' for field 'collation.strength' is not a valid value.",
+                n.unwrap_or(0)
+            ))),
+        },
+        Some(v) => Err(mismatch_of(
+            "strength",
+            v,
+            "types '[long, int, decimal, double]'",
+        )),
+    }
+}
+
+fn check_version(d: Doc<'_>) -> Result<()> {
+    match d.get("version") {
+        None | Some(Value::Null | Value::Undefined | Value::String(VERSION)) => Ok(()),
+        Some(Value::String(other)) => Err(Error::new(
+            Code::IncompatibleCollationVersion,
+            format!("Requested collation version {other} is not available; only {VERSION} is"),
+        )),
+        Some(v) => Err(mismatch("version", v, "string")),
+    }
 }
 
 fn mismatch(name: &str, v: Value<'_>, wanted: &str) -> Error {

@@ -197,21 +197,12 @@ fn read(r: &mut Reader<'_>, bits: &mut &[u8], out: &mut Vec<u8>, depth: usize) -
             Type::Array
         }
         first::BINARY => {
-            let n = r.length()?;
-            let body = r.take(n.checked_add(1)?)?; // the subtype and the bytes
-            out.extend_from_slice(&i32::try_from(n).ok()?.to_le_bytes());
-            out.extend_from_slice(body);
+            read_binary(r, out)?;
             Type::Binary
         }
         first::REGEX => {
-            for _ in 0..2 {
-                let text = read_text(r)?;
-                if text.contains('\0') {
-                    return None;
-                }
-                out.extend_from_slice(text.as_bytes());
-                out.push(0);
-            }
+            read_c_string(r, out)?;
+            read_c_string(r, out)?;
             Type::Regex
         }
         first::DB_POINTER => {
@@ -230,6 +221,26 @@ fn read(r: &mut Reader<'_>, bits: &mut &[u8], out: &mut Vec<u8>, depth: usize) -
         }
         _ => return None,
     })
+}
+
+fn read_binary(r: &mut Reader<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let n = r.length()?;
+    let body = r.take(n.checked_add(1)?)?; // the subtype and the bytes
+    out.extend_from_slice(&i32::try_from(n).ok()?.to_le_bytes());
+    out.extend_from_slice(body);
+    Some(())
+}
+
+/// Reads a text that BSON ends with a zero byte, and that therefore contains none: a part of a regular
+/// expression.
+fn read_c_string(r: &mut Reader<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let text = read_text(r)?;
+    if text.contains('\0') {
+        return None;
+    }
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+    Some(())
 }
 
 fn read_elements(
