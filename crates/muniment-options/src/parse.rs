@@ -109,6 +109,9 @@ impl Given {
     }
 
     /// The same words as texts.
+    ///
+    /// # Errors
+    /// One of them is not UTF-8.
     pub fn text_words(&self) -> Result<Vec<&str>, Misuse> {
         let words = self.words.iter();
         words

@@ -248,7 +248,7 @@ impl Inner {
         indexes: Vec<Arc<Index>>,
         at: Timestamp,
     ) -> Arc<Collection> {
-        // All that was committed before the index was new is visible by now.
+        // All entries that the build has committed into a new index are visible by now.
         let since = self.trees.views().visible();
         for (index, i) in indexes.iter().zip(&entry.indexes) {
             if i.ready && index.complete_since().is_none() {

@@ -138,8 +138,8 @@ impl Inner {
             if let Some(n) = kind.and_then(|kind: usize| ops.get_mut(kind)) {
                 *n += 1;
             }
-            // A key occurs twice in one record only if a deletion comes in between, never by insertions
-            // alone or by one session. For these the search for an earlier put is left out.
+            // A key may come twice in one record, but not by inserts alone (a deletion lies in
+            // between) nor by one session. For these the search for an earlier put is left out.
             let once = match &op {
                 Op::Insert { .. } => true,
                 Op::Session { .. } => {

@@ -244,7 +244,7 @@ impl Door {
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The least timestamp that the next commit comes after.
+    /// The next commit gets a timestamp after this one.
     pub fn ahead(&self) -> Timestamp {
         Timestamp(self.ahead.load(SeqCst))
     }

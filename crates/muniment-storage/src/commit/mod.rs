@@ -18,9 +18,10 @@
 //! On a member of a replica set the door is open in its terms as primary and closed otherwise. A commit
 //! was prepared under the opening that it is committed in ([`Opening`]).
 //!
-//! Invariants: a commit whose append failed has left nothing anywhere; one whose append succeeded is
-//! applied and becomes visible (a panic in between ends the process: crash over corrupt). Changes that
-//! belong together are one record. Must not know documents.
+//! Invariants: a commit whose append failed has left nothing anywhere. One whose append succeeded is
+//! applied and becomes visible; a panic in between ends the process, since a crash can be recovered
+//! from, and trees that differ from the log cannot. Changes that belong together are one record. Code
+//! here must not know documents.
 
 pub(crate) mod announce;
 pub(crate) mod apply;
@@ -50,7 +51,8 @@ const LONGEST: usize = 256 << 20;
 /// At most this many puts are made inside the door.
 const FEW: usize = 4;
 
-/// Ends the process if a panic comes between append and apply: the trees would not be what the log says.
+/// Ends the process if a panic comes between append and apply: the trees would not be what the log
+/// says.
 pub(crate) struct MustLand;
 
 impl Drop for MustLand {

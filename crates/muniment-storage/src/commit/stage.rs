@@ -108,11 +108,11 @@ impl Stage {
         }
     }
 
-    /// The newest value of a key without what is staged. Only the holder of the key's latch may ask, or
-    /// the value could change at once.
+    /// The newest value of a key without what is staged. Only the holder of the key's latch may
+    /// ask, or the value could change at once.
     ///
     /// # Errors
-    /// 112 WriteConflict in a transaction that sees another one; 301.
+    /// 112 WriteConflict in a transaction if the key has changed since its view; 301.
     pub fn beneath(&self, store: &Inner, tree: u32, key: &[u8]) -> Result<Option<Bytes>> {
         match &self.of {
             Some(transaction) => transaction.newest(tree, key),

@@ -138,7 +138,7 @@ fn the_door_takes_no_record_that_could_not_be_applied() {
     let deep =
         doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "partialFilterExpression": ands(90) };
     let bad = doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "partialFilterExpression": doc! { "$bogus": 1 } };
-    // It would be read as another specification than it is.
+    // Reading it gives `unique: true`, so it would not be read as it was written.
     let other = doc! { "v": 2, "key": doc! { "a": 1 }, "name": "a", "unique": 1 };
     type Case<'c> = (&'static str, Box<dyn FnOnce(&mut Encoder) + 'c>);
     let id = c.id;

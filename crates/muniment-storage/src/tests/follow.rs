@@ -257,7 +257,7 @@ fn who_follows_has_the_same_at_every_position() {
             assert_eq!(at.appended, at.applied, "round {round}");
             same(&a.snapshot_at(at.applied.at).unwrap(), &b.snapshot());
             totals_are_right(&b);
-            // About half of it is committed.
+            // The commit point is somewhere in the newer half.
             let committed = at.applied.index - rng.below(at.applied.index / 2 + 1);
             a.set_committed(committed).unwrap();
             b.set_committed(committed).unwrap();

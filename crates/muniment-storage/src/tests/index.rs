@@ -623,8 +623,8 @@ fn a_collection_dropped_during_a_build_can_be_opened_again() {
     }
 }
 
-/// While a unique index is built two documents may have one key. A deletion takes only its own
-/// document's entry along, and the build fails.
+/// While a unique index is built two documents may have one key. A deletion must take only its own
+/// document's entry along.
 #[test]
 fn a_unique_index_that_is_built_keeps_the_entries_of_others() {
     let dir = tempfile::tempdir().unwrap();

@@ -75,7 +75,7 @@ fn a_copy_made_file_by_file_under_the_lock_is_right() {
                     let d = bytes(doc! { "_id": id, "n": id, "t": text.as_str() });
                     let mut many = Many::new(store, c);
                     many.run(|w| w.insert(&d)).unwrap();
-                    // Every other one is deleted again.
+                    // Every second insert deletes the one before it.
                     if n % 2 == 1 {
                         many.run(|w| match w.lock_by_id(Value::Int64(id - 3))? {
                             Ok(Some((key, old))) => w.delete(&key, &old),
@@ -161,7 +161,7 @@ fn what_is_loaded_and_dropped_gives_its_space_back() {
         let disk = store.inner.trees.sizes().disk;
         assert!(disk < 4 * data, "round {round}: {disk}");
     }
-    // Nothing more is written, so the cut has to come by itself.
+    // Nothing more is written, so the space has to come back by itself.
     let begun = Instant::now();
     loop {
         let (disk, live) = (store.inner.trees.sizes().disk, c.data_bytes());

@@ -502,7 +502,7 @@ impl Transaction {
             let part = operations(&sealed);
             state.bytes += part.len();
             state.parts.push(part);
-            // The tree of sessions comes before all others.
+            // The tree of sessions has a greater number than all others, so its puts come first.
             sealed.add_to(&mut batch);
         }
         // A collection whose records have numbers was in use, and a start can see that.
@@ -567,7 +567,7 @@ impl Transaction {
         let totals = &state.totals;
         let id = inner.commit_made(made, announce, interrupt, || {
             for total in totals.values() {
-                // The collection may also be one that another transaction made.
+                // Another transaction may have made it: it is in use now, so it has to stay.
                 total.collection.claim();
                 total.collection.add_totals(total.docs, total.bytes);
             }

@@ -34,7 +34,7 @@ pub(crate) struct Overlay {
 
 #[derive(Default)]
 struct Written {
-    /// What statements have staged, in order, and has not been looked up yet. Many transactions only
+    /// What statements have staged and no look-up has needed yet, in order. Many transactions only
     /// write, and then none of it needs to be sorted.
     raw: Vec<(Sealed, u32)>,
     buffers: Buffers,

@@ -1,15 +1,17 @@
 //! Write units: the one path of all writes.
 //!
-//! A unit holds the collection's shared DDL lock and the latches of the records (and unique keys) it
-//! touches, from the moment a record is locked until the commit is visible. It is committed as one
-//! record of the log, by its owner and never by itself; it reads what it has staged.
+//! A unit holds the collection's shared DDL lock and the latches of the records (and unique keys)
+//! it touches, from the moment a record is locked until the commit is visible. It is committed as
+//! one record of the log, by its owner and never by itself; it reads what it has staged.
 //!
-//! A unit that holds anything never waits for a latch. It returns [`Busy`], and its owner commits what
-//! is staged and begins another (MongoDB's batches are not atomic either; each document is). So no two
-//! units can wait for each other.
+//! A unit that has staged anything never waits for a latch, and one that only holds latches waits
+//! for none whose holder could wait for it: so no two units can wait for each other. It returns
+//! [`Busy`] instead, and its owner commits what is staged and begins another unit. (MongoDB's
+//! batches are not atomic either; each document is.) A unit of a transaction does wait, but only
+//! for a moment.
 //!
-//! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit failed
-//! has left nothing anywhere.
+//! Invariants: nothing is staged for a document unless all of it is in order; a unit whose commit
+//! failed has left nothing anywhere.
 
 mod buckets;
 mod capped;

@@ -49,8 +49,8 @@ fn refused(message: impl Into<String>) -> Error {
     Error::new(Code::CannotCreateIndex, message)
 }
 
-/// Refuses a string as the value of a field that only this kind may have, and this kind's name for any
-/// other field.
+/// Refuses the name of a kind where it cannot stand: a wildcard field can have none but `text`, and
+/// this kind is not asked for by its name.
 ///
 /// # Errors
 /// 67 CannotCreateIndex, 7246202.
