@@ -135,13 +135,13 @@ impl<K> Event<K> {
         number
     }
 
-    /// Notes that the waiter is about to check its condition, which answers all calls until now.
-    pub(crate) fn hear(&self, number: u64) {
+    /// Notes that the waiter is about to check its condition, which answers all calls until now. Returns
+    /// whether there was one.
+    pub(crate) fn hear(&self, number: u64) -> bool {
         let mut line = self.line.lock();
         let at = line.at(number);
-        if let Some(waiter) = at.and_then(|at| line.all.get_mut(at)) {
-            waiter.called = false;
-        }
+        let waiter = at.and_then(|at| line.all.get_mut(at));
+        waiter.is_some_and(|waiter| std::mem::take(&mut waiter.called))
     }
 }
 

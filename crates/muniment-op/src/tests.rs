@@ -259,6 +259,125 @@ fn a_lock_goes_from_one_to_the_next_and_a_kill_ends_the_wait_for_it() {
     assert!(lock.lock_until(&NeverInterrupted, soon).unwrap().is_some());
 }
 
+/// An interrupt that tells a test that its operation is asked, which happens after the thread has looked at
+/// what it waits for, and that ends the operation when the test says so.
+#[derive(Default)]
+struct Held {
+    asked: AtomicBool,
+    go: AtomicBool,
+    panics: bool,
+}
+
+impl Interrupt for Held {
+    fn check(&self) -> Result<()> {
+        self.asked.store(true, SeqCst);
+        while !self.go.load(SeqCst) {
+            std::thread::yield_now();
+        }
+        assert!(!self.panics, "the operation panics");
+        Err(Error::new(Code::Interrupted, "over"))
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+}
+
+#[test]
+fn a_thread_that_takes_a_lock_again_and_again_keeps_no_other_out() {
+    let lock = Lock::new(());
+    for _ in 0..100 {
+        let got = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let mut held = lock.lock();
+            s.spawn(|| {
+                let held = lock.lock();
+                got.store(true, SeqCst);
+                drop(held);
+            });
+            while lock.waiting() == 0 {
+                std::thread::yield_now();
+            }
+            let mut takes = 0;
+            while !got.load(SeqCst) {
+                drop(held);
+                held = lock.lock();
+                takes += 1;
+                assert!(takes <= crate::lock::MOST + 1, "it was kept out");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_lock_that_is_handed_to_a_thread_that_gives_up_goes_on_to_the_next() {
+    for panics in [false, true] {
+        for others in [0, 1] {
+            let lock = Lock::new(());
+            let on = Held {
+                panics,
+                ..Held::default()
+            };
+            std::thread::scope(|s| {
+                let mut held = lock.try_lock();
+                let first = s.spawn(|| {
+                    let wait = std::panic::AssertUnwindSafe(|| lock.lock_for(&on).map(drop));
+                    std::panic::catch_unwind(wait)
+                });
+                while !on.asked.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                // It is in the line, and looks no more, so the lock is handed to it in the end.
+                while held.is_some() {
+                    drop(held);
+                    held = lock.try_lock();
+                }
+                for _ in 0..others {
+                    s.spawn(|| drop(lock.lock()));
+                }
+                while lock.waiting() <= others {
+                    std::thread::yield_now();
+                }
+                on.go.store(true, SeqCst);
+                let ended = first.join().unwrap();
+                assert_eq!(ended.is_err(), panics);
+                assert!(ended.is_err() || ended.is_ok_and(|got| got.is_err()));
+                drop(lock.lock());
+            });
+            assert!(lock.try_lock().is_some());
+        }
+    }
+}
+
+#[test]
+fn a_lock_is_lost_by_nobody_that_gives_up_or_panics() {
+    let lock = Lock::new(0_u32);
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|s| {
+        for n in 0..8_u32 {
+            let (lock, done) = (&lock, &done);
+            s.spawn(move || {
+                for round in 0..1000_u32 {
+                    let until = Instant::now() + Duration::from_micros(u64::from(round % 60));
+                    let got = match (n + round) % 3 {
+                        0 => Some(lock.lock()),
+                        _ => lock.lock_until(&NeverInterrupted, until).unwrap(),
+                    };
+                    let Some(mut got) = got else { continue };
+                    *got += 1;
+                    done.fetch_add(1, SeqCst);
+                    if round % 50 == n {
+                        let panics = std::panic::AssertUnwindSafe(move || {
+                            let _got = got;
+                            std::panic::resume_unwind(Box::new(()));
+                        });
+                        std::panic::catch_unwind(panics).unwrap_err();
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(*lock.try_lock().unwrap() as usize, done.into_inner());
+}
+
 #[test]
 fn an_answer_comes_or_there_is_none_or_nobody_waits_for_it_any_longer() {
     let (teller, answer) = question();

@@ -78,14 +78,14 @@ impl Event {
 }
 
 /// The wait of the calling thread, which is in the lists of everything that may wake it.
-struct Waits<'w, K: PartialEq> {
+pub(crate) struct Waits<'w, K: PartialEq> {
     // The place is dropped first, so that a notification that comes just then is passed on.
     place: Place<'w, K>,
     sleep: Sleep<'w>,
 }
 
 impl<'w, K: PartialEq> Waits<'w, K> {
-    fn begin(event: &'w Event<K>, key: K, on: &'w dyn Interrupt) -> Waits<'w, K> {
+    pub(crate) fn begin(event: &'w Event<K>, key: K, on: &'w dyn Interrupt) -> Waits<'w, K> {
         let sleep = Sleep::begin(on);
         let number = event.enter(key, sleep.thread());
         Waits {
@@ -94,9 +94,10 @@ impl<'w, K: PartialEq> Waits<'w, K> {
         }
     }
 
-    fn park(&self, until: Option<Instant>) {
+    /// Sleeps until the thread is woken. Returns whether that was a call of the event.
+    pub(crate) fn park(&self, until: Option<Instant>) -> bool {
         self.sleep.park(until);
-        self.place.event.hear(self.place.number);
+        self.place.event.hear(self.place.number)
     }
 }
 
