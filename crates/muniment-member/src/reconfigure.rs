@@ -152,7 +152,7 @@ fn ask_until_settled(
     loop {
         // Under fsyncLock nothing is written, so no change can be committed before it ends.
         if store.write_lock_depth() > 0 {
-            store.wait_for(interrupt, || store.write_lock_depth() == 0)?;
+            store.wait_for_unlock(interrupt)?;
             end = Instant::now() + SETTLES;
         }
         let before = node.place();

@@ -101,7 +101,7 @@ impl Snapshots {
         if view.timestamp() >= at {
             return Ok(view);
         }
-        store.wait_for(interrupt, || store.visible() >= at)?;
+        store.wait_for_visible(at, interrupt)?;
         // If nothing was committed in between, this is the same view again.
         self.view(store, Some(at))
     }

@@ -6,6 +6,7 @@ use crate::index::Index;
 use crate::keys::KeyRange;
 use crate::store::Store;
 use crate::view::{Direction, Snapshot};
+use crate::watch::Awaited;
 use muniment_op::Interrupt;
 use muniment_tree::{FileSizes, TreeId};
 use muniment_value::{Code, Error, Result};
@@ -57,11 +58,20 @@ impl Store {
         if lock.depth == 0 {
             lock.held = None;
         }
-        self.inner.watch.advanced();
+        self.inner.watch.unlocked();
         Ok(lock.depth)
     }
 
-    /// How often writes are locked: 0 when they are not.
+    /// Waits until writes are not locked.
+    ///
+    /// # Errors
+    /// 91 when the store is closed; what `interrupt` says.
+    pub fn wait_for_unlock(&self, interrupt: &dyn Interrupt) -> Result<()> {
+        let unlocked = || self.write_lock_depth() == 0;
+        self.wait_for(Awaited::Unlocked, interrupt, unlocked)
+    }
+
+    /// How deep writes are locked: 0 when they are not.
     pub fn write_lock_depth(&self) -> u32 {
         self.inner.cuts.fsync_depth()
     }

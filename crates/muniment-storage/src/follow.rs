@@ -20,6 +20,7 @@ use crate::inner::Inner;
 use crate::sessions::LITTLE;
 use crate::store::{Store, position};
 use crate::view::Snapshot;
+use crate::watch::Awaited;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Position, Reader, Record};
 use muniment_op::{Interrupt, NeverInterrupted};
@@ -233,7 +234,7 @@ impl Store {
         let alone = || inner.door.majority().is_none();
         let from = inner.retention.history_from(committed.at, now, alone);
         inner.trees.views().keep_from(from);
-        inner.watch.advanced();
+        inner.advanced();
         Ok(committed)
     }
 
@@ -247,7 +248,7 @@ impl Store {
     /// Says whether there are other members. Until it is called, there are.
     pub fn set_others(&self, are: bool) {
         self.inner.door.set_others(are);
-        self.inner.watch.advanced();
+        self.inner.advanced();
     }
 
     /// Notes that no more records will come and no word of what the other members have. The majority is
@@ -278,7 +279,7 @@ impl Store {
     /// What `interrupt` says; 91 when the store is closed.
     pub fn wait_for_majority(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<()> {
         let has = || self.majority().is_none_or(|p| p.at >= at);
-        self.wait_for(interrupt, has)
+        self.wait_for(Awaited::Majority(at), interrupt, has)
     }
 
     /// A view of what the majority has; `None` if this server is alone.
@@ -533,7 +534,7 @@ impl Inner {
         if of_catalog > 0 || applied.collections.iter().any(|(c, _)| c.is_in("config")) {
             self.followed.config.fetch_add(1, SeqCst);
         }
-        self.watch.advanced();
+        self.advanced();
         Ok(())
     }
 

@@ -90,3 +90,4 @@ pub use terms::Terms;
 pub use transaction::{Transaction, snapshot_unavailable, write_conflict};
 pub use unit::{Busy, Changed, DuplicateKey, NewBucket, Staged, WriteUnit, fingerprint};
 pub use view::{Direction, DocCursor, Glance, IndexCursor, IndexEntry, Snapshot};
+pub use watch::Awaited;

@@ -8,6 +8,7 @@ use crate::inner::Inner;
 use crate::retention::Window;
 use crate::sessions::{SessionKey, SessionRecord, SessionState};
 use crate::store::{CommitId, Store, damaged};
+use crate::watch::Awaited;
 use bytes::Bytes;
 use muniment_io::Timestamp;
 use muniment_log::{Log, Weight};
@@ -261,32 +262,36 @@ impl Store {
         until: Instant,
         interrupt: &dyn Interrupt,
     ) -> Result<bool> {
-        self.wait_until(until, interrupt, || self.visible() > after)
+        let is_later = || self.visible() > after;
+        let ready = || (is_later() || self.is_closed()).then_some(());
+        let moved = &self.inner.watch.moved;
+        let awaited = Awaited::Visible(Awaited::past(after));
+        moved.wait_for_until(awaited, interrupt, until, ready)?;
+        Ok(is_later())
     }
 
-    /// Waits until `is_so` returns true. It is called whenever a commit becomes visible or is known to
-    /// be committed by the majority. False if it was not true by `until`, or the store was closed.
-    ///
-    /// # Errors
-    /// What `interrupt` says.
-    pub fn wait_until(
-        &self,
-        until: Instant,
-        interrupt: &dyn Interrupt,
-        is_so: impl Fn() -> bool,
-    ) -> Result<bool> {
-        let ready = || is_so() || self.is_closed();
-        self.inner.watch.moved.wait_until(interrupt, until, ready)?;
-        Ok(is_so())
-    }
-
-    /// Waits as [`Store::wait_until`], without a time limit.
+    /// Waits until everything up to `at` is visible.
     ///
     /// # Errors
     /// 91 when the store is closed; what `interrupt` says.
-    pub fn wait_for(&self, interrupt: &dyn Interrupt, is_so: impl Fn() -> bool) -> Result<()> {
-        let ready = || is_so() || self.is_closed();
-        self.inner.watch.moved.wait(interrupt, ready)?;
+    pub fn wait_for_visible(&self, at: Timestamp, interrupt: &dyn Interrupt) -> Result<()> {
+        let visible = || self.visible() >= at;
+        self.wait_for(Awaited::Visible(at), interrupt, visible)
+    }
+
+    /// Waits until this is so, which is what `awaited` says.
+    ///
+    /// # Errors
+    /// 91 when the store is closed; what `interrupt` says.
+    pub(crate) fn wait_for(
+        &self,
+        awaited: Awaited,
+        interrupt: &dyn Interrupt,
+        is_so: impl Fn() -> bool,
+    ) -> Result<()> {
+        let ready = || (is_so() || self.is_closed()).then_some(());
+        let moved = &self.inner.watch.moved;
+        moved.wait_for(awaited, interrupt, ready)?;
         match is_so() {
             true => Ok(()),
             false => interrupt
@@ -295,9 +300,9 @@ impl Store {
         }
     }
 
-    /// The event that is notified whenever a commit becomes visible or is committed by the majority, and
-    /// when the store closes.
-    pub fn moved(&self) -> Arc<Event> {
+    /// What is notified when something became visible or was committed by the majority, and when the store
+    /// closes.
+    pub fn moved(&self) -> Arc<Event<Awaited>> {
         self.inner.watch.moved.clone()
     }
 

@@ -1,10 +1,12 @@
-//! Wakes the threads of a store: at its end, when background threads are called, and with every commit
-//! that becomes visible.
+//! What wakes the threads of a store: its end, a call to the background threads, and a commit that becomes
+//! visible, or that the majority has.
 //!
-//! Invariant: every waiting thread is in one of the lists here, if it waits for a newer commit or has to
-//! give way to the end of the store or to a lock of all writes. The thread that causes such an event
-//! wakes the list afterwards.
+//! Invariant: a thread that waits for a commit, or in whose way the end of the store or a lock of all writes
+//! stands, is in one of the lists here with what it waits for. The thread that brings that about calls those
+//! that wait for it afterwards, and no others: a thousand clients may wait for times that are far away.
 
+use muniment_io::Timestamp;
+use muniment_log::Position;
 use muniment_op::{Event, Interrupt, Sleepers};
 use muniment_value::{Code, Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -15,7 +17,39 @@ use std::sync::atomic::{
 };
 use std::time::Duration;
 
-/// The lists of waiting threads.
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// Everything up to this time is visible.
+    Visible(Timestamp),
+    /// The majority has everything up to this time, or this server is alone.
+    Majority(Timestamp),
+    /// Everything up to the first time is visible, or this server is not alone and the majority has
+    /// everything up to the second.
+    Either(Timestamp, Timestamp),
+    /// Writes are not locked.
+    Unlocked,
+}
+
+impl Awaited {
+    /// The first time after this one.
+    pub fn past(time: Timestamp) -> Timestamp {
+        Timestamp(time.0.saturating_add(1))
+    }
+
+    /// Whether a thread that waits for this has to be called when the store is so far.
+    fn is_there(self, visible: Timestamp, majority: Option<Position>) -> bool {
+        let has = |time| majority.map(|majority| majority.at >= time);
+        match self {
+            Awaited::Visible(time) => visible >= time,
+            Awaited::Majority(time) => has(time).unwrap_or(true),
+            Awaited::Either(first, second) => visible >= first || has(second).unwrap_or(false),
+            Awaited::Unlocked => false,
+        }
+    }
+}
+
+/// See the module's head.
 #[derive(Default)]
 pub(crate) struct Watch {
     closed: AtomicBool,
@@ -25,18 +59,28 @@ pub(crate) struct Watch {
     wake: Condvar,
     /// The threads whose waits end with the store, or that make way when writes are to be locked.
     pub stops: Sleepers,
-    /// The threads that wait until the newest visible commit, or the commit point, changes. It is
-    /// shared, because a waiting thread must not keep the store alive.
-    pub moved: Arc<Event>,
+    /// The threads that wait for a commit. Shared, for those that keep nothing of the store alive.
+    pub moved: Arc<Event<Awaited>>,
 }
 
 impl Watch {
-    /// Tells that the newest visible commit or the commit point has changed. Both are changed by a
-    /// sequentially consistent operation or under a lock, so a thread that is not counted here yet sees
-    /// the change when it looks.
+    /// Calls the threads whose wait is over now that the store is `so_far`: the newest visible time, and what
+    /// the majority has. It is asked after a change that was made by a sequentially consistent operation or
+    /// under a lock, so a thread that is not counted here yet sees the change itself. Both only rise, so of two
+    /// threads that change something at once the later one asks for what both have made.
     #[inline]
-    pub fn advanced(&self) {
-        self.moved.notify_all();
+    pub fn advanced(&self, so_far: impl FnOnce() -> (Timestamp, Option<Position>)) {
+        if self.moved.waiting() > 0 {
+            let (visible, majority) = so_far();
+            let is_there = |awaited: &Awaited| awaited.is_there(visible, majority);
+            self.moved.notify_those(is_there);
+        }
+    }
+
+    /// Writes are not locked any more.
+    pub fn unlocked(&self) {
+        let waits = |awaited: &Awaited| *awaited == Awaited::Unlocked;
+        self.moved.notify_those(waits);
     }
 
     /// Whether the store may still be used.
@@ -65,7 +109,7 @@ impl Watch {
         *self.stop.lock() = true;
         self.call();
         self.stops.wake_all();
-        self.advanced();
+        self.moved.notify_all();
         true
     }
 

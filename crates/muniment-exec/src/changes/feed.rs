@@ -18,7 +18,7 @@
 use crate::changes::scope::Scope;
 use crate::operation::OpContext;
 use muniment_op::{Interrupt, NeverInterrupted, Sleep};
-use muniment_storage::{CommitId, LogEntries, LogEntry, Store, Timestamp, What};
+use muniment_storage::{Awaited, CommitId, LogEntries, LogEntry, Store, Timestamp, What};
 use muniment_value::Result;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -474,17 +474,22 @@ fn pump(feed: &Weak<Feed>, weak_store: &Weak<Store>) {
         // Entries that are not kept yet are checked again soon.
         let end = Instant::now() + if until > kept { FLUSH } else { IDLE };
         let moved = store.moved();
-        // While it waits, the pump keeps neither of them alive.
+        let past = |time, is_awaited| match is_awaited {
+            true => Awaited::past(time),
+            false => Timestamp::MAX,
+        };
+        let awaited = Awaited::Either(past(until, !full), past(kept, until > kept));
+        // The pump keeps neither of them alive while it waits.
         drop((feed, store));
         let has_more = || {
-            weak_store.upgrade().is_none_or(|store| {
+            weak_store.upgrade().map_or(Some(()), |store| {
                 let more = !full && store.visible() > until;
                 let kept = until > kept && store.majority().is_some_and(|p| p.at > kept);
-                more || kept || store.is_closed()
+                (more || kept || store.is_closed()).then_some(())
             })
         };
-        // The pump is never interrupted.
-        let _ = moved.wait_until(&NeverInterrupted, end, has_more);
+        // It is never interrupted.
+        let _ = moved.wait_for_until(awaited, &NeverInterrupted, end, has_more);
     }
 }
 

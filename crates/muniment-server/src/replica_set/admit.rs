@@ -118,7 +118,12 @@ fn wait_for(
         store.commit_nothing(op)?;
     }
     let _waits = set.figures().waits();
-    store.wait_for(op, reached)
+    // What is visible never goes back, nor does what the majority has, so one can be awaited after the other.
+    store.wait_for_visible(time, op)?;
+    match of_majority {
+        true => store.wait_for_majority(time, op),
+        false => Ok(()),
+    }
 }
 
 /// Has the majority confirm that no other member leads: an empty record is committed only then.

@@ -55,7 +55,7 @@ pub fn forward(cx: &mut CommandContext<'_>) -> Result<bool> {
             leader,
             until: None,
         };
-        op.without_ticket(|| store.wait_for(&leads, || store.visible() >= time))??;
+        op.without_ticket(|| store.wait_for_visible(time, &leads))??;
     }
     for e in told.as_doc().iter().filter(|e| e.name() != "ok") {
         cx.reply.field(e.name(), e.value());

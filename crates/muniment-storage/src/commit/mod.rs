@@ -33,6 +33,7 @@ pub(crate) mod stage;
 
 use crate::inner::Inner;
 use crate::store::CommitId;
+use crate::watch::Awaited;
 use announce::Announce;
 use bytes::Bytes;
 use check::{check_operations, check_record};
@@ -221,7 +222,7 @@ impl Inner {
             Some(_turn) => self.trees.views().advance(at),
             None => door.land(at, self.trees.views()),
         }
-        self.watch.advanced();
+        self.advanced();
         Ok(CommitId { index, at })
     }
 
@@ -239,9 +240,16 @@ impl Inner {
             }
             std::hint::spin_loop();
         }
-        self.watch
-            .moved
-            .wait(interrupt, || views.visible() >= newest)
+        let visible = || (views.visible() >= newest).then_some(());
+        let awaited = Awaited::Visible(newest);
+        self.watch.moved.wait_for(awaited, interrupt, visible)
+    }
+
+    /// To be called after the newest visible time, or what the majority has, was moved on.
+    #[inline]
+    pub fn advanced(&self) {
+        let so_far = || (self.trees.views().visible(), self.door.majority());
+        self.watch.advanced(so_far);
     }
 
     /// The newest timestamp given out.

@@ -28,7 +28,7 @@ fn open_member(path: &Path) -> Arc<Store> {
 
 /// A record as a member sends it.
 pub(crate) struct Sent {
-    position: Position,
+    pub(crate) position: Position,
     payload: Vec<u8>,
 }
 

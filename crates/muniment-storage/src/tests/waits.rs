@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::ages::ByHand;
-use crate::tests::follow::member;
+use crate::tests::follow::{behind, deliver, member};
 use crate::tests::index::{create, delete, index, update, valid};
 use crate::tests::noise::Random;
 use crate::tests::{bytes, insert, open, options};
@@ -12,7 +12,7 @@ use muniment_op::{Account, Interrupt, NeverInterrupted, Operation, Share, Sleepe
 use muniment_value::{Code, DocBuf, Error, Result, Value, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// An operation that ends when it is killed. Only the kill wakes a thread that waits for it.
@@ -833,10 +833,12 @@ fn a_kill_ends_each_wait_for_what_becomes_visible() {
     ends_when_killed("entry of the log", |op| {
         store.wait_past(store.visible(), late, op)
     });
-    ends_when_killed("place of the set", |op| store.wait_for(op, || false));
-    // The end of the store ends waits, too.
+    ends_when_killed("time to be visible", |op| {
+        store.wait_for_visible(Timestamp::MAX, op)
+    });
+    // The end of the store ends them, too.
     std::thread::scope(|s| {
-        let waits = s.spawn(|| store.wait_for(&NeverInterrupted, || false));
+        let waits = s.spawn(|| store.wait_for_visible(Timestamp::MAX, &NeverInterrupted));
         while !store.is_watched() {
             std::thread::yield_now();
         }
@@ -870,4 +872,142 @@ fn a_kill_ends_each_wait_of_a_build() {
         assert!(built.is_ready() && built.id != index.id);
     });
     valid(&store, &c);
+}
+
+/// Counts how often the threads that wait for it look whether they may go on: once before they sleep, and once
+/// after each call.
+#[derive(Default)]
+struct Looks(AtomicUsize);
+
+impl Looks {
+    fn count(&self) -> usize {
+        self.0.load(SeqCst)
+    }
+}
+
+impl Interrupt for Looks {
+    fn check(&self) -> Result<()> {
+        self.0.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+}
+
+/// A primary with so many records that a follower does not have yet, and the follower.
+fn two_members(paths: [&std::path::Path; 2], records: i32) -> [Arc<Store>; 2] {
+    let [a, b] = paths.map(|path| Store::open(member(path)).unwrap());
+    a.open_door(1).unwrap();
+    let c = create(&a, "db.c");
+    for i in 0..records {
+        insert(&a, &c, doc! { "_id": i }).unwrap();
+    }
+    [a, b]
+}
+
+/// The records before a time do not wake those that wait for it, be it to become visible or to be committed by
+/// the majority. Each that waits for what came is woken, and nobody else.
+#[test]
+fn a_record_wakes_only_those_that_wait_for_it() {
+    const MANY: usize = 500;
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [a, b] = two_members([dirs[0].path(), dirs[1].path()], 120);
+    let sent = behind(&a, 0, 200);
+    let far = sent.last().unwrap().position.at;
+    let looks = Looks::default();
+    std::thread::scope(|s| {
+        for _ in 0..MANY {
+            s.spawn(|| b.wait_for_visible(far, &looks).unwrap());
+            s.spawn(|| b.wait_for_majority(far, &looks).unwrap());
+        }
+        while looks.count() < 2 * MANY {
+            std::thread::yield_now();
+        }
+        for (n, record) in sent.iter().enumerate().take(sent.len() - 1) {
+            let at = record.position.at;
+            let near = Looks::default();
+            std::thread::scope(|s| {
+                let visible = s.spawn(|| b.wait_for_visible(at, &near).unwrap());
+                let majority = s.spawn(|| b.wait_for_majority(at, &near).unwrap());
+                while near.count() < 2 {
+                    std::thread::yield_now();
+                }
+                deliver(&b, std::slice::from_ref(record)).unwrap();
+                visible.join().unwrap();
+                assert!(!majority.is_finished());
+                b.set_committed(n as u64 + 1).unwrap();
+                majority.join().unwrap();
+            });
+        }
+        // A thread that may return for no reason at all does so hardly ever.
+        let woken = looks.count() - 2 * MANY;
+        assert!(woken < MANY / 10, "{woken} were woken for nothing");
+        deliver(&b, &sent[sent.len() - 1..]).unwrap();
+        b.set_committed(sent.len() as u64).unwrap();
+    });
+}
+
+/// A thread that begins to wait at the moment at which the record comes is not left to sleep. No later record
+/// comes that would wake it after all.
+#[test]
+fn a_time_that_is_reached_while_a_thread_begins_to_wait_wakes_it() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [a, b] = two_members([dirs[0].path(), dirs[1].path()], 2000);
+    let sent = behind(&a, 0, 2100);
+    let (reached, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|s| {
+        for majority in [false, true] {
+            let (b, sent, reached, turn) = (&b, &sent, &reached, &turn);
+            s.spawn(move || {
+                for (n, record) in sent.iter().enumerate() {
+                    let at = record.position.at;
+                    // Begins at about the time at which the record is delivered.
+                    while turn.load(SeqCst) < n {
+                        std::hint::spin_loop();
+                    }
+                    let late = Late(Instant::now());
+                    match majority {
+                        false => b.wait_for_visible(at, &late).unwrap(),
+                        true => b.wait_for_majority(at, &late).unwrap(),
+                    }
+                    reached.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for (n, record) in sent.iter().enumerate() {
+            turn.store(n, SeqCst);
+            deliver(&b, std::slice::from_ref(record)).unwrap();
+            b.set_committed(n as u64 + 1).unwrap();
+            while reached.load(SeqCst) < 2 * (n + 1) {
+                std::thread::yield_now();
+            }
+        }
+    });
+}
+
+/// What ends a wait for a time that does not come: nobody else is a member any more, and the end of the store;
+/// and fsyncUnlock is what those wait for that wait for it.
+#[test]
+fn what_is_no_record_wakes_those_that_wait_for_it() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [a, b] = two_members([dirs[0].path(), dirs[1].path()], 1);
+    b.lock_writes(&NeverInterrupted).unwrap();
+    let looks = Looks::default();
+    std::thread::scope(|s| {
+        let unlocked = s.spawn(|| b.wait_for_unlock(&looks));
+        let majority = s.spawn(|| b.wait_for_majority(Timestamp::MAX, &looks));
+        let visible = s.spawn(|| b.wait_for_visible(Timestamp::MAX, &looks));
+        while looks.count() < 3 {
+            std::thread::yield_now();
+        }
+        b.unlock_writes().unwrap();
+        unlocked.join().unwrap().unwrap();
+        b.set_others(false);
+        majority.join().unwrap().unwrap();
+        assert!(!visible.is_finished());
+        b.close().unwrap();
+        let e = visible.join().unwrap().unwrap_err();
+        assert_eq!(e.code(), Code::ShutdownInProgress);
+    });
+    drop(a);
 }
