@@ -331,8 +331,9 @@ impl Server {
     fn drain(&self) {
         let end = Instant::now() + DRAIN;
         // Releases fsyncLock, because writers that wait for fsyncUnlock would otherwise wait forever.
-        while self.state.engine.store.write_lock_depth() > 0 {
-            if self.state.engine.store.unlock_writes().is_err() {
+        let store = &self.state.engine.store;
+        while store.write_lock_depth() > 0 {
+            if store.unlock_writes(&muniment_op::NeverInterrupted).is_err() {
                 break;
             }
         }

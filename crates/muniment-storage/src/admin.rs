@@ -41,12 +41,12 @@ impl Store {
         Ok(lock.depth)
     }
 
-    /// fsyncUnlock: returns the depth that remains.
+    /// fsyncUnlock: returns the depth that remains. Waits while an fsyncLock waits for writers.
     ///
     /// # Errors
-    /// 20 IllegalOperation when not locked.
-    pub fn unlock_writes(&self) -> Result<u32> {
-        let mut lock = self.inner.cuts.fsync_lock.lock();
+    /// 20 IllegalOperation when not locked; what `interrupt` says while it waits.
+    pub fn unlock_writes(&self, interrupt: &dyn Interrupt) -> Result<u32> {
+        let mut lock = self.inner.cuts.fsync_lock.lock_for(interrupt)?;
         if lock.depth == 0 {
             return Err(Error::new(
                 Code::IllegalOperation,

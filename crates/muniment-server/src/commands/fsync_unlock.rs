@@ -10,7 +10,7 @@ pub const COMMAND: CommandSpec = CommandSpec {
     kind: Kind::Admin,
     admin_only: true,
     run: |cx| {
-        let depth = cx.engine().store.unlock_writes()?;
+        let depth = cx.engine().store.unlock_writes(&**cx.op)?;
         if let Some(node) = cx.server.replica_set.as_ref().and_then(|set| set.node()) {
             // Wakes the driver, so that it appends the records that were set aside during the lock.
             node.inbox.look();

@@ -94,7 +94,7 @@ fn a_copy_made_while_writers_run_is_consistent() {
             // that is being written can.
             store.lock_writes(&NeverInterrupted).unwrap();
             copy(dir.path(), to.path());
-            store.unlock_writes().unwrap();
+            store.unlock_writes(&NeverInterrupted).unwrap();
             let crashed = open(to.path());
             let c = crashed.collection("db.c").unwrap();
             valid(&crashed, &c);
@@ -495,7 +495,7 @@ fn collections_of_a_transaction_that_a_crash_ended_are_gone() {
         let to = tempfile::tempdir().unwrap();
         store.lock_writes(never).unwrap();
         copy(dir.path(), to.path());
-        store.unlock_writes().unwrap();
+        store.unlock_writes(&NeverInterrupted).unwrap();
         for _ in 0..2 {
             let crashed = open(to.path());
             let names: Vec<String> = crashed

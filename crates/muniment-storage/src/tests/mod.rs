@@ -272,7 +272,7 @@ fn fsync_lock_blocks_and_nests() {
         .create_collection("db.c", CollectionOptions::default(), &NeverInterrupted)
         .unwrap();
     assert_eq!(
-        store.unlock_writes().unwrap_err().code(),
+        store.unlock_writes(&NeverInterrupted).unwrap_err().code(),
         Code::IllegalOperation
     );
     assert_eq!(store.lock_writes(&NeverInterrupted).unwrap(), 1);
@@ -281,10 +281,10 @@ fn fsync_lock_blocks_and_nests() {
         let writer = s.spawn(|| insert(&store, &c, doc! { "_id": 1 }));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!writer.is_finished());
-        assert_eq!(store.unlock_writes().unwrap(), 1);
+        assert_eq!(store.unlock_writes(&NeverInterrupted).unwrap(), 1);
         std::thread::sleep(Duration::from_millis(20));
         assert!(!writer.is_finished());
-        assert_eq!(store.unlock_writes().unwrap(), 0);
+        assert_eq!(store.unlock_writes(&NeverInterrupted).unwrap(), 0);
         writer.join().unwrap().unwrap();
     });
     assert_eq!(c.count(), 1);

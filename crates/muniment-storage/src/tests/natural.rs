@@ -73,7 +73,7 @@ pub(crate) fn crash(store: &Store, from: &Path) -> tempfile::TempDir {
     let to = tempfile::tempdir().unwrap();
     store.lock_writes(&NeverInterrupted).unwrap();
     copy(from, to.path());
-    store.unlock_writes().unwrap();
+    store.unlock_writes(&NeverInterrupted).unwrap();
     to
 }
 

@@ -105,7 +105,7 @@ fn a_copy_made_file_by_file_under_the_lock_is_right() {
             std::thread::sleep(Duration::from_millis(400));
             files(dir.path(), &mut second);
             assert!(first == second, "{:?} {:?}", first.keys(), second.keys());
-            store.unlock_writes().unwrap();
+            store.unlock_writes(&NeverInterrupted).unwrap();
             let to = tempfile::tempdir().unwrap();
             for (path, content) in first {
                 let target = to.path().join(path.strip_prefix(dir.path()).unwrap());

@@ -786,7 +786,7 @@ fn a_kill_ends_each_wait_of_a_writer() {
     ends_when_killed("commit while writes are locked", |op| {
         inserts(&store, &c, doc! { "_id": 3 }, op)
     });
-    store.unlock_writes().unwrap();
+    store.unlock_writes(&NeverInterrupted).unwrap();
     let gate = store.inner.cuts.gate.share(&NeverInterrupted).unwrap();
     ends_when_killed("commits, to lock writes", |op| store.lock_writes(op));
     drop(gate);
@@ -1000,7 +1000,7 @@ fn what_is_no_record_wakes_those_that_wait_for_it() {
         while looks.count() < 3 {
             std::thread::yield_now();
         }
-        b.unlock_writes().unwrap();
+        b.unlock_writes(&NeverInterrupted).unwrap();
         unlocked.join().unwrap().unwrap();
         b.set_others(false);
         majority.join().unwrap().unwrap();
@@ -1010,4 +1010,34 @@ fn what_is_no_record_wakes_those_that_wait_for_it() {
         assert_eq!(e.code(), Code::ShutdownInProgress);
     });
     drop(a);
+}
+
+/// fsyncUnlock waits while an fsyncLock does, and either wait ends with its operation.
+#[test]
+fn a_kill_ends_the_wait_of_an_unlock() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    // A write unit that has begun to write keeps the lock waiting.
+    let writes = store.inner.cuts.gate.share(&NeverInterrupted).unwrap();
+    let locks = killable();
+    std::thread::scope(|s| {
+        let lock = s.spawn(|| store.lock_writes(&locks).map(drop));
+        while !locks.is_waiting() {
+            std::thread::yield_now();
+        }
+        ends_when_killed("fsyncLock, to unlock", |op| {
+            store.unlock_writes(op).map(drop)
+        });
+        let op = Operation::new(Instant::now(), Some(Duration::from_millis(20)));
+        let e = store.unlock_writes(&op).unwrap_err();
+        assert_eq!(e.code(), Code::MaxTimeMSExpired);
+        locks.kill(Code::Interrupted);
+        assert_eq!(lock.join().unwrap().unwrap_err().code(), Code::Interrupted);
+    });
+    drop(writes);
+    // Nothing is locked, and nothing is left behind.
+    let e = store.unlock_writes(&NeverInterrupted).unwrap_err();
+    assert_eq!(e.code(), Code::IllegalOperation);
+    assert!(valid_writer(&store, &c));
 }

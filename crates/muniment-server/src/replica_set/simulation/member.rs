@@ -330,7 +330,8 @@ impl Running {
 
     /// Takes all locks back.
     pub fn unlock(&self) {
-        while self.store().write_lock_depth() > 0 && self.store().unlock_writes().is_ok() {}
+        let never = &muniment_op::NeverInterrupted;
+        while self.store().write_lock_depth() > 0 && self.store().unlock_writes(never).is_ok() {}
         self.node.inbox.look();
     }
 
