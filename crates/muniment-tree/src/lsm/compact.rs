@@ -1,10 +1,11 @@
 //! Runs compactions.
 
 use super::flush::{FIRST_PAUSE, Open};
+use super::idle::For;
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
 use super::pick::{Action, Job, Picker, Span, concerns};
-use super::shared::{Claim, Edit, For, Shared, Work, suspicion};
+use super::shared::{Claim, Edit, Shared, Work, suspicion};
 use super::state::{DEPTH, Levels, Run};
 use super::still::Pulse;
 use super::table::Table;

@@ -1,8 +1,9 @@
 //! Seals memtables and flushes them into a fresh run.
 
+use super::idle::For;
 use super::merge::{Keep, Merge, Source};
 use super::output::Output;
-use super::shared::{Edit, For, Shared, Work, copy};
+use super::shared::{Edit, Shared, Work, copy};
 use super::state::{Run, Sealed, State};
 use super::still::Pulse;
 use crate::memtable::MemTable;
@@ -212,6 +213,18 @@ impl Shared {
         self.purge();
         let something = !self.trash.is_empty() || !self.flushable(&self.state()).is_empty();
         (something && !self.still.is_wanted()).then_some(())
+    }
+
+    /// Waits until `ready`, for `pause` at most, and not longer than until the engine is closed.
+    pub(crate) fn wait(&self, what: For, pause: Duration, mut ready: impl FnMut() -> bool) {
+        let open = Open {
+            shared: self,
+            interrupt: &NeverInterrupted,
+        };
+        let until = Instant::now() + pause;
+        let ready = || ready().then_some(());
+        // Its end is all that the caller needs to know.
+        let _ = self.idle.wait_for_until(what, &open, until, ready);
     }
 
     /// Waits for the whole of a pause, but not longer than until the engine is closed.

@@ -36,6 +36,7 @@ mod flush;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gaps;
+mod idle;
 mod load;
 mod manifest;
 mod merge;

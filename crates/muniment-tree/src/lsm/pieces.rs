@@ -16,8 +16,9 @@
 use super::compact::Claimed;
 use super::error::io;
 use super::flush::Open;
+use super::idle::For;
 use super::pick::Job;
-use super::shared::{Claim, Edit, For, Shared};
+use super::shared::{Claim, Edit, Shared};
 use super::table::Table;
 use muniment_io::Space;
 use muniment_op::Interrupt;

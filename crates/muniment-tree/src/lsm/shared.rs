@@ -5,8 +5,8 @@ use super::cache::BlockCache;
 use super::dropped::DroppedList;
 use super::error::{damaged, io};
 use super::failures::Failures;
-use super::flush::Open;
 use super::gaps::Gaps;
+use super::idle::For;
 use super::manifest::{self, Manifest, Named, table_path};
 use super::options::LsmOptions;
 use super::pick::Span;
@@ -17,8 +17,8 @@ use super::trash::Trash;
 use crate::memtable::MemTable;
 use crate::trees::Faults;
 use crate::views::Views;
-use muniment_io::{SpreadLock, Timestamp};
-use muniment_op::{Event, Lock, NeverInterrupted, Sleepers};
+use muniment_io::{Open, SpreadLock, Timestamp};
+use muniment_op::{Event, Lock, Sleepers};
 use muniment_value::{Code, Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -26,7 +26,6 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
 
 /// An open engine.
 pub(crate) struct Shared {
@@ -68,19 +67,6 @@ pub(crate) struct Shared {
     pub(crate) idle: Arc<Event<For>>,
     pub(crate) flushed: AtomicU64,
     pub(crate) compacted: AtomicU64,
-}
-
-/// What a thread that does the engine's work waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
-    /// Something to flush, free or remove.
-    Flush,
-    /// A job.
-    Job,
-    /// Room for the next piece of a job.
-    Room,
-    /// The end of a pause.
-    Time,
 }
 
 /// The things that a running job has for itself.
@@ -128,14 +114,13 @@ impl Shared {
     /// # Errors
     /// See [`LsmTrees::open`](super::LsmTrees::open).
     pub(crate) fn open(options: LsmOptions) -> Result<Shared> {
-        let (dir, disk) = (options.dir.clone(), options.disk.clone());
+        let (dir, disk, idle) = (options.dir.clone(), options.disk.clone(), Arc::default());
         disk.create_dir(&dir).map_err(|e| io("making", &dir, &e))?;
         let names = disk.list(&dir).map_err(|e| io("listing", &dir, &e))?;
         let found = Manifest::read(&*disk, &dir, &names)?;
         let manifest = found.clone().unwrap_or_default();
         let cache = Arc::new(BlockCache::new(options.cache_bytes, options.block_bytes));
-        let idle = Arc::new(Event::new());
-        let trash = Trash::new(disk.clone(), idle.clone());
+        let trash = Trash::new(disk.clone(), Arc::clone(&idle));
         let named: HashSet<u64> = manifest.tables.iter().map(|t| t.id).collect();
         // Numbers of files that a crash has left behind are not reused either.
         let mut next_table = manifest.next_table;
@@ -383,7 +368,7 @@ impl Shared {
         let new = self.options.dir.join(manifest::NEW);
         let path = self.options.dir.join(manifest::NAME);
         let write = || {
-            let file = disk.open(&new, muniment_io::Open::Create)?;
+            let file = disk.open(&new, Open::Create)?;
             file.write_at(bytes, 0)?;
             file.sync()
         };
@@ -441,18 +426,6 @@ impl Shared {
         self.moves.fetch_add(1, SeqCst);
         self.idle.notify_all();
         self.moved.notify_all();
-    }
-
-    /// Waits until `ready`, for `pause` at most, and not longer than until the engine is closed.
-    pub(crate) fn wait(&self, what: For, pause: Duration, mut ready: impl FnMut() -> bool) {
-        let open = Open {
-            shared: self,
-            interrupt: &NeverInterrupted,
-        };
-        let until = Instant::now() + pause;
-        let ready = || ready().then_some(());
-        // Its end is all that the caller needs to know.
-        let _ = self.idle.wait_for_until(what, &open, until, ready);
     }
 }
 

@@ -5,7 +5,7 @@
 //! memtables, these are newer than those in tables, and a fresh run's are newer than those of the runs after
 //! it, a level's newer than those of deeper levels.
 
-use super::shared::For;
+use super::idle::For;
 use super::table::Table;
 use crate::memtable::MemTable;
 use crate::trees::FileSizes;

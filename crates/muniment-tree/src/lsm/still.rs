@@ -5,7 +5,8 @@
 //! now and then whether a hold is wanted, and gives way to it ([`Pulse`]). A thread that has a `Working` must
 //! not ask for another one, as it could wait for itself.
 
-use super::shared::{For, Shared};
+use super::idle::For;
+use super::shared::Shared;
 use muniment_op::{Event, Interrupt};
 use muniment_value::Result;
 use parking_lot::Mutex;

@@ -7,7 +7,7 @@
 //! The same goes for the fronts of tables that a compaction has consumed: they are given back to the disk
 //! when the last reader that could read there has ended.
 
-use super::shared::For;
+use super::idle::For;
 use muniment_io::{Disk, File};
 use muniment_op::Event;
 use parking_lot::Mutex;
