@@ -8,7 +8,7 @@ use crate::registry::{CommandSpec, Explained, Kind, RunsOn, Target};
 use crate::replica_set::forward;
 use muniment_exec::{AggregateRequest, BatchLimits, Explainable, Verbosity, opens_change_stream};
 use muniment_value::args::{Args, Field, Types, check_type, opt, refused, req};
-use muniment_value::{Code, Doc, Error, Result, Value, number};
+use muniment_value::{Code, Doc, Elem, Error, Result, Value, number};
 
 pub(super) const FIELDS: &[Field] = &[
     // Null is not "missing" here, unlike in other fields.
@@ -113,22 +113,34 @@ fn precheck(body: Doc<'_>) -> Result<()> {
     if explain && body.get("writeConcern").is_some() {
         return Err(no_write_concern());
     }
-    let strict = body.get("apiStrict").is_some_and(|v| v.truthy());
-    if strict && explain {
+    let terms = Terms {
+        in_transaction: body.get("autocommit").is_some(),
+        read_concern: body.get_doc("readConcern").and_then(|d| d.get_str("level")),
+        api_strict: body.get("apiStrict").is_some_and(|v| v.truthy()),
+    };
+    if terms.api_strict && explain {
         return Err(not_in_api("the explain option of aggregate"));
     }
-    let concern = body.get_doc("readConcern").and_then(|d| d.get_str("level"));
-    let level = concern.unwrap_or("local");
     let stages = body.get_array("pipeline").unwrap_or(Doc::EMPTY);
-    let stages = stages.values().filter_map(|v| v.as_doc()?.first());
-    for stage in stages {
+    let mut stages = stages.values().filter_map(|v| v.as_doc()?.first());
+    stages.try_for_each(|stage| terms.check(stage))
+}
+
+/// What the client asks for that not every stage can give.
+struct Terms<'a> {
+    in_transaction: bool,
+    read_concern: Option<&'a str>,
+    api_strict: bool,
+}
+
+impl Terms<'_> {
+    /// Refuses a stage that cannot run on these terms.
+    ///
+    /// # Errors
+    /// 263 OperationNotSupportedInTransaction, 72 InvalidOptions, 323 APIStrictError.
+    fn check(&self, stage: Elem<'_>) -> Result<()> {
         let name = stage.name();
-        let elsewhere = LOCAL_ONLY.contains(&name)
-            || matches!(
-                name,
-                "$changeStream" | "$collStats" | "$indexStats" | "$out" | "$merge" | "$unionWith"
-            );
-        if elsewhere && body.get("autocommit").is_some() {
+        if self.in_transaction && !runs_in_transactions(name) {
             return Err(Error::new(
                 Code::OperationNotSupportedInTransaction,
                 format!(
@@ -137,44 +149,55 @@ fn precheck(body: Doc<'_>) -> Result<()> {
                 ),
             ));
         }
-        let writes = matches!(name, "$out" | "$merge") && level == "linearizable";
-        if writes || (level != "local" && LOCAL_ONLY.contains(&name)) {
-            return Err(Error::new(
-                Code::InvalidOptions,
-                format!(
-                    "Aggregation stage {name} cannot run with a readConcern other than 'local', \
-                     or in a multi-document transaction. Current readConcern: {level}"
-                ),
-            ));
-        }
-        if name == "$changeStream" && !matches!(concern, None | Some("majority")) {
-            return Err(Error::new(
-                Code::InvalidOptions,
-                format!(
-                    "$changeStream cannot run with a readConcern other than 'majority'. Current \
-                     readConcern: {level}"
-                ),
-            ));
-        }
-        let expanded = name == "$changeStream"
-            && stage
-                .value()
-                .as_doc()
-                .is_some_and(|d| d.get("showExpandedEvents").is_some());
-        if strict && expanded {
-            return Err(not_in_api("showExpandedEvents of $changeStream"));
-        }
-        // Of `$collStats`, version 1 has only `count`.
-        let sizes = name == "$collStats"
-            && stage
-                .value()
-                .as_doc()
-                .is_some_and(|d| d.iter().any(|o| o.name() != "count"));
-        if strict && (sizes || NOT_IN_API_V1.contains(&name)) {
-            return Err(not_in_api(name));
+        self.check_read_concern(name)?;
+        match beyond_api_v1(stage) {
+            Some(what) if self.api_strict => Err(not_in_api(what)),
+            _ => Ok(()),
         }
     }
-    Ok(())
+
+    fn check_read_concern(&self, stage: &str) -> Result<()> {
+        let level = self.read_concern.unwrap_or("local");
+        let writes = matches!(stage, "$out" | "$merge") && level == "linearizable";
+        let message = if writes || (level != "local" && LOCAL_ONLY.contains(&stage)) {
+            format!(
+                "Aggregation stage {stage} cannot run with a readConcern other than 'local', \
+                 or in a multi-document transaction. Current readConcern: {level}"
+            )
+        } else if stage == "$changeStream" && !matches!(self.read_concern, None | Some("majority")) {
+            format!(
+                "$changeStream cannot run with a readConcern other than 'majority'. Current \
+                 readConcern: {level}"
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Code::InvalidOptions, message))
+    }
+}
+
+fn runs_in_transactions(stage: &str) -> bool {
+    !LOCAL_ONLY.contains(&stage)
+        && !matches!(
+            stage,
+            "$changeStream" | "$collStats" | "$indexStats" | "$out" | "$merge" | "$unionWith"
+        )
+}
+
+/// What a stage asks for that is not in version 1 of the Stable API, if anything.
+fn beyond_api_v1(stage: Elem<'_>) -> Option<&str> {
+    let options = stage.value().as_doc().unwrap_or(Doc::EMPTY);
+    match stage.name() {
+        "$changeStream" => options
+            .get("showExpandedEvents")
+            .map(|_| "showExpandedEvents of $changeStream"),
+        // Of `$collStats`, version 1 has only `count`.
+        "$collStats" => options
+            .iter()
+            .any(|o| o.name() != "count")
+            .then_some("$collStats"),
+        name => NOT_IN_API_V1.contains(&name).then_some(name),
+    }
 }
 
 /// 323: not part of the Stable API.

@@ -101,6 +101,36 @@ impl Op<'_> {
     }
 }
 
+/// A namespace, and the UUID that its collection must have if the client gave one.
+type Target<'a> = (&'a str, Option<Value<'a>>);
+
+/// The options of the command that hold for each of its operations.
+#[derive(Clone, Copy)]
+struct Common<'a> {
+    let_: Doc<'a>,
+    bypass_document_validation: bool,
+    bypass_empty_ts_replacement: bool,
+}
+
+impl<'a> Common<'a> {
+    fn of(a: &Args<'a>) -> Common<'a> {
+        Common {
+            let_: a.doc("let").unwrap_or(Doc::EMPTY),
+            bypass_document_validation: a.bool("bypassDocumentValidation", false),
+            bypass_empty_ts_replacement: a.bool("bypassEmptyTsReplacement", false),
+        }
+    }
+
+    fn of_inserts(self) -> InsertOptions {
+        InsertOptions {
+            ordered: true,
+            bypass_document_validation: self.bypass_document_validation,
+            bypass_empty_ts_replacement: self.bypass_empty_ts_replacement,
+            only: None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct Totals {
     errors: i32,
@@ -120,30 +150,15 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "bulkWrite requires at least one entry in nsInfo",
         ));
     }
-    let mut namespaces = Vec::with_capacity(infos.len());
-    for d in infos.iter() {
-        let a = Args::parse("bulkWrite.nsInfo", NS_INFO, d)?;
-        let ns = a.str("ns").unwrap_or_default();
-        let (db, c) = namespace::split(ns)?;
-        crate::transactions::check_write(cx, ns)?;
-        namespace::check_create(db, c)?;
-        namespaces.push((ns, a.get("collectionUUID")));
-    }
-    let let_ = cx.args.doc("let").unwrap_or(Doc::EMPTY);
-    let bypass = cx.args.bool("bypassDocumentValidation", false);
-    let empty = cx.args.bool("bypassEmptyTsReplacement", false);
+    let infos = infos.iter().map(|d| target(cx, d));
+    let targets = infos.collect::<Result<Vec<Target<'_>>>>()?;
+    let common = Common::of(&cx.args);
     // A malformed operation fails the command before anything is written.
     for d in ops.iter() {
-        parse(d, namespaces.len(), let_, bypass, empty)?;
+        parse(d, targets.len(), common)?;
     }
     let ordered = cx.args.bool("ordered", true);
     let errors_only = cx.args.bool("errorsOnly", false);
-    let options = InsertOptions {
-        ordered: true,
-        bypass_document_validation: bypass,
-        bypass_empty_ts_replacement: empty,
-        only: None,
-    };
     // The command counts as the operations that it consists of.
     cx.op_count = Some(0);
     let mut totals = Totals::default();
@@ -152,17 +167,17 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let mut hopeless = None;
     for (idx, d) in ops.iter().enumerate() {
         cx.op.check()?;
-        let (at, op) = parse(d, namespaces.len(), let_, bypass, empty)?;
+        let (at, op) = parse(d, targets.len(), common)?;
         cx.count(op.kind());
         let mut outcome = StatementOutcome::default();
         let done = match &hopeless {
             Some(e) => Err(Error::clone(e)),
             None => {
-                let (ns, uuid) = namespaces.get(at).copied().unwrap_or_default();
+                let target = targets.get(at).copied().unwrap_or_default();
                 if let Some(retry) = cx.op.retry() {
                     retry.start_at(idx);
                 }
-                run_bound(cx, (ns, uuid), &op, options, &mut outcome)
+                run_bound(cx, target, &op, common, &mut outcome)
             }
         };
         // A failed operation may have stored a part.
@@ -189,6 +204,19 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         }
     }
     reply(cx, &totals, results)
+}
+
+/// The target that an entry of `nsInfo` describes.
+///
+/// # Errors
+/// Those of a malformed entry, and of a namespace that cannot be written to.
+fn target<'a>(cx: &CommandContext<'_>, info: Doc<'a>) -> Result<Target<'a>> {
+    let a = Args::parse("bulkWrite.nsInfo", NS_INFO, info)?;
+    let ns = a.str("ns").unwrap_or_default();
+    let (db, c) = namespace::split(ns)?;
+    crate::transactions::check_write(cx, ns)?;
+    namespace::check_create(db, c)?;
+    Ok((ns, a.get("collectionUUID")))
 }
 
 /// The number of documents that an operation matched, inserted or deleted.
@@ -236,13 +264,13 @@ impl Totals {
 /// 361 CollectionUUIDMismatch if the collection has another UUID; the operation's own.
 fn run_bound(
     cx: &CommandContext<'_>,
-    (ns, uuid): (&str, Option<Value<'_>>),
+    (ns, uuid): Target<'_>,
     op: &Op<'_>,
-    options: InsertOptions,
+    common: Common<'_>,
     outcome: &mut StatementOutcome,
 ) -> Result<()> {
     let Some(wanted) = uuid else {
-        return run_one(cx, ns, op, options, outcome);
+        return run_one(cx, ns, op, common, outcome);
     };
     check_uuid(cx, ns, wanted)?;
     let bytes = match wanted {
@@ -250,7 +278,7 @@ fn run_bound(
         _ => None,
     };
     cx.op.bind(bytes);
-    let done = run_one(cx, ns, op, options, outcome);
+    let done = run_one(cx, ns, op, common, outcome);
     cx.op.bind(None);
     match done {
         Err(e) if e.code() == Code::QueryPlanKilled => {
@@ -293,14 +321,14 @@ fn run_one(
     cx: &CommandContext<'_>,
     ns: &str,
     op: &Op<'_>,
-    options: InsertOptions,
+    common: Common<'_>,
     outcome: &mut StatementOutcome,
 ) -> Result<()> {
     match op {
         Op::Insert(d) => {
-            let mut out =
-                cx.engine()
-                    .insert_many(cx.op, ns, &|| Box::new(std::iter::once(*d)), options)?;
+            let document = || Box::new(std::iter::once(*d)) as _;
+            let options = common.of_inserts();
+            let mut out = cx.engine().insert_many(cx.op, ns, &document, options)?;
             *outcome = StatementOutcome {
                 matched: out.n,
                 commit: out.commit,
@@ -313,13 +341,8 @@ fn run_one(
     }
 }
 
-fn parse<'a>(
-    d: Doc<'a>,
-    namespaces: usize,
-    let_: Doc<'a>,
-    bypass_document_validation: bool,
-    bypass_empty_ts_replacement: bool,
-) -> Result<(usize, Op<'a>)> {
+/// Parses an operation, and which of the targets it writes to.
+fn parse<'a>(d: Doc<'a>, targets: usize, common: Common<'a>) -> Result<(usize, Op<'a>)> {
     let kind = d.first().map_or("", |e| e.name());
     let op = match kind {
         "insert" => {
@@ -341,10 +364,10 @@ fn parse<'a>(
                 array_filters: a.array("arrayFilters").unwrap_or(Doc::EMPTY),
                 sort: a.doc("sort").unwrap_or(Doc::EMPTY),
                 constants: a.doc("constants").unwrap_or(Doc::EMPTY),
-                let_,
+                let_: common.let_,
                 collation: a.collation()?,
-                bypass_document_validation,
-                bypass_empty_ts_replacement,
+                bypass_document_validation: common.bypass_document_validation,
+                bypass_empty_ts_replacement: common.bypass_empty_ts_replacement,
                 ..UpdateStatement::new(a.doc("filter").unwrap_or(Doc::EMPTY), update)
             })
         }
@@ -354,7 +377,7 @@ fn parse<'a>(
                 filter: a.doc("filter").unwrap_or(Doc::EMPTY),
                 multi: a.bool("multi", false),
                 hint: hint(&a)?,
-                let_,
+                let_: common.let_,
                 collation: a.collation()?,
             })
         }
@@ -364,7 +387,7 @@ fn parse<'a>(
     };
     let at = d.get(kind).and_then(number::to_i64_exact);
     match at.and_then(|n| usize::try_from(n).ok()) {
-        Some(at) if at < namespaces => Ok((at, op)),
+        Some(at) if at < targets => Ok((at, op)),
         _ => Err(Error::bad_value(format!(
             "BulkWrite ops entry {} has an invalid nsInfo index.",
             Value::Document(d).to_display()

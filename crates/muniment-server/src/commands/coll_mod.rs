@@ -136,23 +136,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             ));
         }
     };
-    for option in ["viewOn", "pipeline"] {
-        if cx.args.get(option).is_some() {
-            return Err(invalid(format!(
-                "'{option}' option only supported on a view"
-            )));
-        }
-    }
-    if let Some(v) = cx.args.get(MIXED) {
-        if !collection.is_time_series() {
-            return Err(invalid(format!(
-                "option only supported on a time-series collection: {MIXED}"
-            )));
-        }
-        if !v.truthy() {
-            return Err(invalid(format!("Cannot set {MIXED} to false")));
-        }
-    }
+    check_options_of_others(cx, &collection)?;
     if dry_run && index.as_ref().is_none_or(|i| i.unique.is_none()) {
         return Err(invalid(
             "collMod can only be run in dryRun mode with an index conversion to unique",
@@ -160,23 +144,7 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     }
     let mut changes: Changes = Vec::new();
     let mut options = (*collection.options()).clone();
-    // MongoDB accepts these for a time-series collection, without effect.
-    let sizes = size.is_some() || max.is_some();
-    if sizes && !collection.is_time_series() {
-        if !collection.is_capped() {
-            return Err(invalid("isn't a capped collection"));
-        }
-        if let Some(n) = size {
-            let n = capped_size(n);
-            options.capped_size = Some(n);
-            changes.push(("size", Some(ValueBuf::new(number::narrow(n as i64)))));
-        }
-        if let Some(n) = max {
-            options.capped_max = (n > 0).then_some(n as u64);
-            let shown = (n > 0).then(|| ValueBuf::new(number::narrow(n)));
-            changes.push(("max", shown));
-        }
-    }
+    limit_changes(&collection, (size, max), &mut options, &mut changes)?;
     if let Some(v) = cx.args.doc("validator") {
         check_validator(cx.db(), cx.collection_name(), v, cx.op)?;
         let new = (!v.is_empty()).then(|| ValueBuf::new(v));
@@ -202,21 +170,81 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     if !changes.is_empty() {
         apply(cx, &collection, &options, &changes)?;
     } else if plan.is_none() {
-        // Nothing changes, but change streams get an event all the same, as in MongoDB.
-        let uuid = collection.uuid();
-        let note = doc! {
-            "op": "c",
-            "ns": format!("{}.$cmd", cx.db()),
-            "ui": Value::Binary { subtype: 4, bytes: &uuid },
-            "o": doc! { "collMod": cx.collection_name() },
-            "o2": doc! { "collectionOptions_old": &options.document },
-        };
-        let commit = cx.engine().store.note(note.as_doc(), &**cx.op)?;
-        cx.note_commit(Some(commit));
+        note_no_change(cx, &collection, &options)?;
     }
     if let Some(plan) = plan {
         plan.run(cx, &collection, dry_run)?;
     }
+    Ok(())
+}
+
+/// Refuses options of views, and of time series if the collection is none.
+///
+/// # Errors
+/// 72 InvalidOptions.
+fn check_options_of_others(cx: &CommandContext<'_>, collection: &Collection) -> Result<()> {
+    for option in ["viewOn", "pipeline"] {
+        if cx.args.get(option).is_some() {
+            return Err(invalid(format!(
+                "'{option}' option only supported on a view"
+            )));
+        }
+    }
+    match cx.args.get(MIXED) {
+        Some(_) if !collection.is_time_series() => Err(invalid(format!(
+            "option only supported on a time-series collection: {MIXED}"
+        ))),
+        Some(v) if !v.truthy() => Err(invalid(format!("Cannot set {MIXED} to false"))),
+        _ => Ok(()),
+    }
+}
+
+/// The new `size` and `max` of a capped collection. MongoDB accepts them for a time-series collection as well,
+/// without effect.
+///
+/// # Errors
+/// 72 InvalidOptions if the collection is not capped.
+fn limit_changes(
+    collection: &Collection,
+    (size, max): (Option<i64>, Option<i64>),
+    options: &mut CollectionOptions,
+    changes: &mut Changes,
+) -> Result<()> {
+    if (size.is_none() && max.is_none()) || collection.is_time_series() {
+        return Ok(());
+    }
+    if !collection.is_capped() {
+        return Err(invalid("isn't a capped collection"));
+    }
+    if let Some(n) = size {
+        let n = capped_size(n);
+        options.capped_size = Some(n);
+        changes.push(("size", Some(ValueBuf::new(number::narrow(n as i64)))));
+    }
+    if let Some(n) = max {
+        options.capped_max = (n > 0).then_some(n as u64);
+        let shown = (n > 0).then(|| ValueBuf::new(number::narrow(n)));
+        changes.push(("max", shown));
+    }
+    Ok(())
+}
+
+/// Writes the event of a command that changes nothing, which change streams get all the same, as in MongoDB.
+fn note_no_change(
+    cx: &mut CommandContext<'_>,
+    collection: &Collection,
+    options: &CollectionOptions,
+) -> Result<()> {
+    let uuid = collection.uuid();
+    let note = doc! {
+        "op": "c",
+        "ns": format!("{}.$cmd", cx.db()),
+        "ui": Value::Binary { subtype: 4, bytes: &uuid },
+        "o": doc! { "collMod": cx.collection_name() },
+        "o2": doc! { "collectionOptions_old": &options.document },
+    };
+    let commit = cx.engine().store.note(note.as_doc(), &**cx.op)?;
+    cx.note_commit(Some(commit));
     Ok(())
 }
 

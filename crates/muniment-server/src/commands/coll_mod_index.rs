@@ -100,15 +100,15 @@ pub(super) struct Plan {
     convert: bool,
 }
 
-/// Finds the index and checks whether it may be changed so.
+/// Finds the index that the command names by its name or its key pattern.
 ///
 /// # Errors
-/// 27 IndexNotFound, 305 AmbiguousIndexKeyPattern, 72 InvalidOptions, 2 BadValue.
-pub(super) fn plan(
+/// 27 IndexNotFound, 305 AmbiguousIndexKeyPattern, 6011800 for hiding what a clustered collection is.
+fn find(
     cx: &CommandContext<'_>,
     collection: &Collection,
-    change: IndexChange<'_>,
-) -> Result<Plan> {
+    change: &IndexChange<'_>,
+) -> Result<Arc<IndexSpec>> {
     let indexes = collection.indexes();
     let clustered = collection.is_keyed_by_id();
     if clustered && change.name == Some("_id_") && change.hidden.is_some() {
@@ -146,6 +146,19 @@ pub(super) fn plan(
             ),
         ));
     }
+    Ok(old)
+}
+
+/// Finds the index and checks whether it may be changed so.
+///
+/// # Errors
+/// 27 IndexNotFound, 305 AmbiguousIndexKeyPattern, 72 InvalidOptions, 2 BadValue.
+pub(super) fn plan(
+    cx: &CommandContext<'_>,
+    collection: &Collection,
+    change: IndexChange<'_>,
+) -> Result<Plan> {
+    let old = find(cx, collection, &change)?;
     let is_id = old.name == "_id_";
     if change.expire.is_some() && is_id {
         return Err(invalid("the _id field does not support TTL indexes"));

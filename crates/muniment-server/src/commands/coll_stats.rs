@@ -73,6 +73,26 @@ pub(super) fn generated(g: GeneratedFigures, scale: u64) -> DocBuf {
     w
 }
 
+/// The figures of a collection that does not exist.
+fn zeros(scale: u64) -> DocBuf {
+    let mut w = DocBuf::new();
+    for name in [
+        "size",
+        "count",
+        "numOrphanDocs",
+        "storageSize",
+        "totalSize",
+        "nindexes",
+        "totalIndexSize",
+    ] {
+        w.append(name, 0);
+    }
+    w.append("indexDetails", DocBuf::new());
+    w.append("indexSizes", DocBuf::new());
+    w.append("scaleFactor", number::narrow(scale as i64));
+    w
+}
+
 /// The figures of a collection; zeros for one that does not exist.
 fn figures(
     engine: &Database,
@@ -80,26 +100,12 @@ fn figures(
     scale: u64,
     op: &OpContext,
 ) -> Result<DocBuf> {
+    let Some(c) = of else {
+        return Ok(zeros(scale));
+    };
     let store = &engine.store;
     let by = |n: u64| number::narrow((n / scale) as i64);
     let mut w = DocBuf::new();
-    let Some(c) = of else {
-        for name in [
-            "size",
-            "count",
-            "numOrphanDocs",
-            "storageSize",
-            "totalSize",
-            "nindexes",
-            "totalIndexSize",
-        ] {
-            w.append(name, 0);
-        }
-        w.append("indexDetails", DocBuf::new());
-        w.append("indexSizes", DocBuf::new());
-        w.append("scaleFactor", number::narrow(scale as i64));
-        return Ok(w);
-    };
     let (mut size, count) = (c.data_bytes(), c.count());
     let buckets = match c.is_time_series() {
         true => Some(engine.bucket_figures(c, op)?),

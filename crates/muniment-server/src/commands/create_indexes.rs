@@ -78,54 +78,14 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let default = source.stored().map(|c| c.collation().clone());
     let buckets = source.buckets().cloned();
     let specs = parse(cx, &default.unwrap_or_default(), buckets.as_deref())?;
-    if let Some(quorum) = cx.args.get("commitQuorum") {
-        // A standalone has no members that could vote for the build.
-        let Some(set) = &cx.server.replica_set else {
-            return Err(Error::bad_value("Standalones can't specify commitQuorum"));
-        };
-        let (_, config) = set.initialized()?;
-        config.check_commit_quorum(quorum)?;
-    }
-    let store = &cx.engine().store;
-    let (collection, created_collection) = loop {
-        let there = buckets.clone().or_else(|| store.collection(cx.ns()));
-        if let Some(c) = there {
-            break (c, false);
-        }
-        if cx.collection_name().starts_with(BUCKETS) {
-            return Err(super::create::no_series(cx.ns()));
-        }
-        cx.source()?.refuse_view(cx.ns())?;
-        match cx
-            .engine()
-            .create_collection(cx.ns(), CollectionOptions::default(), cx.op)
-        {
-            // Another operation created the collection first, and may have dropped it since: look again.
-            Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
-            created => break (created?, true),
-        }
-    };
+    check_commit_quorum(cx)?;
+    let (collection, created_collection) = find_or_create(cx, buckets)?;
     for spec in &specs {
         super::time_series_index::check(collection.options().document.as_doc(), spec, cx.op)?;
     }
     let before = counted(&collection);
-    let mut there: Vec<Arc<IndexSpec>> = collection.indexes().iter().map(|i| i.spec()).collect();
-    let mut new: Vec<IndexSpec> = Vec::new();
-    for spec in specs {
-        match conflict(&there, &spec, &**cx.op)? {
-            true if new.iter().any(|n| n.name == spec.name) => {
-                return Err(Error::new(
-                    Code::IndexAlreadyExists,
-                    format!("Identical index already exists: {}", spec.name),
-                ));
-            }
-            true => {}
-            false => {
-                there.push(Arc::new(spec.clone()));
-                new.push(spec);
-            }
-        }
-    }
+    let new = missing(&collection, specs, &**cx.op)?;
+    let store = &cx.engine().store;
     if !new.is_empty() {
         let interrupt = &**cx.op;
         // A command builds all of its indexes or none of them.
@@ -152,6 +112,75 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         w.field("note", "all indexes already exist");
     }
     Ok(())
+}
+
+fn check_commit_quorum(cx: &CommandContext<'_>) -> Result<()> {
+    let Some(quorum) = cx.args.get("commitQuorum") else {
+        return Ok(());
+    };
+    // A standalone has no members that could vote for the build.
+    let Some(set) = &cx.server.replica_set else {
+        return Err(Error::bad_value("Standalones can't specify commitQuorum"));
+    };
+    let (_, config) = set.initialized()?;
+    config.check_commit_quorum(quorum)
+}
+
+/// The collection that the indexes are for, and whether this command created it.
+///
+/// # Errors
+/// 20 IllegalOperation for buckets without a time series, 166 for a view; those of creating a collection.
+fn find_or_create(
+    cx: &CommandContext<'_>,
+    buckets: Option<Arc<Collection>>,
+) -> Result<(Arc<Collection>, bool)> {
+    if let Some(buckets) = buckets {
+        return Ok((buckets, false));
+    }
+    let engine = cx.engine();
+    loop {
+        if let Some(there) = engine.store.collection(cx.ns()) {
+            return Ok((there, false));
+        }
+        if cx.collection_name().starts_with(BUCKETS) {
+            return Err(super::create::no_series(cx.ns()));
+        }
+        cx.source()?.refuse_view(cx.ns())?;
+        match engine.create_collection(cx.ns(), CollectionOptions::default(), cx.op) {
+            // Another operation created the collection first, and may have dropped it since: look again.
+            Err(e) if e.code() == Code::NamespaceExists => cx.op.check()?,
+            created => return Ok((created?, true)),
+        }
+    }
+}
+
+/// Those of the indexes that the collection does not have.
+///
+/// # Errors
+/// 68 IndexAlreadyExists if the command names one twice; those of [`conflict`].
+fn missing(
+    collection: &Collection,
+    specs: Vec<IndexSpec>,
+    operation: &dyn Interrupt,
+) -> Result<Vec<IndexSpec>> {
+    let mut there: Vec<Arc<IndexSpec>> = collection.indexes().iter().map(|i| i.spec()).collect();
+    let mut new: Vec<IndexSpec> = Vec::new();
+    for spec in specs {
+        match conflict(&there, &spec, operation)? {
+            true if new.iter().any(|n| n.name == spec.name) => {
+                return Err(Error::new(
+                    Code::IndexAlreadyExists,
+                    format!("Identical index already exists: {}", spec.name),
+                ));
+            }
+            true => {}
+            false => {
+                there.push(Arc::new(spec.clone()));
+                new.push(spec);
+            }
+        }
+    }
+    Ok(new)
 }
 
 /// Adds to an error that a document caused: the index build failed, and on which collection.

@@ -6,7 +6,7 @@ use crate::registry::{CommandSpec, Kind, Target};
 use muniment_exec::TimeSeries;
 use muniment_storage::Collection;
 use muniment_value::args::{Types, check_type, req};
-use muniment_value::{Code, Doc, Error, Result, Value};
+use muniment_value::{Code, Doc, Error, Result, Value, number};
 use std::sync::Arc;
 
 const INDEX: Types = Types::STRING.or(Types::OBJECT).or(Types::ARRAY);
@@ -25,11 +25,20 @@ pub const COMMAND: CommandSpec = CommandSpec {
     ..CommandSpec::DEFAULT
 };
 
-fn is_id_key(key: muniment_value::Doc<'_>) -> bool {
+fn is_id_key(key: Doc<'_>) -> bool {
     key.count() == 1
-        && key.first().is_some_and(|e| {
-            e.name() == "_id" && muniment_value::number::to_i64_exact(e.value()) == Some(1)
-        })
+        && key
+            .first()
+            .is_some_and(|e| e.name() == "_id" && number::to_i64_exact(e.value()) == Some(1))
+}
+
+/// True if the argument `index` is "*", alone or as the only one of a list.
+fn means_all(index: Option<Value<'_>>) -> bool {
+    let alone = match index {
+        Some(Value::Array(list)) if list.count() == 1 => list.values().next(),
+        v => v,
+    };
+    alone.and_then(|v| v.as_str()) == Some("*")
 }
 
 fn run(cx: &mut CommandContext<'_>) -> Result<()> {
@@ -46,7 +55,8 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .stored()
         .ok_or_else(|| Error::new(Code::NamespaceNotFound, format!("ns not found {}", cx.ns())))?;
     let before = counted(collection);
-    let by_id = match cx.args.get("index") {
+    let index = cx.args.get("index");
+    let by_id = match index {
         Some(Value::String(name)) => name == "_id_",
         Some(Value::Document(key)) => is_id_key(key),
         _ => false,
@@ -57,46 +67,11 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             "It is illegal to drop the clusteredIndex",
         ));
     }
-    let index = cx.args.get("index");
-    let all = match index {
-        Some(Value::Array(list)) if list.count() == 1 => list
-            .values()
-            .next()
-            .is_some_and(|v| v.as_str() == Some("*")),
-        v => v.is_some_and(|v| v.as_str() == Some("*")),
-    };
-    let names: Vec<String> = match index {
-        _ if all => {
-            let indexes = collection.listed_indexes();
-            indexes
-                .iter()
-                .filter(|i| !i.is_id())
-                .map(|i| i.spec().name.clone())
-                .collect()
-        }
-        Some(Value::String(name)) => vec![by_name(collection, name)?],
-        Some(Value::Document(key)) => {
-            let own = series.as_ref().and_then(|s| s.key_of_series(key));
-            vec![by_key(
-                collection,
-                own.as_ref().map_or(key, |k| k.as_doc()),
-            )?]
-        }
-        Some(Value::Array(list)) => {
-            let mut names = Vec::new();
-            for v in list.values() {
-                let Value::String(name) = v else {
-                    return Err(Error::type_mismatch(format!(
-                        "BSON field 'dropIndexes.index' is the wrong type '{}', expected types \
-                         '[string, object]'",
-                        v.type_name()
-                    )));
-                };
-                names.push(by_name(collection, name)?);
-            }
-            names
-        }
-        _ => Vec::new(),
+    let all = means_all(index);
+    let names = match index {
+        _ if all => all_but_id(collection),
+        Some(index) => named(collection, series.as_ref(), index)?,
+        None => Vec::new(),
     };
     for name in &names {
         store.drop_index(collection, name, &**cx.op)?;
@@ -110,6 +85,43 @@ fn run(cx: &mut CommandContext<'_>) -> Result<()> {
             .field("msg", "non-_id indexes dropped for collection");
     }
     Ok(())
+}
+
+fn all_but_id(c: &Collection) -> Vec<String> {
+    let indexes = c.listed_indexes();
+    let others = indexes.iter().filter(|i| !i.is_id());
+    others.map(|i| i.spec().name.clone()).collect()
+}
+
+/// The names of the indexes that the argument `index` asks for. `series` is the time series if the command
+/// was sent to its buckets, whose key patterns are translated.
+///
+/// # Errors
+/// 27 IndexNotFound, 72 for the index on `_id`, 305 AmbiguousIndexKeyPattern, 14 for an element of a list.
+fn named(
+    c: &Arc<Collection>,
+    series: Option<&TimeSeries>,
+    index: Value<'_>,
+) -> Result<Vec<String>> {
+    match index {
+        Value::String(name) => Ok(vec![by_name(c, name)?]),
+        Value::Document(key) => {
+            let own = series.and_then(|s| s.key_of_series(key));
+            Ok(vec![by_key(c, own.as_ref().map_or(key, |k| k.as_doc()))?])
+        }
+        Value::Array(list) => {
+            let name = |v: Value<'_>| match v {
+                Value::String(name) => by_name(c, name),
+                v => Err(Error::type_mismatch(format!(
+                    "BSON field 'dropIndexes.index' is the wrong type '{}', expected types \
+                     '[string, object]'",
+                    v.type_name()
+                ))),
+            };
+            list.values().map(name).collect()
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 fn no_id() -> Error {

@@ -142,6 +142,29 @@ fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
             "The client metadata document may only be sent in the first hello",
         ));
     }
+    check_client(client)?;
+    *info = ClientInfo {
+        document: Some(client.to_buf()),
+        app_name: app_name(client)?.map(Arc::from),
+    };
+    drop(info);
+    if !cx.server.log.quiet() {
+        cx.server.log.info(
+            "NETWORK",
+            51800,
+            &format!("conn{}", cx.conn.id),
+            "client metadata",
+            &doc! { "remote": &*cx.conn.peer, "client": format!("conn{}", cx.conn.id), "doc": client },
+        );
+    }
+    Ok(())
+}
+
+/// Refuses a client's description of itself that is too large or lacks a section.
+///
+/// # Errors
+/// ClientMetadataDocumentTooLarge, ClientMetadataMissingField, 14 TypeMismatch.
+fn check_client(client: Doc<'_>) -> Result<()> {
     if client.byte_len() > MAX_CLIENT {
         return Err(Error::new(
             Code::ClientMetadataDocumentTooLarge,
@@ -170,27 +193,17 @@ fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
             }
         }
     }
-    let name = match client.get("application") {
-        None => None,
-        Some(Value::Document(a)) => match a.get("name") {
-            None => None,
-            Some(Value::String(n)) if n.len() > MAX_APP_NAME => {
-                return Err(Error::new(
-                    Code::ClientMetadataAppNameTooLarge,
-                    format!(
-                        "The 'application.name' field in the client metadata document is longer \
-                         than {MAX_APP_NAME} bytes"
-                    ),
-                ));
-            }
-            Some(Value::String(n)) => Some(Arc::from(n)),
-            Some(v) => {
-                return Err(Error::type_mismatch(format!(
-                    "The 'application.name' field must be a string, not {}",
-                    v.type_name()
-                )));
-            }
-        },
+    Ok(())
+}
+
+/// The name of the application in a client's description of itself.
+///
+/// # Errors
+/// 14 TypeMismatch, ClientMetadataAppNameTooLarge.
+fn app_name(client: Doc<'_>) -> Result<Option<&str>> {
+    let application = match client.get("application") {
+        None => return Ok(None),
+        Some(Value::Document(a)) => a,
         Some(v) => {
             return Err(Error::type_mismatch(format!(
                 "The 'application' field is required to be a BSON document in the client metadata \
@@ -199,21 +212,21 @@ fn note_client(cx: &mut CommandContext<'_>, client: Doc<'_>) -> Result<()> {
             )));
         }
     };
-    *info = ClientInfo {
-        document: Some(client.to_buf()),
-        app_name: name,
-    };
-    drop(info);
-    if !cx.server.log.quiet() {
-        cx.server.log.info(
-            "NETWORK",
-            51800,
-            &format!("conn{}", cx.conn.id),
-            "client metadata",
-            &doc! { "remote": &*cx.conn.peer, "client": format!("conn{}", cx.conn.id), "doc": client },
-        );
+    match application.get("name") {
+        None => Ok(None),
+        Some(Value::String(n)) if n.len() > MAX_APP_NAME => Err(Error::new(
+            Code::ClientMetadataAppNameTooLarge,
+            format!(
+                "The 'application.name' field in the client metadata document is longer than \
+                 {MAX_APP_NAME} bytes"
+            ),
+        )),
+        Some(Value::String(n)) => Ok(Some(n)),
+        Some(v) => Err(Error::type_mismatch(format!(
+            "The 'application.name' field must be a string, not {}",
+            v.type_name()
+        ))),
     }
-    Ok(())
 }
 
 /// Waits until the topology is another than the client knows, or its `maxAwaitTimeMS` is over.

@@ -9,7 +9,7 @@ use muniment_logger::now_ms;
 use muniment_member::{
     Election, Member, MemberConfig, Node, Role, SetConfig, date_of, op_time, timestamp, wall_ms,
 };
-use muniment_storage::{Positions, Timestamp};
+use muniment_storage::{Position, Positions, Timestamp};
 use muniment_value::args::{Types, opt};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use std::time::Duration;
@@ -34,12 +34,9 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     let committed = server.engine.store.committed()?;
     let (state, _) = member.role.state();
     let applied = op_time(p.applied.at, p.applied.term as i64);
-    let durable = op_time(p.durable.at, p.durable.term as i64);
-    let majority = op_time(committed.at, committed.term as i64);
     let node = set.node();
     let source = set.sync_source(&member);
-    let [committed_wall, applied_wall, durable_wall] = [committed.at, p.applied.at, p.durable.at]
-        .map(|at| Value::DateTime(wall_ms(&server.engine.store, at)));
+    let optimes = optimes(server, &p, committed);
     if member.role == Role::Removed {
         return Err(no_member(&applied, member.role));
     }
@@ -58,20 +55,7 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
     w.field("writeMajorityCount", count(|c| c.write_majority));
     w.field("votingMembersCount", count(|c| c.voting));
     w.field("writableVotingMembersCount", count(|c| c.writable));
-    w.field(
-        "optimes",
-        doc! {
-            "lastCommittedOpTime": &majority,
-            "lastCommittedWallTime": committed_wall,
-            "readConcernMajorityOpTime": &majority,
-            "appliedOpTime": &applied,
-            "durableOpTime": &durable,
-            "writtenOpTime": &applied,
-            "lastAppliedWallTime": applied_wall,
-            "lastDurableWallTime": durable_wall,
-            "lastWrittenWallTime": applied_wall,
-        },
-    );
+    w.field("optimes", optimes);
     w.field("lastStableRecoveryTimestamp", timestamp(committed.at));
     let hidden = cx
         .request
@@ -100,6 +84,25 @@ pub(super) fn run(cx: &mut CommandContext<'_>) -> Result<()> {
         .collect();
     w.field("members", members);
     Ok(())
+}
+
+/// The section `optimes`: how far this member is, and of what it knows that a majority has it.
+fn optimes(server: &ServerState, p: &Positions, committed: Position) -> DocBuf {
+    let [majority, applied, durable] =
+        [committed, p.applied, p.durable].map(|p| op_time(p.at, p.term as i64));
+    let [committed_wall, applied_wall, durable_wall] = [committed.at, p.applied.at, p.durable.at]
+        .map(|at| Value::DateTime(wall_ms(&server.engine.store, at)));
+    doc! {
+        "lastCommittedOpTime": &majority,
+        "lastCommittedWallTime": committed_wall,
+        "readConcernMajorityOpTime": &majority,
+        "appliedOpTime": &applied,
+        "durableOpTime": &durable,
+        "writtenOpTime": &applied,
+        "lastAppliedWallTime": applied_wall,
+        "lastDurableWallTime": durable_wall,
+        "lastWrittenWallTime": applied_wall,
+    }
 }
 
 /// 93 InvalidReplicaSetConfig, with the little that a server can say which the configuration does not name.

@@ -4,7 +4,7 @@ use muniment_exec::OpContext;
 use muniment_query::{Filter, Needs, QueryContext};
 use muniment_storage::IndexSpec;
 use muniment_storage::kinds::is_wildcard;
-use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
+use muniment_value::{Code, Doc, DocBuf, Elem, Error, Result, Value};
 use std::sync::Arc;
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -37,29 +37,7 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec, op: &Arc<OpContext>) -> 
         ));
     }
     for e in key {
-        if is_wildcard(e.name()) {
-            return Err(Error::location(
-                7_246_201,
-                "Wildcard indexes are not supported on time-series collections",
-            ));
-        }
-        match e.value() {
-            Value::String("text") => {
-                return Err(invalid(
-                    "Text indexes are not supported on time-series collections",
-                ));
-            }
-            Value::String(kind @ ("hashed" | "2d")) if !of_meta(e.name()) => {
-                return Err(Error::new(
-                    Code::CannotCreateIndex,
-                    format!(
-                        "Measurements of a time-series collection cannot have an index of type \
-                         '{kind}'"
-                    ),
-                ));
-            }
-            _ => {}
-        }
+        check_kind(e, of_meta(e.name()))?;
     }
     if spec.unique || spec.prepare_unique {
         return Err(invalid(
@@ -97,6 +75,32 @@ pub(super) fn check(options: Doc<'_>, spec: &IndexSpec, op: &Arc<OpContext>) -> 
         }
     }
     Ok(())
+}
+
+/// Refuses a field of an index of a kind that a time series cannot have. `of_meta` says that the field lies in
+/// the metaField.
+///
+/// # Errors
+/// 7246201, 72 InvalidOptions, 67 CannotCreateIndex.
+fn check_kind(e: Elem<'_>, of_meta: bool) -> Result<()> {
+    if is_wildcard(e.name()) {
+        return Err(Error::location(
+            7_246_201,
+            "Wildcard indexes are not supported on time-series collections",
+        ));
+    }
+    match e.value() {
+        Value::String("text") => Err(invalid(
+            "Text indexes are not supported on time-series collections",
+        )),
+        Value::String(kind @ ("hashed" | "2d")) if !of_meta => Err(Error::new(
+            Code::CannotCreateIndex,
+            format!(
+                "Measurements of a time-series collection cannot have an index of type '{kind}'"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

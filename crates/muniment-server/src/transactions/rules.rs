@@ -154,7 +154,6 @@ pub fn check<'r>(
     namespace: &'r str,
     request: &Request<'r>,
 ) -> Result<()> {
-    let name = spec.name;
     let starts = generic.start_transaction.is_some();
     let db = namespace.split_once('.').map_or(namespace, |(db, _)| db);
     // The commands that end a transaction, and bulkWrite, run in "admin", which is not what they write to.
@@ -181,30 +180,35 @@ pub fn check<'r>(
             "Cannot run command against the '{ns}' collection in a transaction."
         ));
     }
-    if starts {
-        match name {
-            "killCursors" => {
-                return refused(
-                    "Cannot run killCursors as the first operation in a multi-document \
-                     transaction."
-                        .into(),
-                );
-            }
-            "commitTransaction" => {
-                return refused("Cannot start a transaction with a commit".into());
-            }
-            "abortTransaction" => {
-                return refused("Cannot start a transaction with an abort".into());
-            }
-            _ => {}
-        }
+    match starts.then(|| cannot_start(spec.name)).flatten() {
+        Some(message) => refused(message.into()),
+        None => check_concerns(spec, generic),
     }
+}
+
+/// Why a command cannot be the first of a transaction, if it cannot.
+fn cannot_start(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "killCursors" => {
+            "Cannot run killCursors as the first operation in a multi-document transaction."
+        }
+        "commitTransaction" => "Cannot start a transaction with a commit",
+        "abortTransaction" => "Cannot start a transaction with an abort",
+        _ => return None,
+    })
+}
+
+/// Checks the concerns of a command in a transaction.
+///
+/// # Errors
+/// 72 InvalidOptions.
+fn check_concerns(spec: &CommandSpec, generic: &Generic<'_>) -> Result<()> {
     let invalid = |message: &str| Err(Error::new(Code::InvalidOptions, message));
     if generic.write_concern.is_some() && !ends(spec) {
         return invalid("writeConcern is not allowed within a multi-statement transaction");
     }
     if let Some(concern) = generic.read_concern {
-        if !starts {
+        if generic.start_transaction.is_none() {
             return invalid("Only the first command in a transaction may specify a readConcern");
         }
         if !matches!(
