@@ -9,14 +9,14 @@ use crate::connections::ConnShared;
 use crate::context::{ConnLocal, Request};
 use crate::metrics::Counter;
 use crate::receive::{LARGE, Received, Socket};
-use crate::request::{self, Caller};
+use crate::request::{self, Caller, Done};
 use crate::send;
 use crate::state::ServerState;
 use muniment_exec::{ReplyRoom, SMALL_REPLY};
 use muniment_logger::Severity;
 use muniment_member::OP_REPLICATION;
 use muniment_op::ledger::Refused;
-use muniment_value::{Code, Doc, Error, doc};
+use muniment_value::{Code, Doc, Error, Result, doc};
 use muniment_wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 use muniment_wire::{
     Compressor, FrameError, Header, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OpMsg, OpQuery,
@@ -82,22 +82,7 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
     let received = Rc::new(Received::new(server));
     let socket = Socket(Arc::clone(&shared.stream), Rc::clone(&received));
     let mut reader = MessageReader::new(socket);
-    let room = ReplyRoom::new(&server.engine.memory, &server.connections.waiting_replies);
-    let room = Arc::new(room);
-    let mut c = Connection {
-        server,
-        counter: server.metrics.counter(shared.id),
-        shared,
-        local: ConnLocal {
-            reply_room: Some(Arc::clone(&room)),
-            ..ConnLocal::default()
-        },
-        received: Rc::clone(&received),
-        reply: Vec::new(),
-        packed: Vec::new(),
-        room,
-        touched: 0,
-    };
+    let mut c = Connection::new(server, shared, Rc::clone(&received));
     let mut plain = Vec::new();
     let mut idle = false;
     let stream = &c.shared.stream;
@@ -141,15 +126,8 @@ pub fn serve(server: &Arc<ServerState>, shared: Arc<ConnShared>) {
             Err(e) if e.is_timeout() => {
                 if !idle {
                     idle = true;
-                    reader.shrink_idle();
-                    c.shrink_idle();
                     plain = Vec::new();
-                    if received.bytes() == 0 {
-                        received.forget();
-                    }
-                    crate::heap::flush_thread();
-                    crate::stack::release_unused();
-                    let _ = c.shared.stream.set_read_timeout(None);
+                    c.begin_idling(&mut reader);
                 }
                 Next::Go
             }
@@ -178,7 +156,44 @@ impl Drop for Connection<'_> {
     }
 }
 
+impl<'s> Connection<'s> {
+    fn new(
+        server: &'s Arc<ServerState>,
+        shared: Arc<ConnShared>,
+        received: Rc<Received>,
+    ) -> Connection<'s> {
+        let room = ReplyRoom::new(&server.engine.memory, &server.connections.waiting_replies);
+        let room = Arc::new(room);
+        Connection {
+            server,
+            counter: server.metrics.counter(shared.id),
+            shared,
+            local: ConnLocal {
+                reply_room: Some(Arc::clone(&room)),
+                ..ConnLocal::default()
+            },
+            received,
+            reply: Vec::new(),
+            packed: Vec::new(),
+            room,
+            touched: 0,
+        }
+    }
+}
+
 impl Connection<'_> {
+    /// Gives back what a silent connection does not need, and lets it wait without a limit.
+    fn begin_idling(&mut self, reader: &mut MessageReader<Socket>) {
+        reader.shrink_idle();
+        self.shrink_idle();
+        if self.received.bytes() == 0 {
+            self.received.forget();
+        }
+        crate::heap::flush_thread();
+        crate::stack::release_unused();
+        let _ = self.shared.stream.set_read_timeout(None);
+    }
+
     fn shrink_idle(&mut self) {
         if self.reply.capacity() > IDLE_REPLY {
             self.reply = Vec::new();
@@ -376,26 +391,15 @@ impl Connection<'_> {
             }
             if msg.more_to_come() {
                 self.counter.network(bytes_in, 0);
-                if let Some(set) = self.server.replica_set.as_ref().filter(|_| done.no_primary) {
-                    set.figures().refused_unacknowledged();
-                }
-                // Only a closed connection tells a client that wants no replies that this is no primary.
-                return match done.no_primary || done.last {
-                    true => Next::Close,
-                    false => Next::Go,
-                };
+                return self.after_unacknowledged(&done);
             }
             if done.exhaust {
                 w.set_flags(sum | MORE_TO_COME);
             }
-            if let Err(e) = w.finish() {
-                // The reply is too large for a message, and its buffer is too large to keep.
-                self.reply = Vec::new();
-                let body = e.to_reply();
-                let w = begin_reply(&mut self.reply, answers, sum).body(body.as_doc());
-                if w.finish().is_err() {
-                    return Next::Close;
-                }
+            if let Err(e) = w.finish()
+                && self.reply_with(&e, answers, sum).is_err()
+            {
+                return Next::Close;
             }
             answers = Header::parse(&self.reply).map_or(0, |h| h.request_id);
             let sent =
@@ -412,6 +416,29 @@ impl Connection<'_> {
                 return Next::Go;
             }
         }
+    }
+
+    /// Whether the connection goes on after a message whose client wants no reply.
+    #[inline]
+    fn after_unacknowledged(&self, done: &Done) -> Next {
+        if let Some(set) = self.server.replica_set.as_ref().filter(|_| done.no_primary) {
+            set.figures().refused_unacknowledged();
+        }
+        // Only a closed connection tells a client that wants no replies that this is no primary.
+        match done.no_primary || done.last {
+            true => Next::Close,
+            false => Next::Go,
+        }
+    }
+
+    /// Puts an error in the place of a reply that is too large for a message, and whose buffer is too large to
+    /// keep.
+    #[cold]
+    fn reply_with(&mut self, e: &Error, answers: i32, sum: u32) -> Result<()> {
+        self.reply = Vec::new();
+        let body = e.to_reply();
+        let w = begin_reply(&mut self.reply, answers, sum).body(body.as_doc());
+        w.finish()
     }
 
     /// Writes the reply, compressed as the request was.

@@ -9,7 +9,7 @@ use crate::hangups::Hangups;
 use crate::ingress::Limiter;
 use crate::options::ServerOptions;
 use crate::state::ServerState;
-use muniment_logger::{Seldom, Severity, guarded};
+use muniment_logger::{Logger, Seldom, Severity, guarded};
 use muniment_value::{Code, Error, Result, doc};
 use muniment_wire::Stream;
 use parking_lot::Mutex;
@@ -369,25 +369,9 @@ struct Way<'w> {
 
 /// Gives a new connection its thread.
 fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
-    let turning_away = &way.turning_away;
     let open = server.connections.open.load(Ordering::Relaxed);
     if open as usize >= server.connections.most {
-        server.connections.rejected.fetch_add(1, Ordering::Relaxed);
-        if turning_away.fetch_add(1, Ordering::Relaxed) >= TURNING_AWAY {
-            turning_away.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        let (server, count) = (Arc::clone(server), Arc::clone(turning_away));
-        let spawned = std::thread::Builder::new()
-            .stack_size(128 << 10)
-            .spawn(move || {
-                connection::turn_away(&server, &stream);
-                count.fetch_sub(1, Ordering::Relaxed);
-            });
-        if spawned.is_err() {
-            turning_away.fetch_sub(1, Ordering::Relaxed);
-        }
-        return;
+        return turn_away(server, stream, &way.turning_away);
     }
     let id = server.connections.created.fetch_add(1, Ordering::Relaxed) + 1;
     let stream = Arc::new(stream);
@@ -431,20 +415,44 @@ fn admit(server: &Arc<ServerState>, stream: Stream, way: &Way<'_>) {
         server.connections.remove(id);
         server.connections.open.fetch_sub(1, Ordering::Relaxed);
         server.connections.rejected.fetch_add(1, Ordering::Relaxed);
-        static THREADLESS: Seldom = Seldom::new();
-        if let Some(times) = THREADLESS.note() {
-            let count = count as i64;
-            server.log.log(
-                Severity::Error,
-                "NETWORK",
-                7_340_005,
-                "listener",
-                "Could not start a thread for a connection",
-                Some(&doc! {
-                    "error": e.to_string(), "connectionCount": count, "times": times as i64,
-                }),
-            );
-        }
+        log_threadless(&server.log, count, &e);
+    }
+}
+
+/// Tells the client of a connection too many so, on a thread of its own. `turning_away` counts such threads; a
+/// connection beyond [`TURNING_AWAY`] of them is closed without a word.
+fn turn_away(server: &Arc<ServerState>, stream: Stream, turning_away: &Arc<AtomicU64>) {
+    server.connections.rejected.fetch_add(1, Ordering::Relaxed);
+    if turning_away.fetch_add(1, Ordering::Relaxed) >= TURNING_AWAY {
+        turning_away.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let (server, count) = (Arc::clone(server), Arc::clone(turning_away));
+    let spawned = std::thread::Builder::new()
+        .stack_size(128 << 10)
+        .spawn(move || {
+            connection::turn_away(&server, &stream);
+            count.fetch_sub(1, Ordering::Relaxed);
+        });
+    if spawned.is_err() {
+        turning_away.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Logs that a connection got no thread, seldom if that happens often. `open` is the number of connections.
+fn log_threadless(log: &Logger, open: u64, e: &io::Error) {
+    static THREADLESS: Seldom = Seldom::new();
+    if let Some(times) = THREADLESS.note() {
+        log.log(
+            Severity::Error,
+            "NETWORK",
+            7_340_005,
+            "listener",
+            "Could not start a thread for a connection",
+            Some(&doc! {
+                "error": e.to_string(), "connectionCount": open as i64, "times": times as i64,
+            }),
+        );
     }
 }
 

@@ -101,37 +101,14 @@ impl Server {
         let told = stays.as_ref().map(|s| s.told).unwrap_or_default();
         let keys = match &stays {
             Some(stays) => stays.keys.clone(),
-            None => {
-                let set = options.replica_set.as_deref().unwrap_or_default();
-                let read = |file| Keys::read(file, set);
-                let keys = options.key_file.as_deref().map(read).transpose()?;
-                keys.map(Arc::new)
-            }
+            None => read_keys(&options)?,
         };
         let max_conns = startup::raise_file_limit(options.max_conns, &log);
         make_directory(&options, &log)?;
-        // A server that begins anew holds the lock on its directory, and has examined it before.
-        let strange = match &stays {
-            Some(_) => Vec::new(),
-            None => muniment_storage::examine_directory(
-                &options.dbpath,
-                options.engine,
-                &named_files(&options),
-            )?,
-        };
-        for name in strange {
-            log.log(
-                Severity::Warning,
-                "STORAGE",
-                7_340_003,
-                "initandlisten",
-                "The data directory holds something that is not the server's",
-                Some(&doc! { "name": name }),
-            );
-        }
         let lock = match &stays {
+            // A server that begins anew holds the lock on its directory, and has examined it before.
             Some(stays) => stays.lock.share(),
-            None => DirLock::acquire(&options.dbpath, options.engine, &named_files(&options))?,
+            None => examine_and_lock(&options, &log)?,
         };
         let opened = open_storage(&options, &parameters, &log, Some(lock.share()))?;
         // The directory is locked before binding: only the owner of the data may take over the address.
@@ -139,16 +116,7 @@ impl Server {
             Some(stays) => (stays.listener, stays.waker),
             None => (Arc::new(Listener::bind(&options)?), Arc::new(Waker::new()?)),
         };
-        for (host, e) in listener.missed() {
-            log.log(
-                Severity::Warning,
-                "NETWORK",
-                23_021,
-                "listener",
-                "Found no addresses for peer",
-                Some(&doc! { "peer": host.as_str(), "error": e.to_string() }),
-            );
-        }
+        warn_of_missed(&listener, &log);
         let state = open_state(
             options,
             Parts {
@@ -178,10 +146,7 @@ impl Server {
             ended: false,
         };
         server.listen()?;
-        for (name, job) in crate::housekeeping::THREADS {
-            let state = Arc::clone(&state);
-            server.spawn(name, move || job(&state))?;
-        }
+        server.keep_house()?;
         write_file(state.options.pid_file.as_deref(), std::process::id())?;
         write_file(state.options.port_file.as_deref(), listener.port().into())?;
         state.log.info(
@@ -207,6 +172,15 @@ impl Server {
         self.spawn("hangups", move || {
             hangups.run(|number| state.connections.hangs_up(number))
         })
+    }
+
+    /// Starts the threads that do what is due from time to time.
+    fn keep_house(&mut self) -> Result<()> {
+        for (name, job) in crate::housekeeping::THREADS {
+            let state = Arc::clone(&self.state);
+            self.spawn(name, move || job(&state))?;
+        }
+        Ok(())
     }
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
@@ -573,6 +547,47 @@ fn leave(listener: &Listener, options: &ServerOptions, log: &Logger, failed: boo
         "Shutting down",
         &doc! { "exitCode": i32::from(failed) },
     );
+}
+
+/// The keys by which the members of the set know each other, if the options name a file of them.
+fn read_keys(options: &ServerOptions) -> Result<Option<Arc<Keys>>> {
+    let set = options.replica_set.as_deref().unwrap_or_default();
+    let read = |file| Keys::read(file, set);
+    let keys = options.key_file.as_deref().map(read).transpose()?;
+    Ok(keys.map(Arc::new))
+}
+
+/// Takes the lock on the data directory. The directory is examined before, so that one that holds something
+/// else is refused untouched.
+///
+/// # Errors
+/// Those of a directory that cannot be the server's, or is another server's.
+fn examine_and_lock(options: &ServerOptions, log: &Logger) -> Result<DirLock> {
+    let (path, named) = (&options.dbpath, named_files(options));
+    for name in muniment_storage::examine_directory(path, options.engine, &named)? {
+        log.log(
+            Severity::Warning,
+            "STORAGE",
+            7_340_003,
+            "initandlisten",
+            "The data directory holds something that is not the server's",
+            Some(&doc! { "name": name }),
+        );
+    }
+    DirLock::acquire(path, options.engine, &named)
+}
+
+fn warn_of_missed(listener: &Listener, log: &Logger) {
+    for (host, e) in listener.missed() {
+        log.log(
+            Severity::Warning,
+            "NETWORK",
+            23_021,
+            "listener",
+            "Found no addresses for peer",
+            Some(&doc! { "peer": host.as_str(), "error": e.to_string() }),
+        );
+    }
 }
 
 /// The files that the options name, which may be in the data directory.
