@@ -102,14 +102,34 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-/// Runs the steps that `args` select.
-pub fn run(args: &[String]) -> Result<(), String> {
-    let (mut only, mut skip) = (Vec::new(), Vec::new());
+/// Which steps run: those of `only`, or all if it is empty, without those of `skip`.
+#[derive(Default)]
+struct Choice {
+    only: Vec<String>,
+    skip: Vec<String>,
+}
+
+impl Choice {
+    /// True if the step is to run. The other steps need `build`, which therefore runs unless it is skipped.
+    fn has(&self, step: &str) -> bool {
+        let named = |names: &[String]| names.iter().any(|n| n == step);
+        (self.only.is_empty() || named(&self.only) || step == "build") && !named(&self.skip)
+    }
+}
+
+/// Reads the arguments, and passes those that the steps need on in the environment. `None` means that nothing
+/// is to run.
+fn parse(args: &[String]) -> Result<Option<Choice>, String> {
+    let mut choice = Choice::default();
     let mut it = args.iter();
     while let Some(arg) = it.next() {
         match arg.as_str() {
-            "--only" => only.push(it.next().ok_or("--only needs a step")?.clone()),
-            "--skip" => skip.push(it.next().ok_or("--skip needs a step")?.clone()),
+            "--only" => choice
+                .only
+                .push(it.next().ok_or("--only needs a step")?.clone()),
+            "--skip" => choice
+                .skip
+                .push(it.next().ok_or("--skip needs a step")?.clone()),
             // SAFETY: no thread was started yet.
             "--long" => unsafe { std::env::set_var("MUNIMENT_LONG", "1") },
             "--engine" => {
@@ -127,25 +147,29 @@ pub fn run(args: &[String]) -> Result<(), String> {
                 for (name, what, _) in STEPS {
                     println!("{name:<16}{what}");
                 }
-                return Ok(());
+                return Ok(None);
             }
             other => return Err(format!("test does not know '{other}'")),
         }
     }
-    for name in only.iter().chain(&skip) {
+    for name in choice.only.iter().chain(&choice.skip) {
         if !STEPS.iter().any(|(n, ..)| n == name) {
             return Err(format!(
                 "there is no step '{name}'; see cargo xtask test --list"
             ));
         }
     }
+    Ok(Some(choice))
+}
+
+/// Runs the steps that `args` select.
+pub fn run(args: &[String]) -> Result<(), String> {
+    let Some(choice) = parse(args)? else {
+        return Ok(());
+    };
     let mut lines = Vec::new();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
-    for (name, what, step) in STEPS {
-        let wanted = only.is_empty() || only.iter().any(|n| n == name) || *name == "build";
-        if !wanted || skip.iter().any(|n| n == name) {
-            continue;
-        }
+    for (name, what, step) in STEPS.iter().filter(|(name, ..)| choice.has(name)) {
         println!("\n=== {name}: {what}");
         let started = Instant::now();
         let (word, detail) = match step() {

@@ -11,7 +11,7 @@ use crate::run::{cargo, check, root, target_dir};
 use crate::server::{SET, Server};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// The folders of the yardstick, relative to the suite's tests.
@@ -85,23 +85,7 @@ type Results = BTreeMap<String, (Outcome, String)>;
 /// Runs the suite, or the part of it that `args` select.
 pub fn run(args: &[String]) -> Result<(), String> {
     let options = parse(args)?;
-    let tests = options.suite.join(TESTS);
-    if !tests.is_dir() {
-        return Err(format!(
-            "{} has no {TESTS}: --suite wants a checkout of documentdb/functional-tests",
-            options.suite.display()
-        ));
-    }
-    let folders: Vec<&str> = match options.filters.as_slice() {
-        [] if options.set => ON_A_SET.to_vec(),
-        [] => FOLDERS.to_vec(),
-        filters => filters.iter().map(String::as_str).collect(),
-    };
-    for folder in &folders {
-        if !tests.join(folder).exists() {
-            return Err(format!("the suite has no {folder} below {TESTS}"));
-        }
-    }
+    let folders = folders(&options)?;
     let ratchet_file = root().join("tests/conformance").join(match options.set {
         true => "passing-set.txt",
         false => "passing.txt",
@@ -141,18 +125,42 @@ pub fn run(args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let scope: Vec<&String> = kept.iter().filter(|id| in_scope(id)).collect();
+    let new = results
+        .keys()
+        .filter(|id| passed(id) && !kept.contains(*id));
+    compare(&results, &scope, new.count())
+}
+
+/// The folders that are to run, all of which the suite has.
+fn folders(options: &Options) -> Result<Vec<&str>, String> {
+    let tests = options.suite.join(TESTS);
+    if !tests.is_dir() {
+        return Err(format!(
+            "{} has no {TESTS}: --suite wants a checkout of documentdb/functional-tests",
+            options.suite.display()
+        ));
+    }
+    let folders: Vec<&str> = match options.filters.as_slice() {
+        [] if options.set => ON_A_SET.to_vec(),
+        [] => FOLDERS.to_vec(),
+        filters => filters.iter().map(String::as_str).collect(),
+    };
+    match folders.iter().find(|f| !tests.join(f).exists()) {
+        Some(folder) => Err(format!("the suite has no {folder} below {TESTS}")),
+        None => Ok(folders),
+    }
+}
+
+/// Compares the results with those before: `scope` passed before, and `new` tests pass for the first time.
+fn compare(results: &Results, scope: &[&String], new: usize) -> Result<(), String> {
     let (mut worse, mut gone) = (Vec::new(), 0);
-    for id in &scope {
+    for id in scope {
         match results.get(*id) {
             Some((Outcome::Failed, cause)) => worse.push((*id, cause)),
             Some(_) => {}
             None => gone += 1,
         }
     }
-    let new = results
-        .keys()
-        .filter(|id| passed(id) && !kept.contains(*id))
-        .count();
     println!(
         "ratchet: {} tests passed before, {} of them fail now, {gone} did not run; {new} pass for the first time",
         scope.len(),
@@ -228,12 +236,6 @@ fn run_suite(
     std::fs::write(&record, "").map_err(|e| format!("{}: {e}", record.display()))?;
     let log_file = std::fs::File::create(&log).map_err(|e| e.to_string())?;
     let log_errors = log_file.try_clone().map_err(|e| e.to_string())?;
-    let workers = match &options.workers {
-        Some(n) => n.clone(),
-        None => std::thread::available_parallelism()
-            .map_or(2, |n| n.get().min(8))
-            .to_string(),
-    };
     let mut server = Server::start_with(binary, if options.set { SET } else { &[] })?;
     println!(
         "{} against {}: {}",
@@ -241,11 +243,46 @@ fn run_suite(
         binary.display(),
         folders.join(" ")
     );
+    let mut pytest = pytest(options, folders, venv, &server.uri());
+    pytest
+        .env("MUNIMENT_CONFORMANCE_RECORD", &record)
+        .stdout(log_file)
+        .stderr(log_errors);
+    let child = pytest.spawn().map_err(|e| format!("pytest: {e}"))?;
+    let started = Instant::now();
+    let status = watch(child, &mut server, &record)?;
+    println!(
+        "pytest ended after {} s ({status}); its output is in {}",
+        started.elapsed().as_secs(),
+        log.display()
+    );
+    // 0: all passed, 1: some failed, 5: none were selected.
+    if !matches!(status.code(), Some(0 | 1 | 5)) {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        return Err(format!(
+            "pytest did not run the suite:\n{}",
+            lines[lines.len().saturating_sub(20)..].join("\n")
+        ));
+    }
+    let text =
+        std::fs::read_to_string(&record).map_err(|e| format!("{}: {e}", record.display()))?;
+    Ok(read_record(&text))
+}
+
+/// The command that runs the folders against the server at `uri`.
+fn pytest(options: &Options, folders: &[&str], venv: &Path, uri: &str) -> Command {
+    let workers = match &options.workers {
+        Some(n) => n.clone(),
+        None => std::thread::available_parallelism()
+            .map_or(2, |n| n.get().min(8))
+            .to_string(),
+    };
     let mut pytest = Command::new(venv.join("bin/python"));
     pytest
         .current_dir(&options.suite)
         .args(["-B", "-m", "pytest", "-n", &workers])
-        .args(["--connection-string", &server.uri()])
+        .args(["--connection-string", uri])
         .args(["--engine-name", "mongodb"])
         .args(
             LEFT_OUT
@@ -267,11 +304,13 @@ fn run_suite(
         )
         .env("PYTEST_PLUGINS", "conformance_recorder")
         .env("PYTHONPATH", root().join("tests/conformance"))
-        .env("MUNIMENT_CONFORMANCE_RECORD", &record)
-        .stdin(Stdio::null())
-        .stdout(log_file)
-        .stderr(log_errors);
-    let mut child = pytest.spawn().map_err(|e| format!("pytest: {e}"))?;
+        .stdin(Stdio::null());
+    pytest
+}
+
+/// Waits for pytest. Meanwhile starts the server again whenever it ends, and prints how many tests are in the
+/// recorder's file.
+fn watch(mut child: Child, server: &mut Server, record: &Path) -> Result<ExitStatus, String> {
     let (started, mut said, mut deaths) = (Instant::now(), Instant::now(), 0);
     let status = loop {
         match child.try_wait() {
@@ -292,31 +331,15 @@ fn run_suite(
         if said.elapsed() > Duration::from_secs(60) {
             said = Instant::now();
             let done =
-                std::fs::read(&record).map_or(0, |r| r.iter().filter(|b| **b == b'\n').count());
+                std::fs::read(record).map_or(0, |r| r.iter().filter(|b| **b == b'\n').count());
             println!("… {done} tests after {} s", started.elapsed().as_secs());
         }
         std::thread::sleep(Duration::from_millis(100));
     };
-    println!(
-        "pytest ended after {} s ({status}); its output is in {}",
-        started.elapsed().as_secs(),
-        log.display()
-    );
     if deaths > 0 {
         println!("the server ended {deaths} times");
     }
-    // 0: all passed, 1: some failed, 5: none were selected.
-    if !matches!(status.code(), Some(0 | 1 | 5)) {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        return Err(format!(
-            "pytest did not run the suite:\n{}",
-            lines[lines.len().saturating_sub(20)..].join("\n")
-        ));
-    }
-    let text =
-        std::fs::read_to_string(&record).map_err(|e| format!("{}: {e}", record.display()))?;
-    Ok(read_record(&text))
+    Ok(status)
 }
 
 /// Reads the recorder's output. Of several lines for a test the worst counts.
