@@ -102,6 +102,21 @@ pub(crate) enum Kind {
     RetryableBare,
 }
 
+impl Kind {
+    /// True for a command that has a read concern.
+    fn reads(self) -> bool {
+        matches!(self, Kind::Read | Kind::RetryableRead | Kind::ReadAndWrite)
+    }
+
+    /// True for a command that has a write concern.
+    fn writes(self) -> bool {
+        matches!(
+            self,
+            Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
+        )
+    }
+}
+
 /// A command to run.
 pub(crate) struct Call<'a> {
     /// The database.
@@ -195,6 +210,22 @@ const SENSITIVE: &[&str] = &[
     "saslStart",
     "updateUser",
 ];
+
+fn is_sensitive(name: &str, body: &Document) -> bool {
+    SENSITIVE.contains(&name)
+        || (matches!(name, "hello" | "ismaster" | "isMaster")
+            && body.contains_key("speculativeAuthenticate"))
+}
+
+/// A command as its event shows it: the document sequences are arrays in it.
+fn with_sequences(body: &Document, sequences: &[(&'static str, Vec<Document>)]) -> Document {
+    let mut shown = body.clone();
+    for (field, documents) in sequences {
+        let all = documents.iter().cloned().map(Bson::Document).collect();
+        shown.insert(*field, Bson::Array(all));
+    }
+    shown
+}
 
 /// Codes of errors after which a command may be sent again.
 const RETRYABLE: &[i64] = &[
@@ -392,14 +423,7 @@ impl Client {
             body.remove("rawData");
         }
         let settings = call.settings;
-        let reads = matches!(
-            call.kind,
-            Kind::Read | Kind::RetryableRead | Kind::ReadAndWrite
-        );
-        let writes = matches!(
-            call.kind,
-            Kind::Write | Kind::RetryableWrite | Kind::ReadAndWrite
-        );
+        let (reads, writes) = (call.kind.reads(), call.kind.writes());
         if !in_txn {
             let level = match reads {
                 true => settings.read_concern.clone().unwrap_or_default(),
@@ -466,9 +490,7 @@ impl Client {
             state.has_connection_id = has_id;
         }
         let has_connection_id = state.has_connection_id;
-        let secret = SENSITIVE.contains(&name.as_str())
-            || (matches!(name.as_str(), "hello" | "ismaster" | "isMaster")
-                && body.contains_key("speculativeAuthenticate"));
+        let secret = is_sensitive(&name, body);
         let told = !self.ignored.contains(&name)
             && name != "configureFailPoint"
             && (!secret || self.sensitive_too);
@@ -482,11 +504,7 @@ impl Client {
                 has_connection_id,
             })
         };
-        let mut shown = body.clone();
-        for (field, documents) in &call.sequences {
-            let all = documents.iter().cloned().map(Bson::Document).collect();
-            shown.insert(*field, Bson::Array(all));
-        }
+        let shown = with_sequences(body, &call.sequences);
         state.events.extend(event(EventKind::Started, shown));
         let reply = match state.connection.as_mut() {
             Some(c) => exchange(c, body, &call.sequences, unacknowledged),

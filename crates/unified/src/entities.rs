@@ -116,71 +116,73 @@ impl Entities {
             else {
                 return broken(format!("an entity is {entity}"));
             };
-            let text = |name: &str| match d.get(name) {
-                Some(Bson::String(s)) => Ok(s.clone()),
-                _ => Err(Trouble::Broken(format!("{kind} needs {name}"))),
-            };
-            let mut options = Document::new();
-            for name in [
-                "databaseOptions",
-                "collectionOptions",
-                "bucketOptions",
-                "sessionOptions",
-            ] {
-                if let Ok(o) = d.get_document(name) {
-                    options = o.clone();
-                }
-            }
-            if options.contains_key("timeoutMS") {
-                return Err(Trouble::Skip(crate::ops::TIMEOUTS.into()));
-            }
-            let made = match kind.as_str() {
-                "client" => {
-                    if d.contains_key("autoEncryptOpts") {
-                        return Err(Trouble::Skip(ENCRYPTION.into()));
-                    }
-                    let client = Client::new(deployment, d)?;
-                    self.clients.push(client.clone());
-                    Entity::Client(client)
-                }
-                "database" => {
-                    let client = self.client(&text("client")?)?;
-                    let settings = client.settings.with(&mut options);
-                    Entity::Place(Rc::new(Place {
-                        client,
-                        db: text("databaseName")?,
-                        collection: String::new(),
-                        settings,
-                    }))
-                }
-                "collection" => {
-                    let database = self.place(&text("database")?)?;
-                    Entity::Place(Rc::new(Place {
-                        collection: text("collectionName")?,
-                        settings: database.settings.with(&mut options),
-                        ..(*database).clone()
-                    }))
-                }
-                "bucket" => {
-                    let database = self.place(&text("database")?)?;
-                    Entity::Bucket(Rc::new(Bucket::new(&database, options)?))
-                }
-                "session" => {
-                    let client = self.client(&text("client")?)?;
-                    if let Some(Bson::String(name)) = options.get("snapshotTime") {
-                        let time = matching::Entities::value(self, name);
-                        let time = time.unwrap_or(Bson::Null);
-                        options.insert("snapshotTime", time);
-                    }
-                    Entity::Session(client.session(Some(options))?)
-                }
-                "thread" => return Err(Trouble::Skip("driver: threads".into())),
-                "clientEncryption" => return Err(Trouble::Skip(ENCRYPTION.into())),
-                other => return broken(format!("there are no entities of the kind {other}")),
-            };
-            self.insert(&text("id")?, made)?;
+            let entity = self.entity(kind, d, deployment)?;
+            self.insert(&text(kind, d, "id")?, entity)?;
         }
         Ok(())
+    }
+
+    /// Makes an entity from its description.
+    fn entity(&mut self, kind: &str, d: &Document, deployment: &Deployment) -> Done<Entity> {
+        let text = |name: &str| text(kind, d, name);
+        let mut options = Document::new();
+        for name in [
+            "databaseOptions",
+            "collectionOptions",
+            "bucketOptions",
+            "sessionOptions",
+        ] {
+            if let Ok(o) = d.get_document(name) {
+                options = o.clone();
+            }
+        }
+        if options.contains_key("timeoutMS") {
+            return Err(Trouble::Skip(crate::ops::TIMEOUTS.into()));
+        }
+        Ok(match kind {
+            "client" => {
+                if d.contains_key("autoEncryptOpts") {
+                    return Err(Trouble::Skip(ENCRYPTION.into()));
+                }
+                let client = Client::new(deployment, d)?;
+                self.clients.push(client.clone());
+                Entity::Client(client)
+            }
+            "database" => {
+                let client = self.client(&text("client")?)?;
+                let settings = client.settings.with(&mut options);
+                Entity::Place(Rc::new(Place {
+                    client,
+                    db: text("databaseName")?,
+                    collection: String::new(),
+                    settings,
+                }))
+            }
+            "collection" => {
+                let database = self.place(&text("database")?)?;
+                Entity::Place(Rc::new(Place {
+                    collection: text("collectionName")?,
+                    settings: database.settings.with(&mut options),
+                    ..(*database).clone()
+                }))
+            }
+            "bucket" => {
+                let database = self.place(&text("database")?)?;
+                Entity::Bucket(Rc::new(Bucket::new(&database, options)?))
+            }
+            "session" => {
+                let client = self.client(&text("client")?)?;
+                if let Some(Bson::String(name)) = options.get("snapshotTime") {
+                    let time = matching::Entities::value(self, name);
+                    let time = time.unwrap_or(Bson::Null);
+                    options.insert("snapshotTime", time);
+                }
+                Entity::Session(client.session(Some(options))?)
+            }
+            "thread" => return Err(Trouble::Skip("driver: threads".into())),
+            "clientEncryption" => return Err(Trouble::Skip(ENCRYPTION.into())),
+            other => return broken(format!("there are no entities of the kind {other}")),
+        })
     }
 
     /// Closes everything that is open.
@@ -210,5 +212,13 @@ pub(crate) fn admin(client: &Rc<Client>) -> Place {
         settings: Settings {
             ..client.settings.clone()
         },
+    }
+}
+
+/// The text that the description of an entity must have under this name.
+fn text(kind: &str, d: &Document, name: &str) -> Done<String> {
+    match d.get(name) {
+        Some(Bson::String(s)) => Ok(s.clone()),
+        _ => Err(Trouble::Broken(format!("{kind} needs {name}"))),
     }
 }

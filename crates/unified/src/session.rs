@@ -294,6 +294,38 @@ impl Session {
         self.state = TxnState::Starting;
         Ok(())
     }
+
+    /// Notes that the transaction ends. Returns its state before.
+    ///
+    /// # Errors
+    /// If it cannot end so.
+    fn close_transaction(&mut self, commit: bool) -> Result<TxnState, Failure> {
+        let before = self.state;
+        let refused = match (before, commit) {
+            (TxnState::None, _) => Some("No transaction started"),
+            (TxnState::Aborted, true) => {
+                Some("Cannot call commitTransaction after calling abortTransaction")
+            }
+            (TxnState::Aborted, false) => Some("Cannot call abortTransaction twice"),
+            (TxnState::Committed, false) => {
+                Some("Cannot call abortTransaction after calling commitTransaction")
+            }
+            _ => None,
+        };
+        if let Some(why) = refused {
+            return Err(Failure::of_client(why));
+        }
+        self.state = match commit {
+            true => TxnState::Committed,
+            false => TxnState::Aborted,
+        };
+        match before {
+            TxnState::Starting => self.empty = true,
+            TxnState::InProgress => self.empty = false,
+            _ => {}
+        }
+        Ok(before)
+    }
 }
 
 fn flag(options: &mut Document, name: &str) -> Option<bool> {
@@ -313,31 +345,7 @@ impl Drop for Session {
 pub(crate) fn end_transaction(session: &SessionRef, commit: bool) -> Result<(), Failure> {
     let (client, mut concern, ms, before) = {
         let mut s = session.borrow_mut();
-        let before = s.state;
-        let refused = match (before, commit) {
-            (TxnState::None, _) => Some("No transaction started"),
-            (TxnState::Aborted, true) => {
-                Some("Cannot call commitTransaction after calling abortTransaction")
-            }
-            (TxnState::Aborted, false) => Some("Cannot call abortTransaction twice"),
-            (TxnState::Committed, false) => {
-                Some("Cannot call abortTransaction after calling commitTransaction")
-            }
-            _ => None,
-        };
-        if let Some(why) = refused {
-            return Err(Failure::of_client(why));
-        }
-        s.state = if commit {
-            TxnState::Committed
-        } else {
-            TxnState::Aborted
-        };
-        if before == TxnState::Starting {
-            s.empty = true;
-        } else if before == TxnState::InProgress {
-            s.empty = false;
-        }
+        let before = s.close_transaction(commit)?;
         if s.empty {
             return Ok(());
         }

@@ -284,34 +284,7 @@ impl Running<'_> {
             };
         }
         match self.entities.get(object)? {
-            Entity::Client(client) => match name {
-                "close" => {
-                    args.finish()?;
-                    client.close();
-                    Ok(Got::NOTHING)
-                }
-                "appendMetadata" => Err(Trouble::Skip("driver: its handshake".into())),
-                _ => {
-                    let session = self.session(&mut args, &client)?;
-                    let place = admin(&client);
-                    match name {
-                        "clientBulkWrite" => client_bulk::run(&client, args, session),
-                        "createChangeStream" => Ok(Got::cursor(read::change_stream(
-                            &place, args, session, true,
-                        )?)),
-                        "listDatabases" | "listDatabaseObjects" => {
-                            manage::list_databases(&place, args, &session, false)
-                        }
-                        "listDatabaseNames" => manage::list_databases(&place, args, &session, true),
-                        "dropDatabase" => {
-                            let db = args.need_str("database")?;
-                            let place = crate::ops::Place { db, ..place };
-                            manage::drop_database(&place, args, &session)
-                        }
-                        other => broken(format!("a client has no operation {other}")),
-                    }
-                }
-            },
+            Entity::Client(client) => self.of_client(name, args, &client),
             Entity::Place(place) => {
                 let session = self.session(&mut args, &place.client)?;
                 match place.collection.is_empty() {
@@ -339,6 +312,38 @@ impl Running<'_> {
                 Ok(Got::Value(found.map(Bson::Document)))
             }
             Entity::Value(_) => broken(format!("{object} has no operations")),
+        }
+    }
+
+    /// Runs an operation on a client.
+    fn of_client(&self, name: &str, mut args: Args, client: &Rc<Client>) -> Done<Got> {
+        match name {
+            "close" => {
+                args.finish()?;
+                client.close();
+                return Ok(Got::NOTHING);
+            }
+            "appendMetadata" => return Err(Trouble::Skip("driver: its handshake".into())),
+            _ => {}
+        }
+        let session = self.session(&mut args, client)?;
+        let place = admin(client);
+        match name {
+            "clientBulkWrite" => client_bulk::run(client, args, session),
+            "createChangeStream" => {
+                let stream = read::change_stream(&place, args, session, true)?;
+                Ok(Got::cursor(stream))
+            }
+            "listDatabases" | "listDatabaseObjects" => {
+                manage::list_databases(&place, args, &session, false)
+            }
+            "listDatabaseNames" => manage::list_databases(&place, args, &session, true),
+            "dropDatabase" => {
+                let db = args.need_str("database")?;
+                let place = crate::ops::Place { db, ..place };
+                manage::drop_database(&place, args, &session)
+            }
+            other => broken(format!("a client has no operation {other}")),
         }
     }
 

@@ -222,23 +222,8 @@ struct Group {
     sent: Vec<(usize, Document)>,
 }
 
-/// Runs the statements.
-///
-/// # Errors
-/// All write errors and write concern errors as one, or the error of a command.
-pub(crate) fn execute(
-    place: &Place,
-    statements: Vec<Statement>,
-    ordered: bool,
-    extras: &Document,
-    session: &SessionRef,
-    settings: &Settings,
-) -> Result<Tally, Failure> {
-    let mut tally = Tally {
-        acknowledged: !settings.unacknowledged(),
-        ..Tally::default()
-    };
-    // Ordered writes are split where the command changes; unordered ones are grouped by command.
+/// Ordered writes are split where the command changes; unordered ones are grouped by command.
+fn groups(statements: Vec<Statement>, ordered: bool) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (i, s) in statements.into_iter().enumerate() {
         let fits = match ordered {
@@ -257,11 +242,30 @@ pub(crate) fn execute(
             }),
         }
     }
+    groups
+}
+
+/// Runs the statements.
+///
+/// # Errors
+/// All write errors and write concern errors as one, or the error of a command.
+pub(crate) fn execute(
+    place: &Place,
+    statements: Vec<Statement>,
+    ordered: bool,
+    extras: &Document,
+    session: &SessionRef,
+    settings: &Settings,
+) -> Result<Tally, Failure> {
+    let mut tally = Tally {
+        acknowledged: !settings.unacknowledged(),
+        ..Tally::default()
+    };
     for Group {
         verb,
         retryable,
         sent,
-    } in groups
+    } in groups(statements, ordered)
     {
         let (command, field) = match verb {
             Verb::Insert => ("insert", "documents"),

@@ -98,6 +98,94 @@ fn as_driver(error: &Document) -> Document {
     e
 }
 
+/// The numbers of writes in the reply.
+fn totals(reply: &Document) -> Document {
+    let count = |name: &str| reply.get(name).and_then(whole).unwrap_or(0);
+    doc! {
+        "insertedCount": count("nInserted"),
+        "upsertedCount": count("nUpserted"),
+        "matchedCount": count("nMatched"),
+        "modifiedCount": count("nModified"),
+        "deletedCount": count("nDeleted"),
+    }
+}
+
+/// What the server tells of the writes: their results by their indexes, and all errors as one.
+#[derive(Default)]
+struct Outcome {
+    inserts: Document,
+    updates: Document,
+    deletes: Document,
+    failure: Option<Failure>,
+}
+
+impl Outcome {
+    /// Reads the reply, and the results from its cursor. `shapes` has the kinds of the results.
+    fn read(reply: &Document, mut cursor: Cursor, shapes: &[Shape]) -> Done<Outcome> {
+        let mut outcome = Outcome::default();
+        if let Ok(e) = reply.get_document("writeConcernError") {
+            let mut f = Failure::from_document(e, reply);
+            // The error belongs to the list, not to the operation itself.
+            f.code = None;
+            f.write_concern_errors.push(as_driver(e));
+            outcome.failure = Some(f);
+        }
+        loop {
+            let next = match cursor.next_document() {
+                Ok(Some(d)) => d,
+                Ok(None) => return Ok(outcome),
+                Err(e) => {
+                    let known = outcome.failure.unwrap_or_default();
+                    outcome.failure = Some(Failure {
+                        write_errors: known.write_errors,
+                        write_concern_errors: known.write_concern_errors,
+                        result: known.result,
+                        ..e
+                    });
+                    return Ok(outcome);
+                }
+            };
+            outcome.add(&next, reply, shapes)?;
+        }
+    }
+
+    /// Adds the result of one write.
+    fn add(&mut self, next: &Document, reply: &Document, shapes: &[Shape]) -> Done<()> {
+        let number = |name: &str| next.get(name).and_then(whole).unwrap_or(0);
+        let index = number("idx");
+        if next.get("ok").and_then(whole) != Some(1) {
+            let f = self.failure.get_or_insert_with(|| Failure {
+                response: Some(reply.clone()),
+                ..Failure::default()
+            });
+            f.write_errors.push((index, as_driver(next)));
+            return Ok(());
+        }
+        match usize::try_from(index).ok().and_then(|i| shapes.get(i)) {
+            Some(Shape::Insert(id)) => {
+                let result = doc! { "insertedId": id.clone() };
+                self.inserts.insert(index.to_string(), result);
+            }
+            Some(Shape::Update) => {
+                let mut result = doc! {
+                    "matchedCount": number("n"),
+                    "modifiedCount": number("nModified"),
+                };
+                if let Ok(u) = next.get_document("upserted") {
+                    result.insert("upsertedId", u.get("_id").cloned().unwrap_or(Bson::Null));
+                }
+                self.updates.insert(index.to_string(), result);
+            }
+            Some(Shape::Delete) => {
+                let result = doc! { "deletedCount": number("n") };
+                self.deletes.insert(index.to_string(), result);
+            }
+            None => return broken(format!("the server tells of a write {index}")),
+        }
+        Ok(())
+    }
+}
+
 /// Runs the operation.
 pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> Done<Got> {
     let models = parse(args.need_array("models")?)?;
@@ -139,24 +227,7 @@ pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> D
     if settings.unacknowledged() {
         return Ok(Got::document(doc! { "acknowledged": false }));
     }
-    let count = |name: &str| reply.get(name).and_then(whole).unwrap_or(0);
-    let mut result = doc! {
-        "insertedCount": count("nInserted"),
-        "upsertedCount": count("nUpserted"),
-        "matchedCount": count("nMatched"),
-        "modifiedCount": count("nModified"),
-        "deletedCount": count("nDeleted"),
-    };
-    let mut failure: Option<Failure> = None;
-    if let Ok(e) = reply.get_document("writeConcernError") {
-        let mut f = Failure::from_document(e, &reply);
-        // The error belongs to the list, not to the operation itself.
-        f.code = None;
-        f.write_concern_errors.push(as_driver(e));
-        failure = Some(f);
-    }
-    let mut details = [Document::new(), Document::new(), Document::new()];
-    let mut cursor = Cursor::open_from(
+    let cursor = Cursor::open_from(
         Opening {
             client: client.clone(),
             db: "admin".into(),
@@ -169,64 +240,14 @@ pub(crate) fn run(client: &Rc<Client>, mut args: Args, session: SessionRef) -> D
         },
         &reply,
     )?;
-    loop {
-        let next = match cursor.next_document() {
-            Ok(Some(d)) => d,
-            Ok(None) => break,
-            Err(e) => {
-                let mut all = failure.unwrap_or_default();
-                all.message = e.message;
-                all.code = e.code;
-                all.code_name = e.code_name;
-                all.labels = e.labels;
-                all.client = e.client;
-                all.network = e.network;
-                all.response = e.response;
-                failure = Some(all);
-                break;
-            }
-        };
-        let index = next.get("idx").and_then(whole).unwrap_or(0);
-        if next.get("ok").and_then(whole) != Some(1) {
-            let f = failure.get_or_insert_with(|| Failure {
-                response: Some(reply.clone()),
-                ..Failure::default()
-            });
-            f.write_errors.push((index, as_driver(&next)));
-            continue;
-        }
-        let n = next.get("n").and_then(whole).unwrap_or(0);
-        let shape = usize::try_from(index)
-            .ok()
-            .and_then(|i| models.shapes.get(i));
-        let [inserts, updates, deletes] = &mut details;
-        match shape {
-            Some(Shape::Insert(id)) => {
-                inserts.insert(index.to_string(), doc! { "insertedId": id.clone() });
-            }
-            Some(Shape::Update) => {
-                let mut d = doc! {
-                    "matchedCount": n,
-                    "modifiedCount": next.get("nModified").and_then(whole).unwrap_or(0),
-                };
-                if let Ok(u) = next.get_document("upserted") {
-                    d.insert("upsertedId", u.get("_id").cloned().unwrap_or(Bson::Null));
-                }
-                updates.insert(index.to_string(), d);
-            }
-            Some(Shape::Delete) => {
-                deletes.insert(index.to_string(), doc! { "deletedCount": n });
-            }
-            None => return broken(format!("the server tells of a write {index}")),
-        }
-    }
+    let outcome = Outcome::read(&reply, cursor, &models.shapes)?;
+    let mut result = totals(&reply);
     if verbose {
-        let [inserts, updates, deletes] = details;
-        result.insert("insertResults", inserts);
-        result.insert("updateResults", updates);
-        result.insert("deleteResults", deletes);
+        result.insert("insertResults", outcome.inserts);
+        result.insert("updateResults", outcome.updates);
+        result.insert("deleteResults", outcome.deletes);
     }
-    match failure {
+    match outcome.failure {
         None => Ok(Got::document(result)),
         Some(mut f) => {
             // There is a result only if a write is known to have been done.

@@ -102,73 +102,14 @@ impl Bucket {
                 )?;
                 self.download(found.first(), session)
             }
-            "downloadByName" => {
-                let filename = args.need("filename")?;
-                let revision = args.take("revision").as_ref().and_then(whole).unwrap_or(-1);
-                args.finish()?;
-                // The revisions count from the oldest one or, if negative, from the newest one.
-                let (sort, skip) = match revision {
-                    n if n >= 0 => (1, n),
-                    n => (-1, -n - 1),
-                };
-                let body = doc! {
-                    "filter": { "filename": { "$eq": filename } },
-                    "sort": { "uploadDate": sort },
-                    "skip": skip,
-                    "limit": 1,
-                    "singleBatch": true,
-                };
-                let found = self.find("files", body, session)?;
-                self.download(found.first(), session)
-            }
+            "downloadByName" => self.download_by_name(args, session),
             "delete" => {
                 let id = args.need("id")?;
                 args.finish()?;
                 self.delete(&id, session)
             }
-            "deleteByName" => {
-                let filter = doc! { "filename": { "$eq": args.need("filename")? } };
-                args.finish()?;
-                let found = self.find(
-                    "files",
-                    doc! { "filter": filter.clone(), "projection": { "_id": 1 } },
-                    session,
-                )?;
-                if found.is_empty() {
-                    return missing();
-                }
-                let ids: Vec<Bson> = found.iter().filter_map(|d| d.get("_id").cloned()).collect();
-                self.write(
-                    "deleteMany",
-                    "files",
-                    doc! { "filter": { "_id": { "$in": ids.clone() } } },
-                    session,
-                )?;
-                self.write(
-                    "deleteMany",
-                    "chunks",
-                    doc! { "filter": { "files_id": { "$in": ids } } },
-                    session,
-                )?;
-                Ok(Got::NOTHING)
-            }
-            "rename" | "renameByName" => {
-                let new = args.need("newFilename")?;
-                let (filter, verb) = match name {
-                    "rename" => (doc! { "_id": { "$eq": args.need("id")? } }, "updateOne"),
-                    _ => (
-                        doc! { "filename": { "$eq": args.need("filename")? } },
-                        "updateMany",
-                    ),
-                };
-                args.finish()?;
-                let update = doc! { "filter": filter, "update": { "$set": { "filename": new } } };
-                let result = self.write(verb, "files", update, session)?;
-                if result.get("matchedCount").and_then(whole) == Some(0) {
-                    return missing();
-                }
-                Ok(Got::NOTHING)
-            }
+            "deleteByName" => self.delete_by_name(args, session),
+            "rename" | "renameByName" => self.rename(name, args, session),
             "drop" => {
                 args.finish()?;
                 for part in ["files", "chunks"] {
@@ -179,6 +120,72 @@ impl Bucket {
             }
             other => broken(format!("a bucket has no operation {other}")),
         }
+    }
+
+    fn download_by_name(&self, mut args: Args, session: &SessionRef) -> Done<Got> {
+        let filename = args.need("filename")?;
+        let revision = args.take("revision").as_ref().and_then(whole).unwrap_or(-1);
+        args.finish()?;
+        // The revisions count from the oldest one or, if negative, from the newest one.
+        let (sort, skip) = match revision {
+            n if n >= 0 => (1, n),
+            n => (-1, -n - 1),
+        };
+        let body = doc! {
+            "filter": { "filename": { "$eq": filename } },
+            "sort": { "uploadDate": sort },
+            "skip": skip,
+            "limit": 1,
+            "singleBatch": true,
+        };
+        let found = self.find("files", body, session)?;
+        self.download(found.first(), session)
+    }
+
+    fn delete_by_name(&self, mut args: Args, session: &SessionRef) -> Done<Got> {
+        let filter = doc! { "filename": { "$eq": args.need("filename")? } };
+        args.finish()?;
+        let found = self.find(
+            "files",
+            doc! { "filter": filter.clone(), "projection": { "_id": 1 } },
+            session,
+        )?;
+        if found.is_empty() {
+            return missing();
+        }
+        let ids: Vec<Bson> = found.iter().filter_map(|d| d.get("_id").cloned()).collect();
+        self.write(
+            "deleteMany",
+            "files",
+            doc! { "filter": { "_id": { "$in": ids.clone() } } },
+            session,
+        )?;
+        self.write(
+            "deleteMany",
+            "chunks",
+            doc! { "filter": { "files_id": { "$in": ids } } },
+            session,
+        )?;
+        Ok(Got::NOTHING)
+    }
+
+    /// Renames the file with an id, or all files with a name.
+    fn rename(&self, name: &str, mut args: Args, session: &SessionRef) -> Done<Got> {
+        let new = args.need("newFilename")?;
+        let (filter, verb) = match name {
+            "rename" => (doc! { "_id": { "$eq": args.need("id")? } }, "updateOne"),
+            _ => (
+                doc! { "filename": { "$eq": args.need("filename")? } },
+                "updateMany",
+            ),
+        };
+        args.finish()?;
+        let update = doc! { "filter": filter, "update": { "$set": { "filename": new } } };
+        let result = self.write(verb, "files", update, session)?;
+        if result.get("matchedCount").and_then(whole) == Some(0) {
+            return missing();
+        }
+        Ok(Got::NOTHING)
     }
 
     fn upload(&self, mut args: Args, session: &SessionRef) -> Done<Got> {

@@ -24,133 +24,28 @@ pub(crate) fn operate(
     fail_points: &mut Vec<FailPoint>,
     deployment: &Deployment,
 ) -> Done<()> {
-    let ensure = |holds: bool, message: &str| match holds {
-        true => Ok(()),
-        false => broken(message),
-    };
     match name {
         "failPoint" | "targetedFailPoint" => {
-            let client = match name {
-                "failPoint" => entities.client(&args.need_str("client")?)?,
-                _ => entities
-                    .session(&args.need_str("session")?)?
-                    .borrow()
-                    .client(),
-            };
-            args.take("session");
-            let body = args.need_doc("failPoint")?;
-            args.finish()?;
-            let point = body.get("configureFailPoint").cloned();
-            configure(&client, body)?;
-            fail_points.extend(point.map(|p| (client, p)));
+            fail_points.extend(fail_point(name, args, entities)?);
             Ok(())
         }
         "assertCollectionExists" | "assertCollectionNotExists" => {
-            let db = args.need_str("databaseName")?;
-            let collection = args.need_str("collectionName")?;
-            args.finish()?;
-            let body = doc! {
-                "listCollections": 1, "nameOnly": true, "filter": { "name": &collection },
-            };
-            let there = !deployment.list(&db, body)?.is_empty();
-            ensure(
-                there == (name == "assertCollectionExists"),
-                &format!(
-                    "{name}: {db}.{collection} is{} there",
-                    if there { "" } else { " not" }
-                ),
-            )
+            assert_collection(name, args, deployment)
         }
-        "assertIndexExists" | "assertIndexNotExists" => {
-            let db = args.need_str("databaseName")?;
-            let collection = args.need_str("collectionName")?;
-            let index = args.need_str("indexName")?;
-            args.finish()?;
-            let all = match deployment.list(&db, doc! { "listIndexes": &collection }) {
-                Err(Trouble::Failed(f)) if f.code == Some(26) => Vec::new(),
-                other => other?,
-            };
-            let there = all
-                .iter()
-                .any(|d| d.get_str("name").ok() == Some(index.as_str()));
-            ensure(
-                there == (name == "assertIndexExists"),
-                &format!(
-                    "{name}: {index} of {db}.{collection} is{} there",
-                    if there { "" } else { " not" }
-                ),
-            )
-        }
-        "assertSessionDirty" | "assertSessionNotDirty" => {
-            let session = entities.session(&args.need_str("session")?)?;
-            args.finish()?;
-            let dirty = session.borrow().is_dirty();
-            ensure(
-                dirty == (name == "assertSessionDirty"),
-                &format!("{name}: dirty is {dirty}"),
-            )
-        }
-        "assertSessionTransactionState" => {
-            let session = entities.session(&args.need_str("session")?)?;
-            let state = args.need_str("state")?;
-            args.finish()?;
-            let is = session.borrow().state.name();
-            ensure(
-                is == state,
-                &format!("the transaction is {is}, expected {state}"),
-            )
-        }
-        // There are no routers that a session could be pinned to.
-        "assertSessionUnpinned" => {
-            entities.session(&args.need_str("session")?)?;
-            args.finish()
-        }
+        "assertIndexExists" | "assertIndexNotExists" => assert_index(name, args, deployment),
+        "assertSessionDirty"
+        | "assertSessionNotDirty"
+        | "assertSessionTransactionState"
+        | "assertSessionUnpinned" => assert_session(name, args, entities),
         "assertSameLsidOnLastTwoCommands" | "assertDifferentLsidOnLastTwoCommands" => {
-            let client = entities.client(&args.need_str("client")?)?;
-            args.finish()?;
-            let events = client.events();
-            let started = events.iter().filter(|e| e.kind == EventKind::Started);
-            let last: Vec<_> = started
-                .rev()
-                .take(2)
-                .map(|e| e.document.get_document("lsid").ok())
-                .collect();
-            match last.as_slice() {
-                [Some(b), Some(a)] => ensure(
-                    (a == b) == (name == "assertSameLsidOnLastTwoCommands"),
-                    &format!("{name}: {a} and {b}"),
-                ),
-                _ => broken(format!("{name}: there are not two commands with an lsid")),
-            }
+            assert_lsids(name, args, entities)
         }
         "createEntities" => {
             let list = args.need_array("entities")?;
             args.finish()?;
             entities.create(&list, deployment)
         }
-        "waitForEvent" | "assertEventCount" => {
-            let client = entities.client(&args.need_str("client")?)?;
-            let event = args.need_doc("event")?;
-            let count = args.need("count")?;
-            args.finish()?;
-            if !event.keys().all(|k| k.starts_with("command")) {
-                return Err(Trouble::Skip(EVENTS.into()));
-            }
-            let mut n = 0;
-            for e in client.events() {
-                n += i64::from(check_event(&event, &e, entities)?.is_ok());
-            }
-            let want = whole(&count).unwrap_or(0);
-            let fits = if name == "waitForEvent" {
-                n >= want
-            } else {
-                n == want
-            };
-            ensure(
-                fits,
-                &format!("{name}: {n} events {event}, expected {want}"),
-            )
-        }
+        "waitForEvent" | "assertEventCount" => assert_events(name, args, entities),
         "wait" => {
             let ms = args.need("ms")?;
             args.finish()?;
@@ -169,6 +64,138 @@ pub(crate) fn operate(
         "loop" => Err(Trouble::Skip("driver: loops for its own load tests".into())),
         other => broken(format!("the runner does not know the operation {other}")),
     }
+}
+
+fn ensure(holds: bool, message: &str) -> Done<()> {
+    match holds {
+        true => Ok(()),
+        false => broken(message),
+    }
+}
+
+/// Sets a failpoint.
+fn fail_point(name: &str, mut args: Args, entities: &Entities) -> Done<Option<FailPoint>> {
+    let client = match name {
+        "failPoint" => entities.client(&args.need_str("client")?)?,
+        _ => entities
+            .session(&args.need_str("session")?)?
+            .borrow()
+            .client(),
+    };
+    args.take("session");
+    let body = args.need_doc("failPoint")?;
+    args.finish()?;
+    let point = body.get("configureFailPoint").cloned();
+    configure(&client, body)?;
+    Ok(point.map(|p| (client, p)))
+}
+
+fn assert_collection(name: &str, mut args: Args, deployment: &Deployment) -> Done<()> {
+    let db = args.need_str("databaseName")?;
+    let collection = args.need_str("collectionName")?;
+    args.finish()?;
+    let body = doc! {
+        "listCollections": 1, "nameOnly": true, "filter": { "name": &collection },
+    };
+    let there = !deployment.list(&db, body)?.is_empty();
+    ensure(
+        there == (name == "assertCollectionExists"),
+        &format!(
+            "{name}: {db}.{collection} is{} there",
+            if there { "" } else { " not" }
+        ),
+    )
+}
+
+fn assert_index(name: &str, mut args: Args, deployment: &Deployment) -> Done<()> {
+    let db = args.need_str("databaseName")?;
+    let collection = args.need_str("collectionName")?;
+    let index = args.need_str("indexName")?;
+    args.finish()?;
+    let all = match deployment.list(&db, doc! { "listIndexes": &collection }) {
+        Err(Trouble::Failed(f)) if f.code == Some(26) => Vec::new(),
+        other => other?,
+    };
+    let there = all
+        .iter()
+        .any(|d| d.get_str("name").ok() == Some(index.as_str()));
+    ensure(
+        there == (name == "assertIndexExists"),
+        &format!(
+            "{name}: {index} of {db}.{collection} is{} there",
+            if there { "" } else { " not" }
+        ),
+    )
+}
+
+/// The assertions on a session's state.
+fn assert_session(name: &str, mut args: Args, entities: &Entities) -> Done<()> {
+    let session = entities.session(&args.need_str("session")?)?;
+    match name {
+        "assertSessionTransactionState" => {
+            let state = args.need_str("state")?;
+            args.finish()?;
+            let is = session.borrow().state.name();
+            ensure(
+                is == state,
+                &format!("the transaction is {is}, expected {state}"),
+            )
+        }
+        // There are no routers that a session could be pinned to.
+        "assertSessionUnpinned" => args.finish(),
+        _ => {
+            args.finish()?;
+            let dirty = session.borrow().is_dirty();
+            ensure(
+                dirty == (name == "assertSessionDirty"),
+                &format!("{name}: dirty is {dirty}"),
+            )
+        }
+    }
+}
+
+/// The assertions on the sessions of a client's last two commands.
+fn assert_lsids(name: &str, mut args: Args, entities: &Entities) -> Done<()> {
+    let client = entities.client(&args.need_str("client")?)?;
+    args.finish()?;
+    let events = client.events();
+    let started = events.iter().filter(|e| e.kind == EventKind::Started);
+    let last: Vec<_> = started
+        .rev()
+        .take(2)
+        .map(|e| e.document.get_document("lsid").ok())
+        .collect();
+    match last.as_slice() {
+        [Some(b), Some(a)] => ensure(
+            (a == b) == (name == "assertSameLsidOnLastTwoCommands"),
+            &format!("{name}: {a} and {b}"),
+        ),
+        _ => broken(format!("{name}: there are not two commands with an lsid")),
+    }
+}
+
+/// The assertions on the number of a client's events.
+fn assert_events(name: &str, mut args: Args, entities: &Entities) -> Done<()> {
+    let client = entities.client(&args.need_str("client")?)?;
+    let event = args.need_doc("event")?;
+    let count = args.need("count")?;
+    args.finish()?;
+    if !event.keys().all(|k| k.starts_with("command")) {
+        return Err(Trouble::Skip(EVENTS.into()));
+    }
+    let mut n = 0;
+    for e in client.events() {
+        n += i64::from(check_event(&event, &e, entities)?.is_ok());
+    }
+    let want = whole(&count).unwrap_or(0);
+    let fits = match name {
+        "waitForEvent" => n >= want,
+        _ => n == want,
+    };
+    ensure(
+        fits,
+        &format!("{name}: {n} events {event}, expected {want}"),
+    )
 }
 
 /// The reason for leaving out tests that count such events.
