@@ -62,57 +62,102 @@ enum Edge {
 /// Checks a history. `last` has all lists at the end.
 pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict {
     let mut found = Verdict::default();
-    // The transaction that wrote each value, and its last append to each key.
-    let mut writer: HashMap<(i64, i64), usize> = HashMap::new();
-    let mut final_append: HashSet<(i64, i64)> = HashSet::new();
-    for (t, transaction) in history.iter().enumerate() {
-        let mut newest: HashMap<i64, i64> = HashMap::new();
-        for step in &transaction.steps {
-            if let Step::Append(key, n) = step {
-                writer.insert((*key, *n), t);
-                newest.insert(*key, *n);
-            }
-        }
-        final_append.extend(newest);
-    }
     let committed = fates(history, last, &mut found);
     found.committed = committed.iter().filter(|c| **c).count();
-    for (key, list) in last {
-        let mut seen = HashSet::new();
-        for n in list {
-            if !seen.insert(n) {
-                found.anomalies.push(format!("twice: {n} in list {key}"));
-            }
-            match writer.get(&(*key, *n)) {
-                None => found
-                    .anomalies
-                    .push(format!("never written: {n} in list {key}")),
-                Some(t) if !committed.get(*t).copied().unwrap_or(false) => {
-                    found
-                        .anomalies
-                        .push(format!("aborted but stored: {n} in list {key}"));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    let mut edges: HashMap<usize, HashSet<(usize, Edge)>> = HashMap::new();
-    let mut edge = |from: usize, to: usize, kind: Edge| {
-        if from != to {
-            edges.entry(from).or_default().insert((to, kind));
-        }
+    let mut judge = Judge {
+        last,
+        committed,
+        writer: HashMap::new(),
+        final_append: HashSet::new(),
+        edges: HashMap::new(),
+        found,
     };
-    for (key, list) in last {
-        for pair in list.windows(2) {
-            if let [a, b] = pair
-                && let (Some(a), Some(b)) = (writer.get(&(*key, *a)), writer.get(&(*key, *b)))
-            {
-                edge(*a, *b, Edge::WriteWrite);
+    judge.note_writers(history);
+    judge.check_lists();
+    judge.order_writes();
+    for (t, transaction) in history.iter().enumerate() {
+        judge.check_reads(t, transaction);
+    }
+    circles(&judge.edges, &mut judge.found);
+    judge.found
+}
+
+/// What is known of a history while it is judged. Transactions are named by their places in it.
+struct Judge<'a> {
+    /// The lists at the end.
+    last: &'a BTreeMap<i64, Vec<i64>>,
+    committed: Vec<bool>,
+    /// The transaction that wrote each value, by key and value.
+    writer: HashMap<(i64, i64), usize>,
+    /// The last append of each transaction to each key.
+    final_append: HashSet<(i64, i64)>,
+    edges: HashMap<usize, HashSet<(usize, Edge)>>,
+    found: Verdict,
+}
+
+impl Judge<'_> {
+    fn note_writers(&mut self, history: &[Transaction]) {
+        for (t, transaction) in history.iter().enumerate() {
+            let mut newest: HashMap<i64, i64> = HashMap::new();
+            for step in &transaction.steps {
+                if let Step::Append(key, n) = step {
+                    self.writer.insert((*key, *n), t);
+                    newest.insert(*key, *n);
+                }
+            }
+            self.final_append.extend(newest);
+        }
+    }
+
+    fn is_committed(&self, t: usize) -> bool {
+        self.committed.get(t).copied().unwrap_or(false)
+    }
+
+    fn report(&mut self, anomaly: String) {
+        self.found.anomalies.push(anomaly);
+    }
+
+    fn edge(&mut self, from: usize, to: usize, kind: Edge) {
+        if from != to {
+            self.edges.entry(from).or_default().insert((to, kind));
+        }
+    }
+
+    /// Each number in a list must be there once, and by a committed transaction.
+    fn check_lists(&mut self) {
+        for (key, list) in self.last {
+            let mut seen = HashSet::new();
+            for n in list {
+                if !seen.insert(n) {
+                    self.report(format!("twice: {n} in list {key}"));
+                }
+                match self.writer.get(&(*key, *n)) {
+                    None => self.report(format!("never written: {n} in list {key}")),
+                    Some(t) if !self.is_committed(*t) => {
+                        self.report(format!("aborted but stored: {n} in list {key}"));
+                    }
+                    Some(_) => {}
+                }
             }
         }
     }
-    for (t, transaction) in history.iter().enumerate() {
-        let is_committed = committed.get(t).copied().unwrap_or(false);
+
+    /// Neighbours in a list show in which order their transactions wrote.
+    fn order_writes(&mut self) {
+        for (key, list) in self.last {
+            for pair in list.windows(2) {
+                if let [a, b] = pair
+                    && let Some(a) = self.writer.get(&(*key, *a)).copied()
+                    && let Some(b) = self.writer.get(&(*key, *b)).copied()
+                {
+                    self.edge(a, b, Edge::WriteWrite);
+                }
+            }
+        }
+    }
+
+    /// Each read must show the transaction's own appends after a list that stays the same.
+    fn check_reads(&mut self, t: usize, transaction: &Transaction) {
         let mut own: HashMap<i64, Vec<i64>> = HashMap::new();
         let mut before: HashMap<i64, Vec<i64>> = HashMap::new();
         for step in &transaction.steps {
@@ -125,7 +170,7 @@ pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict
             };
             let mine = own.get(&key).map_or(&[][..], |v| v);
             let Some(others) = list.strip_suffix(mine) else {
-                found.anomalies.push(format!(
+                self.report(format!(
                     "internal: transaction {t} read {list:?} of list {key} after it had appended {mine:?}"
                 ));
                 continue;
@@ -133,47 +178,52 @@ pub fn judge(history: &[Transaction], last: &BTreeMap<i64, Vec<i64>>) -> Verdict
             if let Some(was) = before.insert(key, others.to_vec())
                 && was != others
             {
-                found.anomalies.push(format!(
+                self.report(format!(
                     "a view that changed: transaction {t} read {was:?} and {others:?} of list {key}"
                 ));
             }
-            let order = last.get(&key).map_or(&[][..], |v| v);
-            if !order.starts_with(others) {
-                let aborted = others.iter().find(|n| {
-                    let t = writer.get(&(key, **n));
-                    t.is_some_and(|t| !committed.get(*t).copied().unwrap_or(false))
-                });
-                found.anomalies.push(match aborted {
-                    Some(n) => {
-                        format!("G1a: transaction {t} read {n} of list {key}, which was aborted")
-                    }
-                    None => format!(
-                        "order: transaction {t} read {others:?} of list {key}, which is {order:?}"
-                    ),
-                });
-                continue;
-            }
-            if let Some(n) = others.last()
-                && !final_append.contains(&(key, *n))
-            {
-                found.anomalies.push(format!(
-                    "G1b: transaction {t} read list {key} up to {n}, in the middle of a transaction"
-                ));
-            }
-            // A transaction that was not committed has no place in the order.
-            if !is_committed {
-                continue;
-            }
-            if let Some(w) = others.last().and_then(|n| writer.get(&(key, *n))) {
-                edge(*w, t, Edge::WriteRead);
-            }
-            if let Some(w) = order.get(others.len()).and_then(|n| writer.get(&(key, *n))) {
-                edge(t, *w, Edge::ReadWrite);
-            }
+            self.check_read(t, key, others);
         }
     }
-    circles(&edges, &mut found);
-    found
+
+    /// What a transaction read of others must be the begin of the list, up to the end of a transaction.
+    fn check_read(&mut self, t: usize, key: i64, others: &[i64]) {
+        let order = self.last.get(&key).map_or(&[][..], |v| v);
+        if !order.starts_with(others) {
+            let aborted = others.iter().find(|n| {
+                let writer = self.writer.get(&(key, **n));
+                writer.is_some_and(|w| !self.is_committed(*w))
+            });
+            self.report(match aborted {
+                Some(n) => {
+                    format!("G1a: transaction {t} read {n} of list {key}, which was aborted")
+                }
+                None => format!(
+                    "order: transaction {t} read {others:?} of list {key}, which is {order:?}"
+                ),
+            });
+            return;
+        }
+        if let Some(n) = others.last()
+            && !self.final_append.contains(&(key, *n))
+        {
+            self.report(format!(
+                "G1b: transaction {t} read list {key} up to {n}, in the middle of a transaction"
+            ));
+        }
+        // A transaction that was not committed has no place in the order.
+        if !self.is_committed(t) {
+            return;
+        }
+        let writer = |n: Option<&i64>| self.writer.get(&(key, *n?)).copied();
+        let (newest, next) = (writer(others.last()), writer(order.get(others.len())));
+        if let Some(w) = newest {
+            self.edge(w, t, Edge::WriteRead);
+        }
+        if let Some(w) = next {
+            self.edge(t, w, Edge::ReadWrite);
+        }
+    }
 }
 
 /// Which transactions were committed. One with an unknown outcome was, if any of its effects exist, and then

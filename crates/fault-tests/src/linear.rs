@@ -43,21 +43,49 @@ impl What {
     }
 }
 
+/// The calls and replies that are not taken out, in order: a list whose entries know their neighbours, so that
+/// an entry is taken out, and put back in the opposite order, in constant time.
+struct Row {
+    next: Vec<usize>,
+    before: Vec<usize>,
+}
+
+impl Row {
+    /// A list of `len` entries; the entry `len` is both head and tail.
+    fn new(len: usize) -> Row {
+        Row {
+            next: (1..=len).chain([0]).collect(),
+            before: (0..=len).map(|i| i.checked_sub(1).unwrap_or(len)).collect(),
+        }
+    }
+
+    fn first(&self) -> usize {
+        self.next[self.next.len() - 1]
+    }
+
+    fn take_out(&mut self, at: usize) {
+        let (before, next) = (self.before[at], self.next[at]);
+        (self.next[before], self.before[next]) = (next, before);
+    }
+
+    fn put_back(&mut self, at: usize) {
+        let (before, next) = (self.before[at], self.next[at]);
+        (self.next[before], self.before[next]) = (at, at);
+    }
+}
+
 /// True if there is such an order.
 pub fn is_linearizable(operations: &[Operation]) -> bool {
     // The times of calls and replies in one list. A call comes before a reply at the same time.
-    let mut row: Vec<(u64, bool, usize)> = Vec::new();
+    let mut times: Vec<(u64, bool, usize)> = Vec::new();
     for (i, o) in operations.iter().enumerate() {
-        row.push((o.called, false, i));
-        row.push((o.answered.unwrap_or(u64::MAX), true, i));
+        times.push((o.called, false, i));
+        times.push((o.answered.unwrap_or(u64::MAX), true, i));
     }
-    row.sort_unstable();
-    let end = row.len();
-    // The neighbours of each entry; `end` is both head and tail.
-    let mut next: Vec<usize> = (1..=end).chain([0]).collect();
-    let mut before: Vec<usize> = (0..=end).map(|i| i.checked_sub(1).unwrap_or(end)).collect();
+    times.sort_unstable();
+    let mut row = Row::new(times.len());
     let mut place = vec![(0, 0); operations.len()];
-    for (at, (_, is_answer, i)) in row.iter().enumerate() {
+    for (at, (_, is_answer, i)) in times.iter().enumerate() {
         match is_answer {
             false => place[*i].0 = at,
             true => place[*i].1 = at,
@@ -68,52 +96,41 @@ pub fn is_linearizable(operations: &[Operation]) -> bool {
     let mut tried: HashSet<(Vec<u64>, i64)> = HashSet::new();
     let mut stack: Vec<(usize, i64)> = Vec::new();
     let mut answered = 0;
-    let mut at = next[end];
-    loop {
-        if answered == must {
-            return true;
-        }
-        let dead = match row.get(at) {
-            None => true,
-            // This is the reply of an operation that has not taken effect yet.
-            Some((_, true, _)) => true,
-            Some((_, false, i)) => {
-                let o = &operations[*i];
-                let after = o.what.on(register).filter(|after| {
-                    let mut with = done.clone();
-                    with[i / 64] |= 1 << (i % 64);
-                    tried.insert((with, *after))
-                });
-                match after {
-                    Some(after) => {
-                        stack.push((*i, register));
-                        done[i / 64] |= 1 << (i % 64);
-                        register = after;
-                        answered += usize::from(o.answered.is_some());
-                        for at in [place[*i].0, place[*i].1] {
-                            (next[before[at]], before[next[at]]) = (next[at], before[at]);
-                        }
-                        at = next[end];
-                    }
-                    None => at = next[at],
-                }
-                false
-            }
-        };
-        if !dead {
+    let mut at = row.first();
+    while answered < must {
+        if let Some((_, false, i)) = times.get(at) {
+            let o = &operations[*i];
+            let after = o.what.on(register).filter(|after| {
+                let mut with = done.clone();
+                with[i / 64] |= 1 << (i % 64);
+                tried.insert((with, *after))
+            });
+            let Some(after) = after else {
+                at = row.next[at];
+                continue;
+            };
+            stack.push((*i, register));
+            done[i / 64] |= 1 << (i % 64);
+            register = after;
+            answered += usize::from(o.answered.is_some());
+            row.take_out(place[*i].0);
+            row.take_out(place[*i].1);
+            at = row.first();
             continue;
         }
+        // This is the end, or the reply of an operation that has not taken effect yet. So the last operation
+        // that did must not take effect here.
         let Some((i, was)) = stack.pop() else {
             return false;
         };
         register = was;
         done[i / 64] &= !(1 << (i % 64));
         answered -= usize::from(operations[i].answered.is_some());
-        for at in [place[i].1, place[i].0] {
-            (next[before[at]], before[next[at]]) = (at, at);
-        }
-        at = next[place[i].0];
+        row.put_back(place[i].1);
+        row.put_back(place[i].0);
+        at = row.next[place[i].0];
     }
+    true
 }
 
 #[cfg(test)]

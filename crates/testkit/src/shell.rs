@@ -278,12 +278,8 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A literal that is a word, or a constructor.
-    fn named(&mut self) -> ValueBuf {
-        let mut word = self.word();
-        if word == "new" {
-            word = self.word();
-        }
+    /// The arguments of a constructor, which may have none.
+    fn arguments(&mut self) -> Vec<ValueBuf> {
         let mut args = Vec::new();
         if self.take("(") {
             while !self.take(")") {
@@ -294,6 +290,16 @@ impl<'t> Parser<'t> {
                 }
             }
         }
+        args
+    }
+
+    /// A literal that is a word, or a constructor.
+    fn named(&mut self) -> ValueBuf {
+        let mut word = self.word();
+        if word == "new" {
+            word = self.word();
+        }
+        let args = self.arguments();
         let arg = |n: usize| args.get(n).map_or(Value::Null, ValueBuf::as_value);
         let text = |n: usize| match arg(n) {
             Value::String(s) => s.to_owned(),
@@ -306,14 +312,6 @@ impl<'t> Parser<'t> {
                 .unwrap_or_else(|| self.fail("a whole number")),
         };
         match word {
-            "true" => ValueBuf::new(true),
-            "false" => ValueBuf::new(false),
-            "null" => ValueBuf::new(Value::Null),
-            "undefined" => ValueBuf::new(Value::Undefined),
-            "NaN" => ValueBuf::new(f64::NAN),
-            "Infinity" => ValueBuf::new(f64::INFINITY),
-            "MinKey" => ValueBuf::new(Value::MinKey),
-            "MaxKey" => ValueBuf::new(Value::MaxKey),
             "Int32" | "NumberInt" => ValueBuf::new(whole(0) as i32),
             "Long" | "NumberLong" => ValueBuf::new(whole(0)),
             "Double" => ValueBuf::new(muniment_value::number::to_f64(arg(0)).unwrap_or(f64::NAN)),
@@ -363,7 +361,7 @@ impl<'t> Parser<'t> {
                 }
                 ValueBuf::new(d)
             }
-            _ => self.fail("a value"),
+            _ => constant(word).unwrap_or_else(|| self.fail("a value")),
         }
     }
 
@@ -397,6 +395,21 @@ impl<'t> Parser<'t> {
             _ => self.fail("a date"),
         }
     }
+}
+
+/// The value of a literal that is a word.
+fn constant(word: &str) -> Option<ValueBuf> {
+    Some(match word {
+        "true" => ValueBuf::new(true),
+        "false" => ValueBuf::new(false),
+        "null" => ValueBuf::new(Value::Null),
+        "undefined" => ValueBuf::new(Value::Undefined),
+        "NaN" => ValueBuf::new(f64::NAN),
+        "Infinity" => ValueBuf::new(f64::INFINITY),
+        "MinKey" => ValueBuf::new(Value::MinKey),
+        "MaxKey" => ValueBuf::new(Value::MaxKey),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
