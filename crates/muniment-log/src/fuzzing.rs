@@ -54,11 +54,6 @@ fn build(disk: &SimDisk, input: &mut Input<'_>) -> std::io::Result<()> {
     };
     let mut file: Vec<u8> = Vec::new();
     let mut at = 0;
-    let put = |file: &mut Vec<u8>, at: usize, bytes: &[u8]| {
-        if let Some(to) = file.get_mut(at..at + bytes.len()) {
-            to.copy_from_slice(bytes);
-        }
-    };
     let save = |header: &Header, file: &[u8]| -> std::io::Result<()> {
         if !file.is_empty() {
             let path = Path::new(DIR).join(format!("{:08}.log", header.number));
@@ -78,13 +73,7 @@ fn build(disk: &SimDisk, input: &mut Input<'_>) -> std::io::Result<()> {
                 at = FIRST;
             }
             1 => {
-                let begin = Begin {
-                    before: position(input),
-                    ordinal: input.number(),
-                    generation: input.number(),
-                    durable: input.number(),
-                    previous: input.number(),
-                };
+                let begin = begin(input);
                 put(&mut file, HEADER, &begin.encode(header.seed()));
             }
             2 => {
@@ -124,6 +113,23 @@ fn build(disk: &SimDisk, input: &mut Input<'_>) -> std::io::Result<()> {
         }
     }
     save(&header, &file)
+}
+
+/// Writes over a part of a file, if the file is long enough.
+fn put(file: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(to) = file.get_mut(at..at + bytes.len()) {
+        to.copy_from_slice(bytes);
+    }
+}
+
+fn begin(input: &mut Input<'_>) -> Begin {
+    Begin {
+        before: position(input),
+        ordinal: input.number(),
+        generation: input.number(),
+        durable: input.number(),
+        previous: input.number(),
+    }
 }
 
 fn position(input: &mut Input<'_>) -> Position {

@@ -452,40 +452,10 @@ impl Drop for Log {
 }
 
 /// Assembles a log from what was found, and brings the files in line with it.
-fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
+fn assemble(options: &LogOptions, mut found: Recovered) -> Result<Shared> {
     let disk = &options.disk;
     let dir = &options.dir;
-    let mut free = Vec::new();
-    let rename = |from: &Path, to: &Path| {
-        disk.rename(from, to)
-            .map_err(|e| io_error(from, "rename", e))
-    };
-    let sync_dir = || disk.sync_dir(dir).map_err(|e| io_error(dir, "sync", e));
-    // Files that were never used can serve at once, so that a log on a full disk can be opened. They are
-    // renamed first: a file with a number might be taken for a segment while it is given another's header.
-    for (number, len) in found.unused {
-        rename(&path(dir, number, "log"), &path(dir, number, "free"))?;
-        free.push((number, len));
-    }
-    free.extend(found.free);
-    // The directory is also synced if an earlier start has renamed the files and ended before its sync.
-    if !free.is_empty() {
-        sync_dir()?;
-    }
-    let goes_on = !found.chain.is_empty() && found.go_on.is_some();
-    free.sort_by_key(|(_, len)| (*len != options.segment_bytes, std::cmp::Reverse(*len)));
-    let mut files = Vec::new();
-    for (number, len) in free {
-        let at = path(dir, number, "free");
-        // If a segment is needed at once, one of another size will do, since the disk may be full.
-        let fit = len == options.segment_bytes || !goes_on && files.is_empty();
-        if fit && len >= LEAST && files.len() < KEEP {
-            files.push((format!("{number:08}.free"), len));
-        } else {
-            disk.remove(&at).map_err(|e| io_error(&at, "remove", e))?;
-        }
-    }
-
+    let mut files = free_files(options, &mut found)?;
     let mut number = found.next_number;
     let mut chain = found.chain;
     let mut generation = found.generation;
@@ -496,33 +466,21 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
             let file = file.map_err(|e| io_error(&at, "open", e))?;
             (segment.clone(), file, offset)
         }
-        _ => {
+        (previous, _) => {
             // The first file may be of another size.
-            let file = (!files.is_empty()).then(|| files.remove(0));
-            let source = match &file {
-                Some((name, len)) => Source::Free(name, *len),
-                // The first segment is small, so that it is made quickly.
-                None => Source::New(options.segment_bytes.min(FIRST_BYTES)),
-            };
-            let made = prepare(&**disk, dir, number, source)?;
-            number += 1;
+            let free = (!files.is_empty()).then(|| files.remove(0));
             generation += 1;
             let begin = Begin {
                 before: found.last,
-                ordinal: chain.last().map_or(0, |s| s.ordinal) + 1,
+                ordinal: previous.map_or(0, |s| s.ordinal) + 1,
                 generation,
                 durable: found.last.index,
-                previous: chain.last().map_or(0, |s| s.number),
+                previous: previous.map_or(0, |s| s.number),
             };
-            let segment = Arc::new(Segment::new(&made.header, begin.ordinal, begin.before));
-            let at = path(dir, made.header.number, "log");
-            let bytes = begin.encode(segment.seed);
-            let written = made.file.write_at(&bytes, HEADER as u64);
-            written
-                .and_then(|()| made.file.sync())
-                .map_err(|e| io_error(&at, "write", e))?;
+            let (segment, file) = begin_segment(options, number, free, &begin)?;
+            number += 1;
             chain.push(segment.clone());
-            (segment, made.file, FIRST)
+            (segment, file, FIRST)
         }
     };
     segment.end.store(offset as u64, Release);
@@ -562,15 +520,81 @@ fn assemble(options: &LogOptions, found: Recovered) -> Result<Shared> {
     };
     // From here on everything that counts is durable, so other files may be removed.
     for number in &found.lost {
-        rename(&path(dir, *number, "log"), &path(dir, *number, "lost"))?;
+        rename(options, *number, "lost")?;
     }
     for (number, len) in found.dropped {
         shared.retire(number, len, true)?;
     }
     if !found.lost.is_empty() {
-        sync_dir()?;
+        sync_dir(options)?;
     }
     Ok(shared)
+}
+
+/// Gives a segment's file another extension.
+fn rename(options: &LogOptions, number: u64, extension: &str) -> Result<()> {
+    let from = path(&options.dir, number, "log");
+    let to = path(&options.dir, number, extension);
+    let renamed = options.disk.rename(&from, &to);
+    renamed.map_err(|e| io_error(&from, "rename", e))
+}
+
+fn sync_dir(options: &LogOptions) -> Result<()> {
+    let synced = options.disk.sync_dir(&options.dir);
+    synced.map_err(|e| io_error(&options.dir, "sync", e))
+}
+
+/// The free files that are kept: their names and lengths. Removes the others.
+fn free_files(options: &LogOptions, found: &mut Recovered) -> Result<Vec<(String, u64)>> {
+    // Files that were never used can serve at once, so that a log on a full disk can be opened. They are
+    // renamed first: a file with a number might be taken for a segment while it is given another's header.
+    let mut free = std::mem::take(&mut found.unused);
+    for (number, _) in &free {
+        rename(options, *number, "free")?;
+    }
+    free.append(&mut found.free);
+    // The directory is also synced if an earlier start has renamed the files and ended before its sync.
+    if !free.is_empty() {
+        sync_dir(options)?;
+    }
+    let goes_on = !found.chain.is_empty() && found.go_on.is_some();
+    free.sort_by_key(|(_, len)| (*len != options.segment_bytes, std::cmp::Reverse(*len)));
+    let mut files = Vec::new();
+    for (number, len) in free {
+        let at = path(&options.dir, number, "free");
+        // If a segment is needed at once, one of another size will do, since the disk may be full.
+        let fit = len == options.segment_bytes || !goes_on && files.is_empty();
+        if fit && len >= LEAST && files.len() < KEEP {
+            files.push((format!("{number:08}.free"), len));
+        } else {
+            let removed = options.disk.remove(&at);
+            removed.map_err(|e| io_error(&at, "remove", e))?;
+        }
+    }
+    Ok(files)
+}
+
+/// Makes the segment in which the log goes on, from a free file if there is one. Its begin is durable after.
+fn begin_segment(
+    options: &LogOptions,
+    number: u64,
+    free: Option<(String, u64)>,
+    begin: &Begin,
+) -> Result<(Arc<Segment>, Arc<dyn File>)> {
+    let source = match &free {
+        Some((name, len)) => Source::Free(name, *len),
+        // The first segment is small, so that it is made quickly.
+        None => Source::New(options.segment_bytes.min(FIRST_BYTES)),
+    };
+    let made = prepare(&*options.disk, &options.dir, number, source)?;
+    let segment = Arc::new(Segment::new(&made.header, begin.ordinal, begin.before));
+    let at = path(&options.dir, made.header.number, "log");
+    let bytes = begin.encode(segment.seed);
+    let written = made.file.write_at(&bytes, HEADER as u64);
+    written
+        .and_then(|()| made.file.sync())
+        .map_err(|e| io_error(&at, "write", e))?;
+    Ok((segment, made.file))
 }
 
 impl Shared {

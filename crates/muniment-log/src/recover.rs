@@ -197,89 +197,42 @@ pub(crate) fn recover(
         lost.extend(all.map(|l| l.found.header.number));
     }
     let start = starts.unwrap_or(0);
-    let segments: Vec<Arc<Segment>> = chain
-        .iter()
-        .map(|l| {
-            Arc::new(Segment::new(
-                &l.found.header,
-                l.begin.ordinal,
-                l.begin.before,
-            ))
-        })
-        .collect();
-    // A segment that was not read ends where the next one's begin says.
-    for (segment, next) in segments.iter().zip(chain.iter().skip(1)) {
-        segment.last.store(next.begin.before.index, Relaxed);
-        segment.last_at.store(next.begin.before.at.0, Relaxed);
-    }
-
-    let mut buf = Vec::new();
-    let mut evidence = Evidence::default();
-    let mut last = chain.get(start).map_or(fresh, |l| l.begin.before);
-    let mut end = (start, FIRST);
-    for (i, (link, segment)) in chain.iter().zip(&segments).enumerate().skip(start) {
-        files.read(&link.found, &mut buf)?;
-        let next = chain.get(i + 1).map(|n| n.begin.before);
-        let limit = next.map_or(u64::MAX, |n| n.index);
-        let known = options.until.into_iter().chain(options.cut_behind);
-        let limit = known.fold(limit, u64::min);
-        evidence.durable = evidence.durable.max(link.begin.durable);
-        let mut before = last;
-        let mut next_point = 0;
-        let at = walk(
-            &buf,
-            FIRST,
-            limit,
-            segment.seed,
-            &mut last,
-            |at, head, payload| {
-                evidence.durable = evidence.durable.max(head.durable());
-                segment.point(before, at, &mut next_point);
-                before = head.position;
-                if head.position.at <= from {
-                    return Ok(());
-                }
-                visit(Record {
-                    index: head.position.index,
-                    term: head.position.term,
-                    at: head.position.at,
-                    payload,
-                })
-            },
-        )?;
-        segment.last.store(last.index, Relaxed);
-        segment.last_at.store(last.at.0, Relaxed);
-        end = (i, at);
-        if next != Some(last) {
-            evidence.add(scan(&buf, at, segment.seed));
-            break;
-        }
-    }
-    let (newest, offset) = end;
-
+    let segments = segments(&chain);
+    let mut reading = Reading {
+        last: chain.get(start).map_or(fresh, |l| l.begin.before),
+        newest: start,
+        offset: FIRST,
+        evidence: Evidence::default(),
+    };
+    reading.read(&files, &chain, &segments, from, visit)?;
+    let Reading {
+        last,
+        newest,
+        offset,
+        mut evidence,
+    } = reading;
     // Everything after the place where reading has ended may show how far the log was durable.
-    for link in chain.iter().skip(newest + 1).chain(&behind) {
-        files.read(&link.found, &mut buf)?;
-        evidence.records = true;
-        evidence.durable = evidence.durable.max(link.begin.durable);
-        evidence.add(scan(&buf, FIRST, link.found.header.seed()));
-    }
+    add_evidence(
+        &files,
+        chain.iter().skip(newest + 1).chain(&behind),
+        &mut evidence,
+    )?;
     let mut never_used = Vec::new();
     let mut suspect = String::new();
+    let mut buf = Vec::new();
     for found in &unused {
         files.read(found, &mut buf)?;
         let here = scan(&buf, HEADER, found.header.seed());
         evidence.add(here);
-        if here.records {
-            let path = files.path(found.header.number);
-            suspect = format!(" ({} has records without a valid begin)", path.display());
-        }
         if !here.records {
             never_used.push(size(found));
-        } else if here.durable > last.index {
-            lost.push(found.header.number);
-        } else {
-            dropped.push(size(found));
+            continue;
+        }
+        let path = files.path(found.header.number);
+        suspect = format!(" ({} has records without a valid begin)", path.display());
+        match here.durable > last.index {
+            true => lost.push(found.header.number),
+            false => dropped.push(size(found)),
         }
     }
     if let Some(cut) = options.cut_behind.filter(|cut| *cut <= last.index) {
@@ -293,16 +246,14 @@ pub(crate) fn recover(
         if let (Some(next), true) = (behind.first(), newest + 1 == chain.len()) {
             return Err(missing(&files, next));
         }
-        let what = format!(
-            "record {} is damaged, or the segment with it is missing{suspect}, though everything \
-             up to record {} was durable{HOPE} to cut the log there",
-            last.index + 1,
-            evidence.durable
-        );
-        let number = chain.get(newest).map(|l| l.found.header.number);
-        let number = number.or_else(|| unused.first().map(|f| f.header.number));
-        let at = number.map_or(options.dir.clone(), |n| files.path(n));
-        return Err(damage(&at, offset as u64, &what));
+        let found = chain.get(newest).map(|l| &l.found).or(unused.first());
+        return Err(broken_off(
+            &files,
+            found,
+            offset,
+            last,
+            (evidence.durable, &suspect),
+        ));
     }
     let cut = chain.split_off((newest + 1).min(chain.len()));
     for link in cut.iter().chain(&behind) {
@@ -331,6 +282,119 @@ pub(crate) fn recover(
         next_number: files.next_number,
         generation,
     })
+}
+
+/// The segments that the log consists of.
+fn segments(chain: &[Link]) -> Vec<Arc<Segment>> {
+    let segment = |l: &Link| Segment::new(&l.found.header, l.begin.ordinal, l.begin.before);
+    let segments: Vec<_> = chain.iter().map(|l| Arc::new(segment(l))).collect();
+    // A segment that is not read ends where the next one's begin says.
+    for (segment, next) in segments.iter().zip(chain.iter().skip(1)) {
+        segment.last.store(next.begin.before.index, Relaxed);
+        segment.last_at.store(next.begin.before.at.0, Relaxed);
+    }
+    segments
+}
+
+/// How far the records have been read.
+struct Reading {
+    /// The last record.
+    last: Position,
+    /// The place in the chain of the segment with it, and the offset after it.
+    newest: usize,
+    offset: usize,
+    /// What was seen of how far the log was durable.
+    evidence: Evidence,
+}
+
+impl Reading {
+    /// Reads on, as far as the records are sound and follow each other. `visit` gets those later than `from`.
+    fn read(
+        &mut self,
+        files: &Files<'_>,
+        chain: &[Link],
+        segments: &[Arc<Segment>],
+        from: Timestamp,
+        visit: &mut dyn FnMut(Record<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Reading { last, evidence, .. } = self;
+        let mut buf = Vec::new();
+        let known = files.options.until.into_iter();
+        let most = known.chain(files.options.cut_behind).min();
+        for (i, (link, segment)) in chain.iter().zip(segments).enumerate().skip(self.newest) {
+            files.read(&link.found, &mut buf)?;
+            let next = chain.get(i + 1).map(|n| n.begin.before);
+            let limit = next.map(|n| n.index).into_iter().chain(most).min();
+            evidence.durable = evidence.durable.max(link.begin.durable);
+            let mut before = *last;
+            let mut next_point = 0;
+            let at = walk(
+                &buf,
+                FIRST,
+                limit.unwrap_or(u64::MAX),
+                segment.seed,
+                last,
+                |at, head, payload| {
+                    evidence.durable = evidence.durable.max(head.durable());
+                    segment.point(before, at, &mut next_point);
+                    before = head.position;
+                    if head.position.at <= from {
+                        return Ok(());
+                    }
+                    visit(Record {
+                        index: head.position.index,
+                        term: head.position.term,
+                        at: head.position.at,
+                        payload,
+                    })
+                },
+            )?;
+            segment.last.store(last.index, Relaxed);
+            segment.last_at.store(last.at.0, Relaxed);
+            (self.newest, self.offset) = (i, at);
+            if next != Some(*last) {
+                evidence.add(scan(&buf, at, segment.seed));
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds what the records of segments that were not read show of how far the log was durable.
+fn add_evidence<'a>(
+    files: &Files<'_>,
+    links: impl Iterator<Item = &'a Link>,
+    evidence: &mut Evidence,
+) -> Result<()> {
+    let mut buf = Vec::new();
+    for link in links {
+        files.read(&link.found, &mut buf)?;
+        evidence.records = true;
+        evidence.durable = evidence.durable.max(link.begin.durable);
+        evidence.add(scan(&buf, FIRST, link.found.header.seed()));
+    }
+    Ok(())
+}
+
+/// The error for a log that ends at `offset` of this file although records after `last` were durable.
+fn broken_off(
+    files: &Files<'_>,
+    found: Option<&Found>,
+    offset: usize,
+    last: Position,
+    (durable, suspect): (u64, &str),
+) -> Error {
+    let what = format!(
+        "record {} is damaged, or the segment with it is missing{suspect}, though everything up to \
+         record {durable} was durable{HOPE} to cut the log there",
+        last.index + 1,
+    );
+    let at = found.map_or_else(
+        || files.options.dir.clone(),
+        |f| files.path(f.header.number),
+    );
+    damage(&at, offset as u64, &what)
 }
 
 /// Checks that no records are cut which the caller already has from the log: those up to `from`.
