@@ -46,6 +46,20 @@ struct Door {
 }
 
 impl Door {
+    fn new(trees: Arc<dyn Trees>) -> Door {
+        Door {
+            trees,
+            clock: Mutex::default(),
+            applying: RwLock::new(()),
+            log: Mutex::default(),
+            stop: AtomicBool::new(false),
+            commits: AtomicU64::new(0),
+            checks: AtomicU64::new(0),
+            committed: AtomicU64::new(0),
+            past: AtomicU64::new(0),
+        }
+    }
+
     fn commit(&self, batch: Batch) {
         let applying = self.applying.read();
         let at = {
@@ -296,17 +310,7 @@ fn patient(door: &Door) {
 
 fn everything_at_once(make: Make<'_>, time: Duration) {
     let mut harness = make();
-    let door = Door {
-        trees: harness.trees(),
-        clock: Mutex::default(),
-        applying: RwLock::new(()),
-        log: Mutex::default(),
-        stop: AtomicBool::new(false),
-        commits: AtomicU64::new(0),
-        checks: AtomicU64::new(0),
-        committed: AtomicU64::new(0),
-        past: AtomicU64::new(0),
-    };
+    let door = Door::new(harness.trees());
     door.trees.set_committed(Timestamp::ZERO);
     door.trees.views().keep_from(Timestamp::ZERO);
     let ms = Duration::from_millis;
@@ -362,20 +366,25 @@ fn everything_at_once(make: Make<'_>, time: Duration) {
     // After a crash at this point, the persisted state and the log together must give the same state again.
     if harness.reopen() {
         let trees = harness.trees();
-        let persisted = trees.persisted();
-        assert!(persisted <= now, "a cut that nobody made");
-        trees.views().advance(persisted);
-        for (at, batch) in log.into_inner() {
-            if at > persisted.0 {
-                trees.apply(batch, Timestamp(at));
-                trees.views().advance(Timestamp(at));
-            }
-        }
+        assert!(trees.persisted() <= now, "a cut that nobody made");
+        replay(&*trees, log.into_inner());
         let after = check(&*trees, Timestamp::MAX, &mut Random(6));
         assert_eq!(before, after, "after the crash");
         assert_eq!(
             trees.check(None, &Never).expect("check"),
             Vec::<String>::new()
         );
+    }
+}
+
+/// Applies what the log has and the trees have not persisted.
+fn replay(trees: &dyn Trees, log: BTreeMap<u64, Batch>) {
+    let persisted = trees.persisted();
+    trees.views().advance(persisted);
+    for (at, batch) in log {
+        if at > persisted.0 {
+            trees.apply(batch, Timestamp(at));
+            trees.views().advance(Timestamp(at));
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks the contract of each function, at each stage that data goes through.
 
 use super::*;
+use crate::trees::Cursor;
 use muniment_op::NeverInterrupted;
 
 pub(super) fn run(make: Make<'_>) {
@@ -188,41 +189,49 @@ fn ranges_and_seeks(world: &mut World) {
         );
         for dir in BOTH {
             for step in [1, 2, 3, 19, 64, 500, 1999] {
-                let mut cursor =
-                    world
-                        .trees
-                        .cursor(TreeId(3), range(&key(100), Some(&key(3900))), at, dir);
-                let place = |i: usize| match dir {
-                    Direction::Forward => i,
-                    Direction::Backward => 4000 - i,
-                };
-                let mut target = 50;
-                let mut last = 0;
-                while target < 4100 {
-                    cursor.seek(&key(place(target.min(4000))));
-                    // A seek backwards does nothing.
-                    cursor.seek(&key(place(target.saturating_sub(step + 1).min(4000))));
-                    let inside = |i: &usize| (100..3900).contains(&place(*i));
-                    let expected =
-                        (target.max(last + 1)..=4000).find(|i| there(&place(*i)) && inside(i));
-                    let found = cursor
-                        .next(&NeverInterrupted)
-                        .unwrap()
-                        .map(|(k, _)| k.to_vec());
-                    let expected_key = expected.map(|i| key(place(i)));
-                    assert_eq!(found, expected_key, "{stage} {dir:?} {step} {target}");
-                    last = expected.unwrap_or(5000);
-                    target += step;
-                }
-                cursor.seek(&key(place(200)));
-                assert_eq!(
-                    cursor.next(&NeverInterrupted).unwrap(),
-                    None,
-                    "{stage}: behind the end"
-                );
+                let keys = range(&key(100), Some(&key(3900)));
+                let cursor = world.trees.cursor(TreeId(3), keys, at, dir);
+                let context = format!("{stage} {dir:?} {step}");
+                seek_in_steps(cursor, dir, step, &there, &context);
             }
         }
     });
+}
+
+/// Moves a cursor over the keys from 100 to 3900 in steps. `there` says which of them exist.
+fn seek_in_steps(
+    mut cursor: Box<dyn Cursor + '_>,
+    dir: Direction,
+    step: usize,
+    there: &dyn Fn(&usize) -> bool,
+    context: &str,
+) {
+    let key = |i: usize| format!("{i:06}").into_bytes();
+    let place = |i: usize| match dir {
+        Direction::Forward => i,
+        Direction::Backward => 4000 - i,
+    };
+    let mut target = 50;
+    let mut last = 0;
+    while target < 4100 {
+        cursor.seek(&key(place(target.min(4000))));
+        // A seek backwards does nothing.
+        cursor.seek(&key(place(target.saturating_sub(step + 1).min(4000))));
+        let inside = |i: &usize| (100..3900).contains(&place(*i));
+        let expected = (target.max(last + 1)..=4000).find(|i| there(&place(*i)) && inside(i));
+        let found = cursor.next(&NeverInterrupted).unwrap();
+        let found = found.map(|(k, _)| k.to_vec());
+        let expected_key = expected.map(|i| key(place(i)));
+        assert_eq!(found, expected_key, "{context} {target}");
+        last = expected.unwrap_or(5000);
+        target += step;
+    }
+    cursor.seek(&key(place(200)));
+    assert_eq!(
+        cursor.next(&NeverInterrupted).unwrap(),
+        None,
+        "{context}: after the end"
+    );
 }
 
 /// `MAX` reads what is applied but not visible.
