@@ -4,6 +4,7 @@
 use crate::disk;
 use crate::doubts::Doubts;
 use crate::environment;
+use crate::null::Responder;
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
@@ -349,7 +350,7 @@ impl Lab {
         if let Some((_, a)) = &self.null {
             return Ok(a.clone());
         }
-        let (p, a) = process::null_responder(&self.data_parent)?;
+        let (p, a) = process::null_responder(&self.data_parent, Responder::Threads)?;
         self.null = Some((p, a.clone()));
         Ok(a)
     }
@@ -408,6 +409,17 @@ impl Lab {
             }
         }
         Ok(best)
+    }
+
+    /// Starts another null responder, of this form. It ends when the process is dropped.
+    pub(crate) fn another_null(&self, form: Responder) -> Result<(Process, Server)> {
+        let (process, address) = process::null_responder(&self.data_parent, form)?;
+        let server = Server {
+            address,
+            pid: Some(process.pid()),
+            same_host: true,
+        };
+        Ok((process, server))
     }
 
     /// Describes the null responder as a server that can be pinned to cores.

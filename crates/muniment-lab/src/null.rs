@@ -5,29 +5,79 @@ use crate::commands::{self, Spec};
 use crate::docs;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::Doc;
-use muniment_wire::NullServer;
+use muniment_wire::{Form, NullServer};
 use std::path::Path;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// `muniment bench null-responder PORT_FILE`.
+/// How long a worker of the polling responder looks for more before it sleeps.
+const POLLS: Duration = Duration::from_micros(20);
+
+/// A form of the null responder, as the command line calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Responder {
+    /// A thread for each connection.
+    Threads,
+    /// A worker for each core.
+    Pool,
+    /// The same, and a worker without work polls for some time before it sleeps.
+    Polling,
+}
+
+impl Responder {
+    /// All of them.
+    pub(crate) const ALL: [Responder; 3] =
+        [Responder::Threads, Responder::Pool, Responder::Polling];
+
+    /// The name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Responder::Threads => "threads",
+            Responder::Pool => "pool",
+            Responder::Polling => "polling",
+        }
+    }
+
+    fn form(self) -> Form {
+        let workers = available_parallelism().map_or(1, usize::from);
+        match self {
+            Responder::Threads => Form::Threads,
+            Responder::Pool => Form::Pool {
+                workers,
+                polls: Duration::ZERO,
+            },
+            Responder::Polling => Form::Pool {
+                workers,
+                polls: POLLS,
+            },
+        }
+    }
+}
+
+/// `muniment bench null-responder PORT_FILE FORM`.
 pub(crate) const COMMAND: Spec = Spec {
     name: "null-responder",
-    arguments: "PORT_FILE",
+    arguments: "PORT_FILE FORM",
     about: "",
     page: commands::of_a_child,
-    run: |given| match given.words() {
-        [file] => Ok(commands::ended(serve(Path::new(file)))),
-        _ => Err(Failure::new("it takes a PORT_FILE")),
+    run: |given| {
+        let words = given.words();
+        let [file, form] = words else {
+            return Err(Failure::new("it takes a PORT_FILE and a FORM"));
+        };
+        let known = Responder::ALL.into_iter().find(|r| form == r.name());
+        let form = known.ok_or_else(|| Failure::new("there is no such FORM"))?;
+        Ok(commands::ended(serve(Path::new(file), form)))
     },
 };
 
 /// Serves until it is killed; once it listens, the port is written to `port_file`.
-pub(crate) fn serve(port_file: &Path) -> Result<()> {
+fn serve(port_file: &Path, responder: Responder) -> Result<()> {
     // The reply to a find has one 2 KB document, as the real server's reply in the find yardstick
     // has.
     let mut found = Vec::new();
     docs::point(0, &mut found);
-    let server = NullServer::start("127.0.0.1:0", Doc::new(&found))
+    let server = NullServer::start_as(responder.form(), "127.0.0.1:0", Doc::new(&found))
         .context("starting the null responder")?;
     // The number is written to another file that is then renamed, so that no one reads half of it.
     let part = port_file.with_extension("part");

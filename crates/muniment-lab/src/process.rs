@@ -2,6 +2,7 @@
 //! Each is this same executable with other arguments, dies with the lab, and leaves no files
 //! afterwards.
 
+use crate::null::Responder;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::stop;
 use std::fs::File;
@@ -298,11 +299,12 @@ pub(crate) fn server_with(dir: TempDir, options: &ServerOptions) -> Result<(Proc
     Ok((p, format!("127.0.0.1:{port}")))
 }
 
-/// Starts the null responder: it parses each message and answers a constant.
-pub(crate) fn null_responder(parent: &Path) -> Result<(Process, String)> {
+/// Starts a null responder: it parses each message and answers a constant.
+pub(crate) fn null_responder(parent: &Path, form: Responder) -> Result<(Process, String)> {
     let dir = TempDir::new(parent)?;
     let file = dir.path().join("port");
-    let args = ["bench", "null-responder", &file.display().to_string()].map(String::from);
+    let file_name = file.display().to_string();
+    let args = ["bench", "null-responder", &file_name, form.name()].map(String::from);
     let mut p = Process::start("null responder", &args, dir, false)?;
     let port = p.port(&file)?;
     Ok((p, format!("127.0.0.1:{port}")))

@@ -39,7 +39,7 @@ pub use frame::{
     FrameError, Header, MAX_MESSAGE_SIZE, MessageReader, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY,
     read_message,
 };
-pub use null_server::NullServer;
+pub use null_server::{Form, NullServer};
 pub use op_msg::{DocSeq, OpMsg, OpMsgWriter, Sequence, begin_reply, begin_request};
 pub use op_query::{OpQuery, write_op_reply};
 pub use reserved::Reserved;

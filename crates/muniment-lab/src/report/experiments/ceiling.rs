@@ -49,6 +49,7 @@ fn table(rows: &[Row]) -> Table {
         "Single inserts against the null responder",
         &[
             ">connections",
+            "<form",
             "<cores",
             ">operations/s",
             ">client µs each",
@@ -56,6 +57,7 @@ fn table(rows: &[Row]) -> Table {
             ">both",
             ">p50 ms",
             ">p99 ms",
+            ">p99.9 ms",
             ">busiest worker",
         ],
     );
@@ -64,6 +66,7 @@ fn table(rows: &[Row]) -> Table {
         let us = |x: Option<f64>| x.map_or_else(|| "–".into(), |us| format!("{us:.2}"));
         t.row([
             rate(row.connections as f64),
+            row.form.name().to_string(),
             row.placement.name().to_string(),
             rate(l.rate()),
             us(Some(client)),
@@ -71,11 +74,14 @@ fn table(rows: &[Row]) -> Table {
             us(responder.map(|r| client + r)),
             ms(l.samples.latency.quantile_ms(0.5)),
             ms(l.samples.latency.quantile_ms(0.99)),
+            ms(l.samples.latency.quantile_ms(0.999)),
             format!("{:.0} %", l.busiest_worker * 100.0),
         ]);
     }
     t.note(format!(
-        "CPU is that of the whole process, user and system: the driver's own thread is in it. {}",
+        "CPU is that of the whole process, user and system: the driver's own thread is in it. Form is \
+         how the responder serves its connections: with a thread for each; with a worker for each core \
+         (pool); with workers that poll for 20 µs before they sleep (polling). {}",
         placement::NOTE
     ));
     t
@@ -84,25 +90,27 @@ fn table(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::null::Responder;
     use crate::report::experiments::fixtures::{check, load};
     use muniment_load::placement::Placement;
 
     #[test]
     fn by_connections() {
         let steps = [
-            (1, Placement::OneCore),
-            (1, Placement::TwoCores),
-            (4, Placement::Anywhere),
-            (16, Placement::Anywhere),
+            (1, Responder::Threads, Placement::OneCore),
+            (1, Responder::Pool, Placement::TwoCores),
+            (4, Responder::Polling, Placement::Anywhere),
+            (16, Responder::Threads, Placement::Anywhere),
         ];
         let mut rows: Vec<Row> = steps
             .into_iter()
             .enumerate()
-            .map(|(i, (connections, placement))| Row {
+            .map(|(i, (connections, form, placement))| Row {
                 connections,
+                form,
                 placement,
                 load: load(
-                    &placement.called(&format!("{connections} connections")),
+                    &placement.called(&format!("{connections} connections, {}", form.name())),
                     10_000 * [1, 2, 4, 3][i],
                     2.0,
                     0.01,
