@@ -2,6 +2,7 @@
 //! it.
 
 use crate::operation::{OpContext, ReplyRoom};
+use crate::run::Row;
 use crate::run::current::CurrentOp;
 use crate::run::exec::{Exec, into_bytes};
 use bytes::Bytes;
@@ -104,6 +105,15 @@ enum Source {
         stream: Box<dyn DocStream>,
         op: Arc<CurrentOp>,
     },
+}
+
+/// What was appended to a batch.
+enum Put {
+    /// Nothing: there are no more documents for now.
+    Nothing,
+    Document,
+    /// The document of a plan's row, or no bytes if it is gone.
+    Row(Row),
 }
 
 /// The part below a cursor that continues after it has come to its end: a stream of the log. It is
@@ -396,57 +406,12 @@ impl Cursor {
             let before = out.len();
             begin_element(docs, out);
             let body = out.len();
-            let mut given = None;
-            let more = match self.held.take() {
-                Some(held) => {
-                    out.extend_from_slice(&held.doc);
-                    true
-                }
-                None => match &mut self.source {
-                    Source::Empty => false,
-                    Source::One(doc) => {
-                        out.extend_from_slice(doc);
-                        self.source = Source::Empty;
-                        true
-                    }
-                    Source::Documents { list, .. } => match list.next() {
-                        Some(doc) => {
-                            out.extend_from_slice(&doc);
-                            true
-                        }
-                        None => false,
-                    },
-                    Source::Plan(exec) => match exec.next_row(op)? {
-                        Some(row) => {
-                            exec.emit(&row, out)?;
-                            given = Some(row);
-                            true
-                        }
-                        None => false,
-                    },
-                    Source::Stream { stream, .. } => match stream.next()? {
-                        Some(doc) => {
-                            let doc = Doc::new(&doc);
-                            muniment_query::check_result_size(doc.byte_len())?;
-                            out.extend_from_slice(doc.as_bytes());
-                            true
-                        }
-                        None => false,
-                    },
-                },
-            };
-            if !more {
+            let put = self.put_next(op, out)?;
+            if matches!(put, Put::Nothing) {
                 out.truncate(before);
-                let dead = match &self.source {
-                    Source::Plan(e) => {
-                        // A tailable cursor stays open even after its limit has been reached.
-                        !self.flags.tailable || e.tail_is_dead()
-                    }
-                    _ => self.tail.as_ref().is_none_or(|t| t.has_ended()),
-                };
                 return Ok(BatchEnd {
                     docs,
-                    exhausted: dead,
+                    exhausted: !self.may_continue(),
                     drained: true,
                 });
             }
@@ -463,14 +428,7 @@ impl Cursor {
                 }
             }
             if full {
-                let taken_back = match (&mut self.source, given) {
-                    (Source::Plan(exec), Some(row)) => exec.take_back(row),
-                    _ => false,
-                };
-                if !taken_back {
-                    let doc = out.get(body..).unwrap_or_default();
-                    self.held = Some(Held::new(doc, room)?);
-                }
+                self.keep(put, out.get(body..).unwrap_or_default(), room)?;
                 out.truncate(before);
                 return Ok(BatchEnd {
                     docs,
@@ -483,17 +441,82 @@ impl Cursor {
             }
             docs += 1;
         }
-        let exhausted = match &self.source {
+        Ok(BatchEnd {
+            docs,
+            exhausted: self.has_given_all(),
+            drained: false,
+        })
+    }
+
+    /// Appends the next document to `out`, if there is one.
+    #[inline]
+    fn put_next(&mut self, op: &Arc<OpContext>, out: &mut Vec<u8>) -> Result<Put> {
+        if let Some(held) = self.held.take() {
+            out.extend_from_slice(&held.doc);
+            return Ok(Put::Document);
+        }
+        match &mut self.source {
+            Source::Empty => Ok(Put::Nothing),
+            Source::One(doc) => {
+                out.extend_from_slice(doc);
+                self.source = Source::Empty;
+                Ok(Put::Document)
+            }
+            Source::Documents { list, .. } => match list.next() {
+                Some(doc) => {
+                    out.extend_from_slice(&doc);
+                    Ok(Put::Document)
+                }
+                None => Ok(Put::Nothing),
+            },
+            Source::Plan(exec) => match exec.next_row(op)? {
+                Some(row) => {
+                    exec.emit(&row, out)?;
+                    Ok(Put::Row(row))
+                }
+                None => Ok(Put::Nothing),
+            },
+            Source::Stream { stream, .. } => match stream.next()? {
+                Some(doc) => {
+                    let doc = Doc::new(&doc);
+                    muniment_query::check_result_size(doc.byte_len())?;
+                    out.extend_from_slice(doc.as_bytes());
+                    Ok(Put::Document)
+                }
+                None => Ok(Put::Nothing),
+            },
+        }
+    }
+
+    /// Keeps for the next batch what was put last and has no room: the plan takes its row back if
+    /// it can read the document again, else the document is held.
+    fn keep(&mut self, put: Put, doc: &[u8], room: Option<&ReplyRoom>) -> Result<()> {
+        if let (Source::Plan(exec), Put::Row(row)) = (&mut self.source, put)
+            && exec.take_back(row)
+        {
+            return Ok(());
+        }
+        self.held = Some(Held::new(doc, room)?);
+        Ok(())
+    }
+
+    /// True if a cursor that has nothing more for now may have more later. A tailable one stays
+    /// open even after its limit has been reached.
+    fn may_continue(&self) -> bool {
+        match &self.source {
+            Source::Plan(e) => self.flags.tailable && !e.tail_is_dead(),
+            _ => self.tail.as_ref().is_some_and(|t| !t.has_ended()),
+        }
+    }
+
+    /// True if it is certain, without a look at the next document, that there is none.
+    fn has_given_all(&self) -> bool {
+        match &self.source {
             Source::Empty => self.held.is_none(),
             Source::Documents { list, .. } => list.as_slice().is_empty() && self.held.is_none(),
             Source::Plan(e) => e.limit_reached() && self.held.is_none() && !self.flags.tailable,
             Source::One(_) | Source::Stream { .. } => false,
-        };
-        Ok(BatchEnd {
-            docs,
-            exhausted,
-            drained: false,
-        })
+        }
     }
 
     /// The next document itself, for readers inside the server.

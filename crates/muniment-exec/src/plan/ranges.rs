@@ -256,6 +256,55 @@ impl ScanRanges {
     }
 }
 
+/// The leading fields of an index, whose intervals are multiplied out.
+struct Leading {
+    /// The beginnings of the ranges' keys.
+    prefixes: Vec<Vec<u8>>,
+    /// The number of these fields.
+    used: usize,
+    /// The field whose intervals become ranges below the prefixes.
+    ranged: Option<usize>,
+    /// True if the next field would have made too many ranges.
+    seeks: bool,
+}
+
+impl Leading {
+    /// Takes fields up to one that is not bounded or has other intervals than points, as long as
+    /// there are at most so many ranges.
+    fn of(fields: &[FieldIntervals], most: usize) -> Leading {
+        let mut leading = Leading {
+            prefixes: vec![Vec::new()],
+            used: 0,
+            ranged: None,
+            seeks: false,
+        };
+        for (at, (_, list)) in fields.iter().enumerate() {
+            if has_all(list) {
+                break;
+            }
+            if leading.prefixes.len().saturating_mul(list.len()) > most {
+                leading.seeks = true;
+                break;
+            }
+            leading.used += 1;
+            if !list.iter().all(Encoded::is_point) || leading.used == fields.len() {
+                leading.ranged = Some(at);
+                break;
+            }
+            leading.prefixes = leading
+                .prefixes
+                .iter()
+                .flat_map(|p| list.iter().map(move |i| [p.as_slice(), &i.low].concat()))
+                .collect();
+        }
+        leading
+    }
+}
+
+fn has_all(list: &[Encoded]) -> bool {
+    list.iter().any(|i| i.all)
+}
+
 /// Turns bounds into ranges. `fields` gives the direction and the intervals of every index field.
 /// `by_id` is true for the index of `_id`, whose points are looked up one by one: that costs less
 /// than a scan's steps.
@@ -280,30 +329,12 @@ pub fn compile<'a>(
         true => usize::MAX,
         false => MAX_RANGES,
     };
-    let is_all = |list: &[Encoded]| list.iter().any(|i| i.all);
-    let mut prefixes: Vec<Vec<u8>> = vec![Vec::new()];
-    let mut used = 0;
-    // The field whose intervals become ranges below the prefixes.
-    let mut ranged = None;
-    let mut seeks = false;
-    for (at, (_, list)) in fields.iter().enumerate() {
-        if is_all(list) {
-            break;
-        }
-        if prefixes.len().saturating_mul(list.len()) > most {
-            seeks = true;
-            break;
-        }
-        used += 1;
-        if !list.iter().all(Encoded::is_point) || used == fields.len() {
-            ranged = Some(at);
-            break;
-        }
-        prefixes = prefixes
-            .iter()
-            .flat_map(|p| list.iter().map(move |i| [p.as_slice(), &i.low].concat()))
-            .collect();
-    }
+    let Leading {
+        prefixes,
+        mut used,
+        ranged,
+        seeks,
+    } = Leading::of(&fields, most);
     let ranges = match fields.get(used) {
         // There are too many ranges, so there is one from the first interval to the last, and all
         // fields are checked. If there is one prefix, the earlier fields have one value each.
@@ -332,7 +363,7 @@ pub fn compile<'a>(
         .into_iter()
         .enumerate()
         .map(|(i, (descending, list))| {
-            let free = i < used || is_all(&list);
+            let free = i < used || has_all(&list);
             (descending, if free { Vec::new() } else { list })
         })
         .collect();

@@ -10,7 +10,7 @@ use super::scan::{CollScan, IdHack, IxScan, matches};
 use super::seen::Seen;
 use super::sort::{Sort, SortLimits};
 use super::text::{Give, Load, TextMatch};
-use super::{Cx, Row, Stage, Step};
+use super::{Cx, Row, Stage, Stats, Step};
 use crate::operation::OpContext;
 use crate::plan::access::{Access, Branch, Candidate, IndexAccess, MergeInput};
 use crate::plan::express::stage_doc;
@@ -20,7 +20,7 @@ use crate::run::recipe::Recipe;
 use crate::run::wrap;
 use bytes::Bytes;
 use muniment_query::meta::carry;
-use muniment_query::{Filter, Interrupt};
+use muniment_query::{Filter, Interrupt, SortSpec};
 use muniment_storage::Snapshot;
 use muniment_value::{Doc, DocBuf, Result};
 use std::collections::VecDeque;
@@ -74,48 +74,12 @@ impl Exec {
         } else {
             candidate.filter.clone()
         };
-        let mut fetched = true;
         let keys_wanted = recipe.keys_only && !candidate.needs_sort;
-        let mut root = match &candidate.access {
-            Access::Eof => Stage::Eof(super::Stats::default()),
-            Access::CollScan { backward } => Stage::CollScan(Box::new(CollScan::new(
-                filter.clone(),
-                *backward,
-                recipe.want_info,
-                recipe.tailable,
-            ))),
-            Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
-            Access::Index(access) => {
-                fetched = false;
-                Stage::IxScan(Box::new(ix_scan(
-                    recipe,
-                    access,
-                    Some(recipe.sort_limits.clone()),
-                )))
-            }
-            Access::Near(access) => Stage::GeoNear(Box::new(GeoNear::new(
-                access.clone(),
-                recipe.sort_limits.clone(),
-                recipe.want_info,
-                recipe.metadata,
-            ))),
-            Access::Text(access) => {
-                let give = match &recipe.sort {
-                    _ if keys_wanted => Give::Records,
-                    Some((sort, _)) if Load::can(access, sort) => Give::Scores,
-                    _ => Give::Documents,
-                };
-                Stage::Text(Box::new(TextMatch::new(access.clone(), recipe, give)))
-            }
-            Access::SortMerge(scans) => {
-                fetched = false;
-                merge(recipe, scans)
-            }
-            Access::Or { branches, .. } => {
-                fetched = false;
-                or(recipe, branches)
-            }
-        };
+        let mut root = lowest(recipe, &candidate.access, filter.as_ref(), keys_wanted);
+        let fetched = !matches!(
+            candidate.access,
+            Access::Index(_) | Access::SortMerge(_) | Access::Or { .. }
+        );
         // A sort needs the documents, whatever is returned.
         let key_output = matches!(recipe.output, Output::Key) && !candidate.needs_sort;
         let keys_suffice = (keys_wanted || key_output) && filter.is_none();
@@ -135,21 +99,7 @@ impl Exec {
         if candidate.needs_sort
             && let Some((spec, source)) = &recipe.sort
         {
-            let limit = recipe
-                .limit
-                .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok());
-            root = Stage::Sort(Box::new(Sort::new(
-                root,
-                spec.clone(),
-                source.clone(),
-                limit,
-                recipe.sort_limits.clone(),
-            )));
-            if let Access::Text(access) = &candidate.access
-                && Load::can(access, spec)
-            {
-                root = Stage::Load(Box::new(Load::new(root, access.clone())));
-            }
+            root = sorted(recipe, &candidate.access, root, spec, source);
         }
         if let Stage::IxScan(scan) = &mut root
             && recipe.keys_only
@@ -467,63 +417,14 @@ impl Exec {
         if let Access::Or { rooted: true, .. } = &self.candidate.access {
             d = wrap("SUBPLAN", exec, self.root.stats(), |_| {}, d);
         }
-        let stats = |advanced: u64| {
-            let mut s = self.root.stats();
-            s.works = s.advanced.max(advanced);
-            s.advanced = advanced;
-            s.eof = self.eof || self.limit_reached();
-            s
-        };
         if self.skip > 0 && !self.keys_only {
             let skip = self.skip as i64;
-            d = wrap(
-                "SKIP",
-                exec,
-                stats(self.returned),
-                |d| {
-                    d.append("skipAmount", skip);
-                },
-                d,
-            );
+            let by = |d: &mut DocBuf| {
+                d.append("skipAmount", skip);
+            };
+            d = wrap("SKIP", exec, self.stats_above(), by, d);
         }
-        match &self.output {
-            Output::Whole => {
-                if let (true, Some(needs)) = (self.candidate.covered.is_some(), &self.needs) {
-                    let mut source = DocBuf::new();
-                    for path in needs.iter() {
-                        source.append(path, 1);
-                    }
-                    if !needs.iter().any(|p| p == "_id") {
-                        source.append("_id", 0);
-                    }
-                    let by = |d: &mut DocBuf| {
-                        d.append("transformBy", &source);
-                    };
-                    d = wrap("PROJECTION_COVERED", exec, stats(self.returned), by, d);
-                }
-            }
-            Output::Projected { source, kind, .. } => {
-                let name = match kind {
-                    ProjectionKind::Simple if self.candidate.covered.is_some() => {
-                        "PROJECTION_COVERED"
-                    }
-                    ProjectionKind::Simple => "PROJECTION_SIMPLE",
-                    ProjectionKind::Default => "PROJECTION_DEFAULT",
-                };
-                d = wrap(
-                    name,
-                    exec,
-                    stats(self.returned),
-                    |d| {
-                        d.append("transformBy", source);
-                    },
-                    d,
-                );
-            }
-            Output::Key => {
-                d = wrap("RETURN_KEY", exec, stats(self.returned), |_| {}, d);
-            }
-        }
+        d = self.explain_output(exec, d);
         let point = matches!(self.candidate.access, Access::IdHack(_));
         if let Some(limit) = self.limit
             && !self.keys_only
@@ -533,7 +434,7 @@ impl Exec {
             d = wrap(
                 "LIMIT",
                 exec,
-                stats(self.returned),
+                self.stats_above(),
                 |d| {
                     d.append("limitAmount", limit as i64);
                 },
@@ -541,6 +442,50 @@ impl Exec {
             );
         }
         d
+    }
+
+    /// The figures of the stages above the root.
+    fn stats_above(&self) -> Stats {
+        let mut s = self.root.stats();
+        s.works = s.advanced.max(self.returned);
+        s.advanced = self.returned;
+        s.eof = self.eof || self.limit_reached();
+        s
+    }
+
+    /// Puts the stage that gives the results their form above `below`, if there is one.
+    fn explain_output(&self, exec: bool, below: DocBuf) -> DocBuf {
+        let covered = self.candidate.covered.is_some();
+        let projection = |name: &str, source: &DocBuf, below| {
+            let by = |d: &mut DocBuf| {
+                d.append("transformBy", source);
+            };
+            wrap(name, exec, self.stats_above(), by, below)
+        };
+        match &self.output {
+            Output::Whole => {
+                let Some(needs) = self.needs.as_ref().filter(|_| covered) else {
+                    return below;
+                };
+                let mut source = DocBuf::new();
+                for path in needs.iter() {
+                    source.append(path, 1);
+                }
+                if !needs.iter().any(|p| p == "_id") {
+                    source.append("_id", 0);
+                }
+                projection("PROJECTION_COVERED", &source, below)
+            }
+            Output::Projected { source, kind, .. } => {
+                let name = match kind {
+                    ProjectionKind::Simple if covered => "PROJECTION_COVERED",
+                    ProjectionKind::Simple => "PROJECTION_SIMPLE",
+                    ProjectionKind::Default => "PROJECTION_DEFAULT",
+                };
+                projection(name, source, below)
+            }
+            Output::Key => wrap("RETURN_KEY", exec, self.stats_above(), |_| {}, below),
+        }
     }
 
     /// The stage of an express plan, under its own name or as the stage `write`. With `returned`,
@@ -556,7 +501,7 @@ impl Exec {
     }
 
     /// The figures of the top stage.
-    pub fn stats(&self) -> super::Stats {
+    pub fn stats(&self) -> Stats {
         self.root.stats()
     }
 
@@ -625,6 +570,66 @@ fn branch(recipe: &Recipe, b: &Branch) -> Stage {
         // only records.
         Access::Text(a) => Stage::Text(Box::new(TextMatch::new(a.clone(), recipe, Give::Records))),
         _ => Stage::nothing(),
+    }
+}
+
+/// The stage that reads what `access` names, below all others.
+fn lowest(recipe: &Recipe, access: &Access, filter: Option<&Filter>, keys_wanted: bool) -> Stage {
+    match access {
+        Access::Eof => Stage::Eof(Stats::default()),
+        Access::CollScan { backward } => Stage::CollScan(Box::new(CollScan::new(
+            filter.cloned(),
+            *backward,
+            recipe.want_info,
+            recipe.tailable,
+        ))),
+        Access::IdHack(id) => Stage::IdHack(Box::new(IdHack::new(id.clone()))),
+        Access::Index(access) => {
+            let limits = Some(recipe.sort_limits.clone());
+            Stage::IxScan(Box::new(ix_scan(recipe, access, limits)))
+        }
+        Access::Near(access) => Stage::GeoNear(Box::new(GeoNear::new(
+            access.clone(),
+            recipe.sort_limits.clone(),
+            recipe.want_info,
+            recipe.metadata,
+        ))),
+        Access::Text(access) => {
+            let give = match &recipe.sort {
+                _ if keys_wanted => Give::Records,
+                Some((sort, _)) if Load::can(access, sort) => Give::Scores,
+                _ => Give::Documents,
+            };
+            Stage::Text(Box::new(TextMatch::new(access.clone(), recipe, give)))
+        }
+        Access::SortMerge(scans) => merge(recipe, scans),
+        Access::Or { branches, .. } => or(recipe, branches),
+    }
+}
+
+/// Sorts the rows of `below`, of which the first that the request needs are kept.
+fn sorted(
+    recipe: &Recipe,
+    access: &Access,
+    below: Stage,
+    spec: &SortSpec,
+    source: &DocBuf,
+) -> Stage {
+    let limit = recipe
+        .limit
+        .and_then(|l| usize::try_from(l.saturating_add(recipe.skip)).ok());
+    let sort = Stage::Sort(Box::new(Sort::new(
+        below,
+        spec.clone(),
+        source.clone(),
+        limit,
+        recipe.sort_limits.clone(),
+    )));
+    match access {
+        Access::Text(access) if Load::can(access, spec) => {
+            Stage::Load(Box::new(Load::new(sort, access.clone())))
+        }
+        _ => sort,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::plan::ranges::{Checked, ScanRanges};
 use bytes::Bytes;
 use muniment_query::running::Work;
 use muniment_query::{Filter, MatchInfo};
-use muniment_storage::{Bound, Direction, DocCursor, Index, IndexCursor, KeyRange};
+use muniment_storage::{Bound, Direction, DocCursor, Index, IndexCursor, IndexEntry, KeyRange};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, doc};
 use std::sync::Arc;
 
@@ -238,6 +238,31 @@ enum Source {
     Docs(Box<DocCursor>),
 }
 
+impl Source {
+    #[inline]
+    fn next(&mut self, cx: &mut Cx) -> Result<Option<Row>> {
+        let operation = cx.work().operation();
+        Ok(match self {
+            Source::Entries(c) => c.next(operation)?.map(of_entry),
+            Source::Docs(c) => c.next(operation)?.map(|(record_key, doc)| Row {
+                record_key,
+                doc,
+                ..Row::default()
+            }),
+        })
+    }
+}
+
+#[inline]
+fn of_entry(entry: IndexEntry) -> Row {
+    Row {
+        record_key: entry.record_key,
+        key: entry.key,
+        bits: entry.type_bits,
+        ..Row::default()
+    }
+}
+
 /// Gives the entries of an index within its bounds. `_id_` of a clustered collection consists of
 /// the documents themselves, so its rows come with their documents.
 pub struct IxScan {
@@ -318,13 +343,13 @@ impl IxScan {
     }
 
     /// Makes a row that passed into the form in which it is given.
-    fn given(&mut self, mut row: Row) -> Result<Step> {
+    fn given(&mut self, mut row: Row) -> Result<Row> {
         self.stats.advanced += 1;
         if self.gives_keys && !self.access.bound.info.clustered {
             let key = key_document(self.access.bound.info.fields(), &row)?;
             row.bits = Bytes::from(key.into_bytes());
         }
-        Ok(Step::Row(row))
+        Ok(row)
     }
 
     /// The next range of the scan.
@@ -423,6 +448,45 @@ impl IxScan {
         }
     }
 
+    /// The key of a range that is one read, because it is a point in `_id_`; a cursor would search
+    /// every level for it.
+    #[inline]
+    fn one_read<'r>(&self, range: &'r KeyRange) -> Option<&'r [u8]> {
+        if self.access.bound.info.clustered || self.index.is_id() {
+            IxScan::point(range)
+        } else {
+            None
+        }
+    }
+
+    /// Reads the range that consists of `key`.
+    #[inline]
+    fn read(&mut self, cx: &mut Cx, key: &[u8]) -> Result<Option<Row>> {
+        self.at += 1;
+        self.seeks += 1;
+        self.count(cx);
+        if self.access.bound.info.clustered {
+            let collection = cx.collection.clone();
+            let Some(doc) = cx.snapshot()?.get(&collection, key)? else {
+                return Ok(None);
+            };
+            self.stats.advanced += 1;
+            return Ok(Some(Row {
+                record_key: Bytes::copy_from_slice(key),
+                doc,
+                ..Row::default()
+            }));
+        }
+        let Some(entry) = cx.snapshot()?.entry(&self.index, key)? else {
+            return Ok(None);
+        };
+        let row = of_entry(entry);
+        match self.passes(&row, cx.work())? {
+            true => self.given(row).map(Some),
+            false => Ok(None),
+        }
+    }
+
     pub(super) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
         while cx.budget > 0 {
             let mut source = match self.cursor.take() {
@@ -436,61 +500,17 @@ impl IxScan {
                         self.stats.eof = true;
                         return Ok(Step::Eof);
                     };
-                    if self.access.bound.info.clustered
-                        && let Some(key) = IxScan::point(&range)
-                    {
-                        self.at += 1;
-                        self.seeks += 1;
-                        self.count(cx);
-                        let collection = cx.collection.clone();
-                        if let Some(doc) = cx.snapshot()?.get(&collection, key)? {
-                            self.stats.advanced += 1;
-                            return Ok(Step::Row(Row {
-                                record_key: Bytes::copy_from_slice(key),
-                                doc,
-                                ..Row::default()
-                            }));
+                    if let Some(key) = self.one_read(&range) {
+                        match self.read(cx, key)? {
+                            Some(row) => return Ok(Step::Row(row)),
+                            None => continue,
                         }
-                        continue;
-                    }
-                    // A point in `_id_` is one read; a cursor would search every level for it.
-                    if self.index.is_id()
-                        && let Some(key) = IxScan::point(&range)
-                    {
-                        self.at += 1;
-                        self.seeks += 1;
-                        self.count(cx);
-                        let Some(e) = cx.snapshot()?.entry(&self.index, key)? else {
-                            continue;
-                        };
-                        let row = Row {
-                            record_key: e.record_key,
-                            key: e.key,
-                            bits: e.type_bits,
-                            ..Row::default()
-                        };
-                        if !self.passes(&row, cx.work())? {
-                            continue;
-                        }
-                        return self.given(row);
                     }
                     self.resuming = self.last.is_some();
                     self.open(cx, range)?
                 }
             };
-            let row = match &mut source {
-                Source::Entries(c) => c.next(cx.work().operation())?.map(|e| Row {
-                    record_key: e.record_key,
-                    key: e.key,
-                    bits: e.type_bits,
-                    ..Row::default()
-                }),
-                Source::Docs(c) => c.next(cx.work().operation())?.map(|(record_key, doc)| Row {
-                    record_key,
-                    doc,
-                    ..Row::default()
-                }),
-            };
+            let row = source.next(cx)?;
             let Some(row) = row else {
                 self.end_range();
                 continue;
@@ -531,7 +551,7 @@ impl IxScan {
             {
                 continue;
             }
-            return self.given(row);
+            return self.given(row).map(Step::Row);
         }
         Ok(Step::Pause)
     }

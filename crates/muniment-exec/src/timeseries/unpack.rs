@@ -97,12 +97,120 @@ fn put(out: &mut Vec<u8>, ty: Type, name: &[u8], raw: &[u8]) {
     out.extend_from_slice(raw);
 }
 
-/// Takes a bucket apart.
-///
-/// # Errors
-/// 121 DocumentValidationFailure for a document that is no bucket of this collection; 22
-/// InvalidBSON for a column that cannot be read; 10334 BSONObjectTooLarge.
-pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Result<Unpacked> {
+/// The columns of a bucket.
+struct Columns<'b> {
+    /// All except that of `_id`, with their names.
+    named: Vec<(Elem<'b>, Column<'b>)>,
+    /// The place of the time among them.
+    time: usize,
+    ids: Option<Column<'b>>,
+}
+
+impl<'b> Columns<'b> {
+    fn of(bucket: Doc<'b>, version: i64, series: &TimeSeries) -> Result<Columns<'b>> {
+        let mut named = Vec::new();
+        let (mut time, mut ids) = (None, None);
+        let mut names = HashSet::new();
+        for e in bucket.get_doc("data").unwrap_or(Doc::EMPTY) {
+            if !names.insert(e.name_bytes()) || series.meta_field.as_deref() == Some(e.name()) {
+                return Err(invalid(format_args!("data.{} is no column", e.name())));
+            }
+            if names.len() > MOST_COLUMNS {
+                return Err(too_large());
+            }
+            let column = Column::of(e, version)?;
+            match e.name() {
+                name if name == series.time_field => {
+                    time = Some(named.len());
+                    named.push((e, column));
+                }
+                "_id" => ids = Some(column),
+                _ => named.push((e, column)),
+            }
+        }
+        match time {
+            Some(time) => Ok(Columns { named, time, ids }),
+            None => Err(invalid(format_args!(
+                "data.{} is missing",
+                series.time_field
+            ))),
+        }
+    }
+
+    /// The time of a row; `None` after the last row.
+    fn time(&mut self, row: usize) -> Result<Option<Vec<u8>>> {
+        let Some((e, column)) = self.named.get_mut(self.time) else {
+            return Ok(None);
+        };
+        match column.next(row)? {
+            Cell::End => Ok(None),
+            Cell::Value(Type::DateTime, raw) => Ok(Some(raw.to_vec())),
+            _ => Err(invalid(format_args!(
+                "measurement {row} has no date in data.{}",
+                e.name()
+            ))),
+        }
+    }
+
+    /// The measurement of a row, whose time has been read. `label` is the name and the value of the
+    /// meta field.
+    fn measurement(
+        &mut self,
+        row: usize,
+        time: &[u8],
+        bucket: [u8; 12],
+        label: Option<(&str, Elem<'_>)>,
+    ) -> Result<Vec<u8>> {
+        let mut out = vec![0; 4];
+        match self.ids.as_mut().map(|c| c.next(row)).transpose()? {
+            Some(Cell::Value(ty, raw)) => put(&mut out, ty, b"_id", raw),
+            _ => put(
+                &mut out,
+                Type::ObjectId,
+                b"_id",
+                &made_id(bucket, row, time),
+            ),
+        }
+        for (i, (e, column)) in self.named.iter_mut().enumerate() {
+            if i == self.time {
+                put(&mut out, Type::DateTime, e.name_bytes(), time);
+                if let Some((field, meta)) = label {
+                    put(&mut out, meta.ty(), field.as_bytes(), meta.raw_value());
+                }
+            } else if let Cell::Value(ty, raw) = column.next(row)? {
+                put(&mut out, ty, e.name_bytes(), raw);
+            }
+            if out.len() > MOST_BYTES {
+                return Err(too_large());
+            }
+        }
+        out.push(0);
+        let len = (out.len() as u32).to_le_bytes();
+        if let Some(head) = out.get_mut(..4) {
+            head.copy_from_slice(&len);
+        }
+        Ok(out)
+    }
+
+    /// Checks that no column has values after the last row.
+    fn check_end(&mut self, rows: usize) -> Result<()> {
+        let time = self.time;
+        let others = self
+            .named
+            .iter_mut()
+            .enumerate()
+            .filter(|(i, _)| *i != time);
+        for column in others.map(|(_, (_, c))| c).chain(self.ids.as_mut()) {
+            if !matches!(column.next(rows)?, Cell::End) {
+                return Err(invalid("a column is longer than that of the time"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The `_id` and the version of a bucket, whose other fields are checked, too.
+fn check(bucket: Doc<'_>, series: &TimeSeries) -> Result<([u8; 12], i64)> {
     if let Some(e) = bucket.iter().find(|e| !is_known(e)) {
         return Err(invalid(format_args!(
             "'{}' of type {} is no part of a bucket",
@@ -126,43 +234,28 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Re
             )));
         }
     }
-    let meta = bucket.get_elem("meta");
-    if meta.is_some() && series.meta_field.is_none() {
+    if bucket.get_elem("meta").is_some() && series.meta_field.is_none() {
         return Err(invalid(
             "a bucket has 'meta' in a time-series collection without a metaField",
         ));
     }
-    let mut columns = Vec::new();
-    let (mut times, mut ids) = (None, None);
-    let mut names = HashSet::new();
-    for e in bucket.get_doc("data").unwrap_or(Doc::EMPTY) {
-        if !names.insert(e.name_bytes()) || series.meta_field.as_deref() == Some(e.name()) {
-            return Err(invalid(format_args!("data.{} is no column", e.name())));
-        }
-        if names.len() > MOST_COLUMNS {
-            return Err(too_large());
-        }
-        let column = Column::of(e, version)?;
-        match e.name() {
-            name if name == series.time_field => {
-                times = Some(columns.len());
-                columns.push((e, column));
-            }
-            "_id" => ids = Some(column),
-            _ => columns.push((e, column)),
-        }
-    }
-    let Some(times) = times else {
-        return Err(invalid(format_args!(
-            "data.{} is missing",
-            series.time_field
-        )));
-    };
+    Ok((id, version))
+}
+
+/// Takes a bucket apart.
+///
+/// # Errors
+/// 121 DocumentValidationFailure for a document that is no bucket of this collection; 22
+/// InvalidBSON for a column that cannot be read; 10334 BSONObjectTooLarge.
+pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Result<Unpacked> {
+    let (id, version) = check(bucket, series)?;
+    let label = series.meta_field.as_deref().zip(bucket.get_elem("meta"));
+    let mut columns = Columns::of(bucket, version, series)?;
     let (mut measurements, mut bytes) = (Vec::new(), 0);
     let (mut cells, mut looked) = (0, 0);
     loop {
         let row = measurements.len();
-        cells += columns.len() + 1;
+        cells += columns.named.len() + 1;
         if cells - looked >= LOOK {
             looked = cells;
             work.check()?;
@@ -171,45 +264,12 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Re
             return Err(too_large());
         }
         // The time comes first, because it tells whether there is another row.
-        let time = match columns
-            .get_mut(times)
-            .map(|(_, c)| c.next(row))
-            .transpose()?
-        {
-            None | Some(Cell::End) => break,
-            Some(Cell::Value(Type::DateTime, raw)) => raw.to_vec(),
-            Some(_) => {
-                return Err(invalid(format_args!(
-                    "measurement {row} has no date in data.{}",
-                    series.time_field
-                )));
-            }
+        let Some(time) = columns.time(row)? else {
+            break;
         };
-        let mut out = vec![0; 4];
-        match ids.as_mut().map(|c| c.next(row)).transpose()? {
-            Some(Cell::Value(ty, raw)) => put(&mut out, ty, b"_id", raw),
-            _ => put(&mut out, Type::ObjectId, b"_id", &made_id(id, row, &time)),
-        }
-        for (i, (e, column)) in columns.iter_mut().enumerate() {
-            if i == times {
-                put(&mut out, Type::DateTime, e.name_bytes(), &time);
-                if let (Some(m), Some(field)) = (meta, &series.meta_field) {
-                    put(&mut out, m.ty(), field.as_bytes(), m.raw_value());
-                }
-            } else if let Cell::Value(ty, raw) = column.next(row)? {
-                put(&mut out, ty, e.name_bytes(), raw);
-            }
-            if out.len() > MOST_BYTES {
-                return Err(too_large());
-            }
-        }
-        out.push(0);
-        let len = (out.len() as u32).to_le_bytes();
-        if let Some(head) = out.get_mut(..4) {
-            head.copy_from_slice(&len);
-        }
-        bytes += out.len();
-        measurements.push(out);
+        let measurement = columns.measurement(row, &time, id, label)?;
+        bytes += measurement.len();
+        measurements.push(measurement);
         if bytes > MOST_BYTES || measurements.len() > MOST_ROWS {
             return Err(too_large());
         }
@@ -218,12 +278,8 @@ pub(super) fn unpack(bucket: Doc<'_>, series: &TimeSeries, work: Work<'_>) -> Re
     if rows == 0 {
         return Err(invalid("a bucket without measurements"));
     }
-    let others = columns.iter_mut().enumerate().filter(|(i, _)| *i != times);
-    for column in others.map(|(_, (_, c))| c).chain(ids.as_mut()) {
-        if !matches!(column.next(rows)?, Cell::End) {
-            return Err(invalid("a column is longer than that of the time"));
-        }
-    }
+    columns.check_end(rows)?;
+    let control = bucket.get_doc("control").unwrap_or(Doc::EMPTY);
     let count = control.get("count").and_then(to_i64_exact);
     if count.is_some_and(|n| n != rows as i64) {
         return Err(invalid(format_args!(

@@ -13,7 +13,6 @@ use crate::oplog::open::find_generated;
 use crate::plan::express;
 use crate::plan::hint::{Hint, natural_hint};
 use crate::plan::query::Query;
-use crate::plan::query::Told;
 use crate::plan::shape::shape;
 use crate::plan::text::{bind_text, refuse_text};
 use crate::run::choose::{Asked, Choice};
@@ -27,7 +26,7 @@ use bytes::Bytes;
 use muniment_query::filter::near::not_here;
 use muniment_query::{Interrupt, Needs, Projection};
 use muniment_storage::Collection;
-use muniment_value::{Code, Doc, Error, Result, ValueBuf};
+use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf};
 use request::{Parsed, projection_kind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -150,54 +149,19 @@ pub(crate) fn plan_find(
         filter: bind_text(collection, &parsed.filter)?,
         ..parsed
     };
-    if request.tailable && parsed.filter.has_text() {
-        return Err(Error::bad_value(
-            "text and tailable cursor not allowed in same query",
-        ));
-    }
-    let natural = parsed.natural.map(natural_hint);
-    let hint = match &natural {
-        Some(_) if parsed.filter.has_text() => {
-            return Err(Error::bad_value(
-                "text expression not allowed with $natural sort order",
-            ));
-        }
-        Some(n) => Some(Hint::Pattern(n.as_doc())),
+    let scan = scan_asked_for(request, &parsed)?;
+    let hint = match &scan {
+        Some(scan) => Some(Hint::Pattern(scan.as_doc())),
         None => request.hint,
     };
-    // A tailable cursor waits at the collection's end, where no index leads, so it scans forward.
-    let forward = natural_hint(false);
-    let hint = match request.tailable {
-        true => Some(Hint::Pattern(forward.as_doc())),
-        false => hint,
-    };
-    // With these options the documents are needed whole, even if the projection names a few fields.
-    let whole = request.show_record_id || request.return_key || !parsed.metadata.is_empty();
-    let needs = parsed.projection.as_ref().filter(|_| !whole).and_then(|p| {
-        let mut needs = Needs::default();
-        p.needs(&mut needs).then(|| needs.into_paths()).flatten()
-    });
+    let needs = needed_paths(request, &parsed);
     // MongoDB allows a geo query on the buckets' places only in $geoNear.
     if collection.is_time_series() && parsed.filter.near().is_some() {
         return Err(not_here());
     }
-    let only_needs = parsed
-        .projection
-        .as_ref()
-        .is_some_and(|p| p.included_paths().is_some());
-    let want_info = parsed
-        .projection
-        .as_ref()
-        .is_some_and(Projection::needs_match_info);
-    let output = match parsed.projection {
-        _ if request.return_key => Output::Key,
-        None => Output::Whole,
-        Some(projection) => Output::Projected {
-            projection,
-            source: request.projection.to_buf(),
-            kind: projection_kind(request.projection),
-        },
-    };
+    let projection = parsed.projection.as_ref();
+    let only_needs = projection.is_some_and(|p| p.included_paths().is_some());
+    let want_info = projection.is_some_and(Projection::needs_match_info);
     let recipe = Recipe {
         shared: None,
         store: engine.store.clone(),
@@ -206,7 +170,7 @@ pub(crate) fn plan_find(
         sort: parsed.sort,
         skip: request.skip,
         limit: (request.limit > 0).then_some(request.limit),
-        output,
+        output: output(request, parsed.projection),
         // returnKey gives the key and nothing else.
         show_record_id: request.show_record_id,
         tailable: request.tailable,
@@ -216,12 +180,6 @@ pub(crate) fn plan_find(
         needs: None,
         metadata: parsed.metadata,
     };
-    let told = Told {
-        limit: request.limit,
-        skip: request.skip,
-        sort: Some(request.sort),
-        projection: Some(request.projection),
-    };
     let query = Query {
         sort: recipe.sort.as_ref().map(|(s, _)| s),
         needs: needs.as_deref(),
@@ -230,7 +188,7 @@ pub(crate) fn plan_find(
         min: request.min,
         max: request.max,
         look_up: request.look_up(recipe.metadata),
-        ..query(engine, collection, &recipe.filter, told)
+        ..query(engine, collection, &recipe.filter, request.told())
     };
     plan(
         engine,
@@ -243,6 +201,54 @@ pub(crate) fn plan_find(
         },
         explain,
     )
+}
+
+/// The `$natural` hint for the collection scan that the request asks for, if it asks for one.
+///
+/// # Errors
+/// 2 BadValue for one that asks for `$text`, too.
+fn scan_asked_for(request: &FindRequest<'_>, parsed: &Parsed) -> Result<Option<DocBuf>> {
+    let has_text = parsed.filter.has_text();
+    if request.tailable && has_text {
+        return Err(Error::bad_value(
+            "text and tailable cursor not allowed in same query",
+        ));
+    }
+    if parsed.natural.is_some() && has_text {
+        return Err(Error::bad_value(
+            "text expression not allowed with $natural sort order",
+        ));
+    }
+    // A tailable cursor waits at the collection's end, where no index leads, so it scans forward.
+    Ok(match request.tailable {
+        true => Some(natural_hint(false)),
+        false => parsed.natural.map(natural_hint),
+    })
+}
+
+/// The paths that the projection reads; `None` if the documents are needed whole.
+fn needed_paths(request: &FindRequest<'_>, parsed: &Parsed) -> Option<Vec<String>> {
+    // With these options they are, even if the projection names a few fields.
+    if request.show_record_id || request.return_key || !parsed.metadata.is_empty() {
+        return None;
+    }
+    let mut needs = Needs::default();
+    match parsed.projection.as_ref()?.needs(&mut needs) {
+        true => needs.into_paths(),
+        false => None,
+    }
+}
+
+fn output(request: &FindRequest<'_>, projection: Option<Projection>) -> Output {
+    match projection {
+        _ if request.return_key => Output::Key,
+        None => Output::Whole,
+        Some(projection) => Output::Projected {
+            projection,
+            source: request.projection.to_buf(),
+            kind: projection_kind(request.projection),
+        },
+    }
 }
 
 fn check_tailable(

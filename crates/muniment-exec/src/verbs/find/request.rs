@@ -1,7 +1,7 @@
 //! The request of a find, and its parsed form.
 
 use crate::plan::hint::{Hint, natural};
-use crate::plan::query::LookUp;
+use crate::plan::query::{LookUp, Told};
 use crate::run::recipe::ProjectionKind;
 use crate::verbs::head::Head;
 use muniment_query::{Filter, MetaSet, Projection, QueryContext, SortSpec};
@@ -98,6 +98,16 @@ impl FindRequest<'_> {
             && self.skip == 0
             && !self.show_record_id
             && !self.tailable
+    }
+
+    /// What the planner is told of the request besides its filter.
+    pub(super) fn told(&self) -> Told<'_> {
+        Told {
+            limit: self.limit,
+            skip: self.skip,
+            sort: Some(self.sort),
+            projection: Some(self.projection),
+        }
     }
 
     /// The short cuts that MongoDB's planner takes for such a request.

@@ -10,6 +10,7 @@ use crate::timeseries::restore::insert_buckets;
 use crate::verbs::write::document::check_depth;
 use crate::verbs::write::document::prepare;
 use crate::verbs::write::outcome::BulkOutcome;
+use crate::verbs::write::perform::Checks;
 use crate::verbs::write::perform::checks;
 use crate::verbs::write::perform::collection_or_create;
 use muniment_query::Interrupt;
@@ -85,6 +86,9 @@ enum End {
     /// The collection was dropped meanwhile.
     Dropped(Dropped),
 }
+
+/// The error that ends a command, and the place of the document that ran into it, if one did.
+type Failure = (Option<usize>, Error);
 
 /// True for the error of a write to a collection that was dropped.
 fn is_gone(e: &Error) -> bool {
@@ -211,56 +215,8 @@ fn insert_slices<'d>(
     out: &mut BulkOutcome,
 ) -> Result<End> {
     let validator = checks(engine, op, collection, options.bypass_document_validation)?;
-    let series = TimeSeries::of(collection);
     let mut slices = Slices::<Inserted>::new(&engine.store, op, collection);
-    let mut end = End::All;
-    let mut since_check = 0;
-    let mut first = true;
-    // The error that ends the command, and the place of the document that ran into it.
-    let mut failed: Option<(Option<usize>, Error)> = None;
-    while let Some((index, doc)) = docs.next() {
-        if op.retry().is_some_and(|r| r.executed(index).is_some()) {
-            out.n += 1;
-            continue;
-        }
-        let left = docs.size_hint().0;
-        let result = prepare(doc, !options.bypass_empty_ts_replacement).and_then(|d| {
-            if let Some(s) = &series {
-                s.check_measurement(Doc::new(&d))?;
-            }
-            if let Some(v) = &validator {
-                v.0.check(&v.1, None, &d, op.work())?;
-            }
-            since_check += d.len() + 128;
-            let one = || Inserted::one(index);
-            slices.change(|unit| {
-                // Only the first unit: beside other inserts, later ones may hold one document each.
-                if std::mem::take(&mut first) {
-                    let most = SLICE_BYTES / (d.len() + 16);
-                    unit.reserve(left.min(most) + 1, d.len());
-                }
-                Ok(unit.insert(&d)?.map(|()| one()))
-            })
-        });
-        if let Err(error) = result {
-            if slices.has_failed() || error.fails_command() || is_gone(&error) {
-                failed = Some((Some(index), error));
-                break;
-            }
-            out.fail(index, &error);
-            if options.ordered {
-                end = End::Error;
-                break;
-            }
-        }
-        if since_check > CHECK_BYTES {
-            since_check = 0;
-            if let Err(error) = op.check() {
-                failed = Some((None, error));
-                break;
-            }
-        }
-    }
+    let (end, mut failed) = put_all(op, collection, validator, &mut slices, docs, options, out);
     let met = failed.as_ref().and_then(|f| f.0);
     let knows = failed.as_ref().is_some_and(|f| is_gone(&f.1));
     if !slices.has_failed()
@@ -296,22 +252,104 @@ fn insert_slices<'d>(
     if out.n == 0 && out.errors.is_empty() {
         return Err(error);
     }
-    if options.ordered {
+    report(&error, lost, docs, options.ordered, out);
+    Ok(End::Error)
+}
+
+/// Puts documents into slices until there are no more or an error ends the command; the last slice
+/// is not committed. Returns how it ended, and the error that ended the command, if one did.
+fn put_all<'d>(
+    op: &OpContext,
+    collection: &Collection,
+    validator: Option<Checks<'_>>,
+    slices: &mut Slices<'_, Inserted>,
+    docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
+    options: InsertOptions,
+    out: &mut BulkOutcome,
+) -> (End, Option<Failure>) {
+    let series = TimeSeries::of(collection);
+    let mut since_check = 0;
+    let mut first = true;
+    while let Some((index, doc)) = docs.next() {
+        if op.retry().is_some_and(|r| r.executed(index).is_some()) {
+            out.n += 1;
+            continue;
+        }
+        let left = docs.size_hint().0;
+        let prepared = prepare(doc, !options.bypass_empty_ts_replacement);
+        let result = prepared.and_then(|d| {
+            check(&d, series.as_ref(), validator.as_ref(), op)?;
+            since_check += d.len() + 128;
+            let one = || Inserted::one(index);
+            slices.change(|unit| {
+                // Only the first unit: beside other inserts, later ones may hold one document each.
+                if std::mem::take(&mut first) {
+                    let most = SLICE_BYTES / (d.len() + 16);
+                    unit.reserve(left.min(most) + 1, d.len());
+                }
+                Ok(unit.insert(&d)?.map(|()| one()))
+            })
+        });
+        if let Err(error) = result {
+            if slices.has_failed() || error.fails_command() || is_gone(&error) {
+                return (End::All, Some((Some(index), error)));
+            }
+            out.fail(index, &error);
+            if options.ordered {
+                return (End::Error, None);
+            }
+        }
+        if since_check > CHECK_BYTES {
+            since_check = 0;
+            if let Err(error) = op.check() {
+                return (End::All, Some((None, error)));
+            }
+        }
+    }
+    (End::All, None)
+}
+
+/// Checks a document against what its collection demands.
+#[inline]
+fn check(
+    doc: &[u8],
+    series: Option<&TimeSeries>,
+    validator: Option<&Checks<'_>>,
+    op: &OpContext,
+) -> Result<()> {
+    if let Some(s) = series {
+        s.check_measurement(Doc::new(doc))?;
+    }
+    if let Some(v) = validator {
+        v.0.check(&v.1, None, doc, op.work())?;
+    }
+    Ok(())
+}
+
+/// Reports the error that ended the command for the documents that it kept from being stored:
+/// those that are `lost`, and the ones in `docs`, which were not tried.
+fn report<'d>(
+    error: &Error,
+    mut lost: Vec<usize>,
+    docs: &mut std::iter::Peekable<impl Iterator<Item = (usize, Doc<'d>)>>,
+    ordered: bool,
+    out: &mut BulkOutcome,
+) {
+    if ordered {
         // The documents after the first that is not stored were not tried.
         let next = || docs.peek().map(|(place, _)| *place);
         if let Some(index) = lost.first().copied().or_else(next) {
-            out.fail(index, &error);
+            out.fail(index, error);
         }
-    } else {
-        // An unordered command reports an error for each document that is not stored.
-        lost.extend(docs.by_ref().map(|(i, _)| i));
-        let said: HashSet<usize> = out.errors.iter().map(|e| e.index).collect();
-        lost.retain(|i| !said.contains(i));
-        for index in lost {
-            out.fail(index, &error);
-        }
+        return;
     }
-    Ok(End::Error)
+    // An unordered command reports an error for each document that is not stored.
+    lost.extend(docs.by_ref().map(|(i, _)| i));
+    let said: HashSet<usize> = out.errors.iter().map(|e| e.index).collect();
+    lost.retain(|i| !said.contains(i));
+    for index in lost {
+        out.fail(index, error);
+    }
 }
 
 /// Skips documents that no collection could store, so that the collection is not created for them.

@@ -30,7 +30,7 @@ use crate::verbs::write::version::check_version;
 use bytes::Bytes;
 use muniment_query::filter::{Node, Pred};
 use muniment_query::{Filter, Interrupt, MatchInfo, Update};
-use muniment_storage::{Busy, Changed, Collection, CollectionOptions, CommitId, Staged, WriteUnit};
+use muniment_storage::{Busy, Changed, Collection, CollectionOptions, Staged, WriteUnit};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, ValueBuf, cmp_values};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -145,50 +145,54 @@ pub(crate) fn perform(
                 refuse_text(namespace, &write.filter)?;
             }
         }
-        let Change::Update {
-            update,
-            upsert: true,
-            bypass_validation,
-        } = &write.change
-        else {
+        let Some(update) = to_upsert(write, done) else {
             return Ok(());
         };
-        if done.matched > 0 {
-            return Ok(());
-        }
         let collection = collection_or_create(engine, op, namespace)?;
-        let upserted = upsert(engine, op, &collection, write, update, *bypass_validation);
+        let upserted = upsert(engine, op, &collection, write, update, done);
         match upserted.map_err(Error::while_executing) {
-            Ok((id, doc, commit)) => {
-                op.counters.written.fetch_add(1, Relaxed);
-                op.counters.upserted.fetch_add(1, Relaxed);
-                done.upserted = Some(id);
-                done.new = Some(doc);
-                done.commit = commit;
-                return Ok(());
-            }
-            Err(e) if e.code() == Code::DuplicateKey => {
-                let most = match asks_for_rival(&write.filter, &e) {
-                    true => RIVAL_ATTEMPTS,
-                    false => UPSERT_ATTEMPTS,
-                };
-                // A filter that asks for the rival document finds it in the next attempt, unless
-                // that is gone again. Any other is tried again only if it matches something.
-                let again =
-                    most == RIVAL_ATTEMPTS || anything_matches(engine, op, &collection, write);
-                if attempt >= most || !again {
-                    return Err(e);
-                }
+            Ok(()) => return Ok(()),
+            Err(e) if may_try_again(engine, op, &collection, write, &e, attempt) => {
                 op.check()?;
                 attempt += 1;
             }
-            Err(e) if e.code() == Code::NamespaceNotFound && attempt < RIVAL_ATTEMPTS => {
-                op.check()?;
-                attempt += 1;
-            }
-            // The collection was dropped at each of these attempts.
+            // The collection may have been dropped at each of these attempts.
             Err(e) => return Err(killed_by_drop(namespace, e)),
         }
+    }
+}
+
+/// The update of a statement that has to insert a document, since it is an upsert and has matched
+/// nothing.
+fn to_upsert<'w>(write: &'w Write<'_>, done: &Done) -> Option<&'w Update> {
+    match &write.change {
+        Change::Update {
+            update,
+            upsert: true,
+            ..
+        } if done.matched == 0 => Some(update),
+        _ => None,
+    }
+}
+
+/// True if an upsert that failed at this attempt is tried again. A filter that asks for the rival
+/// document finds it in the next attempt, unless that is gone again. Any other is tried again only
+/// if it matches something.
+fn may_try_again(
+    engine: &Database,
+    op: &Arc<OpContext>,
+    collection: &Arc<Collection>,
+    write: &Write<'_>,
+    error: &Error,
+    attempt: usize,
+) -> bool {
+    match error.code() {
+        Code::DuplicateKey if asks_for_rival(&write.filter, error) => attempt < RIVAL_ATTEMPTS,
+        Code::DuplicateKey => {
+            attempt < UPSERT_ATTEMPTS && anything_matches(engine, op, collection, write)
+        }
+        Code::NamespaceNotFound => attempt < RIVAL_ATTEMPTS,
+        _ => false,
     }
 }
 
@@ -213,14 +217,17 @@ fn upsert(
     collection: &Arc<Collection>,
     write: &Write<'_>,
     update: &Update,
-    bypass: bool,
-) -> Result<(ValueBuf, Bytes, Option<CommitId>)> {
+    done: &mut Done,
+) -> Result<()> {
     let mut out = Vec::new();
     update.upsert(&write.filter, &mut out, op.work())?;
     // Empty timestamps are not filled in here: for a replacement that has been done already, and no
     // other update does it.
     let new = Bytes::from(prepare(Doc::new(&out), false)?.into_owned());
-    if let Some(v) = engine.validators.of(op, collection, bypass)? {
+    if let Some(v) = engine
+        .validators
+        .of(op, collection, write.bypasses_validation())?
+    {
         engine.validators.check(&v, None, &new, op.work())?;
     }
     let id = Doc::new(&new)
@@ -236,7 +243,12 @@ fn upsert(
         }))
     })?;
     slices.commit()?;
-    Ok((id, new, slices.into_stored().1))
+    op.counters.written.fetch_add(1, Relaxed);
+    op.counters.upserted.fetch_add(1, Relaxed);
+    done.upserted = Some(id);
+    done.new = Some(new);
+    done.commit = slices.into_stored().1;
+    Ok(())
 }
 
 /// The plan that finds the documents of a write.
