@@ -11,6 +11,8 @@
 //! between batches), `database` (the engine of a server), `source` (what a name stands for),
 //! `verbs`, and the `door`.
 
+#![warn(unreachable_pub)]
+
 mod changes;
 mod context;
 mod cursor;

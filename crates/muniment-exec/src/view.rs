@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub const MAX_DEPTH: usize = 20;
 
 /// The most bytes that a view's pipeline may have, together with those of the views below it.
-pub const MAX_PIPELINE: usize = 16_000_000;
+pub(crate) const MAX_PIPELINE: usize = 16_000_000;
 
 /// A view's definition.
 #[derive(Clone, Debug, Default)]

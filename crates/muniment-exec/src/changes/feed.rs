@@ -108,7 +108,7 @@ impl Feed {
     ///
     /// # Errors
     /// 301 DataCorruptionDetected; the errors of the disk.
-    pub fn fetch(&self, store: &Store, scope: &Scope, after: Timestamp) -> Result<Fetched> {
+    pub(crate) fn fetch(&self, store: &Store, scope: &Scope, after: Timestamp) -> Result<Fetched> {
         let found = self.ring.lock().fetch(after);
         match found {
             Fetched::Entries(entries, _) if entries.is_empty() => {}
@@ -121,12 +121,12 @@ impl Feed {
 
     /// The number of entries that were read from the log.
     #[cfg(test)]
-    pub fn entries_read(&self) -> u64 {
+    pub(crate) fn entries_read(&self) -> u64 {
         self.count.load(Relaxed)
     }
 
     /// Entries up to this time are not in memory. A stream that needs them reads the log itself.
-    pub fn after(&self) -> Timestamp {
+    pub(crate) fn after(&self) -> Timestamp {
         self.ring.lock().after
     }
 
@@ -282,7 +282,7 @@ impl Feed {
 
     /// Waits until there may be an entry of `scope` later than `after`, the operation has to end,
     /// or the time is `until`.
-    pub fn wait(
+    pub(crate) fn wait(
         self: &Arc<Self>,
         store: &Arc<Store>,
         scope: &Scope,

@@ -31,7 +31,7 @@ fn is_internal(db: &str) -> bool {
 
 impl Scope {
     /// The scope for a command's target. `all` is true for `allChangesForCluster`.
-    pub fn of(db: &str, collection: Option<&str>, all: bool) -> Scope {
+    pub(crate) fn of(db: &str, collection: Option<&str>, all: bool) -> Scope {
         match collection {
             _ if all => Scope::Cluster,
             Some(c) => Scope::Collection {
@@ -43,7 +43,7 @@ impl Scope {
     }
 
     /// True if changes of this collection are watched.
-    pub fn has(&self, namespace: &str) -> bool {
+    pub(crate) fn has(&self, namespace: &str) -> bool {
         if let Scope::Collection { namespace: ns, .. } = self {
             return ns == namespace;
         }
@@ -52,7 +52,7 @@ impl Scope {
     }
 
     /// True if events about this database as a whole are watched.
-    pub fn has_database(&self, db: &str) -> bool {
+    pub(crate) fn has_database(&self, db: &str) -> bool {
         match self {
             Scope::Collection { namespace, db: len } => namespace.get(..*len) == Some(db),
             Scope::Database(own) => own == db,
@@ -80,7 +80,7 @@ impl Scope {
     }
 
     /// False if nothing in the entry is watched.
-    pub fn may_concern(&self, entry: &LogEntry) -> bool {
+    pub(crate) fn may_concern(&self, entry: &LogEntry) -> bool {
         entry.ops.iter().any(|op| self.concerns(op))
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Splitter {
 impl Splitter {
     /// Runs over the other stages of a stream. `skip` parts of the first event have been given to
     /// the client before.
-    pub fn new(source: Box<dyn DocStream>, state: Arc<State>, skip: u32) -> Splitter {
+    pub(super) fn new(source: Box<dyn DocStream>, state: Arc<State>, skip: u32) -> Splitter {
         Splitter {
             source,
             state,

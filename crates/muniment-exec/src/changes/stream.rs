@@ -45,7 +45,7 @@ pub(super) struct Start {
 
 impl Start {
     /// Entries up to here are skipped.
-    pub fn position(&self) -> Timestamp {
+    pub(super) fn position(&self) -> Timestamp {
         self.position
     }
 
@@ -54,7 +54,7 @@ impl Start {
     /// # Errors
     /// Those of [`Token::parse`]; 260 InvalidResumeToken for an invalidation's token with
     /// `resumeAfter`, which cannot continue after one (`startAfter` can).
-    pub fn of(spec: &ChangeStreamSpec<'_>, newest: Timestamp) -> Result<Start> {
+    pub(super) fn of(spec: &ChangeStreamSpec<'_>, newest: Timestamp) -> Result<Start> {
         let token = spec.resume_after.or(spec.start_after);
         let token = token.map(Token::parse).transpose()?;
         if spec.resume_after.is_some() && token.is_some_and(|t| t.place.invalidates) {
@@ -150,7 +150,7 @@ pub(super) struct Wanted(Option<Vec<String>>);
 
 impl Wanted {
     /// Reads the kinds from the stages after `$changeStream`.
-    pub fn of(behind: Doc<'_>) -> Wanted {
+    pub(super) fn of(behind: Doc<'_>) -> Wanted {
         let first = behind.values().next().and_then(|v| v.as_doc()?.first());
         let filter = first.filter(|e| e.name() == "$match");
         let kind = filter.and_then(|e| e.value().as_doc()?.get("operationType"));
@@ -177,7 +177,7 @@ impl Wanted {
 }
 
 impl ChangeStream {
-    pub fn new(
+    pub(super) fn new(
         engine: &Arc<Database>,
         op: &Arc<CurrentOp>,
         scope: Scope,
@@ -232,7 +232,7 @@ impl ChangeStream {
     }
 
     /// The state that the stream shares with its cursor.
-    pub fn tail(&self) -> Arc<State> {
+    pub(super) fn tail(&self) -> Arc<State> {
         self.state.clone()
     }
 
@@ -371,7 +371,7 @@ impl Told {
 
 impl State {
     /// Notes that the stream gives an event, or a part of one, with this token.
-    pub fn gives(&self, token: Doc<'_>) {
+    pub(super) fn gives(&self, token: Doc<'_>) {
         self.told.lock().gives(token);
     }
 

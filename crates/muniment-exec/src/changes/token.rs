@@ -53,7 +53,7 @@ pub(crate) struct Token {
 
 impl Token {
     /// The mark before everything that happens at a time.
-    pub fn high_water(at: Timestamp) -> Token {
+    pub(super) fn high_water(at: Timestamp) -> Token {
         Token {
             place: Place {
                 at,
@@ -67,7 +67,7 @@ impl Token {
     }
 
     /// The token in the form that clients get.
-    pub fn to_doc(self) -> DocBuf {
+    pub(super) fn to_doc(self) -> DocBuf {
         let mut bytes = Vec::with_capacity(2 * MOST + 20);
         self.put(&mut bytes);
         DocBuf::from_bytes_trusted(bytes)
@@ -105,7 +105,7 @@ impl Token {
     /// # Errors
     /// 40647, 40648 and 40649 for a document that is no token; 9 FailedToParse for digits that are
     /// not hexadecimal; 50811 and 15 Overflow for bytes that are no token.
-    pub fn parse(token: Doc<'_>) -> Result<Token> {
+    pub(super) fn parse(token: Doc<'_>) -> Result<Token> {
         let bad = |code: i32, what: &str| {
             let shown = token.to_display();
             let message = format!("Bad resume token: {what}: {shown}");

@@ -217,7 +217,7 @@ pub(crate) struct Statements {
 
 impl Statements {
     /// Inserted documents, whose result is empty.
-    pub fn inserted(places: Range<usize>) -> Statements {
+    pub(crate) fn inserted(places: Range<usize>) -> Statements {
         Statements {
             places,
             result: Vec::new(),
@@ -225,7 +225,7 @@ impl Statements {
     }
 
     /// An update or a delete.
-    pub fn of(place: usize, outcome: &StatementOutcome) -> Statements {
+    pub(crate) fn of(place: usize, outcome: &StatementOutcome) -> Statements {
         let o = outcome;
         Statements {
             places: place..place + 1,

@@ -25,7 +25,7 @@ pub(crate) struct Show {
 
 impl Show {
     /// The documents of an entry.
-    pub fn documents(&self, entry: &LogEntry) -> Vec<DocBuf> {
+    pub(crate) fn documents(&self, entry: &LogEntry) -> Vec<DocBuf> {
         match entry.wall_ms < self.since_ms {
             true => Vec::new(),
             false => (self.render)(entry),
@@ -43,13 +43,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub const ALL: Span = Span {
+    pub(crate) const ALL: Span = Span {
         after: Timestamp::ZERO,
         until: Timestamp::MAX,
     };
 
     /// Narrows the span to what a filter on the timestamp at `path` leaves of it.
-    pub fn within(mut self, filter: Doc<'_>, path: &str) -> Span {
+    pub(crate) fn within(mut self, filter: Doc<'_>, path: &str) -> Span {
         for e in filter {
             match (e.name(), e.value()) {
                 ("$and", Value::Array(all)) => {
@@ -149,7 +149,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub fn open(
+    pub(crate) fn open(
         store: &Arc<Store>,
         op: &Arc<CurrentOp>,
         span: Span,
@@ -178,7 +178,7 @@ impl Forward {
     }
 
     /// The follower with which a cursor waits for more entries.
-    pub fn follower(&self) -> Arc<Follower> {
+    pub(crate) fn follower(&self) -> Arc<Follower> {
         self.follower.clone()
     }
 }
@@ -255,7 +255,7 @@ pub(crate) struct Backward {
 }
 
 impl Backward {
-    pub fn open(
+    pub(crate) fn open(
         store: &Arc<Store>,
         op: &Arc<CurrentOp>,
         span: Span,

@@ -16,14 +16,14 @@ use muniment_value::{Doc, DocBuf, Result, Value, ValueBuf};
 use std::sync::Arc;
 
 /// The stage of an EXPRESS look-up in an index.
-pub const IXSCAN: &str = "EXPRESS_IXSCAN";
+pub(crate) const IXSCAN: &str = "EXPRESS_IXSCAN";
 
 /// The stage of an EXPRESS look-up in a collection that is keyed by `_id`.
-pub const CLUSTERED: &str = "EXPRESS_CLUSTERED_IXSCAN";
+pub(crate) const CLUSTERED: &str = "EXPRESS_CLUSTERED_IXSCAN";
 
 /// The write that a look-up by `_id` is made for.
 #[derive(Clone, Copy, Debug)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// An update.
     Update,
     /// A delete.
@@ -43,7 +43,7 @@ const MAX_BOUNDS: usize = 1 << 20;
 
 /// One index scan.
 #[derive(Clone)]
-pub struct IndexAccess {
+pub(crate) struct IndexAccess {
     /// The filter's bounds on the index.
     pub bound: BoundIndex,
     /// True if the scan goes from high to low.
@@ -56,7 +56,7 @@ pub struct IndexAccess {
 
 /// One branch of an OR.
 #[derive(Clone)]
-pub struct Branch {
+pub(crate) struct Branch {
     /// The branch's scan: an index, or an OR of its own.
     pub access: Access,
     /// The part of the filter that must be matched on the scan's documents.
@@ -65,7 +65,7 @@ pub struct Branch {
 
 /// One input of a SORT_MERGE.
 #[derive(Clone)]
-pub struct MergeInput {
+pub(crate) struct MergeInput {
     /// The input's scan.
     pub access: Arc<IndexAccess>,
     /// The part of the filter that must be matched on the scan's documents.
@@ -80,7 +80,7 @@ pub struct MergeInput {
 
 /// The way in which documents are found.
 #[derive(Clone)]
-pub enum Access {
+pub(crate) enum Access {
     /// Nothing can match.
     Eof,
     /// A scan of all documents.
@@ -143,7 +143,7 @@ impl Access {
 
 /// A plan that could answer the query.
 #[derive(Clone)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// The way in which documents are found.
     pub access: Access,
     /// The part of the filter that must be matched on the documents.
@@ -166,7 +166,7 @@ pub struct Candidate {
 impl Candidate {
     /// A plan that needs no comparison with others, because it leaves nothing to match, sort or
     /// cover.
-    pub fn alone(access: Access, signature: &str) -> Candidate {
+    pub(crate) fn alone(access: Access, signature: &str) -> Candidate {
         Candidate {
             access,
             filter: None,
@@ -180,7 +180,7 @@ impl Candidate {
     }
 
     /// Counts a use of every index of the plan, for `$indexStats`.
-    pub fn note_use(&self) {
+    pub(crate) fn note_use(&self) {
         match &self.access {
             Access::Near(a) => a.bound.info.index.note_use(),
             Access::Text(a) => a.info.index.note_use(),
@@ -198,12 +198,12 @@ impl Candidate {
     }
 
     /// True for a scan of a clustered index, whose entries are the documents themselves.
-    pub fn clustered(&self) -> bool {
+    pub(crate) fn clustered(&self) -> bool {
         matches!(&self.access, Access::Index(a) if a.bound.info.clustered)
     }
 
     /// The `planSummary` of currentOp.
-    pub fn summary(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         fn stage(name: &str, info: &Arc<IndexInfo>) -> String {
             format!("{name} {}", key_summary(info.pattern().as_doc()))
         }
@@ -253,7 +253,7 @@ fn key_summary(pattern: Doc<'_>) -> String {
 
 impl IndexAccess {
     /// The byte ranges that the scan reads.
-    pub fn ranges(&self) -> super::ranges::ScanRanges {
+    pub(crate) fn ranges(&self) -> super::ranges::ScanRanges {
         if let Some(r) = &self.range {
             return super::ranges::ScanRanges::one(r.clone());
         }
@@ -270,7 +270,7 @@ impl IndexAccess {
     }
 
     /// `indexBounds` as explain shows it; `None` if the bounds are too long to show.
-    pub fn bounds_doc(&self) -> Option<DocBuf> {
+    pub(crate) fn bounds_doc(&self) -> Option<DocBuf> {
         let collated = !self.bound.info.index.collation().is_simple();
         let mut d = DocBuf::new();
         let values: usize = self.bound.fields.iter().flatten().map(Interval::size).sum();
@@ -304,7 +304,7 @@ impl IndexAccess {
 }
 
 /// A scan of a geospatial index in the order of distance.
-pub struct NearAccess {
+pub(crate) struct NearAccess {
     /// The bounds of the other fields. The field with the geometries is unbounded here.
     pub bound: BoundIndex,
     /// The place of the field with the geometries.
@@ -321,7 +321,7 @@ pub struct NearAccess {
 
 impl NearAccess {
     /// The index kind's interface for distances.
-    pub fn index(&self) -> Option<&dyn NearIndex> {
+    pub(crate) fn index(&self) -> Option<&dyn NearIndex> {
         self.bound.info.index.kind().and_then(|k| k.near())
     }
 
@@ -329,7 +329,7 @@ impl NearAccess {
     ///
     /// # Errors
     /// The error that ends the operation.
-    pub fn ring(&self, inner: f64, outer: f64, work: Work<'_>) -> Result<BoundIndex> {
+    pub(crate) fn ring(&self, inner: f64, outer: f64, work: Work<'_>) -> Result<BoundIndex> {
         let mut bound = self.bound.clone();
         let keys = match self.index() {
             Some(index) => index.ring(&self.near, inner, outer, work)?,
@@ -345,13 +345,13 @@ impl NearAccess {
     }
 
     /// The name of the stage in `explain`.
-    pub fn stage(&self) -> &'static str {
+    pub(crate) fn stage(&self) -> &'static str {
         self.index().map_or("GEO_NEAR", |i| i.stage())
     }
 }
 
 /// A scan of a text index for a `$text`.
-pub struct TextAccess {
+pub(crate) struct TextAccess {
     /// The index.
     pub info: Arc<IndexInfo>,
     /// The values of the index's fields before the words.
@@ -364,12 +364,12 @@ pub struct TextAccess {
 
 impl TextAccess {
     /// The index kind's interface for words.
-    pub fn index(&self) -> Option<&dyn TextIndex> {
+    pub(crate) fn index(&self) -> Option<&dyn TextIndex> {
         self.info.index.kind().and_then(|k| k.text())
     }
 
     /// True if the index alone decides what matches.
-    pub fn is_exact(&self) -> bool {
+    pub(crate) fn is_exact(&self) -> bool {
         self.filter.is_none() && self.search.is_by_terms()
     }
 }

@@ -11,7 +11,7 @@ use muniment_value::{Doc, Type, Value, ValueBuf, number};
 
 /// The keys that can match one predicate, in an index on its path.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FieldBounds {
+pub(crate) struct FieldBounds {
     /// The intervals, ascending and disjoint.
     pub intervals: Vec<Interval>,
     /// True if every key inside is a match, so that the predicate need not be matched again.
@@ -30,13 +30,13 @@ impl FieldBounds {
     }
 
     /// How much of the index the intervals let through, by their kind; lower is better.
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         rank(&self.intervals)
     }
 }
 
 /// How much of an index these intervals let through, by their kind; lower is better.
-pub fn rank(intervals: &[Interval]) -> usize {
+pub(crate) fn rank(intervals: &[Interval]) -> usize {
     // Beyond this many intervals, the number no longer matters.
     const MOST: usize = 1000;
     let points = intervals.iter().all(Interval::is_point);
@@ -51,7 +51,7 @@ pub fn rank(intervals: &[Interval]) -> usize {
 
 /// The bounds of `pred` on an index. `multikey` says whether the path is multikey there, and
 /// `texts` how the index holds strings. `None` if the index cannot help.
-pub fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
+pub(crate) fn of_pred(pred: &Pred, multikey: bool, texts: Texts<'_>) -> Option<FieldBounds> {
     match pred {
         Pred::Eq(v) => of_eq(v, texts),
         Pred::Lt(v) => of_range(v, Side::Below, false, multikey, texts),
@@ -256,7 +256,7 @@ fn add(all: &mut FieldBounds, b: FieldBounds) {
 
 /// The literal string that every match begins with, and whether the expression asks for nothing
 /// else.
-pub fn regex_prefix(r: &Regex) -> (String, bool) {
+pub(crate) fn regex_prefix(r: &Regex) -> (String, bool) {
     let none = (String::new(), false);
     if r.options.chars().any(|c| c != 's') {
         return none;

@@ -21,13 +21,13 @@ fn query_shape(shape: &str) -> &str {
 }
 
 /// The hash by which explain and the profiler name a cached shape.
-pub fn shape_hash(shape: &str) -> String {
+pub(crate) fn shape_hash(shape: &str) -> String {
     hash(shape.split(NEEDS).next().unwrap_or(shape))
 }
 
 /// The details of a plan's victory, for `$planCacheStats`.
 #[derive(Debug)]
-pub struct Won {
+pub(crate) struct Won {
     /// The time in milliseconds since 1970.
     pub at_ms: i64,
     /// The query as `{query, sort, projection}`.
@@ -52,7 +52,7 @@ impl Won {
     }
 
     /// Drops the parts that only people read if they are large: a query may name a million values.
-    pub fn strip(&mut self, most: usize) {
+    pub(crate) fn strip(&mut self, most: usize) {
         if self.size() > most {
             self.query = DocBuf::new();
             self.plan = DocBuf::new();
@@ -63,7 +63,7 @@ impl Won {
 
 /// A plan that won, as the cache remembers it.
 #[derive(Clone)]
-pub struct Entry {
+pub(crate) struct Entry {
     generation: u64,
     /// The plan's signature.
     pub signature: Arc<str>,
@@ -101,7 +101,7 @@ impl Entry {
 
 /// The winners by collection and query shape.
 #[derive(Default)]
-pub struct PlanCache {
+pub(crate) struct PlanCache {
     /// `notablescan`: no plan may read a whole collection.
     pub no_scans: AtomicBool,
     entries: Mutex<HashMap<([u8; 16], String), Entry>>,
@@ -109,7 +109,7 @@ pub struct PlanCache {
 
 impl PlanCache {
     /// The winner of a shape; `None` if the collection's indexes have changed since.
-    pub fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
+    pub(crate) fn get(&self, collection: &Collection, shape: &str) -> Option<Entry> {
         let entry = self
             .entries
             .lock()
@@ -119,7 +119,14 @@ impl PlanCache {
     }
 
     /// Remembers the winner of a shape.
-    pub fn put(&self, collection: &Collection, shape: &str, signature: &str, works: u64, won: Won) {
+    pub(crate) fn put(
+        &self,
+        collection: &Collection,
+        shape: &str,
+        signature: &str,
+        works: u64,
+        won: Won,
+    ) {
         let mut entries = self.entries.lock();
         if entries.len() >= CACHE_SIZE {
             entries.clear();
@@ -136,14 +143,14 @@ impl PlanCache {
     }
 
     /// Forgets one entry.
-    pub fn evict(&self, collection: &Collection, shape: &str) {
+    pub(crate) fn evict(&self, collection: &Collection, shape: &str) {
         self.entries
             .lock()
             .remove(&(collection.uuid(), shape.to_string()));
     }
 
     /// Forgets all plans of one query shape, whichever commands they were made for.
-    pub fn evict_shape(&self, collection: &Collection, shape: &str) {
+    pub(crate) fn evict_shape(&self, collection: &Collection, shape: &str) {
         let uuid = collection.uuid();
         self.entries
             .lock()
@@ -151,7 +158,7 @@ impl PlanCache {
     }
 
     /// Forgets the plans of one collection, or of all.
-    pub fn clear(&self, collection: Option<&Collection>) {
+    pub(crate) fn clear(&self, collection: Option<&Collection>) {
         match collection {
             None => self.entries.lock().clear(),
             Some(c) => {
@@ -177,7 +184,7 @@ impl PlanCache {
 
     /// The documents of `$planCacheStats` for a collection, sorted by shape. `filtered` says
     /// whether an index filter exists for a shape.
-    pub fn stats(
+    pub(crate) fn stats(
         &self,
         collection: &Collection,
         filtered: impl Fn(&str) -> bool,

@@ -71,7 +71,7 @@ fn cover(collection: &Collection, filter: &Filter, work: Work<'_>) -> Result<()>
 /// # Errors
 /// 2 BadValue for a hint that fits no index; 51173 and similar codes for min and max; the
 /// interruption of `work` while geometries are covered.
-pub fn candidates(
+pub(crate) fn candidates(
     collection: &Collection,
     query: &Query<'_>,
     work: Work<'_>,
@@ -198,7 +198,7 @@ pub fn candidates(
 }
 
 /// Scans of the indexes on which the filter puts no bounds.
-pub fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
+pub(crate) fn unbounded(collection: &Collection, query: &Query<'_>) -> Vec<Candidate> {
     let leaves = Leaves::of(query.filter);
     collection
         .indexes()

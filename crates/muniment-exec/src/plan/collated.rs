@@ -12,7 +12,7 @@ use std::borrow::Cow;
 
 /// The form in which an index holds strings, seen from a query.
 #[derive(Clone, Copy)]
-pub enum Texts<'c> {
+pub(crate) enum Texts<'c> {
     /// The index holds the strings themselves, and the query compares bytes.
     Plain,
     /// The index holds collation keys of the query's own collation.
@@ -26,7 +26,7 @@ pub enum Texts<'c> {
 
 impl<'c> Texts<'c> {
     /// The form in which a query with one collation finds an index with another.
-    pub fn of(index: &Collation, query: &'c Collation) -> Texts<'c> {
+    pub(crate) fn of(index: &Collation, query: &'c Collation) -> Texts<'c> {
         match (index.is_simple(), query.is_simple()) {
             (true, true) => Texts::Plain,
             (true, false) => Texts::Bytes,
@@ -37,7 +37,7 @@ impl<'c> Texts<'c> {
 
     /// The value in the index that the query holds equal to `v`; `None` if there is no single such
     /// value.
-    pub fn equal<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
+    pub(crate) fn equal<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
         match self {
             Texts::Plain => Some(Cow::Borrowed(v)),
             _ if !has_text(v.as_value()) => Some(Cow::Borrowed(v)),
@@ -47,7 +47,7 @@ impl<'c> Texts<'c> {
     }
 
     /// As [`Texts::equal`] for the end of a range.
-    pub fn end<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
+    pub(crate) fn end<'v>(self, v: &'v ValueBuf) -> Option<Cow<'v, ValueBuf>> {
         match self {
             // Between two values without strings there may be values that contain strings.
             Texts::Bytes | Texts::Foreign if may_have_text(v.ty()) => None,
@@ -56,7 +56,7 @@ impl<'c> Texts<'c> {
     }
 
     /// True if a regular expression can bound a scan. It matches strings and not collation keys.
-    pub fn regex(self) -> bool {
+    pub(crate) fn regex(self) -> bool {
         matches!(self, Texts::Plain | Texts::Bytes)
     }
 }
@@ -70,12 +70,12 @@ fn may_have_text(ty: Type) -> bool {
 }
 
 /// True if the interval includes values that may contain strings.
-pub fn reaches_text(i: &Interval) -> bool {
+pub(crate) fn reaches_text(i: &Interval) -> bool {
     i.low.ty().rank() <= Type::Array.rank() && i.high.ty().rank() >= Type::String.rank()
 }
 
 /// True if the predicate compares with a value that may contain strings.
-pub fn compares_text(pred: &Pred) -> bool {
+pub(crate) fn compares_text(pred: &Pred) -> bool {
     match pred {
         Pred::Eq(v) | Pred::Lt(v) | Pred::Lte(v) | Pred::Gt(v) | Pred::Gte(v) => {
             may_have_text(v.ty())

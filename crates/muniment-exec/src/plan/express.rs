@@ -14,7 +14,7 @@ use muniment_storage::Collection;
 use muniment_value::{DocBuf, Value, doc};
 
 /// The name of the stage that looks up an `_id` in this collection.
-pub fn by_id(collection: &Collection) -> &'static str {
+pub(crate) fn by_id(collection: &Collection) -> &'static str {
     match collection.is_keyed_by_id() {
         true => CLUSTERED,
         false => IXSCAN,
@@ -22,7 +22,7 @@ pub fn by_id(collection: &Collection) -> &'static str {
 }
 
 /// The `planSummary` of a look-up by `_id` that is made without a plan.
-pub fn summary(collection: &Collection, express: bool, write: Option<Verb>) -> &'static str {
+pub(crate) fn summary(collection: &Collection, express: bool, write: Option<Verb>) -> &'static str {
     if !express {
         return BY_ID;
     }
@@ -38,7 +38,7 @@ pub fn summary(collection: &Collection, express: bool, write: Option<Verb>) -> &
 
 /// The plan that looks up an equality on one field, if `all` has one. Among several, the index with
 /// the fewest fields wins.
-pub fn by_field(
+pub(crate) fn by_field(
     query: &Query<'_>,
     collection: &Collection,
     all: &[Candidate],
@@ -88,7 +88,7 @@ pub fn by_field(
 }
 
 /// The stage as explain shows it. A stage that is part of a write has the write's name.
-pub fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
+pub(crate) fn stage_doc(candidate: &Candidate, write: Option<&str>) -> Option<DocBuf> {
     let own = candidate.express?;
     let mut d = doc! { "stage": write.unwrap_or(own) };
     match &candidate.access {

@@ -37,7 +37,7 @@ impl<'a> Hint<'a> {
 }
 
 /// Reads `{$natural: ±1}`: true means backward; `None` if it is something else.
-pub fn natural(doc: Doc<'_>) -> Option<bool> {
+pub(crate) fn natural(doc: Doc<'_>) -> Option<bool> {
     let first = doc.first()?;
     if first.name() != "$natural" {
         return None;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// An index as the planner sees it.
 #[derive(Clone)]
-pub struct IndexInfo {
+pub(crate) struct IndexInfo {
     /// The index.
     pub index: Arc<Index>,
     /// The version of the index's state that `multikey` and `is_multikey` describe: see
@@ -44,7 +44,7 @@ pub struct IndexInfo {
 
 /// The peculiarities of the keys of one path of a wildcard index.
 #[derive(Clone, Copy, Debug)]
-pub struct Wild {
+pub(crate) struct Wild {
     /// The place of the field that holds the path. The next field holds the value.
     pub at: usize,
     /// True if the scan also reads keys of other paths, or of documents of which nothing is
@@ -54,7 +54,7 @@ pub struct Wild {
 
 impl IndexInfo {
     /// Reads from the index what planning needs.
-    pub fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
+    pub(crate) fn of(index: &Arc<Index>, collection: &Collection) -> Arc<IndexInfo> {
         let spec = index.spec();
         // The version is read before the state. If the state changes in between, the version is too
         // old, and the plan is killed before it runs; a version read afterwards could be too new
@@ -77,7 +77,7 @@ impl IndexInfo {
     }
 
     /// A name that is unique within a plan: the index's name, for a wildcard index with the path.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let name = self.index.spec().name.clone();
         match self.wild.and_then(|w| self.fields.get(w.at + 1)) {
             Some((path, _)) => format!("{name} {}", path.as_str()),
@@ -86,7 +86,7 @@ impl IndexInfo {
     }
 
     /// The key pattern as `explain` shows it.
-    pub fn pattern(&self) -> DocBuf {
+    pub(crate) fn pattern(&self) -> DocBuf {
         let spec = self.index.spec();
         let Some(wild) = self.wild else {
             return spec.key.clone();
@@ -111,19 +111,19 @@ impl IndexInfo {
     }
 
     /// The paths of the key's fields, each with true for descending.
-    pub fn fields(&self) -> &[(Path, bool)] {
+    pub(crate) fn fields(&self) -> &[(Path, bool)] {
         &self.fields
     }
 
     /// True if a scan may give a document more than once.
-    pub fn repeats(&self) -> bool {
+    pub(crate) fn repeats(&self) -> bool {
         self.is_multikey || self.wild.is_some_and(|w| w.opaque)
     }
 
     /// True if a key holds the value at the path of field `i`, or null if there is none. A number
     /// in the path may have selected an array element, which does not make an index multikey; and a
     /// collation key is not the string itself. Both give false.
-    pub fn holds_value(&self, i: usize) -> bool {
+    pub(crate) fn holds_value(&self, i: usize) -> bool {
         let path = self.fields.get(i).map(|(p, _)| p.parts());
         let numeric = path.is_none_or(|p| p.iter().any(|p| array_index(p).is_some()));
         !numeric
@@ -134,14 +134,14 @@ impl IndexInfo {
     }
 
     /// True if some document has an array along the path of field `i`.
-    pub fn field_multikey(&self, i: usize) -> bool {
+    pub(crate) fn field_multikey(&self, i: usize) -> bool {
         self.multikey.get(i).is_some_and(|&m| m != 0)
     }
 }
 
 /// The bounds that a filter puts on one index.
 #[derive(Clone)]
-pub struct BoundIndex {
+pub(crate) struct BoundIndex {
     /// The index.
     pub info: Arc<IndexInfo>,
     /// The ascending intervals of each field of the index.
@@ -156,24 +156,24 @@ pub struct BoundIndex {
 
 impl BoundIndex {
     /// True if no key can match.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.fields.iter().any(Vec::is_empty)
     }
 
     /// Sets `points` from the intervals.
-    pub fn count_points(&mut self) {
+    pub(crate) fn count_points(&mut self) {
         let fields = self.fields.iter();
         let points = fields.take_while(|f| !f.is_empty() && f.iter().all(Interval::is_point));
         self.points = points.count();
     }
 
     /// True when field `i` is bounded to one value.
-    pub fn single_point(&self, i: usize) -> bool {
+    pub(crate) fn single_point(&self, i: usize) -> bool {
         matches!(self.fields.get(i).map(Vec::as_slice), Some([one]) if one.is_point())
     }
 
     /// The rank by rules alone, before any trial; lower is better.
-    pub fn rank(&self) -> usize {
+    pub(crate) fn rank(&self) -> usize {
         if self.is_empty() {
             return 0;
         }
@@ -188,12 +188,12 @@ impl BoundIndex {
 
     /// True if the filter bounds the index's first field. Such a scan is preferred to a collection
     /// scan even if it reads all keys, as in MongoDB.
-    pub fn narrows(&self) -> bool {
+    pub(crate) fn narrows(&self) -> bool {
         self.bounded > 0
     }
 
     /// True if the scan reads every key.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.rank() >= EVERYTHING
     }
 }
@@ -268,7 +268,7 @@ fn field_bounds(
 /// partial. With `hinted`, a sparse or partial index is used even though it leaves out documents.
 /// An index without any bound is returned with `bounded == 0`, because a sort or a hint may want
 /// it.
-pub fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
+pub(crate) fn bind(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Option<BoundIndex> {
     // A text index answers only a $text.
     if info.index.kind().is_some_and(|k| k.text().is_some()) {
         return None;

@@ -10,7 +10,7 @@ use std::cmp::Ordering;
 
 /// One interval of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interval {
+pub(crate) struct Interval {
     /// The lower end.
     pub low: ValueBuf,
     /// True when the lower end is inside.
@@ -23,7 +23,7 @@ pub struct Interval {
 
 impl Interval {
     /// An interval between two values.
-    pub fn new(low: impl Put, low_incl: bool, high: impl Put, high_incl: bool) -> Interval {
+    pub(crate) fn new(low: impl Put, low_incl: bool, high: impl Put, high_incl: bool) -> Interval {
         Interval {
             low: ValueBuf::new(low),
             low_incl,
@@ -33,24 +33,24 @@ impl Interval {
     }
 
     /// The interval of all values.
-    pub fn all() -> Interval {
+    pub(crate) fn all() -> Interval {
         Interval::new(Value::MinKey, true, Value::MaxKey, true)
     }
 
     /// The interval of one value.
-    pub fn point(v: Value<'_>) -> Interval {
+    pub(crate) fn point(v: Value<'_>) -> Interval {
         Interval::new(v, true, v, true)
     }
 
     /// True if the interval has one value.
-    pub fn is_point(&self) -> bool {
+    pub(crate) fn is_point(&self) -> bool {
         self.low_incl
             && self.high_incl
             && cmp_values(self.low.as_value(), self.high.as_value()) == Ordering::Equal
     }
 
     /// True if the interval has all values.
-    pub fn is_all(&self) -> bool {
+    pub(crate) fn is_all(&self) -> bool {
         matches!(self.low.as_value(), Value::MinKey)
             && matches!(self.high.as_value(), Value::MaxKey)
             && self.low_incl
@@ -66,7 +66,7 @@ impl Interval {
     }
 
     /// The least number of bytes that explain needs to show the interval.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         let end = |v: &ValueBuf| match v.as_value() {
             Value::String(s) | Value::Symbol(s) => 4 + s.len(),
             Value::Binary { bytes, .. } => 4 + bytes.len(),
@@ -78,12 +78,12 @@ impl Interval {
 
     /// The interval as `explain` prints it: `[5, 5]`, `(5, inf]`, `["a", "b")`. It is printed from
     /// high to low if `reversed`.
-    pub fn display(&self, reversed: bool) -> String {
+    pub(crate) fn display(&self, reversed: bool) -> String {
         self.display_by(reversed, show)
     }
 
     /// As [`Interval::display`], for an index with a collation, whose strings are collation keys.
-    pub fn display_collated(&self, reversed: bool) -> String {
+    pub(crate) fn display_collated(&self, reversed: bool) -> String {
         self.display_by(reversed, |v| match v {
             Value::String(key) if !key.is_empty() => format!("CollationKey({})", key_hex(key)),
             v => show(v),
@@ -136,7 +136,7 @@ fn cmp_high(a: &Interval, b: &Interval) -> Ordering {
 }
 
 /// The common part of two ascending lists.
-pub fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
+pub(crate) fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
     let mut out = Vec::new();
     let (mut i, mut j) = (0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
@@ -169,7 +169,7 @@ pub fn intersect(a: &[Interval], b: &[Interval]) -> Vec<Interval> {
 }
 
 /// Sorts the list, drops empty intervals, and joins those that touch.
-pub fn union(mut list: Vec<Interval>) -> Vec<Interval> {
+pub(crate) fn union(mut list: Vec<Interval>) -> Vec<Interval> {
     list.retain(|i| !i.is_empty());
     list.sort_by(cmp_low);
     let mut out: Vec<Interval> = Vec::with_capacity(list.len());
@@ -195,7 +195,7 @@ pub fn union(mut list: Vec<Interval>) -> Vec<Interval> {
 }
 
 /// The intervals of everything that is not in the ascending, disjoint list.
-pub fn complement(list: &[Interval]) -> Vec<Interval> {
+pub(crate) fn complement(list: &[Interval]) -> Vec<Interval> {
     let mut out = Vec::new();
     let mut low = ValueBuf::new(Value::MinKey);
     let mut low_incl = true;
@@ -227,7 +227,7 @@ pub fn complement(list: &[Interval]) -> Vec<Interval> {
 /// The bracket of types that `v` compares with: its lowest value, its highest, and whether the
 /// highest is inside (some brackets have no greatest value and end where the next type begins).
 /// `None` for types without an order of their own that an index could use.
-pub fn bracket(v: Value<'_>) -> Option<Interval> {
+pub(crate) fn bracket(v: Value<'_>) -> Option<Interval> {
     Some(match v {
         Value::Double(_) | Value::Int32(_) | Value::Int64(_) | Value::Decimal128(_) => {
             Interval::new(f64::NEG_INFINITY, true, f64::INFINITY, true)

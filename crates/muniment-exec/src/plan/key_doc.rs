@@ -9,7 +9,7 @@ use muniment_value::{Put, Result, Type, ValueBuf, keyenc};
 
 /// A recipe for making documents from the keys of one index.
 #[derive(Clone, Debug)]
-pub struct KeyDoc {
+pub(crate) struct KeyDoc {
     /// For each index field up to the last one wanted: whether it descends, and whether it is
     /// wanted.
     fields: Vec<(bool, bool)>,
@@ -31,7 +31,7 @@ enum Is {
 
 impl KeyDoc {
     /// A recipe for documents with the index fields for which `wanted` returns true.
-    pub fn new(fields: &[(Path, bool)], wanted: impl Fn(usize) -> bool) -> KeyDoc {
+    pub(crate) fn new(fields: &[(Path, bool)], wanted: impl Fn(usize) -> bool) -> KeyDoc {
         let mut out = KeyDoc {
             fields: Vec::new(),
             tree: Vec::new(),
@@ -51,7 +51,7 @@ impl KeyDoc {
     ///
     /// # Errors
     /// 22 InvalidBSON: the key is damaged.
-    pub fn append(&self, key: &[u8], bits: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn append(&self, key: &[u8], bits: &[u8], out: &mut Vec<u8>) -> Result<bool> {
         let mut values = Vec::with_capacity(self.fields.len());
         let (mut rest, mut bits) = (key, bits);
         let mut certain = true;

@@ -16,7 +16,7 @@ use muniment_value::Value;
 use std::sync::Arc;
 
 /// The condition on a key, which is tested before its document is read.
-pub struct KeyFilter {
+pub(crate) struct KeyFilter {
     /// The predicates.
     pub filter: Filter,
     /// How to make the document of a key on which the predicates are tested.
@@ -24,7 +24,7 @@ pub struct KeyFilter {
 }
 
 /// Divides what the bounds left to be matched: a part for the key, and a part for the document.
-pub fn residual(
+pub(crate) fn residual(
     leaves: &Leaves<'_>,
     bound: &BoundIndex,
 ) -> (Option<Arc<KeyFilter>>, Option<Filter>) {
@@ -109,7 +109,11 @@ fn null_is_missing(pred: &Pred) -> bool {
 /// How to make the documents of a covered plan, and whether they are exactly what the query wants.
 /// `None` if the keys do not hold everything that is needed. `sorts` is true if the plan sorts
 /// these documents, which then need the sort's fields too.
-pub fn cover(bound: &BoundIndex, query: &Query<'_>, sorts: bool) -> (Option<Arc<KeyDoc>>, bool) {
+pub(crate) fn cover(
+    bound: &BoundIndex,
+    query: &Query<'_>,
+    sorts: bool,
+) -> (Option<Arc<KeyDoc>>, bool) {
     let none = (None, false);
     let Some(needs) = query.needs.filter(|n| !n.is_empty()) else {
         return none;

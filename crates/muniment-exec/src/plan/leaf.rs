@@ -7,7 +7,7 @@ use muniment_value::Collation;
 
 /// An `$elemMatch` around a predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ElemCtx {
+pub(crate) struct ElemCtx {
     /// A number that identifies the `$elemMatch` within its filter.
     pub id: usize,
     /// The number of components of its path.
@@ -16,7 +16,7 @@ pub struct ElemCtx {
 
 /// A predicate on a full path.
 #[derive(Clone, Debug)]
-pub struct Leaf<'f> {
+pub(crate) struct Leaf<'f> {
     /// The full dotted path.
     pub path: String,
     /// The predicate.
@@ -29,7 +29,7 @@ pub struct Leaf<'f> {
 
 impl Leaf<'_> {
     /// True if the path has a numeric component, which may mean an array element or a field's name.
-    pub fn has_numeric_part(&self) -> bool {
+    pub(crate) fn has_numeric_part(&self) -> bool {
         self.path
             .split('.')
             .any(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
@@ -37,7 +37,7 @@ impl Leaf<'_> {
 }
 
 /// The conditions of which a tree demands all.
-pub fn conjuncts(root: &Node) -> &[Node] {
+pub(crate) fn conjuncts(root: &Node) -> &[Node] {
     match root {
         Node::True => &[],
         Node::And(list) => list,
@@ -47,7 +47,7 @@ pub fn conjuncts(root: &Node) -> &[Node] {
 
 /// A filter in parts.
 #[derive(Debug, Default)]
-pub struct Leaves<'f> {
+pub(crate) struct Leaves<'f> {
     /// The children of the top-level `$and` (or the only node).
     pub children: Vec<&'f Node>,
     /// The predicates that every match satisfies.
@@ -63,17 +63,17 @@ pub struct Leaves<'f> {
 
 impl<'f> Leaves<'f> {
     /// Divides a filter into its parts.
-    pub fn of(filter: &'f Filter) -> Leaves<'f> {
+    pub(crate) fn of(filter: &'f Filter) -> Leaves<'f> {
         Leaves::of_node(filter.root(), filter.collation())
     }
 
     /// Divides a tree into its parts.
-    pub fn of_node(root: &'f Node, collation: &Collation) -> Leaves<'f> {
+    pub(crate) fn of_node(root: &'f Node, collation: &Collation) -> Leaves<'f> {
         Leaves::of_all(conjuncts(root).iter().collect(), collation)
     }
 
     /// Divides a conjunction into its parts.
-    pub fn of_all(children: Vec<&'f Node>, collation: &Collation) -> Leaves<'f> {
+    pub(crate) fn of_all(children: Vec<&'f Node>, collation: &Collation) -> Leaves<'f> {
         let mut out = Leaves {
             collation: collation.clone(),
             children,

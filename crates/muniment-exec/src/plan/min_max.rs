@@ -10,7 +10,7 @@ use muniment_value::{Doc, Error, Result};
 use std::sync::Arc;
 
 /// Error 51173, for min or max without a hint.
-pub fn min_max_error() -> Error {
+pub(crate) fn min_max_error() -> Error {
     Error::location(
         51173,
         "When using min()/max() a hint of which index to use must be provided",
@@ -21,7 +21,11 @@ pub fn min_max_error() -> Error {
 ///
 /// # Errors
 /// 51174 or 51176 if the bounds do not fit the index; 51175 if min is not below max.
-pub fn min_max(query: &Query<'_>, info: &Arc<IndexInfo>, leaves: &Leaves<'_>) -> Result<Candidate> {
+pub(crate) fn min_max(
+    query: &Query<'_>,
+    info: &Arc<IndexInfo>,
+    leaves: &Leaves<'_>,
+) -> Result<Candidate> {
     if info.index.kind().is_some_and(|k| k.wildcard().is_some()) {
         return Err(Error::location(
             51174,

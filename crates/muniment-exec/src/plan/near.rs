@@ -15,7 +15,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// 291 NoQueryExecutionPlans if none of the indexes can give documents by distance.
-pub fn near_candidate(
+pub(crate) fn near_candidate(
     namespace: &str,
     query: &Query<'_>,
     infos: &[Arc<IndexInfo>],

@@ -27,7 +27,7 @@ const MAX_MERGED: usize = 1000;
 const MAX_SPREAD: usize = 1 << 18;
 
 /// The plans that use an `$or` of the filter, at most one of each kind.
-pub fn or_candidates(
+pub(crate) fn or_candidates(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
     infos: &[Arc<IndexInfo>],
@@ -68,7 +68,7 @@ fn or_candidate(
 
 /// The plan for a query with its `$text` inside an `$or`. Every branch needs an index, or there is
 /// no plan.
-pub fn text_candidate(
+pub(crate) fn text_candidate(
     query: &Query<'_>,
     leaves: &Leaves<'_>,
     infos: &[Arc<IndexInfo>],

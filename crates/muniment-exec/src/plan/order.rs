@@ -13,7 +13,7 @@ const MAX_SCANS: usize = 200;
 
 /// One scan per combination of the leading fields' points, if each of them comes in the sort's
 /// order. An example is `{a: {$in: […]}}` sorted by `b` on an index of a and b.
-pub fn explode(
+pub(crate) fn explode(
     bound: &BoundIndex,
     sort: &SortSpec,
     key_filter: Option<&Arc<KeyFilter>>,
@@ -68,7 +68,7 @@ pub fn explode(
 
 /// How the keys of scans compare, so that scans of different indexes can be merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyOrder {
+pub(crate) struct KeyOrder {
     /// True if the scan goes from high to low.
     pub backward: bool,
     /// The directions of the sort's fields in the index.
@@ -76,7 +76,7 @@ pub struct KeyOrder {
 }
 
 /// The position of the sort's fields in an index whose scan comes in the sort's order.
-pub struct SortBegins {
+pub(crate) struct SortBegins {
     /// How many fields come before them; each of these is bounded to one value.
     pub leading: usize,
     /// The order of the sort's fields in the key.
@@ -85,7 +85,7 @@ pub struct SortBegins {
 
 /// The position of the sort's fields in the keys of a scan. `None` unless the index has exactly
 /// these fields side by side.
-pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
+pub(crate) fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
     if bound.info.clustered {
         return None;
     }
@@ -110,7 +110,7 @@ pub fn sort_begins(bound: &BoundIndex, sort: &SortSpec) -> Option<SortBegins> {
 
 /// Whether an index scan comes in the sort's order: `Some(true)` if it is scanned backward, `None`
 /// if not.
-pub fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
+pub(crate) fn gives_sort(bound: &BoundIndex, sort: &SortSpec) -> Option<bool> {
     let fields = bound.info.fields();
     // With another collation, strings and everything that contains strings come in another order.
     let foreign = bound.info.index.collation() != sort.collation();

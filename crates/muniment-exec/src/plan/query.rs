@@ -8,7 +8,7 @@ use muniment_value::{Code, Doc, Error, beginning};
 use std::sync::Arc;
 
 /// A query in the form that the planner takes.
-pub struct Query<'q> {
+pub(crate) struct Query<'q> {
     /// The parsed filter.
     pub filter: &'q Filter,
     /// The sort; `None` for none (or `$natural`).
@@ -33,7 +33,7 @@ pub struct Query<'q> {
 
 impl<'q> Query<'q> {
     /// A query that has only a filter.
-    pub fn of(filter: &'q Filter) -> Query<'q> {
+    pub(crate) fn of(filter: &'q Filter) -> Query<'q> {
         Query {
             filter,
             sort: None,
@@ -51,7 +51,7 @@ impl<'q> Query<'q> {
 
 /// The short cuts that are open to a query.
 #[derive(Clone, Copy, Debug)]
-pub struct LookUp {
+pub(crate) struct LookUp {
     /// True if an equality on `_id` needs no planning.
     pub by_id: bool,
     /// True if such a look-up is everything: nothing is skipped, computed or inserted.
@@ -75,7 +75,7 @@ impl Default for LookUp {
 
 /// The parts of a query that do not change its plan and are shown in its errors.
 #[derive(Clone, Copy, Default)]
-pub struct Told<'q> {
+pub(crate) struct Told<'q> {
     /// Documents to return; 0 for all.
     pub limit: u64,
     /// Documents to skip.
@@ -88,7 +88,7 @@ pub struct Told<'q> {
 
 impl<'q> Told<'q> {
     /// The parts of a query that has a sort and nothing else.
-    pub fn sorted(by: Doc<'q>) -> Told<'q> {
+    pub(crate) fn sorted(by: Doc<'q>) -> Told<'q> {
         Told {
             sort: Some(by),
             ..Told::default()
@@ -98,7 +98,7 @@ impl<'q> Told<'q> {
 
 impl Query<'_> {
     /// The error of a query that cannot be planned, with MongoDB's text around the reason.
-    pub fn refused(&self, namespace: &str, code: Code, reason: &str) -> Error {
+    pub(crate) fn refused(&self, namespace: &str, code: Code, reason: &str) -> Error {
         let text = self.text(namespace);
         Error::new(
             code,
@@ -107,7 +107,7 @@ impl Query<'_> {
     }
 
     /// The text with which the planner's errors begin, which describes the query.
-    pub fn text(&self, namespace: &str) -> String {
+    pub(crate) fn text(&self, namespace: &str) -> String {
         let told = &self.told;
         let count = |name: &str, n: u64| match n {
             0 => String::new(),

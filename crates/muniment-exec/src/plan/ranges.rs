@@ -95,7 +95,7 @@ type FieldIntervals = (bool, Vec<Encoded>);
 
 /// The conditions that a key inside a range must satisfy too.
 #[derive(Clone, Debug)]
-pub struct KeyCheck {
+pub(crate) struct KeyCheck {
     /// The fields up to the last one that has to be checked.
     fields: Vec<FieldIntervals>,
     backward: bool,
@@ -103,7 +103,7 @@ pub struct KeyCheck {
 
 /// The result of checking a key.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Checked {
+pub(crate) enum Checked {
     /// The key passes.
     Yes,
     /// The key does not pass, nor does any key before this prefix in the scan's direction. In a
@@ -118,7 +118,7 @@ impl KeyCheck {
     ///
     /// # Errors
     /// 22 InvalidBSON: the key is damaged.
-    pub fn check(&self, key: &[u8]) -> Result<Checked> {
+    pub(crate) fn check(&self, key: &[u8]) -> Result<Checked> {
         let mut at = 0;
         for (descending, intervals) in &self.fields {
             let rest = key.get(at..).unwrap_or_default();
@@ -203,7 +203,7 @@ enum Ranges {
 
 /// The ranges that a scan opens, and the check on their keys.
 #[derive(Clone, Debug)]
-pub struct ScanRanges {
+pub(crate) struct ScanRanges {
     ranges: Ranges,
     /// The check on every key, if one is needed.
     pub check: Option<KeyCheck>,
@@ -211,7 +211,7 @@ pub struct ScanRanges {
 
 impl ScanRanges {
     /// One range without a check.
-    pub fn one(range: KeyRange) -> ScanRanges {
+    pub(crate) fn one(range: KeyRange) -> ScanRanges {
         ScanRanges {
             ranges: Ranges::One(Some(range)),
             check: None,
@@ -226,7 +226,7 @@ impl ScanRanges {
     }
 
     /// How many ranges there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match &self.ranges {
             Ranges::One(one) => usize::from(one.is_some()),
             Ranges::Product {
@@ -237,7 +237,7 @@ impl ScanRanges {
     }
 
     /// The n-th range; ranges are disjoint and ascending.
-    pub fn get(&self, n: usize) -> Option<KeyRange> {
+    pub(crate) fn get(&self, n: usize) -> Option<KeyRange> {
         match &self.ranges {
             Ranges::One(one) => one.as_ref().filter(|_| n == 0).cloned(),
             Ranges::Product {
@@ -308,7 +308,7 @@ fn has_all(list: &[Encoded]) -> bool {
 /// Turns bounds into ranges. `fields` gives the direction and the intervals of every index field.
 /// `by_id` is true for the index of `_id`, whose points are looked up one by one: that costs less
 /// than a scan's steps.
-pub fn compile<'a>(
+pub(crate) fn compile<'a>(
     fields: impl Iterator<Item = (bool, &'a [Interval])>,
     backward: bool,
     by_id: bool,

@@ -6,17 +6,17 @@ use muniment_value::{Doc, Value, ValueBuf};
 use std::fmt::Write;
 
 /// Separates the query's shape from what a command adds to it, in a cached shape.
-pub const COMMAND: char = '\u{1}';
+pub(crate) const COMMAND: char = '\u{1}';
 
 /// Separates the shape from what decides between plans without being part of it, in a cached shape:
 /// the fields that are needed.
-pub const NEEDS: char = '\u{2}';
+pub(crate) const NEEDS: char = '\u{2}';
 
 /// The shape of a query as text: the filter's structure, the sort and the projection.
 ///
 /// A collation is part of the shape, and with one, strings are distinguished from other values,
 /// because other indexes can serve them.
-pub fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
+pub(crate) fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
     let mut out = String::new();
     let collation = filter.collation().spec();
     node(filter.root(), collation.is_some(), &mut out);
@@ -33,14 +33,14 @@ pub fn shape(filter: &Filter, sort: Doc<'_>, projection: Doc<'_>) -> String {
 }
 
 /// The shape of a command that does something with the documents found other than return them.
-pub fn of_command(filter: &Filter, command: &str) -> String {
+pub(crate) fn of_command(filter: &Filter, command: &str) -> String {
     let mut out = shape(filter, Doc::EMPTY, Doc::EMPTY);
     out.push(COMMAND);
     out + command
 }
 
 /// The hash that `explain` shows as queryHash: FNV-1a, eight hexadecimal digits.
-pub fn hash(text: &str) -> String {
+pub(crate) fn hash(text: &str) -> String {
     let h = text.bytes().fold(0x811C_9DC5_u32, |h, b| {
         (h ^ u32::from(b)).wrapping_mul(0x0100_0193)
     });

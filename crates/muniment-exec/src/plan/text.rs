@@ -16,7 +16,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// 27 IndexNotFound if there is no such index.
-pub fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
+pub(crate) fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
     if !filter.has_text() {
         return Ok(filter.clone());
     }
@@ -32,7 +32,7 @@ pub fn bind_text(collection: &Collection, filter: &Filter) -> Result<Filter> {
 ///
 /// # Errors
 /// 27 IndexNotFound.
-pub fn refuse_text(namespace: &str, filter: &Filter) -> Result<()> {
+pub(crate) fn refuse_text(namespace: &str, filter: &Filter) -> Result<()> {
     if !filter.has_text() {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub fn refuse_text(namespace: &str, filter: &Filter) -> Result<()> {
 ///
 /// # Errors
 /// 2 BadValue for a hint; 291 NoQueryExecutionPlans if the index cannot be used.
-pub fn text_candidate(
+pub(crate) fn text_candidate(
     namespace: &str,
     query: &Query<'_>,
     infos: &[Arc<IndexInfo>],

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// The scan for a tree with its `$text` at the top. Every field of the index before the words needs
 /// an equality.
-pub fn text_access(
+pub(crate) fn text_access(
     infos: &[Arc<IndexInfo>],
     root: &Node,
     collation: &Collation,

@@ -6,7 +6,7 @@ use muniment_value::{Doc, Type, Value, ValueBuf, cmp_values};
 use std::cmp::Ordering;
 
 /// The intervals of all paths, including the one that stands for a document without any.
-pub fn all_paths() -> Vec<Interval> {
+pub(crate) fn all_paths() -> Vec<Interval> {
     vec![
         Interval::point(Value::MinKey),
         Interval::new("", true, Value::Document(Doc::EMPTY), false),
@@ -15,7 +15,7 @@ pub fn all_paths() -> Vec<Interval> {
 
 /// Which documents can be among some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Documents {
+pub(crate) enum Documents {
     /// No document.
     None,
     /// The empty document only.
@@ -25,7 +25,7 @@ pub enum Documents {
 }
 
 /// Which documents can be among the values of the intervals.
-pub fn documents(list: &[Interval]) -> Documents {
+pub(crate) fn documents(list: &[Interval]) -> Documents {
     let empty = ValueBuf::new(Value::Document(Doc::EMPTY));
     let mut found = Documents::None;
     for i in list {
@@ -43,7 +43,7 @@ pub fn documents(list: &[Interval]) -> Documents {
 
 /// False for a predicate about a whole document or array that is not empty, since these have no
 /// key.
-pub fn answers(pred: &Pred) -> bool {
+pub(crate) fn answers(pred: &Pred) -> bool {
     let leaf = |v: &ValueBuf| match v.as_value() {
         Value::Document(d) | Value::Array(d) => d.is_empty(),
         _ => true,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 /// The ways in which an index can serve a filter: one, or for a wildcard index one for every path
 /// of the filter that it covers. `hinted` as for [`bind`].
-pub fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
+pub(crate) fn binds(info: &Arc<IndexInfo>, leaves: &Leaves<'_>, hinted: bool) -> Vec<BoundIndex> {
     match info.index.kind().and_then(|k| k.wildcard()) {
         Some(paths) => of_paths(info, paths, leaves, hinted),
         None => bind(info, leaves, hinted).into_iter().collect(),

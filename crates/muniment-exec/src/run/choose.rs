@@ -27,7 +27,7 @@ const REPLAN_FACTOR: u64 = 10;
 /// The most bytes of an entry's parts that the plan cache keeps only for people to read.
 const MOST_KEPT: usize = 256 << 10;
 /// The plan that was chosen, and those that were not.
-pub struct Choice {
+pub(crate) struct Choice {
     /// The winner. The rows that its trial gave are buffered in it.
     pub exec: Exec,
     /// The other plans, in the state in which their trial left them.
@@ -38,7 +38,7 @@ pub struct Choice {
 }
 
 /// The query as the plan cache identifies it.
-pub struct Asked<'q> {
+pub(crate) struct Asked<'q> {
     /// The shape. Queries with the same shape may share a plan.
     pub shape: String,
     /// The filter as the client wrote it, if it comes from a client.
@@ -71,7 +71,7 @@ fn trial_doc(exec: &Exec, score: f64) -> DocBuf {
 ///
 /// # Errors
 /// The errors that running the plans raises.
-pub fn choose<'q>(
+pub(crate) fn choose<'q>(
     cache: &PlanCache,
     op: &Arc<OpContext>,
     recipe: &Recipe,

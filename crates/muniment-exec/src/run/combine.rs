@@ -11,7 +11,7 @@ use muniment_value::{ArrayBuf, DocBuf, Result, doc};
 use std::sync::Arc;
 
 /// Reads the documents of index keys and matches the part of the filter that the index left open.
-pub struct Fetch {
+pub(crate) struct Fetch {
     pub(super) input: Stage,
     filter: Option<Filter>,
     want_info: bool,
@@ -21,7 +21,7 @@ pub struct Fetch {
 
 impl Fetch {
     /// A fetch above `input`.
-    pub fn new(input: Stage, filter: Option<Filter>, want_info: bool) -> Fetch {
+    pub(crate) fn new(input: Stage, filter: Option<Filter>, want_info: bool) -> Fetch {
         Fetch {
             input,
             filter,
@@ -85,7 +85,7 @@ impl Fetch {
 }
 
 /// Reads the row's document. Returns false if the document has been deleted.
-pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
+pub(crate) fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
     cx.docs += 1;
     if !row.doc.is_empty() {
         return Ok(true);
@@ -102,7 +102,7 @@ pub fn fetch(row: &mut Row, cx: &mut Cx) -> Result<bool> {
 
 /// Leaves out the first rows. It is placed below a FETCH that has no filter, so that the skipped
 /// documents are never read.
-pub struct Skip {
+pub(crate) struct Skip {
     pub(super) input: Stage,
     amount: u64,
     left: u64,
@@ -111,7 +111,7 @@ pub struct Skip {
 
 impl Skip {
     /// Skips the first `amount` rows of `input`.
-    pub fn new(input: Stage, amount: u64) -> Skip {
+    pub(crate) fn new(input: Stage, amount: u64) -> Skip {
         Skip {
             input,
             amount,
@@ -151,14 +151,14 @@ impl Skip {
 
 /// Makes the documents of a covered plan from index keys. The few documents that the keys leave in
 /// doubt are read. A row whose key is empty afterwards has the stored document.
-pub struct Cover {
+pub(crate) struct Cover {
     pub(super) input: Stage,
     keys: Arc<KeyDoc>,
 }
 
 impl Cover {
     /// Makes documents from the keys of `input`.
-    pub fn new(input: Stage, keys: Arc<KeyDoc>) -> Cover {
+    pub(crate) fn new(input: Stage, keys: Arc<KeyDoc>) -> Cover {
         Cover { input, keys }
     }
 
@@ -183,7 +183,7 @@ impl Cover {
 
 /// Runs several scans one after the other, and gives a document that two of them find only once. A
 /// scan is made when its turn comes, because there may be very many.
-pub struct Or {
+pub(crate) struct Or {
     inputs: Inputs,
     /// The inputs that have ended, for explain. Only the first ones are kept.
     done: Vec<Stage>,
@@ -194,7 +194,7 @@ pub struct Or {
 }
 
 /// The inputs of an OR, made one by one.
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// The number of inputs.
     pub len: usize,
     /// Makes the n-th input.
@@ -202,11 +202,11 @@ pub struct Inputs {
 }
 
 /// The most branches of an `$or` that explain shows.
-pub const SHOWN: usize = 1000;
+pub(crate) const SHOWN: usize = 1000;
 
 impl Or {
     /// An OR over `inputs`.
-    pub fn new(inputs: Inputs, limits: SortLimits) -> Or {
+    pub(crate) fn new(inputs: Inputs, limits: SortLimits) -> Or {
         Or {
             inputs,
             done: Vec::new(),

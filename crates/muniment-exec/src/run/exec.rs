@@ -31,7 +31,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const BUDGET: i64 = 512;
 
 /// A running plan.
-pub struct Exec {
+pub(crate) struct Exec {
     /// The context that the stages share.
     pub cx: Cx,
     root: Stage,
@@ -65,7 +65,11 @@ pub struct Exec {
 
 impl Exec {
     /// Builds the stages of a candidate.
-    pub fn build(recipe: &Recipe, candidate: Arc<Candidate>, snapshot: Option<Snapshot>) -> Exec {
+    pub(crate) fn build(
+        recipe: &Recipe,
+        candidate: Arc<Candidate>,
+        snapshot: Option<Snapshot>,
+    ) -> Exec {
         let mut cx = Cx::new(recipe.store.clone(), recipe.collection.clone(), snapshot);
         cx.budget = BUDGET;
         cx.reads(candidate.access.indexes(), recipe.shared.clone());
@@ -134,7 +138,7 @@ impl Exec {
     }
 
     /// The plan.
-    pub fn candidate(&self) -> &Candidate {
+    pub(crate) fn candidate(&self) -> &Candidate {
         &self.candidate
     }
 
@@ -142,7 +146,7 @@ impl Exec {
     ///
     /// # Errors
     /// Those of [`Exec::next_row`].
-    pub fn trial(&mut self, op: &Arc<OpContext>, works: u64, rows: usize) -> Result<()> {
+    pub(crate) fn trial(&mut self, op: &Arc<OpContext>, works: u64, rows: usize) -> Result<()> {
         self.cx.run_by(op);
         let end = self.cx.works + works;
         while !self.eof && self.buffered.len() < rows && self.cx.works < end {
@@ -162,17 +166,17 @@ impl Exec {
     }
 
     /// The number of rows that a trial has buffered.
-    pub fn buffered(&self) -> usize {
+    pub(crate) fn buffered(&self) -> usize {
         self.buffered.len()
     }
 
     /// True if the plan has come to its end.
-    pub fn at_eof(&self) -> bool {
+    pub(crate) fn at_eof(&self) -> bool {
         self.eof
     }
 
     /// Books the keys and documents examined with the operation.
-    pub fn flush(&mut self, op: &OpContext) {
+    pub(crate) fn flush(&mut self, op: &OpContext) {
         let (keys, docs) = self.flushed;
         op.counters
             .keys_examined
@@ -185,26 +189,26 @@ impl Exec {
 
     /// Called when the plan has lost its trial. What it examined is booked with no operation, as in
     /// MongoDB.
-    pub fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.cx.op = None;
         self.save();
     }
 
     /// Announces that this plan finds the operation's documents. What it did is reported when the
     /// plan ends or its cursor idles.
-    pub fn announce(&mut self, op: &Arc<OpContext>) {
+    pub(crate) fn announce(&mut self, op: &Arc<OpContext>) {
         self.announced = true;
         self.cx.run_by(op);
         announce(op, &self.candidate, self.named(), &self.how);
     }
 
     /// The same for a plan below a stage that reports what both of them did.
-    pub fn announce_below(&self, op: &OpContext) {
+    pub(crate) fn announce_below(&self, op: &OpContext) {
         announce(op, &self.candidate, self.named(), &self.how);
     }
 
     /// True if the plan counts the keys of one range and does nothing else: MongoDB's COUNT_SCAN.
-    pub fn counts_keys(&self) -> bool {
+    pub(crate) fn counts_keys(&self) -> bool {
         match &self.root {
             Stage::IxScan(s) => s.counts_keys(),
             _ => false,
@@ -234,7 +238,7 @@ impl Exec {
     ///
     /// # Errors
     /// Damaged data, the errors of `$expr`, the sort's memory limit, the interruption of `op`.
-    pub fn next_row(&mut self, op: &Arc<OpContext>) -> Result<Option<Row>> {
+    pub(crate) fn next_row(&mut self, op: &Arc<OpContext>) -> Result<Option<Row>> {
         self.cx.run_by(op);
         if self.limit.is_some_and(|l| self.returned >= l) {
             self.flush(op);
@@ -293,12 +297,12 @@ impl Exec {
     }
 
     /// True if a tailable scan can never give anything, because the collection was empty.
-    pub fn tail_is_dead(&self) -> bool {
+    pub(crate) fn tail_is_dead(&self) -> bool {
         matches!(&self.root, Stage::CollScan(s) if s.saw_nothing())
     }
 
     /// True if the limit has been reached.
-    pub fn limit_reached(&self) -> bool {
+    pub(crate) fn limit_reached(&self) -> bool {
         self.limit.is_some_and(|l| self.returned >= l)
     }
 
@@ -340,7 +344,7 @@ impl Exec {
     /// Takes back the row that was given last, because there was no room for it. Its document is
     /// dropped and fetched when the row is given again. Returns false if the plan cannot do that,
     /// because it cannot read the document again.
-    pub fn take_back(&mut self, mut row: Row) -> bool {
+    pub(crate) fn take_back(&mut self, mut row: Row) -> bool {
         let lasts = matches!(
             self.candidate.access,
             Access::Near(_) | Access::Text(_) | Access::Eof
@@ -357,7 +361,7 @@ impl Exec {
     }
 
     /// Releases the snapshot. The next row is looked for after the last one.
-    pub fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         self.settle();
         self.stale = self.buffered.len();
         self.root.save();
@@ -368,7 +372,7 @@ impl Exec {
     ///
     /// # Errors
     /// The errors of the projection.
-    pub fn emit(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn emit(&self, row: &Row, out: &mut Vec<u8>) -> Result<()> {
         let start = out.len();
         match &self.output {
             Output::Whole => out.extend_from_slice(Doc::new(&row.doc).as_bytes()),
@@ -404,12 +408,12 @@ impl Exec {
     }
 
     /// True if `emit` appends the stored document unchanged.
-    pub fn emits_whole(&self) -> bool {
+    pub(crate) fn emits_whole(&self) -> bool {
         matches!(self.output, Output::Whole) && !self.show_record_id
     }
 
     /// The plan's tree as explain shows it, with the stages for skip, projection and limit.
-    pub fn explain(&self, exec: bool) -> DocBuf {
+    pub(crate) fn explain(&self, exec: bool) -> DocBuf {
         if let Some(d) = self.explain_express(exec.then_some(self.returned), None) {
             return d;
         }
@@ -490,7 +494,11 @@ impl Exec {
 
     /// The stage of an express plan, under its own name or as the stage `write`. With `returned`,
     /// the figures of what it did are included. `None` for other plans.
-    pub fn explain_express(&self, returned: Option<u64>, write: Option<&str>) -> Option<DocBuf> {
+    pub(crate) fn explain_express(
+        &self,
+        returned: Option<u64>,
+        write: Option<&str>,
+    ) -> Option<DocBuf> {
         let mut d = stage_doc(&self.candidate, write)?;
         if let Some(returned) = returned {
             d.append("keysExamined", self.cx.keys as i64);
@@ -501,12 +509,12 @@ impl Exec {
     }
 
     /// The figures of the top stage.
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         self.root.stats()
     }
 
     /// The number of rows given so far.
-    pub fn returned(&self) -> u64 {
+    pub(crate) fn returned(&self) -> u64 {
         self.returned
     }
 }
@@ -669,7 +677,7 @@ fn merge(recipe: &Recipe, list: &[MergeInput]) -> Stage {
 ///
 /// # Errors
 /// Those of [`Exec::emit`].
-pub fn into_bytes(exec: &Exec, row: Row) -> Result<Bytes> {
+pub(crate) fn into_bytes(exec: &Exec, row: Row) -> Result<Bytes> {
     if exec.emits_whole() {
         return Ok(row.doc);
     }

@@ -51,7 +51,7 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 /// The merging stage.
-pub struct SortMerge {
+pub(crate) struct SortMerge {
     pub(super) inputs: Vec<Stage>,
     heads: BinaryHeap<Head>,
     /// The inputs whose next row has to be read.
@@ -73,7 +73,7 @@ pub struct SortMerge {
 impl SortMerge {
     /// A merge of `inputs`. `leading` has the directions of the fields before the sort's, in each
     /// of which an input has one value.
-    pub fn new(
+    pub(crate) fn new(
         inputs: Vec<Stage>,
         leading: Vec<Vec<bool>>,
         backward: bool,

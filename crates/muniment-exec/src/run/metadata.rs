@@ -33,7 +33,7 @@ enum Key {
 
 impl RowMetadata {
     /// The metadata that the plan has to attach; `None` if there is none.
-    pub fn of(recipe: &Recipe, candidate: &Candidate) -> Option<RowMetadata> {
+    pub(super) fn of(recipe: &Recipe, candidate: &Candidate) -> Option<RowMetadata> {
         let here = [Meta::IndexKey, Meta::RecordId, Meta::SortKey];
         if !here.iter().any(|m| recipe.metadata.has(*m)) {
             return None;
@@ -53,7 +53,7 @@ impl RowMetadata {
     }
 
     /// The row's document with its metadata attached.
-    pub fn attach(&self, row: &Row) -> Result<Bytes> {
+    pub(super) fn attach(&self, row: &Row) -> Result<Bytes> {
         let doc = Doc::new(&row.doc);
         let key = match &self.key {
             _ if !self.wanted.has(Meta::IndexKey) => None,

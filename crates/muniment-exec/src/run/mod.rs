@@ -6,18 +6,18 @@
 //! must not know cursors or commands.
 
 pub(crate) mod announce;
-pub mod choose;
-pub mod combine;
+pub(crate) mod choose;
+pub(crate) mod combine;
 pub(crate) mod current;
-pub mod exec;
-pub mod merge;
+pub(crate) mod exec;
+pub(crate) mod merge;
 mod metadata;
-pub mod near;
-pub mod recipe;
-pub mod scan;
-pub mod seen;
-pub mod sort;
-pub mod text;
+pub(crate) mod near;
+pub(crate) mod recipe;
+pub(crate) mod scan;
+pub(crate) mod seen;
+pub(crate) mod sort;
+pub(crate) mod text;
 
 use crate::operation::OpContext;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 
 /// The unit that flows between stages.
 #[derive(Clone, Debug, Default)]
-pub struct Row {
+pub(crate) struct Row {
     /// The record's key.
     pub record_key: Bytes,
     /// The document; empty before it is fetched.
@@ -46,7 +46,7 @@ pub struct Row {
 }
 
 /// The result of one step.
-pub enum Step {
+pub(crate) enum Step {
     /// The next row.
     Row(Row),
     /// The budget is used up: the caller asks the operation and calls again.
@@ -56,7 +56,7 @@ pub enum Step {
 }
 
 /// The context that stages share while they run.
-pub struct Cx {
+pub(crate) struct Cx {
     /// The store.
     pub store: Arc<Store>,
     /// The collection.
@@ -83,7 +83,11 @@ pub struct Cx {
 
 impl Cx {
     /// A context on the given snapshot.
-    pub fn new(store: Arc<Store>, collection: Arc<Collection>, snapshot: Option<Snapshot>) -> Cx {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        collection: Arc<Collection>,
+        snapshot: Option<Snapshot>,
+    ) -> Cx {
         Cx {
             store,
             collection,
@@ -113,7 +117,7 @@ impl Cx {
     ///
     /// # Errors
     /// 175 QueryPlanKilled if something that the plan reads no longer exists.
-    pub fn snapshot(&mut self) -> Result<&Snapshot> {
+    pub(crate) fn snapshot(&mut self) -> Result<&Snapshot> {
         let snapshot = match self.snapshot.take() {
             Some(s) => s,
             None => {
@@ -135,14 +139,14 @@ impl Cx {
 
     /// Sets the operation that runs the plan from now on.
     #[inline]
-    pub fn run_by(&mut self, op: &Arc<OpContext>) {
+    pub(crate) fn run_by(&mut self, op: &Arc<OpContext>) {
         if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
             self.op = Some(op.clone());
         }
     }
 
     /// The interrupt that a stage asks if it works for long without giving a row or pausing.
-    pub fn interrupt(&self) -> Arc<dyn Interrupt> {
+    pub(crate) fn interrupt(&self) -> Arc<dyn Interrupt> {
         match &self.op {
             Some(op) => op.clone(),
             None => Arc::new(NeverInterrupted),
@@ -151,18 +155,18 @@ impl Cx {
 
     /// The context for work on a document, by which it can be interrupted.
     #[inline]
-    pub fn work(&self) -> Work<'_> {
+    pub(crate) fn work(&self) -> Work<'_> {
         self.op.as_ref().map_or(Work::unasked(), |op| op.work())
     }
 
     /// Releases the snapshot.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.snapshot = None;
     }
 
     /// Uses up one step.
     #[inline]
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         self.budget -= 1;
         self.works += 1;
     }
@@ -224,7 +228,7 @@ pub(crate) fn still_there<'i>(
 
 /// The figures of a stage, for explain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
+pub(crate) struct Stats {
     /// Steps taken.
     pub works: u64,
     /// Rows given.
@@ -239,7 +243,7 @@ pub struct Stats {
 
 impl Stats {
     /// Appends the fields that executionStats has for every stage.
-    pub fn append(&self, d: &mut DocBuf) {
+    pub(crate) fn append(&self, d: &mut DocBuf) {
         let works = self.works + u64::from(self.eof);
         d.append("nReturned", self.advanced as i64);
         d.append("executionTimeMillisEstimate", self.time.as_millis() as i64);
@@ -259,7 +263,7 @@ impl Stats {
 }
 
 /// The document of a stage that has `input` below it.
-pub fn wrap(
+pub(crate) fn wrap(
     stage: &str,
     exec: bool,
     stats: Stats,
@@ -293,7 +297,7 @@ pub(super) fn key_document(fields: &[(Path, bool)], row: &Row) -> Result<DocBuf>
 }
 
 /// A stage of a plan.
-pub enum Stage {
+pub(crate) enum Stage {
     /// Gives nothing.
     Eof(Stats),
     /// Reads all documents.
@@ -333,7 +337,7 @@ impl Stage {
     /// # Errors
     /// Damaged data, the errors of `$expr`, the sort's memory limit.
     #[inline]
-    pub fn next(&mut self, cx: &mut Cx) -> Result<Step> {
+    pub(crate) fn next(&mut self, cx: &mut Cx) -> Result<Step> {
         if !cx.timed {
             return self.step(cx);
         }
@@ -365,7 +369,7 @@ impl Stage {
     }
 
     /// Releases the storage's cursors and keeps the position.
-    pub fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         match self {
             Stage::Eof(_) | Stage::IdHack(_) => {}
             Stage::CollScan(s) => s.save(),
@@ -401,7 +405,7 @@ impl Stage {
     }
 
     /// The stage as explain shows it; with `exec`, including its figures.
-    pub fn explain(&self, exec: bool) -> DocBuf {
+    pub(crate) fn explain(&self, exec: bool) -> DocBuf {
         match self {
             Stage::Eof(s) => {
                 let mut d = doc! { "stage": "EOF" };
@@ -445,7 +449,7 @@ impl Stage {
     }
 
     /// The figures of the stage.
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         match self {
             Stage::Eof(s) => *s,
             Stage::CollScan(s) => s.stats,

@@ -64,7 +64,7 @@ struct RingStats {
 }
 
 /// The stage that gives documents by distance.
-pub struct GeoNear {
+pub(crate) struct GeoNear {
     access: Arc<NearAccess>,
     limits: SortLimits,
     want_info: bool,
@@ -88,7 +88,7 @@ pub struct GeoNear {
 
 impl GeoNear {
     /// The stage over `access`.
-    pub fn new(
+    pub(crate) fn new(
         access: Arc<NearAccess>,
         limits: SortLimits,
         want_info: bool,

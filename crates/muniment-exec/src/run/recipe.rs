@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// The projection stage that explain names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProjectionKind {
+pub(crate) enum ProjectionKind {
     /// An inclusion or exclusion of top-level fields.
     Simple,
     /// Any other projection.
@@ -18,7 +18,7 @@ pub enum ProjectionKind {
 
 /// The form in which a row is returned.
 #[derive(Clone)]
-pub enum Output {
+pub(crate) enum Output {
     /// The document as it is stored. A covered plan returns only the fields that are needed.
     Whole,
     /// The projected document.
@@ -36,7 +36,7 @@ pub enum Output {
 
 /// Everything that a plan is built from besides its candidate.
 #[derive(Clone)]
-pub struct Recipe {
+pub(crate) struct Recipe {
     /// The store.
     pub store: Arc<Store>,
     /// The collection.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Matches `doc`. The positional information is collected only if it is wanted.
 #[inline]
-pub fn matches(
+pub(crate) fn matches(
     filter: &Filter,
     doc: &[u8],
     want_info: bool,
@@ -30,7 +30,7 @@ pub fn matches(
 }
 
 /// Gives all documents in record order.
-pub struct CollScan {
+pub(crate) struct CollScan {
     filter: Option<Filter>,
     backward: bool,
     want_info: bool,
@@ -45,7 +45,7 @@ pub struct CollScan {
 
 impl CollScan {
     /// A scan from the beginning, or with `backward` from the end.
-    pub fn new(
+    pub(crate) fn new(
         filter: Option<Filter>,
         backward: bool,
         want_info: bool,
@@ -65,7 +65,7 @@ impl CollScan {
     }
 
     /// True if the scan never saw a document: a tailable cursor on an empty collection is dead.
-    pub fn saw_nothing(&self) -> bool {
+    pub(crate) fn saw_nothing(&self) -> bool {
         self.last.is_none()
     }
 
@@ -175,7 +175,7 @@ fn direction(backward: bool) -> Direction {
 }
 
 /// Gives one document by its `_id`.
-pub struct IdHack {
+pub(crate) struct IdHack {
     id: ValueBuf,
     done: bool,
     pub(super) stats: Stats,
@@ -183,7 +183,7 @@ pub struct IdHack {
 
 impl IdHack {
     /// A look-up of `id`.
-    pub fn new(id: ValueBuf) -> IdHack {
+    pub(crate) fn new(id: ValueBuf) -> IdHack {
         IdHack {
             id,
             done: false,
@@ -265,7 +265,7 @@ fn of_entry(entry: IndexEntry) -> Row {
 
 /// Gives the entries of an index within its bounds. `_id_` of a clustered collection consists of
 /// the documents themselves, so its rows come with their documents.
-pub struct IxScan {
+pub(crate) struct IxScan {
     access: Arc<IndexAccess>,
     index: Arc<Index>,
     ranges: ScanRanges,
@@ -298,7 +298,7 @@ pub struct IxScan {
 impl IxScan {
     /// A scan of the index and bounds of `access`. With `limits`, the scan itself gives a document
     /// with several keys only once. Without, the stage above has to do that.
-    pub fn new(access: Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
+    pub(crate) fn new(access: Arc<IndexAccess>, limits: Option<SortLimits>) -> IxScan {
         IxScan {
             index: access.bound.info.index.clone(),
             seen: limits
@@ -323,13 +323,13 @@ impl IxScan {
     }
 
     /// Makes rows have their key as a document in `Row::bits`, if `gives` is true.
-    pub fn giving_keys(mut self, gives: bool) -> IxScan {
+    pub(crate) fn giving_keys(mut self, gives: bool) -> IxScan {
         self.gives_keys = gives;
         self
     }
 
     /// Says that only keys are wanted. If nothing else is to be done, the scan is a COUNT_SCAN.
-    pub fn count_keys(&mut self) {
+    pub(crate) fn count_keys(&mut self) {
         self.counts = self.ranges.len() == 1
             && self.ranges.check.is_none()
             && self.access.key_filter.is_none()
@@ -338,7 +338,7 @@ impl IxScan {
 
     /// True if the scan counts the keys of one range: MongoDB's COUNT_SCAN. It examines one more
     /// key, by which it sees that the range has ended.
-    pub fn counts_keys(&self) -> bool {
+    pub(crate) fn counts_keys(&self) -> bool {
         self.counts
     }
 

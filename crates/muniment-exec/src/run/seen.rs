@@ -23,7 +23,7 @@ const WIDTH: usize = 16;
 const PAGE: usize = 256;
 
 /// The records that were seen so far.
-pub struct Seen {
+pub(crate) struct Seen {
     keys: (RandomState, RandomState),
     memory: HashSet<u128>,
     runs: Vec<Run>,
@@ -49,7 +49,7 @@ struct Run {
 
 impl Seen {
     /// An empty set.
-    pub fn new(limits: SortLimits) -> Seen {
+    pub(crate) fn new(limits: SortLimits) -> Seen {
         Seen {
             keys: (RandomState::new(), RandomState::new()),
             memory: HashSet::new(),
@@ -65,7 +65,7 @@ impl Seen {
 
     /// A set for scans that meet a document twice only if it changes while they idle. Such scans
     /// must not fail because there is no disk space, so the set may forget.
-    pub fn that_may_forget(limits: SortLimits) -> Seen {
+    pub(crate) fn that_may_forget(limits: SortLimits) -> Seen {
         Seen {
             forgets: true,
             ..Seen::new(limits)
@@ -77,7 +77,7 @@ impl Seen {
     /// # Errors
     /// 146 ExceededMemoryLimit without a spill directory; the errors of the disk; the interruption
     /// of the operation.
-    pub fn insert(&mut self, record_key: &[u8], cx: &Cx) -> Result<bool> {
+    pub(crate) fn insert(&mut self, record_key: &[u8], cx: &Cx) -> Result<bool> {
         self.tested += 1;
         let half = |s: &RandomState| u128::from(s.hash_one(record_key));
         let hash = half(&self.keys.0) << 64 | half(&self.keys.1);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// The resources that stages may use if they hold many rows.
 #[derive(Clone, Debug)]
-pub struct SortLimits {
+pub(crate) struct SortLimits {
     /// The most bytes in memory.
     pub memory: usize,
     /// The ledger of the memory that all operations together may hold.
@@ -21,7 +21,7 @@ pub struct SortLimits {
 
 impl SortLimits {
     /// The limits in the form that the query crate takes.
-    pub fn runtime(&self, cx: &Cx) -> Runtime {
+    pub(crate) fn runtime(&self, cx: &Cx) -> Runtime {
         Runtime {
             interrupt: cx.interrupt(),
             memory_limit: self.memory,
@@ -34,7 +34,7 @@ impl SortLimits {
 }
 
 /// The sorting stage.
-pub struct Sort {
+pub(crate) struct Sort {
     pub(super) input: Stage,
     spec: SortSpec,
     pattern: DocBuf,
@@ -52,7 +52,7 @@ const NO_INDEX: u32 = u32::MAX;
 
 impl Sort {
     /// A sort of `input`. With a limit, only so many first rows are kept.
-    pub fn new(
+    pub(crate) fn new(
         input: Stage,
         spec: SortSpec,
         pattern: DocBuf,

@@ -48,7 +48,7 @@ type Head = Reverse<(Bytes, usize, u64)>;
 
 /// What the rows of the stage have to contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Give {
+pub(crate) enum Give {
     /// The records. A document is read only if it is needed for matching.
     Records,
     /// The documents, with scores if they are asked for.
@@ -58,7 +58,7 @@ pub enum Give {
 }
 
 /// The stage that matches a `$text`.
-pub struct TextMatch {
+pub(crate) struct TextMatch {
     access: Arc<TextAccess>,
     limits: SortLimits,
     want_info: bool,
@@ -79,7 +79,7 @@ pub struct TextMatch {
 
 impl TextMatch {
     /// The stage over `access`.
-    pub fn new(access: Arc<TextAccess>, recipe: &Recipe, give: Give) -> TextMatch {
+    pub(crate) fn new(access: Arc<TextAccess>, recipe: &Recipe, give: Give) -> TextMatch {
         let scores = recipe.metadata.has(Meta::TextScore);
         let fetches = match give {
             Give::Documents => true,
@@ -334,7 +334,7 @@ impl TextMatch {
 }
 
 /// Reads the documents of sorted scores.
-pub struct Load {
+pub(crate) struct Load {
     pub(super) input: Stage,
     access: Arc<TextAccess>,
     /// True after the snapshot was released: documents may have changed since the search.
@@ -344,13 +344,13 @@ pub struct Load {
 
 impl Load {
     /// True if the sort needs only scores, and the index alone decides what matches.
-    pub fn can(access: &TextAccess, sort: &SortSpec) -> bool {
+    pub(crate) fn can(access: &TextAccess, sort: &SortSpec) -> bool {
         let by_score = |k: &SortKey| k.meta == Some(Meta::TextScore);
         access.is_exact() && sort.keys().iter().all(by_score)
     }
 
     /// Reads the documents of the rows of `input`.
-    pub fn new(input: Stage, access: Arc<TextAccess>) -> Load {
+    pub(crate) fn new(input: Stage, access: Arc<TextAccess>) -> Load {
         Load {
             input,
             access,

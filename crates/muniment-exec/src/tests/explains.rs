@@ -47,7 +47,7 @@ fn chain(d: Doc<'_>, out: &mut String) {
     }
 }
 
-pub fn winner(d: &DocBuf) -> String {
+pub(super) fn winner(d: &DocBuf) -> String {
     let mut out = String::new();
     let plan = d.as_doc().get_doc("queryPlanner").unwrap();
     chain(plan.get_doc("winningPlan").unwrap(), &mut out);

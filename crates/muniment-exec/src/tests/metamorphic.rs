@@ -6,7 +6,7 @@ use muniment_value::{Code, doc};
 
 /// Sorted by text, with the fields of every document sorted by name (a covered query takes them
 /// from the index, in its order).
-pub fn as_set(docs: &[DocBuf]) -> Vec<String> {
+pub(super) fn as_set(docs: &[DocBuf]) -> Vec<String> {
     let mut all: Vec<String> = docs
         .iter()
         .map(|d| {
@@ -204,7 +204,7 @@ fn plans_by_wildcard_indexes_agree() {
 }
 
 /// The seeds; `MUNIMENT_SEEDS=from..to` tries others.
-pub fn seeds() -> (u64, u64) {
+pub(super) fn seeds() -> (u64, u64) {
     std::env::var("MUNIMENT_SEEDS")
         .ok()
         .and_then(|s| {

@@ -42,16 +42,16 @@ fn each<'d>(docs: &'d [DocBuf]) -> impl Fn() -> Box<dyn Iterator<Item = Doc<'d>>
 }
 
 /// An engine on a temporary directory.
-pub struct Bench {
+pub(crate) struct Bench {
     pub engine: Arc<Database>,
     pub op: Arc<OpContext>,
     _dir: tempfile::TempDir,
 }
 
-pub const NS: &str = "test.c";
+pub(crate) const NS: &str = "test.c";
 
 /// An aggregation of [`NS`] without options.
-pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
+pub(crate) fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
     AggregateRequest {
         db: "test",
         collection: Some("c"),
@@ -65,7 +65,7 @@ pub fn aggregation(pipeline: Doc<'_>) -> AggregateRequest<'_> {
 }
 
 /// The engine that the tests run on: `MUNIMENT_TEST_ENGINE`, or `lsm` if that is not set.
-pub fn test_engine() -> EngineKind {
+pub(crate) fn test_engine() -> EngineKind {
     let name = std::env::var("MUNIMENT_TEST_ENGINE").unwrap_or_else(|_| "lsm".into());
     let known = EngineKind::ALL.iter().find(|(n, _)| *n == name);
     known.unwrap_or_else(|| panic!("no engine {name}")).1
@@ -83,20 +83,20 @@ impl Drop for Bench {
 }
 
 /// A document in Extended JSON.
-pub fn j(text: &str) -> DocBuf {
+pub(crate) fn j(text: &str) -> DocBuf {
     DocBuf::from_json(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-pub fn text(d: &[u8]) -> String {
+pub(crate) fn text(d: &[u8]) -> String {
     Doc::new(d).to_json(JsonMode::Relaxed)
 }
 
 impl Bench {
-    pub fn new() -> Bench {
+    pub(crate) fn new() -> Bench {
         Bench::with_cache(16 << 20)
     }
 
-    pub fn with_cache(cache_bytes: u64) -> Bench {
+    pub(crate) fn with_cache(cache_bytes: u64) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let options = StoreOptions {
             cache_bytes,
@@ -106,7 +106,7 @@ impl Bench {
     }
 
     /// An engine on the store of a member that is primary.
-    pub fn member() -> Bench {
+    pub(crate) fn member() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let options = StoreOptions {
             member: true,
@@ -130,25 +130,25 @@ impl Bench {
         }
     }
 
-    pub fn insert(&self, docs: &[DocBuf]) -> BulkOutcome {
+    pub(crate) fn insert(&self, docs: &[DocBuf]) -> BulkOutcome {
         self.engine
             .insert_many(&self.op, NS, &each(docs), InsertOptions::default())
             .unwrap()
     }
 
-    pub fn insert_json(&self, docs: &[&str]) {
+    pub(crate) fn insert_json(&self, docs: &[&str]) {
         let docs: Vec<DocBuf> = docs.iter().map(|d| j(d)).collect();
         let out = self.insert(&docs);
         assert!(out.errors.is_empty(), "{:?}", out.errors);
     }
 
     /// The collection [`NS`], which is created if it does not exist.
-    pub fn collection(&self) -> Result<Arc<Collection>> {
+    pub(crate) fn collection(&self) -> Result<Arc<Collection>> {
         crate::verbs::write::perform::collection_or_create(&self.engine, &self.op, NS)
     }
 
     /// Creates an index. Its options are in the same document as `key`.
-    pub fn index(&self, spec: &str) -> Result<()> {
+    pub(crate) fn index(&self, spec: &str) -> Result<()> {
         let collection = self.collection()?;
         let spec = IndexSpec::parse(j(spec).as_doc())?;
         self.engine
@@ -157,7 +157,7 @@ impl Bench {
         Ok(())
     }
 
-    pub fn run(&self, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
+    pub(crate) fn run(&self, request: &FindRequest<'_>) -> Result<Vec<DocBuf>> {
         let mut cursor = self.engine.find(&self.op, request)?;
         let mut out = Vec::new();
         while let Some(d) = cursor.next_doc(&self.op)? {
@@ -167,7 +167,7 @@ impl Bench {
     }
 
     /// The documents that match, as JSON.
-    pub fn find(&self, filter: &str) -> Vec<String> {
+    pub(crate) fn find(&self, filter: &str) -> Vec<String> {
         let filter = j(filter);
         let request = FindRequest {
             filter: filter.as_doc(),
@@ -180,7 +180,7 @@ impl Bench {
             .collect()
     }
 
-    pub fn explain(&self, request: &FindRequest<'_>) -> DocBuf {
+    pub(crate) fn explain(&self, request: &FindRequest<'_>) -> DocBuf {
         self.engine
             .explain(
                 &self.op,
@@ -190,7 +190,12 @@ impl Bench {
             .unwrap()
     }
 
-    pub fn update(&self, filter: &str, update: &str, multi: bool) -> Result<StatementOutcome> {
+    pub(crate) fn update(
+        &self,
+        filter: &str,
+        update: &str,
+        multi: bool,
+    ) -> Result<StatementOutcome> {
         let (q, u) = (j(filter), j(update));
         let statement = UpdateStatement {
             multi,
@@ -199,7 +204,7 @@ impl Bench {
         self.engine.update(&self.op, NS, &statement)
     }
 
-    pub fn delete(&self, filter: &str, multi: bool) -> Result<StatementOutcome> {
+    pub(crate) fn delete(&self, filter: &str, multi: bool) -> Result<StatementOutcome> {
         let q = j(filter);
         let statement = DeleteStatement {
             filter: q.as_doc(),

@@ -4,21 +4,21 @@ use super::j;
 use muniment_value::DocBuf;
 
 /// A random number generator (xorshift64*).
-pub struct Rng(u64);
+pub(super) struct Rng(u64);
 
 impl Rng {
-    pub fn new(seed: u64) -> Rng {
+    pub(super) fn new(seed: u64) -> Rng {
         Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(super) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
     }
 
-    pub fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
+    pub(super) fn pick<'t>(&mut self, from: &[&'t str]) -> &'t str {
         from[self.below(from.len())]
     }
 
@@ -64,7 +64,7 @@ impl Rng {
     }
 
     /// A value. It contains arrays only if they are wanted.
-    pub fn value(&mut self, arrays: bool) -> String {
+    pub(super) fn value(&mut self, arrays: bool) -> String {
         match self.below(10) {
             0 | 1 => self.object(),
             2 | 3 if arrays => {
@@ -89,7 +89,7 @@ impl Rng {
 
     /// A document `{_id, a?, b?, c?}`. At most one field has an array, because a compound index
     /// refuses more.
-    pub fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
+    pub(super) fn document(&mut self, id: usize, arrays: bool) -> DocBuf {
         let mut fields = vec![format!(r#""_id": {id}"#)];
         let array_at = self.below(4);
         for (i, name) in ["a", "b", "c"].into_iter().enumerate() {
@@ -183,7 +183,7 @@ impl Rng {
     }
 
     /// A random filter.
-    pub fn filter(&mut self, depth: usize) -> String {
+    pub(super) fn filter(&mut self, depth: usize) -> String {
         let n = 1 + self.below(3);
         let mut parts: Vec<String> = (0..n)
             .map(|_| format!(r#"{{"{}": {}}}"#, self.path(), self.predicate(depth)))
@@ -203,7 +203,7 @@ impl Rng {
     }
 
     /// A sort without ties.
-    pub fn sort(&mut self) -> String {
+    pub(super) fn sort(&mut self) -> String {
         let mut keys: Vec<String> = Vec::new();
         for _ in 0..1 + self.below(2) {
             let path = self.pick(&["a", "b", "c", "a.x", "b.x"]);
@@ -216,7 +216,7 @@ impl Rng {
     }
 
     /// The specification of a wildcard index.
-    pub fn wildcard(&mut self) -> &'static str {
+    pub(super) fn wildcard(&mut self) -> &'static str {
         self.pick(&[
             r#"{"key": {"$**": 1}, "name": "w"}"#,
             r#"{"key": {"$**": -1}, "name": "w-"}"#,
@@ -234,7 +234,7 @@ impl Rng {
     }
 
     /// The specification of an index, sometimes of a wildcard one.
-    pub fn index(&mut self) -> &'static str {
+    pub(super) fn index(&mut self) -> &'static str {
         if self.below(5) == 0 {
             return self.wildcard();
         }

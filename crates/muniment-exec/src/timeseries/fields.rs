@@ -37,7 +37,12 @@ impl<T> Named<T> {
     }
 
     /// The value of a name, made by `new` if there is none yet.
-    pub fn entry(&mut self, name: &[u8], guess: usize, new: impl FnOnce() -> T) -> Option<&mut T> {
+    pub(super) fn entry(
+        &mut self,
+        name: &[u8],
+        guess: usize,
+        new: impl FnOnce() -> T,
+    ) -> Option<&mut T> {
         let place = match self.place(name, guess) {
             Some(place) => place,
             None => {
@@ -51,7 +56,7 @@ impl<T> Named<T> {
     }
 
     /// All names with their values, in order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8], &T)> {
         self.entries.iter().map(|(n, t)| (&**n, t))
     }
 }
@@ -84,7 +89,7 @@ fn nested(ty: Type) -> bool {
 impl Bounds {
     /// Takes in the fields of a document. With `Less` the lesser value is kept, with `Greater` the
     /// greater one.
-    pub fn add<'e>(
+    pub(super) fn add<'e>(
         &mut self,
         elements: impl Iterator<Item = Elem<'e>> + Clone,
         keep: Ordering,
@@ -118,7 +123,7 @@ impl Bounds {
 
     /// False if a field has another type here than in the earlier measurements. MongoDB puts such
     /// measurements into buckets of their own.
-    pub fn agree<'e>(&self, elements: impl Iterator<Item = Elem<'e>> + Clone) -> bool {
+    pub(super) fn agree<'e>(&self, elements: impl Iterator<Item = Elem<'e>> + Clone) -> bool {
         elements.enumerate().all(|(i, e)| {
             let Some(bound) = self.0.get(e.name_bytes(), i) else {
                 return true;
@@ -132,7 +137,7 @@ impl Bounds {
     }
 
     /// The bounds as a document. `instead` replaces the value of one top-level field.
-    pub fn to_doc(&self, instead: Option<(&str, Value<'_>)>) -> DocBuf {
+    pub(super) fn to_doc(&self, instead: Option<(&str, Value<'_>)>) -> DocBuf {
         let mut d = DocBuf::new();
         for (name, bound) in self.0.iter() {
             let name = String::from_utf8_lossy(name);
@@ -176,17 +181,17 @@ pub(super) struct Columns {
 
 impl Columns {
     /// The number of rows.
-    pub fn rows(&self) -> u32 {
+    pub(super) fn rows(&self) -> u32 {
         self.rows
     }
 
     /// The bytes of all columns.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Adds a row. Unless `kept`, only its bytes are counted.
-    pub fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>>, kept: bool) {
+    pub(super) fn add<'e>(&mut self, elements: impl Iterator<Item = Elem<'e>>, kept: bool) {
         let row = self.rows.to_string();
         for (i, e) in elements.enumerate() {
             let column = self.columns.entry(e.name_bytes(), i, Column::default);
@@ -212,7 +217,7 @@ impl Columns {
     }
 
     /// The `data` of a bucket.
-    pub fn to_doc(&self) -> DocBuf {
+    pub(super) fn to_doc(&self) -> DocBuf {
         let mut out = Vec::with_capacity(self.bytes + 16);
         out.extend_from_slice(&[0; 4]);
         for (name, column) in self.columns.iter() {

@@ -29,7 +29,11 @@ impl Points {
     ///
     /// # Errors
     /// 2 BadValue for a hint of an index that the buckets are not shown with.
-    pub fn of(collection: &Collection, stages: Doc<'_>, hint: Option<Hint<'_>>) -> Result<Points> {
+    pub(crate) fn of(
+        collection: &Collection,
+        stages: Doc<'_>,
+        hint: Option<Hint<'_>>,
+    ) -> Result<Points> {
         let series = TimeSeries::of(collection)
             .ok_or_else(|| Error::internal("buckets of what is no time series"))?;
         check_hint(collection, &series, hint)?;
@@ -53,7 +57,7 @@ impl Points {
 
     /// The hint for reading the measurements: buckets need them in the order of time, which is the
     /// natural order.
-    pub fn hint(&self) -> Option<Hint<'_>> {
+    pub(crate) fn hint(&self) -> Option<Hint<'_>> {
         let all = self.stages.as_doc().is_empty();
         all.then(|| Hint::Pattern(self.natural.as_doc()))
     }

@@ -81,7 +81,7 @@ pub(crate) struct Buckets {
 
 impl Buckets {
     /// The buckets of `points`. With `heads` they have only `_id` and `meta`.
-    pub fn new(
+    pub(crate) fn new(
         points: Box<dyn DocStream>,
         series: TimeSeries,
         runtime: Runtime,

@@ -240,7 +240,7 @@ pub(crate) fn distinct_scan(
 impl DistinctScan {
     /// The scan's figures, and the keys that it read, after it gave `values` values and read `keys`
     /// keys.
-    pub fn ran(&self, values: u64, keys: u64, time: Duration) -> (Stats, u64) {
+    pub(crate) fn ran(&self, values: u64, keys: u64, time: Duration) -> (Stats, u64) {
         let stats = Stats {
             works: keys.max(values),
             advanced: values,
@@ -253,7 +253,7 @@ impl DistinctScan {
 
     /// The stages as explain shows them. `ran` has the figures and the number of keys if the scan
     /// has run.
-    pub fn explain(&self, recipe: &Recipe, key: &str, ran: Option<(Stats, u64)>) -> DocBuf {
+    pub(crate) fn explain(&self, recipe: &Recipe, key: &str, ran: Option<(Stats, u64)>) -> DocBuf {
         let recipe = Recipe {
             keys_only: true,
             ..recipe.clone()

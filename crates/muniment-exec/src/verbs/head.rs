@@ -33,7 +33,7 @@ impl Head<'_> {
     ///
     /// # Errors
     /// Those of [`Source::resolve`] and [`Source::context`].
-    pub fn resolve(
+    pub(crate) fn resolve(
         &self,
         engine: &Database,
         op: &Arc<OpContext>,
@@ -48,7 +48,7 @@ impl Head<'_> {
     ///
     /// # Errors
     /// Those of [`Source::now`] and [`Source::context`].
-    pub fn stored_now(
+    pub(crate) fn stored_now(
         &self,
         engine: &Database,
         op: &Arc<OpContext>,
@@ -60,7 +60,7 @@ impl Head<'_> {
 
     /// The stages at the beginning of the query as a pipeline: its filter, then the given sort,
     /// skip and limit.
-    pub fn stages(&self, sort: Doc<'_>, skip: u64, limit: u64) -> ArrayBuf {
+    pub(crate) fn stages(&self, sort: Doc<'_>, skip: u64, limit: u64) -> ArrayBuf {
         let mut stages = ArrayBuf::new();
         if !self.filter.is_empty() {
             stages.push(doc! { "$match": self.filter });
@@ -82,7 +82,7 @@ impl Head<'_> {
     ///
     /// # Errors
     /// Those of [`Database::aggregate`].
-    pub fn on_view(
+    pub(crate) fn on_view(
         &self,
         engine: &Database,
         op: &Arc<OpContext>,

@@ -33,7 +33,7 @@ pub(crate) struct JoinCache {
 
 impl JoinCache {
     /// A cache of at most `limit` bytes for look-ups among `documents`.
-    pub fn new(limit: usize, documents: u64, ledger: &Arc<Ledger>) -> JoinCache {
+    pub(super) fn new(limit: usize, documents: u64, ledger: &Arc<Ledger>) -> JoinCache {
         JoinCache {
             op: None,
             found: HashMap::new(),
@@ -47,7 +47,7 @@ impl JoinCache {
     }
 
     /// Begins a look-up for `op`. Returns false if the cache has switched itself off.
-    pub fn begin(&mut self, op: &Arc<OpContext>) -> bool {
+    pub(super) fn begin(&mut self, op: &Arc<OpContext>) -> bool {
         if self.op.as_ref().is_none_or(|o| !Arc::ptr_eq(o, op)) {
             self.op = Some(op.clone());
             self.clear();
@@ -67,14 +67,14 @@ impl JoinCache {
     }
 
     /// The result of an earlier look-up of `key`.
-    pub fn get(&mut self, key: &[u8]) -> Option<&[Bytes]> {
+    pub(super) fn get(&mut self, key: &[u8]) -> Option<&[Bytes]> {
         let found = self.found.get(key)?;
         self.hits += 1;
         Some(found)
     }
 
     /// Remembers a result. If the memory is used up, the cache is emptied first.
-    pub fn put(&mut self, key: &[u8], docs: Vec<Bytes>) {
+    pub(super) fn put(&mut self, key: &[u8], docs: Vec<Bytes>) {
         let size = key.len() + OVERHEAD + docs.iter().map(|d| d.len() + 32).sum::<usize>();
         if size > self.limit / 16 {
             return;

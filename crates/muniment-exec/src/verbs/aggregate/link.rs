@@ -19,7 +19,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    pub fn new(
+    pub(crate) fn new(
         engine: &Database,
         op: &Arc<CurrentOp>,
         request: &AggregateRequest<'_>,
@@ -37,7 +37,7 @@ impl Link {
     }
 
     /// What the query crate needs to run the stages.
-    pub fn runtime(&self) -> Result<Runtime> {
+    pub(crate) fn runtime(&self) -> Result<Runtime> {
         let limits = self.engine.sort_limits(self.allow_disk_use);
         Ok(Runtime {
             interrupt: self.op.clone(),
@@ -53,7 +53,7 @@ impl Link {
     ///
     /// # Errors
     /// Those of [`Source::resolve`].
-    pub fn collection(&self, ctx: &QueryContext) -> Result<Option<Arc<Collection>>> {
+    pub(crate) fn collection(&self, ctx: &QueryContext) -> Result<Option<Arc<Collection>>> {
         let namespace = format!("{}.{}", ctx.db, ctx.collection);
         stored(&self.engine.store, &self.op.get(), &namespace)
     }
@@ -62,7 +62,7 @@ impl Link {
     ///
     /// # Errors
     /// Those of [`Source::resolve`].
-    pub fn source(&self, ctx: &QueryContext) -> Result<Source> {
+    pub(crate) fn source(&self, ctx: &QueryContext) -> Result<Source> {
         let namespace = format!("{}.{}", ctx.db, ctx.collection);
         Source::resolve(&self.engine.store, &self.op.get(), &namespace)
     }

@@ -35,7 +35,7 @@ pub(super) struct Planned<'p> {
 }
 
 impl<'p> Planned<'p> {
-    pub fn new(namespace: &'p str, parsed_query: DocBuf, shape: String) -> Planned<'p> {
+    pub(super) fn new(namespace: &'p str, parsed_query: DocBuf, shape: String) -> Planned<'p> {
         Planned {
             namespace,
             parsed_query,

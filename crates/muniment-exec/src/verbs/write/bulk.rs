@@ -45,7 +45,7 @@ impl<'t> Target<'t> {
     }
 
     /// The collection, if there is one.
-    pub fn collection(&self) -> Option<&Arc<Collection>> {
+    pub(crate) fn collection(&self) -> Option<&Arc<Collection>> {
         self.source.collection()
     }
 
@@ -55,7 +55,7 @@ impl<'t> Target<'t> {
     }
 
     /// As [`Source::context`].
-    pub fn context(
+    pub(crate) fn context(
         &self,
         op: &Arc<OpContext>,
         let_: Doc<'_>,

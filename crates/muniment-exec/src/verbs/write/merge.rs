@@ -47,7 +47,7 @@ pub(crate) struct MergeWriter {
 }
 
 impl MergeWriter {
-    pub fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
+    pub(crate) fn new(link: Link, spec: &MergeSpec, ctx: &QueryContext) -> Result<MergeWriter> {
         let namespace = format!("{}.{}", spec.db, spec.collection);
         let target = Source::now(&link.engine.store, &namespace)?;
         target.refuse_view_like(&namespace)?;

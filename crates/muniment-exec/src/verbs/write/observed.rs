@@ -41,7 +41,7 @@ fn outcome(out: &BulkOutcome) -> (u64, u64, usize, usize) {
 
 impl Watch {
     /// To be called before a statement. `None` if the operation is not observed.
-    pub fn start(op: &OpContext, out: &BulkOutcome) -> Option<Watch> {
+    pub(super) fn start(op: &OpContext, out: &BulkOutcome) -> Option<Watch> {
         op.observed().then(|| {
             op.forget_plan();
             Watch {
@@ -54,7 +54,7 @@ impl Watch {
     }
 
     /// To be called after the statement; records what it did.
-    pub fn end(self, op: &OpContext, index: usize, out: &BulkOutcome) {
+    pub(super) fn end(self, op: &OpContext, index: usize, out: &BulkOutcome) {
         let after = Read::of(&op.counters);
         let (n, modified, upserted, errors) = self.outcome;
         let upserts = out.upserted.len() - upserted;

@@ -39,7 +39,7 @@ pub(crate) struct OutWriter {
 }
 
 impl OutWriter {
-    pub fn new(link: Link, spec: &OutSpec) -> Result<OutWriter> {
+    pub(crate) fn new(link: Link, spec: &OutSpec) -> Result<OutWriter> {
         let target = format!("{}.{}", spec.db, spec.collection);
         let there = Source::now(&link.engine.store, &target)?;
         let series = match &spec.timeseries {

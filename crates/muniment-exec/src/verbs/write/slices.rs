@@ -45,7 +45,7 @@ pub(crate) struct Slices<'e, T> {
 
 impl<'e, T: Tally> Slices<'e, T> {
     /// Slices with nothing staged.
-    pub fn new(store: &'e Store, op: &'e OpContext, collection: &Arc<Collection>) -> Self {
+    pub(crate) fn new(store: &'e Store, op: &'e OpContext, collection: &Arc<Collection>) -> Self {
         Slices {
             store,
             op,
@@ -60,7 +60,7 @@ impl<'e, T: Tally> Slices<'e, T> {
     }
 
     /// Turns waiting off: a change that needs something that another operation holds is skipped.
-    pub fn only_try(mut self) -> Self {
+    pub(crate) fn only_try(mut self) -> Self {
         self.only_tries = true;
         self
     }
@@ -94,7 +94,7 @@ impl<'e, T: Tally> Slices<'e, T> {
     /// # Errors
     /// The error of the change itself, and then nothing of it is staged; or the error of a commit
     /// before it. [`Slices::has_failed`] tells the two apart.
-    pub fn change(
+    pub(crate) fn change(
         &mut self,
         mut change: impl FnMut(&mut WriteUnit<'e>) -> Staged<T>,
     ) -> Result<()> {
@@ -125,7 +125,7 @@ impl<'e, T: Tally> Slices<'e, T> {
     ///
     /// # Errors
     /// Those of [`Slices::change`].
-    pub fn change_record(
+    pub(crate) fn change_record(
         &mut self,
         key: &[u8],
         mut change: impl FnMut(&mut WriteUnit<'e>, Option<Bytes>) -> Staged<T>,
@@ -141,7 +141,7 @@ impl<'e, T: Tally> Slices<'e, T> {
     ///
     /// # Errors
     /// Those of [`Slices::change`].
-    pub fn change_by_id(
+    pub(crate) fn change_by_id(
         &mut self,
         id: Value<'_>,
         mut change: impl FnMut(&mut WriteUnit<'e>, Option<(Bytes, Bytes)>) -> Staged<T>,
@@ -156,7 +156,7 @@ impl<'e, T: Tally> Slices<'e, T> {
     ///
     /// # Errors
     /// The errors of a commit; the staged changes are lost.
-    pub fn commit(&mut self) -> Result<()> {
+    pub(crate) fn commit(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let Some(mut unit) = self.unit.take() else {
             self.stored.add(pending);
@@ -188,27 +188,27 @@ impl<'e, T: Tally> Slices<'e, T> {
     }
 
     /// True after a commit failed. [`Slices::lost`] has the counts of what it did not store.
-    pub fn has_failed(&self) -> bool {
+    pub(crate) fn has_failed(&self) -> bool {
         self.failed
     }
 
     /// The counts of what a failed commit did not store.
-    pub fn lost(&self) -> &T {
+    pub(crate) fn lost(&self) -> &T {
         &self.pending
     }
 
     /// The counts of what the commits so far have stored.
-    pub fn stored(&self) -> &T {
+    pub(crate) fn stored(&self) -> &T {
         &self.stored
     }
 
     /// The counts of what is staged for the next commit.
-    pub fn pending(&self) -> &T {
+    pub(crate) fn pending(&self) -> &T {
         &self.pending
     }
 
     /// The counts of what was stored, and the last commit.
-    pub fn into_stored(self) -> (T, Option<CommitId>) {
+    pub(crate) fn into_stored(self) -> (T, Option<CommitId>) {
         (self.stored, self.last)
     }
 }
