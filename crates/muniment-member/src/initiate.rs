@@ -56,7 +56,7 @@ pub fn start(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) -> Result<()> {
         return Ok(());
     };
     let mut state = state;
-    let mut config = SetConfig::parse(Doc::new(&state.in_force.config.document))
+    let config = SetConfig::parse(Doc::new(&state.in_force.config.document))
         .map_err(|e| invalid(e.message()).context("the stored replica set configuration: "))?;
     if config.name != set.name() {
         return Err(invalid(format!(
@@ -68,31 +68,7 @@ pub fn start(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) -> Result<()> {
     }
     let own = config.own(set.home.address.port, &hostname());
     if own.is_none() && set.home.auto_initiate && config.members.len() == 1 {
-        // A server that may initiate its set by itself may also correct its own address.
-        let own = own_address(set);
-        if let Some(m) = config.members.first_mut() {
-            m.host = own.to_string();
-        }
-        config.version = MAX_VERSION.min(config.version + 1);
-        let core = config.to_core();
-        let next_id = state.in_force.config.next_id;
-        let mut core = muniment_consensus::Config { next_id, ..core };
-        if let (Some(m), Some(old)) = (
-            core.members.first_mut(),
-            state.in_force.config.members.first(),
-        ) {
-            m.id = old.id;
-        }
-        state.force(core);
-        match file.write(&state) {
-            // A full disk does not keep a set that was initiated before from having a primary: only a
-            // primary's writes (deletions) can make room.
-            Err(e) if e.code() == Code::OutOfDiskSpace => set.home.log.startup_warning(
-                21_406,
-                &format!("the configuration could not be stored: {e}"),
-            ),
-            other => other?,
-        }
+        correct_own_address(set, &file, &mut state, config)?;
     } else if own.is_none() {
         set.home.log.startup_warning(
             21407,
@@ -107,6 +83,41 @@ pub fn start(set: &Arc<ReplicaSet>, host: &Arc<dyn Host>) -> Result<()> {
     drive(set, host, file, state, aside)?;
     // A sole voter answers no client before it is primary.
     wait_for_primary(set);
+    Ok(())
+}
+
+/// Gives the only member of the configuration the address of this server: a server that may initiate its set
+/// by itself may also correct its own address.
+fn correct_own_address(
+    set: &ReplicaSet,
+    file: &StateFile,
+    state: &mut LocalState,
+    mut config: SetConfig,
+) -> Result<()> {
+    let own = own_address(set);
+    if let Some(m) = config.members.first_mut() {
+        m.host = own.to_string();
+    }
+    config.version = MAX_VERSION.min(config.version + 1);
+    let core = config.to_core();
+    let next_id = state.in_force.config.next_id;
+    let mut core = muniment_consensus::Config { next_id, ..core };
+    if let (Some(m), Some(old)) = (
+        core.members.first_mut(),
+        state.in_force.config.members.first(),
+    ) {
+        m.id = old.id;
+    }
+    state.force(core);
+    match file.write(state) {
+        // A full disk does not keep a set that was initiated before from having a primary: only a
+        // primary's writes (deletions) can make room.
+        Err(e) if e.code() == Code::OutOfDiskSpace => set.home.log.startup_warning(
+            21_406,
+            &format!("the configuration could not be stored: {e}"),
+        ),
+        other => other?,
+    }
     Ok(())
 }
 

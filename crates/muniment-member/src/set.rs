@@ -20,7 +20,7 @@ use muniment_consensus::{MemberId, Refusal};
 use muniment_exec::OpContext;
 use muniment_logger::{iso8601, now_ms};
 use muniment_op::{Event, Interrupt, Sleepers};
-use muniment_storage::Timestamp;
+use muniment_storage::{Store, Timestamp};
 use muniment_value::{ArrayBuf, Code, DocBuf, Error, Result, Value, doc};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -559,20 +559,21 @@ pub fn describe(set: &ReplicaSet, primary: &str, counter: i64) -> DocBuf {
     if is_primary {
         d.append("electionId", Value::ObjectId(election_id(member.term)));
     }
-    // A member without a log (an arbiter) has no writes to report.
-    let p = set.home.engine.store.position().unwrap_or_default();
-    let majority = set.home.engine.store.committed().unwrap_or_default();
-    let wall = |at| Value::DateTime(wall_ms(&set.home.engine.store, at));
-    d.append(
-        "lastWrite",
-        doc! {
-            "opTime": op_time(p.applied.at, p.applied.term as i64),
-            "lastWriteDate": wall(p.applied.at),
-            "majorityOpTime": op_time(majority.at, majority.term as i64),
-            "majorityWriteDate": wall(majority.at),
-        },
-    );
+    d.append("lastWrite", last_write(&set.home.engine.store));
     d
+}
+
+/// `lastWrite`. A member without a log (an arbiter) has no writes to report.
+fn last_write(store: &Store) -> DocBuf {
+    let p = store.position().unwrap_or_default();
+    let majority = store.committed().unwrap_or_default();
+    let wall = |at| Value::DateTime(wall_ms(store, at));
+    doc! {
+        "opTime": op_time(p.applied.at, p.applied.term as i64),
+        "lastWriteDate": wall(p.applied.at),
+        "majorityOpTime": op_time(majority.at, majority.term as i64),
+        "majorityWriteDate": wall(majority.at),
+    }
 }
 
 /// An election's id: greater with every term.
