@@ -11,6 +11,8 @@
 //! Must not: do I/O except for the state file through [`muniment_io::Disk`], start threads, read clocks, or
 //! know the content of a record.
 
+#![warn(unreachable_pub)]
+
 mod bytes;
 mod concern;
 mod config;

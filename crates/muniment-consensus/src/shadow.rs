@@ -38,7 +38,7 @@ pub(crate) struct Shadow {
 impl Shadow {
     /// Boundaries and records after `last` are left out, since the state knows them before the log has them.
     /// `None` if the boundaries do not cover the log.
-    pub fn new(
+    pub(crate) fn new(
         (base, last): (u64, u64),
         mut terms: Vec<(u64, u64)>,
         mut configs: BTreeMap<u64, Arc<[u8]>>,
@@ -67,24 +67,24 @@ impl Shadow {
         Some(shadow)
     }
 
-    pub fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.base
     }
 
-    pub fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    pub fn terms(&self) -> &[(u64, u64)] {
+    pub(crate) fn terms(&self) -> &[(u64, u64)] {
         &self.terms
     }
 
-    pub fn configs(&self) -> &BTreeMap<u64, Arc<[u8]>> {
+    pub(crate) fn configs(&self) -> &BTreeMap<u64, Arc<[u8]>> {
         &self.configs
     }
 
     /// The term of the record at `index`, if the boundaries cover it.
-    pub fn term_of(&self, index: u64) -> Option<u64> {
+    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
         let after = self.terms.partition_point(|(first, _)| *first <= index);
         let (_, term) = self.terms.get(after.checked_sub(1)?)?;
         (index <= self.last).then_some(*term)
@@ -92,7 +92,7 @@ impl Shadow {
 
     /// Takes entries that follow the last one. True if the member's state has something new to remember: a
     /// new term, or a change of the configuration.
-    pub fn append(&mut self, entries: &[eraftpb::Entry]) -> bool {
+    pub(crate) fn append(&mut self, entries: &[eraftpb::Entry]) -> bool {
         let mut news = false;
         for entry in entries {
             if self.terms.last().is_none_or(|(_, term)| *term < entry.term) {
@@ -109,14 +109,14 @@ impl Shadow {
     }
 
     /// Drops what is lost when the log is cut after `index`.
-    pub fn cut(&mut self, index: u64) {
+    pub(crate) fn cut(&mut self, index: u64) {
         self.terms.retain(|(first, _)| *first <= index);
         self.configs.split_off(&(index + 1));
         self.last = self.last.min(index);
     }
 
     /// Notes that the log now begins at `first`.
-    pub fn trim(&mut self, first: u64) {
+    pub(crate) fn trim(&mut self, first: u64) {
         self.base = self.base.max(first.saturating_sub(1)).min(self.last);
         let before = self.terms.partition_point(|(at, _)| *at <= self.base);
         self.terms.drain(..before.saturating_sub(1));
@@ -124,7 +124,7 @@ impl Shadow {
     }
 
     /// The members that need records which the log no longer has. Each is returned once.
-    pub fn take_behind(&self) -> Vec<MemberId> {
+    pub(crate) fn take_behind(&self) -> Vec<MemberId> {
         let mut behind = std::mem::take(&mut *self.behind.borrow_mut());
         behind.sort_unstable();
         behind.dedup();

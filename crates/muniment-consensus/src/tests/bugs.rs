@@ -31,7 +31,7 @@ pub(crate) struct Bugs {
 }
 
 impl Bugs {
-    pub fn before_step(
+    pub(crate) fn before_step(
         self,
         node: &RawNode<Shadow>,
         in_force: &InForce,
@@ -56,14 +56,14 @@ impl Bugs {
         m
     }
 
-    pub fn vote_to_save(self, vote: MemberId, arbiter: bool) -> MemberId {
+    pub(crate) fn vote_to_save(self, vote: MemberId, arbiter: bool) -> MemberId {
         match arbiter && self.arbiters_forget_votes {
             true => 0,
             false => vote,
         }
     }
 
-    pub fn after_step(self, node: &mut RawNode<Shadow>) {
+    pub(crate) fn after_step(self, node: &mut RawNode<Shadow>) {
         if self.forget_votes && node.raft.state == StateRole::Follower && node.raft.leader_id == 0 {
             node.raft.vote = 0;
         }

@@ -4,7 +4,7 @@ use crate::tests::node::{Event, Node, Packet};
 use crate::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub struct Cluster {
+pub(crate) struct Cluster {
     pub nodes: BTreeMap<MemberId, Node>,
     pub on_the_way: Vec<(MemberId, MemberId, Packet)>,
     pub cut_off: BTreeSet<(MemberId, MemberId)>,
@@ -19,7 +19,7 @@ pub struct Cluster {
 }
 
 /// A member with the tests' defaults: it votes, and all members have the same priority.
-pub fn member(id: MemberId) -> Member {
+pub(crate) fn member(id: MemberId) -> Member {
     Member {
         host: format!("host{id}:1"),
         id,
@@ -32,7 +32,7 @@ pub fn member(id: MemberId) -> Member {
 }
 
 /// An arbiter.
-pub fn arbiter(id: MemberId) -> Member {
+pub(crate) fn arbiter(id: MemberId) -> Member {
     Member {
         arbiter: true,
         priority: 0,
@@ -41,7 +41,7 @@ pub fn arbiter(id: MemberId) -> Member {
 }
 
 impl Cluster {
-    pub fn new(options: Options) -> Cluster {
+    pub(crate) fn new(options: Options) -> Cluster {
         Cluster {
             nodes: BTreeMap::new(),
             on_the_way: Vec::new(),
@@ -56,7 +56,7 @@ impl Cluster {
 
     /// Sets up all members of a configuration with empty logs. Those that are to vote do so from the
     /// beginning.
-    pub fn set_up(&mut self, config: &Config) {
+    pub(crate) fn set_up(&mut self, config: &Config) {
         let voters = config.wanted_voters();
         let ids = config.members.iter().map(|m| m.id);
         let learners = ids.clone().filter(|id| !voters.contains(id)).collect();
@@ -75,7 +75,7 @@ impl Cluster {
         }
     }
 
-    pub fn join(&mut self, state: &LocalState) {
+    pub(crate) fn join(&mut self, state: &LocalState) {
         let options = Options {
             seed: self.options.seed.wrapping_add(state.id),
             ..self.options
@@ -86,7 +86,7 @@ impl Cluster {
         self.after(state.id);
     }
 
-    pub fn with(&mut self, id: MemberId, f: impl FnOnce(&mut Node)) {
+    pub(crate) fn with(&mut self, id: MemberId, f: impl FnOnce(&mut Node)) {
         let Some(node) = self.nodes.get_mut(&id) else {
             self.lines.push(format!("there is no member {id}"));
             return;
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// Delivers the messages to this member, or to all, and those that result from them.
-    pub fn deliver(&mut self, only: Option<MemberId>) {
+    pub(crate) fn deliver(&mut self, only: Option<MemberId>) {
         let mut left = 10_000;
         while let Some(at) =
             (self.on_the_way.iter()).position(|(_, to, _)| only.is_none_or(|only| only == *to))
@@ -134,7 +134,7 @@ impl Cluster {
         }
     }
 
-    pub fn arrive(&mut self, from: MemberId, to: MemberId, packet: Packet) {
+    pub(crate) fn arrive(&mut self, from: MemberId, to: MemberId, packet: Packet) {
         if self.cut_off.contains(&(from, to)) {
             return;
         }
@@ -152,7 +152,7 @@ impl Cluster {
     }
 }
 
-pub fn say(event: &Event) -> String {
+pub(crate) fn say(event: &Event) -> String {
     match event {
         Event::Sent(to, _) => format!("sent to {to}"),
         Event::Opened { term, no_op: true } => format!("opens the door of term {term}"),

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// A record of the model's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
+pub(crate) struct Record {
     pub index: u64,
     pub term: u64,
     pub kind: Kind,
@@ -36,7 +36,7 @@ impl fmt::Display for Record {
 
 /// A message from one member to another.
 #[derive(Clone, Debug)]
-pub enum Packet {
+pub(crate) enum Packet {
     Raft {
         message: Vec<u8>,
         records: Vec<Record>,
@@ -49,7 +49,7 @@ pub enum Packet {
 
 /// An event that the test may be interested in.
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(crate) enum Event {
     Sent(MemberId, Packet),
     Opened {
         term: u64,
@@ -85,7 +85,7 @@ pub enum Event {
     Fatal(String),
 }
 
-pub struct Node {
+pub(crate) struct Node {
     pub id: MemberId,
     pub options: Options,
     pub bugs: Bugs,
@@ -111,7 +111,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(options: Options, state: &LocalState) -> Node {
+    pub(crate) fn new(options: Options, state: &LocalState) -> Node {
         let base_term = state.terms.last().map_or(0, |(_, term)| *term);
         Node {
             id: state.id,
@@ -134,28 +134,28 @@ impl Node {
         }
     }
 
-    pub fn state(&self) -> LocalState {
+    pub(crate) fn state(&self) -> LocalState {
         LocalState::decode(&self.saved).expect("our own state")
     }
 
-    pub fn last(&self) -> u64 {
+    pub(crate) fn last(&self) -> u64 {
         self.base + self.log.len() as u64
     }
 
-    pub fn record(&self, index: u64) -> Option<&Record> {
+    pub(crate) fn record(&self, index: u64) -> Option<&Record> {
         self.log.get(index.checked_sub(self.base + 1)? as usize)
     }
 
-    pub fn is_up(&self) -> bool {
+    pub(crate) fn is_up(&self) -> bool {
         self.core.is_some()
     }
 
-    pub fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.core.as_ref().is_some_and(|c| c.role() == Role::Leader)
     }
 
     /// Crashes: of the records that were not synced, only the first `keep` are left.
-    pub fn crash(&mut self, keep: u64) {
+    pub(crate) fn crash(&mut self, keep: u64) {
         self.core = None;
         self.door = None;
         self.untold.clear();
@@ -166,7 +166,7 @@ impl Node {
     }
 
     /// Starts the member: cuts the log if necessary, syncs it, and begins with a new core.
-    pub fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         let state = self.state();
         if let Some(behind) = state.cut {
             let keep = behind.saturating_sub(self.base) as usize;
@@ -202,7 +202,7 @@ impl Node {
     }
 
     /// Gives the core an input and carries out its effects.
-    pub fn input(&mut self, input: impl FnOnce(&mut Core) -> Result<(), Fatal>) {
+    pub(crate) fn input(&mut self, input: impl FnOnce(&mut Core) -> Result<(), Fatal>) {
         let Some(core) = &mut self.core else { return };
         if let Err(fatal) = input(core) {
             self.events.push(Event::Fatal(fatal.to_string()));
@@ -212,14 +212,14 @@ impl Node {
         self.run();
     }
 
-    pub fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         self.input(|core| {
             core.pass(1);
             Ok(())
         });
     }
 
-    pub fn receive(&mut self, packet: Packet) {
+    pub(crate) fn receive(&mut self, packet: Packet) {
         match packet {
             Packet::Raft { message, records } => {
                 let (message, used) = Message::decode(&message).expect("a sound message");
@@ -235,7 +235,7 @@ impl Node {
     }
 
     /// Writes through the door. Returns the place, or `None` if the door is closed.
-    pub fn write(&mut self, value: &str) -> Option<u64> {
+    pub(crate) fn write(&mut self, value: &str) -> Option<u64> {
         self.put(Kind::Plain, value)
     }
 
@@ -253,7 +253,7 @@ impl Node {
     }
 
     /// Tells the core of the records that the door has made.
-    pub fn tell(&mut self) {
+    pub(crate) fn tell(&mut self) {
         let untold = std::mem::take(&mut self.untold);
         if !untold.is_empty() {
             self.input(|core| {
@@ -264,7 +264,7 @@ impl Node {
     }
 
     /// Syncs the log up to this place, and tells the core.
-    pub fn sync(&mut self, to: u64) {
+    pub(crate) fn sync(&mut self, to: u64) {
         let to = to.min(self.last());
         if to > self.durable {
             self.durable = to;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 type Found = Result<(), String>;
 
 #[derive(Default)]
-pub struct Oracle {
+pub(crate) struct Oracle {
     /// The leader of each term.
     leaders: BTreeMap<u64, MemberId>,
     /// The committed records, from place 1 on.
@@ -29,7 +29,7 @@ impl Oracle {
 
     /// Checks and notes the new records of a member's log. Two records with the same place and term are
     /// equal.
-    pub fn look(&mut self, node: &Node) -> Found {
+    pub(crate) fn look(&mut self, node: &Node) -> Found {
         let end = (node.last(), node.log.back().map_or(0, |r| r.term));
         let ((last, term), durable) = self.seen.get(&node.id).copied().unwrap_or_default();
         let goes_on = node.record(last).is_some_and(|r| r.term == term);
@@ -57,7 +57,7 @@ impl Oracle {
     }
 
     /// Checks that a term has one leader, which has everything that is committed.
-    pub fn elected(&mut self, node: &Node, term: u64) -> Found {
+    pub(crate) fn elected(&mut self, node: &Node, term: u64) -> Found {
         let leader = *self.leaders.entry(term).or_insert(node.id);
         if leader != node.id {
             return Err(format!("{leader} and {} both lead in term {term}", node.id));
@@ -74,7 +74,7 @@ impl Oracle {
     }
 
     /// Checks that logs are equal up to the commit point.
-    pub fn commits(&mut self, id: MemberId, records: Vec<Record>) -> Found {
+    pub(crate) fn commits(&mut self, id: MemberId, records: Vec<Record>) -> Found {
         for record in records {
             match self.committed(record.index) {
                 Some(known) if *known == record => {}
@@ -89,7 +89,7 @@ impl Oracle {
     }
 
     /// Checks that no committed record is given up.
-    pub fn gave_up(&self, id: MemberId, records: &[Record]) -> Found {
+    pub(crate) fn gave_up(&self, id: MemberId, records: &[Record]) -> Found {
         let lost = records.iter().find(|r| self.committed(r.index) == Some(*r));
         match lost {
             Some(record) => Err(format!("{id} gave up {record}, which is committed")),
@@ -98,7 +98,7 @@ impl Oracle {
     }
 
     /// Checks that a write for which a client waited for two members was at two members.
-    pub fn acknowledged(&self, index: u64, term: u64, journaled: bool) -> Found {
+    pub(crate) fn acknowledged(&self, index: u64, term: u64, journaled: bool) -> Found {
         if self.committed(index).is_some_and(|r| r.term == term) {
             // A member that was synced anew has the write as part of its copy, which `had` does not note.
             return Ok(());
@@ -117,12 +117,12 @@ impl Oracle {
     }
 
     /// Notes that a linearizable read begins.
-    pub fn asks(&mut self, token: u64) {
+    pub(crate) fn asks(&mut self, token: u64) {
         self.reads.insert(token, self.committed.len() as u64);
     }
 
     /// Checks that a read sees everything that was committed before it began.
-    pub fn read(&self, token: u64, index: u64) -> Found {
+    pub(crate) fn read(&self, token: u64, index: u64) -> Found {
         match self.reads.get(&token) {
             Some(before) if index < *before => Err(format!(
                 "a read sees {index}, but {before} was committed before it"

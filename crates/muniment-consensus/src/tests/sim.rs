@@ -52,7 +52,7 @@ enum What {
 
 /// The counts of events in a run.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Course {
+pub(crate) struct Course {
     pub elections: u64,
     pub committed: u64,
     pub given_up: u64,
@@ -83,7 +83,7 @@ struct Hollow {
     filled: bool,
 }
 
-pub struct Sim {
+pub(crate) struct Sim {
     draw: Draw,
     world: World,
     bugs: Bugs,
@@ -112,7 +112,7 @@ type Found = Result<(), String>;
 type Waits = BTreeMap<WaiterId, (u64, u64, Concern)>;
 
 impl Sim {
-    pub fn new(seed: u64, bugs: Bugs) -> Sim {
+    pub(crate) fn new(seed: u64, bugs: Bugs) -> Sim {
         let mut draw = Draw::new(seed ^ 0x5eed);
         let mut losses = Draw::new(seed ^ 0x1055);
         // Storms have short terms: leaders fail before they have told all members of anything.
@@ -237,7 +237,7 @@ impl Sim {
     }
 
     /// Runs to the end.
-    pub fn run(mut self) -> Result<Course, String> {
+    pub(crate) fn run(mut self) -> Result<Course, String> {
         while self.now < self.world.until {
             self.step()?;
         }
