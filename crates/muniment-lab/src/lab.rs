@@ -4,10 +4,10 @@
 use crate::disk;
 use crate::doubts::Doubts;
 use crate::environment;
-use crate::null::Responder;
 use crate::process::{self, Process};
 use crate::progress::Progress;
 use crate::report::table::{bytes, rate};
+use crate::responder::Responder;
 use crate::sizes::Sizes;
 use crate::targets::Endpoint;
 use crate::uri::Uri;

@@ -48,6 +48,7 @@ mod progress;
 mod raw_engine;
 mod relay;
 mod report;
+mod responder;
 mod session;
 mod shelf;
 mod sizes;

@@ -3,56 +3,12 @@
 
 use crate::commands::{self, Spec};
 use crate::docs;
+use crate::responder::Responder;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_value::Doc;
-use muniment_wire::{Form, NullServer};
+use muniment_wire::NullServer;
 use std::path::Path;
-use std::thread::available_parallelism;
 use std::time::Duration;
-
-/// How long a worker of the polling responder looks for more before it sleeps.
-const POLLS: Duration = Duration::from_micros(20);
-
-/// A form of the null responder, as the command line calls it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Responder {
-    /// A thread for each connection.
-    Threads,
-    /// A worker for each core.
-    Pool,
-    /// The same, and a worker without work polls for some time before it sleeps.
-    Polling,
-}
-
-impl Responder {
-    /// All of them.
-    pub(crate) const ALL: [Responder; 3] =
-        [Responder::Threads, Responder::Pool, Responder::Polling];
-
-    /// The name on the command line.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Responder::Threads => "threads",
-            Responder::Pool => "pool",
-            Responder::Polling => "polling",
-        }
-    }
-
-    fn form(self) -> Form {
-        let workers = available_parallelism().map_or(1, usize::from);
-        match self {
-            Responder::Threads => Form::Threads,
-            Responder::Pool => Form::Pool {
-                workers,
-                polls: Duration::ZERO,
-            },
-            Responder::Polling => Form::Pool {
-                workers,
-                polls: POLLS,
-            },
-        }
-    }
-}
 
 /// `muniment bench null-responder PORT_FILE FORM`.
 pub(crate) const COMMAND: Spec = Spec {

@@ -2,7 +2,7 @@
 //! Each is this same executable with other arguments, dies with the lab, and leaves no files
 //! afterwards.
 
-use crate::null::Responder;
+use crate::responder::Responder;
 use muniment_load::fail::{Context, Failure, Result};
 use muniment_load::stop;
 use std::fs::File;

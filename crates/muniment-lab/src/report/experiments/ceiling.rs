@@ -90,8 +90,8 @@ fn table(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::null::Responder;
     use crate::report::experiments::fixtures::{check, load};
+    use crate::responder::Responder;
     use muniment_load::placement::Placement;
 
     #[test]
