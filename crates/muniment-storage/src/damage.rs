@@ -38,6 +38,17 @@ pub(crate) struct Health {
     validator: Option<String>,
 }
 
+/// What is known of the validator of a collection whose entry has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judged {
+    /// It is the one that the collection had, and as readable as that.
+    Same,
+    /// It can be parsed.
+    Readable,
+    /// It has to be parsed to know.
+    Unknown,
+}
+
 /// Something that is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
@@ -206,13 +217,16 @@ impl Collection {
     }
 
     /// Looks anew at what is damaged, after its options or indexes have changed.
-    pub(crate) fn look_at_health(&self) {
+    pub(crate) fn look_at_health(&self, validator: Judged) {
         if self.all_indexes().iter().any(|i| i.is_damaged()) || self.lacks_ids() {
             self.is_hurt();
         }
-        // The validator is parsed without an operation: the end of an operation would make it seem
-        // unreadable.
-        let validator = self.options().validator(QueryContext::new()).err();
+        let validator = match validator {
+            Judged::Same => return,
+            Judged::Readable => None,
+            // It is parsed without an operation: the end of an operation would make it seem unreadable.
+            Judged::Unknown => self.options().validator(QueryContext::new()).err(),
+        };
         if validator.is_some() {
             self.is_hurt();
         }

@@ -150,7 +150,7 @@ impl Store {
             inner.wait_visible(interrupt)?;
             interrupt.check()?;
         };
-        let (meta, all) = inner.exported_meta(&view)?;
+        let (meta, all) = inner.exported_meta(&view, interrupt)?;
         let bytes = all.iter().map(|tree| inner.stored(*tree)).sum();
         Ok(Export {
             position,
@@ -195,11 +195,15 @@ impl Inner {
     }
 
     /// The rows of the catalog's tree, and the other trees.
-    fn exported_meta(&self, view: &Snapshot) -> Result<(Meta, BTreeSet<u32>)> {
+    fn exported_meta(
+        &self,
+        view: &Snapshot,
+        interrupt: &dyn Interrupt,
+    ) -> Result<(Meta, BTreeSet<u32>)> {
         let mut rows = BTreeMap::new();
         let mut trees = BTreeSet::from([SESSIONS]);
         let mut all = range(view, keys::META, Bytes::new())?;
-        while let Some((key, value)) = all.next(&NeverInterrupted)? {
+        while let Some((key, value)) = all.next(interrupt)? {
             match key.first() {
                 Some(b'c') => {
                     let id = id_of(&key).ok_or_else(|| self.bad_key())?;

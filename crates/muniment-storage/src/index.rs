@@ -5,7 +5,7 @@ use crate::definition::Definition;
 use crate::kinds::IndexKind;
 use crate::multikey::{Arrays, Multikey};
 use muniment_io::Timestamp;
-use muniment_op::NeverInterrupted;
+use muniment_op::Interrupt;
 use muniment_query::running::Work;
 use muniment_query::{Filter, QueryContext};
 use muniment_value::collation::key_hex;
@@ -113,14 +113,15 @@ impl Index {
     /// An index as the catalog describes it.
     ///
     /// # Errors
-    /// If the partial filter cannot be parsed.
+    /// If the partial filter cannot be parsed; what stops `operation`.
     pub(crate) fn new(
         id: u32,
         spec: Arc<IndexSpec>,
         ready: bool,
         arrays: &Arrays,
+        operation: &dyn Interrupt,
     ) -> Result<Index> {
-        let definition = Definition::of(&spec, &NeverInterrupted)?;
+        let definition = Definition::of(&spec, operation)?;
         let spec = definition.spec.clone();
         Ok(Index {
             id,
@@ -145,12 +146,23 @@ impl Index {
     }
 
     /// The index of a catalog entry, closed if the entry is damaged.
-    pub(crate) fn of_entry(entry: &IndexEntry, ready: bool, arrays: &Arrays) -> Index {
+    ///
+    /// # Errors
+    /// What stops `operation` before it is known what the index is.
+    pub(crate) fn of_entry(
+        entry: &IndexEntry,
+        ready: bool,
+        arrays: &Arrays,
+        operation: &dyn Interrupt,
+    ) -> Result<Index> {
         let opened = match &entry.damage {
-            None => Index::new(entry.id, entry.spec.clone(), ready, arrays),
+            None => Index::new(entry.id, entry.spec.clone(), ready, arrays, operation),
             Some(e) => Err(e.clone()),
         };
-        opened.unwrap_or_else(|e| {
+        if opened.is_err() {
+            operation.check()?;
+        }
+        Ok(opened.unwrap_or_else(|e| {
             let id_index = is_id_pattern(&entry.spec.key);
             let index = Index {
                 id: entry.id,
@@ -174,7 +186,7 @@ impl Index {
             };
             index.close(e.message());
             index
-        })
+        }))
     }
 
     /// Closes the index because it is damaged. From then on no plan reads it and no write maintains it.

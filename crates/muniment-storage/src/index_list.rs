@@ -137,7 +137,16 @@ mod tests {
         let name = format!("a_{id}");
         let d = doc! { "key": doc! { "a": 1 }, "name": name };
         let spec = Arc::new(IndexSpec::parse(d.as_doc()).unwrap());
-        Arc::new(Index::new(id, spec, ready, &Arrays::default()).unwrap())
+        Arc::new(
+            Index::new(
+                id,
+                spec,
+                ready,
+                &Arrays::default(),
+                &muniment_op::NeverInterrupted,
+            )
+            .unwrap(),
+        )
     }
 
     #[test]

@@ -152,6 +152,8 @@ impl Store {
                 details.append(&spec.name, doc! { "valid": false, "spec": &spec.document });
             }
         }
+        // The end of the operation may be among the errors that were found, and is none of the collection's.
+        interrupt.check()?;
         let valid = report.errors.is_empty() && report.invalid == 0 && !report.corrupt;
         let errors: ArrayBuf = report.errors.iter().map(String::as_str).collect();
         Ok(doc! {

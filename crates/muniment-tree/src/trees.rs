@@ -97,8 +97,7 @@ pub struct Faults {
 /// reads from was replaced.
 pub trait Cursor: Send {
     /// The next key and value in the cursor's direction; `None` at the end, and again after it. A call that
-    /// takes long, as over millions of deleted keys, asks `operation` now and then; once
-    /// [`Interrupt::check`] has failed, it has to fail again for the same operation.
+    /// takes long, as over millions of deleted keys, asks `operation` now and then.
     ///
     /// # Errors
     /// 301 DataCorruptionDetected naming file and offset; I/O errors. After such an error the cursor returns

@@ -232,12 +232,8 @@ impl Entry {
                 return Err(e.context(&format!("its index '{}': ", i.spec.name)));
             }
         }
-        let raw = |options: &CollectionOptions| {
-            let validator = options.document.as_doc().get_elem("validator");
-            validator.map(|v| v.raw_value().to_vec())
-        };
         let held = held.map(Collection::options);
-        if held.is_none_or(|held| raw(&held) != raw(&self.options)) {
+        if held.is_none_or(|held| held.raw_validator() != self.options.raw_validator()) {
             self.options
                 .validator(QueryContext::new().on_behalf_of(operation))?;
         }
@@ -348,6 +344,12 @@ fn alone(e: Elem<'_>, depth: usize) -> Result<()> {
 }
 
 impl CollectionOptions {
+    /// The validator's bytes, if there is one.
+    pub(crate) fn raw_validator(&self) -> Option<&[u8]> {
+        let validator = self.document.as_doc().get_elem("validator");
+        validator.map(|v| v.raw_value())
+    }
+
     /// The filter that documents have to match, if there is one, parsed with `cx`.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use crate::collection::Collection;
 use crate::commit::announce::Announce;
 use crate::commit::door::Opening;
 use crate::commit::stage::Stage;
+use crate::damage::Judged;
 use crate::export::id_of;
 use crate::index::Index;
 use crate::inner::Inner;
@@ -62,10 +63,10 @@ impl Inner {
             let entry = Entry::read(&value, id, &NeverInterrupted);
             let indexes = entry.indexes.iter().map(|i| {
                 let arrays = arrays.get(&i.id).unwrap_or(&none);
-                Arc::new(Index::of_entry(i, i.ready, arrays))
+                Index::of_entry(i, i.ready, arrays, &NeverInterrupted).map(Arc::new)
             });
-            let indexes = indexes.collect();
-            let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO);
+            let indexes = indexes.collect::<Result<_>>()?;
+            let c = self.publish_collection(id, entry, indexes, Timestamp::ZERO, false);
             let mut stored = None;
             while let Some((of, value)) = next.take() {
                 let of = id_of(&of)?;
@@ -152,7 +153,7 @@ impl Inner {
     ) -> Result<Unsettled<Arc<Collection>>> {
         self.watch.check_open()?;
         let held = self.catalog.read().by_id(id);
-        let indexes = indexes_of(held.as_deref(), &entry);
+        let indexes = indexes_of(held.as_deref(), &entry, interrupt)?;
         let mut stage = Stage::new(opening);
         if let Some(gone) = drop {
             stage.log.drop(gone.id);
@@ -180,7 +181,7 @@ impl Inner {
         let mut result = Err(Error::internal("the catalog was not changed"));
         let commit = self.commit(stage, Announce::Door, interrupt, |at| {
             // Before the drop: a name that passes from one to the other must not be missing.
-            result = Ok(self.publish_collection(id, entry, indexes, at));
+            result = Ok(self.publish_collection(id, entry, indexes, at, true));
             if let Some(gone) = drop {
                 self.publish_drop(gone, at);
             }
@@ -240,13 +241,16 @@ impl Inner {
     }
 
     /// Makes a collection what its entry says, and closes the parts of it that are damaged. The puts are
-    /// in the trees already, but not visible yet.
+    /// in the trees already, but not visible yet, and no later commit becomes visible meanwhile. So what
+    /// takes long is not done again: with `checked` a new validator was parsed before the record was
+    /// logged (see [`Entry::check_new`]), and is known to be readable.
     pub fn publish_collection(
         &self,
         id: u32,
         entry: Entry,
         indexes: Vec<Arc<Index>>,
         at: Timestamp,
+        checked: bool,
     ) -> Arc<Collection> {
         // All entries that the build has committed into a new index are visible by now.
         let since = self.trees.views().visible();
@@ -263,6 +267,11 @@ impl Inner {
         }
         let damage = entry.damage.clone();
         let held = self.catalog.read().by_id(id);
+        let validator = match &held {
+            Some(c) if c.options().raw_validator() == entry.options.raw_validator() => Judged::Same,
+            _ if checked => Judged::Readable,
+            _ => Judged::Unknown,
+        };
         let collection = match held {
             Some(c) => {
                 for gone in c.all_indexes().iter() {
@@ -300,7 +309,7 @@ impl Inner {
                 c
             }
         };
-        collection.look_at_health();
+        collection.look_at_health(validator);
         collection.look_at_expiry();
         if let Some(e) = damage {
             collection.close(e.message());
@@ -331,15 +340,22 @@ impl Inner {
 }
 
 /// The index handles for an entry: those of `held` where it has the index already, else new ones.
-pub(crate) fn indexes_of(held: Option<&Collection>, entry: &Entry) -> Vec<Arc<Index>> {
+///
+/// # Errors
+/// What stops `operation` while the definition of a new one is parsed.
+pub(crate) fn indexes_of(
+    held: Option<&Collection>,
+    entry: &Entry,
+    operation: &dyn Interrupt,
+) -> Result<Vec<Arc<Index>>> {
     let old = held.map(Collection::all_indexes).unwrap_or_default();
     entry
         .indexes
         .iter()
         .map(|i| match old.iter().find(|o| o.id == i.id) {
-            Some(o) => o.clone(),
+            Some(o) => Ok(o.clone()),
             // Publishing the entry makes it ready.
-            None => Arc::new(Index::of_entry(i, false, &Arrays::default())),
+            None => Index::of_entry(i, false, &Arrays::default(), operation).map(Arc::new),
         })
         .collect()
 }

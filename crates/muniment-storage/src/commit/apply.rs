@@ -297,8 +297,8 @@ impl Inner {
             match change {
                 Change::Collection(id, entry) => {
                     let held = self.catalog.read().by_id(id);
-                    let indexes = indexes_of(held.as_deref(), &entry);
-                    self.publish_collection(id, *entry, indexes, at);
+                    let indexes = indexes_of(held.as_deref(), &entry, &NeverInterrupted)?;
+                    self.publish_collection(id, *entry, indexes, at, false);
                 }
                 Change::Drop(id) => drops.push(id),
             }

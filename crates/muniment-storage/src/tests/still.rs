@@ -368,6 +368,50 @@ fn no_definition_is_damaged_by_the_end_of_an_operation() {
     assert!(refused > 3, "{refused}");
 }
 
+/// The end of an operation, whenever it comes, is no damage of the collection that it validates.
+#[test]
+fn a_validation_that_ends_early_says_nothing_of_the_collection() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let c = create(&store, "db.c");
+    let spec = IndexSpec::parse(doc! { "key": doc! { "n": 1 }, "name": "n" }.as_doc()).unwrap();
+    store.create_index(&c, spec, &NeverInterrupted).unwrap();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    for i in 0..20_000 {
+        w.insert(&bytes(doc! { "_id": i, "n": i }))
+            .unwrap()
+            .unwrap();
+    }
+    w.commit().unwrap();
+    store.flush().unwrap();
+    // Keeps what is deleted from being cleared away.
+    let held = store.snapshot();
+    let mut w = store.write_unit(&c, &NeverInterrupted).unwrap();
+    for i in 1..20_000 {
+        let found = w.lock_by_id(Value::Int32(i)).unwrap().unwrap();
+        let (key, old) = found.unwrap();
+        w.delete(&key, &old).unwrap().unwrap();
+    }
+    w.commit().unwrap();
+    store.flush().unwrap();
+    let (mut ended, mut patience) = (0, 0);
+    loop {
+        let operation = Patience(AtomicI64::new(patience));
+        match store.validate(&c, false, &operation) {
+            Err(e) => assert_eq!(e.code(), Code::MaxTimeMSExpired, "{e}"),
+            Ok(report) => {
+                let valid = report.as_doc().get("valid");
+                assert!(valid.is_some_and(|v| v.truthy()), "{report:?}");
+                break;
+            }
+        }
+        ended += 1;
+        patience += 1;
+    }
+    assert!(ended > 10, "{ended}");
+    drop(held);
+}
+
 /// Test suites make and drop collections by the thousand, of which nothing may stay.
 #[test]
 fn dropped_collections_are_soon_forgotten() {

@@ -71,6 +71,12 @@ struct Pass<'p> {
     operation: &'p dyn Interrupt,
 }
 
+impl<'p> Pass<'p> {
+    fn of(state: &'p State, operation: &'p dyn Interrupt) -> Pass<'p> {
+        Pass { state, operation }
+    }
+}
+
 /// The rest of the range, and the sources over it.
 struct Sorted {
     tree: TreeId,
@@ -148,10 +154,7 @@ impl LsmCursor {
             return Ok(());
         }
         let state = self.shared.state();
-        let pass = Pass {
-            state: &state,
-            operation,
-        };
+        let pass = Pass::of(&state, operation);
         if self.number != Some(state.number) {
             self.number = None;
             if self.begun {
@@ -272,10 +275,7 @@ impl LsmCursor {
         };
         // The state is read after the walk was registered, since the walk must see all earlier writes.
         let state = self.shared.state();
-        let pass = Pass {
-            state: &state,
-            operation,
-        };
+        let pass = Pass::of(&state, operation);
         let mut merge = Sorted::new(tree, range, Timestamp::MAX, dir);
         let mut keys = Vec::new();
         let mut passed = 0;
@@ -325,12 +325,14 @@ impl Cursor for LsmCursor {
             }
             let filled = self.refill(operation);
             // A long way without rows is interrupted here, and continues with the next call if there is one.
-            // An error on the way is not reported to an operation that must end.
-            let asked = match filled.is_err() || self.rows.is_empty() {
-                true => operation.check(),
-                false => Ok(()),
+            // An error on the way is not reported to an operation that must end. The operation may have been
+            // stopped on the way and spared since, so what it said there counts as well.
+            let stopped = match &filled {
+                Err(e) if e.is_interruption() => Some(e.clone()),
+                Ok(()) if !self.rows.is_empty() => None,
+                _ => operation.check().err(),
             };
-            if let Err(e) = asked {
+            if let Some(e) = stopped {
                 // The sources may be anywhere now, so they are located again after the last key that was
                 // passed.
                 self.number = None;

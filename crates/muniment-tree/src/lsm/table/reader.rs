@@ -33,7 +33,6 @@ pub(crate) struct Table {
 /// more.
 pub(crate) struct Core {
     id: u64,
-    path: PathBuf,
     file: Arc<dyn File>,
     size: u64,
     crc: u32,
@@ -44,14 +43,23 @@ pub(crate) struct Core {
     /// The CRC-32C of the rest of the file, as it was read when the table was opened.
     tail_crc: u32,
     cache: Arc<BlockCache>,
-    trash: Arc<Trash>,
     fronts: Mutex<Fronts>,
-    condemned: AtomicBool,
     /// A running compaction reads the table and will replace it.
     pub(crate) busy: AtomicBool,
     /// A compaction has found the table damaged. Later ones do not use it, so that one damaged table does not
     /// stop all compactions.
     pub(crate) suspect: AtomicBool,
+    /// This is dropped last: a file that is still open keeps its room after its name is gone, and the thread
+    /// that closes it then has to wait for the file system.
+    place: Place,
+}
+
+/// Where the file is, and what becomes of it when no reader has the table any more.
+struct Place {
+    path: PathBuf,
+    /// No state has the table any more, so its file is to be removed.
+    condemned: AtomicBool,
+    trash: Arc<Trash>,
 }
 
 /// The offsets at which the parts of the table begin that readers hold.
@@ -201,7 +209,7 @@ impl Drop for Table {
         if let Some(first) = first.filter(|first| *first > fronts.freed) {
             fronts.freed = first;
             drop(fronts);
-            self.core.trash.free(self.core.file.clone(), first);
+            self.core.place.trash.free(self.core.file.clone(), first);
         }
     }
 }
@@ -252,7 +260,6 @@ impl Core {
         let block = Block::new(raw).ok_or_else(|| bad(top.offset, MALFORMED))?;
         Ok(Core {
             id,
-            path,
             file,
             size: len,
             crc,
@@ -261,11 +268,14 @@ impl Core {
             end: top.offset,
             tail_crc,
             cache,
-            trash,
             fronts: Mutex::default(),
-            condemned: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             suspect: AtomicBool::new(false),
+            place: Place {
+                path,
+                condemned: AtomicBool::new(false),
+                trash,
+            },
         })
     }
 
@@ -274,7 +284,7 @@ impl Core {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        &self.place.path
     }
 
     /// The file's length.
@@ -312,17 +322,24 @@ impl Core {
 
     /// Marks a table that nothing refers to any more. Its file is removed when the last reader has gone.
     pub(crate) fn condemn(&self) {
-        self.condemned.store(true, Ordering::SeqCst);
+        self.place.condemned.store(true, Ordering::SeqCst);
     }
 
     /// 301 DataCorruptionDetected for a block that is malformed.
     pub(crate) fn malformed(&self, offset: u64) -> Error {
-        damaged(&self.path, offset, MALFORMED)
+        damaged(&self.place.path, offset, MALFORMED)
     }
 
     /// Reads a block without using the cache.
     pub(crate) fn read(&self, handle: Handle, kind: Kind) -> Result<Bytes> {
-        frame::read(&*self.file, &self.path, self.end, self.id, handle, kind)
+        frame::read(
+            &*self.file,
+            &self.place.path,
+            self.end,
+            self.id,
+            handle,
+            kind,
+        )
     }
 
     /// A block, from the cache or read into it.
@@ -420,7 +437,7 @@ impl Core {
     }
 }
 
-impl Drop for Core {
+impl Drop for Place {
     fn drop(&mut self) {
         if self.condemned.load(Ordering::SeqCst) {
             self.trash.throw(self.path.clone());

@@ -391,6 +391,53 @@ fn a_long_way_can_be_interrupted() {
     }
 }
 
+/// A member that steps down stops operations, and spares some of them if it becomes primary again at once. A
+/// cursor may have heard of the stop meanwhile. It is not worse off for that.
+#[test]
+fn a_cursor_goes_on_for_an_operation_that_was_spared() {
+    struct Spared(AtomicU64);
+    impl Interrupt for Spared {
+        fn check(&self) -> Result<()> {
+            match self.0.fetch_sub(1, Relaxed) {
+                0 => Err(stopped()),
+                _ => Ok(()),
+            }
+        }
+
+        fn sleepers(&self, _: &mut dyn FnMut(&Sleepers)) {}
+    }
+
+    let mut world = World::new();
+    fill(&mut world, 1, 0, 20_000);
+    world.commit(vec![put(1, "a", "first"), put(1, "00000000", "last")]);
+    sealed(&world);
+    for chunk in (1..20_000).collect::<Vec<_>>().chunks(1000) {
+        world.commit(chunk.iter().map(|i| delete(1, format!("{i:08}"))).collect());
+    }
+    sealed(&world);
+    let mut stops = 0;
+    for patience in 0..60 {
+        world.trees.shared.gaps.forget_all();
+        let all = Range::default();
+        let trees = &world.trees;
+        let mut cursor = trees.cursor(TreeId(1), all, world.now, Direction::Forward);
+        let operation = Spared(AtomicU64::new(patience));
+        let mut found = Vec::new();
+        loop {
+            match cursor.next(&operation) {
+                Ok(Some(row)) => found.push(row.0),
+                Ok(None) => break,
+                Err(e) => {
+                    assert_eq!(e.message(), "stop");
+                    stops += 1;
+                }
+            }
+        }
+        assert_eq!(found, [bytes("00000000"), bytes("a")], "{patience}");
+    }
+    assert!(stops > 40, "{stops}");
+}
+
 /// The same goes for a cursor whose view is older than most of the versions.
 #[test]
 fn a_way_over_what_is_too_new_can_be_interrupted() {
