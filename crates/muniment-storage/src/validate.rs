@@ -46,6 +46,16 @@ impl Report {
             self.errors.push(text);
         }
     }
+
+    /// Whether the collection is valid, and the errors that were found.
+    ///
+    /// # Errors
+    /// What has stopped the operation: that may be among the errors, and is no error of the collection.
+    fn verdict(&self, interrupt: &dyn Interrupt) -> Result<(bool, ArrayBuf)> {
+        interrupt.check()?;
+        let valid = self.errors.is_empty() && self.invalid == 0 && !self.corrupt;
+        Ok((valid, self.errors.iter().map(String::as_str).collect()))
+    }
 }
 
 impl Store {
@@ -152,10 +162,7 @@ impl Store {
                 details.append(&spec.name, doc! { "valid": false, "spec": &spec.document });
             }
         }
-        // The end of the operation may be among the errors that were found, and is none of the collection's.
-        interrupt.check()?;
-        let valid = report.errors.is_empty() && report.invalid == 0 && !report.corrupt;
-        let errors: ArrayBuf = report.errors.iter().map(String::as_str).collect();
+        let (valid, errors) = report.verdict(interrupt)?;
         Ok(doc! {
             "ns": collection.namespace().as_str(),
             "uuid": muniment_value::Value::Binary { subtype: 4, bytes: &collection.uuid() },

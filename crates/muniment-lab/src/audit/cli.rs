@@ -185,8 +185,7 @@ fn options(given: &Given) -> Result<Options> {
     let faults = given.text("faults").map(Fault::list).transpose()?;
     let checks = match given.text("checks") {
         Some(list) => some(list)?,
-        // A command line that names write concerns and no checks asks only about the write
-        // concerns.
+        // A command line that names write concerns and no checks asks about nothing else.
         None if concerns.is_some() => vec![Check::Concerns],
         None => Check::ALL.to_vec(),
     };

@@ -164,7 +164,8 @@ impl Terms<'_> {
                 "Aggregation stage {stage} cannot run with a readConcern other than 'local', \
                  or in a multi-document transaction. Current readConcern: {level}"
             )
-        } else if stage == "$changeStream" && !matches!(self.read_concern, None | Some("majority")) {
+        } else if stage == "$changeStream" && !matches!(self.read_concern, None | Some("majority"))
+        {
             format!(
                 "$changeStream cannot run with a readConcern other than 'majority'. Current \
                  readConcern: {level}"

@@ -123,7 +123,10 @@ fn catalog_stats(cx: &CommandContext<'_>, _: &Totals) -> DocBuf {
         series += kinds.series;
         internal += if own { kinds.all } else { 0 };
         // Views that cannot be read now are not counted.
-        let stored = cx.engine().views(&db, &**cx.op).map_or(0, |v| v.len() as i32);
+        let stored = cx
+            .engine()
+            .views(&db, &**cx.op)
+            .map_or(0, |v| v.len() as i32);
         match own {
             true => internal_views += stored,
             false => views += stored,

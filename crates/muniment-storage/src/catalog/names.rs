@@ -252,19 +252,7 @@ impl Inner {
         at: Timestamp,
         checked: bool,
     ) -> Arc<Collection> {
-        // All entries that the build has committed into a new index are visible by now.
-        let since = self.trees.views().visible();
-        for (index, i) in indexes.iter().zip(&entry.indexes) {
-            if i.ready && index.complete_since().is_none() {
-                index.set_ready(since);
-            }
-            if index.spec() != i.spec {
-                index.set_spec(i.spec.clone());
-            }
-            if let Some(e) = &i.damage {
-                index.close(e.message());
-            }
-        }
+        self.publish_indexes(&entry, &indexes);
         let damage = entry.damage.clone();
         let held = self.catalog.read().by_id(id);
         let validator = match &held {
@@ -315,6 +303,23 @@ impl Inner {
             collection.close(e.message());
         }
         collection
+    }
+
+    /// Makes the indexes what the entry says of them.
+    fn publish_indexes(&self, entry: &Entry, indexes: &[Arc<Index>]) {
+        // All entries that the build has committed into a new index are visible by now.
+        let since = self.trees.views().visible();
+        for (index, i) in indexes.iter().zip(&entry.indexes) {
+            if i.ready && index.complete_since().is_none() {
+                index.set_ready(since);
+            }
+            if index.spec() != i.spec {
+                index.set_spec(i.spec.clone());
+            }
+            if let Some(e) = &i.damage {
+                index.close(e.message());
+            }
+        }
     }
 
     /// Takes a collection out of the catalog. The puts are in the trees already, but not visible
