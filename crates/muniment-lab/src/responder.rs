@@ -12,6 +12,8 @@ const POLLS: Duration = Duration::from_micros(20);
 pub(crate) enum Responder {
     /// A thread for each connection.
     Threads,
+    /// One worker for all.
+    One,
     /// A worker for each core.
     Pool,
     /// The same, and a worker without work polls for some time before it sleeps.
@@ -20,13 +22,18 @@ pub(crate) enum Responder {
 
 impl Responder {
     /// All of them.
-    pub(crate) const ALL: [Responder; 3] =
-        [Responder::Threads, Responder::Pool, Responder::Polling];
+    pub(crate) const ALL: [Responder; 4] = [
+        Responder::Threads,
+        Responder::One,
+        Responder::Pool,
+        Responder::Polling,
+    ];
 
     /// The name on the command line.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Responder::Threads => "threads",
+            Responder::One => "one",
             Responder::Pool => "pool",
             Responder::Polling => "polling",
         }
@@ -37,6 +44,10 @@ impl Responder {
         let workers = available_parallelism().map_or(1, usize::from);
         match self {
             Responder::Threads => Form::Threads,
+            Responder::One => Form::Pool {
+                workers: 1,
+                polls: Duration::ZERO,
+            },
             Responder::Pool => Form::Pool {
                 workers,
                 polls: Duration::ZERO,

@@ -22,7 +22,7 @@ use std::time::Duration;
 pub(crate) const SPEC: Spec = Spec {
     name: "ceiling",
     title: "The load generator's own ceiling",
-    about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between threads. The responder serves its connections in three ways: with a thread for each, with a worker for each core that waits for many, and with such workers that poll for 20 µs before they sleep. One connection is measured with both on one core and on two. No figure of another experiment can be above that of the threads; one above half of it says so.",
+    about: "Single inserts of {a: 1, b: \"hat\"} against the null responder, which parses each message as the server does and answers a constant: what is left is the client, the kernel's sockets and the switches between threads. The responder serves its connections in four ways: with a thread for each, with one worker that waits for all, with a worker for each core, and with such workers that poll for 20 µs before they sleep. One connection is measured with both on one core and on two. No figure of another experiment can be above that of the threads; one above half of it says so.",
     disk_gb: [0.0, 0.0, 0.0],
     options: &[
         Opt::new(

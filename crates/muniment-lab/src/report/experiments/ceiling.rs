@@ -80,7 +80,7 @@ fn table(rows: &[Row]) -> Table {
     }
     t.note(format!(
         "CPU is that of the whole process, user and system: the driver's own thread is in it. Form is \
-         how the responder serves its connections: with a thread for each; with a worker for each core \
+         how the responder serves its connections: with a thread for each; with one worker for all; with a worker for each core \
          (pool); with workers that poll for 20 µs before they sleep (polling). {}",
         placement::NOTE
     ));
