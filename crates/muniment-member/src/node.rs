@@ -609,6 +609,15 @@ fn stepped_down() -> Error {
 }
 
 #[cfg(test)]
+impl Node {
+    /// The only member of a set that knows no configuration, for tests.
+    pub(crate) fn alone() -> Node {
+        let in_force = Arc::new(InForce::default());
+        Node::new(1, Members::new(1, Default::default(), in_force), 0)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::super::inbox::tests::{make, wakes};
@@ -619,9 +628,7 @@ mod tests {
     /// keeps a record back.
     #[test]
     fn the_driver_is_told_of_what_was_kept_back() {
-        let in_force = Arc::new(InForce::default());
-        let members = Members::new(1, muniment_consensus::Position::default(), in_force);
-        let node = Node::new(1, members, 0);
+        let node = Node::alone();
         node.inbox.set_eager(true);
         let announcer = Announcer::default();
         let busy = node.driver.lock();
@@ -647,12 +654,7 @@ mod tests {
     /// Nothing but the kill wakes what waits for other members, for the driver, or for room.
     #[test]
     fn a_kill_ends_each_wait_of_a_member() {
-        let members = Members::new(
-            1,
-            muniment_consensus::Position::default(),
-            Arc::new(InForce::default()),
-        );
-        let node = Node::new(1, members, 0);
+        let node = Node::alone();
         node.set_leads(true);
         let concern = Concern {
             w: muniment_consensus::W::Members(2),

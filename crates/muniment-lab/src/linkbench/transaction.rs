@@ -2,8 +2,8 @@
 //! them; and checks whether the target has transactions.
 //!
 //! Source: the MongoDB specifications "Driver Sessions" and "Transactions". A commit whose outcome
-//! is unknown is repeated here with the same transaction number, as a driver does by itself. All
-//! other repetitions are left to the caller, who begins a new transaction.
+//! is unknown is repeated here with the same transaction number, as a driver does by itself. After any
+//! other failure the caller has to begin a new transaction.
 
 use super::store::LINKS;
 use crate::lab::DB;

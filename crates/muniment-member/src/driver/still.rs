@@ -328,14 +328,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::{Ending, Lifecycle};
-    use muniment_consensus::Members;
     use muniment_op::{NeverInterrupted, Operation};
-    use std::sync::Arc;
-
-    fn node() -> Node {
-        let in_force = Arc::new(InForce::default());
-        Node::new(1, Members::new(1, Default::default(), in_force), 0)
-    }
 
     /// Has a thread wait for the driver in order to lock. Calls `then` with what keeps the driver, once the
     /// thread waits. Returns how the thread's call ended.
@@ -358,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_lock_waits_until_the_driver_is_free() {
-        let node = node();
+        let node = Node::alone();
         let locked = locks_while_busy(&node, &NeverInterrupted, |free| free());
         assert_eq!(locked.unwrap(), "locked");
         assert_eq!(node.locking.load(SeqCst), 0);
@@ -366,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_kill_and_the_end_of_the_server_end_the_wait_for_the_driver() {
-        let node = node();
+        let node = Node::alone();
         let op = Operation::new(Instant::now(), None);
         let killed = locks_while_busy(&node, &op, |_| assert!(op.kill(Code::Interrupted)));
         assert_eq!(killed.unwrap_err().code(), Code::Interrupted);

@@ -82,14 +82,7 @@ mod tests {
     use super::*;
     use crate::lifecycle::Lifecycle;
     use crate::report::Report;
-    use muniment_consensus::{InForce, Members};
     use muniment_value::Code;
-    use std::sync::Arc;
-
-    fn node() -> Node {
-        let in_force = Arc::new(InForce::default());
-        Node::new(1, Members::new(1, Default::default(), in_force), 0)
-    }
 
     /// A secondary reports, which takes `ms` milliseconds to get an answer.
     fn reports(node: &Node, from: MemberId, ms: i64) {
@@ -125,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_choice_waits_for_the_last_report() {
-        let (node, life) = (node(), Lifecycle::default());
+        let (node, life) = (Node::alone(), Lifecycle::default());
         let found = candidates_after(&node, &life, || reports(&node, 3, 80)).unwrap();
         let found: Vec<_> = found.iter().map(|c| (c.id, c.ping.as_millis())).collect();
         assert_eq!(found, [(2, 30), (3, 80)]);
@@ -141,10 +134,10 @@ mod tests {
     #[test]
     fn the_end_of_the_driver_and_of_the_server_end_the_wait_for_reports() {
         let life = Lifecycle::default();
-        let stopped = node();
+        let stopped = Node::alone();
         let stops = candidates_after(&stopped, &life, || stopped.stop());
         assert_eq!(stops.unwrap_err().code(), Code::ShutdownInProgress);
-        let node = node();
+        let node = Node::alone();
         let ends = candidates_after(&node, &life, || life.begin_stopping());
         assert_eq!(ends.unwrap_err().code(), Code::InterruptedAtShutdown);
         assert_eq!(node.reported.waiting(), 0);
