@@ -41,7 +41,7 @@ pub(crate) const SPEC: Spec = Spec {
             "seconds",
             "S",
             Takes::Checked(|v| seconds(v).map(drop).map_err(|e| e.0)),
-            "for each number (2 to 10 by preset)",
+            "for each number and form (1 to 10 by preset)",
         ),
     ],
     dimensions: &[CORES, FORM],
