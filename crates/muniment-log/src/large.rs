@@ -1,6 +1,7 @@
 //! Large records, of which all readers at the same place share one copy: a transaction may take hundreds of
 //! megabytes, and many readers may follow the log.
 
+use crate::reader::CHUNK;
 use crate::{Position, Weight};
 use bytes::Bytes;
 use muniment_value::Result;
@@ -8,8 +9,8 @@ use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-/// Payloads longer than this are shared.
-pub(crate) const LARGE: usize = 1 << 20;
+/// Payloads longer than this are shared. Smaller ones fit into the buffer that each reader has anyway.
+pub(crate) const LARGE: usize = CHUNK;
 
 /// A record that is in memory.
 struct Held {

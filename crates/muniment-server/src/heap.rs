@@ -4,6 +4,7 @@
 //! but only while something allocates. In a program with another allocator (a test of this crate) jemalloc's
 //! heap is empty and the calls do nothing.
 
+use parking_lot::Mutex;
 use std::ffi::CStr;
 use std::ptr::null_mut;
 
@@ -14,7 +15,12 @@ pub fn flush_thread() {
 
 /// Returns all free memory of the heaps to the system. This holds the heaps' locks, so it is for a server
 /// that has nothing to do.
+///
+/// jemalloc skips a heap that another thread purges at the same moment. Threads that call this take turns; an
+/// allocation may still purge a little, so memory that was freed just before may stay until the next call.
 pub fn purge() {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
     // 4096 means all arenas (jemalloc's MALLCTL_ARENAS_ALL).
     command(c"arena.4096.purge");
     #[cfg(target_env = "gnu")]

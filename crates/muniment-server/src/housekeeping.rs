@@ -32,28 +32,62 @@ pub const THREADS: [(&str, Job); 6] = [
 
 /// Ends idle cursors, drops old views, and gives back memory that is not used. It waits for nothing.
 fn keep_house(server: &Arc<ServerState>) {
-    let (mut requests, mut trimmed) = (0, 0);
-    // Whether cursors that ended for idleness have freed memory since the last request.
-    let mut freed = false;
+    let mut giving = GivingBack::default();
     // Damages that were logged at the start are not logged again.
     let mut damages = server.engine.store.damages();
     while !server.lifecycle.wait_for_stop_for(Duration::from_secs(1)) {
         let any = guarded(server, "CursorMonitor", || server.engine.cursors.tick());
-        freed |= any == Some(true);
-        let now = server.metrics.totals().requests;
-        let idle = now == requests;
-        if idle && (now != trimmed || freed) || !idle && holds_too_much(server) {
-            heap::purge();
-            (trimmed, freed) = (now, false);
-        } else if !idle {
-            heap::decay();
+        let requests = server.metrics.totals().requests;
+        match giving.next(requests, any == Some(true)) {
+            Give::All => heap::purge(),
+            Give::Old if holds_too_much(server) => heap::purge(),
+            Give::Old => heap::decay(),
+            Give::Nothing => {}
         }
-        requests = now;
         log_damages(&server.engine.store, &server.log, &mut damages);
         let window = server.parameters.snapshot_window_secs.load(Relaxed);
         server
             .snapshots
             .tick(Duration::from_secs(window.max(0) as u64));
+    }
+}
+
+/// What of the allocator's free memory the system gets.
+#[derive(Debug, PartialEq, Eq)]
+enum Give {
+    Nothing,
+    /// What has been free for a while.
+    Old,
+    All,
+}
+
+/// Decides when free memory goes back to the system.
+#[derive(Default)]
+struct GivingBack {
+    requests: u64,
+    left: u8,
+}
+
+impl GivingBack {
+    /// How many idle seconds in a row purge. One is not always enough: the allocator skips a heap that another
+    /// thread purges at the same moment, and that thread may have begun before the last memory was freed.
+    const PURGES: u8 = 2;
+
+    /// To be called once a second, with the number of requests so far, and whether idle cursors have freed
+    /// memory since the last call.
+    fn next(&mut self, requests: u64, freed: bool) -> Give {
+        let idle = std::mem::replace(&mut self.requests, requests) == requests;
+        if !idle || freed {
+            self.left = GivingBack::PURGES;
+        }
+        match (idle, self.left) {
+            (false, _) => Give::Old,
+            (true, 0) => Give::Nothing,
+            (true, _) => {
+                self.left -= 1;
+                Give::All
+            }
+        }
     }
 }
 
@@ -206,5 +240,26 @@ fn guarded<T>(server: &ServerState, job: &str, run: impl FnOnce() -> T) -> Optio
             );
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Give, GivingBack};
+
+    #[test]
+    fn memory_goes_back_after_the_last_request_and_after_cursors_freed_more() {
+        let mut giving = GivingBack::default();
+        assert_eq!(giving.next(0, false), Give::Nothing);
+        assert_eq!(giving.next(5, false), Give::Old);
+        assert_eq!(giving.next(9, true), Give::Old);
+        for _ in 0..GivingBack::PURGES {
+            assert_eq!(giving.next(9, false), Give::All);
+        }
+        assert_eq!(giving.next(9, false), Give::Nothing);
+        for _ in 0..GivingBack::PURGES {
+            assert_eq!(giving.next(9, giving.left == 0), Give::All);
+        }
+        assert_eq!(giving.next(9, false), Give::Nothing);
     }
 }

@@ -348,12 +348,12 @@ impl Store {
     }
 }
 
-/// Books the memory of a large record, which all readers at it share. One large record is always
-/// allowed, or a reader could never get past it.
+/// Books the memory of a large record, which all readers at it share. One is always allowed, or a reader could
+/// never get past it; so are those of up to [`HEAVY`] bytes, which readers are few enough for.
 fn weigh(ledger: &Arc<Ledger>, bytes: usize) -> Result<Weight> {
     let mut share = Share::new(ledger, Account::Streams);
     if let Err(refused) = share.try_hold(bytes) {
-        if ledger.figures(Account::Streams).used > HEAVY {
+        if bytes > HEAVY && ledger.figures(Account::Streams).used > HEAVY {
             return Err(refused.into());
         }
         share.holds(bytes);

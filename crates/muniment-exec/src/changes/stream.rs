@@ -4,6 +4,7 @@ use super::event::{Event, Full, Image, Look, Shown, has, next_event};
 use super::feed::Fetched;
 use super::moved::steps;
 use super::scope::Scope;
+use super::shared::OwnReader;
 use super::token::{Place, Token};
 use crate::cursor::Tail;
 use crate::database::Database;
@@ -12,7 +13,7 @@ use crate::run::current::CurrentOp;
 use bytes::Bytes;
 use muniment_query::stage::change_stream::ChangeStreamSpec;
 use muniment_query::{DocStream, Interrupt};
-use muniment_storage::{LogEntries, LogEntry, Named, Timestamp};
+use muniment_storage::{LogEntry, Named, Timestamp};
 use muniment_value::{Code, Doc, DocBuf, Error, Result, Value};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -105,9 +106,7 @@ pub(super) struct State {
 /// idle stream keeps none of it.
 #[derive(Default)]
 struct Ahead {
-    /// The stream's own reader of the log, which it has while its place is older than the shared
-    /// entries.
-    own: Option<LogEntries>,
+    own: Option<OwnReader>,
     entries: VecDeque<Arc<LogEntry>>,
     /// All entries up to here are in `entries`.
     until: Timestamp,
@@ -256,7 +255,7 @@ impl ChangeStream {
             // later ones may not be on the disk yet.
             let shared = feed.after();
             if let Some(own) = ahead.own.as_mut().filter(|_| self.position < shared) {
-                match own.next().map_err(lost)? {
+                match own.entries.next().map_err(lost)? {
                     Some(entry) if entry.at <= shared => {
                         changes.read_by_itself.fetch_add(1, Relaxed);
                         self.position = entry.at;
@@ -266,7 +265,7 @@ impl ChangeStream {
                     // The reader found no more entries. If it has not reached the shared ones, the
                     // records that follow are not visible yet; otherwise they contained nothing to
                     // show.
-                    None if own.position() < shared => return Ok(None),
+                    None if own.entries.position() < shared => return Ok(None),
                     None => self.position = shared,
                 }
             }
@@ -275,7 +274,7 @@ impl ChangeStream {
                 .fetch(store, &self.state.scope, self.position)
                 .map_err(lost)?
             {
-                Fetched::Behind => ahead.own = Some(store.log_entries(self.position)?),
+                Fetched::Behind => ahead.own = Some(changes.own_reader(store, self.position)?),
                 Fetched::Entries(all, until) => {
                     ahead.until = until;
                     if all.is_empty() {
@@ -405,6 +404,13 @@ impl State {
 impl Tail for State {
     fn begins(&self) {
         self.newest.store(self.engine.store.visible().0, SeqCst);
+    }
+
+    fn rests(&self) {
+        let has_own = self.ahead.lock().own.is_some();
+        if has_own && self.engine.changes.has_many_readers() {
+            self.idles();
+        }
     }
 
     fn idles(&self) {

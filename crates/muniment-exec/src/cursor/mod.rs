@@ -123,6 +123,10 @@ pub(crate) trait Tail: Send + Sync {
     /// otherwise a busy log would never let it end.
     fn begins(&self) {}
 
+    /// A batch has ended. Anything that can be read again need not be kept if many other cursors keep
+    /// the same.
+    fn rests(&self) {}
+
     /// The client has not asked for a batch for a while. Anything that can be read again need not
     /// be kept.
     fn idles(&self) {}
@@ -344,6 +348,15 @@ impl Cursor {
             Source::Stream { op, .. } => {
                 op.release();
             }
+        }
+    }
+
+    /// To be called when a batch has ended. Releases the snapshot, and what was read ahead if there is
+    /// much of it in all cursors.
+    pub(crate) fn rests(&mut self) {
+        self.release();
+        if let Some(tail) = &self.tail {
+            tail.rests();
         }
     }
 

@@ -87,7 +87,7 @@ pub(crate) fn first_batch(
         cursor.time_left = op.time_left();
         // The next batch sees what was written meanwhile, as in MongoDB, so the snapshot is not
         // kept.
-        cursor.release();
+        cursor.rests();
         cursor.pinned = op.pinned().cloned();
         cursor.parsed = op.take_room_of_command();
         Ok((engine.cursors.keep(cursor, owner, end.docs), token))
@@ -139,7 +139,7 @@ pub(crate) fn get_more(
         if !awaits {
             cursor.time_left = op.time_left();
         }
-        cursor.release();
+        cursor.rests();
         engine.cursors.check_in(request.id, cursor, end.docs);
         Ok((request.id, token))
     });

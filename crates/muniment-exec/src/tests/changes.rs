@@ -451,6 +451,40 @@ fn who_begins_at_the_end_does_not_wait_for_what_lies_between_to_be_read() {
     }
 }
 
+/// Of many streams that read the log themselves, only some keep their readers between batches. The others
+/// lose nothing by it, not even one that is in the middle of a record.
+#[test]
+fn few_streams_keep_a_reader_of_their_own_between_batches() {
+    const ROWS: i64 = 24;
+    let b = Bench::new();
+    let most = b.engine.changes.own_readers().1;
+    let mut streams: Vec<_> = (0..most + 20)
+        .map(|_| (Follower::new(&b.engine, doc! {}, array![]), Vec::new()))
+        .collect();
+    // More than the shared entries take.
+    let text = "x".repeat(1 << 20);
+    let all: Vec<DocBuf> = (0..ROWS).map(|n| doc! { "_id": n, "x": &*text }).collect();
+    for rows in all.chunks(3) {
+        b.insert(rows);
+    }
+    let mut kept = 0;
+    while streams.iter().any(|(_, ids)| ids.len() < all.len()) {
+        for (stream, ids) in &mut streams {
+            for e in stream.next(Duration::from_millis(1), 2).unwrap() {
+                let key = e.as_doc().get_doc("documentKey").unwrap();
+                ids.push(key.get("_id").unwrap().as_i64_exact().unwrap());
+            }
+            let own = b.engine.changes.own_readers().0;
+            kept = kept.max(own);
+            assert!(own <= most, "{own} readers");
+        }
+    }
+    for (_, ids) in &streams {
+        assert!(ids.iter().copied().eq(0..ROWS), "{ids:?}");
+    }
+    assert_eq!(kept, most);
+}
+
 #[test]
 fn waiting_ends_with_what_is_waited_for_and_with_nothing_else() {
     let b = Bench::new();
