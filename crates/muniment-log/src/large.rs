@@ -1,7 +1,6 @@
 //! Large records, of which all readers at the same place share one copy: a transaction may take hundreds of
 //! megabytes, and many readers may follow the log.
 
-use crate::reader::CHUNK;
 use crate::{Position, Weight};
 use bytes::Bytes;
 use muniment_value::Result;
@@ -10,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 /// Payloads longer than this are shared. Smaller ones fit into the buffer that each reader has anyway.
-pub(crate) const LARGE: usize = CHUNK;
+pub(crate) const LARGE: usize = 256 << 10;
 
 /// A record that is in memory.
 struct Held {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
 /// How many bytes are read at once.
-pub(crate) const CHUNK: usize = 256 << 10;
+const CHUNK: usize = LARGE;
 
 /// Reads records in order. After the last one, it can be asked again later for the next.
 ///
