@@ -17,13 +17,14 @@
 //! All of this uses the standard library's parking of threads. What is woken is a thread, not an object of
 //! the operation, so an operation that never waits pays nothing, and one that waits allocates nothing for it.
 //!
-//! An operation that waits for others blocks in [`Sleep::park`], so that a pool of workers can learn there
-//! when one of them is of no use for a while. Other blocking is not visible there: the thread that gathers
-//! and syncs the log for others, the wait for earlier commits to become visible, an awaitable `hello`, the
-//! connection that passes a command on to the primary, and reads and writes of files.
+//! An operation that waits for others blocks in [`Sleep::park`], which tells the pool that the thread works
+//! for ([`Blocks`]). Other blocking is not announced: the thread that gathers and syncs the log for others,
+//! the wait for earlier commits to become visible, an awaitable `hello`, the connection that passes a command
+//! on to the primary, and reads and writes of files.
 //!
 //! This crate must not know what threads wait for, or which code books memory.
 
+mod blocking;
 mod client;
 mod event;
 mod interrupt;
@@ -37,6 +38,7 @@ mod sleep;
 mod sleepers;
 mod wait;
 
+pub use blocking::{Blocks, blocking, works_for};
 pub use client::Client;
 pub use event::Event;
 pub use interrupt::{Asked, Both, Interrupt, NeverInterrupted};

@@ -1,5 +1,6 @@
 //! How a thread sleeps so that any thread that stops its operation can wake it.
 
+use crate::blocking::blocking;
 use crate::interrupt::Interrupt;
 use muniment_value::Result;
 use std::thread::{Thread, current, park, park_timeout};
@@ -33,14 +34,12 @@ impl<'i> Sleep<'i> {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        // This is the only place where an operation's thread blocks. A pool of workers can be told of it
-        // here.
         match until {
-            None => park(),
+            None => blocking(park),
             Some(until) => {
                 let left = until.saturating_duration_since(Instant::now());
                 if !left.is_zero() {
-                    park_timeout(left);
+                    blocking(|| park_timeout(left));
                 }
             }
         }

@@ -28,6 +28,10 @@ const THREAD_LOCALS: &[(&str, &str)] = &[
         "where the loads that a thread starts are pinned",
     ),
     (
+        "crates/muniment-op/src/blocking.rs",
+        "the pool that a worker belongs to, which it tells when it blocks",
+    ),
+    (
         "crates/muniment-query/src/expr/arena.rs",
         "arenas and buffers that are used again",
     ),
